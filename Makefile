@@ -1,0 +1,32 @@
+# Both main targets set a fresh machine up by themselves; only Python 3.11 or newer is needed.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test check lint types clean
+
+demo: $(INSTALLED)  ## record a training step without nsys or a GPU, rank it, then rank a report of an H200
+	$(PY) -m profiling.run --size small --record build/demo.sqlite
+	$(PY) -m analysis.kernels build/demo.sqlite
+	$(PY) -m analysis.kernels tests/data/h200_train_fp32.sqlite
+
+test: $(INSTALLED)  ## run the tests
+	$(PY) -m pytest -q
+
+check: lint types test  ## everything a change must pass
+
+lint: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(INSTALLED)
+	$(VENV)/bin/mypy
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[profiling,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,1 @@
+"""Presenters turn a `Report` into text; they know nothing else of the analysis."""

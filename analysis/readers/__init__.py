@@ -1,0 +1,1 @@
+"""Readers turn a report file into a `Trace`; they know no presenter."""
