@@ -1,0 +1,90 @@
+"""What kind of work a kernel does, read from its demangled name by the table of `category_rules`.
+
+The patterns run in RE2 (through Arrow), whose time is linear in the name whatever the name holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.category_rules import RULES
+from analysis.kernel_names import split_name
+
+#: Category -> what is in it, in the order of tables. The last three are no kernels; they repeat the kind.
+MEANINGS = {
+    "gemm": "matrix products, with matrix-vector, dot and split-K",
+    "attention": "fused attention, forward and backward",
+    "convolution": "convolutions, their gradients and layout offsets",
+    "elementwise": "one output element per input element: arithmetic, activations, masks, fills",
+    "reduction": "sums, means, extrema, norms of vectors, losses, pooling",
+    "softmax": "softmax and log-softmax in one kernel",
+    "normalization": "layer, RMS, batch, group and weight norm",
+    "copy": "copies, casts, quantization, concatenation, transposition, padding",
+    "index": "gather, scatter, indexing, embeddings",
+    "rng": "random numbers and dropout",
+    "scan": "sorting, prefix sums, selection, top-k",
+    "optimizer": "multi-tensor and fused optimizer kernels",
+    "communication": "collectives and transfers between GPUs",
+    "other": "what no rule knows",
+    "memcpy": "copies between memories, not by a kernel",
+    "memset": "memory fills, not by a kernel",
+    "graph": "whole CUDA graph launches whose kernels the report hides",
+}
+CATEGORIES = tuple(MEANINGS)
+
+#: Rules in a row with the same answer and the same `inside` are one pattern, so a name passes few of them.
+_Group = tuple[str, bool, str, str]
+_GROUPS: list[_Group] = [
+    (category, helper, inside, "|".join(f"(?:{rule.head})" for rule in rules))
+    for (category, helper, inside), rules in groupby(
+        RULES, key=lambda rule: (rule.category, rule.helper, rule.inside)
+    )
+]
+
+
+def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
+    """Say for each text whether `pattern` occurs in it."""
+    found: npt.NDArray[np.bool_] = pc.match_substring_regex(texts, f"(?s){pattern}").to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def _column(texts: Sequence[str]) -> pa.Array:
+    return pa.array([text.encode("utf-8", "replace") for text in texts], pa.large_binary())
+
+
+def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return for each name the index of the first group that knows it, or -1."""
+    parts = [split_name(name) for name in names]
+    heads, insides = _column([head for head, _ in parts]), _column([inside for _, inside in parts])
+    found = np.full(len(parts), -1, dtype=np.int64)
+    left = np.arange(len(parts))
+    for number, (_, _, inside, head) in enumerate(_GROUPS):
+        hit = _matches(heads.take(pa.array(left)), head)
+        if inside:
+            hit[hit] = _matches(insides.take(pa.array(left[hit])), inside)
+        found[left[hit]] = number
+        left = left[~hit]
+    return found
+
+
+def categorize(names: Sequence[str]) -> list[str]:
+    """Return the category of each demangled kernel name or recorded operator."""
+    return [_GROUPS[group][0] if group >= 0 else "other" for group in _first_groups(names)]
+
+
+def gemm_launches(names: Sequence[str]) -> list[bool]:
+    """Say of each name whether one launch of it is one matrix product: a GEMM, and no helper of one."""
+    return [group >= 0 and _GROUPS[group][:2] == ("gemm", False) for group in _first_groups(names)]
+
+
+def is_gemm_launch(name: str) -> bool:
+    """Say whether one launch of this kernel is one matrix product; `splitKreduce_kernel` is but a part."""
+    return gemm_launches([name])[0]
