@@ -1,0 +1,199 @@
+"""NVTX ranges for a PyTorch program: phases, parts of a model, and the backward of those parts.
+
+    with annotate.range("forward"):                          # a phase: a plain range on this thread
+        ...
+
+    with annotate.region("computing softmax") as part:       # a part of a model: also has a backward range
+        probs = part.output(softmax(scores))
+
+    @annotate.region("rope")                                 # the same, around every call
+    def rotate(x): ...
+
+    with annotate.annotate_modules(model):                   # every submodule of any nn.Module
+        ...
+
+Ranges stand in one NVTX domain of our own, `DOMAIN`, with registered strings, so `nsys profile -c nvtx
+-p measure@nvtx-kernels` works. With no tool and no listener they cost well under a microsecond; with
+NVTX_KERNELS_OFF=1 they are off altogether; inside torch.compile they do nothing and break no graph. They
+add no operator and no autograd node: see `backward_ranges` for how a backward gets its ranges.
+
+A region's backward range needs a tensor that the region returns: name it with `output`. What a region
+cannot follow (nothing named, gradients not recorded) keeps its forward range, and is said once in the log.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+import torch
+
+from profiling import backward_ranges, range_stack
+from profiling.backward_ranges import Frame
+from profiling.module_ranges import ModuleAnnotation, annotate_modules
+from profiling.range_stack import DOMAIN, Listener, OpenRange, Payload, listen
+
+__all__ = [
+    "DOMAIN",
+    "Listener",
+    "ModuleAnnotation",
+    "annotate_modules",
+    "listen",
+    "mark",
+    "range",
+    "region",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class _Annotation(ABC):
+    """What ranges and regions share: a name, a payload, use as a context manager and as a decorator."""
+
+    def __init__(self, name: str, *, payload: Payload = None) -> None:
+        self.name, self.payload = name, payload
+
+    @abstractmethod
+    def __enter__(self) -> Self:
+        """Open the range."""
+
+    @abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the range, also when the block raised."""
+
+    @abstractmethod
+    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Call the function in a range of its own."""
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Open the range around every call; in a generator or coroutine, whenever its own code runs."""
+        if inspect.isclass(function):
+            raise TypeError("a class cannot be annotated; annotate its methods, or use annotate_modules")
+        is_async_generator: bool = inspect.isasyncgenfunction(function)
+        if is_async_generator:
+            log.warning("%s is an asynchronous generator and is not annotated", function.__qualname__)
+            return function
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            return _stepwise(self, function)
+
+        @functools.wraps(function)
+        def annotated(*args: P.args, **kwargs: P.kwargs) -> R:
+            if torch.compiler.is_compiling() or not range_stack.active:
+                return function(*args, **kwargs)
+            return self._run(function, args, kwargs)
+
+        return annotated
+
+
+class Range(_Annotation):
+    """A plain range on the calling thread, for phases: warmup, measure, step, forward, backward, optimizer.
+
+    Backward ranges that were left open inside it are closed with it.
+    """
+
+    _opened: tuple[OpenRange, ...] = ()
+
+    def __enter__(self) -> Self:
+        if torch.compiler.is_compiling() or not range_stack.active:
+            return self
+        self._opened = (*self._opened, range_stack.push(OpenRange(self.name, self.payload, "phase")))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if torch.compiler.is_compiling() or not self._opened:
+            return
+        *others, opened = self._opened
+        self._opened = tuple(others)
+        range_stack.close(opened)
+
+    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        with Range(self.name, payload=self.payload):
+            return function(*args, **kwargs)
+
+
+class Region(_Annotation):
+    """A part of a model: a range around its forward, and one of the same name around its backward."""
+
+    _frames: tuple[Frame, ...] = ()
+
+    def __enter__(self) -> Self:
+        if torch.compiler.is_compiling() or not range_stack.active:
+            return self
+        self._frames = (*self._frames, backward_ranges.begin(self.name, self.payload))
+        return self
+
+    def output(self, value: T) -> T:
+        """Return `value` unchanged, and take the tensors in it as the end of this region's forward."""
+        if not torch.compiler.is_compiling() and self._frames:
+            self._frames[-1].add_outputs(value)
+        return value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if torch.compiler.is_compiling() or not self._frames:
+            return
+        *others, frame = self._frames
+        self._frames = tuple(others)
+        backward_ranges.end(frame, failed=kind is not None)
+
+    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        with Region(self.name, payload=self.payload) as part:
+            result = function(*args, **kwargs)
+            # A function may also change its arguments in place.
+            part.output((result, args, kwargs))
+            return result
+
+
+range = Range  # noqa: A001
+region = Region
+
+
+def mark(message: str) -> None:
+    """Put one instantaneous mark on the timeline, and tell it to the listeners."""
+    if not torch.compiler.is_compiling() and range_stack.active:
+        range_stack.mark(message)
+
+
+def _stepwise(annotation: _Annotation, function: Callable[P, Any]) -> Callable[P, Any]:
+    """Annotate a generator or coroutine function: a range each time it runs, none while it waits."""
+
+    def steps(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:
+        running = function(*args, **kwargs)
+        resume, value = running.send, None
+        while True:
+            try:
+                waits_for = annotation._run(resume, (value,), {})
+            except StopIteration as finished:
+                return finished.value
+            try:
+                value, resume = (yield waits_for), running.send
+            except GeneratorExit:
+                running.close()
+                raise
+            except BaseException as error:
+                value, resume = error, running.throw
+
+    if not inspect.iscoroutinefunction(function):
+        return functools.wraps(function)(steps)
+    awaitable = types.coroutine(steps)
+
+    @functools.wraps(function)
+    async def annotated(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return await awaitable(*args, **kwargs)
+
+    return annotated

@@ -1,0 +1,217 @@
+"""Every thread's stack of open ranges, and the one place that speaks NVTX.
+
+A range is popped by the thread that pushed it, innermost first, whatever the program does: a range that
+ends out of turn takes the forward ranges above it off and puts them back, and one that ends on another
+thread is popped by its own at its next range. Backward ranges belong to one pass of the autograd engine
+(a *task*); when that pass is over, they never outlive the next event of their thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, Protocol
+
+import nvtx
+
+DOMAIN = "nvtx-kernels"
+OFF_SWITCH = "NVTX_KERNELS_OFF"
+
+Payload = int | float | None
+
+# Colours of ranges in a timeline, by the range's name, else by its category.
+COLOURS = {
+    "phase": 0x4C72B0,
+    "model/forward": 0x2CA02C,
+    "model/backward": 0xFF7F0E,
+    "forward": 0x2CA02C,
+    "backward": 0xFF7F0E,
+    "optimizer": 0x9467BD,
+    "warmup": 0x9E9E9E,
+    "measure": 0x1F77B4,
+    "step": 0x17BECF,
+}
+
+log = logging.getLogger("profiling.annotate")
+
+
+class Listener(Protocol):
+    """What hears every range, on the thread where it happens, while `listen` is active."""
+
+    def push(self, name: str, payload: Payload) -> None:
+        """Hear that a range begins."""
+
+    def pop(self) -> None:
+        """Hear that the range begun last on this thread ends."""
+
+    def mark(self, message: str) -> None:
+        """Hear an instantaneous mark."""
+
+
+class OpenRange:
+    """One range that is open on one thread; `part` and `task` are set on backward ranges only."""
+
+    __slots__ = ("category", "ended", "in_tool", "listeners", "name", "part", "payload", "task")
+
+    def __init__(
+        self,
+        name: str,
+        payload: Payload,
+        category: str,
+        part: object = None,
+        task: weakref.ref[Any] | None = None,
+    ) -> None:
+        self.name, self.payload, self.category = name, payload, category
+        self.part, self.task = part, task
+        self.ended = False
+        self.in_tool = False
+        self.listeners: tuple[Listener, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        """Tell whether nothing will close this range any more."""
+        return self.ended or (self.task is not None and self.task() is None)
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[OpenRange] = []
+
+
+_thread = _Thread()
+_listeners: tuple[Listener, ...] = ()
+_listeners_lock = threading.Lock()
+_said: set[str] = set()
+
+off = os.environ.get(OFF_SWITCH, "0") not in ("", "0")
+_domain = nvtx.get_domain(DOMAIN)
+# Without a tool, nvtx hands out a stand-in that has no handle and does nothing.
+_tool = not off and nvtx.enabled() and hasattr(_domain, "handle")
+active = _tool
+
+
+def stack() -> list[OpenRange]:
+    """Return this thread's open ranges, outermost first."""
+    return _thread.stack
+
+
+def push(opened: OpenRange) -> OpenRange:
+    """Open a range on this thread, after popping what is over."""
+    drop_over()
+    _open(_thread.stack, opened)
+    return opened
+
+
+def drop_over() -> None:
+    """Pop this thread's innermost ranges that nothing else will close."""
+    ranges = _thread.stack
+    while ranges and ranges[-1].over:
+        _pop(ranges)
+
+
+def close(opened: OpenRange) -> None:
+    """End a range: it, the backward ranges left open in it, and nothing else."""
+    ranges = _thread.stack
+    if ranges and ranges[-1] is opened:
+        _pop(ranges)
+        return
+    if opened not in ranges:
+        opened.ended = True
+        return
+    above: list[OpenRange] = []
+    while ranges[-1] is not opened:
+        above.append(_pop(ranges))
+    _pop(ranges)
+    for other in reversed(above):
+        if other.task is None and not other.ended:
+            _open(ranges, other)
+
+
+def shrink(length: int) -> None:
+    """Pop this thread's innermost ranges until `length` are left."""
+    ranges = _thread.stack
+    while len(ranges) > length:
+        _pop(ranges)
+
+
+def mark(message: str) -> None:
+    """Put one mark on the timeline."""
+    if _tool:
+        _domain.mark(_domain.get_event_attributes(message, COLOURS["phase"]))
+    for listener in _listeners:
+        _tell(listener, "mark", message)
+
+
+@contextmanager
+def listen(listener: Listener) -> Iterator[None]:
+    """Send every push, pop and mark of every thread to `listener` too, on the thread where it happens.
+
+    A range that was open before is not told, and its pop is not told either. A listener that raises is
+    dropped with one logged line: the annotated program goes on.
+    """
+    _set_listeners((*_listeners, listener))
+    try:
+        yield
+    finally:
+        _drop(listener)
+
+
+def say_once(key: str, message: str, *values: object) -> None:
+    """Log a warning the first time `key` is seen in this process."""
+    if key not in _said:
+        _said.add(key)
+        log.warning(message, *values)
+
+
+def _open(ranges: list[OpenRange], opened: OpenRange) -> None:
+    ranges.append(opened)
+    if _tool:
+        _domain.push_range(_attributes(opened.name, opened.payload, opened.category))
+        opened.in_tool = True
+    opened.listeners = _listeners
+    for listener in opened.listeners:
+        _tell(listener, "push", opened.name, opened.payload)
+
+
+def _pop(ranges: list[OpenRange]) -> OpenRange:
+    opened = ranges.pop()
+    if opened.in_tool:
+        _domain.pop_range()
+    for listener in opened.listeners:
+        if listener in _listeners:
+            _tell(listener, "pop")
+    return opened
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _attributes(name: str, payload: Payload, category: str) -> Any:
+    colour = COLOURS.get(name, COLOURS[category]) if category == "phase" else COLOURS[category]
+    return _domain.get_event_attributes(name, colour, _domain.get_category_id(category), payload)
+
+
+def _tell(listener: Listener, method: str, *values: object) -> None:
+    try:
+        getattr(listener, method)(*values)
+    except Exception:
+        _drop(listener)
+        log.exception("a listener of ranges failed and is dropped")
+
+
+def _set_listeners(listeners: tuple[Listener, ...]) -> None:
+    global _listeners, active
+    _listeners = () if off else listeners
+    active = _tool or bool(_listeners)
+
+
+def _drop(listener: Listener) -> None:
+    with _listeners_lock:
+        _set_listeners(tuple(other for other in _listeners if other is not listener))
+
+
+# A forked child shares no recorder with its parent.
+os.register_at_fork(after_in_child=lambda: _set_listeners(()))
