@@ -1,0 +1,37 @@
+"""Everything that can go wrong with a report, as a small tree.
+
+AnalysisError             one clear sentence and a next step; the command prints it and exits
+├── UsageError            the command was called wrongly                          exit 2
+└── ReportError           this report cannot answer                               exit 1
+├── NotAReport        the file is no report, or cannot be read
+├── NoGpuWork         the report holds no GPU work to rank
+└── TooTangled        its ranges nest or cross beyond what can be drawn
+"""
+
+
+class AnalysisError(Exception):
+    """Base of every error this package raises on purpose; its text is for people."""
+
+    exit_status = 1
+
+
+class UsageError(AnalysisError):
+    """The command was called in a way that has no answer."""
+
+    exit_status = 2
+
+
+class ReportError(AnalysisError):
+    """The report cannot answer the question."""
+
+
+class NotAReport(ReportError):  # noqa: N818 - reads as the sentence it prints
+    """The file is not a profile that a reader knows, or it cannot be read."""
+
+
+class NoGpuWork(ReportError):  # noqa: N818
+    """The report holds no GPU work; the message says why that may be."""
+
+
+class TooTangled(ReportError):  # noqa: N818
+    """The ranges nest deeper, or cross each other more often, than any real program's."""

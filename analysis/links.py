@@ -1,0 +1,98 @@
+"""The forward range that a backward operator belongs to: both carry autograd's sequence number.
+
+Under emit_nvtx (and `nsys --pytorch=autograd-nvtx`) a forward operator is named `aten::softmax, seq = 12` and
+its backward node `SoftmaxBackward0, seq = 12`. Of several forward operators with one number, the one that starts
+last before the node runs is the operator that made it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.nesting import Forest, Nesting
+from analysis.trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
+from analysis.user_ranges import NameFacts, of_names
+from analysis.vocabulary import ENGINE_OPERATOR
+
+
+class Links:
+    """Finds the forward operator of work launched inside a backward node."""
+
+    def __init__(self, trace: Trace, facts: NameFacts) -> None:
+        ranges = trace.ranges
+        nested = ranges.style == PUSH_POP
+        backward = of_names(facts.backward_operator, ranges) & nested
+        self._nodes = ranges.take(backward)
+        self._seq = _with_childs_number(self._nodes, trace.names)
+        self._inside = Nesting(self._nodes)
+        self._forward = ranges.take((ranges.seq >= 0) & ~backward & nested & np.isin(ranges.seq, self._seq))
+        self._order = np.lexsort((self._forward.start_ns, self._forward.seq, self._forward.thread))
+
+    def __bool__(self) -> bool:
+        return len(self._nodes) > 0 and len(self._forward) > 0
+
+    def forward_operators(
+        self, thread: Int32s, start_ns: Int64s, end_ns: Int64s, forward_thread: Int32s
+    ) -> tuple[Bools, Ranges]:
+        """Find the forward operators of calls, looked for on the thread that ran their forward.
+
+        Return which calls have one, and for each of those the operator's range.
+        """
+        node = self._inside.containing(thread, start_ns, end_ns)
+        row = np.where(node >= 0, self._inside.forest.range[node], -1) if len(self._nodes) else node
+        seq = np.where(row >= 0, self._seq[row], -1)
+        begun = np.where(row >= 0, self._nodes.start_ns[row], 0)
+        found = self._last_before(forward_thread, seq, begun)
+        linked: Bools = found >= 0
+        return linked, self._forward.take(self._order[found[linked]])
+
+    def _last_before(self, thread: Int32s, seq: Int64s, limit_ns: Int64s) -> Int64s:
+        """Return where in `_order` the last operator of (thread, seq) starts before the limit; -1 for none."""
+        forward, order = self._forward, self._order
+        keys = _pairs(forward.thread[order], forward.seq[order])
+        wanted = _pairs(thread, seq)
+        low, high = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
+        first, start = low.copy(), forward.start_ns[order]
+        while (open_ := low < high).any():  # bisect the group of equal keys
+            middle = (low + high) // 2
+            earlier = open_ & (start[np.minimum(middle, len(start) - 1)] < limit_ns)
+            low, high = np.where(earlier, middle + 1, low), np.where(open_ & ~earlier, middle, high)
+        return np.where((low > first) & (seq >= 0), low - 1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRule:
+    """How a forward path is put under a backward one: which ranges are dropped on the way."""
+
+    forest: Forest
+    dropped: Bools  # by range: phases and operators
+
+    def link(self, base: Int32s, forward: Int32s) -> Int32s:
+        """Return the base's path, then the forward one below the deepest range common to both."""
+        return self.forest.combine(base, forward, self._step)
+
+    def _step(self, base: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
+        range_ = self.forest.range[forward]
+        common, node = np.zeros(len(base), np.bool_), base
+        while (node >= 0).any():
+            common |= (node >= 0) & (self.forest.range[node] == range_)
+            node = self.forest.above(node)
+        above = np.where(common, -1, self.forest.parent[forward]).astype(np.int32)
+        return base, above, np.where(common | self.dropped[range_], -1, range_).astype(np.int32)
+
+
+def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
+    """Give the engine's range around a node the node's own number; gradient accumulation has none."""
+    engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
+    outer = np.flatnonzero(of_names(engine, nodes)[:-1])
+    inner = outer + 1
+    child = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
+    seq = nodes.seq.copy()
+    seq[outer[child]] = nodes.seq[inner[child]]
+    return seq
+
+
+def _pairs(thread: Int32s, seq: Int64s) -> Int64s:
+    return thread.astype(np.int64) << 44 | np.minimum(seq, (1 << 44) - 1) & (1 << 44) - 1

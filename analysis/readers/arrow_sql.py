@@ -1,0 +1,73 @@
+"""SQL over a SQLite file into Arrow columns, without a Python object per value."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from analysis.errors import NotAReport
+
+
+def read_only_uri(path: Path) -> str:
+    """Return the URI that opens a SQLite file without ever writing to it or beside it."""
+    return f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+
+
+class Database:
+    """A SQLite file, opened read-only: schema questions and small rows through `sqlite3`, columns through ADBC."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.columns = self._schema()
+        except sqlite3.Error as error:
+            raise NotAReport(f"{path} is not a readable SQLite database ({error}). Export it again.") from error
+
+    def _schema(self) -> dict[str, tuple[str, ...]]:
+        tables = [name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+        return {
+            table: tuple(row[0] for row in self.rows("SELECT name FROM pragma_table_info(?)", table))
+            for table in tables
+        }
+
+    def has(self, table: str) -> bool:
+        """Tell whether the table exists and holds at least one row."""
+        return table in self.columns and bool(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1'))  # noqa: S608
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters."""
+        connection = sqlite3.connect(read_only_uri(self.path), uri=True)
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        try:
+            return connection.execute(sql, parameters).fetchall()
+        finally:
+            connection.close()
+
+    def table(self, sql: str) -> pa.Table:
+        """Return the result of a query as Arrow columns.
+
+        Raises NotAReport where SQLite fails in the middle, as it does on a truncated or damaged file.
+        """
+        # Deferred: answering from the cache needs no driver. Its DB-API layer would import pandas.
+        import adbc_driver_manager as adbc
+        import adbc_driver_sqlite
+
+        try:
+            with (
+                adbc_driver_sqlite.connect(read_only_uri(self.path)) as database,
+                adbc.AdbcConnection(database) as connection,
+                adbc.AdbcStatement(connection) as statement,
+            ):
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": "65536"})
+                statement.set_sql_query(sql)
+                return pa.RecordBatchReader.from_stream(statement.execute_query()[0]).read_all()
+        except (adbc.Error, pa.ArrowInvalid, OSError) as error:
+            raise NotAReport(f"{self.path} is damaged: {_first_line(error)}. Export it again.") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

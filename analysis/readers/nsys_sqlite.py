@@ -1,0 +1,119 @@
+"""The tables of an nsys SQLite export, queried by column name and given this project's names.
+
+nsys's own names occur here and in `nsys_parquet` only. Columns and their history: docs/nsys_tables.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from analysis.readers.arrow_sql import Database
+from analysis.trace import GRAPH, KERNEL, MEMCPY, MEMSET
+
+# Without an explicit end a range runs until the capture stops; nothing else has this time.
+NEVER_CLOSED = -(2**63)
+
+# NVTX event types: push/pop and start/end ranges (70 and 71 in nsys's newer captures), marks, domain names.
+PUSH_POP_TYPES, START_END_TYPES, MARK_TYPE, DOMAIN_TYPE = (59, 70), (60, 71), 34, 75
+
+RANGES_SQL = f"""
+SELECT start, coalesce("end", {NEVER_CLOSED}) AS "end", eventType AS event, coalesce(globalTid, 0) AS thread,
+       coalesce(domainId, 0) AS domain, coalesce({{text_id}}, -1) AS text_id,
+       CASE WHEN eventType IN ({MARK_TYPE}, {DOMAIN_TYPE}) THEN coalesce(text, '')
+            WHEN instr(text, ', seq = ') THEN substr(text, 1, instr(text, ', seq = ') - 1)
+            WHEN instr(text, ', op_id = ') THEN substr(text, 1, instr(text, ', op_id = ') - 1)
+            WHEN instr(text, ', sizes = ') THEN substr(text, 1, instr(text, ', sizes = ') - 1)
+            ELSE coalesce(text, '') END AS text,
+       CASE WHEN instr(text, ', seq = ') THEN CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER)
+            ELSE -1 END AS seq
+FROM NVTX_EVENTS WHERE eventType IN (59, 60, 70, 71, {MARK_TYPE}, {DOMAIN_TYPE})
+"""  # noqa: S608 - constants only
+
+LAUNCHES_SQL = """
+SELECT start, "end", coalesce(globalTid, 0) AS thread, coalesce(correlationId, -1) AS correlation,
+       eventClass NOT IN (0, 1) AS foreign_class
+FROM CUPTI_ACTIVITY_KIND_RUNTIME
+"""
+
+# Per kind of work: its table, what names it, its grid, and the columns without which it cannot be read.
+WORK_TABLES = {
+    KERNEL: ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "gridX * gridY * gridZ"),
+    MEMCPY: ("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "0"),
+    MEMSET: ("CUPTI_ACTIVITY_KIND_MEMSET", "0", "0"),
+    GRAPH: ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "0", "0"),
+}
+
+WORK_SQL = """
+SELECT start, "end", coalesce({process}, 0) AS process, coalesce(correlationId, -1) AS correlation,
+       coalesce(deviceId, 0) AS device, coalesce(streamId, 0) AS stream, coalesce({name}, -1) AS name,
+       coalesce({grid}, 0) AS grid
+FROM {table}
+"""
+
+METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+
+
+class NsysSqlite:
+    """One nsys SQLite export."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database = Database(path)
+
+    def is_export(self) -> bool:
+        """Tell whether this database is nsys's (or our recorder's) rather than somebody else's."""
+        return "StringIds" in self.database.columns
+
+    def ranges(self) -> pa.Table | None:
+        """Return NVTX ranges, marks and domain names as rows, in the file's order."""
+        if not self.database.has("NVTX_EVENTS"):
+            return None
+        text_id = "textId" if "textId" in self.database.columns["NVTX_EVENTS"] else "NULL"
+        return self.database.table(RANGES_SQL.format(text_id=text_id))
+
+    def launches(self) -> pa.Table | None:
+        """Return CUDA API calls, runtime's and driver's, in the file's order."""
+        table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+        return self.database.table(LAUNCHES_SQL) if self.database.has(table) else None
+
+    def work(self, kind: int) -> pa.Table | None:
+        """Return the GPU work of one kind, in the file's order."""
+        table, name, grid = WORK_TABLES[kind]
+        if not self.database.has(table):
+            return None
+        process = "globalPid" if "globalPid" in self.database.columns[table] else "NULL"
+        return self.database.table(WORK_SQL.format(table=table, name=name, grid=grid, process=process))
+
+    def strings(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the text of these string ids; an id without text is left out."""
+        sql = "SELECT id, value FROM StringIds WHERE id IN (SELECT value FROM json_each(?))"
+        return {key: value or "" for key, value in self.database.rows(sql, json.dumps(sorted(ids)))}
+
+    def thread_names(self) -> list[tuple[int, str]]:
+        """Return (global thread id, name) rows; a thread may have several."""
+        if not self.database.has("ThreadNames"):
+            return []
+        sql = """SELECT globalTid, value FROM ThreadNames JOIN StringIds ON StringIds.id = nameId
+                 ORDER BY ThreadNames.rowid"""
+        return [(tid, name or "") for tid, name in self.database.rows(sql) if tid is not None]
+
+    def gpus(self) -> tuple[str, ...]:
+        """Return the names of the GPUs in the machine, each once."""
+        if not self.database.has("TARGET_INFO_GPU") or "name" not in self.database.columns["TARGET_INFO_GPU"]:
+            return ()
+        return tuple(
+            dict.fromkeys(str(name) for (name,) in self.database.rows("SELECT name FROM TARGET_INFO_GPU") if name)
+        )
+
+    def metadata(self) -> dict[str, str]:
+        """Return the export's own description of itself; empty before nsys 2022.1."""
+        found = [table for table in METADATA_TABLES if table in self.database.columns]
+        return {
+            str(name): str(value)
+            for table in found
+            for name, value in self.database.rows(f'SELECT name, value FROM "{table}"')  # noqa: S608
+        }

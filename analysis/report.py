@@ -1,0 +1,159 @@
+"""The answer as data: what presenters show and what `--format json` promises.
+
+Every `_ns` is nanoseconds over all measured steps, or per step (then perhaps a fraction) in a report that
+`per_step` made. *Kernel* figures count kernels only; *work* figures also copies, memsets and whole CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from analysis.errors import ReportError
+from analysis.trace import Provenance
+
+Number = int | float
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All GPU work of the report: `work_ns` is the sum of the six parts below it, to the nanosecond."""
+
+    work_ns: Number
+    kernel_ns: Number
+    own_ns: Number  # launched inside ranges of the launching thread
+    adopted_ns: Number  # launched on autograd's thread while another waited in the ranges it is given to
+    linked_ns: Number  # led to its forward operator by autograd's sequence number
+    outside_ns: Number  # inside no range, or without a launch row
+    ambiguous_ns: Number  # two threads could have waited for it
+    excluded_ns: Number  # inside warm-up ranges
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """One phase: forward, backward, optimizer or other."""
+
+    phase: str
+    kernel_ns: Number
+    kernels: Number
+    gemm_ns: Number  # with the split-K helpers' time
+    gemm_kernels: Number  # without the helpers' launches
+    work_ns: Number
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRow:
+    """One path of ranges, over all its instances; None is what does not exist, as a linked path's CPU range."""
+
+    path: Path
+    phase: str
+    instances: Number | None
+    kernels: Number  # launched inside, at any depth
+    self_kernels: Number  # launched inside, but in no range below
+    self_ns: Number
+    inclusive_ns: Number
+    self_work_ns: Number
+    inclusive_work_ns: Number
+    span_ns: Number | None  # per instance first start to last end of its work, summed over instances
+    cpu_ns: Number | None  # the ranges' own durations on the CPU
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel (or kind of copy) directly in one path; the path is empty for work outside all ranges."""
+
+    path: Path
+    phase: str
+    kind: str
+    kernel: str
+    category: str
+    count: Number
+    total_ns: Number
+    min_ns: int
+    max_ns: int
+    gemm_launch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideRow:
+    """Work that could not be given to a range: how much of which kind, and why."""
+
+    reason: str
+    kind: str
+    count: Number
+    total_ns: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole answer."""
+
+    provenance: Provenance
+    totals: Totals
+    phases: tuple[PhaseRow, ...]
+    ranges: tuple[RangeRow, ...]
+    kernels: tuple[KernelRow, ...]
+    outside: tuple[OutsideRow, ...] = ()
+    steps: int = 0  # measured step ranges
+    per_step: bool = False
+    warm_up_included: bool = False
+    notes: tuple[str, ...] = ()
+
+
+Row = TypeVar("Row", Totals, PhaseRow, RangeRow, KernelRow, OutsideRow)
+
+# Not multiplied by the number of steps, so not divided by it either.
+_PER_LAUNCH = frozenset({"min_ns", "max_ns"})
+
+
+def per_step(report: Report) -> Report:
+    """Divide every figure by the number of measured steps.
+
+    Raises ReportError where the report has no step ranges.
+    """
+    if report.per_step:
+        return report
+    if not report.steps:
+        raise ReportError(
+            "The report has no measured step ranges, so nothing can be said per step. "
+            "Push a range named 'step' around each step, or leave --per-step out."
+        )
+    divide = _divider(report.steps)
+    return replace(
+        report,
+        totals=divide(report.totals),
+        phases=tuple(map(divide, report.phases)),
+        ranges=tuple(map(divide, report.ranges)),
+        kernels=tuple(map(divide, report.kernels)),
+        outside=tuple(map(divide, report.outside)),
+        per_step=True,
+    )
+
+
+def as_dict(row: Any) -> dict[str, Any]:
+    """Return a row's columns by name; paths become lists."""
+    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def kernel_total(rows: Iterable[KernelRow]) -> Number:
+    """Add the time of the rows that are kernels, ns."""
+    return sum(row.total_ns for row in rows if row.kind == "kernel")
+
+
+def _divider(steps: int) -> Callable[[Any], Any]:
+    def divide(row: Any) -> Any:
+        changes = {
+            field.name: _ratio(getattr(row, field.name), steps)
+            for field in fields(row)
+            if field.name not in _PER_LAUNCH and isinstance(getattr(row, field.name), int | float)
+        }
+        return replace(row, **{name: value for name, value in changes.items() if name != "gemm_launch"})
+
+    return divide
+
+
+def _ratio(value: Number, steps: int) -> Number:
+    return value // steps if isinstance(value, int) and value % steps == 0 else value / steps

@@ -1,0 +1,97 @@
+"""Which ranges of a report are the user's: not a library's, and not one operator's among thousands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.errors import UsageError
+from analysis.trace import PUSH_POP, Bools, Ranges, Trace
+from analysis.vocabulary import (
+    BACKWARD,
+    BACKWARD_OPERATORS,
+    LIBRARY_RANGES,
+    PHASES,
+    is_library_domain,
+    is_operator,
+    is_step,
+    is_warm_up,
+    phase_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NameFacts:
+    """What each name of a trace means, by name id: worked out once per distinct name."""
+
+    operator: Bools
+    backward_operator: Bools
+    warm_up: Bools
+    step: Bools
+    phase: np.ndarray[tuple[int], np.dtype[np.int8]]  # position in PHASES, -1: opens none
+
+    @property
+    def backward_phase(self) -> Bools:
+        """Mark the names that open the backward phase."""
+        return self.phase == PHASES.index(BACKWARD)
+
+
+def name_facts(trace: Trace) -> NameFacts:
+    """Say what each name means; names that only kernels bear cost nothing."""
+    count = len(trace.names)
+    used, has_seq = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    used[trace.ranges.name_id] = True
+    has_seq[trace.ranges.name_id[trace.ranges.seq >= 0]] = True
+    facts = NameFacts(*(np.zeros(count, np.bool_) for _ in range(4)), np.full(count, -1, np.int8))
+    for name_id in np.flatnonzero(used):
+        name = trace.names[name_id]
+        facts.operator[name_id] = is_operator(name, bool(has_seq[name_id]))
+        facts.backward_operator[name_id] = facts.operator[name_id] and bool(BACKWARD_OPERATORS.match(name))
+        facts.warm_up[name_id], facts.step[name_id] = is_warm_up(name), is_step(name)
+        phase = phase_of(name)
+        facts.phase[name_id] = PHASES.index(phase) if phase else -1
+    return facts
+
+
+def nested_ranges(trace: Trace, domains: Sequence[str] = ()) -> Bools:
+    """Mark the ranges that can be parents: push/pop ranges of no library's domain.
+
+    `domains` names the only domains to take (the default domain is called `default`).
+
+    Raises UsageError for a domain that the report does not have.
+    """
+    ranges = trace.ranges
+    chosen: Bools = (ranges.style == PUSH_POP) & of_domains(_domains(trace, domains), ranges)
+    return chosen
+
+
+def _domains(trace: Trace, wanted: Sequence[str]) -> Bools:
+    names = [domain.name or ("default" if domain.domain_id == 0 else "") for domain in trace.domains]
+    if not wanted:
+        return np.array([not _is_library(trace, number) for number in range(len(names))], np.bool_)
+    lowered = [name.lower() for name in names]
+    for name in wanted:
+        if name.lower() not in lowered:
+            known = ", ".join(sorted({name for name in names if name})) or "none"
+            raise UsageError(f"The report has no NVTX domain {name!r}. Its domains: {known}.")
+    return np.isin(lowered, [name.lower() for name in wanted])
+
+
+def _is_library(trace: Trace, number: int) -> bool:
+    domain = trace.domains[number]
+    if domain.name or domain.domain_id == 0:
+        return is_library_domain(domain.name)
+    name_ids = np.unique(trace.ranges.name_id[trace.ranges.domain == number])
+    return all(LIBRARY_RANGES.match(trace.names[name_id]) for name_id in name_ids)
+
+
+def of_domains(flags: Bools, ranges: Ranges) -> Bools:
+    """Look a flag up by each range's domain."""
+    return flags[ranges.domain] if len(ranges) else np.zeros(0, np.bool_)
+
+
+def of_names(flags: Bools, ranges: Ranges) -> Bools:
+    """Look a flag up by each range's name."""
+    return flags[ranges.name_id] if len(ranges) else np.zeros(0, np.bool_)
