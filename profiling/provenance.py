@@ -1,0 +1,59 @@
+"""The rows of a recording that say where its numbers come from, and nothing about whose machine it was."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+
+import torch
+
+from profiling.trace_file import SCHEMA_VERSION, Row
+
+PRODUCT = "nvtx-kernels recorder"
+GPU_WORK = "GPU kernel time"
+CPU_WORK = "CPU operator self time"
+VM_ID = 1 << 48
+
+
+def own_version() -> str:
+    """Return the installed version of this distribution, `unknown` where it runs uninstalled."""
+    try:
+        return metadata.version("nvtx-kernels")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def export_metadata(*, on_gpu: bool) -> dict[str, str]:
+    """Return who wrote a recording, after which schema, and what its kernel times are times of."""
+    parts = SCHEMA_VERSION.split(".")
+    return {
+        "EXPORT_PRODUCT_NAME": PRODUCT,
+        "EXPORT_PRODUCT_VERSION": own_version(),
+        "EXPORT_SCHEMA_VERSION": SCHEMA_VERSION,
+        **{
+            f"EXPORT_SCHEMA_VERSION_{word}": part
+            for word, part in zip(("MAJOR", "MINOR", "MICRO"), parts, strict=True)
+        },
+        "RECORDER_KERNEL_TIMES": GPU_WORK if on_gpu else CPU_WORK,
+        "RECORDER_TORCH_VERSION": torch.__version__,
+    }
+
+
+def gpu_rows() -> Iterator[Row]:
+    """Yield one TARGET_INFO_GPU row per GPU that this process sees."""
+    for index in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(index)
+        yield {
+            "vmId": VM_ID,
+            "id": index,
+            "name": gpu.name,
+            "totalMemory": gpu.total_memory,
+            "smCount": gpu.multi_processor_count,
+            "computeMajor": gpu.major,
+            "computeMinor": gpu.minor,
+        }
+
+
+def start_row(origin_ns: int) -> Row:
+    """Return the row that ties the report's time 0 to UTC."""
+    began = datetime.fromtimestamp(origin_ns / 1e9, UTC)
+    return {"utcEpochNs": origin_ns, "utcTime": began.strftime("%Y-%m-%dT%H:%M:%S")}

@@ -1,0 +1,91 @@
+"""Run the model's steps under NVTX ranges, time them, and record them when asked.
+
+nsys profile -t cuda,nvtx python -m profiling.run
+python -m profiling.run --record report.sqlite
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
+EPILOG = """\
+ranges    warmup > step > phases, then measure > step > phases; measure begins with one mark that holds
+          the configuration. nsys captures the measured steps alone with -c cudaProfilerApi, or with
+          -c nvtx -p measure@nvtx-kernels
+exit      0 done; 1 out of memory, or the report could not be written; 2 wrong usage; 130 or 143 when
+          interrupted or terminated (what ran is recorded all the same)
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options; choices and numbers are checked by `profiling.settings`."""
+    this = argparse.ArgumentParser(
+        "python -m profiling.run", None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for option, what in TEXT_OPTIONS.items():
+        this.add_argument(option, help=what)
+    for option, what in NUMBER_OPTIONS.items():
+        this.add_argument(option, type=int, metavar="N", help=what)
+    for option, what in SWITCHES.items():
+        this.add_argument(option, action="store_true", help=what)
+    this.add_argument("--record", metavar="FILE", help="record the measured steps, without nsys")
+    return this
+
+
+TEXT_OPTIONS = {
+    "--size": "tiny, small, medium, large, xl, 2.7B or 10B (default small)",
+    "--mode": "forward (no gradients, no loss), forward-backward or train (default)",
+    "--dtype": "fp32 (default), tf32, or bf16 and fp16 autocast; no GradScaler",
+    "--attention": "reference (default: the course's separate kernels) or sdpa",
+    "--optimizer": "reference (default: the course's AdamW, 16 kernels a tensor), forloop, foreach or fused",
+    "--device": "cuda, cuda:1, cpu (default: cuda where there is one)",
+}
+NUMBER_OPTIONS = {
+    "--context-length": "tokens in a sequence (default 512; 64 on a CPU)",
+    "--batch-size": "sequences in a batch (default 4; 1 on a CPU)",
+    "--warmup": "steps before measuring (default 5; 1 on a CPU)",
+    "--steps": "measured steps (default 10; 3 on a CPU)",
+    "--seed": "of weights and tokens (default 0)",
+}
+SWITCHES = {
+    "--compile": "torch.compile the model; its ranges then hold the phases only",
+    "--emit-nvtx": "make every operator a range too, with its sequence number",
+    "--no-annotate": "open no ranges at all, to see what they cost",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    this = parser()
+    asked = vars(this.parse_args(arguments))
+    if asked["no_annotate"]:
+        os.environ["NVTX_KERNELS_OFF"] = "1"
+    # PyTorch takes seconds to import, and annotations are switched off before that.
+    from profiling import run_screen
+    from profiling.measurement import Capture
+    from profiling.settings import with_defaults
+    from profiling.trace_file import TraceFileError
+    from profiling.workload import NoMemoryError
+
+    try:
+        settings = with_defaults({name: value for name, value in asked.items() if value is not False})
+    except (ValueError, RuntimeError) as error:
+        this.error(str(error))
+    try:
+        run_screen.run(settings, Capture(asked["record"], operators=asked["emit_nvtx"]))
+    except (NoMemoryError, TraceFileError) as error:
+        return _say(str(error), 1)
+    except KeyboardInterrupt:
+        return _say("interrupted", 130)
+    return 0
+
+
+def _say(sentence: str, status: int) -> int:
+    sys.stderr.write(f"profiling.run: {sentence}\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""What a run is asked to do, and the state of the machine that decides its numbers."""
+
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from model.config import CONFIGS
+from model.transformer import ATTENTION, Attention
+from profiling.optimizers import OPTIMIZERS
+from profiling.provenance import own_version
+
+# What a mode runs in each step, in order. `forward` encloses the loss wherever there is a backward.
+PHASES_OF_MODE = {
+    "forward": ("forward",),
+    "forward-backward": ("forward", "backward"),
+    "train": ("forward", "backward", "optimizer"),
+}
+# `tf32` allows TF32 in FP32 matrix products; `bf16` and `fp16` are autocast over FP32 parameters. fp16
+# runs without a GradScaler: it adds kernels of its own, and these runs measure time, not convergence.
+MATMUL_PRECISION = {"fp32": "highest", "tf32": "high", "bf16": "highest", "fp16": "highest"}
+AUTOCAST_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# The assignment's defaults where there is a GPU, and the same model with less work where there is none.
+WORK_OF_DEVICE: Mapping[str, Mapping[str, int]] = {
+    "cuda": {"context_length": 512, "batch_size": 4, "warmup": 5, "steps": 10},
+    "cpu": {"context_length": 64, "batch_size": 1, "warmup": 1, "steps": 3},
+}
+CHOICES = {
+    "size": tuple(CONFIGS),
+    "mode": tuple(PHASES_OF_MODE),
+    "dtype": tuple(MATMUL_PRECISION),
+    "attention": tuple(ATTENTION),
+    "optimizer": tuple(OPTIMIZERS),
+}
+AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run: model, batch, what a step does, how often. ValueError says what cannot be."""
+
+    size: str = "small"
+    context_length: int = 512
+    batch_size: int = 4
+    mode: str = "train"
+    dtype: str = "fp32"
+    attention: Attention = "reference"
+    compile: bool = False
+    optimizer: str = "reference"
+    warmup: int = 5
+    steps: int = 10
+    seed: int = 0
+    device: str = "cuda"
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)}")
+        for name, least in AT_LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {least} or more, not {getattr(self, name)}")
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Return the phases of one step, in order."""
+        return PHASES_OF_MODE[self.mode]
+
+    @property
+    def device_type(self) -> str:
+        """Return the kind of device, `cuda` for `cuda:1`."""
+        return torch.device(self.device).type
+
+
+def default_device() -> str:
+    """Return the device a run uses when none is asked for."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def with_defaults(asked: Mapping[str, Any]) -> Settings:
+    """Complete what was asked (None for what was not) with the defaults of its device."""
+    device = asked.get("device") or default_device()
+    work = WORK_OF_DEVICE.get(torch.device(device).type, WORK_OF_DEVICE["cpu"])
+    known = {field.name for field in fields(Settings)}
+    given = {name: value for name, value in asked.items() if name in known and value is not None}
+    return Settings(**{**work, **given, "device": device})
+
+
+def apply_precision(settings: Settings) -> None:
+    """Set the process-wide precision of FP32 matrix products, TF32 or not, as the settings ask."""
+    torch.set_float32_matmul_precision(MATMUL_PRECISION[settings.dtype])
+
+
+def autocast(settings: Settings) -> AbstractContextManager[Any]:
+    """Return the context in which the forward pass and the loss run."""
+    dtype = AUTOCAST_DTYPE.get(settings.dtype)
+    return nullcontext() if dtype is None else torch.autocast(settings.device_type, dtype)
+
+
+def environment(settings: Settings) -> dict[str, Any]:
+    """Return what besides the settings decides a number: versions, device, precision flags, threads."""
+    return {
+        "versions": versions(),
+        "device": device_facts(settings),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        "autocast": str(AUTOCAST_DTYPE.get(settings.dtype, "off")).removeprefix("torch."),
+        "grad_scaler": False,
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of what the numbers run on."""
+    return {
+        "nvtx-kernels": own_version(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nvtx": metadata.version("nvtx"),
+    }
+
+
+def device_facts(settings: Settings) -> dict[str, Any]:
+    """Return the name and size of the device that does the work."""
+    if settings.device_type != "cuda":
+        capability = torch.backends.cpu.get_cpu_capability()
+        threads = torch.get_num_threads()
+        return {"name": f"CPU ({platform.machine()} {capability})", "threads": threads, "cores": os.cpu_count()}
+    gpu = torch.cuda.get_device_properties(torch.device(settings.device))
+    return {
+        "name": gpu.name,
+        "memory_bytes": gpu.total_memory,
+        "multiprocessors": gpu.multi_processor_count,
+        "capability": f"{gpu.major}.{gpu.minor}",
+    }
