@@ -265,10 +265,10 @@ class _Summary:
                 notes.append(
                     f"All {phase} work is inside warm-up ranges and left out; --include-warmup counts it."
                 )
-        if (self.work.kind == GRAPH).any():
+        if graphs := int((self.work.kind == GRAPH).sum()):
             notes.append(
-                f"{int((self.work.kind == GRAPH).sum())} CUDA graph launches are counted whole, as work without kernels: "
-                "the report hides theirs. Record with `nsys profile --cuda-graph-trace=node` to see them."
+                f"{graphs} CUDA graph launches are counted whole, as work without kernels: the report hides "
+                "theirs. Record with `nsys profile --cuda-graph-trace=node` to see them."
             )
         if open_ended := int(attribution.ranges.open_ended.sum()):
             notes.append(f"{open_ended} ranges were never closed; they are taken to end with the capture.")
@@ -304,7 +304,8 @@ def _in_tree_order(rows: list[RangeRow]) -> tuple[RangeRow, ...]:
     weight: dict[Path, int] = {}
     for row in rows:
         weight[row.path] = weight.get(row.path, 0) - int(row.inclusive_work_ns)
-    prefixes = {
-        path: tuple((weight.get(path[:n], 0), path[n - 1]) for n in range(1, len(path) + 1)) for path in weight
-    }
-    return tuple(sorted(rows, key=lambda row: (prefixes[row.path], row.phase)))
+    return tuple(sorted(rows, key=lambda row: (_branch(row.path, weight), row.phase)))
+
+
+def _branch(path: Path, weight: dict[Path, int]) -> tuple[tuple[int, str], ...]:
+    return tuple((weight.get(path[:length], 0), path[length - 1]) for length in range(1, len(path) + 1))

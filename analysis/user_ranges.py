@@ -35,7 +35,8 @@ class NameFacts:
     @property
     def backward_phase(self) -> Bools:
         """Mark the names that open the backward phase."""
-        return self.phase == PHASES.index(BACKWARD)
+        backward: Bools = self.phase == PHASES.index(BACKWARD)
+        return backward
 
 
 def name_facts(trace: Trace) -> NameFacts:
@@ -44,7 +45,8 @@ def name_facts(trace: Trace) -> NameFacts:
     used, has_seq = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     used[trace.ranges.name_id] = True
     has_seq[trace.ranges.name_id[trace.ranges.seq >= 0]] = True
-    facts = NameFacts(*(np.zeros(count, np.bool_) for _ in range(4)), np.full(count, -1, np.int8))
+    operator, backward, warm_up, step = (np.zeros(count, np.bool_) for _ in range(4))
+    facts = NameFacts(operator, backward, warm_up, step, np.full(count, -1, np.int8))
     for name_id in np.flatnonzero(used):
         name = trace.names[name_id]
         facts.operator[name_id] = is_operator(name, bool(has_seq[name_id]))

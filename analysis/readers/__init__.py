@@ -1,1 +1,79 @@
-"""Readers turn a report file into a `Trace`; they know no presenter."""
+"""Readers turn a report file into a `Trace`; they know no presenter.
+
+A report format is one line in `READERS`: what it is called, how a file of it is recognised, and where its reader
+lives. The first that recognises the file reads it; a reader's module is imported only then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import NotAReport
+from analysis.trace import Trace
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+GZIP_MAGIC = b"\x1f\x8b"
+LFS_MAGIC = b"version https://git-lfs"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One report format. `recognises` gets the path and its first bytes (none of a folder)."""
+
+    format: str
+    recognises: Callable[[Path, bytes], bool]
+    module: str
+
+
+READERS = (
+    Reader("nsys SQLite export", lambda path, head: head.startswith(SQLITE_MAGIC), "analysis.readers.nsys_sqlite"),
+    Reader("nsys report", lambda path, head: path.suffix == ".nsys-rep", "analysis.readers.nsys_rep"),
+)
+
+
+def read(path: Path | str) -> Trace:
+    """Read a report of any known format.
+
+    Raises NotAReport, with a sentence that says what the file is and what to do, for anything else.
+    """
+    path = Path(path)
+    head = _first_bytes(path)
+    for reader in READERS:
+        if reader.recognises(path, head):
+            trace: Trace = importlib.import_module(reader.module).read(path)
+            return trace
+    raise NotAReport(_what_it_is(path, head))
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return b""
+        if not stat.S_ISREG(mode):
+            raise NotAReport(f"{path} is no regular file. Give the report's own path.")
+        with path.open("rb") as file:
+            return file.read(4096)
+    except FileNotFoundError:
+        raise NotAReport(f"{path} does not exist. Give the path of a report, such as report1.sqlite.") from None
+    except OSError as error:
+        raise NotAReport(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _what_it_is(path: Path, head: bytes) -> str:
+    formats = "an nsys export (.sqlite), a .nsys-rep or a PyTorch profiler trace (.pt.trace.json)"
+    if path.is_dir():
+        return f"{path} is a folder without a report that can be read. Give {formats}."
+    if not head:
+        return (
+            f"{path} is empty: its export did not finish. Run `nsys export --type sqlite` on the .nsys-rep again."
+        )
+    if head.startswith(LFS_MAGIC):
+        return f"{path} is a Git LFS pointer, not the report itself. Fetch it with `git lfs pull`."
+    if not head.strip(b"\0"):
+        return f"{path} begins with zeros: its export was interrupted. Run `nsys export --type sqlite` again."
+    return f"{path} is not a report that can be read. Give {formats}."

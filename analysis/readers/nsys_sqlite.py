@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from analysis.errors import NotAReport
 from analysis.readers.arrow_sql import Database
-from analysis.trace import GRAPH, KERNEL, MEMCPY, MEMSET
-
-# Without an explicit end a range runs until the capture stops; nothing else has this time.
-NEVER_CLOSED = -(2**63)
-
-# NVTX event types: push/pop and start/end ranges (70 and 71 in nsys's newer captures), marks, domain names.
-PUSH_POP_TYPES, START_END_TYPES, MARK_TYPE, DOMAIN_TYPE = (59, 70), (60, 71), 34, 75
+from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED
+from analysis.readers.nsys_trace import read_trace
+from analysis.trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
 
 RANGES_SQL = f"""
 SELECT start, coalesce("end", {NEVER_CLOSED}) AS "end", eventType AS event, coalesce(globalTid, 0) AS thread,
@@ -117,3 +114,14 @@ class NsysSqlite:
             for table in found
             for name, value in self.database.rows(f'SELECT name, value FROM "{table}"')  # noqa: S608
         }
+
+
+def read(path: Path) -> Trace:
+    """Read an nsys SQLite export, or a recording of ours.
+
+    Raises NotAReport for a database that is neither, and for a damaged one.
+    """
+    tables = NsysSqlite(path)
+    if not tables.is_export():
+        raise NotAReport(f"{path} is a SQLite database, but not one that `nsys export` wrote.")
+    return read_trace(tables)

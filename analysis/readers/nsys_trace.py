@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from analysis.readers.columns import Interner, encode, ints, translate
 from analysis.readers.launch_keys import LaunchKeys
-from analysis.readers.nsys_sqlite import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED, START_END_TYPES
+from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED, START_END_TYPES
 from analysis.trace import (
     GRAPH,
     KINDS,
