@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.category_rules import RULES
-from analysis.kernel_names import split_name
+from analysis.kernel_name_parts import split_name
 
 #: Category -> what is in it, in the order of tables. The last three are no kernels; they repeat the kind.
 MEANINGS = {
@@ -50,9 +50,7 @@ _GROUPS: list[_Group] = [
 
 def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
     """Say for each text whether `pattern` occurs in it."""
-    found: npt.NDArray[np.bool_] = pc.match_substring_regex(texts, f"(?s){pattern}").to_numpy(
-        zero_copy_only=False
-    )
+    found: npt.NDArray[np.bool_] = pc.match_substring_regex(texts, f"(?s){pattern}").to_numpy(zero_copy_only=False)
     return found
 
 

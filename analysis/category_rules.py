@@ -38,8 +38,7 @@ class Rule(NamedTuple):
 
 
 _TRITON = r"^(?:triton_(?:poi|per|red|mix|spl)|cpp)_fused_"
-_CUTLASS = r"^(?:cutlass\w*::)?(?:Kernel2?|device_kernel)$|^kernel_cutlass"
-_COPIES = r"(?:to_copy|clone|copy|cat|stack|constant_pad_nd|repeat|flip|roll)"
+_CUTLASS = r"^(?:cutlass\w*::)?(?:Kernel2?|device_kernel)$"
 _VIEWS = (
     r"(?:to_copy|clone|copy|cat|stack|constant_pad_nd|repeat|flip|roll|view|unsafe_view|reshape|transpose|t"
     r"|permute|expand|unsqueeze|squeeze|slice|slice_backward|select|split|split_with_sizes|unbind|alias|detach"
@@ -151,7 +150,9 @@ RULES = (
     ),
     Rule("index", _TRITON + r"(?:\w*_)?(?:embedding|index|gather|scatter)_", "triton_poi_fused_embedding_0"),
     Rule(
-        "rng", _TRITON + r"\w*(?:dropout|rand|bernoulli|inductor_seeds)", "triton_poi_fused_native_dropout_2"
+        "rng",
+        _TRITON + r"\w*(?:dropout_(?:[^b]|b[^a])|rand|bernoulli|inductor_seeds)",
+        "triton_poi_fused_native_dropout_2",
     ),
     Rule("copy", rf"^(?:triton_poi|cpp)_fused(?:_+{_VIEWS})+_\d+$", "triton_poi_fused__to_copy_1"),
     Rule("elementwise", r"^(?:triton_poi|cpp)_fused", "triton_poi_fused__unsafe_view_mul_silu_8"),
@@ -170,7 +171,7 @@ RULES = (
     Rule("copy", r"reshape_and_cache|concat_and_cache", "vllm::reshape_and_cache_flash_kernel"),
     Rule(
         "attention",
-        r"(?i)attention|attn|fmha|sdpa|flash_(?:fwd|bwd)|flash::|scaled_dot_product|\bmha_|Batch(?:Prefill|Decode)With",
+        r"(?i)attention|attn|fmha|sdpa|flash_(?:fwd|bwd)|flash::|scaled_dot_product|\bmha_|dot_do_o|convert_dq|Batch(?:Prefill|Decode)With",
         "flash::flash_fwd_kernel",
     ),
     Rule(
@@ -182,7 +183,7 @@ RULES = (
     Rule(
         "convolution",
         r"(?i)fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|convolve|winograd|conv_?(?:transpose|depthwise)?[123]d|"
-        r"::conv|_conv_|depthwise|im2col|col2im|fft2d_|computeOffsetsKernel",
+        r"::conv[_\d]|_conv_|[sh]cudnn_|flip_filter|depthwise|im2col|col2im|fft2d_|computeOffsetsKernel",
         "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_…",
     ),
     Rule(
@@ -204,12 +205,10 @@ RULES = (
         inside=r"ReduceSplitK",
         helper=True,
     ),
-    Rule(
-        "gemm", _CUTLASS, "cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>", inside=r"(?i)gemm"
-    ),
+    Rule("gemm", _CUTLASS, "cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>", inside=r"(?i)gemm"),
     Rule(
         "gemm",
-        r"(?i)gemm|gemv|nvjet_|matmul|mul_mat|marlin|^Cijk_|^dot_kernel|fused_moe_kernel|_mm_kernel",
+        r"(?i)gemm[^:]*$|gemv|nvjet_|matmul|mul_mat|marlin|^Cijk_|^bmm_|^dot_kernel|fused_moe_kernel|_mm_kernel",
         "ampere_sgemm_128x64_tn",
     ),
     # --- reductions over a row that have a name of their own
@@ -232,7 +231,7 @@ RULES = (
         "index",
         r"index_elementwise|scatter_gather|(?i:indexing_backward|vectorized_gather|indexSelect|indexFunc|indexAdd|"
         r"index_put|index_(?:copy|fill|add|select)|embedding|gather_kernel|scatter|masked_select|write_indices|"
-        r"compute_grad_weight|sum_and_scatter|segment_offset|partial_segments|num_of_segments|repeat_interleave)",
+        r"compute_grad_weight|sum_and_scatter|segment_offset|partial_segments|num_of_segments|repeat_interleave|upsample|grid_sampler|moe_align)",
         "at::native::vectorized_gather_kernel",
     ),
     Rule(
@@ -274,7 +273,7 @@ RULES = (
     ),
     Rule(
         "reduction",
-        r"(?i)reduce|reduction|nll_loss|_loss|argm(?:ax|in)|asum_kernel|nrm2|iamax|histogram|pool|welford|logsumexp|cdist",
+        r"(?i)reduce|reduction|nll_loss|ClassNLL|_loss|argm(?:ax|in)|asum_kernel|nrm2|iamax|histogram|pool|welford|logsumexp|cdist",
         "at::native::reduce_kernel",
     ),
     Rule(
