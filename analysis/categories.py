@@ -5,7 +5,7 @@ The patterns run in RE2 (through Arrow), whose time is linear in the name whatev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.category_rules import RULES
-from analysis.kernel_name_parts import split_name
+from analysis.kernel_name_parts import fused_ops, split_name
+
+__all__ = ["CATEGORIES", "MEANINGS", "RULES", "categorize", "fused_ops", "gemm_launches", "is_gemm_launch"]
 
 #: Category -> what is in it, in the order of tables. The last three are no kernels; they repeat the kind.
 MEANINGS = {
@@ -38,6 +40,9 @@ MEANINGS = {
 }
 CATEGORIES = tuple(MEANINGS)
 
+#: Names matched together, which bounds the memory that millions of them take.
+_AT_ONCE = 65_536
+
 #: Rules in a row with the same answer and the same `inside` are one pattern, so a name passes few of them.
 _Group = tuple[str, bool, str, str]
 _GROUPS: list[_Group] = [
@@ -54,14 +59,14 @@ def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _column(texts: Sequence[str]) -> pa.Array:
+def _column(texts: Iterable[str]) -> pa.Array:
     return pa.array([text.encode("utf-8", "replace") for text in texts], pa.large_binary())
 
 
 def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return for each name the index of the first group that knows it, or -1."""
     parts = [split_name(name) for name in names]
-    heads, insides = _column([head for head, _ in parts]), _column([inside for _, inside in parts])
+    heads, insides = _column(head for head, _ in parts), _column(inside for _, inside in parts)
     found = np.full(len(parts), -1, dtype=np.int64)
     left = np.arange(len(parts))
     for number, (_, _, inside, head) in enumerate(_GROUPS):
@@ -73,14 +78,21 @@ def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
     return found
 
 
+def _groups(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield for each name its category and whether it only helps a GEMM."""
+    for begin in range(0, len(names), _AT_ONCE):
+        for group in _first_groups(names[begin : begin + _AT_ONCE]).tolist():
+            yield _GROUPS[group][:2] if group >= 0 else ("other", False)
+
+
 def categorize(names: Sequence[str]) -> list[str]:
     """Return the category of each demangled kernel name or recorded operator."""
-    return [_GROUPS[group][0] if group >= 0 else "other" for group in _first_groups(names)]
+    return [category for category, _ in _groups(names)]
 
 
 def gemm_launches(names: Sequence[str]) -> list[bool]:
     """Say of each name whether one launch of it is one matrix product: a GEMM, and no helper of one."""
-    return [group >= 0 and _GROUPS[group][:2] == ("gemm", False) for group in _first_groups(names)]
+    return [category == "gemm" and not helper for category, helper in _groups(names)]
 
 
 def is_gemm_launch(name: str) -> bool:

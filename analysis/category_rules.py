@@ -268,7 +268,7 @@ RULES = (
     Rule(
         "elementwise",
         r"_kernel_agent$|for_each::static_kernel$|transform_kernel$",
-        "cub::detail::for_each::static_kernel<…>",
+        "thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::ParallelForAgent<…>>",
         inside=r"transform|fill|tabulate|for_each|parallel_for",
     ),
     Rule(

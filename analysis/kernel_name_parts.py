@@ -13,6 +13,7 @@ _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::"
 _RETURN_TYPE = re.compile(r"void |(?:typename )?std::enable_if<[^;]{0,400}?>::type ")
 _SOURCE_NAME = re.compile(r"(\d{1,3})([A-Za-z_])")
 _LITERAL = re.compile(r"L[a-z](\d+)E")
+_SUBSTITUTION = re.compile(r"[ST][0-9A-Z]*_")
 _BRACKETS = re.compile(r"[<>()\[\]{},]")
 
 
@@ -48,7 +49,9 @@ def mangled_words(rest: str) -> list[str]:
     """Return the source names and integers in the template arguments of a mangled name, in order."""
     words, at = [], 0
     while at < len(rest):
-        if found := _LITERAL.match(rest, at):
+        if found := _SUBSTITUTION.match(rest, at):
+            at = found.end()
+        elif found := _LITERAL.match(rest, at):
             words.append(found[1])
             at = found.end()
         elif found := _SOURCE_NAME.match(rest, at):
@@ -71,6 +74,8 @@ def template_arguments(arguments: str) -> list[str]:
             cuts.append(found.start())
         if depth == 0:
             break
+    else:
+        cuts.append(len(arguments))
     return [arguments[begin + 1 : end].strip() for begin, end in pairwise(cuts)]
 
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, pairwise
 
 from analysis.kernel_name_parts import (
     READ,
@@ -42,8 +42,8 @@ _WRAPPER_WORDS = """
     gpu_index_kernel AUnaryFunctor BUnaryFunctor BinaryFunctor binary_internal ReduceOp func_wrapper_t
     ReductionOp OpaqueType lambda instance _cuda_scatter_gather_internal_kernel TensorListMetadata
     TensorListScalarListMetadata FusedOptimizerTensorListMetadata TensorIterator TensorIteratorBase
-    Scalar cutlass gemm kernel device flash fmha cute tuple enable_sm90 enable_sm90_or_later
-    enable_sm80_to_sm89 collective
+    Scalar cutlass gemm kernel device flash fmha cute tuple true false
+    collective
 """
 _WRAPPERS = frozenset(_WRAPPER_WORDS.split())
 _ENDINGS = re.compile(
@@ -51,6 +51,10 @@ _ENDINGS = re.compile(
 )
 _BEGINNINGS = re.compile(r"^(?:CUDAFunctorOnSelf_|CUDAFunctor_|launch_)")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _is_wrapper(word: str) -> bool:
+    return word in _WRAPPERS or word.startswith("enable_")
 
 
 def _operation(word: str) -> str:
@@ -81,7 +85,7 @@ _XMMA = (
     ),
 )  # fmt: skip
 _CUTLASS = re.compile(r"cutlass(?:3x)?_(?:(?:sm)?\d+_)?(?:simt_)?")
-_BETWEEN_TILES = re.compile(r"_(?=[^\d_])|(?<!\d)_|_(?!\d+x)")
+_IS_TILE = re.compile(r"\d+x\d+")
 
 #: How the kernels of PyTorch are written: op and type of the functor, integers of the instance.
 _FORMS = (
@@ -97,10 +101,10 @@ _FORMS = (
     ),
     (re.compile(r"(?:^|::)reduce_kernel$"), "reduce {op} {type} ({n[0]}x{n[1]})"),
     (re.compile(r"(?:^|::)multi_tensor_apply_kernel$"), "multi_tensor {ops} {type}"),
-    (re.compile(r"(?:^|::)device_kernel$"), "cutlass {ops}{tile} {type}"),
+    (re.compile(r"(?:^|::)device_kernel$"), "cutlass {op}{tile} {type}"),
     (re.compile(r"(?:^|::)flash_(?:fwd|bwd)_\w*kernel$"), "{name} {type} {n[0]}x{n[1]}x{n[2]}"),
 )
-_TILE = re.compile(r"tuple<cute::C<(\d+)>, cute::C<(\d+)>, cute::C<(\d+)>")
+_TILE = re.compile(r"tuple<cute::C<(\d{2,})>, cute::C<(\d+)>, cute::C<(\d+)>")
 _FUNCTOR = re.compile(r"\b(?:[AB]Unary|Binary)Functor\b|\bCUDAFunctorOnSelf_")
 _SCALAR = {
     "AUnaryFunctor": ("scalar ", ""),
@@ -109,7 +113,7 @@ _SCALAR = {
 }
 _INTEGER = re.compile(r"(?<![\w.])\d+(?=u?l*\b)")
 _LAST_WORD = re.compile(r"(?:void )?(?:\w+::)*(\w+)")
-_LONGEST_SHORT = 100
+_LONGEST_SHORT, _MOST_DETAILS = 100, 9
 
 
 def short_name(name: str) -> str:
@@ -133,7 +137,11 @@ def _library_word(word: str) -> str:
     """Write a name that is one word of a library in its parts: `sm80_xmma_gemm f32 tn 128x128x8 stage3`."""
     cutlass = _CUTLASS.match(word)
     if cutlass:
-        return "cutlass " + _BETWEEN_TILES.sub(" ", word[cutlass.end() :])
+        words = word[cutlass.end() :].split("_")
+        tiles = pairwise(_IS_TILE.match(part) for part in ["", *words])
+        return "cutlass" + "".join(
+            ("_" if a and b else " ") + part for part, (a, b) in zip(words, tiles, strict=True)
+        )
     for pattern, written in _XMMA:
         if found := pattern.match(word):
             return found.expand(written)
@@ -148,7 +156,7 @@ def _form_of(head: str, arguments: str) -> str:
 
 def _filled(form: str, head: str, template: str) -> str:
     """Fill `form` with what the template arguments say: the functor's operation and type, integers, tile."""
-    words = [found for found in _WORD.finditer(template) if found[0] not in _WRAPPERS]
+    words = [found for found in _WORD.finditer(template) if not _is_wrapper(found[0])]
     operations = list(dict.fromkeys(_operation(found[0]) for found in words))
     start = words[0].start() if words else 0
     functor = _FUNCTOR.search(template, 0, start + len("CUDAFunctorOnSelf_"))
@@ -169,16 +177,18 @@ def _filled(form: str, head: str, template: str) -> str:
 def _own_name(head: str) -> str:
     """Return a function's own name: gemvx of `internal::gemvx::kernel`, foo of `ns::foo_kernel`."""
     *outer, own = head.split("::")
-    return outer[-1] if own == "kernel" and outer else own.removesuffix("_kernel").removesuffix("Kernel")
+    if own == "kernel" and outer:
+        return outer[-1]
+    return own.removesuffix("_kernel").removesuffix("Kernel") or own
 
 
 def _plain(head: str, arguments: str) -> str:
     """Write a function's own name and its template arguments: types, integers, names of classes."""
     details = [_detail(argument) for argument in template_arguments(arguments)]
-    kept = list(dict.fromkeys(detail for detail in details if detail))
+    kept = [detail for at, detail in enumerate(details) if detail.isdigit() or detail not in details[:at]]
     if kept and kept[0].startswith("cutlass_"):
         return _library_word(kept[0])
-    return " ".join([_own_name(head), *kept[:6]])
+    return " ".join([_own_name(head), *filter(None, kept)][:_MOST_DETAILS])
 
 
 def _detail(argument: str) -> str:
@@ -187,6 +197,8 @@ def _detail(argument: str) -> str:
         return _TYPES.get(argument, "")
     if opaque := _OPAQUE.search(argument):
         return f"{opaque[1]}B"
+    if integer := _INTEGER.match(argument):
+        return integer[0]
     word = _LAST_WORD.match(argument)
     return word[1] if word and "olicy" not in argument else ""
 
@@ -216,13 +228,11 @@ def printable(name: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Return how many terminal cells `text` takes: two for wide characters, none for combining ones."""
+    """Return how many terminal cells `text` takes at most: two for a wide character, one for any other."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
 
 
 def _cells_of(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
-        return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
