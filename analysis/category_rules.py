@@ -19,7 +19,8 @@ Decisions that a reader may want to know:
 - Losses sum what they gather: reduction. A cross entropy fused with its softmax is softmax. Pooling is a
   reduction over windows, dropout is rng, rotary embeddings are element-wise, quantization is a cast.
 - Every multi-tensor kernel (`_foreach_*`, gradient clipping among them) is optimizer.
-- Operators recorded on a CPU (`aten::mm`) go through the same table.
+- Operators recorded on a CPU (`aten::mm`) go through the same table. `aten::linear` and `aten::matmul` only call
+  the operator that multiplies, which counts as the GEMM.
 """
 
 from __future__ import annotations
@@ -59,8 +60,13 @@ RULES = (
     ),
     Rule(
         "gemm",
-        r"^(?:aten|mkl|mkldnn)::_?(?:\w*mm|mv|addmv|dot|vdot|inner|outer|ger|addr|einsum|bilinear|tensordot|chain_matmul|"
-        r"\w*matmul\w*|\w*linear(?:_pointwise|_backward)?|addmm_activation)_?$",
+        r"^aten::(?:matmul|linear|einsum|inner|outer|ger|bilinear|tensordot|chain_matmul|linalg_multi_dot)(?:_backward)?$",
+        "aten::linear",
+        helper=True,
+    ),
+    Rule(
+        "gemm",
+        r"^(?:aten|mkl|mkldnn)::_?(?:\w*mm|mv|addmv|dot|vdot|addr|addmm_activation|\w*linear(?:_pointwise|_backward)?)_?$",
         "aten::addmm",
     ),
     Rule(

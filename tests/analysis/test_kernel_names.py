@@ -53,7 +53,7 @@ SHORT = {
     ),
     "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(T)::[lambda(float)], "
     "at::native::memory::LoadWithCast<1>>(int)": "elementwise direct_copy f32 (unrolled, cast)",
-    "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MaxOps<float>>>(T)": (
+    "void at::native::reduce_kernel<512, (int)1, at::native::ReduceOp<float, at::native::MaxOps<float>>>(T)": (
         "reduce max f32 (512x1)"
     ),
     "void at::native::<unnamed>::multi_tensor_apply_kernel<at::native::<unnamed>::TensorListMetadata<(int)2>, "
