@@ -31,7 +31,7 @@ class Ranking:
 
     @cached_property
     def ranges(self) -> pd.DataFrame:
-        """One row per path of ranges, outer before inner: path (a list of names), phase, instances, kernels and so on."""
+        """One row per path of ranges, outer before inner: path (a list of names), phase, instances and so on."""
         return _frame(self.report.ranges)
 
     @cached_property

@@ -1,0 +1,61 @@
+"""What all commands of this package share: one place that prints errors, one that writes results."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from analysis.errors import AnalysisError, UsageError
+
+
+def run(command: Callable[[], None]) -> int:
+    """Run a command and return its exit status; what went wrong is one sentence on stderr."""
+    try:
+        command()
+        sys.stdout.flush()
+    except AnalysisError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_status
+    except MemoryError:
+        print("error: not enough memory for this report.", file=sys.stderr)  # noqa: T201
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def write(text: str, output: Path | None) -> None:
+    """Print a result, or put it in a file: the old one stays until the new one is whole.
+
+    Raises UsageError where the file cannot be written.
+    """
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        _replace(output, text)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
+
+
+def _replace(output: Path, text: str) -> None:
+    handle, beside = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(text)
+        Path(beside).chmod(0o666 & ~_umask())
+        Path(beside).replace(output)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,124 @@
+"""Rank the GPU kernels of each NVTX range: python -m analysis.kernels report.sqlite."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.command import run, write
+
+if TYPE_CHECKING:
+    from analysis.report import Report
+    from analysis.tables import Document
+    from analysis.trace import Trace
+
+FORMATS = ("table", "markdown", "csv", "json")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.kernels", description=__doc__)
+    parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a .nsys-rep, or a recording")
+    what = parser.add_argument_group("what to rank")
+    what.add_argument("--by", choices=("kernel", "category", "range"), help="one ranking instead of the overview")
+    what.add_argument("--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'")
+    what.add_argument("--phase", choices=("forward", "backward", "optimizer", "other"), help="only this phase")
+    what.add_argument("--top", type=_positive, default=10, metavar="N", help="rows per table (%(default)s)")
+    what.add_argument("--per-step", action="store_true", help="divide by the number of measured steps")
+    what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
+    rules = parser.add_argument_group("what counts as a range")
+    rules.add_argument(
+        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
+    )
+    rules.add_argument(
+        "--operators", choices=("auto", "keep", "hide"), default="auto",
+        help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
+    )  # fmt: skip
+    rules.add_argument(
+        "--like-nsys", action="store_true",
+        help="only the launching thread's ranges, by range name, with the columns of `nsys stats`",
+    )  # fmt: skip
+    shape = parser.add_argument_group("how to show it")
+    shape.add_argument("--format", choices=FORMATS, default="table")
+    shape.add_argument("--full-names", action="store_true", help="kernel names in full")
+    shape.add_argument("--every-index", action="store_true", help="keep `layer 0`, `layer 1`, … apart in tables")
+    shape.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    options = parser().parse_args(arguments)
+    return run(lambda: write(answer(options), options.output))
+
+
+def answer(options: argparse.Namespace) -> str:
+    """Return what the command prints.
+
+    Raises AnalysisError where the report cannot answer.
+    """
+    from analysis.absence import require_work
+    from analysis.readers import read
+
+    trace = read(options.report)
+    require_work(trace)
+    if options.like_nsys:
+        from analysis.like_nsys import like_nsys
+
+        return _presented(like_nsys(trace), options)
+    report = ranked(trace, options)
+    if options.format == "json":
+        from analysis.presenters import as_json
+
+        return as_json.present(report)
+    return _presented(_document(report, options), options)
+
+
+def ranked(trace: Trace, options: argparse.Namespace) -> Report:
+    """Attribute, add up, and keep what was asked for."""
+    from analysis import report as reports
+    from analysis import selection
+    from analysis.attribution import Rules, attribute
+    from analysis.summary import summarize
+
+    rules = Rules(domains=options.domain, operators=options.operators)
+    report = summarize(attribute(trace, rules), include_warm_up=options.include_warmup)
+    report = reports.per_step(report) if options.per_step else report
+    report = selection.of_ranges(report, options.range) if options.range else report
+    return selection.of_phase(report, options.phase) if options.phase else report
+
+
+def _document(report: Report, options: argparse.Namespace) -> Document:
+    from analysis import selection
+    from analysis.views.everything import everything
+    from analysis.views.overview import overview
+
+    if options.format == "csv":
+        return everything(report, by=options.by)
+    shown = report if options.every_index else selection.with_indices_collapsed(report)
+    return overview(shown, by=options.by, top=options.top, full_names=options.full_names)
+
+
+def _presented(document: Document, options: argparse.Namespace) -> str:
+    from analysis.presenters import presenter
+
+    if options.format != "table":
+        return presenter("csv" if options.format == "json" else options.format).present(document)
+    from analysis.presenters import as_table
+
+    width, color = as_table.screen(options.output is None and sys.stdout.isatty())
+    return as_table.present(document, width=width, color=color, full_names=options.full_names)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""nsys's own two reports, from our reading of the file, so that anyone can check us against `nsys stats`.
+
+`nvtx_kern_sum` counts a kernel in every push/pop range of the launching thread that contains the whole launch
+call, grouped by range name, thread and kernel. `nvtx_gpu_proj_sum` adds up, over the instances of a range name, the
+time from the first start to the last end of all GPU work launched inside. Standard deviations are the sample's.
+What this project's other views show beyond these numbers is what adoption and linking add.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.nesting import Nesting
+from analysis.tables import Column, Document, Kind, Row, Table
+from analysis.trace import KERNEL, PUSH_POP, Ranges, Trace
+
+
+def like_nsys(trace: Trace) -> Document:
+    """Return nsys's kernel summary and projection summary per range."""
+    inside = work_in_ranges(trace)
+    heading = f"{trace.provenance.file}: counted as `nsys stats` does, by the launching thread's own ranges"
+    tables = (
+        _table("nvtx_kern_sum", "Kernels in each range, {unit} in all", kernel_summary(inside)),
+        _table(
+            "nvtx_gpu_proj_sum", "GPU span of each range (projection), {unit} in all", projection_summary(inside)
+        ),
+    )
+    return Document(heading, tables)
+
+
+def work_in_ranges(trace: Trace) -> pd.DataFrame:
+    """Pair each piece of work with each range of its launching thread that contains its launch call.
+
+    Columns: work (position in Work), instance (position among the push/pop ranges), range, pid, tid, kernel (names),
+    is_kernel, start_ns, end_ns, range_ns (the range's own duration).
+    """
+    ranges, work, launches = trace.ranges.take(trace.ranges.style == PUSH_POP), trace.work, trace.launches
+    launched = np.flatnonzero(work.launch >= 0)
+    call = work.launch[launched]
+    nesting = Nesting(ranges)
+    node = nesting.containing(launches.thread[call], launches.start_ns[call], launches.end_ns[call])
+    rows, instances = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    while len(held := np.flatnonzero(node >= 0)):
+        rows.append(launched[held])
+        instances.append(nesting.forest.range[node[held]])
+        node = nesting.forest.above(node)
+    done, instance = np.concatenate(rows), np.concatenate(instances)
+    names = np.array([*trace.names, ""], object)
+    thread = ranges.thread[instance]
+    return pd.DataFrame(
+        {
+            "work": done,
+            "instance": instance,
+            "range": _range_names(trace, ranges)[instance],
+            "pid": np.array([trace.processes[t.process].process_id for t in trace.threads] or [0])[thread],
+            "tid": np.array([t.thread_id for t in trace.threads] or [0])[thread],
+            "kernel": names[work.name_id[done]],
+            "is_kernel": work.kind[done] == KERNEL,
+            "start_ns": work.start_ns[done],
+            "end_ns": work.end_ns[done],
+            "range_ns": (ranges.end_ns - ranges.start_ns)[instance],
+        }
+    )
+
+
+def kernel_summary(inside: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `nsys stats -r nvtx_kern_sum` that name a range, longest first within each range."""
+    kernels = inside[inside["is_kernel"]].assign(duration_ns=inside["end_ns"] - inside["start_ns"])
+    grouped = kernels.groupby(["range", "pid", "tid", "kernel"], sort=True)
+    frame = (
+        grouped["duration_ns"]
+        .agg(
+            count="count",
+            total_ns="sum",
+            avg_ns="mean",
+            med_ns="median",
+            min_ns="min",
+            max_ns="max",
+            stddev_ns="std",
+        )
+        .reset_index()
+    )
+    frame.insert(3, "range_instances", grouped["instance"].nunique().to_numpy())
+    frame = frame[[*frame.columns.drop("kernel"), "kernel"]]
+    return frame.sort_values(
+        ["range", "pid", "tid", "total_ns"], ascending=[True, True, True, False], kind="stable"
+    )
+
+
+def projection_summary(inside: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `nsys stats -r nvtx_gpu_proj_sum`, longest first."""
+    per_instance = inside.groupby(["range", "instance"], sort=False).agg(
+        start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), range_ns=("range_ns", "first"), operations=("work", "count")
+    )  # fmt: skip
+    per_instance["span_ns"] = per_instance["end_ns"] - per_instance["start_ns"]
+    grouped = per_instance.groupby("range", sort=True)
+    frame = pd.DataFrame(
+        {
+            "total_span_ns": grouped["span_ns"].sum(),
+            "total_range_ns": grouped["range_ns"].sum(),
+            "range_instances": grouped["span_ns"].count(),
+            "span_avg_ns": grouped["span_ns"].mean(),
+            "span_med_ns": grouped["span_ns"].median(),
+            "span_min_ns": grouped["span_ns"].min(),
+            "span_max_ns": grouped["span_ns"].max(),
+            "span_stddev_ns": grouped["span_ns"].std(),
+            "operations": grouped["operations"].sum(),
+        }
+    )
+    return frame.reset_index().sort_values("total_span_ns", ascending=False, kind="stable")
+
+
+def _range_names(trace: Trace, ranges: Ranges) -> NDArray[np.object_]:
+    """Name ranges as nsys does: `domain:range`, and `:range` in the default domain."""
+    names = [
+        f"{trace.domains[domain].name}:{trace.names[name]}"
+        for domain, name in zip(ranges.domain.tolist(), ranges.name_id.tolist(), strict=True)
+    ]
+    return np.array(names, object)
+
+
+def _table(key: str, title: str, frame: pd.DataFrame) -> Table:
+    """Draw a frame; a standard deviation of one value is zero, as nsys prints it."""
+    columns = tuple(
+        Column(name, name.removesuffix("_ns").replace("_", " "), _kind(name)) for name in map(str, frame.columns)
+    )
+    rows = tuple(
+        Row(tuple(0.0 if value != value else value for value in row)) for row in frame.to_numpy(object).tolist()
+    )
+    return Table(key, title, columns, rows)
+
+
+def _kind(name: str) -> Kind:
+    if name.endswith("_ns"):
+        return "ns"
+    return "name" if name in ("range", "kernel") else "text" if name in ("pid", "tid") else "count"

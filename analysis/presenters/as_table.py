@@ -1,0 +1,105 @@
+"""Tables for a terminal, through Rich: the only presenter that imports it."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from analysis.kernel_names import cells as cells_of
+from analysis.kernel_names import fit, printable
+from analysis.presenters import cells
+from analysis.tables import PATH_SEPARATOR, Document, Row, Table
+
+MIN_NAME_WIDTH = 16
+GAP = 1
+
+
+def present(document: Document, *, width: int = 80, color: bool = False, full_names: bool = False) -> str:
+    """Draw a document at this width; names get what the numbers leave, and are shortened in the middle."""
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=color,
+        no_color=not color,
+        highlight=False,
+        legacy_windows=False,
+    )
+    with console.capture() as capture:
+        console.print(Text(printable(document.heading), style="bold"))
+        for table in document.tables:
+            console.print(Group("", _drawn(table, width, full_names)))
+        for line in document.accounting:
+            console.print(Padding(Text(printable(line)), (1, 0, 0, 0)))
+        for note in document.notes:
+            console.print(Padding(Text(f"Note: {printable(note)}", style="yellow"), (1, 0, 0, 0)))
+    return _without_trailing_blanks(capture.get())
+
+
+def _drawn(table: Table, width: int, full_names: bool) -> RenderableType:
+    texts = cells.texts(table)
+    heads = cells.headings(table)
+    drawn = RichTable(
+        box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
+    )
+    drawn.title, drawn.title_style = escape(printable(cells.title(table))), "bold not italic"
+    drawn.caption, drawn.caption_style = escape(printable(table.caption)), "dim not italic"
+    room = _name_room(table, texts, heads, width)
+    for column, head in zip(table.columns, heads, strict=True):
+        right = cells.is_number(column)
+        drawn.add_column(
+            escape(head), justify="right" if right else "left", no_wrap=not full_names or right, overflow="fold",
+            header_style="dim",
+        )  # fmt: skip
+    for row, line in zip(table.rows, texts, strict=True):
+        drawn.add_row(*_cells(table, row, line, None if full_names else room), style="bold" if row.strong else "")
+    return drawn
+
+
+def _cells(table: Table, row: Row, line: Sequence[str], room: int | None) -> list[Text]:
+    result = []
+    for place, (column, text) in enumerate(zip(table.columns, line, strict=True)):
+        indent = "  " * row.indent if place == 0 else ""
+        if column.kind == "name" and room is not None:
+            text = fit_path(text, room - len(indent))
+        result.append(Text(indent + printable(text)))
+    return result
+
+
+def fit_path(text: str, room: int) -> str:
+    """Shorten a path by its middle ranges first: the innermost one says the most."""
+    parts = text.split(PATH_SEPARATOR)
+    for dropped in range(1, len(parts) - 1):
+        if cells_of(text) <= room:
+            break
+        text = PATH_SEPARATOR.join([parts[0], "…", *parts[1 + dropped :]])
+    return fit(text, room)
+
+
+def _name_room(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> int:
+    """Return how many cells the name columns have each, after all others took theirs."""
+    taken, names = 0, 0
+    for place, column in enumerate(table.columns):
+        if column.kind == "name":
+            names += 1
+            continue
+        taken += max([len(heads[place]), *(len(line[place]) for line in texts)])
+    gaps = GAP * (len(table.columns) - 1)
+    return max(MIN_NAME_WIDTH, (width - taken - gaps) // max(names, 1))
+
+
+def _without_trailing_blanks(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def screen(terminal: bool) -> tuple[int, bool]:
+    """Return the width, and whether to colour, that suit the terminal or a file."""
+    if not terminal:
+        return int(os.environ.get("COLUMNS") or 80), False
+    return Console().width, "NO_COLOR" not in os.environ

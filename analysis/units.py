@@ -1,0 +1,57 @@
+"""Numbers as text, made here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+ABSENT = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUnit:
+    """A unit that suits all times of one table."""
+
+    ns: float
+    name: str
+
+    def text(self, time_ns: float) -> str:
+        """Return a time in this unit; three significant decimals at most."""
+        return f"{time_ns / self.ns:,.2f}" if self.ns > 1 else f"{time_ns:,.0f}"
+
+
+def time_unit(times_ns: Iterable[float]) -> TimeUnit:
+    """Choose the largest unit in which the largest time is at least one."""
+    largest = max((abs(time) for time in times_ns), default=0.0)
+    return TimeUnit(*next(((ns, name) for ns, name in TIME_UNITS if largest >= ns), TIME_UNITS[-1]))
+
+
+def time_text(time_ns: float) -> str:
+    """Return one time with its own unit."""
+    unit = time_unit([time_ns])
+    return f"{unit.text(time_ns)} {unit.name}"
+
+
+def share_text(share: float) -> str:
+    """Return a fraction of one in percent."""
+    return f"{100 * share:.1f}%"
+
+
+def count_text(count: float) -> str:
+    """Return a count; per step it may be a fraction."""
+    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.2f}"
+
+
+def si_text(value: float, unit: str) -> str:
+    """Return a quantity with an SI prefix: 1.2 TFLOP/s."""
+    scale, prefix = next(((scale, prefix) for scale, prefix in SI if abs(value) >= scale), SI[-1])
+    return f"{value / scale:.3g} {prefix}{unit}"
+
+
+def bytes_text(count: float) -> str:
+    """Return bytes with a binary prefix."""
+    scale, unit = next(((scale, unit) for scale, unit in BINARY if abs(count) >= scale), BINARY[-1])
+    return f"{count / scale:.1f} {unit}"

@@ -1,0 +1,1 @@
+"""Views turn a `Report` into a `Document`: each answers one question."""

@@ -1,0 +1,213 @@
+"""The default view: which kind of kernel each phase spends its time in, and which ranges, by which kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from analysis.kernel_names import distinct_short_names
+from analysis.report import KernelRow, Number, Path, RangeRow, Report
+from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
+from analysis.views import provenance
+
+KERNELS_PER_RANGE = 3
+Key = TypeVar("Key")
+BY = ("kernel", "category", "range")
+
+
+def overview(report: Report, *, by: str | None = None, top: int = 10, full_names: bool = False) -> Document:
+    """Answer the project's question for a whole report; `by` ranks kernels, categories or ranges alone."""
+    return Document(
+        heading=provenance.heading(report),
+        tables=_tables(report, by, top, full_names),
+        accounting=provenance.accounting(report),
+        notes=report.notes,
+    )
+
+
+def _tables(report: Report, by: str | None, top: int, full_names: bool) -> tuple[Table, ...]:
+    if by == "kernel":
+        return (kernels(report, top, full_names),)
+    if by == "category":
+        return (categories(report),)
+    if by == "range":
+        return (range_tree(report),)
+    return (phases(report), ranges_with_kernels(report, top, full_names))
+
+
+def phases(report: Report) -> Table:
+    """Pivot kernel time: categories down, phases across, with each phase's shares."""
+    names = [row.phase for row in report.phases]
+    time = _sums(((row.phase, row.category), row.total_ns) for row in _kernels(report))
+    whole = _sums((phase, value) for (phase, _), value in time.items())
+    by_category = _sums((category, value) for (_, category), value in time.items())
+    others = [category for category, _ in _ranked(by_category) if category != "gemm"]
+
+    def line(label: str, chosen: Sequence[str], indent: int = 0) -> Row:
+        cells: list[Number | None] = []
+        for phase in [*names, None]:
+            value = sum(time.get((phase, name), 0) if phase else by_category.get(name, 0) for name in chosen)
+            of = whole.get(phase, 0) if phase else sum(whole.values())
+            cells += [value, value / of if of else None]
+        return Row((label, *cells), indent, strong=not indent)
+
+    rows = (
+        line("GEMM", ["gemm"]),
+        line("everything else", others),
+        *(line(category, [category], indent=1) for category in others),
+        line("all kernels", list(by_category)),
+        _counts("kernel launches", [row.kernels for row in report.phases]),
+        _counts("GEMM launches", [row.gemm_kernels for row in report.phases]),
+    )
+    title = f"Kernel time by phase and category, {{unit}} {provenance.scope(report)}"
+    caption = "% is of the phase's kernel time; under `all`, of all of it."
+    return Table("phases", title, _phase_columns(names), rows, caption)
+
+
+def _phase_columns(names: Sequence[str]) -> tuple[Column, ...]:
+    pairs = [(Column(f"{name}_ns", name, "ns"), Column(f"{name}_share", "%", "share")) for name in (*names, "all")]
+    return (Column("category", "category", "text"), *(column for pair in pairs for column in pair))
+
+
+def _counts(label: str, counts: Sequence[Number]) -> Row:
+    cells = [cell for count in (*counts, sum(counts)) for cell in (count, "")]
+    return Row((label, *cells), kind="count")
+
+
+def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
+    """Rank the paths by the time of the kernels launched directly in them, and name those kernels."""
+    inside: dict[tuple[Path, str], list[KernelRow]] = defaultdict(list)
+    for row in _kernels(report):
+        inside[row.path, row.phase].append(row)
+    ranked = sorted(inside.items(), key=lambda item: -_time(item[1]))
+    whole = sum(_time(rows) for rows in inside.values())
+    shown = [row for _, rows in ranked[:top] for row in _longest(rows)]
+    short = _names([row.kernel for row in shown], full_names)
+    rows: list[Row] = []
+    for (path, _), kernels in ranked[:top]:
+        rows.append(
+            Row((_label(path, report), _time(kernels), _time(kernels) / whole, _count(kernels)), strong=True)
+        )
+        rows += [
+            Row((short[row.kernel], row.total_ns, row.total_ns / whole, row.count), indent=1)
+            for row in _longest(kernels)
+        ]
+    title = f"Ranges by the time of the kernels launched directly in them, {{unit}} {provenance.scope(report)}"
+    return Table(
+        "ranges", title, _ranked_columns("range and its longest kernels"), tuple(rows), _cut(ranked, top, "ranges")
+    )
+
+
+def kernels(report: Report, top: int, full_names: bool) -> Table:
+    """Rank the kernels, wherever they were launched."""
+    rows = _kernels(report)
+    total = _sums(((row.kernel, row.category, row.phase), row.total_ns) for row in rows)
+    count = _sums(((row.kernel, row.category, row.phase), row.count) for row in rows)
+    ranked, whole = _ranked(total), sum(total.values())
+    short = _names([key[0] for key, _ in ranked[:top]], full_names)
+    shown = tuple(
+        Row((short[key[0]], key[1], key[2], time, time / whole, count[key], time / count[key]))
+        for key, time in ranked[:top]
+    )
+    columns = (
+        Column("kernel", "kernel", "name"), Column("category", "category"), Column("phase", "phase"),
+        Column("total_ns", "total", "ns"), Column("share", "%", "share"), Column("count", "launches", "count"),
+        Column("mean_ns", "mean", "ns"),
+    )  # fmt: skip
+    title = f"Kernels by total time, {{unit}} {provenance.scope(report)}"
+    return Table("kernels", title, columns, shown, _cut(ranked, top, "kernels"))
+
+
+def categories(report: Report) -> Table:
+    """Rank the categories."""
+    total = _sums((row.category, row.total_ns) for row in _kernels(report))
+    count = _sums((row.category, row.count) for row in _kernels(report))
+    whole = sum(total.values())
+    rows = tuple(Row((name, time, time / whole, count[name])) for name, time in _ranked(total))
+    title = f"Categories of kernels by total time, {{unit}} {provenance.scope(report)}"
+    return Table("categories", title, _ranked_columns("category"), rows, "% is of all kernel time.")
+
+
+def range_tree(report: Report) -> Table:
+    """Show the ranges as a tree, siblings by the time of all kernels inside them."""
+    whole = sum(row.self_ns for row in report.ranges) or 1
+    shown = [row for row in report.ranges if row.inclusive_ns or row.inclusive_work_ns]
+    columns = (
+        Column("range", "range", "name"), Column("inclusive_ns", "kernels", "ns"), Column("share", "%", "share"),
+        Column("self_ns", "own", "ns"), Column("kernels", "launches", "count"), Column("instances", "times", "count"),
+        Column("span_ns", "GPU span", "ns"), Column("cpu_ns", "CPU range", "ns"),
+    )  # fmt: skip
+    rows = tuple(_branch(row, whole) for row in shown)
+    title = (
+        f"Ranges: time of all kernels inside, and of those in no inner range, {{unit}} {provenance.scope(report)}"
+    )
+    caption = (
+        "% is of all kernel time. GPU span: from the first start to the last end of a range's work, added over its "
+        "instances. CPU range: its own duration."
+    )
+    return Table("ranges", title, columns, rows, caption)
+
+
+def _branch(row: RangeRow, whole: Number) -> Row:
+    values = (row.path[-1], row.inclusive_ns, row.inclusive_ns / whole, row.self_ns, row.kernels, row.instances)
+    return Row((*values, row.span_ns, row.cpu_ns), indent=len(row.path) - 1)
+
+
+def _ranked_columns(what: str) -> tuple[Column, ...]:
+    return (
+        Column("name", what, "name"), Column("kernel_ns", "kernels", "ns"), Column("share", "%", "share"),
+        Column("count", "launches", "count"),
+    )  # fmt: skip
+
+
+def _label(path: Path, report: Report) -> str:
+    """Name a path without the ranges that all paths begin with."""
+    common = _common_prefix([row.path for row in report.ranges if row.self_ns])
+    shown = path[min(len(common), len(path) - 1) :] if path else ("(outside all ranges)",)
+    return PATH_SEPARATOR.join(shown)
+
+
+def _common_prefix(paths: Sequence[Path]) -> Path:
+    first, last = (min(paths), max(paths)) if paths else ((), ())
+    length = next(
+        (n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[:length]
+
+
+def _names(names: Sequence[str], full: bool) -> dict[str, str]:
+    distinct = list(dict.fromkeys(names))
+    return dict(zip(distinct, distinct if full else distinct_short_names(distinct), strict=True))
+
+
+def _kernels(report: Report) -> list[KernelRow]:
+    return [row for row in report.kernels if row.kind == "kernel"]
+
+
+def _longest(rows: Iterable[KernelRow]) -> list[KernelRow]:
+    return sorted(rows, key=lambda row: -row.total_ns)[:KERNELS_PER_RANGE]
+
+
+def _time(rows: Iterable[KernelRow]) -> Number:
+    return sum(row.total_ns for row in rows)
+
+
+def _count(rows: Iterable[KernelRow]) -> Number:
+    return sum(row.count for row in rows)
+
+
+def _sums(pairs: Iterable[tuple[Key, Number]]) -> dict[Key, Number]:
+    sums: dict[Key, Number] = {}
+    for key, value in pairs:
+        sums[key] = sums.get(key, 0) + value
+    return sums
+
+
+def _ranked(sums: dict[Key, Number]) -> list[tuple[Key, Number]]:
+    return sorted(sums.items(), key=lambda item: -item[1])
+
+
+def _cut(ranked: Sequence[object], top: int, what: str) -> str:
+    rest = len(ranked) - top
+    return "% is of all kernel time." + (f" {rest} more {what}: --top {len(ranked)}." if rest > 0 else "")

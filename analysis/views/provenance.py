@@ -1,0 +1,75 @@
+"""What every view says besides its answer: where the numbers come from, and where all the work went."""
+
+from __future__ import annotations
+
+from analysis.report import Report
+from analysis.units import count_text, share_text, time_text
+
+# What a run says about itself in its mark, in the order in which it is shown, and how.
+RUN_FACTS = (
+    ("size", "{}"), ("mode", "{}"), ("batch_size", "batch {}"), ("context_length", "context {}"), ("dtype", "{}"),
+    ("attention", "{} attention"), ("optimizer", "{} optimizer"), ("torch", "PyTorch {}"),
+)  # fmt: skip
+
+PARTS = (
+    ("own_ns", "launched in ranges of the same thread"),
+    ("adopted_ns", "adopted from autograd's threads"),
+    ("linked_ns", "linked to forward operators"),
+    ("outside_ns", "outside all ranges"),
+    ("ambiguous_ns", "ambiguous"),
+    ("excluded_ns", "warm-up left out"),
+)
+
+
+def heading(report: Report) -> str:
+    """Say which report this is, from which GPU and tool, of what run and how many steps."""
+    source = report.provenance
+    parts = [source.file, " + ".join(source.gpus[:2]), source.tool]
+    if source.unit_of_work == "CPU":
+        parts.append("CPU time of operators, no GPU")
+    parts += [
+        form.format(source.run[key]) for key, form in RUN_FACTS if source.run.get(key) not in (None, "", False)
+    ]
+    if source.run.get("compile"):
+        parts.append("compiled")
+    if report.steps:
+        parts.append(f"{report.steps} step{'s' if report.steps > 1 else ''} measured")
+    return " · ".join(part for part in parts if part)
+
+
+def scope(report: Report) -> str:
+    """Say over what a table's numbers are counted."""
+    if report.per_step:
+        return f"per step, mean of {report.steps}"
+    return f"over {report.steps} step{'s' if report.steps != 1 else ''}" if report.steps else "in all"
+
+
+def work(report: Report) -> str:
+    """Name the unit of work: the GPU's, or a CPU's operators."""
+    return f"{report.provenance.unit_of_work} work"
+
+
+def accounting(report: Report) -> tuple[str, ...]:
+    """Say where all the work went; the parts sum to the whole."""
+    total = report.totals.work_ns
+    parts = [
+        f"{time_text(value)} ({share_text(value / total)}) {label}"
+        for key, label in PARTS
+        if (value := getattr(report.totals, key))
+    ]
+    if not parts:
+        return ()
+    line = f"All {work(report)}, {scope(report)}: {time_text(total)} = {' + '.join(parts)}."
+    return (line, *_outside(report))
+
+
+def _outside(report: Report) -> tuple[str, ...]:
+    return tuple(
+        f"In no range: {count_text(row.count)} {_named(row.kind, row.count)}, {time_text(row.total_ns)}: {row.reason}."
+        for row in report.outside
+    )
+
+
+def _named(kind: str, count: float) -> str:
+    singular = {"kernel": "kernel", "memcpy": "copy", "memset": "memset", "graph": "CUDA graph"}[kind]
+    return singular if count == 1 else {"copy": "copies"}.get(singular, f"{singular}s")
