@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.attribution import AMBIGUOUS, HOW, OUTSIDE, Attribution
-from analysis.categories import categorize, is_gemm_launch
+from analysis.categories import categorize, gemm_launches
 from analysis.report import KernelRow, OutsideRow, Path, PhaseRow, RangeRow, Report, Totals
 from analysis.trace import GRAPH, KERNEL, KINDS, Bools, Int32s, Int64s
 from analysis.vocabulary import PHASES
@@ -145,7 +145,7 @@ class _Summary:
         names = [self.attribution.trace.names[name_id] for name_id in ids]
         return (
             dict(zip(ids, categorize(names), strict=True)),
-            {name_id: is_gemm_launch(name) for name_id, name in zip(ids, names, strict=True)},
+            dict(zip(ids, gemm_launches(names), strict=True)),
         )
 
     def ranges(self) -> tuple[RangeRow, ...]:
