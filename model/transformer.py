@@ -25,9 +25,7 @@ Attention = Literal["reference", "sdpa"]
 class TransformerLM(nn.Module):
     """A language model: token ids to logits."""
 
-    def __init__(
-        self, config: ModelConfig, context_length: int, *, attention: Attention = "reference"
-    ) -> None:
+    def __init__(self, config: ModelConfig, context_length: int, *, attention: Attention = "reference") -> None:
         super().__init__()
         self.config = config
         self.token_embeddings = Embedding(config.vocabulary, config.d_model)

@@ -114,7 +114,7 @@ class Range(_Annotation):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if torch.compiler.is_compiling() or not self._opened:
+        if not self._opened or torch.compiler.is_compiling():
             return
         *others, opened = self._opened
         self._opened = tuple(others)
@@ -138,14 +138,19 @@ class Region(_Annotation):
 
     def output(self, value: T) -> T:
         """Return `value` unchanged, and take the tensors in it as the end of this region's forward."""
-        if not torch.compiler.is_compiling() and self._frames:
+        if self._frames and not torch.compiler.is_compiling():
             self._frames[-1].add_outputs(value)
         return value
+
+    def changed(self, values: tuple[Any, ...]) -> None:
+        """Take tensors that this region changed in place as a part of its end; others do no harm."""
+        if self._frames:
+            self._frames[-1].add_outputs(values, depth=2)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if torch.compiler.is_compiling() or not self._frames:
+        if not self._frames or torch.compiler.is_compiling():
             return
         *others, frame = self._frames
         self._frames = tuple(others)
@@ -154,8 +159,8 @@ class Region(_Annotation):
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         with Region(self.name, payload=self.payload) as part:
             result = function(*args, **kwargs)
-            # A function may also change its arguments in place.
-            part.output((result, args, kwargs))
+            part.output(result)
+            part.changed((args, kwargs))
             return result
 
 

@@ -57,15 +57,14 @@ class _ModuleRange:
             return
         self._running.append((module, backward_ranges.begin(self.name, self.payload)))
 
-    def _after(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: object
-    ) -> None:
-        if torch.compiler.is_compiling() or not self._running:
+    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: object) -> None:
+        if not self._running or torch.compiler.is_compiling():
             return
         index = self._latest_call_of(module)
         if index is not None:
             frame = self._running.pop(index)[1]
-            frame.add_outputs((output, args, kwargs))
+            frame.add_outputs(output)
+            frame.add_outputs((args, kwargs), depth=2)
             backward_ranges.end(frame)
 
     def _latest_call_of(self, module: nn.Module) -> int | None:

@@ -54,9 +54,9 @@ class Listener(Protocol):
 
 
 class OpenRange:
-    """One range that is open on one thread; `part` and `task` are set on backward ranges only."""
+    """One range that is open on one thread; a backward range also has its part and its engine pass."""
 
-    __slots__ = ("category", "ended", "in_tool", "listeners", "name", "part", "payload", "task")
+    __slots__ = ("alive", "category", "ended", "in_tool", "listeners", "name", "part", "pass_id", "payload")
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class OpenRange:
         payload: Payload,
         category: str,
         part: object = None,
-        task: weakref.ref[Any] | None = None,
+        pass_id: int | None = None,
+        alive: weakref.ref[Any] | None = None,
     ) -> None:
         self.name, self.payload, self.category = name, payload, category
-        self.part, self.task = part, task
-        self.ended = False
-        self.in_tool = False
+        self.part, self.pass_id, self.alive = part, pass_id, alive
+        self.ended, self.in_tool = False, False
         self.listeners: tuple[Listener, ...] = ()
 
     @property
     def over(self) -> bool:
         """Tell whether nothing will close this range any more."""
-        return self.ended or (self.task is not None and self.task() is None)
+        return self.ended or (self.alive is not None and self.alive() is None)
 
 
 class _Thread(threading.local):
@@ -128,7 +128,7 @@ def close(opened: OpenRange) -> None:
         above.append(_pop(ranges))
     _pop(ranges)
     for other in reversed(above):
-        if other.task is None and not other.ended:
+        if other.pass_id is None and not other.ended:
             _open(ranges, other)
 
 
@@ -144,7 +144,10 @@ def mark(message: str) -> None:
     if _tool:
         _domain.mark(_domain.get_event_attributes(message, COLOURS["phase"]))
     for listener in _listeners:
-        _tell(listener, "mark", message)
+        try:
+            listener.mark(message)
+        except Exception:
+            _drop_failed(listener)
 
 
 @contextmanager
@@ -170,12 +173,15 @@ def say_once(key: str, message: str, *values: object) -> None:
 
 def _open(ranges: list[OpenRange], opened: OpenRange) -> None:
     ranges.append(opened)
+    opened.in_tool = _tool
     if _tool:
         _domain.push_range(_attributes(opened.name, opened.payload, opened.category))
-        opened.in_tool = True
     opened.listeners = _listeners
     for listener in opened.listeners:
-        _tell(listener, "push", opened.name, opened.payload)
+        try:
+            listener.push(opened.name, opened.payload)
+        except Exception:
+            _drop_failed(listener)
 
 
 def _pop(ranges: list[OpenRange]) -> OpenRange:
@@ -183,8 +189,11 @@ def _pop(ranges: list[OpenRange]) -> OpenRange:
     if opened.in_tool:
         _domain.pop_range()
     for listener in opened.listeners:
-        if listener in _listeners:
-            _tell(listener, "pop")
+        try:
+            if listener in _listeners:
+                listener.pop()
+        except Exception:
+            _drop_failed(listener)
     return opened
 
 
@@ -194,12 +203,9 @@ def _attributes(name: str, payload: Payload, category: str) -> Any:
     return _domain.get_event_attributes(name, colour, _domain.get_category_id(category), payload)
 
 
-def _tell(listener: Listener, method: str, *values: object) -> None:
-    try:
-        getattr(listener, method)(*values)
-    except Exception:
-        _drop(listener)
-        log.exception("a listener of ranges failed and is dropped")
+def _drop_failed(listener: Listener) -> None:
+    _drop(listener)
+    log.exception("a listener of ranges failed and is dropped")
 
 
 def _set_listeners(listeners: tuple[Listener, ...]) -> None:
