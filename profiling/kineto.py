@@ -21,6 +21,7 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+WORK_TABLES = (KERNEL, MEMCPY, MEMSET)
 
 # Older releases of PyTorch keep an event's activity type to themselves; its device and name give it away.
 ACTIVITY_OF_NAME = {
@@ -86,7 +87,7 @@ class Rows:
 
     def __init__(self, trace: TraceFile, origin_ns: int, *, on_gpu: bool, operators: bool = False) -> None:
         self.threads: set[int] = set()
-        self.count = 0
+        self.works = 0
         self._trace = trace
         self._origin_ns = origin_ns
         self._on_gpu = on_gpu
@@ -110,7 +111,8 @@ class Rows:
             self._insert("NVTX_EVENTS", map(self._operator_range, blocks))
 
     def _insert(self, table: str, rows: Iterable[Row]) -> None:
-        self.count += self._trace.add(table, rows)
+        added = self._trace.add(table, rows)
+        self.works += added if table in WORK_TABLES else 0
 
     def _times(self, event: Any) -> Row:
         return {"start": event.start_ns() - self._origin_ns, "end": event.end_ns() - self._origin_ns}

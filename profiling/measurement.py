@@ -1,15 +1,20 @@
 """Warm up, measure, and keep the times of every step."""
 
 import json
+import resource
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import torch
 
-from profiling import annotate, recorder
-from profiling.settings import Settings, environment
+from profiling import annotate
+from profiling.environment import environment
+from profiling.recorder import Recording, record
+from profiling.session import Session
+from profiling.settings import Settings, SettingsError
+from profiling.trace_file import check_writable
 from profiling.workload import Workload, timed_steps
 
 # A capture tells what it is by one mark: this word, a space, and a JSON object.
@@ -18,15 +23,19 @@ MARK = "nvtx-kernels.run"
 
 @dataclass(frozen=True)
 class Measurement:
-    """Times in ms of every step, by phase and of the whole `step`, and the peak of memory in bytes."""
+    """Times in ms of every step, by phase and of the whole `step`, and the peak of memory in bytes.
+
+    `recording` is what became of the report, None when none was asked for.
+    """
 
     warmup: list[dict[str, float]]
     measured: list[dict[str, float]]
     peak_bytes: int
+    recording: Recording | None
 
-    def of(self, phase: str) -> list[float]:
-        """Return the measured times of a phase, ms."""
-        return [times[phase] for times in self.measured]
+    def spread(self, phase: str) -> "Spread":
+        """Summarize the measured times of a phase."""
+        return Spread.of([times[phase] for times in self.measured])
 
 
 @dataclass(frozen=True)
@@ -47,38 +56,61 @@ class Spread:
 
 @dataclass(frozen=True)
 class Capture:
-    """How the measured steps are captured: recorded to a report, and with a range per operator."""
+    """How the measured steps are captured: recorded to a file or not, with a range per operator or not."""
 
     record_to: str | None = None
     operators: bool = False
 
-    def around(self) -> AbstractContextManager[object]:
-        """Return the context that captures its block."""
+    def check(self, settings: Settings) -> None:
+        """Raise, before any work is done, what would make the capture fail after it."""
         if self.record_to is not None:
-            return recorder.record(self.record_to, operators=self.operators)
-        return torch.autograd.profiler.emit_nvtx() if self.operators else nullcontext()  # type: ignore[no-untyped-call]
+            check_writable(self.record_to)
+        elif self.operators and settings.device_type != "cuda":
+            raise SettingsError("without a GPU, ranges for operators need a recording: add --record FILE")
+
+    @contextmanager
+    def warming(self, settings: Settings) -> Iterator[None]:
+        """Profile the warm-up and drop what was seen, so that measuring begins with the profiler warm."""
+        session = None if self.record_to is None else Session(on_gpu=settings.device_type == "cuda")
+        try:
+            yield
+        finally:
+            if session is not None:
+                session.stop()
+
+    @contextmanager
+    def measuring(self) -> Iterator[Recording | None]:
+        """Capture the block."""
+        if self.record_to is not None:
+            with record(self.record_to, operators=self.operators) as recording:
+                yield recording
+        elif self.operators:
+            with torch.autograd.profiler.emit_nvtx():  # type: ignore[no-untyped-call]
+                yield None
+        else:
+            yield None
 
 
 def measure(workload: Workload, capture: Capture, on_step: Callable[[], None]) -> Measurement:
-    """Run the warm-up steps and the measured steps; only the latter are captured.
+    """Run the warm-up steps and the measured steps, of which only the latter are captured.
 
     `on_step` is called after each step.
     """
     settings = workload.settings
-    with annotate.range("warmup"):
+    with capture.warming(settings), annotate.range("warmup"):
         warmup = _steps(workload, settings.warmup, on_step)
     if settings.device_type == "cuda":
         torch.cuda.reset_peak_memory_stats(settings.device)
-    with capture.around(), _profiler_api(settings), annotate.range("measure"):
+    with capture.measuring() as recording, _profiler_api(settings), annotate.range("measure"):
         annotate.mark(f"{MARK} {json.dumps(description(workload))}")
         measured = _steps(workload, settings.steps, on_step)
-    return Measurement(warmup, measured, _peak_bytes(settings))
+    return Measurement(warmup, measured, _peak_bytes(settings), recording)
 
 
 def description(workload: Workload) -> dict[str, object]:
-    """Return what a capture should say of itself: settings, parameters and the state of the machine."""
+    """Return what a capture says of itself: settings, parameters, the state of the machine."""
     return {
-        "settings": asdict(workload.settings),
+        **asdict(workload.settings),
         "parameters": workload.parameters,
         **environment(workload.settings),
     }
@@ -98,18 +130,17 @@ def _profiler_api(settings: Settings) -> Iterator[None]:
     if settings.device_type != "cuda":
         yield
         return
-    torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
+    cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    cudart.cudaProfilerStart()
     try:
         yield
     finally:
         torch.cuda.synchronize(settings.device)
-        torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
+        cudart.cudaProfilerStop()
 
 
 def _peak_bytes(settings: Settings) -> int:
-    """Return the most memory that tensors held on the GPU while measuring; of the whole process on a CPU."""
+    """Return the most memory held, in bytes: by tensors while measuring on a GPU, by the process on a CPU."""
     if settings.device_type == "cuda":
         return int(torch.cuda.max_memory_allocated(settings.device))
-    import resource
-
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

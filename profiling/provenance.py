@@ -9,9 +9,10 @@ import torch
 from profiling.trace_file import SCHEMA_VERSION, Row
 
 PRODUCT = "nvtx-kernels recorder"
-GPU_WORK = "GPU kernel time"
-CPU_WORK = "CPU operator self time"
+# What a kernel's time is, by the unit of work that NVTX_KERNELS_WORK names.
+KERNEL_TIMES = {"GPU": "time of GPU kernels", "CPU": "self time of CPU operators"}
 VM_ID = 1 << 48
+SCHEMA_PARTS = tuple(f"EXPORT_SCHEMA_VERSION_{part}" for part in ("MAJOR", "MINOR", "MICRO"))
 
 
 def own_version() -> str:
@@ -24,17 +25,15 @@ def own_version() -> str:
 
 def export_metadata(*, on_gpu: bool) -> dict[str, str]:
     """Return who wrote a recording, after which schema, and what its kernel times are times of."""
-    parts = SCHEMA_VERSION.split(".")
+    work = "GPU" if on_gpu else "CPU"
     return {
         "EXPORT_PRODUCT_NAME": PRODUCT,
         "EXPORT_PRODUCT_VERSION": own_version(),
         "EXPORT_SCHEMA_VERSION": SCHEMA_VERSION,
-        **{
-            f"EXPORT_SCHEMA_VERSION_{word}": part
-            for word, part in zip(("MAJOR", "MINOR", "MICRO"), parts, strict=True)
-        },
-        "RECORDER_KERNEL_TIMES": GPU_WORK if on_gpu else CPU_WORK,
-        "RECORDER_TORCH_VERSION": torch.__version__,
+        **dict(zip(SCHEMA_PARTS, SCHEMA_VERSION.split("."), strict=True)),
+        "NVTX_KERNELS_WORK": work,
+        "NVTX_KERNELS_KERNEL_TIMES": KERNEL_TIMES[work],
+        "NVTX_KERNELS_TORCH_VERSION": torch.__version__,
     }
 
 

@@ -57,9 +57,9 @@ class Recording:
         self.ranges = RangeLog(self._after_pop)
 
     @property
-    def events(self) -> int:
-        """Return how many rows of work and launches are written so far."""
-        return self._rows.count
+    def works(self) -> int:
+        """Return how many kernels, copies and memsets are written so far."""
+        return self._rows.works
 
     @property
     def dropped_ranges(self) -> int:
@@ -132,14 +132,15 @@ class Recording:
         trace.add("TARGET_INFO_GPU", gpu_rows() if self._on_gpu else ())
         trace.add("TARGET_INFO_SESSION_START_TIME", [start_row(self._origin_ns)])
         trace.add_metadata(export_metadata(on_gpu=self._on_gpu))
-        trace.add_metadata(
-            {
-                "RECORDER_CLOCK_ERROR_NS": str(self._clock_error_ns),
-                "RECORDER_INTERRUPTED_BY": interrupted_by,
-                "RECORDER_ENDED_EARLY": self.ended_early,
-                "RECORDER_RANGES_DROPPED": str(self.dropped_ranges),
-            }
-        )
+        trace.add_metadata({name: str(value) for name, value in self._outcome(interrupted_by).items() if value})
+
+    def _outcome(self, interrupted_by: str) -> dict[str, str | int]:
+        return {
+            "NVTX_KERNELS_INTERRUPTED_BY": interrupted_by,
+            "NVTX_KERNELS_ENDED_EARLY": self.ended_early,
+            "NVTX_KERNELS_RANGES_DROPPED": self.dropped_ranges,
+            "NVTX_KERNELS_CLOCK_ERROR_NS": self._clock_error_ns,
+        }
 
     def _thread_row(self, thread: int) -> Row:
         name = self._trace.text_id(thread_name(thread))

@@ -65,16 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # PyTorch takes seconds to import, and annotations are switched off before that.
     from profiling import run_screen
     from profiling.measurement import Capture
-    from profiling.settings import with_defaults
+    from profiling.settings import SettingsError, reduced_by_cpu, with_defaults
     from profiling.trace_file import TraceFileError
     from profiling.workload import NoMemoryError
 
+    capture = Capture(asked["record"], operators=asked["emit_nvtx"])
     try:
-        settings = with_defaults({name: value for name, value in asked.items() if value is not False})
-    except (ValueError, RuntimeError) as error:
+        settings = with_defaults(asked)
+        capture.check(settings)
+        run_screen.run(settings, capture, reduced_by_cpu(asked, settings))
+    except SettingsError as error:
         this.error(str(error))
-    try:
-        run_screen.run(settings, Capture(asked["record"], operators=asked["emit_nvtx"]))
     except (NoMemoryError, TraceFileError) as error:
         return _say(str(error), 1)
     except KeyboardInterrupt:

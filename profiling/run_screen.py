@@ -4,26 +4,33 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from profiling.measurement import Capture, Measurement, Spread, measure
-from profiling.settings import WORK_OF_DEVICE, Settings, environment
+from profiling.environment import environment
+from profiling.measurement import Capture, Measurement, measure
+from profiling.recorder import Recording
+from profiling.settings import WORK_OF_DEVICE, Settings
 from profiling.workload import Workload
 
-MEMORY_OF_DEVICE = {"cuda": "GPU memory held by tensors while measuring", "cpu": "memory of the process"}
+MEMORY_OF_DEVICE = {"cuda": "held by tensors on the GPU while measuring", "cpu": "of the whole process"}
 GIB = 1 << 30
 
 
-def run(settings: Settings, capture: Capture) -> Measurement:
-    """Run the workload, showing progress on stderr and the result on stdout."""
-    console = Console(soft_wrap=False, highlight=False)
+def run(settings: Settings, capture: Capture, reduced: list[str]) -> Measurement:
+    """Run the workload, showing progress on stderr and the result on stdout.
+
+    `reduced` names the settings that a CPU's defaults made smaller than the assignment's.
+    """
+    console = Console(highlight=False)
     with _progress(settings.warmup + settings.steps) as advance:
         workload = Workload(settings)
-        for line in what_runs(workload):
+        for line in (*what_runs(workload), *less_work(settings, reduced)):
             console.print(line)
         measurement = measure(workload, capture, advance)
+    console.print(_title(settings))
     console.print(times_table(settings, measurement))
     for line in footnotes(settings, measurement, capture):
         console.print(line)
@@ -31,54 +38,61 @@ def run(settings: Settings, capture: Capture) -> Measurement:
 
 
 def what_runs(workload: Workload) -> Iterator[str]:
-    """Yield what is run, on what, in sentences that name every setting that decides a number."""
-    settings = workload.settings
-    facts = environment(settings)
-    how = "torch.compile" if settings.compile else "eager"
+    """Yield what is run and on what: every setting and version that decides a number."""
+    settings, facts = workload.settings, environment(workload.settings)
     yield (
         f"{settings.size}: {workload.parameters:,} parameters, batch {settings.batch_size}, "
-        f"context {settings.context_length}, {settings.mode}"
+        f"context {settings.context_length}, mode {settings.mode}, seed {settings.seed}"
     )
     yield (
-        f"{settings.dtype} (FP32 products: {facts['float32_matmul_precision']}, autocast {facts['autocast']}), "
-        f"{settings.attention} attention, {how}, {settings.optimizer} AdamW, seed {settings.seed}"
+        f"{settings.dtype}: TF32 {'allowed' if facts['tf32'] else 'off'}, autocast {facts['autocast']}, "
+        f"{settings.attention} attention, {'torch.compile' if settings.compile else 'eager'}, "
+        f"{settings.optimizer} AdamW"
     )
-    versions = facts["versions"]
-    yield f"{facts['device']['name']}, PyTorch {versions['torch']}, Python {versions['python']}"
-    if settings.device_type == "cpu":
-        yield _smaller_work()
+    names = ("device_name", "driver", "torch", "cuda", "python")
+    yield ", ".join(f"{name.replace('_name', '')} {facts[name]}" for name in names if facts.get(name))
 
 
-def _smaller_work() -> str:
-    gpu, cpu = WORK_OF_DEVICE["cuda"], WORK_OF_DEVICE["cpu"]
-    return (
-        "On a CPU less is run unless asked for: "
-        f"context {cpu['context_length']} instead of {gpu['context_length']}, "
-        f"batch {cpu['batch_size']} instead of {gpu['batch_size']}, "
-        f"{cpu['warmup']} + {cpu['steps']} steps instead of {gpu['warmup']} + {gpu['steps']}."
-    )
+def less_work(settings: Settings, reduced: list[str]) -> Iterator[str]:
+    """Say which of the assignment's defaults a CPU does not get."""
+    if reduced:
+        default = WORK_OF_DEVICE["cuda"]
+        parts = (f"{name.replace('_', ' ')} {getattr(settings, name)} not {default[name]}" for name in reduced)
+        yield f"Less work, since this is no GPU: {', '.join(parts)}."
 
 
 def times_table(settings: Settings, measurement: Measurement) -> Table:
     """Return the table of the phases' times over the measured steps."""
-    table = Table(title=f"ms per step, over {settings.steps} measured after {settings.warmup} warm-up steps")
-    table.add_column("phase")
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("ms")
     for column in ("mean", "std", "min", "max"):
         table.add_column(column, justify="right")
     for phase in (*settings.phases, "step"):
-        spread = Spread.of(measurement.of(phase))
+        spread = measurement.spread(phase)
         std = "-" if spread.std is None else f"{spread.std:.3f}"
         table.add_row(phase, f"{spread.mean:.3f}", std, f"{spread.low:.3f}", f"{spread.high:.3f}")
     return table
 
 
+def _title(settings: Settings) -> str:
+    return f"\nCPU time over {settings.steps} measured steps, after {settings.warmup} of warm-up:"
+
+
 def footnotes(settings: Settings, measurement: Measurement, capture: Capture) -> Iterator[str]:
-    """Yield what the numbers are of."""
-    yield "CPU clock; every phase waits for the device before it ends. std is the sample's."
-    memory = MEMORY_OF_DEVICE.get(settings.device_type, "memory")
-    yield f"Peak: {measurement.peak_bytes / GIB:.2f} GiB of {memory}."
-    if capture.record_to is not None:
-        yield f"Recorded to {capture.record_to}; recording slows the steps down, so do not report these times."
+    """Yield what the numbers are of, and what became of the recording."""
+    yield "Each phase ends when the device has finished it. std is the sample standard deviation."
+    memory = MEMORY_OF_DEVICE.get(settings.device_type, "")
+    yield f"Peak memory {memory}: {measurement.peak_bytes / GIB:.2f} GiB."
+    if measurement.recording is not None:
+        yield from recorded(measurement.recording, str(capture.record_to))
+
+
+def recorded(recording: Recording, path: str) -> Iterator[str]:
+    """Yield what the report holds, and what it lacks."""
+    yield f"Recorded {recording.works:,} kernels and copies to {path}; recording slows the steps down."
+    if recording.ended_early:
+        dropped = f"{recording.dropped_ranges:,} later ranges and their work are missing"
+        yield f"Recording ended early: {recording.ended_early}; {dropped}."
 
 
 @contextmanager

@@ -1,11 +1,8 @@
-"""What a run is asked to do, and the state of the machine that decides its numbers."""
+"""What a run is asked to do, checked, with the defaults of the device it runs on."""
 
-import os
-import platform
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
-from importlib import metadata
 from typing import Any
 
 import torch
@@ -13,7 +10,6 @@ import torch
 from model.config import CONFIGS
 from model.transformer import ATTENTION, Attention
 from profiling.optimizers import OPTIMIZERS
-from profiling.provenance import own_version
 
 # What a mode runs in each step, in order. `forward` encloses the loss wherever there is a backward.
 PHASES_OF_MODE = {
@@ -40,9 +36,13 @@ CHOICES = {
 AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1}
 
 
+class SettingsError(ValueError):
+    """What was asked for cannot be run; the text is a sentence for the user."""
+
+
 @dataclass(frozen=True)
 class Settings:
-    """One run: model, batch, what a step does, how often. ValueError says what cannot be."""
+    """One run: model, batch, what a step does, how often. SettingsError says what cannot be."""
 
     size: str = "small"
     context_length: int = 512
@@ -60,10 +60,11 @@ class Settings:
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)}")
+                raise SettingsError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)}")
         for name, least in AT_LEAST.items():
             if getattr(self, name) < least:
-                raise ValueError(f"{name} is {least} or more, not {getattr(self, name)}")
+                raise SettingsError(f"{name} is {least} or more, not {getattr(self, name)}")
+        _check_device(self.device)
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -73,7 +74,15 @@ class Settings:
     @property
     def device_type(self) -> str:
         """Return the kind of device, `cuda` for `cuda:1`."""
-        return torch.device(self.device).type
+        return self.device.partition(":")[0]
+
+
+def _check_device(device: str) -> None:
+    name, _, index = device.partition(":")
+    if name not in WORK_OF_DEVICE or (index and not index.isdecimal()):
+        raise SettingsError(f"device is cuda, cuda:N or cpu, not {device}")
+    if name == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise SettingsError(f"device {device} is not there: PyTorch sees {torch.cuda.device_count()} CUDA GPUs")
 
 
 def default_device() -> str:
@@ -84,10 +93,17 @@ def default_device() -> str:
 def with_defaults(asked: Mapping[str, Any]) -> Settings:
     """Complete what was asked (None for what was not) with the defaults of its device."""
     device = asked.get("device") or default_device()
-    work = WORK_OF_DEVICE.get(torch.device(device).type, WORK_OF_DEVICE["cpu"])
+    work = WORK_OF_DEVICE.get(device.partition(":")[0], {})
     known = {field.name for field in fields(Settings)}
     given = {name: value for name, value in asked.items() if name in known and value is not None}
     return Settings(**{**work, **given, "device": device})
+
+
+def reduced_by_cpu(asked: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Name the settings that nobody asked for and that are smaller than the assignment's."""
+    if settings.device_type == "cuda":
+        return []
+    return [name for name in WORK_OF_DEVICE["cpu"] if asked.get(name) is None]
 
 
 def apply_precision(settings: Settings) -> None:
@@ -99,41 +115,3 @@ def autocast(settings: Settings) -> AbstractContextManager[Any]:
     """Return the context in which the forward pass and the loss run."""
     dtype = AUTOCAST_DTYPE.get(settings.dtype)
     return nullcontext() if dtype is None else torch.autocast(settings.device_type, dtype)
-
-
-def environment(settings: Settings) -> dict[str, Any]:
-    """Return what besides the settings decides a number: versions, device, precision flags, threads."""
-    return {
-        "versions": versions(),
-        "device": device_facts(settings),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
-        "autocast": str(AUTOCAST_DTYPE.get(settings.dtype, "off")).removeprefix("torch."),
-        "grad_scaler": False,
-    }
-
-
-def versions() -> dict[str, str | None]:
-    """Return the versions of what the numbers run on."""
-    return {
-        "nvtx-kernels": own_version(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "nvtx": metadata.version("nvtx"),
-    }
-
-
-def device_facts(settings: Settings) -> dict[str, Any]:
-    """Return the name and size of the device that does the work."""
-    if settings.device_type != "cuda":
-        capability = torch.backends.cpu.get_cpu_capability()
-        threads = torch.get_num_threads()
-        return {"name": f"CPU ({platform.machine()} {capability})", "threads": threads, "cores": os.cpu_count()}
-    gpu = torch.cuda.get_device_properties(torch.device(settings.device))
-    return {
-        "name": gpu.name,
-        "memory_bytes": gpu.total_memory,
-        "multiprocessors": gpu.multi_processor_count,
-        "capability": f"{gpu.major}.{gpu.minor}",
-    }

@@ -163,6 +163,11 @@ class TraceFile:
             raise TraceFileError(f"cannot write {self.path}: {reason}") from error
 
 
+def check_writable(path: str | Path) -> None:
+    """Raise TraceFileError unless a report can be written there; leave everything as it is."""
+    TraceFile(path).discard()
+
+
 @contextmanager
 def writing(path: str | Path) -> Iterator[TraceFile]:
     """Open a report, publish it when the block ends and discard it when the block raises."""

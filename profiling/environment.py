@@ -1,0 +1,77 @@
+"""What besides the settings decides a number: versions, the device, precision flags, threads.
+
+It names no host, user or path, so it can travel with a report.
+"""
+
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from profiling.provenance import own_version
+from profiling.settings import AUTOCAST_DTYPE, Settings
+
+# cuBLAS obeys this variable whatever PyTorch asks for: 0 forbids TF32, 1 forces it.
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+DRIVER_FILE = Path("/proc/driver/nvidia/version")
+
+
+def environment(settings: Settings) -> dict[str, Any]:
+    """Return the state of the machine and of PyTorch, once the settings are applied."""
+    return {
+        **versions(),
+        **(gpu_facts(settings.device) if settings.device_type == "cuda" else cpu_facts()),
+        "tf32": tf32_allowed(),
+        "autocast": str(AUTOCAST_DTYPE.get(settings.dtype, "off")).removeprefix("torch."),
+        "grad_scaler": False,
+    }
+
+
+def versions() -> dict[str, str | int | None]:
+    """Return the versions of what the numbers run on."""
+    return {
+        "nvtx-kernels": own_version(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        "nvtx": metadata.version("nvtx"),
+    }
+
+
+def gpu_facts(device: str) -> dict[str, Any]:
+    """Return the name and size of a GPU, and its driver."""
+    gpu = torch.cuda.get_device_properties(torch.device(device))
+    return {
+        "device_name": gpu.name,
+        "device_memory_bytes": gpu.total_memory,
+        "multiprocessors": gpu.multi_processor_count,
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "driver": driver_version(),
+    }
+
+
+def cpu_facts() -> dict[str, Any]:
+    """Return the kind of CPU, its cores and PyTorch's threads."""
+    kind = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    return {"device_name": f"CPU ({kind})", "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+
+
+def tf32_allowed() -> bool:
+    """Return whether FP32 matrix products may use TF32."""
+    asked = torch.get_float32_matmul_precision() != "highest"
+    return {"0": False, "1": True}.get(os.environ.get(TF32_OVERRIDE, ""), asked)
+
+
+def driver_version() -> str | None:
+    """Return the version of the NVIDIA kernel driver, None where there is none."""
+    try:
+        text = DRIVER_FILE.read_text()
+    except OSError:
+        return None
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
+    return found and found[0]
