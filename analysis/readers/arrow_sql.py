@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,10 +23,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self.columns = self._schema()
-        except sqlite3.Error as error:
-            raise NotAReport(f"{path} is not a readable SQLite database ({error}). Export it again.") from error
+        self.columns = self._schema()
 
     def _schema(self) -> dict[str, tuple[str, ...]]:
         tables = [name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
@@ -39,18 +37,22 @@ class Database:
         return table in self.columns and bool(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1'))  # noqa: S608
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters."""
-        connection = sqlite3.connect(read_only_uri(self.path), uri=True)
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters.
+
+        Raises NotAReport where SQLite fails, as it does on a truncated or damaged file.
+        """
         try:
-            return connection.execute(sql, parameters).fetchall()
-        finally:
-            connection.close()
+            with closing(sqlite3.connect(read_only_uri(self.path), uri=True)) as connection:
+                connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+                return connection.execute(sql, parameters).fetchall()
+        # A damaged schema can break sqlite3's own error message, which then is no UTF-8.
+        except (sqlite3.Error, UnicodeError) as error:
+            raise _damaged(self.path, error) from error
 
     def table(self, sql: str) -> pa.Table:
         """Return the result of a query as Arrow columns.
 
-        Raises NotAReport where SQLite fails in the middle, as it does on a truncated or damaged file.
+        Raises NotAReport where SQLite fails in the middle.
         """
         # Deferred: answering from the cache needs no driver. Its DB-API layer would import pandas.
         import adbc_driver_manager as adbc
@@ -66,7 +68,11 @@ class Database:
                 statement.set_sql_query(sql)
                 return pa.RecordBatchReader.from_stream(statement.execute_query()[0]).read_all()
         except (adbc.Error, pa.ArrowInvalid, OSError) as error:
-            raise NotAReport(f"{self.path} is damaged: {_first_line(error)}. Export it again.") from error
+            raise _damaged(self.path, error) from error
+
+
+def _damaged(path: Path, error: BaseException) -> NotAReport:
+    return NotAReport(f"{path} is damaged: {_first_line(error)}. Export it again.")
 
 
 def _first_line(error: BaseException) -> str:
