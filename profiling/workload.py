@@ -9,6 +9,7 @@ synchronization inside its range, so that a phase's CPU time is real time. `opti
 the dropping of gradients (no kernel); in mode forward-backward they are dropped after the last phase.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,15 +24,22 @@ from profiling.optimizers import OPTIMIZERS
 from profiling.settings import Settings, apply_precision, autocast
 
 # What PyTorch's CPU allocator says; on a GPU it raises torch.OutOfMemoryError.
+GIB_OF = {"bytes": 2**-30, "KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0, "TiB": 1024.0}
 NO_CPU_MEMORY = ("can't allocate memory", "not enough memory")
 
 
 class NoMemoryError(Exception):
-    """The workload does not fit; `phase` is what was running, and the text a sentence for the user."""
+    """The workload does not fit in the device's memory; the text is a sentence for the user.
+
+    `phase` is what was running, `asked_gib` what the allocation that failed asked for, if that is known.
+    """
 
     def __init__(self, phase: str, reason: str) -> None:
-        super().__init__(f"out of memory in {phase}: {reason}")
+        asked = re.search(rf"allocate ([\d.]+) ({'|'.join(GIB_OF)})", reason)
         self.phase = phase
+        self.asked_gib = None if asked is None else float(asked[1]) * GIB_OF[asked[2]]
+        found = "" if self.asked_gib is None else f": there was no room for another {self.asked_gib:.2f} GiB"
+        super().__init__(f"out of memory in {phase}{found}")
 
 
 class Workload:
@@ -121,11 +129,11 @@ def in_memory(phase: str) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise NoMemoryError(phase, str(error).split(". ")[1]) from error
+        raise NoMemoryError(phase, str(error)) from error
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_CPU_MEMORY):
             raise
-        raise NoMemoryError(phase, str(error).split(": ")[-1]) from error
+        raise NoMemoryError(phase, str(error)) from error
 
 
 @contextmanager
