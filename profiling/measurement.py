@@ -1,24 +1,20 @@
 """Warm up, measure, and keep the times of every step."""
 
-import json
 import resource
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
 from profiling import annotate
-from profiling.environment import environment
+from profiling.description import mark_text
 from profiling.recorder import Recording, record
 from profiling.session import Session
 from profiling.settings import Settings, SettingsError
 from profiling.trace_file import check_writable
 from profiling.workload import Workload, timed_steps
-
-# A capture tells what it is by one mark: this word, a space, and a JSON object.
-MARK = "nvtx-kernels.run"
 
 
 @dataclass(frozen=True)
@@ -102,18 +98,9 @@ def measure(workload: Workload, capture: Capture, on_step: Callable[[], None]) -
     if settings.device_type == "cuda":
         torch.cuda.reset_peak_memory_stats(settings.device)
     with capture.measuring() as recording, _profiler_api(settings), annotate.range("measure"):
-        annotate.mark(f"{MARK} {json.dumps(description(workload))}")
+        annotate.mark(mark_text(workload))
         measured = _steps(workload, settings.steps, on_step)
     return Measurement(warmup, measured, _peak_bytes(settings), recording)
-
-
-def description(workload: Workload) -> dict[str, object]:
-    """Return what a capture says of itself: settings, parameters, the state of the machine."""
-    return {
-        **asdict(workload.settings),
-        "parameters": workload.parameters,
-        **environment(workload.settings),
-    }
 
 
 def _steps(workload: Workload, count: int, on_step: Callable[[], None]) -> list[dict[str, float]]:
