@@ -30,8 +30,9 @@ class Reader:
 
 
 READERS = (
-    Reader("nsys SQLite export", lambda path, head: head.startswith(SQLITE_MAGIC), "analysis.readers.nsys_sqlite"),
-    Reader("nsys report", lambda path, head: path.suffix == ".nsys-rep", "analysis.readers.nsys_rep"),
+    Reader("nsys SQLite export", lambda _, head: head.startswith(SQLITE_MAGIC), "analysis.readers.nsys_sqlite"),
+    Reader("nsys report", lambda path, _: path.suffix == ".nsys-rep", "analysis.readers.nsys_rep"),
+    Reader("nsys Parquet folder", lambda path, _: _has_parquet(path), "analysis.readers.nsys_parquet"),
 )
 
 
@@ -47,6 +48,10 @@ def read(path: Path | str) -> Trace:
             trace: Trace = importlib.import_module(reader.module).read(path)
             return trace
     raise NotAReport(_what_it_is(path, head))
+
+
+def _has_parquet(path: Path) -> bool:
+    return path.is_dir() and any(path.glob("*.parquet"))
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -65,7 +70,10 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _what_it_is(path: Path, head: bytes) -> str:
-    formats = "an nsys export (.sqlite), a .nsys-rep or a PyTorch profiler trace (.pt.trace.json)"
+    formats = (
+        "an nsys export (.sqlite, or the folder of --type parquetdir), a .nsys-rep or a PyTorch profiler trace "
+        "(.pt.trace.json)"
+    )
     if path.is_dir():
         return f"{path} is a folder without a report that can be read. Give {formats}."
     if not head:
