@@ -81,10 +81,12 @@ def end(frame: Frame, *, failed: bool = False) -> None:
     """Close a region's forward range, and hook its nodes so that its backward gets one too."""
     frame.ended = True
     try:
-        if frame.part is not None and frame.thread == threading.get_ident():
-            _thread.frame = _running_frame()
-            if not failed:
-                _hook(frame, frame.part)
+        if frame.part is not None:
+            frame.part.running = False
+            if frame.thread == threading.get_ident():
+                _thread.frame = _running_frame()
+                if not failed:
+                    _hook(frame, frame.part)
     except Exception:  # an instrument must not break what it measures
         log.exception("region %r has no backward range", frame.opened.name)
     finally:

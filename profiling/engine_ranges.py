@@ -22,13 +22,21 @@ _NO_PASS = -1
 
 
 class Part:
-    """One run of a region, as its backward knows it: a name, a payload and the parts around it."""
+    """One run of a region, as its backward knows it: a name, a payload, the parts around it.
 
-    __slots__ = ("__weakref__", "name", "path", "payload")
+    `running` says that its forward has not ended: a backward inside it is no backward of it.
+    """
+
+    __slots__ = ("__weakref__", "above", "name", "payload", "running")
 
     def __init__(self, name: str, payload: Payload, parent: Part | None) -> None:
         self.name, self.payload = name, payload
-        self.path: tuple[Part, ...] = (*(parent.path if parent else ()), self)
+        self.above: tuple[Part, ...] = (*parent.above, parent) if parent else ()
+        self.running = True
+
+    def path(self) -> list[Part]:
+        """Return the parts whose backward this one's is inside of, outermost first, and this one."""
+        return [part for part in (*self.above, self) if not part.running]
 
 
 class _Pass:
@@ -61,7 +69,7 @@ def before_node(part: Part | None, _gradients: object = None) -> None:
         return
     range_stack.drop_over()
     alive = _alive(number)
-    wanted = part.path if part else ()
+    wanted = part.path() if part else []
     kept = base = _base_of_pass(ranges, number)
     for opened, want in zip(ranges[base:], wanted, strict=False):
         if opened.part is not want:
