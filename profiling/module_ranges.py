@@ -25,7 +25,7 @@ class ModuleAnnotation:
 
     def remove(self) -> None:
         """Take every hook off the model; ranges that are open just now are closed."""
-        for one in self._ranges:
+        for one in reversed(self._ranges):
             one.remove()
 
     def __enter__(self) -> ModuleAnnotation:

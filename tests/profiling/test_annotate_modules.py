@@ -1,0 +1,177 @@
+import copy
+import io
+import threading
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from profiling import annotate
+from tests.profiling.hearing import Heard, heard_from, leaf
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.ffn = nn.LayerNorm(4), nn.Sequential(nn.Linear(4, 4), nn.GELU())
+
+    def forward(self, x, *, scale):
+        return x + self.ffn(self.norm(x)) * scale
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(2))
+        self.heads = nn.ModuleDict({"lm": nn.Linear(4, 4)})
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x, scale=2.0)
+        return self.heads["lm"](x)
+
+
+BLOCK = ["", "/norm", "/ffn", "/ffn/ffn 0", "/ffn/ffn 1"]
+FORWARD = ["Model", *[f"Model/layer {i}{part}" for i in range(2) for part in BLOCK], "Model/lm"]
+
+
+def step(model):
+    model(leaf()).sum().backward()
+
+
+def test_every_submodule_has_a_forward_and_a_backward_range():
+    model = Model()
+    with annotate.annotate_modules(model):
+        heard = heard_from(lambda: step(model))
+    forward, backward = heard[: len(FORWARD)], heard[len(FORWARD) :]
+    assert forward == FORWARD
+    assert sorted(backward) == sorted(FORWARD)
+
+
+def test_index_of_a_list_item_is_its_payload():
+    model, heard = Model(), Heard()
+    with annotate.annotate_modules(model), annotate.listen(heard), torch.no_grad():
+        model(leaf())
+    assert dict(zip(heard.paths, heard.payloads, strict=True))["Model/layer 1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (nn.Sequential(OrderedDict(first=nn.Identity())), "Sequential/first"),
+        (nn.Sequential(nn.Identity()), "Sequential/Sequential 0"),
+        (nn.Sequential(OrderedDict(blocks=nn.Sequential(nn.Identity()))), "Sequential/blocks/block 0"),
+        (nn.Sequential(OrderedDict(h=nn.Sequential(nn.Identity()))), "Sequential/h/h 0"),
+        (nn.Sequential(OrderedDict(loss=nn.Sequential(nn.Identity()))), "Sequential/loss/loss 0"),
+    ],
+)
+def test_names_are_the_attributes_own(model, name):
+    with annotate.annotate_modules(model):
+        assert heard_from(lambda: model(leaf()))[-1] == name
+
+
+@pytest.mark.parametrize("how", ["remove", "with"])
+def test_annotation_can_be_taken_off(how):
+    model = Model()
+    annotated = annotate.annotate_modules(model)
+    if how == "remove":
+        annotated.remove()
+    else:
+        with annotated:
+            pass
+    assert heard_from(lambda: step(model)) == []
+
+
+def test_gradients_and_outputs_are_the_same_bits():
+    model = Model()
+    plain = copy.deepcopy(model)
+    step(plain)
+    with annotate.annotate_modules(model):
+        heard_from(lambda: step(model))
+    pairs = zip(model.parameters(), plain.parameters(), strict=True)
+    assert all(torch.equal(one.grad, other.grad) for one, other in pairs)
+
+
+def test_module_that_raises_leaves_nothing_open():
+    model = Model()
+
+    def fail():
+        with pytest.raises(RuntimeError):
+            model(torch.ones(4, 5))
+
+    with annotate.annotate_modules(model):
+        assert heard_from(fail) == FORWARD[:3]
+        assert heard_from(lambda: model(leaf())) == FORWARD
+
+
+def test_taking_off_in_the_middle_of_a_call_closes_what_is_open():
+    model = Model()
+    annotated = annotate.annotate_modules(model)
+    model.layers[0].ffn.register_forward_pre_hook(lambda *_: annotated.remove())
+    assert heard_from(lambda: model(leaf())) == FORWARD[:4]
+    assert heard_from(lambda: step(model)) == []
+
+
+def test_module_called_twice_or_by_itself_has_a_range_for_each_call():
+    shared = nn.Linear(4, 4)
+    model = nn.Sequential(OrderedDict(first=shared, second=shared))
+    with annotate.annotate_modules(model):
+        heard = heard_from(lambda: step(model))
+    assert heard == ["Sequential", "Sequential/first", "Sequential/first"] * 2
+
+
+def test_modules_can_be_annotated_twice_and_regions_stand_inside():
+    model = nn.Sequential(OrderedDict(one=nn.Identity()))
+    with annotate.annotate_modules(model), annotate.annotate_modules(model[0]):
+        assert heard_from(lambda: model(leaf()))[-1] == "Sequential/Identity/one"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0), 2, enable_nested_tensor=False),
+        nn.LSTM(4, 4, num_layers=2),
+        nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Linear(4, 4), nn.ReLU(inplace=True)),
+        nn.MultiheadAttention(4, 2),
+        nn.Bilinear(4, 4, 4),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_models_of_pytorch_itself_compute_the_same(model):
+    plain = copy.deepcopy(model)
+    inputs = {nn.MultiheadAttention: 3, nn.Bilinear: 2}.get(type(model), 1)
+
+    def run(one):
+        output = one(*[leaf() for _ in range(inputs)])
+        (output[0] if isinstance(output, tuple) else output).pow(2).sum().backward()
+
+    run(plain)
+    with annotate.annotate_modules(model):
+        heard = heard_from(lambda: run(model))
+    # Forward and backward, of every module that was called.
+    assert heard.count(type(model).__name__) == 2
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+def test_threads_may_share_an_annotated_model():
+    model = Model()
+
+    def program():
+        threads = [threading.Thread(target=step, args=[model]) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    with annotate.annotate_modules(model):
+        assert sorted(heard_from(program)) == sorted(FORWARD * 6)
+
+
+def test_annotated_model_can_be_saved_whole_and_copied():
+    model, file = Model(), io.BytesIO()
+    with annotate.annotate_modules(model):
+        torch.save(model, file)
+        file.seek(0)
+        for other in (torch.load(file, weights_only=False), copy.deepcopy(model)):
+            assert heard_from(lambda other=other: other(leaf())) == FORWARD
