@@ -68,7 +68,7 @@ def answer(options: argparse.Namespace) -> str:
     if options.like_nsys:
         from analysis.like_nsys import like_nsys
 
-        return _presented(like_nsys(trace), options)
+        return _presented(like_nsys(trace, grouped=options.format != "csv"), options)
     report = ranked(trace, options)
     if options.format == "json":
         from analysis.presenters import as_json

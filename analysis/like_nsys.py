@@ -1,8 +1,8 @@
 """nsys's own two reports, from our reading of the file, so that anyone can check us against `nsys stats`.
 
 `nvtx_kern_sum` counts a kernel in every push/pop range of the launching thread that contains the whole launch
-call, grouped by range name, thread and kernel. `nvtx_gpu_proj_sum` adds up, over the instances of a range name, the
-time from the first start to the last end of all GPU work launched inside. Standard deviations are the sample's.
+call, grouped by range name, thread and kernel. `nvtx_gpu_proj_sum` adds up, over a range name's instances, the time
+from the first start to the last end of all GPU work launched inside. Standard deviations are the sample's.
 What this project's other views show beyond these numbers is what adoption and linking add.
 """
 
@@ -12,20 +12,35 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.kernel_names import distinct_short_names
 from analysis.nesting import Nesting
 from analysis.tables import Column, Document, Kind, Row, Table
 from analysis.trace import KERNEL, PUSH_POP, Ranges, Trace
 
+# nsys's headings, short enough for a terminal.
+HEADINGS = {
+    "range_instances": "ranges", "count": "kernels", "total_ns": "total", "avg_ns": "avg", "med_ns": "med",
+    "min_ns": "min", "max_ns": "max", "stddev_ns": "std", "total_span_ns": "total", "total_range_ns": "range",
+    "span_avg_ns": "avg", "span_med_ns": "med", "span_min_ns": "min", "span_max_ns": "max", "span_stddev_ns": "std",
+    "operations": "GPU ops",
+}  # fmt: skip
 
-def like_nsys(trace: Trace) -> Document:
-    """Return nsys's kernel summary and projection summary per range."""
+
+def like_nsys(trace: Trace, *, grouped: bool = True) -> Document:
+    """Return nsys's kernel summary and projection summary per range.
+
+    `grouped` puts a range's kernels below it, for people; else every row stands alone, as in nsys's CSV.
+    """
     inside = work_in_ranges(trace)
+    kernels = kernel_summary(inside)
     heading = f"{trace.provenance.file}: counted as `nsys stats` does, by the launching thread's own ranges"
+    title, span_title = (
+        "Kernels in each range, {unit} in all",
+        "GPU span of each range (projection), {unit} in all",
+    )
     tables = (
-        _table("nvtx_kern_sum", "Kernels in each range, {unit} in all", kernel_summary(inside)),
-        _table(
-            "nvtx_gpu_proj_sum", "GPU span of each range (projection), {unit} in all", projection_summary(inside)
-        ),
+        _grouped("nvtx_kern_sum", title, kernels) if grouped else _table("nvtx_kern_sum", title, kernels),
+        _table("nvtx_gpu_proj_sum", span_title, projection_summary(inside)),
     )
     return Document(heading, tables)
 
@@ -33,8 +48,8 @@ def like_nsys(trace: Trace) -> Document:
 def work_in_ranges(trace: Trace) -> pd.DataFrame:
     """Pair each piece of work with each range of its launching thread that contains its launch call.
 
-    Columns: work (position in Work), instance (position among the push/pop ranges), range, pid, tid, kernel (names),
-    is_kernel, start_ns, end_ns, range_ns (the range's own duration).
+    Columns: work (position in Work), instance (position among the push/pop ranges), range and kernel (names), pid,
+    tid, is_kernel, start_ns, end_ns, range_ns (the range's own duration).
     """
     ranges, work, launches = trace.ranges.take(trace.ranges.style == PUSH_POP), trace.work, trace.launches
     launched = np.flatnonzero(work.launch >= 0)
@@ -122,14 +137,25 @@ def _range_names(trace: Trace, ranges: Ranges) -> NDArray[np.object_]:
 
 
 def _table(key: str, title: str, frame: pd.DataFrame) -> Table:
-    """Draw a frame; a standard deviation of one value is zero, as nsys prints it."""
-    columns = tuple(
-        Column(name, name.removesuffix("_ns").replace("_", " "), _kind(name)) for name in map(str, frame.columns)
-    )
-    rows = tuple(
-        Row(tuple(0.0 if value != value else value for value in row)) for row in frame.to_numpy(object).tolist()
-    )
-    return Table(key, title, columns, rows)
+    """Draw a frame; the standard deviation of one value is zero, as nsys prints it."""
+    rows = tuple(Row(tuple(row)) for row in frame.fillna(0.0).to_numpy(object).tolist())
+    return Table(key, title, _columns(frame), rows)
+
+
+def _grouped(key: str, title: str, frame: pd.DataFrame) -> Table:
+    """Draw a frame with the kernels of a range, under short names, below it."""
+    shown = frame.fillna(0.0).drop(columns=["range", "pid", "tid", "med_ns"])
+    names = list(dict.fromkeys(shown["kernel"]))
+    shown.insert(0, "kernel", shown.pop("kernel").map(dict(zip(names, distinct_short_names(names), strict=True))))
+    rows: list[Row] = []
+    for (name, _, tid), kernels in frame.groupby(["range", "pid", "tid"], sort=False):
+        rows.append(Row((f"{name} [{tid}]", *[""] * (shown.shape[1] - 1)), strong=True))
+        rows += [Row(tuple(row), indent=1) for row in shown.loc[kernels.index].to_numpy(object).tolist()]
+    return Table(key, title, _columns(shown), tuple(rows), "In brackets the launching thread's id.")
+
+
+def _columns(frame: pd.DataFrame) -> tuple[Column, ...]:
+    return tuple(Column(name, HEADINGS.get(name, name), _kind(name)) for name in map(str, frame.columns))
 
 
 def _kind(name: str) -> Kind:

@@ -143,6 +143,19 @@ def kernel_total(rows: Iterable[KernelRow]) -> Number:
     return sum(row.total_ns for row in rows if row.kind == "kernel")
 
 
+def in_tree_order(rows: Iterable[RangeRow]) -> tuple[RangeRow, ...]:
+    """Sort so that a row's inner ranges follow it; siblings by inclusive work, longest first."""
+    rows = list(rows)
+    weight: dict[Path, Number] = {}
+    for row in rows:
+        weight[row.path] = weight.get(row.path, 0) - row.inclusive_work_ns
+    return tuple(sorted(rows, key=lambda row: (_branch(row.path, weight), row.phase)))
+
+
+def _branch(path: Path, weight: dict[Path, Number]) -> tuple[tuple[Number, str], ...]:
+    return tuple((weight.get(path[:length], 0), path[length - 1]) for length in range(1, len(path) + 1))
+
+
 def _divider(steps: int) -> Callable[[Any], Any]:
     def divide(row: Any) -> Any:
         changes = {

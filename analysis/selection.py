@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from analysis.errors import ReportError
-from analysis.report import KernelRow, Path, RangeRow, Report
+from analysis.report import KernelRow, Path, RangeRow, Report, in_tree_order
 from analysis.tables import PATH_SEPARATOR
 from analysis.vocabulary import collapsed
 
@@ -53,7 +53,7 @@ def with_indices_collapsed(report: Report) -> Report:
     """Merge paths that differ in an index only: `layer 0` … `layer 11` become `layer *`."""
     return replace(
         report,
-        ranges=_merged(report.ranges, lambda row: (row.path, row.phase)),
+        ranges=in_tree_order(_merged(report.ranges, lambda row: (row.path, row.phase))),
         kernels=_merged(report.kernels, lambda row: (row.path, row.phase, row.kind, row.kernel)),
     )
 

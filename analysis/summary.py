@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from analysis.attribution import AMBIGUOUS, HOW, OUTSIDE, Attribution
 from analysis.categories import categorize, gemm_launches
-from analysis.report import KernelRow, OutsideRow, Path, PhaseRow, RangeRow, Report, Totals
+from analysis.report import KernelRow, OutsideRow, Path, PhaseRow, RangeRow, Report, Totals, in_tree_order
 from analysis.trace import GRAPH, KERNEL, KINDS, Bools, Int32s, Int64s
 from analysis.vocabulary import PHASES
 
@@ -177,7 +177,7 @@ class _Summary:
             )
             for p in shown
         ]
-        return _in_tree_order(rows)
+        return in_tree_order(rows)
 
     def _per_node(self) -> _Sums:
         nodes, kept = len(self.attribution.forest), self.kept[self.node[self.kept] >= 0]
@@ -230,9 +230,9 @@ class _Summary:
         """Say what could not be given to a range, and why."""
         how, launched = self.attribution.how, self.work.launch >= 0
         reasons = {
-            "no launch in the report": (how == OUTSIDE) & ~launched,
-            "launched in no range": (how == OUTSIDE) & launched,
-            "two threads could have waited for it": how == AMBIGUOUS,
+            "as the report has no launch of it": (how == OUTSIDE) & ~launched,
+            "launched outside all ranges": (how == OUTSIDE) & launched,
+            "as two threads could have waited for it": how == AMBIGUOUS,
         }
         rows = [
             OutsideRow(reason, name, int(chosen.sum()), int(self.duration[chosen].sum()))
@@ -297,15 +297,3 @@ def _flat(own: _Sums, total: _Sums) -> list[tuple[str, Int64s]]:
         ("self_kernels", own.kernels), ("self_ns", own.kernel_ns), ("self_work_ns", own.work_ns),
         ("kernels", total.kernels), ("inclusive_ns", total.kernel_ns), ("inclusive_work_ns", total.work_ns),
     ]  # fmt: skip
-
-
-def _in_tree_order(rows: list[RangeRow]) -> tuple[RangeRow, ...]:
-    """Sort so that a row's inner ranges follow it; siblings by inclusive work, longest first."""
-    weight: dict[Path, int] = {}
-    for row in rows:
-        weight[row.path] = weight.get(row.path, 0) - int(row.inclusive_work_ns)
-    return tuple(sorted(rows, key=lambda row: (_branch(row.path, weight), row.phase)))
-
-
-def _branch(path: Path, weight: dict[Path, int]) -> tuple[tuple[int, str], ...]:
-    return tuple((weight.get(path[:length], 0), path[length - 1]) for length in range(1, len(path) + 1))

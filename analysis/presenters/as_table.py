@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -34,7 +34,11 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
     with console.capture() as capture:
         console.print(Text(printable(document.heading), style="bold"))
         for table in document.tables:
-            console.print(Group("", _drawn(table, width, full_names)))
+            console.print()
+            console.print(Text(printable(cells.title(table)), style="bold"))
+            console.print(_drawn(table, width, full_names))
+            if table.caption:
+                console.print(Text(printable(table.caption), style="dim"))
         for line in document.accounting:
             console.print(Padding(Text(printable(line)), (1, 0, 0, 0)))
         for note in document.notes:
@@ -48,8 +52,6 @@ def _drawn(table: Table, width: int, full_names: bool) -> RenderableType:
     drawn = RichTable(
         box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
     )
-    drawn.title, drawn.title_style = escape(printable(cells.title(table))), "bold not italic"
-    drawn.caption, drawn.caption_style = escape(printable(table.caption)), "dim not italic"
     room = _name_room(table, texts, heads, width)
     for column, head in zip(table.columns, heads, strict=True):
         right = cells.is_number(column)

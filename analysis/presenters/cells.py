@@ -61,4 +61,6 @@ def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit) -> str:
     if isinstance(value, str):
         return value
     kind = row.kind or column.kind
+    if kind == "share" and "%" in column.heading:
+        return TEXT[kind](value).removesuffix("%")
     return unit.text(value) if kind == "ns" else TEXT[kind](value)

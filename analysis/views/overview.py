@@ -38,7 +38,8 @@ def _tables(report: Report, by: str | None, top: int, full_names: bool) -> tuple
 
 def phases(report: Report) -> Table:
     """Pivot kernel time: categories down, phases across, with each phase's shares."""
-    names = [row.phase for row in report.phases]
+    present = [row for row in report.phases if row.kernels]
+    names = [row.phase for row in present]
     time = _sums(((row.phase, row.category), row.total_ns) for row in _kernels(report))
     whole = _sums((phase, value) for (phase, _), value in time.items())
     by_category = _sums((category, value) for (_, category), value in time.items())
@@ -46,22 +47,24 @@ def phases(report: Report) -> Table:
 
     def line(label: str, chosen: Sequence[str], indent: int = 0) -> Row:
         cells: list[Number | None] = []
-        for phase in [*names, None]:
-            value = sum(time.get((phase, name), 0) if phase else by_category.get(name, 0) for name in chosen)
-            of = whole.get(phase, 0) if phase else sum(whole.values())
-            cells += [value, value / of if of else None]
-        return Row((label, *cells), indent, strong=not indent)
+        for phase in names:
+            value = sum(time.get((phase, category), 0) for category in chosen)
+            cells += [value, value / whole[phase] if whole.get(phase) else None]
+        value = sum(by_category.get(category, 0) for category in chosen)
+        return Row(
+            (label, *cells, value, value / sum(whole.values()) if whole else None), indent, strong=not indent
+        )
 
     rows = (
         line("GEMM", ["gemm"]),
-        line("everything else", others),
+        line("all else", others),
         *(line(category, [category], indent=1) for category in others),
-        line("all kernels", list(by_category)),
-        _counts("kernel launches", [row.kernels for row in report.phases]),
-        _counts("GEMM launches", [row.gemm_kernels for row in report.phases]),
+        line("sum", list(by_category)),
+        _counts("launches", [row.kernels for row in present]),
+        _counts("GEMM launches", [row.gemm_kernels for row in present]),
     )
-    title = f"Kernel time by phase and category, {{unit}} {provenance.scope(report)}"
-    caption = "% is of the phase's kernel time; under `all`, of all of it."
+    title = f"{provenance.kernel_time(report)} by phase and category, {{unit}} {provenance.scope(report)}"
+    caption = "% is of the phase's kernel time; in the last column, of all of it."
     return Table("phases", title, _phase_columns(names), rows, caption)
 
 
@@ -136,15 +139,13 @@ def range_tree(report: Report) -> Table:
     columns = (
         Column("range", "range", "name"), Column("inclusive_ns", "kernels", "ns"), Column("share", "%", "share"),
         Column("self_ns", "own", "ns"), Column("kernels", "launches", "count"), Column("instances", "times", "count"),
-        Column("span_ns", "GPU span", "ns"), Column("cpu_ns", "CPU range", "ns"),
+        Column("span_ns", provenance.span(report), "ns"), Column("cpu_ns", "CPU range", "ns"),
     )  # fmt: skip
     rows = tuple(_branch(row, whole) for row in shown)
-    title = (
-        f"Ranges: time of all kernels inside, and of those in no inner range, {{unit}} {provenance.scope(report)}"
-    )
+    title = f"Ranges: all kernels inside, and those in no inner range (own), {{unit}} {provenance.scope(report)}"
     caption = (
-        "% is of all kernel time. GPU span: from the first start to the last end of a range's work, added over its "
-        "instances. CPU range: its own duration."
+        f"% is of all kernel time. {provenance.span(report)}: from the first start to the last end of a range's "
+        "work, added over its instances. CPU range: its own duration."
     )
     return Table("ranges", title, columns, rows, caption)
 

@@ -49,6 +49,16 @@ def work(report: Report) -> str:
     return f"{report.provenance.unit_of_work} work"
 
 
+def kernel_time(report: Report) -> str:
+    """Name the time that is counted: the kernels', or what a CPU's operators spent themselves."""
+    return "Operators' own CPU time" if report.provenance.unit_of_work == "CPU" else "Kernel time"
+
+
+def span(report: Report) -> str:
+    """Name the projection of a range onto its work."""
+    return f"{report.provenance.unit_of_work} span"
+
+
 def accounting(report: Report) -> tuple[str, ...]:
     """Say where all the work went; the parts sum to the whole."""
     total = report.totals.work_ns
@@ -64,10 +74,13 @@ def accounting(report: Report) -> tuple[str, ...]:
 
 
 def _outside(report: Report) -> tuple[str, ...]:
-    return tuple(
-        f"In no range: {count_text(row.count)} {_named(row.kind, row.count)}, {time_text(row.total_ns)}: {row.reason}."
-        for row in report.outside
-    )
+    reasons = dict.fromkeys(row.reason for row in report.outside)
+    return tuple(f"In no range, {reason}: {', '.join(_parts(report, reason))}." for reason in reasons)
+
+
+def _parts(report: Report, reason: str) -> list[str]:
+    rows = [row for row in report.outside if row.reason == reason]
+    return [f"{count_text(row.count)} {_named(row.kind, row.count)} ({time_text(row.total_ns)})" for row in rows]
 
 
 def _named(kind: str, count: float) -> str:

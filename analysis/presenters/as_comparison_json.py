@@ -1,0 +1,59 @@
+"""JSON of a comparison: the contract that docs/compare.md describes; times in nanoseconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from analysis.comparison import Axis, Change, Comparison, changes, notes
+from analysis.presenters.as_json import as_object
+from analysis.thresholds import Verdict
+
+
+def present(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> str:
+    """Write both reports' heads, the total, every row along every axis, and the rules' verdicts."""
+    whole = {
+        "a": as_object(comparison.a)["report"],
+        "b": as_object(comparison.b)["report"],
+        "compared": "work" if comparison.all_work else "kernels",
+        "per_step": comparison.per_step,
+        "notes": list(notes(comparison)),
+        "total": _numbers(comparison.total()),
+        "by": {axis: [_row(axis, row) for row in changes(comparison, axis)] for axis in get_args(Axis)},
+        "rules": [_verdict(verdict) for verdict in verdicts],
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def _row(axis: Axis, row: Change) -> dict[str, Any]:
+    if axis == "range":
+        inside = {"a_inside_ns": row.a_inside_ns, "b_inside_ns": row.b_inside_ns}
+        return {"path": list(row.key), **_numbers(row), **inside}
+    return {**dict(zip((axis, "category"), row.key, strict=False)), **_numbers(row)}
+
+
+def _numbers(row: Change) -> dict[str, Any]:
+    return {
+        "a_ns": row.a_ns,
+        "b_ns": row.b_ns,
+        "delta_ns": row.delta_ns,
+        "change": row.change,
+        "a_count": row.a_count,
+        "b_count": row.b_count,
+        "state": row.state,
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    delta = verdict.b_ns - verdict.a_ns
+    return {
+        "rule": verdict.rule.text,
+        "compared": verdict.compared,
+        "a_ns": verdict.a_ns,
+        "b_ns": verdict.b_ns,
+        "delta_ns": delta,
+        "change": delta / verdict.a_ns if verdict.a_ns else None,
+        "violated": verdict.violated,
+        "only_in": verdict.only_in or None,
+    }
