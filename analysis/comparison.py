@@ -1,0 +1,163 @@
+"""Two reports side by side: what each took by phase, category, range and kernel, and the differences.
+
+Every axis divides the same rows, so the differences along any of them sum to the total difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from analysis import report as reports
+from analysis.errors import ReportError
+from analysis.report import KernelRow, Number, Report
+from analysis.selection import with_indices_collapsed
+from analysis.vocabulary import PHASES
+
+Axis = Literal["phase", "category", "range", "kernel"]
+Basis = Literal["auto", "step", "total"]
+Key = tuple[str, ...]
+
+# What a kernel row is filed under along each axis.
+AXES: dict[Axis, Callable[[KernelRow], Key]] = {
+    "phase": lambda row: (row.phase,),
+    "category": lambda row: (row.category,),
+    "range": lambda row: row.path,
+    "kernel": lambda row: (row.kernel, row.category),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing in both reports, ns and launches; in a range, what was launched directly in it.
+
+    `a_inside_ns` and `b_inside_ns` are what was launched in a range at any depth, and zero along other axes.
+    """
+
+    key: Key
+    a_ns: Number = 0
+    b_ns: Number = 0
+    a_count: Number = 0
+    b_count: Number = 0
+    a_inside_ns: Number = 0
+    b_inside_ns: Number = 0
+
+    @property
+    def delta_ns(self) -> Number:
+        """How much longer it took in B, ns."""
+        return self.b_ns - self.a_ns
+
+    @property
+    def change(self) -> float | None:
+        """The difference as a fraction of A's time; None where A has none."""
+        return self.delta_ns / self.a_ns if self.a_ns else None
+
+    @property
+    def state(self) -> str:
+        """`new` for what only B has, `gone` for what only A has, else nothing."""
+        in_a, in_b = self.a_count or self.a_inside_ns, self.b_count or self.b_inside_ns
+        return ("" if in_a else "new") if in_b else "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two reports on one footing: both per step, or both as recorded; kernels only, or all work."""
+
+    a: Report
+    b: Report
+    basis: Basis
+    per_step: bool
+    all_work: bool = False
+
+    def rows(self, report: Report) -> list[KernelRow]:
+        """Return the rows of one of the reports that are compared."""
+        return [row for row in report.kernels if self.all_work or row.kind == "kernel"]
+
+    @property
+    def hides_kernels(self) -> bool:
+        """Whether kernels are compared although a report hides some of its own inside CUDA graphs."""
+        graphs = any(row.kind == "graph" for report in (self.a, self.b) for row in report.kernels)
+        return graphs and not self.all_work
+
+    @property
+    def uneven(self) -> bool:
+        """Whether totals are compared, unasked, although only one report says how many steps it is over."""
+        return self.basis == "auto" and bool(self.a.steps) != bool(self.b.steps)
+
+    def total(self) -> Change:
+        """Return everything compared, as one change."""
+        return next(iter(_filed(self.rows(self.a), self.rows(self.b), lambda _: ()).values()), Change(()))
+
+
+def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = False) -> Comparison:
+    """Put two reports on one footing: per step where both have steps, unless told otherwise.
+
+    Raises ReportError where one counts a GPU's work and the other a CPU's, and where `basis` is "step" but a
+    report has no steps.
+    """
+    units = a.provenance.unit_of_work, b.provenance.unit_of_work
+    if units[0] != units[1]:
+        raise ReportError(f"A counts {units[0]} work and B {units[1]} work: their times cannot be compared.")
+    per_step = basis == "step" or (basis == "auto" and bool(a.steps and b.steps))
+    if per_step:
+        a, b = reports.per_step(a), reports.per_step(b)
+    return Comparison(a, b, basis, per_step, all_work)
+
+
+def changes(comparison: Comparison, axis: Axis, *, collapse: bool = False) -> list[Change]:
+    """Compare along one axis, largest differences first; phases in their own order.
+
+    With `collapse`, ranges that differ in an index only are taken together.
+    """
+    a, b = comparison.a, comparison.b
+    if collapse and axis == "range":
+        a, b = with_indices_collapsed(a), with_indices_collapsed(b)
+    filed = _filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
+    if axis == "phase":
+        return [filed[phase,] for phase in PHASES if (phase,) in filed]
+    return sorted(filed.values(), key=_size)
+
+
+def notes(comparison: Comparison) -> Iterator[str]:
+    """Say what a reader of the differences must know, and then what each report says of itself."""
+    a, b = comparison.a, comparison.b
+    if not comparison.per_step and comparison.basis == "auto":
+        yield f"Not per step: {_without_steps(a, b)}. The totals are compared: A {_over(a)}, B {_over(b)}."
+    if comparison.hides_kernels:
+        yield (
+            "A report counts CUDA graphs whole and hides their kernels, so the difference in kernel time is not "
+            "the difference in work. Compare --all-work, or record with `nsys profile --cuda-graph-trace=node`."
+        )
+    if a.warm_up_included != b.warm_up_included:
+        yield "Warm-up is counted in one of the reports only."
+    yield from (f"{name}: {note}" for name, report in (("A", a), ("B", b)) for note in report.notes)
+
+
+def _size(change: Change) -> tuple[Number, Number, Key]:
+    return -abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key
+
+
+def _filed(
+    a: Iterable[KernelRow], b: Iterable[KernelRow], key: Callable[[KernelRow], Key], inside: bool = False
+) -> dict[Key, Change]:
+    """Add up both reports' rows under the same keys; `inside` also adds a range's time to all ranges around."""
+    sums: dict[Key, list[Number]] = {}
+    for side, rows in enumerate((a, b)):
+        for row in rows:
+            where = key(row)
+            own = sums.setdefault(where, [0] * 6)
+            own[side] += row.total_ns
+            own[2 + side] += row.count
+            for depth in range(1, len(where) + 1) if inside else ():
+                sums.setdefault(where[:depth], [0] * 6)[4 + side] += row.total_ns
+    return {where: Change(where, *values) for where, values in sums.items()}
+
+
+def _without_steps(a: Report, b: Report) -> str:
+    missing = [name for name, report in (("A", a), ("B", b)) if not report.steps]
+    return f"{' and '.join(missing)} ha{'s' if len(missing) == 1 else 've'} no measured step ranges"
+
+
+def _over(report: Report) -> str:
+    return f"over {report.steps} step{'s' if report.steps > 1 else ''}" if report.steps else "in all"

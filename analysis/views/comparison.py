@@ -1,0 +1,228 @@
+"""What changed from one report to another, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
+
+from analysis.comparison import Axis, Change, Comparison, Key, changes, notes
+from analysis.kernel_names import distinct_short_names
+from analysis.report import Path
+from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
+from analysis.thresholds import Verdict
+from analysis.views import provenance
+
+NOWHERE = "(outside all ranges)"
+NUMBERS = (
+    Column("a_ns", "A", "ns"), Column("b_ns", "B", "ns"), Column("delta_ns", "B−A", "ns"),
+    Column("change", "%", "share"), Column("a_count", "launches A", "count"), Column("b_count", "B", "count"),
+)  # fmt: skip
+INSIDE = (
+    Column("a_inside_ns", "A", "ns"), Column("b_inside_ns", "B", "ns"), Column("delta_inside_ns", "B−A", "ns"),
+    Column("change_inside", "%", "share"), Column("delta_ns", "own B−A", "ns"),
+    Column("a_count", "own launches A", "count"), Column("b_count", "B", "count"),
+)  # fmt: skip
+HEADINGS = {
+    "phase": "{what} by phase, {{unit}} {scope}",
+    "category": "{what} by category, {{unit}} {scope}",
+    "range": "{what} directly in each range, {{unit}} {scope}",
+    "kernel": "{what} by kernel, {{unit}} {scope}",
+}
+STATES = {"new": "only in B", "gone": "only in A"}
+AXIS_ORDER: tuple[Axis, ...] = ("phase", "category", "range", "kernel")
+
+
+def compared(
+    comparison: Comparison,
+    verdicts: Sequence[Verdict] = (),
+    *,
+    by: Axis | None = None,
+    top: int = 10,
+    full_names: bool = False,
+    every_index: bool = False,
+) -> Document:
+    """Show where two reports differ most; `by` shows one axis alone, ranges then as a tree."""
+    drawing = _Drawing(comparison, top, full_names, every_index)
+    axes = (by,) if by else AXIS_ORDER
+    tables = [drawing.tree() if by == "range" else drawing.ranked(axis) for axis in axes]
+    return _document(comparison, (*tables, *rules(verdicts, comparison)))
+
+
+def everything_compared(
+    comparison: Comparison, verdicts: Sequence[Verdict] = (), *, by: Axis | None = None
+) -> Document:
+    """Return every row of one axis or of all, for machines: names in full, nothing collapsed, nothing cut."""
+    tables = [_whole_axis(comparison, axis) for axis in ((by,) if by else AXIS_ORDER)]
+    return _document(comparison, (*tables, *rules(verdicts, comparison)))
+
+
+def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, ...]:
+    """Return a table of the rules' verdicts, or none without rules."""
+    if not verdicts:
+        return ()
+    columns = (
+        Column("rule", "rule"), Column("compared", "compares", "name"), *NUMBERS[:4], Column("verdict", "verdict"),
+    )  # fmt: skip
+    rows = [
+        Row(
+            (
+                verdict.rule.text,
+                verdict.compared,
+                *_times(Change((), verdict.a_ns, verdict.b_ns), words=False),
+                verdict.word,
+            ),
+            strong=verdict.violated,
+        )
+        for verdict in verdicts
+    ]
+    violated = sum(verdict.violated for verdict in verdicts)
+    title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
+    return (Table("rules", title, columns, tuple(rows)),)
+
+
+def scope(comparison: Comparison) -> str:
+    """Say over what both sides are counted."""
+    a, b = comparison.a, comparison.b
+    if comparison.per_step and a.steps != b.steps:
+        return f"per step, mean of A's {a.steps} and B's {b.steps}"
+    one, two = provenance.scope(a), provenance.scope(b)
+    return one if one == two else f"A {one}, B {two}"
+
+
+def heading(comparison: Comparison) -> str:
+    """Say what each report is, and once what both are."""
+    a, b = (provenance.heading(report).split(" · ") for report in (comparison.a, comparison.b))
+    common = [fact for fact in a[1:] if fact in b[1:]]
+    sides = [" · ".join([facts[0], *(fact for fact in facts[1:] if fact not in common)]) for facts in (a, b)]
+    return f"A: {sides[0]} → B: {sides[1]}" + (f" — both: {' · '.join(common)}" if common else "")
+
+
+def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
+    accounting = [
+        f"{name}: {line}"
+        for name, report in (("A", comparison.a), ("B", comparison.b))
+        for line in provenance.accounting(report)
+    ]
+    return Document(heading(comparison), tables, tuple(accounting), tuple(notes(comparison)))
+
+
+class _Drawing:
+    """Draws the axes of one comparison for people."""
+
+    def __init__(self, comparison: Comparison, top: int, full_names: bool, every_index: bool) -> None:
+        self.comparison, self.top, self.full_names = comparison, top, full_names
+        self.collapse = not every_index
+        a = comparison.a
+        self.what = f"All {provenance.work(a)}" if comparison.all_work else provenance.kernel_time(a)
+
+    def ranked(self, axis: Axis) -> Table:
+        """Rank one axis by the size of the difference; what is cut and the total are rows too."""
+        found = [
+            row for row in changes(self.comparison, axis, collapse=self.collapse) if row.a_count or row.b_count
+        ]
+        top = self.top if axis in ("range", "kernel") else len(found)
+        shown, rest = found[:top], found[top:]
+        names = self.names(axis, found, shown)
+        rows = [Row((names(row.key), *_numbers(row))) for row in shown]
+        if rest:
+            rows.append(Row((f"… {len(rest)} more: --top {len(found)}", *_numbers(_added(rest)))))
+        rows.append(Row((self.everything(), *_numbers(self.comparison.total())), strong=True))
+        return self.table(axis, (Column(axis, axis, "name"), *NUMBERS), rows, _caption(found))
+
+    def tree(self) -> Table:
+        """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
+        found = changes(self.comparison, "range", collapse=self.collapse)
+        inside = {row.key: row for row in found if row.key}
+        rows = [
+            Row((key[-1], *_inside_numbers(inside[key])), indent=len(key) - 1)
+            for key in _tree_order(inside.values())
+        ]
+        rows += [Row((NOWHERE, *_inside_numbers(row))) for row in found if not row.key]
+        total = self.comparison.total()
+        rows.append(Row((self.everything(), *_inside_numbers(total)), strong=True))
+        caption = "Of all launched inside; `own` is of what is launched in no inner range, and sums to the total."
+        return self.table("range", (Column("range", "range", "name"), *INSIDE), rows, caption)
+
+    def table(self, axis: Axis, columns: tuple[Column, ...], rows: list[Row], caption: str) -> Table:
+        """Put a table together."""
+        title = HEADINGS[axis].format(what=self.what, scope=scope(self.comparison))
+        return Table(f"by_{axis}", title, columns, tuple(rows), caption)
+
+    def everything(self) -> str:
+        """Name what the rows sum to."""
+        return "all work" if self.comparison.all_work else "all kernels"
+
+    def names(self, axis: Axis, found: Sequence[Change], shown: Sequence[Change]) -> Callable[[Key], str]:
+        """Return how the things of an axis are called here."""
+        if axis == "kernel":
+            full = [row.key[0] for row in shown]
+            short = dict(zip(full, full if self.full_names else distinct_short_names(full), strict=True))
+            return lambda key: short[key[0]]
+        if axis == "range":
+            common = _common_length([row.key for row in found if row.key])
+            return lambda key: _path_text(key[min(common, max(len(key) - 1, 0)) :])
+        return lambda key: key[0]
+
+
+def _whole_axis(comparison: Comparison, axis: Axis) -> Table:
+    """Return all of an axis with keys in full."""
+    keys = (Column(axis, axis, "name"), *((Column("category", "category"),) if axis == "kernel" else ()))
+    own = (*NUMBERS, Column("state", "state"))
+    more = INSIDE[:4] if axis == "range" else ()
+    rows = [
+        Row(
+            (
+                *_key_cells(axis, row),
+                *_numbers(row, words=False),
+                row.state,
+                *_inside_numbers(row, words=False)[: len(more)],
+            )
+        )
+        for row in changes(comparison, axis)
+    ]
+    return Table(f"by_{axis}", f"by {axis}", (*keys, *own, *more), tuple(rows))
+
+
+def _key_cells(axis: Axis, row: Change) -> Key:
+    return (_path_text(row.key),) if axis == "range" else row.key
+
+
+def _common_length(paths: Sequence[Path]) -> int:
+    """Return how many ranges all paths begin with."""
+    return sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False)))
+
+
+def _path_text(path: Path) -> str:
+    return PATH_SEPARATOR.join(path) or NOWHERE
+
+
+def _numbers(row: Change, *, words: bool = True) -> tuple[object, ...]:
+    return (*_times(row, words=words), row.a_count, row.b_count)
+
+
+def _times(row: Change, *, words: bool = True) -> tuple[object, ...]:
+    return row.a_ns, row.b_ns, row.delta_ns, (row.state if words else "") or row.change
+
+
+def _inside_numbers(row: Change, *, words: bool = True) -> tuple[object, ...]:
+    whole = Change(row.key, row.a_inside_ns or row.a_ns, row.b_inside_ns or row.b_ns, row.a_count, row.b_count)
+    state = row.state if words else ""
+    return (*_times(whole)[:3], state or whole.change, row.delta_ns, row.a_count, row.b_count)
+
+
+def _added(rows: Iterable[Change]) -> Change:
+    rows = list(rows)
+    sums = [sum(getattr(row, name) for row in rows) for name in ("a_ns", "b_ns", "a_count", "b_count")]
+    return Change((), *sums)
+
+
+def _caption(found: Sequence[Change]) -> str:
+    states = [row.state for row in found]
+    counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
+    return "% is of A's time." + (f" {', '.join(counts)}." if counts else "")
+
+
+def _tree_order(rows: Iterable[Change]) -> list[Path]:
+    """Order paths so that inner ranges follow theirs; siblings by time, longest first."""
+    weight = {row.key: -max(row.a_inside_ns, row.b_inside_ns) for row in rows}
+    return sorted(weight, key=lambda path: [(weight[path[:n]], path[n - 1]) for n in range(1, len(path) + 1)])
