@@ -142,7 +142,7 @@ def shrink(length: int) -> None:
 def mark(message: str) -> None:
     """Put one mark on the timeline."""
     if _tool:
-        _domain.mark(_domain.get_event_attributes(message, COLOURS["phase"]))
+        _domain.mark(_domain.get_event_attributes(_text(message), COLOURS["phase"]))
     for listener in _listeners:
         try:
             listener.mark(message)
@@ -175,7 +175,7 @@ def _open(ranges: list[OpenRange], opened: OpenRange) -> None:
     ranges.append(opened)
     opened.in_tool = _tool
     if _tool:
-        _domain.push_range(_attributes(opened.name, opened.payload, opened.category))
+        _domain.push_range(_attributes(opened.name, _payload(opened.payload), opened.category))
     opened.listeners = _listeners
     for listener in opened.listeners:
         try:
@@ -200,7 +200,18 @@ def _pop(ranges: list[OpenRange]) -> OpenRange:
 @lru_cache(maxsize=4096, typed=True)
 def _attributes(name: str, payload: Payload, category: str) -> Any:
     colour = COLOURS.get(name, COLOURS[category]) if category == "phase" else COLOURS[category]
-    return _domain.get_event_attributes(name, colour, _domain.get_category_id(category), payload)
+    return _domain.get_event_attributes(_text(name), colour, _domain.get_category_id(category), payload)
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _payload(payload: Payload) -> Payload:
+    """Return what NVTX can carry: an integer of 64 bits or a float, else nothing."""
+    if isinstance(payload, int):
+        return int(payload) if -(2**63) <= payload < 2**63 else float(payload)
+    return payload if type(payload) is float else None
 
 
 def _drop_failed(listener: Listener) -> None:
