@@ -32,7 +32,7 @@ AXES: dict[Axis, Callable[[KernelRow], Key]] = {
 class Change:
     """One thing in both reports, ns and launches; in a range, what was launched directly in it.
 
-    `a_inside_ns` and `b_inside_ns` are what was launched in a range at any depth, and zero along other axes.
+    What was launched in a range at any depth is `inside`; along other axes that is nothing.
     """
 
     key: Key
@@ -42,6 +42,8 @@ class Change:
     b_count: Number = 0
     a_inside_ns: Number = 0
     b_inside_ns: Number = 0
+    a_inside_count: Number = 0
+    b_inside_count: Number = 0
 
     @property
     def delta_ns(self) -> Number:
@@ -56,7 +58,7 @@ class Change:
     @property
     def state(self) -> str:
         """`new` for what only B has, `gone` for what only A has, else nothing."""
-        in_a, in_b = self.a_count or self.a_inside_ns, self.b_count or self.b_inside_ns
+        in_a, in_b = self.a_count or self.a_inside_count, self.b_count or self.b_inside_count
         return ("" if in_a else "new") if in_b else "gone"
 
 
@@ -87,7 +89,7 @@ class Comparison:
 
     def total(self) -> Change:
         """Return everything compared, as one change."""
-        return next(iter(_filed(self.rows(self.a), self.rows(self.b), lambda _: ()).values()), Change(()))
+        return _filed(self.rows(self.a), self.rows(self.b), lambda _: (), inside=True).get((), Change(()))
 
 
 def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = False) -> Comparison:
@@ -141,17 +143,21 @@ def _size(change: Change) -> tuple[Number, Number, Key]:
 def _filed(
     a: Iterable[KernelRow], b: Iterable[KernelRow], key: Callable[[KernelRow], Key], inside: bool = False
 ) -> dict[Key, Change]:
-    """Add up both reports' rows under the same keys; `inside` also adds a range's time to all ranges around."""
+    """Add up both reports' rows under the same keys; `inside` adds a range's rows to all ranges around it too."""
     sums: dict[Key, list[Number]] = {}
     for side, rows in enumerate((a, b)):
         for row in rows:
             where = key(row)
-            own = sums.setdefault(where, [0] * 6)
-            own[side] += row.total_ns
-            own[2 + side] += row.count
-            for depth in range(1, len(where) + 1) if inside else ():
-                sums.setdefault(where[:depth], [0] * 6)[4 + side] += row.total_ns
+            _add(sums, where, row, side)
+            for around in ([where[:depth] for depth in range(1, len(where) + 1)] or [where]) if inside else ():
+                _add(sums, around, row, side + 4)
     return {where: Change(where, *values) for where, values in sums.items()}
+
+
+def _add(sums: dict[Key, list[Number]], key: Key, row: KernelRow, place: int) -> None:
+    values = sums.setdefault(key, [0] * 8)
+    values[place] += row.total_ns
+    values[place + 2] += row.count
 
 
 def _without_steps(a: Report, b: Report) -> str:

@@ -19,14 +19,15 @@ NUMBERS = (
 )  # fmt: skip
 INSIDE = (
     Column("a_inside_ns", "A", "ns"), Column("b_inside_ns", "B", "ns"), Column("delta_inside_ns", "B−A", "ns"),
-    Column("change_inside", "%", "share"), Column("delta_ns", "own B−A", "ns"),
-    Column("a_count", "own launches A", "count"), Column("b_count", "B", "count"),
+    Column("change_inside", "%", "share"), Column("a_inside_count", "launches A", "count"),
+    Column("b_inside_count", "B", "count"), Column("delta_ns", "own B−A", "ns"),
 )  # fmt: skip
 HEADINGS = {
     "phase": "{what} by phase, {{unit}} {scope}",
     "category": "{what} by category, {{unit}} {scope}",
     "range": "{what} directly in each range, {{unit}} {scope}",
     "kernel": "{what} by kernel, {{unit}} {scope}",
+    "tree": "{what} inside each range, {{unit}} {scope}",
 }
 STATES = {"new": "only in B", "gone": "only in A"}
 AXIS_ORDER: tuple[Axis, ...] = ("phase", "category", "range", "kernel")
@@ -134,18 +135,20 @@ class _Drawing:
         found = changes(self.comparison, "range", collapse=self.collapse)
         inside = {row.key: row for row in found if row.key}
         rows = [
-            Row((key[-1], *_inside_numbers(inside[key])), indent=len(key) - 1)
+            Row((key[-1], *_inside(inside[key], words=True)), indent=len(key) - 1)
             for key in _tree_order(inside.values())
         ]
-        rows += [Row((NOWHERE, *_inside_numbers(row))) for row in found if not row.key]
+        rows += [Row((NOWHERE, *_inside(row, words=True))) for row in found if not row.key]
         total = self.comparison.total()
-        rows.append(Row((self.everything(), *_inside_numbers(total)), strong=True))
-        caption = "Of all launched inside; `own` is of what is launched in no inner range, and sums to the total."
-        return self.table("range", (Column("range", "range", "name"), *INSIDE), rows, caption)
+        rows.append(Row((self.everything(), *_inside(total, words=True)), strong=True))
+        caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
+        return self.table("range", (Column("range", "range", "name"), *INSIDE), rows, caption, heading="tree")
 
-    def table(self, axis: Axis, columns: tuple[Column, ...], rows: list[Row], caption: str) -> Table:
+    def table(
+        self, axis: Axis, columns: tuple[Column, ...], rows: list[Row], caption: str, heading: str = ""
+    ) -> Table:
         """Put a table together."""
-        title = HEADINGS[axis].format(what=self.what, scope=scope(self.comparison))
+        title = HEADINGS[heading or axis].format(what=self.what, scope=scope(self.comparison))
         return Table(f"by_{axis}", title, columns, tuple(rows), caption)
 
     def everything(self) -> str:
@@ -168,19 +171,19 @@ def _whole_axis(comparison: Comparison, axis: Axis) -> Table:
     """Return all of an axis with keys in full."""
     keys = (Column(axis, axis, "name"), *((Column("category", "category"),) if axis == "kernel" else ()))
     own = (*NUMBERS, Column("state", "state"))
-    more = INSIDE[:4] if axis == "range" else ()
+    inside = axis == "range"
     rows = [
         Row(
             (
                 *_key_cells(axis, row),
                 *_numbers(row, words=False),
                 row.state,
-                *_inside_numbers(row, words=False)[: len(more)],
+                *(_inside(row)[:-1] if inside else ()),
             )
         )
         for row in changes(comparison, axis)
     ]
-    return Table(f"by_{axis}", f"by {axis}", (*keys, *own, *more), tuple(rows))
+    return Table(f"by_{axis}", f"by {axis}", (*keys, *own, *(INSIDE[:-1] if inside else ())), tuple(rows))
 
 
 def _key_cells(axis: Axis, row: Change) -> Key:
@@ -204,10 +207,9 @@ def _times(row: Change, *, words: bool = True) -> tuple[object, ...]:
     return row.a_ns, row.b_ns, row.delta_ns, (row.state if words else "") or row.change
 
 
-def _inside_numbers(row: Change, *, words: bool = True) -> tuple[object, ...]:
-    whole = Change(row.key, row.a_inside_ns or row.a_ns, row.b_inside_ns or row.b_ns, row.a_count, row.b_count)
-    state = row.state if words else ""
-    return (*_times(whole)[:3], state or whole.change, row.delta_ns, row.a_count, row.b_count)
+def _inside(row: Change, *, words: bool = False) -> tuple[object, ...]:
+    whole = Change(row.key, row.a_inside_ns, row.b_inside_ns, row.a_inside_count, row.b_inside_count)
+    return (*_numbers(whole, words=words), row.delta_ns)
 
 
 def _added(rows: Iterable[Change]) -> Change:

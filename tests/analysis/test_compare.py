@@ -1,0 +1,297 @@
+"""What differs between two reports: every axis sums to the whole, and rules say which change is too much."""
+
+import csv
+import io
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import compare as command
+from analysis.comparison import Axis, changes, compare, notes
+from analysis.errors import ReportError, UsageError
+from analysis.presenters import as_csv, as_table
+from analysis.report import KernelRow, RangeRow, Report, Totals
+from analysis.thresholds import judge, parse
+from analysis.trace import Provenance
+from analysis.views.comparison import compared, everything_compared
+from tests.analysis.building import MAIN, Range, build, launched
+
+H200 = Path(__file__).parents[3] / "shared" / "h200"
+needs_h200 = pytest.mark.skipif(not H200.is_dir(), reason="../shared/h200 is not at hand")
+AXES = get_args(Axis)
+
+NAMES = st.sampled_from(["step", "forward", "backward", "layer 0", "layer 1", "softmax", "<b>&"])
+KERNELS = st.sampled_from([("sgemm", "gemm"), ("exp", "elementwise"), ("Softmax", "softmax"), ("=1+1", "other")])
+ROWS = st.builds(
+    lambda path, phase, kind, kernel, count, ns: KernelRow(
+        tuple(path), phase, kind, *(kernel if kind == "kernel" else (f"[CUDA {kind}]", kind)), count, ns, ns, ns
+    ),
+    st.lists(NAMES, max_size=4),
+    st.sampled_from(["forward", "backward", "other"]),
+    st.sampled_from(["kernel", "kernel", "kernel", "memcpy"]),
+    KERNELS,
+    st.integers(1, 5),
+    st.integers(0, 10**9),
+)
+REPORTS = st.builds(
+    lambda rows, steps: report_of(*rows, steps=steps), st.lists(ROWS, max_size=8), st.integers(0, 3)
+)
+
+
+def report_of(*rows, steps=0, **source):
+    """Build a report of kernel rows, and of a range row for every path they have."""
+    paths = dict.fromkeys(row.path[:n] for row in rows for n in range(1, len(row.path) + 1))
+    ranges = tuple(RangeRow(path, "other", 1, 0, 0, 0, 0, 0, 0, None, None) for path in paths)
+    whole = sum(row.total_ns for row in rows)
+    return Report(Provenance("r.sqlite", **source), Totals(whole, *[0] * 7), (), ranges, rows, steps=steps)
+
+
+def row(name, ns, *path, count=1, category="elementwise", kind="kernel"):
+    phase = next((name for name in path if name in ("forward", "backward")), "other")
+    return KernelRow(path, phase, kind, name, category, count, ns, ns, ns)
+
+
+BEFORE = report_of(
+    row("sgemm", 8_000_000, "step", "forward", "layer 0", count=4, category="gemm"),
+    row("exp", 2_000_000, "step", "forward", "layer 0", "softmax", count=2),
+    row("exp", 2_000_000, "step", "forward", "layer 1", "softmax", count=2),
+    row("Softmax", 400_000, "step", "backward", category="softmax"),
+    steps=2,
+)
+AFTER = report_of(
+    row("sgemm", 4_000_000, "step", "forward", "layer 0", count=2, category="gemm"),
+    row("exp", 1_200_000, "step", "forward", "layer 0", "softmax"),
+    row("fused", 900_000, "step", "forward", "layer 1", "softmax"),
+    row("Softmax", 200_000, "step", "backward", category="softmax"),
+    steps=1,
+)
+
+
+@given(REPORTS, REPORTS, st.booleans(), st.booleans(), st.sampled_from(["auto", "total"]))
+def test_differences_along_every_axis_sum_to_the_total_difference(a, b, all_work, collapse, basis):
+    comparison = compare(a, b, basis=basis, all_work=all_work)
+    total = comparison.total()
+    for axis in AXES:
+        rows = changes(comparison, axis, collapse=collapse)
+        assert sum(row.a_ns for row in rows) == pytest.approx(total.a_ns)
+        assert sum(row.delta_ns for row in rows) == pytest.approx(total.delta_ns, abs=1e-3)
+        assert sum(row.b_count - row.a_count for row in rows) == pytest.approx(total.b_count - total.a_count)
+
+
+@given(REPORTS, st.sampled_from(AXES))
+def test_a_report_differs_from_itself_by_exactly_nothing(report, axis):
+    rows = changes(compare(report, report, all_work=True), axis)
+    assert [(row.delta_ns, row.change or 0, row.state) for row in rows] == [(0, 0, "")] * len(rows)
+
+
+@given(REPORTS, REPORTS)
+def test_what_is_cut_is_a_row_so_that_each_table_still_sums_up(a, b):
+    for table in compared(compare(a, b, basis="total"), top=2).tables:
+        *parts, total = [row.values[1:4] for row in table.rows]
+        assert [sum(column) for column in zip(*parts, strict=True)] in ([*total], [])
+
+
+def test_what_only_one_report_has_is_new_or_gone():
+    states = {row.key[0]: row.state for row in changes(compare(BEFORE, AFTER), "kernel")}
+    assert states == {"sgemm": "", "exp": "", "fused": "new", "Softmax": ""}
+    states = {row.key[-1]: row.state for row in changes(compare(BEFORE, report_of(steps=1)), "range")}
+    assert set(states.values()) == {"gone"}
+
+
+def test_each_report_is_divided_by_its_own_steps():
+    total = compare(BEFORE, AFTER).total()
+    assert (total.a_ns, total.b_ns, total.a_count) == (6_200_000, 6_300_000, 4.5)
+
+
+def test_a_range_has_what_is_launched_inside_it_beside_its_own():
+    rows = {row.key: row for row in changes(compare(BEFORE, AFTER), "range", collapse=True)}
+    layer = rows["step", "forward", "layer *"]
+    assert (layer.a_ns, layer.b_ns, layer.a_inside_ns, layer.b_inside_ns) == (4e6, 4e6, 6e6, 6.1e6)
+
+
+EXPECTED = """\
+A: r.sqlite · 2 steps measured → B: r.sqlite · 1 step measured
+
+Kernel time inside each range, ms per step, mean of A's 2 and B's 1
+range            A    B  B−A   % launches A B own B−A
+step          6.20 6.30 0.10 1.6       4.50 5    0.00
+  forward     6.00 6.10 0.10 1.7          4 4    0.00
+    layer *   6.00 6.10 0.10 1.7          4 4    0.00
+      softmax 2.00 2.10 0.10 5.0          2 2    0.10
+  backward    0.20 0.20 0.00 0.0       0.50 1    0.00
+all kernels   6.20 6.30 0.10 1.6       4.50 5    0.10
+% is of A's time. `own` is of what is launched in no inner range, and sums to
+the total.
+
+Rules: 1 of 2 violated, ms per step, mean of A's 2 and B's 1
+rule          compares         A    B  B−A   % verdict
+softmax > +5% range softmax 2.00 2.10 0.10 5.0 holds
+total > +99us all kernels   6.20 6.30 0.10 1.6 VIOLATED
+"""
+
+
+def test_a_tree_and_its_rules_fit_eighty_columns():
+    comparison = compare(BEFORE, AFTER)
+    verdicts = [judge(parse(rule), comparison) for rule in ("softmax > +5%", "total > +99us")]
+    document = replace(compared(comparison, verdicts, by="range"), accounting=())
+    assert as_table.present(document, width=80) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name", "operator", "amount", "relative"),
+    [
+        ("softmax > +5%", "", "softmax", ">", 0.05, True),
+        ("total>=+0.3ms", "", "total", ">=", 300_000, False),
+        ("phase:forward < -10 %", "phase", "forward", "<", -0.1, True),
+        ("attention > softmax > +.5us", "", "attention > softmax", ">", 500, False),
+        ("kernel:void f<int>(T1) <= -1s", "kernel", "void f<int>(T1)", "<=", -1e9, False),
+        ("category:gemm > +12.5µs", "category", "gemm", ">", 12_500, False),
+    ],
+)
+def test_a_rule_says_what_may_change_by_how_much(text, kind, name, operator, amount, relative):
+    rule = parse(text)
+    assert (rule.kind, rule.name, rule.operator, rule.relative) == (kind, name, operator, relative)
+    assert rule.amount == pytest.approx(amount)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "softmax", "softmax > 5%", "softmax > +five%", "> +5%", "softmax = +5%", "softmax > +5", "a > +5% b"],
+)
+def test_what_is_no_rule_is_refused_with_the_form_of_one(text):
+    with pytest.raises(UsageError, match="NAME > \\+5%"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "compared", "violated", "only_in"),
+    [
+        ("softmax > +5%", "range softmax", False, ""),
+        ("softmax > +4.9%", "range softmax", True, ""),
+        ("category:softmax > +0%", "category softmax", False, ""),
+        ("forward >= +100us", "range forward", True, ""),
+        ("phase:backward < -1%", "phase backward", False, ""),
+        ("gemm < +0ms", "category gemm", False, ""),
+        ("layer 1 > softmax < -9%", "range softmax", True, ""),
+        ("layer [01] > +0.09ms", "range layer *", True, ""),
+        ("kernel:fused > +1000%", "kernel fused", True, "B"),
+        ("total > +0.2ms", "all kernels", False, ""),
+    ],
+)
+def test_a_rule_is_held_against_the_part_it_names(text, compared, violated, only_in):
+    verdict = judge(parse(text), compare(BEFORE, AFTER))
+    assert (verdict.compared, verdict.violated, verdict.only_in) == (compared, violated, only_in)
+
+
+@pytest.mark.parametrize("text", ["totally > +5%", "range:gemm > +5%", "phase:optimizer > +5%", "kernel:x > +5%"])
+def test_a_rule_that_names_nothing_is_wrong_usage_and_lists_what_there_is(text):
+    with pytest.raises(UsageError, match=r"says nothing. Phases: forward, backward. Categories: gemm, elem"):
+        judge(parse(text), compare(BEFORE, AFTER))
+
+
+def test_totals_are_compared_with_both_denominators_named_where_one_report_has_no_steps():
+    comparison = compare(BEFORE, replace(AFTER, steps=0))
+    assert comparison.total().a_ns == 12_400_000
+    assert list(notes(comparison)) == [
+        "Not per step: B has no measured step ranges. The totals are compared: A over 2 steps, B in all."
+    ]
+    with pytest.raises(ReportError, match="no common measure"):
+        judge(parse("total > +5%"), comparison)
+    with pytest.raises(ReportError, match="no measured step ranges"):
+        compare(BEFORE, replace(AFTER, steps=0), basis="step")
+
+
+def test_hidden_kernels_are_told_of_and_no_rule_judges_around_them():
+    graphs = report_of(row("[CUDA graph]", 5, "step", category="graph", kind="graph"), steps=1)
+    comparison = compare(BEFORE, graphs)
+    assert "hides their kernels" in next(notes(comparison))
+    with pytest.raises(ReportError, match="--all-work"):
+        judge(parse("total > +5%"), comparison)
+    assert judge(parse("total < -99%"), compare(BEFORE, graphs, all_work=True)).violated
+
+
+def test_a_cpu_is_not_compared_with_a_gpu():
+    with pytest.raises(ReportError, match="A counts GPU work and B CPU work"):
+        compare(BEFORE, report_of(unit_of_work="CPU"))
+
+
+def test_csv_has_every_row_in_full_and_no_formula():
+    odd = report_of(row("=1+1", 7, "step", "layer 0"), steps=1)
+    text = as_csv.present(everything_compared(compare(BEFORE, odd)))
+    tables = [list(csv.DictReader(io.StringIO(part))) for part in text.split("\n\n")]
+    assert [len(table) for table in tables] == [3, 3, 8, 4]
+    assert "'=1+1" in {line["kernel"] for line in tables[-1]}
+    assert {line["range"] for line in tables[2]} >= {"step > forward > layer 1 > softmax", "step > layer 0"}
+
+
+def reports(folder, *softmax_ends):
+    """Write reports of one step whose softmax kernel takes from 20 ns to each of these ends."""
+    for number, end in enumerate(softmax_ends):
+        (at := folder / str(number)).mkdir()
+        ranges = [Range("step", 0, 90), Range("forward", 1, 80), Range("softmax", 2, 70)]
+        build(at, ranges=ranges, **launched((10, 19, MAIN), lasts=end - 20))
+    return [str(folder / str(number) / "report.sqlite") for number in range(len(softmax_ends))]
+
+
+@pytest.mark.parametrize(
+    ("rules", "status"),
+    [
+        ([], 0),
+        (["softmax > +10%", "total > +1ms"], 0),
+        (["total > +1ms", "softmax > +9.9%"], 3),
+        (["softmax > +1%", "sofmax > +1%"], 2),
+        (["softmax more"], 2),
+    ],
+)
+def test_exit_status_says_what_the_rules_said(tmp_path, capsys, rules, status):
+    before, after = reports(tmp_path, 120, 130)
+    arguments = [argument for rule in rules for argument in ("--fail-on", rule)]
+    assert command.main([before, after, *arguments]) == status
+    shown = capsys.readouterr()
+    assert all(rule in shown.out for rule in rules) == (status != 2)
+    assert shown.err.startswith("error: ") == (status == 2)
+
+
+def test_reports_of_one_name_are_told_apart_by_their_folders(tmp_path, capsys):
+    before, after = reports(tmp_path, 120, 130)
+    assert command.main([before, after, "--format", "markdown", "-o", str(tmp_path / "out.md")]) == 0
+    heading = (tmp_path / "out.md").read_text().splitlines()[0]
+    assert "0/report.sqlite → B: " in heading
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_report_that_cannot_be_read_is_named(tmp_path, capsys, missing):
+    paths = reports(tmp_path, 120, 130)
+    paths[missing] = str(tmp_path / "none.sqlite")
+    assert command.main(paths) == 1
+    assert "none.sqlite does not exist" in capsys.readouterr().err
+
+
+@needs_h200
+def test_json_of_real_reports_says_what_plain_sql_says(capsys):
+    files = [H200 / "train_fp32.sqlite", H200 / "forward_fp32.sqlite"]
+    assert command.main([*map(str, files), "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    sql = "SELECT sum(end - start), count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    (a_ns, a_count), (b_ns, b_count) = (sqlite3.connect(file).execute(sql).fetchone() for file in files)
+    total = answer["total"]
+    assert (total["a_ns"], total["a_count"]) == (a_ns / 2, a_count / 2)
+    assert (total["b_ns"], total["b_count"]) == (pytest.approx(b_ns / 3, rel=1e-12), b_count / 3)
+    for axis in AXES:
+        assert sum(row["delta_ns"] for row in answer["by"][axis]) == pytest.approx(b_ns / 3 - a_ns / 2)
+
+
+@needs_h200
+@pytest.mark.parametrize("axis", AXES)
+def test_a_real_report_against_itself_is_all_zeros(capsys, axis):
+    report = str(H200 / "train_fp32.sqlite")
+    assert command.main([report, report, "--by", axis, "--format", "csv", "--fail-on", "total > +0%"]) == 0
+    table = csv.DictReader(io.StringIO(capsys.readouterr().out.split("\n\n")[0]))
+    assert {(line["delta_ns"], line["state"]) for line in table} <= {("0", ""), ("0.0", "")}
