@@ -1,0 +1,175 @@
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+
+import analysis
+from profiling.run import main
+from tests.profiling.recordings import REPOSITORY, kernels, launched_in, metadata, range_names, rows
+
+GEMM = {"aten::mm", "aten::bmm", "aten::addmm"}
+LAYERS = 2
+MARK = "SELECT value, start FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 34"
+PARTS = [
+    "embedding",
+    "layer 0",
+    "attention",
+    "computing softmax",
+    "ffn",
+    "layer 1",
+    "final norm",
+    "lm head",
+    "loss",
+]
+WRONG = [
+    (["--size", "huge"], "size is one of tiny, small, medium"),
+    (["--steps", "0"], "steps is 1 or more, not 0"),
+    (["--steps", "many"], "invalid int value"),
+    (["--device", "cuda:99"], "device cuda:99 is not there"),
+    (["--device", "cpu", "--emit-nvtx"], "add --record FILE"),
+]
+
+
+def run(*options, environment=None, **how):
+    command = [sys.executable, "-m", "profiling.run", "--size", "tiny", "--device", "cpu", *map(str, options)]
+    return subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        **how,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A recording of two training steps, and what the command printed."""
+    path = tmp_path_factory.mktemp("trained") / "report.sqlite"
+    done = run("--steps", 2, "--warmup", 1, "--record", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    return path, done.stdout
+
+
+def gemms(path, phase):
+    return sum(name in GEMM for name in launched_in(path, phase))
+
+
+def test_the_plain_command_times_every_phase():
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    table = dict(re.findall(r"^ *(forward|backward|optimizer|step) +([\d.]+)", done.stdout, re.MULTILINE))
+    assert set(table) == {"forward", "backward", "optimizer", "step"}
+    assert float(table["step"]) >= sum(float(table[phase]) for phase in table if phase != "step") - 0.01
+
+
+def test_the_screen_names_everything_that_decides_a_number(trained):
+    _, screen = trained
+    words = "tiny 115,008 parameters batch context train fp32 TF32 off eager reference AdamW torch python Peak"
+    assert [word for word in words.split() if word not in screen] == []
+    assert "Less work, since this is no GPU: context length 64 not 512, batch size 1 not 4." in " ".join(
+        screen.split()
+    )
+
+
+def test_a_training_step_launches_the_matrix_products_that_theory_counts(trained):
+    path, _ = trained
+    counts = {phase: gemms(path, phase) / 2 for phase in ("forward", "backward", "optimizer")}
+    assert counts == {"forward": 9 * LAYERS + 1, "backward": 18 * LAYERS + 2, "optimizer": 0}
+
+
+def test_the_analysis_gives_every_phase_its_kernels_and_leaves_none_over(trained):
+    path, _ = trained
+    ranking = analysis.rank(analysis.read(path), per_step=True)
+    gemms_of = dict(zip(ranking.phases["phase"], ranking.phases["gemm_kernels"], strict=True))
+    assert [gemms_of[phase] for phase in ("forward", "backward", "optimizer")] == [19, 38, 0]
+    assert ranking.totals.own_ns == ranking.totals.work_ns == sum(ns for _, ns in kernels(path)) / 2
+
+
+def test_only_the_measured_steps_are_recorded_and_all_work_lies_in_phases(trained):
+    path, _ = trained
+    names = range_names(path)
+    assert (names.count("measure"), names.count("step"), names.count("warmup")) == (1, 2, 0)
+    inside = sum(len(launched_in(path, phase)) for phase in ("forward", "backward", "optimizer"))
+    assert inside == len(launched_in(path, "step")) == len(kernels(path))
+
+
+def test_every_part_of_the_model_has_a_forward_and_a_backward_range(trained):
+    path, _ = trained
+    names = range_names(path)
+    assert {part: names.count(part) >= 2 * 2 for part in PARTS} == dict.fromkeys(PARTS, True)
+
+
+def test_one_mark_at_the_start_of_measure_says_what_ran(trained):
+    path, _ = trained
+    ((text, at),) = rows(path, MARK)
+    word, _, told = text.partition(" ")
+    told = json.loads(told)
+    assert word == "nvtx-kernels.run"
+    assert (told["size"], told["steps"], told["parameters"], told["tf32"]) == ("tiny", 2, 115_008, False)
+    assert told["flops"]["forward > lm head"] == 2 * 64 * 64 * 256
+    assert all(start < at < end for start, end in rows(path, "SELECT min(start), max(end) FROM NVTX_EVENTS"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("forward", {"forward": 19}), ("forward-backward", {"forward": 19, "backward": 38})]
+)
+def test_modes_without_an_optimizer_run_no_more_than_they_say(tmp_path, capsys, mode, expected):
+    path = tmp_path / "r.sqlite"
+    options = f"--size tiny --device cpu --mode {mode} --steps 1 --warmup 0 --record {path}"
+    assert main(options.split()) == 0
+    assert {phase: gemms(path, phase) for phase in expected} == expected
+    assert {"backward", "optimizer"} & set(range_names(path)) == set(expected) - {"forward"}
+
+
+@pytest.mark.parametrize(("options", "sentence"), WRONG)
+def test_wrong_usage_exits_2_and_says_why(capsys, options, sentence):
+    with pytest.raises(SystemExit) as exit_status:
+        main(options)
+    assert exit_status.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_said_before_any_work(capsys, tmp_path):
+    assert main(["--size", "tiny", "--device", "cpu", "--record", str(tmp_path)]) == 1
+    assert capsys.readouterr() == ("", f"profiling.run: cannot write {tmp_path}: it is a folder\n")
+
+
+def test_full_memory_is_one_sentence_with_the_phase_and_status_1():
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (24 << 30, 24 << 30))
+
+    done = run("--context-length", 8192, "--batch-size", 64, preexec_fn=limit)
+    assert done.returncode == 1
+    assert done.stderr == "profiling.run: out of memory in forward: there was no room for another 32.00 GiB\n"
+
+
+def test_without_annotation_there_are_no_ranges_and_the_same_operators(trained, tmp_path):
+    path = tmp_path / "r.sqlite"
+    assert run("--steps", 2, "--warmup", 1, "--no-annotate", "--record", path).returncode == 0
+    assert range_names(path) == []
+    assert sorted(name for name, _ in kernels(path)) == sorted(name for name, _ in kernels(trained[0]))
+
+
+def test_operators_become_ranges_on_request(tmp_path, capsys):
+    path = tmp_path / "r.sqlite"
+    options = f"--size tiny --device cpu --mode forward-backward --steps 1 --emit-nvtx --record {path}"
+    assert main(options.split()) == 0
+    texts = [
+        text for (text,) in rows(path, "SELECT text FROM NVTX_EVENTS WHERE text LIKE 'BmmBackward0, seq = %'")
+    ]
+    assert len(texts) == 9 * LAYERS + 1
+
+
+def test_a_failing_program_says_in_its_metadata_how_it_ended(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "r.sqlite"
+    monkeypatch.setattr("profiling.measurement.mark_text", lambda workload: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(f"--size tiny --device cpu --record {path}".split())
+    assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == "ZeroDivisionError"
+    assert range_names(path) == ["measure"]

@@ -1,0 +1,93 @@
+"""The same command on a GPU: its kernels, their phases, and what it says of the GPU."""
+
+import json
+
+import pytest
+import torch
+
+import analysis
+from profiling.run import main
+from tests.profiling.recordings import kernels, metadata, range_names, rows
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA GPU here"),
+]
+LAYERS, TENSORS = 2, 21
+TF32_KERNEL = "s1688gemm"
+
+
+def record(folder, *options):
+    path = folder / "r.sqlite"
+    assert main(["--size", "tiny", "--warmup", "2", "--steps", "2", "--record", str(path), *options]) == 0
+    return path
+
+
+def per_step(path):
+    """Matrix products and kernels of each phase, per step."""
+    phases = analysis.rank(analysis.read(path), per_step=True).phases.set_index("phase")
+    return {phase: (row["gemm_kernels"], row["kernels"]) for phase, row in phases.iterrows() if row["kernels"]}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("trained"))
+
+
+def test_phases_launch_the_kernels_that_theory_counts(trained):
+    found = per_step(trained)
+    assert (found["forward"][0], found["backward"][0]) == (9 * LAYERS + 1, 18 * LAYERS + 2)
+    assert found["optimizer"] == (0, 16 * TENSORS)
+
+
+def test_kernels_have_names_grids_streams_and_launches(trained):
+    unlaunched = """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
+                    USING (correlationId) WHERE r.start IS NULL OR k.start < r.start OR k.end <= k.start"""
+    assert rows(trained, unlaunched) == [(0,)]
+    assert rows(trained, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE gridX * blockX = 0") == [(0,)]
+    assert len({name for name, _ in kernels(trained)}) > 10
+    assert rows(trained, "SELECT count(DISTINCT deviceId) FROM CUPTI_ACTIVITY_KIND_KERNEL") == [(1,)]
+
+
+def test_backward_is_launched_by_a_thread_of_autograd_under_the_models_ranges(trained):
+    threads = "SELECT DISTINCT n.globalTid FROM NVTX_EVENTS n JOIN StringIds ON id = textId WHERE value = ?"
+    assert rows(trained, threads, "backward") == rows(trained, threads, "step")
+    assert len(rows(trained, threads, "computing softmax")) == 2
+    totals = analysis.rank(analysis.read(trained)).totals
+    assert totals.outside_ns == totals.ambiguous_ns == 0
+
+
+def test_the_report_names_the_gpu_and_counts_gpu_time(trained):
+    gpu = torch.cuda.get_device_name()
+    assert rows(trained, "SELECT name FROM TARGET_INFO_GPU WHERE id = 0") == [(gpu,)]
+    assert metadata(trained)["NVTX_KERNELS_WORK"] == "GPU"
+    ((mark,),) = rows(trained, "SELECT value FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 34")
+    assert json.loads(mark.partition(" ")[2])["device_name"] == gpu
+
+
+def test_fp32_uses_no_tf32_kernel(trained):
+    assert [name for name, _ in kernels(trained) if TF32_KERNEL in name] == []
+
+
+@pytest.mark.parametrize("dtype", ["tf32", "bf16", "fp16"])
+def test_every_dtype_runs_and_launches_as_many_matrix_products(tmp_path, dtype):
+    found = per_step(record(tmp_path, "--dtype", dtype))
+    assert (found["forward"][0], found["backward"][0]) == (9 * LAYERS + 1, 18 * LAYERS + 2)
+
+
+@pytest.mark.parametrize(("optimizer", "most"), [("foreach", 15 * 2), ("fused", 4)])
+def test_torchs_optimizers_launch_few_kernels(tmp_path, optimizer, most):
+    assert 0 < per_step(record(tmp_path, "--optimizer", optimizer))["optimizer"][1] <= most
+
+
+def test_annotation_leaves_the_multiset_of_kernels_as_it_is(trained, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("profiling.range_stack.off", True)
+        bare = record(tmp_path)
+    assert range_names(bare) == []
+    assert sorted(name for name, _ in kernels(bare)) == sorted(name for name, _ in kernels(trained))
+
+
+def test_full_memory_is_one_sentence_and_status_1(capsys):
+    assert main(["--size", "tiny", "--context-length", "100000", "--batch-size", "64"]) == 1
+    assert "out of memory in forward: there was no room for another" in capsys.readouterr().err
