@@ -33,6 +33,7 @@ READERS = (
     Reader("nsys SQLite export", lambda _, head: head.startswith(SQLITE_MAGIC), "analysis.readers.nsys_sqlite"),
     Reader("nsys report", lambda path, _: path.suffix == ".nsys-rep", "analysis.readers.nsys_rep"),
     Reader("nsys Parquet folder", lambda path, _: _has_parquet(path), "analysis.readers.nsys_parquet"),
+    Reader("PyTorch profiler trace", lambda _, head: _may_be_json(head), "analysis.readers.pytorch_trace"),
 )
 
 
@@ -52,6 +53,10 @@ def read(path: Path | str) -> Trace:
 
 def _has_parquet(path: Path) -> bool:
     return path.is_dir() and any(path.glob("*.parquet"))
+
+
+def _may_be_json(head: bytes) -> bool:
+    return head.startswith(GZIP_MAGIC) or head.lstrip().startswith(b"{")
 
 
 def _first_bytes(path: Path) -> bytes:

@@ -1,0 +1,276 @@
+"""PyTorch profiler traces: `*.pt.trace.json`, plain or gzipped, written by torch.profiler on a GPU or a CPU.
+
+record_function blocks, steps and optimizers (`user_annotation`) and operators (`cpu_op`) become ranges, CUDA's
+calls launches. A kernel says which GPU and stream it ran on, not which process launched it: that is found by its
+correlation id. Without a GPU, operators' self time stands in for kernels, as in a recording of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.errors import NotAReport
+from analysis.readers.columns import Interner
+from analysis.readers.launch_keys import LaunchKeys
+from analysis.readers.operator_work import operator_work
+from analysis.readers.trace_columns import Id, TraceColumns
+from analysis.readers.trace_events import Envelope, TraceFile
+from analysis.trace import (
+    KERNEL,
+    PUSH_POP,
+    Bools,
+    Domain,
+    Int32s,
+    Int64s,
+    Launches,
+    Process,
+    Provenance,
+    Ranges,
+    Thread,
+    Trace,
+    Work,
+    sorted_ranges,
+)
+
+TOOL = "PyTorch profiler"
+NO_GPU = (
+    "The trace holds no GPU work: operators' own time on the CPU is counted instead. If the model ran on a GPU, "
+    "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+)
+UNTRACED_GPU = (
+    "The trace holds no GPU work although a GPU was there: record with "
+    "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+)
+WHOLE_MICROSECONDS = (
+    "All times are whole microseconds, as older PyTorch wrote them: each kernel's is up to 1 µs too short."
+)
+# Fewer times than this can all be whole microseconds by chance, or because they were made up.
+ENOUGH_TIMES = 20
+
+# `thread 4711 (pt_autograd_0)`
+_THREAD_NAME = re.compile(r"thread -?\d+ \((.*)\)\s*")
+_ID_BITS = 44
+
+
+def read(path: Path) -> Trace:
+    """Read a PyTorch profiler trace.
+
+    Raises NotAReport for JSON that is none, and for a trace that is damaged or breaks off.
+    """
+    file, columns = TraceFile(path), TraceColumns()
+    for events in file.blocks():
+        try:
+            columns.take(events)
+        except ValueError as error:
+            raise NotAReport(f"{path} is damaged: it has {error}. Copy or record it again.") from error
+    if not len(columns):
+        raise NotAReport(
+            f"{path} is not a trace of PyTorch's profiler: none of its events is an operator, a record_function "
+            "block, a CUDA call or a kernel."
+        )
+    return _Assembly(path.name, columns, file.envelope).trace()
+
+
+class _Assembly:
+    """Puts the columns together."""
+
+    def __init__(self, file: str, columns: TraceColumns, envelope: Envelope) -> None:
+        self.file, self.columns, self.envelope = file, columns, envelope
+        self.process: Interner[Id] = Interner()
+        self.process_of = np.array([self.process(pid) for pid, _ in columns.threads], np.int32)
+        self.notes: list[str] = []
+
+    def trace(self) -> Trace:
+        gpus = _gpus(self.envelope)
+        ranges = self.ranges()
+        on_cpu = not (self.columns.work.rows or self.columns.launches.rows or gpus)
+        work, launches = self.operators_as_work(ranges) if on_cpu else self.gpu_work(ranges)
+        self.describe(on_cpu, len(work))
+        processes = list(self.process)
+        return Trace(
+            work=work,
+            launches=launches,
+            ranges=sorted_ranges(ranges),
+            names=list(self.columns.names),
+            threads=[
+                Thread(int(process), _number(tid), self.thread_name(pid, tid))
+                for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True)
+            ],
+            processes=[Process(_number(pid), self.columns.process_names.get(pid, "")) for pid in processes],
+            domains=[Domain(process, 0) for process in range(len(processes))],
+            provenance=Provenance(
+                file=self.file,
+                tool=TOOL,
+                schema=str(self.envelope.schema or ""),
+                gpus=gpus,
+                unit_of_work="CPU" if on_cpu else "GPU",
+                run=_run(self.envelope),
+            ),
+            notes=tuple(self.notes),
+        )
+
+    def ranges(self) -> Ranges:
+        """Return record_function blocks and operators, in the file's order."""
+        table, thread = self.columns.ranges, self.columns.ranges["place"].astype(np.int32)
+        start = table["start"]
+        return Ranges(
+            start_ns=start,
+            end_ns=np.maximum(start, table["end"]),
+            thread=thread,
+            name_id=table["name"].astype(np.int32),
+            domain=self.process_of[thread],
+            seq=table["sequence"],
+            style=np.full(table.rows, PUSH_POP, np.uint8),
+            open_ended=np.zeros(table.rows, np.bool_),
+        )
+
+    def gpu_work(self, ranges: Ranges) -> tuple[Work, Launches]:
+        """Return what ran on the GPU, and the calls that launched it."""
+        table, launches = self.columns.work, self.launches(ranges)
+        process, correlation = self.processes_of_work()
+        known = self.columns.launches["correlation"]
+        no = np.zeros(len(launches), np.bool_)
+        keys = LaunchKeys.of(self.process_of[launches.thread], known, no, launches.start_ns)
+        start = table["start"]
+        work = Work(
+            start_ns=start,
+            end_ns=np.maximum(start, table["end"]),
+            kind=table["kind"].astype(np.uint8),
+            name_id=table["name"].astype(np.int32),
+            device_id=table["device"].astype(np.int32),
+            stream_id=table["stream"],
+            process=process,
+            launch=keys.find(process, correlation),
+            grid=table["grid"].astype(np.int32),
+        )
+        return work, launches
+
+    def launches(self, ranges: Ranges) -> Launches:
+        """Return CUDA's calls, each trimmed to the operator or block that the profiler says made it.
+
+        The two are timed by different clocks, or cut down to microseconds; a call can stick out of its operator.
+        """
+        table, thread = self.columns.launches, self.columns.launches["place"].astype(np.int32)
+        start, end = table["start"], np.maximum(table["start"], table["end"])
+        row = _rows_of(ranges.thread, self.columns.ranges["external"], thread, table["external"])
+        inside = (
+            (row >= 0) & (start <= ranges.end_ns[row]) & (ranges.start_ns[row] <= end) if len(ranges) else row > 0
+        )
+        start[inside] = np.maximum(start[inside], ranges.start_ns[row[inside]])
+        end[inside] = np.minimum(end[inside], ranges.end_ns[row[inside]])
+        return Launches(start, end, thread)
+
+    def processes_of_work(self) -> tuple[Int32s, Int64s]:
+        """Return each piece of work's process and correlation id, -1 where its process cannot be told.
+
+        A file with several processes was merged from several traces. An id that one of them alone used tells the
+        process; a GPU whose work is all told to be one process's tells it of the rest.
+        """
+        launches, correlation = self.columns.launches, self.columns.work["correlation"]
+        of_launch = self.process_of[launches["place"]]
+        candidates = np.unique(of_launch)
+        if len(candidates) < 2:
+            first = candidates[0] if len(candidates) else self.process(0) if not len(self.process) else 0
+            return np.full(len(correlation), first, np.int32), correlation
+        told = _sole_owner(launches["correlation"], of_launch, correlation)
+        track = _codes_of_processes(self.columns)[self.columns.work["place"]]
+        told = np.where(told >= 0, told, _sole_owner(track[told >= 0], told[told >= 0], track))
+        if (unknown := told < 0).any():
+            self.notes.append(f"{unknown.sum()} pieces of GPU work could be any of {len(candidates)} processes'.")
+        return np.where(unknown, 0, told).astype(np.int32), np.where(unknown, -1, correlation)
+
+    def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
+        """Return the self time of operators as kernels, each operator being its own launch."""
+        operators = np.flatnonzero(self.columns.ranges["is_operator"])
+        names = list(self.columns.names)
+        called = ranges.take(operators)
+        found = operator_work(
+            called.thread, called.start_ns, called.end_ns, [names[name] for name in called.name_id.tolist()]
+        )
+        row = operators[found.row]
+        count, thread = len(row), ranges.thread[row]
+        tids = np.array([_number(tid) for _, tid in self.columns.threads] or [0], np.int64)
+        work = Work(
+            start_ns=found.start_ns,
+            end_ns=found.end_ns,
+            kind=np.full(count, KERNEL, np.uint8),
+            name_id=ranges.name_id[row],
+            device_id=np.zeros(count, np.int32),
+            stream_id=tids[thread],
+            process=self.process_of[thread],
+            launch=np.arange(count, dtype=np.int32),
+            grid=np.zeros(count, np.int32),
+        )
+        return work, Launches(ranges.start_ns[row], ranges.end_ns[row], thread)
+
+    def describe(self, on_cpu: bool, work: int) -> None:
+        """Say what had to be decided."""
+        if on_cpu or not work:
+            self.notes.append(NO_GPU if on_cpu else UNTRACED_GPU)
+        if self.columns.without_duration:
+            self.notes.append(f"{self.columns.without_duration} events without a duration are left out.")
+        tables = (self.columns.work, self.columns.launches, self.columns.ranges)
+        times = np.concatenate([table[column] for table in tables for column in ("start", "end")])
+        if len(times) >= ENOUGH_TIMES and not (times % 1000).any():
+            self.notes.append(WHOLE_MICROSECONDS)
+
+    def thread_name(self, pid: Id, tid: Id) -> str:
+        """Return the operating system's name of a thread."""
+        name = self.columns.thread_names.get((pid, tid), "")
+        wrapped = _THREAD_NAME.fullmatch(name)
+        return wrapped[1] if wrapped else name
+
+
+def _rows_of(thread: Int32s, id_: Int64s, wanted_thread: Int32s, wanted_id: Int64s) -> Int64s:
+    """Return the last row of the same thread and id; -1 for none."""
+    key, wanted = _pairs(thread, id_), _pairs(wanted_thread, wanted_id)
+    order = np.argsort(key, kind="stable")
+    at = np.searchsorted(key[order], wanted, "right") - 1
+    found: Bools = (at >= 0) & (wanted >= 0)
+    found[found] = key[order][at[found]] == wanted[found]
+    return np.where(found, order[at] if len(order) else -1, -1)
+
+
+def _pairs(thread: Int32s, id_: Int64s) -> Int64s:
+    possible = (id_ >= 0) & (id_ < 1 << _ID_BITS)
+    return np.where(possible, thread.astype(np.int64) << _ID_BITS | np.where(possible, id_, 0), -1)
+
+
+def _sole_owner(key: Int64s, owner: Int32s, wanted: Int64s) -> Int32s:
+    """Return who alone has each wanted key; -1 where nobody does, or several."""
+    pairs = np.unique(np.stack([key, owner.astype(np.int64)]), axis=1)
+    distinct, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
+    if not len(distinct):
+        return np.full(len(wanted), -1, np.int32)
+    at = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
+    sole = (distinct[at] == wanted) & (count[at] == 1) & (wanted >= 0)
+    return np.where(sole, pairs[1][first[at]], -1).astype(np.int32)
+
+
+def _codes_of_processes(columns: TraceColumns) -> Int64s:
+    """Return a number of each track's GPU: a track is a stream of a GPU."""
+    gpu: Interner[Id] = Interner()
+    return np.array([gpu(pid) for pid, _ in columns.tracks] or [0], np.int64)
+
+
+def _number(value: Id) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _gpus(envelope: Envelope) -> tuple[str, ...]:
+    """Return the names of the GPUs in the machine, each once."""
+    devices = envelope.devices or envelope.old_devices
+    found = (
+        [device.get("name") for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+    )
+    return tuple(dict.fromkeys(str(name) for name in found if name))
+
+
+def _run(envelope: Envelope) -> dict[str, Any]:
+    """Return what the trace says of its place among several ranks."""
+    facts = envelope.distributed if isinstance(envelope.distributed, dict) else {}
+    return {name: facts[name] for name in ("backend", "rank", "world_size") if name in facts}
