@@ -1,0 +1,104 @@
+"""How much the steps differ: the kernel time and the GPU span of every range in every measured step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from analysis.attribution import Attribution
+from analysis.instances import Instances, instances, projections
+from analysis.summary import Paths
+from analysis.trace import KERNEL, Bools, Int32s, Int64s
+from analysis.vocabulary import PHASES
+
+
+def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> Int32s:
+    """Return the measured steps, in the order of their starts: positions among the attribution's ranges.
+
+    A step inside another is a part of it; those in warm-up are left out unless asked for.
+    """
+    ranges, home = attribution.ranges, attribution.home
+    shown = np.flatnonzero(home >= 0)
+    is_step = _is_step(attribution)[shown]
+    if not is_step.any():
+        return np.empty(0, np.int32)
+    inside = _inside(attribution, _is_step(attribution))
+    above = attribution.forest.above(home[shown])
+    outermost = is_step & ~np.where(above >= 0, inside[above], False)
+    counted = outermost & (include_warm_up | ~attribution.warm_up[home[shown]])
+    steps = shown[counted]
+    return steps[np.argsort(ranges.start_ns[steps], kind="stable")].astype(np.int32)
+
+
+def per_step(attribution: Attribution, *, include_warm_up: bool = False) -> pd.DataFrame:
+    """Return one row per path and step in which it has GPU work.
+
+    Columns: path (position in `summary.Paths`), step (0 is the first), kernel_ns (kernels inside, at any depth),
+    span_ns (per instance first start to last end of its work, added up; NaN for places of linked work, which has
+    none).
+    """
+    places, steps = instances(attribution), steps_of(attribution, include_warm_up=include_warm_up)
+    work = np.flatnonzero(attribution.node >= 0)
+    if not include_warm_up:
+        work = work[~attribution.warm_up[attribution.node[work]]]
+    one_group = np.zeros(len(attribution.node), np.int32)
+    rows = projections(places, work, attribution, one_group, attribution.trace.work.kind == KERNEL)
+    frame = pd.DataFrame(
+        {
+            "path": _paths(attribution, places)[rows.instance],
+            "step": _steps(places, steps)[rows.instance],
+            "kernel_ns": rows.kernel_ns,
+            "span_ns": np.where(_linked(attribution, places)[rows.instance], np.nan, rows.end_ns - rows.start_ns),
+        }
+    )
+    summed = frame[frame["step"] >= 0].groupby(["path", "step"], sort=True)
+    return summed.sum(min_count=1).reset_index()
+
+
+def named(frame: pd.DataFrame, paths: Paths) -> pd.DataFrame:
+    """Put the paths themselves (tuples of names) and their phases beside their positions."""
+    numbers = frame["path"].to_numpy()
+    return frame.assign(
+        names=[paths.paths[number] for number in numbers],
+        phase=[PHASES[paths.phase[number]] for number in numbers],
+    )
+
+
+def _is_step(attribution: Attribution) -> Bools:
+    """Tell per range whether it is named as a step."""
+    flags: Bools = attribution.facts.step[attribution.ranges.name_id]
+    return flags
+
+
+def _inside(attribution: Attribution, is_step: Bools) -> Bools:
+    """Tell per node whether it is a step or inside one."""
+    forest = attribution.forest
+    inside: Bools = is_step[forest.range]
+    for nodes in forest.by_depth()[1:]:
+        inside[nodes] |= inside[forest.parent[nodes]]
+    return inside
+
+
+def _steps(places: Instances, steps: Int32s) -> Int64s:
+    """Return per instance the number of the step that it is, or is inside of; -1 for none."""
+    number = np.full(int(places.range.max(initial=-1)) + 1, -1, np.int64)
+    within = steps[steps < len(number)]
+    number[within] = np.flatnonzero(steps < len(number))
+    step = number[places.range] if len(places) else np.empty(0, np.int64)
+    for at in places.of_depth()[1:]:
+        step[at] = np.where(step[places.parent[at]] >= 0, step[places.parent[at]], step[at])
+    return step
+
+
+def _paths(attribution: Attribution, places: Instances) -> Int32s:
+    paths: Int32s = Paths(attribution).of_node[places.node]
+    return paths
+
+
+def _linked(attribution: Attribution, places: Instances) -> Bools:
+    """Tell per instance whether it, or a place above it, is one that linked work was led to."""
+    linked = np.zeros(len(places), np.bool_)
+    linked[places.of_node[:-1][attribution.linked]] = True
+    for at in places.of_depth()[1:]:
+        linked[at] |= linked[places.parent[at]]
+    return linked
