@@ -168,6 +168,21 @@ def test_threads_may_share_an_annotated_model():
         assert sorted(heard_from(program)) == sorted(FORWARD * 6)
 
 
+def test_model_in_distributed_data_parallel_computes_the_same(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        plain, model = Model(), Model()
+        model.load_state_dict(plain.state_dict())
+        step(plain)
+        parallel = nn.parallel.DistributedDataParallel(model)
+        with annotate.annotate_modules(model):
+            heard = heard_from(lambda: step(parallel))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert sorted(heard) == sorted(FORWARD * 2)
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+
+
 def test_annotated_model_can_be_saved_whole_and_copied():
     model, file = Model(), io.BytesIO()
     with annotate.annotate_modules(model):
