@@ -4,16 +4,16 @@ Kineto's events are read as they are: integer ns on the clock of `time.time_ns`,
 stream ids for GPU work, and CUPTI's correlation ids on both.
 """
 
-import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from torch._C._autograd import DeviceType
 
+from profiling.gpu_details import Details, no_details
 from profiling.operators import Kernel, Operator, kernels
 from profiling.trace_file import Row, TraceFile, global_pid, global_tid
 
@@ -94,16 +94,20 @@ class Rows:
         self._operators = operators
         self._pid = os.getpid()
         self._launches = 0
+        self._gpu_tables = {
+            "kernel": (KERNEL, self._gpu_kernel),
+            "gpu_memcpy": (MEMCPY, self._copy),
+            "gpu_memset": (MEMSET, self._memset),
+        }
 
-    def add(self, events: Iterable[Any]) -> None:
-        """Write the events of one profiling session."""
+    def add(self, events: Iterable[Any], details: Callable[[str, Any], Details] = no_details) -> None:
+        """Write the events of one profiling session; `details` tells more of GPU work."""
         by_activity: dict[str, list[Any]] = defaultdict(list)
-        for event in events:
+        for event in sorted(events, key=lambda event: event.start_ns()):
             by_activity[activity(event)].append(event)
         self._insert(RUNTIME, self._calls(by_activity))
-        self._insert(KERNEL, map(self._gpu_kernel, by_activity["kernel"]))
-        self._insert(MEMCPY, map(self._copy, by_activity["gpu_memcpy"]))
-        self._insert(MEMSET, map(self._memset, by_activity["gpu_memset"]))
+        for kind, (table, row_of) in self._gpu_tables.items():
+            self._insert(table, (row_of(event, details(kind, event)) for event in by_activity[kind]))
         if not self._on_gpu:
             self._add_operators(by_activity["cpu_op"])
         if self._operators:
@@ -133,7 +137,7 @@ class Rows:
                     "returnValue": 0,
                 }
 
-    def _on_stream(self, event: Any, details: dict[str, Any]) -> Row:
+    def _on_stream(self, event: Any, details: Details) -> Row:
         return {
             **self._times(event),
             "deviceId": event.device_index(),
@@ -144,8 +148,7 @@ class Rows:
             "graphNodeId": details.get("graph node id") or None,
         }
 
-    def _gpu_kernel(self, event: Any) -> Row:
-        details = _details(event)
+    def _gpu_kernel(self, event: Any, details: Details) -> Row:
         return {
             **UNKNOWN_OF_KERNEL,
             **self._on_stream(event, details),
@@ -158,14 +161,12 @@ class Rows:
     def _kernel_name(self, full: str, short: str) -> Row:
         return {"demangledName": self._trace.text_id(full), "shortName": self._trace.text_id(short)}
 
-    def _copy(self, event: Any) -> Row:
-        details = _details(event)
+    def _copy(self, event: Any, details: Details) -> Row:
         word = [*event.name().split(), "", ""][1]
         kind = COPY_KINDS.get(word, PEER_COPY if word == "PtoP" else UNKNOWN_COPY)
         return {**self._on_stream(event, details), "bytes": details.get("bytes", 0), "copyKind": kind}
 
-    def _memset(self, event: Any) -> Row:
-        details = _details(event)
+    def _memset(self, event: Any, details: Details) -> Row:
         return {**self._on_stream(event, details), "value": 0, "bytes": details.get("bytes", 0)}
 
     def _add_operators(self, events: list[Any]) -> None:
@@ -222,13 +223,3 @@ def thread_name(thread: int) -> str:
 
 def _extent(what: str, sizes: Iterable[int]) -> Row:
     return dict(zip((f"{what}X", f"{what}Y", f"{what}Z"), (*sizes, 0, 0, 0), strict=False))
-
-
-def _details(event: Any) -> dict[str, Any]:
-    """Return kineto's metadata of a GPU event, empty where this PyTorch does not hand it out."""
-    if not hasattr(event, "metadata_json"):
-        return {}
-    try:
-        return dict(json.loads("{" + event.metadata_json() + "}"))
-    except ValueError:
-        return {}

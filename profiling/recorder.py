@@ -53,6 +53,7 @@ class Recording:
         self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
         self._clock_error_ns = 0
+        self._has_open_block = False
         self._failure: TraceFileError | None = None
         self.ranges = RangeLog(self._after_pop)
 
@@ -69,10 +70,15 @@ class Recording:
     def flush(self) -> None:
         """Write what was recorded so far and go on; for where no operator or record_function block is open."""
         began_ns = time.time_ns()
+        if self._session is None:
+            return
         self._write_session()
-        if self._session is None and not self.ended_early:
-            self._session = Session(on_gpu=self._on_gpu)
-            self._trace.add("PROFILER_OVERHEAD", [self._overhead(began_ns)])
+        if self._has_open_block:
+            # PyTorch would end the block through a pointer into the session that is gone: start no other.
+            self._end_early(OPEN_BLOCK)
+            return
+        self._session = Session(on_gpu=self._on_gpu)
+        self._trace.add("PROFILER_OVERHEAD", [self._overhead(began_ns)])
 
     def finish(self, interrupted_by: str = "") -> None:
         """Write everything that is left; `interrupted_by` names the exception that ended the program."""
@@ -102,11 +108,9 @@ class Recording:
         session, self._session = self._session, None
         seen = session.stop()
         self._clock_error_ns = max(self._clock_error_ns, seen.clock_error_ns)
-        self._rows.add(seen.events)
+        self._rows.add(seen.events, seen.details)
         self._write_ranges()
-        if seen.has_open_block:
-            # PyTorch would end the block through a pointer into the session that is gone: start no other.
-            self._end_early(OPEN_BLOCK)
+        self._has_open_block = seen.has_open_block
 
     def _end_early(self, reason: str) -> None:
         self.ended_early, self.ranges.is_full = reason, True

@@ -2,12 +2,17 @@
 
 import os
 import time
+import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from profiling.gpu_details import Details, details_of
+from profiling.kineto import activity
+
+BLOCKS = ("cpu_op", "user_annotation")
 CLOCK_CHECK = "nvtx-kernels clock check"
 # Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
 QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
@@ -21,6 +26,7 @@ class Seen(NamedTuple):
     """
 
     events: list[Any]
+    details: Callable[[str, Any], Details]
     clock_error_ns: int
     has_open_block: bool
 
@@ -33,7 +39,10 @@ class Session:
         self._on_gpu = on_gpu
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
         self._profile = profile(activities=activities)
-        self._profile.start()
+        with warnings.catch_warnings():
+            # Some releases warn that a second session drops the events of the first, which are read by then.
+            warnings.filterwarnings("ignore", ".*Profiler clears events")
+            self._profile.start()
         self.started_ns = time.time_ns()
 
     def stop(self) -> Seen:
@@ -45,16 +54,14 @@ class Session:
             pass
         after_ns = time.time_ns()
         self._profile.stop()
-        events = self._profile.profiler.kineto_results.events()  # type: ignore[union-attr]
-        checks = [event for event in events if event.name() == CLOCK_CHECK]
-        check = next(event for event in checks if event.device_type() == DeviceType.CPU)
+        results: Any = self._profile.profiler.kineto_results  # type: ignore[union-attr]
+        events = results.events()
+        blocks = [event for event in events if activity(event) in BLOCKS]
+        check = next(event for event in blocks if event.name() == CLOCK_CHECK)
         return Seen(
             [event for event in events if event.name() != CLOCK_CHECK],
+            details_of(results, events),
             max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
-            any(_outlasts(event, check) for event in events),
+            # What is still running when a session stops is given the time of the stop as its end.
+            any(event.end_ns() > check.end_ns() for event in blocks),
         )
-
-
-def _outlasts(event: Any, check: Any) -> bool:
-    # What is still running when a session stops is given the time of the stop as its end.
-    return bool(event.device_type() == DeviceType.CPU and event.end_ns() > check.end_ns())

@@ -1,0 +1,82 @@
+"""What kineto knows of GPU work beyond its times: grids, blocks, bytes, contexts.
+
+PyTorch 2.12 and later hand it out with each event. Older releases tell it only in the trace they save,
+which is read here line by line, so that its size does not matter.
+"""
+
+import json
+import re
+import tempfile
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+Details = dict[str, Any]
+
+GPU_CATEGORY = re.compile(r'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"')
+
+
+def no_details(_kind: str, _event: Any) -> Details:
+    """Return no details, for events that have none."""
+    return {}
+
+
+def details_of(results: Any, events: list[Any]) -> Callable[[str, Any], Details]:
+    """Return a function from a kind of work (kineto's activity) and an event to the event's details.
+
+    It is to be called once for each event, in order of start. What PyTorch does not tell is left out.
+    """
+    if events and hasattr(events[0], "metadata_json"):
+        return _own_details
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        results.save(str(trace))
+        with trace.open(encoding="utf-8", errors="replace") as lines:
+            waiting = saved_details(lines)
+    return lambda kind, event: _next(waiting[kind, event.correlation_id()])
+
+
+def saved_details(lines: Iterable[str]) -> defaultdict[tuple[str, int], deque[Details]]:
+    """Return the details of all GPU work in a saved trace by kind and correlation id, in order of start.
+
+    A correlation id has several pieces of work when it launched a CUDA graph.
+    """
+    found: defaultdict[tuple[str, int], deque[Details]] = defaultdict(deque)
+    for event in sorted(_gpu_events(lines), key=lambda event: float(event["ts"])):
+        details = event.get("args", {})
+        found[event["cat"], details.get("correlation", 0)].append(details)
+    return found
+
+
+def _gpu_events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the GPU's events: kineto names the category on an event's first line, and ends it with `},`."""
+    text: list[str] = []
+    for line in lines:
+        if GPU_CATEGORY.search(line):
+            text = [line]
+        elif text:
+            text.append(line)
+        if text and line.strip() in ("},", "}"):
+            event = _parsed("".join(text))
+            if event is not None:
+                text = []
+                yield event
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads("{" + text.strip().rstrip(",").removeprefix("{")))
+    except ValueError:
+        return None
+
+
+def _next(waiting: deque[Details]) -> Details:
+    return waiting.popleft() if waiting else {}
+
+
+def _own_details(_kind: str, event: Any) -> Details:
+    try:
+        return dict(json.loads("{" + event.metadata_json() + "}"))
+    except ValueError:
+        return {}
