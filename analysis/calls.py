@@ -26,12 +26,19 @@ class Calls:
 def working_calls(trace: Trace) -> Calls:
     """Collect the calls that caused work."""
     launch, launches = trace.work.launch, trace.launches
-    row = np.unique(launch[launch >= 0]).astype(np.int64)
-    with_kernel = launch[np.isin(trace.work.kind, (KERNEL, GRAPH)) & (launch >= 0)]
+    kernel = (trace.work.kind == KERNEL) | (trace.work.kind == GRAPH)
+    row = np.flatnonzero(_marked(launch, len(launches)))
     return Calls(
         row=row,
         thread=launches.thread[row],
         start_ns=launches.start_ns[row],
         end_ns=launches.end_ns[row],
-        launches_kernel=np.isin(row, with_kernel),
+        launches_kernel=_marked(launch[kernel], len(launches))[row],
     )
+
+
+def _marked(rows: Int32s, count: int) -> Bools:
+    """Mark the rows that occur; -1 is none."""
+    marked = np.zeros(count, np.bool_)
+    marked[rows[rows >= 0]] = True
+    return marked

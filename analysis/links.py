@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.nesting import Forest, Nesting
-from analysis.trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
+from analysis.trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace, empty_ranges
 from analysis.user_ranges import NameFacts, of_names
 from analysis.vocabulary import ENGINE_OPERATOR
 
@@ -27,8 +27,10 @@ class Links:
         self._nodes = ranges.take(backward)
         self._seq = _with_childs_number(self._nodes, trace.names)
         self._inside = Nesting(self._nodes)
-        self._forward = ranges.take((ranges.seq >= 0) & ~backward & nested & np.isin(ranges.seq, self._seq))
-        self._order = np.lexsort((self._forward.start_ns, self._forward.seq, self._forward.thread))
+        self._forward = ranges.take((ranges.seq >= 0) & ~backward & nested) if backward.any() else empty_ranges()
+        keys = _pairs(self._forward.thread, self._forward.seq)
+        self._order = np.argsort(keys, kind="stable")  # operators of one thread are in the order of their starts
+        self._keys = keys[self._order]
 
     def __bool__(self) -> bool:
         return len(self._nodes) > 0 and len(self._forward) > 0
@@ -50,11 +52,9 @@ class Links:
 
     def _last_before(self, thread: Int32s, seq: Int64s, limit_ns: Int64s) -> Int64s:
         """Return where in `_order` the last operator of (thread, seq) starts before the limit; -1 for none."""
-        forward, order = self._forward, self._order
-        keys = _pairs(forward.thread[order], forward.seq[order])
         wanted = _pairs(thread, seq)
-        low, high = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
-        first, start = low.copy(), forward.start_ns[order]
+        low, high = np.searchsorted(self._keys, wanted, "left"), np.searchsorted(self._keys, wanted, "right")
+        first, start = low.copy(), self._forward.start_ns[self._order]
         while (open_ := low < high).any():  # bisect the group of equal keys
             middle = (low + high) // 2
             earlier = open_ & (start[np.minimum(middle, len(start) - 1)] < limit_ns)

@@ -143,10 +143,15 @@ def empty_ranges() -> Ranges:
 
 
 def sorted_ranges(ranges: Ranges) -> Ranges:
-    """Sort by (thread, start, longest first, order in the file), as `Ranges` promises; free if already so."""
-    thread, start, end = ranges.thread, ranges.start_ns, ranges.end_ns
-    same, later = thread[1:] == thread[:-1], start[1:] > start[:-1]
-    tied = (start[1:] == start[:-1]) & (end[1:] <= end[:-1])
+    """Sort ranges as `Ranges` promises; free if they are so already."""
+    order = range_order(ranges.thread, ranges.start_ns, ranges.end_ns)
+    return ranges if order is None else ranges.take(order)
+
+
+def range_order(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s | None:
+    """Return the order of ranges by (thread, start, longest first, order in the file); None if they have it."""
+    same, later = thread[1:] == thread[:-1], start_ns[1:] > start_ns[:-1]
+    tied = (start_ns[1:] == start_ns[:-1]) & (end_ns[1:] <= end_ns[:-1])
     if ((thread[1:] > thread[:-1]) | (same & (later | tied))).all():
-        return ranges
-    return ranges.take(np.lexsort((-end, start, thread)))
+        return None
+    return np.lexsort((-end_ns, start_ns, thread))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from analysis.errors import NotAReport
+
+MAX_PARTS = 256
 
 
 def read_only_uri(path: Path) -> str:
@@ -26,7 +29,7 @@ class Database:
         self.columns = self._schema()
 
     def _schema(self) -> dict[str, tuple[str, ...]]:
-        tables = [name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+        tables = [name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return {
             table: tuple(row[0] for row in self.rows("SELECT name FROM pragma_table_info(?)", table))
             for table in tables
@@ -35,6 +38,13 @@ class Database:
     def has(self, table: str) -> bool:
         """Tell whether the table exists and holds at least one row."""
         return table in self.columns and bool(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1'))  # noqa: S608
+
+    def stretches(self, table: str, rows: int) -> list[str]:
+        """Return SQL conditions that cut a table, by row id, into parts of about this many rows."""
+        first, last = self.rows(f'SELECT min(rowid), max(rowid) FROM "{table}"')[0]  # noqa: S608
+        count = min((last - first) // rows + 1, MAX_PARTS)
+        bounds = [first + (last + 1 - first) * part // count for part in range(count + 1)]
+        return [f"rowid >= {low} AND rowid < {high}" for low, high in pairwise(bounds)]
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters.

@@ -1,17 +1,32 @@
-"""Arrow columns to numpy ones, and the codes that stand for distinct values."""
+"""Arrow columns to compact numpy ones: integers as they are, repeated values as codes.
+
+A big table comes in parts. Each part is read and made compact in a thread of its own (SQLite, Arrow and numpy
+release Python's lock), and the parts are joined in their order, so that the result does not depend on which was
+first. Columns are changed one at a time, so that a second copy of a big table never exists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
 
 from analysis.errors import NotAReport
+from analysis.progress import advance
 from analysis.trace import Int32s, Int64s
 
 Value = TypeVar("Value", bound=Hashable)
+
+# Reads one part of a table.
+Part = Callable[[], pa.Table]
+
+MAX_THREADS = 8
 
 
 class Interner(Generic[Value]):
@@ -23,11 +38,88 @@ class Interner(Generic[Value]):
     def __call__(self, value: Value) -> int:  # noqa: D102 - the class says it
         return self.ids.setdefault(value, len(self.ids))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Value]:
         return iter(self.ids)
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A column of repeated values: each row's position among the distinct values, and those."""
+
+    codes: Int32s
+    values: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def where(self, rows: NDArray[Any]) -> Encoded:
+        """Return the rows at these positions, or under this mask."""
+        return Encoded(self.codes[rows], self.values)
+
+    def numbered(self, number: Callable[[Any], int]) -> Int32s:
+        """Replace each value by what `number` says of it, asked once per distinct value."""
+        return np.array([number(value) for value in self.values] or [0], np.int32)[self.codes]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one table: `numbers` under their names, and `codes` of repeated values."""
+
+    numbers: dict[str, NDArray[Any]]
+    codes: dict[str, Encoded]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.numbers.values())))
+
+    def where(self, rows: NDArray[Any]) -> Columns:
+        """Return the rows at these positions, or under this mask."""
+        return Columns(
+            {name: values[rows] for name, values in self.numbers.items()},
+            {name: values.where(rows) for name, values in self.codes.items()},
+        )
+
+    def keep(self, rows: NDArray[Any]) -> None:
+        """Keep only the rows at these positions, or under this mask; free if that is all of them."""
+        if rows.dtype == np.bool_ and rows.all():
+            return
+        for name in self.numbers:
+            self.numbers[name] = self.numbers[name][rows]
+        for name in self.codes:
+            self.codes[name] = self.codes[name].where(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns of a table are kept, and how: numbers in their width, and names of those to encode."""
+
+    numbers: Mapping[str, DTypeLike]
+    codes: Sequence[str]
+
+
+def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | None]:
+    """Read several tables, each in parts, on all cores; None for a table without parts."""
+    with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, MAX_THREADS)) as pool:
+        reading = [[pool.submit(_compact, layout, part) for part in parts] for layout, parts in tables]
+        try:
+            return [_joined([part.result() for part in parts]) if parts else None for parts in reading]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def encode(values: pa.ChunkedArray | Int64s) -> Encoded:
+    """Encode repeated values; text that is not UTF-8 is repaired."""
+    array = pa.chunked_array([values]) if isinstance(values, np.ndarray) else values
+    encoded = array.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):  # combining no chunks, or too much text for one
+        encoded = encoded.unify_dictionaries()
+        chunks = encoded.chunks or [pa.array([], array.type).dictionary_encode()]
+        codes = np.concatenate([_codes(chunk) for chunk in chunks])
+        return Encoded(codes, _decoded(chunks[-1].dictionary))
+    return Encoded(_codes(encoded), _decoded(encoded.dictionary))
 
 
 def ints(table: pa.Table, column: str) -> Int64s:
@@ -37,8 +129,7 @@ def ints(table: pa.Table, column: str) -> Int64s:
     """
     values = table[column]
     try:
-        # Fractions are refused here rather than cut off.
-        values = values.cast(pa.int64())
+        values = values.cast(pa.int64())  # refuses fractions rather than cutting them off
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise NotAReport(f"The column {column!r} holds something that is no whole number: {error}.") from error
     if values.null_count:
@@ -46,23 +137,38 @@ def ints(table: pa.Table, column: str) -> Int64s:
     return np.asarray(values.to_numpy(), np.int64)
 
 
-def encode(values: pa.ChunkedArray | pa.Array | Int64s) -> tuple[Int32s, list[Any]]:
-    """Return each row's position among the distinct values, and those; text that is not UTF-8 is repaired."""
-    array = pa.chunked_array([values]) if isinstance(values, np.ndarray | pa.Array) else values
-    encoded = array.dictionary_encode().unify_dictionaries().combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], array.type).dictionary_encode()
-    distinct = encoded.dictionary
-    if pa.types.is_string(distinct.type) or pa.types.is_large_string(distinct.type):
-        raw = distinct.cast(pa.large_binary()).to_pylist()
-        return _codes(encoded), [text.decode("utf-8", "replace") for text in raw]
-    return _codes(encoded), distinct.to_pylist()
+def _compact(layout: Layout, part: Part) -> Columns:
+    table = part()
+    advance(table.num_rows)
+    return Columns(
+        {name: ints(table, name).astype(width, copy=False) for name, width in layout.numbers.items()},
+        {name: encode(table[name] if _is_text(table, name) else ints(table, name)) for name in layout.codes},
+    )
 
 
-def translate(codes: Int32s, distinct: list[Any], number: Callable[[Any], int]) -> Int32s:
-    """Replace codes by what `number` says of their values."""
-    return np.array([number(value) for value in distinct] or [0], np.int32)[codes]
+def _joined(parts: list[Columns]) -> Columns:
+    first = parts[0]
+    return Columns(
+        {name: np.concatenate([part.numbers.pop(name) for part in parts]) for name in list(first.numbers)},
+        {name: _same_codes([part.codes.pop(name) for part in parts]) for name in list(first.codes)},
+    )
+
+
+def _same_codes(parts: list[Encoded]) -> Encoded:
+    value: Interner[Any] = Interner()
+    codes = [part.numbered(value) for part in parts]
+    return Encoded(np.concatenate(codes), list(value))
+
+
+def _is_text(table: pa.Table, column: str) -> bool:
+    return bool(pa.types.is_string(table.schema.field(column).type))
 
 
 def _codes(encoded: Any) -> Int32s:
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32)
+
+
+def _decoded(distinct: pa.Array) -> list[Any]:
+    if pa.types.is_string(distinct.type):
+        return [raw.decode("utf-8", "replace") for raw in distinct.cast(pa.binary()).to_pylist()]
+    return list(distinct.to_pylist())

@@ -7,8 +7,8 @@ versions of nsys: integers of any width, texts plain or as dictionaries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.errors import NotAReport
+from analysis.readers.columns import Part
 from analysis.readers.nsys_events import (
     DOMAIN_TYPE,
     MARK_TYPE,
@@ -85,34 +86,18 @@ class NsysParquet:
         """Tell whether this folder is nsys's rather than somebody else's."""
         return "StringIds" in self.files
 
-    def ranges(self) -> pa.Table | None:
-        """Return NVTX ranges, marks and domain names as rows, in the file's order."""
-        events = self._integers("NVTX_EVENTS", RANGES, texts=("text",))
-        if events is None:
-            return None
-        events = events.filter(pc.is_in(events["event"], pa.array(EVENTS_READ, pa.int64())))
-        whole = pc.is_in(events["event"], pa.array((MARK_TYPE, DOMAIN_TYPE), pa.int64()))
-        name, seq = _without_suffixes(events["text"])
-        name = pc.if_else(whole, events["text"], name)
-        return _with(events, text=_as_text(name), seq=pc.if_else(whole, -1, seq))
+    def ranges(self) -> Sequence[Part]:
+        """Return NVTX ranges, marks and domain names."""
+        return _parts(self._integers("NVTX_EVENTS", RANGES, texts=("text",)), _events)
 
-    def launches(self) -> pa.Table | None:
-        """Return CUDA API calls, runtime's and driver's, in the file's order."""
-        calls = self._integers("CUPTI_ACTIVITY_KIND_RUNTIME", LAUNCHES)
-        if calls is None:
-            return None
-        cuda = pc.is_in(calls["event_class"], pa.array(CUDA_EVENT_CLASSES, pa.int64()))
-        return _with(calls, foreign_class=pc.cast(pc.invert(cuda), pa.int64()))
+    def launches(self) -> Sequence[Part]:
+        """Return CUDA API calls, the runtime's and the driver's."""
+        return _parts(self._integers("CUPTI_ACTIVITY_KIND_RUNTIME", LAUNCHES), _calls)
 
-    def work(self, kind: int) -> pa.Table | None:
-        """Return the GPU work of one kind, in the file's order."""
+    def work(self, kind: int) -> Sequence[Part]:
+        """Return the GPU work of one kind."""
         table, extra = WORK_TABLES[kind]
-        work = self._integers(table, {**WORK, **extra})
-        if work is None:
-            return None
-        zero = pa.chunked_array([pa.repeat(0, work.num_rows)])
-        grid = pc.multiply(pc.multiply(work["x"], work["y"]), work["z"]) if kind == KERNEL else zero
-        return _with(work, name=work["name"] if "name" in extra else zero, grid=grid)
+        return _parts(self._integers(table, {**WORK, **extra}), partial(_work, extra))
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
@@ -176,6 +161,30 @@ def read(path: Path) -> Trace:
     if not tables.is_export():
         raise NotAReport(f"{path} is a folder of Parquet files, but not one that `nsys export` wrote.")
     return read_trace(tables)
+
+
+def _parts(table: pa.Table | None, finish: Callable[[pa.Table], pa.Table]) -> Sequence[Part]:
+    """Offer a table as one part; none if it has no rows."""
+    return [partial(finish, table)] if table is not None else ()
+
+
+def _events(events: pa.Table) -> pa.Table:
+    events = events.filter(pc.is_in(events["event"], pa.array(EVENTS_READ, pa.int64())))
+    whole = pc.is_in(events["event"], pa.array((MARK_TYPE, DOMAIN_TYPE), pa.int64()))
+    name, seq = _without_suffixes(events["text"])
+    name = pc.if_else(whole, events["text"], name)
+    return _with(events, text=_as_text(name), seq=pc.if_else(whole, -1, seq))
+
+
+def _calls(calls: pa.Table) -> pa.Table:
+    cuda = pc.is_in(calls["event_class"], pa.array(CUDA_EVENT_CLASSES, pa.int64()))
+    return _with(calls, foreign_class=pc.cast(pc.invert(cuda), pa.int64()))
+
+
+def _work(extra: Columns, work: pa.Table) -> pa.Table:
+    zero = pa.chunked_array([pa.repeat(0, work.num_rows)])
+    grid = pc.multiply(pc.multiply(work["x"], work["y"]), work["z"]) if "x" in extra else zero
+    return _with(work, name=work["name"] if "name" in extra else zero, grid=grid)
 
 
 def _filled(raw: pa.Table, table: str, column: str, missing: int | None) -> pa.ChunkedArray:

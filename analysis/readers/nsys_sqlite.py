@@ -6,13 +6,13 @@ nsys's own names occur here and in `nsys_parquet` only. Columns and their histor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-
-import pyarrow as pa
 
 from analysis.errors import NotAReport
 from analysis.readers.arrow_sql import Database
+from analysis.readers.columns import Part
 from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED
 from analysis.readers.nsys_trace import read_trace
 from analysis.trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
@@ -27,13 +27,13 @@ SELECT start, coalesce("end", {NEVER_CLOSED}) AS "end", eventType AS event, coal
             ELSE coalesce(text, '') END AS text,
        CASE WHEN instr(text, ', seq = ') THEN CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER)
             ELSE -1 END AS seq
-FROM NVTX_EVENTS WHERE eventType IN (59, 60, 70, 71, {MARK_TYPE}, {DOMAIN_TYPE})
+FROM NVTX_EVENTS WHERE {{rows}} AND eventType IN (59, 60, 70, 71, {MARK_TYPE}, {DOMAIN_TYPE})
 """  # noqa: S608 - constants only
 
 LAUNCHES_SQL = """
 SELECT start, "end", coalesce(globalTid, 0) AS thread, coalesce(correlationId, -1) AS correlation,
        eventClass NOT IN (0, 1) AS foreign_class
-FROM CUPTI_ACTIVITY_KIND_RUNTIME
+FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {rows}
 """
 
 # Per kind of work: its table, what names it, its grid, and the columns without which it cannot be read.
@@ -48,9 +48,10 @@ WORK_SQL = """
 SELECT start, "end", coalesce({process}, 0) AS process, coalesce(correlationId, -1) AS correlation,
        coalesce(deviceId, 0) AS device, coalesce(streamId, 0) AS stream, coalesce({name}, -1) AS name,
        coalesce({grid}, 0) AS grid
-FROM {table}
+FROM {table} WHERE {{rows}}
 """
 
+ROWS_PER_PART = 500_000
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 
@@ -65,25 +66,27 @@ class NsysSqlite:
         """Tell whether this database is nsys's (or our recorder's) rather than somebody else's."""
         return "StringIds" in self.database.columns
 
-    def ranges(self) -> pa.Table | None:
-        """Return NVTX ranges, marks and domain names as rows, in the file's order."""
-        if not self.database.has("NVTX_EVENTS"):
-            return None
-        text_id = "textId" if "textId" in self.database.columns["NVTX_EVENTS"] else "NULL"
-        return self.database.table(RANGES_SQL.format(text_id=text_id))
+    def ranges(self) -> Sequence[Part]:
+        """Return NVTX ranges, marks and domain names."""
+        text_id = "textId" if "textId" in self.database.columns.get("NVTX_EVENTS", ()) else "NULL"
+        return self._parts("NVTX_EVENTS", RANGES_SQL.format(text_id=text_id, rows="{rows}"))
 
-    def launches(self) -> pa.Table | None:
-        """Return CUDA API calls, runtime's and driver's, in the file's order."""
-        table = "CUPTI_ACTIVITY_KIND_RUNTIME"
-        return self.database.table(LAUNCHES_SQL) if self.database.has(table) else None
+    def launches(self) -> Sequence[Part]:
+        """Return CUDA API calls, the runtime's and the driver's."""
+        return self._parts("CUPTI_ACTIVITY_KIND_RUNTIME", LAUNCHES_SQL)
 
-    def work(self, kind: int) -> pa.Table | None:
-        """Return the GPU work of one kind, in the file's order."""
+    def work(self, kind: int) -> Sequence[Part]:
+        """Return the GPU work of one kind."""
         table, name, grid = WORK_TABLES[kind]
+        process = "globalPid" if "globalPid" in self.database.columns.get(table, ()) else "NULL"
+        return self._parts(table, WORK_SQL.format(table=table, name=name, grid=grid, process=process))
+
+    def _parts(self, table: str, sql: str) -> Sequence[Part]:
+        """Cut a table into stretches of its rows, to be read on several cores with little memory each."""
         if not self.database.has(table):
-            return None
-        process = "globalPid" if "globalPid" in self.database.columns[table] else "NULL"
-        return self.database.table(WORK_SQL.format(table=table, name=name, grid=grid, process=process))
+            return ()
+        queries = [sql.format(rows=rows) for rows in self.database.stretches(table, ROWS_PER_PART)]
+        return [partial(self.database.table, query) for query in queries]
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
-from analysis.readers.columns import Interner, encode, ints, translate
+from analysis.readers.columns import Columns, Encoded, Interner, Layout, Part, encode, gather
 from analysis.readers.launch_keys import LaunchKeys
 from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED, START_END_TYPES
 from analysis.trace import (
@@ -33,7 +31,7 @@ from analysis.trace import (
     Trace,
     Work,
     empty_ranges,
-    sorted_ranges,
+    range_order,
 )
 from analysis.vocabulary import without_suffixes
 
@@ -47,33 +45,42 @@ RUN_MARK = "nvtx-kernels.run "
 TOOLS = {"NVIDIA Nsight Systems": "nsys"}
 
 
+# What is kept of each table. Sequence numbers and correlation ids are as wide as CUDA's and PyTorch's own.
+EVENTS = Layout({"start": "i8", "end": "i8", "event": "u1", "seq": "i8"}, ("thread", "domain", "text", "text_id"))
+CALLS = Layout({"start": "i8", "end": "i8", "correlation": "i8", "foreign_class": "?"}, ("thread",))
+WORK = Layout(
+    {"start": "i8", "end": "i8", "correlation": "i8", "device": "i8", "stream": "i8", "grid": "i8"},
+    ("process", "name"),
+)
+
+
 class NsysTables(Protocol):
-    """What a store of nsys's tables answers; `NsysSqlite` says what each method returns."""
+    """What a store of nsys's tables answers; a big table comes in parts, in the file's order."""
 
     path: Path
 
-    def ranges(self) -> pa.Table | None:
-        """Return NVTX ranges, marks and domain names, in the file's order."""
+    def ranges(self) -> Sequence[Part]:
+        """Return NVTX ranges, marks and domain names: the columns of EVENTS."""
         ...
 
-    def launches(self) -> pa.Table | None:
-        """Return CUDA API calls, the runtime's and the driver's."""
+    def launches(self) -> Sequence[Part]:
+        """Return CUDA API calls, the runtime's and the driver's: the columns of CALLS."""
         ...
 
-    def work(self, kind: int) -> pa.Table | None:
-        """Return the GPU work of one kind."""
+    def work(self, kind: int) -> Sequence[Part]:
+        """Return the GPU work of one kind: the columns of WORK."""
         ...
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return the text of these string ids."""
+        """Return the text of these string ids; an id without text is left out."""
         ...
 
     def thread_names(self) -> list[tuple[int, str]]:
-        """Return (global thread id, name) rows."""
+        """Return (global thread id, name) rows; a thread may have several."""
         ...
 
     def gpus(self) -> tuple[str, ...]:
-        """Return the names of the GPUs."""
+        """Return the names of the GPUs in the machine, each once."""
         ...
 
     def metadata(self) -> dict[str, str]:
@@ -82,12 +89,10 @@ class NsysTables(Protocol):
 
 
 def read_trace(tables: NsysTables) -> Trace:
-    """Read everything that attribution needs; the two largest tables at the same time."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        events = pool.submit(tables.ranges)
-        calls = pool.submit(tables.launches)
-        work = [pool.submit(tables.work, kind) for kind in range(len(KINDS))]
-        return _Assembly(tables).trace(events.result(), calls.result(), [table.result() for table in work])
+    """Read everything that attribution needs."""
+    kinds = [(WORK, tables.work(kind)) for kind in range(len(KINDS))]
+    events, calls, *work = gather([(EVENTS, tables.ranges()), (CALLS, tables.launches()), *kinds])
+    return _Assembly(tables).trace(events, calls, work)
 
 
 class _Assembly:
@@ -96,18 +101,17 @@ class _Assembly:
     def __init__(self, tables: NsysTables) -> None:
         self.tables = tables
         self.name: Interner[str] = Interner()
-        self.process: Interner[int] = (
-            Interner()
-        )  # global process id: the global thread id without its last 24 bits
+        self.process: Interner[int] = Interner()  # by global id: a global thread id without its last 24 bits
         self.thread: Interner[int] = Interner()
         self.domain: Interner[tuple[int, int]] = Interner()
         self.domain_names: dict[tuple[int, int], str] = {}
         self.run: dict[str, Any] = {}
         self.notes: list[str] = []
 
-    def trace(self, events: pa.Table | None, calls: pa.Table | None, work: list[pa.Table | None]) -> Trace:
+    def trace(self, events: Columns | None, calls: Columns | None, work: list[Columns | None]) -> Trace:
         launches, keys = self.launches(calls)
         done = _joined([self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None])
+        del keys
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, done.end_ns))
         ranges = self.ranges(events, capture_end) if events is not None else empty_ranges()
         threads = self.threads()
@@ -118,112 +122,111 @@ class _Assembly:
             names=list(self.name),
             threads=threads,
             processes=[Process(global_id & 0xFFFFFF) for global_id in self.process],
-            domains=[
-                Domain(process, id_, self.domain_names.get((process, id_), "")) for process, id_ in self.domain
-            ],
+            domains=[Domain(*key, self.domain_names.get(key, "")) for key in self.domain],
             provenance=self.provenance(),
             notes=tuple(self.notes),
         )
 
-    def launches(self, calls: pa.Table | None) -> tuple[Launches, LaunchKeys]:
+    def launches(self, calls: Columns | None) -> tuple[Launches, LaunchKeys]:
         """Return the CUDA API calls and the index by which work finds its own."""
         if calls is None:
             none = np.empty(0, np.int64)
             return Launches(none, none, none.astype(np.int32)), LaunchKeys(none, none)
-        start, end = ints(calls, "start"), ints(calls, "end")
-        thread, process = self.places(ints(calls, "thread"))
-        keys = LaunchKeys.of(process, ints(calls, "correlation"), ints(calls, "foreign_class") != 0, start)
-        return Launches(start, end, thread), keys
+        column, thread = calls.numbers, calls.codes["thread"]
+        process = thread.numbered(lambda tid: self.process(tid >> 24))
+        keys = LaunchKeys.of(process, column["correlation"], column["foreign_class"], column["start"])
+        return Launches(column["start"], column["end"], thread.numbered(self.thread)), keys
 
-    def places(self, global_tids: Int64s) -> tuple[Int32s, Int32s]:
-        """Return the thread and the process of each global thread id."""
-        codes, distinct = encode(global_tids)
-        return translate(codes, distinct, self.thread), translate(
-            codes, distinct, lambda tid: self.process(tid >> 24)
-        )
-
-    def work(self, kind: int, table: pa.Table, keys: LaunchKeys) -> Work:
+    def work(self, kind: int, table: Columns, keys: LaunchKeys) -> Work:
         """Return the GPU work of one kind."""
-        table = self.sane(table, KINDS[kind])
-        codes, distinct = encode(ints(table, "process"))
-        process = translate(codes, distinct, lambda pid: self.process(pid >> 24))
+        self.keep_sane(table, f"{KINDS[kind]} rows")
+        column, process = table.numbers, table.codes["process"].numbered(lambda pid: self.process(pid >> 24))
         return Work(
-            start_ns=ints(table, "start"),
-            end_ns=ints(table, "end"),
-            kind=np.full(table.num_rows, kind, np.uint8),
-            name_id=self.work_names(kind, ints(table, "name")),
-            device_id=ints(table, "device").astype(np.int32),
-            stream_id=ints(table, "stream"),
+            start_ns=column["start"],
+            end_ns=column["end"],
+            kind=np.full(len(table), kind, np.uint8),
+            name_id=self.work_names(kind, table.codes["name"]),
+            device_id=column["device"].astype(np.int32),
+            stream_id=column["stream"],
             process=process,
-            launch=keys.find(process, ints(table, "correlation")),
-            grid=np.clip(ints(table, "grid"), 0, 2**31 - 1).astype(np.int32),
+            launch=keys.find(process, column["correlation"]),
+            grid=np.clip(column["grid"], 0, 2**31 - 1).astype(np.int32),
         )
 
-    def work_names(self, kind: int, names: Int64s) -> Int32s:
+    def work_names(self, kind: int, names: Encoded) -> Int32s:
         """Return name ids: of a kernel its demangled name, of a copy its direction."""
-        codes, distinct = encode(names)
         if kind == MEMCPY:
-            text = {code: f"[CUDA memcpy {COPY_KINDS.get(code, 'of unknown kind')}]" for code in distinct}
-        elif kind in (MEMSET, GRAPH):
-            text = dict.fromkeys(distinct, "[CUDA memset]" if kind == MEMSET else "[CUDA graph]")
-        else:
-            known = self.tables.strings(distinct)
-            text = {code: known.get(code) or f"(kernel without a name, string {code})" for code in distinct}
-        return translate(codes, distinct, lambda code: self.name(text[code]))
+            return names.numbered(
+                lambda code: self.name(f"[CUDA memcpy {COPY_KINDS.get(code, 'of unknown kind')}]")
+            )
+        if kind in (MEMSET, GRAPH):
+            return names.numbered(lambda _: self.name("[CUDA memset]" if kind == MEMSET else "[CUDA graph]"))
+        known = self.tables.strings(names.values)
+        return names.numbered(lambda code: self.name(known.get(code) or f"(kernel without a name, string {code})"))
 
-    def ranges(self, events: pa.Table, capture_end: int) -> Ranges:
+    def ranges(self, events: Columns, capture_end: int) -> Ranges:
         """Return the NVTX ranges in order; marks and domain names are taken on the way."""
-        event = ints(events, "event")
-        self.meta_events(events.filter(pa.array((event == MARK_TYPE) | (event == DOMAIN_TYPE))))
-        if (is_range := (event != MARK_TYPE) & (event != DOMAIN_TYPE)).sum() < len(event):
-            events, event = events.filter(pa.array(is_range)), event[is_range]
-        start, end = ints(events, "start"), ints(events, "end")
-        open_ended = end == NEVER_CLOSED
-        last = max(capture_end, int(end.max(initial=0)), int(start.max(initial=0)))
-        thread, process = self.places(ints(events, "thread"))
+        meta = np.isin(events.numbers["event"], (MARK_TYPE, DOMAIN_TYPE))
+        self.meta_events(events.where(np.flatnonzero(meta)))
+        events.keep(~meta)
+        self.close_open_ends(events, capture_end)
+        self.keep_sane(events, "ranges")
+        column = events.numbers
+        order = range_order(events.codes["thread"].numbered(self.thread), column["start"], column["end"])
+        if order is not None:
+            events.keep(order)
+        thread = events.codes["thread"]
         name, seq = self.range_names(events)
-        ranges = Ranges(
-            start_ns=start,
-            end_ns=np.where(open_ended, last, end),
-            thread=thread,
+        return Ranges(
+            start_ns=column["start"],
+            end_ns=column["end"],
+            thread=thread.numbered(self.thread),
             name_id=name,
-            domain=self.domains(process, ints(events, "domain")),
+            domain=self.domains(thread, events.codes["domain"]),
             seq=seq,
-            style=np.where(np.isin(event, START_END_TYPES), START_END, PUSH_POP).astype(np.uint8),
-            open_ended=open_ended,
+            style=np.where(np.isin(column["event"], START_END_TYPES), np.uint8(START_END), np.uint8(PUSH_POP)),
+            open_ended=column["open_ended"],
         )
-        return sorted_ranges(self.forward_in_time(ranges))
 
-    def range_names(self, events: pa.Table) -> tuple[Int32s, Int64s]:
+    def close_open_ends(self, events: Columns, capture_end: int) -> None:
+        """Have ranges that were never closed end with the capture."""
+        start, end = events.numbers["start"], events.numbers["end"]
+        open_ended = events.numbers["open_ended"] = end == NEVER_CLOSED
+        end[open_ended] = max(capture_end, int(end.max(initial=0)), int(start.max(initial=0)))
+
+    def range_names(self, events: Columns) -> tuple[Int32s, Int64s]:
         """Return name ids and autograd sequence numbers, from the inline text or the registered string."""
-        codes, inline = encode(events["text"])
-        name, seq = translate(codes, inline, self.name), ints(events, "seq")
-        ids, distinct = encode(ints(events, "text_id"))
-        registered = {code: without_suffixes(text) for code, text in self.tables.strings(distinct).items()}
+        text_id, name, seq = (
+            events.codes["text_id"],
+            events.codes["text"].numbered(self.name),
+            events.numbers["seq"],
+        )
+        registered = {code: without_suffixes(text) for code, text in self.tables.strings(text_id.values).items()}
         if registered:
-            from_id = ints(events, "text_id") >= 0
-            bare = translate(ids, distinct, lambda code: self.name(registered.get(code, ("", -1))[0]))
-            number = np.array([registered.get(code, ("", -1))[1] for code in distinct], np.int64)[ids]
-            name, seq = np.where(from_id, bare, name), np.where(from_id, number, seq)
+            bare = {code: registered.get(code, ("", -1)) for code in text_id.values}
+            from_id = np.array([code >= 0 for code in text_id.values], np.bool_)[text_id.codes]
+            number = np.array([bare[code][1] for code in text_id.values], np.int64)[text_id.codes]
+            name = np.where(from_id, text_id.numbered(lambda code: self.name(bare[code][0])), name)
+            seq = np.where(from_id, number, seq)
         return name, seq
 
-    def domains(self, process: Int32s, domain_id: Int64s) -> Int32s:
-        """Return the domain of each range; ids count per process."""
-        codes, distinct = encode(process.astype(np.int64) << 40 | domain_id & (1 << 40) - 1)
-        return translate(codes, distinct, lambda key: self.domain((key >> 40, key & (1 << 40) - 1)))
+    def domains(self, thread: Encoded, domain: Encoded) -> Int32s:
+        """Return the domain of each range; their ids count per process."""
+        process = thread.numbered(lambda tid: self.process(tid >> 24))
+        pairs = encode(process.astype(np.int64) << 32 | domain.codes)
+        return pairs.numbered(lambda pair: self.domain((pair >> 32, domain.values[pair & 0xFFFFFFFF])))
 
-    def meta_events(self, events: pa.Table) -> None:
+    def meta_events(self, events: Columns) -> None:
         """Take domain names, and what the run wrote about itself."""
-        text_ids, kinds = ints(events, "text_id"), ints(events, "event")
-        registered = self.tables.strings(set(text_ids.tolist()))
-        _, process = self.places(ints(events, "thread"))
-        inline = encode(events["text"])
-        for row in range(events.num_rows):
-            text = registered.get(int(text_ids[row])) or inline[1][inline[0][row]]
-            if kinds[row] == DOMAIN_TYPE:
-                self.domain_names[int(process[row]), int(ints(events, "domain")[row])] = text
-            elif text.startswith(RUN_MARK):
-                self.run = _parsed(text.removeprefix(RUN_MARK))
+        text, text_id, domain = events.codes["text"], events.codes["text_id"], events.codes["domain"]
+        registered = self.tables.strings(text_id.values[code] for code in np.unique(text_id.codes))
+        process = events.codes["thread"].numbered(lambda tid: self.process(tid >> 24))
+        for row, kind in enumerate(events.numbers["event"].tolist()):
+            name = registered.get(text_id.values[text_id.codes[row]]) or text.values[text.codes[row]]
+            if kind == DOMAIN_TYPE:
+                self.domain_names[int(process[row]), domain.values[domain.codes[row]]] = name
+            elif name.startswith(RUN_MARK):
+                self.run = _parsed(name.removeprefix(RUN_MARK))
 
     def threads(self) -> list[Thread]:
         """Return the threads seen, each with all the names that the report gives it."""
@@ -235,19 +238,12 @@ class _Assembly:
             for tid in self.thread
         ]
 
-    def sane(self, table: pa.Table, what: str) -> pa.Table:
-        """Leave out work that ends before it starts: its time cannot be counted."""
-        keep = ints(table, "end") >= ints(table, "start")
+    def keep_sane(self, table: Columns, what: str) -> None:
+        """Leave out rows that end before they start, and say so: their time cannot be counted."""
+        keep: Bools = table.numbers["end"] >= table.numbers["start"]
         if not keep.all():
-            self.notes.append(f"{(~keep).sum()} {what} rows end before they start and are left out.")
-        return table if keep.all() else table.filter(pa.array(keep))
-
-    def forward_in_time(self, ranges: Ranges) -> Ranges:
-        """Leave out ranges that end before they start, and say so."""
-        keep: Bools = ranges.end_ns >= ranges.start_ns
-        if not keep.all():
-            self.notes.append(f"{(~keep).sum()} ranges end before they start and are left out.")
-        return ranges if keep.all() else ranges.take(keep)
+            self.notes.append(f"{(~keep).sum()} {what} end before they start and are left out.")
+        table.keep(keep)
 
     def provenance(self) -> Provenance:
         """Say where the report comes from."""
