@@ -186,7 +186,7 @@ def test_annotation_adds_no_operator_that_computes(program):
 
 
 def operators_of(program, *, annotated):
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         if annotated:
             heard_from(program)
         else:

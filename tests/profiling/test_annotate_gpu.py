@@ -51,7 +51,7 @@ class Step:
 def gpu_work(run):
     """Count what the GPU did, by name: kernels, copies and memsets."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         run()
         torch.cuda.synchronize()
     return Counter(event.name for event in profile.events() if event.device_type == DeviceType.CUDA)
