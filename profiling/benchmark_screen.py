@@ -1,0 +1,147 @@
+"""What `python -m profiling.benchmark` does once it knows what is asked: sweep, select, show."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from profiling import results, study_frames, study_notes, study_tables, table_formats
+from profiling.step_listing import listing
+from profiling.table_formats import FormatError
+
+if TYPE_CHECKING:
+    from profiling.benchmark import Study
+    from profiling.cells import Cell
+
+Row = dict[str, Any]
+GIB = 1 << 30
+
+
+def run(asked: Mapping[str, Any], study: "Study") -> int:
+    """Measure what is asked, or take it from a file, show it, and return the command's exit status."""
+    _chosen([asked["format"]], table_formats.FORMATS, "format")
+    of_study = study.tables[:1] if asked["format"] == "csv" else study.tables
+    tables = _chosen(asked["table"] or of_study, study_tables.TABLES, "table")
+    rows = _from_file(asked) if asked["results"] else _measured(asked, study)
+    if not rows:
+        raise results.ResultsError("there is no measurement to show")
+    show(rows, tables, asked)
+    return 1 if any(row["status"] == "failed" for row in rows) else 0
+
+
+def _chosen(names: Sequence[str], known: Mapping[str, Any], what: str) -> list[str]:
+    for name in names:
+        if name not in known:
+            raise FormatError(f"{what} is one of {', '.join(known)}, not {name}")
+    return list(names)
+
+
+def _from_file(asked: Mapping[str, Any]) -> list[Row]:
+    """Return the latest rows of a file that have one of the values that were given for each setting."""
+    path = asked["results"]
+    if not path.exists():
+        raise results.ResultsError(f"{path} does not exist")
+    lists = {name: asked[name] for name in (*_settings(), "capture") if asked.get(name)}
+    if asked["captures"]:
+        lists["capture"] = asked["captures"]
+    return [
+        row
+        for row in results.latest(_read(path))
+        if all(row["cell"][name] in (*values, None) for name, values in lists.items())
+    ]
+
+
+def _settings() -> list[str]:
+    from profiling.benchmark import LISTS
+
+    return [option.setting for option in LISTS.values()]
+
+
+def _read(path: Path) -> list[Row]:
+    rows, torn = results.read(path)
+    if torn:
+        _say(f"{path}: {torn} torn or foreign lines skipped")
+    return rows
+
+
+def _measured(asked: Mapping[str, Any], study: "Study") -> list[Row]:
+    """Measure the cells that are asked for and return their rows."""
+    from profiling.sweep import Limits, sweep
+
+    path, cells = asked["into"], cells_of(asked, study)
+    with _progress(len(cells)) as progress:
+        limits = Limits(asked["budget"], asked["longest"])
+        left = sweep(cells, path, progress, again=asked["again"], limits=limits)
+    keys = {results.identity(cell.key, {}) for cell in cells}
+    rows = [row for row in results.latest(_read(path)) if results.identity(row["cell"], {}) in keys]
+    _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {progress.measured} measured now")
+    if left:
+        _say(f"the budget of {asked['budget']:g} s is spent; the same command again goes on")
+    return rows
+
+
+def cells_of(asked: Mapping[str, Any], study: "Study") -> list["Cell"]:
+    """Return the cells that lists, completed by a study's, ask for."""
+    from profiling.cells import product
+
+    lists = {**study.lists, **{name: asked[name] for name in _settings() if asked[name]}}
+    captures = asked["captures"] or study.captures
+    fraction = asked["memory_fraction"]
+    return product(lists, captures=captures, repeats=asked["repeats"], memory_fraction=fraction)
+
+
+def show(rows: Sequence[Row], tables: Sequence[str], asked: Mapping[str, Any]) -> None:
+    """Write the tables, and the plot and the listing of steps if they are asked for."""
+    lines = study_frames.frame(rows)
+    made = [study_tables.TABLES[name](lines) for name in tables]
+    text = table_formats.FORMATS[asked["format"]](made, study_notes.notes(rows, lines))
+    if asked["steps_listing"]:
+        text = listing(rows) + text
+    if asked["output"] is None:
+        sys.stdout.write(text)
+    else:
+        beside = asked["output"].with_suffix(".part")
+        beside.write_text(text)
+        beside.replace(asked["output"])
+    if asked["plot"] is not None:
+        from profiling.plots import draw
+
+        draw(lines, asked["plot"])
+
+
+class _Bar:
+    """Show on stderr which cell is measured, and say what became of those that were not."""
+
+    def __init__(self, bar: Progress, count: int) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=count)
+        self.measured = 0
+
+    def skip(self, count: int) -> None:
+        self._bar.advance(self._task, count)
+
+    def begin(self, cell: "Cell") -> None:
+        self._bar.update(self._task, description=cell.label)
+
+    def end(self, row: Row) -> None:
+        self.measured += 1
+        self._bar.advance(self._task)
+        if row["status"] != "ok":
+            why = row.get("message") or f"out of memory in {row['phase']}"
+            self._bar.console.print(f"{row['cell']['size']}: {why}", markup=False)
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[_Bar]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, disable=not sys.stderr.isatty()) as bar:
+        yield _Bar(bar, count)
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"profiling.benchmark: {sentence}\n")

@@ -1,0 +1,106 @@
+"""A sweep's results: a file of JSON lines that only grows, so that nothing measured is ever lost.
+
+Each line is one cell's row. A line torn by a kill or a full disk is left where it is and skipped when read;
+what is appended later begins a line of its own. One sweep at a time may append (an advisory lock).
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+class ResultsError(Exception):
+    """A file of results cannot be used; the text is a sentence for the user."""
+
+
+VERSION = 1
+# Rows that say what a cell does; a `failed` one only that it was tried.
+FINAL = ("ok", "oom")
+# What else than the cell must be equal for a measurement to be the same: other machines' rows stay apart.
+MACHINE = ("device_name", "driver", "torch", "cuda", "threads")
+
+
+def read(path: Path) -> tuple[list[Row], int]:
+    """Return the rows of a file, oldest first, and the number of lines that are no row."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return [], 0
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+    rows = [row for line in lines if line.strip() and (row := _row(line)) is not None]
+    return rows, sum(1 for line in lines if line.strip()) - len(rows)
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and row.get("version") == VERSION and "cell" in row else None
+
+
+def latest(rows: list[Row]) -> list[Row]:
+    """Return the last row of every cell on every machine, in the order in which cells first appeared.
+
+    A failure counts only while its cell has no result.
+    """
+    done = {identity(row["cell"], {}) for row in rows if row["status"] in FINAL}
+    counted = [row for row in rows if row["status"] in FINAL or identity(row["cell"], {}) not in done]
+    return list({identity(row["cell"], row["state"]): row for row in counted}.values())
+
+
+def identity(cell: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """Return what two rows share if they measure the same on the same machine."""
+    return json.dumps([cell, {name: state.get(name) for name in MACHINE}], sort_keys=True)
+
+
+class ResultsFile:
+    """A file that rows are appended to, each written through to the disk before the next is measured."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def append(self, row: Row) -> None:
+        """Write one row, whole or (on a full disk) torn and told by ResultsError."""
+        line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+        if self._is_torn():
+            line = b"\n" + line
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise ResultsError(f"a row could not be written: {error.strerror}") from error
+
+    def _is_torn(self) -> bool:
+        size = os.fstat(self._descriptor).st_size
+        return size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[ResultsFile]:
+    """Open a file of results to append to, alone. ResultsError says why that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        _lock(descriptor, path)
+        yield ResultsFile(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ResultsError(f"another sweep is writing to {path}") from error

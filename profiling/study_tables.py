@@ -1,0 +1,197 @@
+"""The tables of a sweep: each a frame of plain numbers, and how its columns read.
+
+A table is one function from the frame of `study_frames` and one line in TABLES.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+
+from model.config import CONFIGS
+from profiling.study_frames import CONFIGURATION, PHASES, varying
+from profiling.tables import GIBIBYTES, MS, WHOLE, Column, Table, number, significant, spread, word
+
+SETTINGS = {name: Column(header, (name,), word) for name, header in CONFIGURATION.items()}
+PHASE = Column("phase", ("phase",), str)
+N = Column("n", ("n",), WHOLE)
+STEPS = Column("n", ("step n",), WHOLE)
+MEAN = Column("mean ms", ("mean_ms",), MS)
+STD = Column("std ms", ("std_ms",), MS)
+CV = Column("CV %", ("cv_percent",), number(2))
+
+
+def _settings(lines: pd.DataFrame) -> tuple[Column, ...]:
+    return tuple(SETTINGS[name] for name in varying(lines))
+
+
+def times(lines: pd.DataFrame) -> Table:
+    """Return the statistics of every phase."""
+    low, middle, high = (Column(f"{name} ms", (f"{name}_ms",), MS) for name in ("min", "median", "max"))
+    columns = (*_settings(lines), PHASE, N, MEAN, STD, CV, low, middle, high, *_trouble(lines))
+    return Table(
+        "Times of the measured steps, CPU clock, each phase synchronized; std is the sample's", lines, columns
+    )
+
+
+def summary(lines: pd.DataFrame) -> Table:
+    """Return one line per configuration: parameters, and mean and std of every phase."""
+    wide = _wide(lines, ("mean_ms", "std_ms", "n", "parameters"))
+    phases = [phase for phase in PHASES if wide[f"{phase} mean_ms"].notna().any()]
+    columns = [Column(f"{phase} ms", (f"{phase} mean_ms", f"{phase} std_ms"), spread) for phase in phases]
+    return Table("Mean and std of the measured steps", wide, (*_settings(wide), STEPS, *columns, *_trouble(wide)))
+
+
+def backward(lines: pd.DataFrame) -> Table:
+    """Return the backward as it was timed, and as what the step takes beyond its other phases."""
+    wide = _wide(lines, ("mean_ms", "n"))
+    wide = wide[wide["backward mean_ms"].notna()].copy()
+    others = wide["optimizer mean_ms"].fillna(0)
+    wide["total_ms"] = wide["step mean_ms"] - others
+    wide["backward_by_difference_ms"] = wide["total_ms"] - wide["forward mean_ms"]
+    wide["ratio"] = wide["backward mean_ms"] / wide["forward mean_ms"]
+    wide["ratio_by_difference"] = wide["backward_by_difference_ms"] / wide["forward mean_ms"]
+    columns = (
+        Column("forward ms", ("forward mean_ms",), MS),
+        Column("backward ms", ("backward mean_ms",), MS),
+        Column("/ forward", ("ratio",), number(2)),
+        Column("total ms", ("total_ms",), MS),
+        Column("total - forward ms", ("backward_by_difference_ms",), MS),
+        Column("/ forward ", ("ratio_by_difference",), number(2)),
+    )
+    title = "Backward, timed and by difference; total is the step without its optimizer"
+    return Table(title, wide, (*_settings(wide), STEPS, *columns))
+
+
+def modes(lines: pd.DataFrame) -> Table:
+    """Return forward alone beside forward and backward together, each from a process of its own."""
+    shared = [name for name in CONFIGURATION if name not in ("mode", "optimizer")]
+    alone = lines[(lines["mode"] == "forward") & (lines["phase"] == "forward")]
+    both = lines[(lines["mode"] == "forward-backward") & (lines["phase"] == "step")]
+    kept = [*shared, "n", "mean_ms", "std_ms"]
+    pairs = alone[[*kept, "parameters"]].merge(
+        both[kept], on=shared, suffixes=("", "_both"), validate="one_to_one"
+    )
+    pairs["backward_ms"] = pairs["mean_ms_both"] - pairs["mean_ms"]
+    pairs["ratio"] = pairs["backward_ms"] / pairs["mean_ms"]
+    columns = (
+        N,
+        Column("parameters", ("parameters",), WHOLE),
+        Column("forward ms", ("mean_ms", "std_ms"), spread),
+        Column("forward+backward ms", ("mean_ms_both", "std_ms_both"), spread),
+        Column("backward ms", ("backward_ms",), MS),
+        Column("/ forward", ("ratio",), number(2)),
+    )
+    title = "Forward without gradients, forward and backward, and their difference"
+    pairs = pairs.reindex(columns=list(dict.fromkeys((*CONFIGURATION, *pairs.columns))))
+    return Table(title, pairs, (*_settings(pairs), *columns))
+
+
+def throughput(lines: pd.DataFrame) -> Table:
+    """Return tokens per second and FLOP/s of whole steps."""
+    steps = lines[lines["phase"] == "step"]
+    columns = (
+        Column("parameters", ("parameters",), WHOLE),
+        N,
+        Column("step ms", ("mean_ms",), MS),
+        Column("tokens/s", ("tokens_per_s",), WHOLE),
+        Column("TFLOP/s", ("tflops",), significant(3)),
+        Column("MFU %", ("mfu_percent",), number(1)),
+    )
+    return Table("Throughput of whole steps", steps, (*_settings(steps), *columns))
+
+
+def memory(lines: pd.DataFrame) -> Table:
+    """Return the most that tensors held in each phase, in one more step after the measured ones."""
+    wide = _wide(lines, ("peak_bytes", "n"))
+    phases = [phase for phase in PHASES if wide[f"{phase} peak_bytes"].notna().any()]
+    columns = [Column(f"{phase} GiB", (f"{phase} peak_bytes",), GIBIBYTES) for phase in phases]
+    title = "Peak memory of tensors per phase, of one step (n = 1) after the measured ones"
+    return Table(title, wide, (*_settings(wide), *columns, *_trouble(wide)))
+
+
+def warmup(lines: pd.DataFrame) -> Table:
+    """Return the first step of the process apart, and the measured steps by how many came before them."""
+    ordered = lines[lines["status"] == "ok"].sort_values("warmup", kind="stable")
+    ordered = ordered.sort_values("size", kind="stable", key=lambda sizes: sizes.map(list(CONFIGS).index))
+    apart = [column for column in _settings(ordered) if column.sources != ("warmup",)]
+    first = Column("first step ms", ("first_ms",), MS)
+    columns = (*apart, PHASE, SETTINGS["warmup"], first, N, MEAN, STD, CV)
+    return Table(
+        "Measured steps by steps of warm-up, each in a fresh process; its first step apart", ordered, columns
+    )
+
+
+def fastest(lines: pd.DataFrame) -> Table:
+    """Return the fastest configuration of each size and mode, by tokens per second."""
+    steps = lines[(lines["phase"] == "step") & lines["capture"].eq("none")]
+    work = ["device_name", "size", "mode"]
+    best = steps.loc[steps.groupby(work, sort=False, dropna=False)["tokens_per_s"].idxmax()]
+    how = ("size", "mode", "context_length", "batch_size", "dtype", "attention", "compile", "optimizer")
+    return Table(
+        "Fastest configuration by size and mode",
+        best,
+        (*(SETTINGS[name] for name in how), *throughput(best).columns[-5:]),
+    )
+
+
+def compared(axis: str) -> Callable[[pd.DataFrame], Table]:
+    """Return the table that compares the values of one setting with the first of them, phase by phase."""
+
+    def table(lines: pd.DataFrame) -> Table:
+        """Return mean times by one setting, and their ratio to its first value."""
+        ok = lines[lines["status"] == "ok"]
+        first = ok[axis].iloc[0]
+        shared = [*(name for name in CONFIGURATION if name != axis), "phase"]
+        base = ok[ok[axis] == first][[*shared, "mean_ms"]].rename(columns={"mean_ms": "base_ms"})
+        both = ok.merge(base, how="left", on=shared, validate="many_to_one")
+        both["ratio"] = both["mean_ms"] / both["base_ms"]
+        apart = [column for column in _settings(both) if column.sources != (axis,)]
+        ratio = Column(f"/ {CONFIGURATION[axis]} {word(first)}", ("ratio",), number(3))
+        columns = (*apart, PHASE, SETTINGS[axis], N, MEAN, STD, ratio)
+        both = both.sort_values([name for name in shared if name in varying(both)], kind="stable")
+        return Table(f"Times by {CONFIGURATION[axis]}", both, columns)
+
+    return table
+
+
+TABLES: Mapping[str, Callable[[pd.DataFrame], Table]] = {
+    "times": times,
+    "summary": summary,
+    "backward": backward,
+    "modes": modes,
+    "throughput": throughput,
+    "memory": memory,
+    "warmup": warmup,
+    "fastest": fastest,
+    "capture": compared("capture"),
+    "compile": compared("compile"),
+    "attention": compared("attention"),
+    "dtype": compared("dtype"),
+    "optimizer": compared("optimizer"),
+    "context": compared("context_length"),
+}
+
+
+def _wide(lines: pd.DataFrame, values: Sequence[str]) -> pd.DataFrame:
+    """Return one line per configuration, its numbers as columns `forward mean_ms` and so on."""
+    about = lines.groupby(list(CONFIGURATION), sort=False, dropna=False).first().reset_index()
+    numbers = lines.pivot(index=list(CONFIGURATION), columns="phase", values=list(values))
+    numbers.columns = pd.Index(numbers.columns.map(lambda pair: f"{pair[1]} {pair[0]}"))
+    wanted = [f"{phase} {value}" for phase in PHASES for value in values]
+    numbers = numbers.reindex(columns=wanted).reset_index()
+    trouble = about[[*CONFIGURATION, "status", "phase", "requested_bytes", "message"]]
+    return trouble.merge(numbers, on=list(CONFIGURATION), validate="one_to_one")
+
+
+def _trouble(lines: pd.DataFrame) -> tuple[Column, ...]:
+    """Return a column that says what went wrong, if anything did."""
+    if (lines["status"] == "ok").all():
+        return ()
+    return (Column("result", ("status", "phase", "requested_bytes"), _outcome),)
+
+
+def _outcome(status: str, phase: str | None, requested_bytes: float | None) -> str:
+    if status != "oom":
+        return status
+    asked = "" if pd.isna(requested_bytes) else f", asked for {GIBIBYTES(requested_bytes)} GiB"
+    return f"OOM in {phase}{asked}"

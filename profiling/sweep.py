@@ -1,0 +1,161 @@
+"""Measure cells one after another, each in a process of its own, and keep every row at once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from profiling import results
+from profiling.cells import NSYS, Cell
+from profiling.nsys import find_nsys, profile_command
+
+Row = dict[str, Any]
+PATIENCE_S = 10
+TAIL_LINES = 3
+ROW = "row.json"
+REPORT = "report"
+
+
+class Progress(Protocol):
+    """What hears how far a sweep is."""
+
+    def skip(self, count: int) -> None:
+        """Hear how many cells were measured before."""
+
+    def begin(self, cell: Cell) -> None:
+        """Hear that a cell is measured now."""
+
+    def end(self, row: Row) -> None:
+        """Hear what came of it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop: no cell begins after `budget_s`, none runs longer than `cell_s`. None is no limit."""
+
+    budget_s: float | None = None
+    cell_s: float | None = None
+
+
+def sweep(
+    cells: Sequence[Cell],
+    path: Path,
+    progress: Progress,
+    *,
+    again: bool = False,
+    limits: Limits = Limits(),
+    keep_report: Callable[[Path, Row], None] | None = None,
+) -> int:
+    """Measure the cells that a file of results lacks, append their rows, and return how many are left.
+
+    With `again`, all are measured. `keep_report` is given each nsys report and its row.
+    """
+    began_s = time.monotonic()
+    with results.appending(path) as file:
+        waiting = list(cells) if again else missing(cells, path)
+        progress.skip(len(cells) - len(waiting))
+        for index, cell in enumerate(waiting):
+            if limits.budget_s is not None and time.monotonic() - began_s >= limits.budget_s:
+                return len(waiting) - index
+            progress.begin(cell)
+            row = measured(cell, limits.cell_s, keep_report)
+            file.append(row)
+            progress.end(row)
+    return 0
+
+
+def missing(cells: Sequence[Cell], path: Path) -> list[Cell]:
+    """Return the cells without a result of this machine in a file of results; what failed is tried again."""
+    rows, _ = results.read(path)
+    done = {results.identity(row["cell"], row["state"]) for row in rows if row["status"] in results.FINAL}
+    if not done:
+        return list(cells)
+    states = {device: state_of(device) for device in {cell.settings.device for cell in cells}}
+    return [cell for cell in cells if results.identity(cell.key, states[cell.settings.device]) not in done]
+
+
+def state_of(device: str) -> Row:
+    """Return the state of the machine, from a process of its own: this one leaves the GPU alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--state-only", "--device", device]
+        row = _run(_program(options, folder), folder, None)
+    return dict(row.get("state", {}))
+
+
+def measured(
+    cell: Cell, longest_s: float | None = None, keep_report: Callable[[Path, Row], None] | None = None
+) -> Row:
+    """Measure one cell in a process of its own and return its row, whatever becomes of the process."""
+    with tempfile.TemporaryDirectory() as folder:
+        row = _run(command(cell, folder), folder, longest_s)
+        whole = {"version": results.VERSION, "cell": cell.key, "state": {}, "status": "failed", **row}
+        for report in Path(folder).glob(f"{REPORT}.*"):
+            if keep_report is not None and whole["status"] == "ok":
+                keep_report(report, whole)
+    return whole
+
+
+def command(cell: Cell, folder: str) -> list[str]:
+    """Return the arguments that measure a cell, under nsys if it asks for that."""
+    if not cell.capture.startswith(NSYS):
+        return _program([*cell.options(folder), "--die-with-parent"], folder)
+    preset = cell.capture.removeprefix(NSYS)
+    program = _program(cell.options(folder), folder)
+    return profile_command(find_nsys(), program, Path(folder, REPORT), preset=preset)
+
+
+def _program(options: Iterable[str], folder: str) -> list[str]:
+    return [sys.executable, "-m", "profiling.measure_one", *options, "--result", f"{folder}/{ROW}"]
+
+
+def _run(arguments: Sequence[str], folder: str, longest_s: float | None) -> Row:
+    said = Path(folder, "said.txt")
+    with said.open("wb") as output, _running(arguments, output) as process:
+        try:
+            status = process.wait(longest_s)
+        except subprocess.TimeoutExpired:
+            return {"message": f"took longer than {longest_s:g} s"}
+    try:
+        return dict(json.loads(Path(folder, ROW).read_bytes()))
+    except FileNotFoundError:
+        return {"message": f"{_ending(status)}; its last words: {_last_words(said)}"}
+
+
+@contextmanager
+def _running(arguments: Sequence[str], output: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process that never outlives the block; its standard input stays open as long as this process."""
+    options = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(arguments, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is None:
+                os.killpg(process.pid, number)
+                _wait(process)
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"the process ended with status {status}"
+    return f"the process was ended by {signal.Signals(-status).name}"
+
+
+def _last_words(said: Path) -> str:
+    lines = said.read_text(errors="replace").split("\n")
+    return " / ".join([line.strip() for line in lines if line.strip()][-TAIL_LINES:]) or "none"
