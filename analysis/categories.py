@@ -55,12 +55,19 @@ _GROUPS: list[_Group] = [
 
 def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
     """Say for each text whether `pattern` occurs in it."""
-    found: npt.NDArray[np.bool_] = pc.match_substring_regex(texts, f"(?s){pattern}").to_numpy(zero_copy_only=False)
-    return found
+    found = pc.match_substring_regex(texts, f"(?s){pattern}").cast(pa.uint8())
+    # Not through `to_numpy`, which would import pandas.
+    matches: npt.NDArray[np.bool_] = np.from_dlpack(found).astype(np.bool_)
+    return matches
 
 
 def _column(texts: Iterable[str]) -> pa.Array:
-    return pa.array([text.encode("utf-8", "replace") for text in texts], pa.large_binary())
+    # Not through `pa.array`, which would import pandas.
+    raw = [text.encode("utf-8", "replace") for text in texts]
+    offsets = np.cumsum([0, *map(len, raw)], dtype=np.int64)
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(raw), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
+    )
 
 
 def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
