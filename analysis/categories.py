@@ -5,7 +5,7 @@ The patterns run in RE2 (through Arrow), whose time is linear in the name whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis import arrow
 from analysis.category_rules import RULES
 from analysis.kernel_name_parts import fused_ops, split_name
 
@@ -55,31 +56,22 @@ _GROUPS: list[_Group] = [
 
 def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
     """Say for each text whether `pattern` occurs in it."""
-    found = pc.match_substring_regex(texts, f"(?s){pattern}").cast(pa.uint8())
-    # Not through `to_numpy`, which would import pandas.
-    matches: npt.NDArray[np.bool_] = np.from_dlpack(found).astype(np.bool_)
-    return matches
-
-
-def _column(texts: Iterable[str]) -> pa.Array:
-    # Not through `pa.array`, which would import pandas.
-    raw = [text.encode("utf-8", "replace") for text in texts]
-    offsets = np.cumsum([0, *map(len, raw)], dtype=np.int64)
-    return pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(raw), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
+    matches: npt.NDArray[np.bool_] = arrow.to_numpy(pc.match_substring_regex(texts, f"(?s){pattern}")).astype(
+        np.bool_
     )
+    return matches
 
 
 def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return for each name the index of the first group that knows it, or -1."""
     parts = [split_name(name) for name in names]
-    heads, insides = _column(head for head, _ in parts), _column(inside for _, inside in parts)
+    heads, insides = arrow.binary(head for head, _ in parts), arrow.binary(inside for _, inside in parts)
     found = np.full(len(parts), -1, dtype=np.int64)
     left = np.arange(len(parts))
     for number, (_, _, inside, head) in enumerate(_GROUPS):
-        hit = _matches(heads.take(pa.array(left)), head)
+        hit = _matches(heads.take(arrow.from_numpy(left)), head)
         if inside:
-            hit[hit] = _matches(insides.take(pa.array(left[hit])), inside)
+            hit[hit] = _matches(insides.take(arrow.from_numpy(left[hit])), inside)
         found[left[hit]] = number
         left = left[~hit]
     return found

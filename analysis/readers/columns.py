@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
+from analysis import arrow
 from analysis.errors import NotAReport
 from analysis.progress import advance
 from analysis.trace import Int32s, Int64s
@@ -112,7 +113,7 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | No
 
 def encode(values: pa.ChunkedArray | Int64s) -> Encoded:
     """Encode repeated values; text that is not UTF-8 is repaired."""
-    array = pa.chunked_array([_as_arrow(values)]) if isinstance(values, np.ndarray) else values
+    array = pa.chunked_array([arrow.from_numpy(values)]) if isinstance(values, np.ndarray) else values
     encoded = array.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):  # combining no chunks, or too much text for one
         encoded = encoded.unify_dictionaries()
@@ -134,7 +135,7 @@ def ints(table: pa.Table, column: str) -> Int64s:
         raise NotAReport(f"The column {column!r} holds something that is no whole number: {error}.") from error
     if values.null_count:
         raise NotAReport(f"The column {column!r} has {values.null_count} missing values. Export the report again.")
-    chunks = [_as_numpy(chunk) for chunk in values.chunks]
+    chunks = [arrow.to_numpy(chunk) for chunk in values.chunks]
     return np.concatenate([*chunks, np.empty(0, np.int64)]) if len(chunks) != 1 else chunks[0]
 
 
@@ -166,17 +167,7 @@ def _is_text(table: pa.Table, column: str) -> bool:
 
 
 def _codes(encoded: Any) -> Int32s:
-    return _as_numpy(encoded.indices).astype(np.int32, copy=False)
-
-
-# Arrow's own conversions from and to numpy import pandas, which takes longer than reading a small report.
-def _as_numpy(values: pa.Array) -> NDArray[Any]:
-    view: NDArray[Any] = np.from_dlpack(values)
-    return view
-
-
-def _as_arrow(values: Int64s) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+    return arrow.to_numpy(encoded.indices).astype(np.int32, copy=False)
 
 
 def _decoded(distinct: pa.Array) -> list[Any]:
