@@ -25,6 +25,7 @@ from analysis.errors import NotAReport
 from analysis.trace import Bools, Int64s
 
 GZIP_MAGIC = b"\x1f\x8b"
+SEPARATORS = b" \t\r\n,"
 BLOCK_BYTES = 8 << 20
 # No single event, and nothing around the events, is larger in a sound trace.
 LARGEST_BYTES = 64 << 20
@@ -99,14 +100,13 @@ class TraceFile:
         while not (cut := _cut(waiting)).is_last:
             if cut.end:
                 yield self._decoded(_EVENTS, b"[" + waiting[: cut.end] + b"]")
-            waiting = waiting[cut.end :].lstrip(b" \t\r\n,")
             more = file.read(self.block_bytes)
             if not more:
                 raise self._broken_off()
+            waiting = (waiting[cut.end :] + more).lstrip(SEPARATORS)
             if len(waiting) > LARGEST_BYTES:
                 raise NotAReport(f"{self.path} is damaged: one of its events has no end. Copy or record it again.")
-            waiting += more
-        yield self._decoded(_EVENTS, b"[" + waiting[: cut.end].rstrip(b" \t\r\n,") + b"]")
+        yield self._decoded(_EVENTS, b"[" + waiting[: cut.end].rstrip(SEPARATORS) + b"]")
         around = header + waiting[cut.end :] + file.read(LARGEST_BYTES)
         self.envelope = self._decoded(_ENVELOPE, around)
 
@@ -148,21 +148,21 @@ def nanoseconds(numbers: Sequence[msgspec.Raw]) -> Int64s:
     """
     texts = pc.ascii_trim(pa.array(map(bytes, numbers), pa.binary()).cast(pa.string()), '"')
     try:
-        # Six digits beyond those of this age's clocks: the product below stays within decimal128.
-        exact = pc.cast(texts, pa.decimal128(22, 3))
+        # As many digits as leave room for the product.
+        exact = pc.multiply(pc.cast(texts, pa.decimal128(22, 3)), pa.scalar(1000, pa.int32()))
+        result = np.asarray(pc.cast(exact, pa.int64()), np.int64)
     except pa.ArrowInvalid:
         return np.array([_rounded(text) for text in texts.to_pylist()], np.int64)
-    result = np.asarray(pc.cast(pc.multiply(exact, pa.scalar(1000, pa.int32())), pa.int64()), np.int64)
-    if (np.abs(result) > LARGEST_NS).any():
+    if (np.abs(result) >= LARGEST_NS).any():
         raise ValueError("a time beyond any clock")
     return result
 
 
 def _rounded(text: str) -> int:
     try:
-        value = Decimal(text).scaleb(3)
-        if abs(value) <= LARGEST_NS:
-            return int(value.to_integral_value())
+        value = Decimal(text)
+        if -LARGEST_NS // 1000 < value < LARGEST_NS // 1000:
+            return int((value * 1000).to_integral_value())
     except InvalidOperation as error:
         raise ValueError(f"{text!r} instead of a time") from error
     raise ValueError("a time beyond any clock")
