@@ -1,0 +1,122 @@
+"""The report that a copy is made of, row by row: allowed columns only, and numbers only where numbers belong."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from analysis.errors import NotAReport
+from analysis.readers.arrow_sql import Database, read_only_uri
+from analysis.scrubbing.allowed import (
+    EVENT_ROLES,
+    EVENTS,
+    ROLES,
+    STRINGS,
+    TABLES,
+    THREADS,
+    Columns,
+    Kind,
+    Role,
+)
+
+# SQLite's types of the values that a kind of column may hold.
+TYPES = {
+    Kind.NUMBER: ("integer", "null"),
+    Kind.TIME: ("integer", "null"),
+    Kind.STRING: ("integer", "null"),
+    Kind.TEXT: ("text", "null"),
+}
+BATCH = 10_000
+# No capture is this long, so a time beyond it counts from 1970 and says when the program ran.
+LONGEST_CAPTURE_NS = 10**17
+
+
+class Source:
+    """A report's allowed tables, opened read-only; texts come as bytes, for not all are UTF-8."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        columns = Database(path).columns
+        if STRINGS not in columns:
+            raise NotAReport(f"{path} is a SQLite database, but not one that `nsys export` wrote.")
+        self.tables: dict[str, Columns] = {
+            table: {name: kind for name, kind in allowed.items() if name in columns[table]}
+            for table, allowed in TABLES.items()
+            if table in columns
+        }
+
+    def rows(self, table: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield a table's rows in batches, in the file's order, columns as in `tables`.
+
+        Raises NotAReport where a number's column holds anything else.
+        """
+        columns = self.tables[table]
+        if not columns:
+            return
+        self._check(table, columns)
+        yield from self._batches(f"SELECT {_quoted(columns)} FROM {table}{self._where(table)}")  # noqa: S608
+
+    def strings(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield (id, text) of all strings in batches."""
+        self._check(STRINGS, {"id": Kind.STRING, "value": Kind.TEXT})
+        yield from self._batches(f"SELECT id, value FROM {STRINGS}")  # noqa: S608
+
+    def string_roles(self) -> dict[int, set[Role]]:
+        """Return what each string that a kept row refers to is, by its id."""
+        roles: dict[int, set[Role]] = {}
+        for table, role in ROLES.items():
+            for column in self._string_columns(table):
+                for (number,) in self._select(f"SELECT DISTINCT {column} FROM {table}{self._where(table)}"):  # noqa: S608
+                    roles.setdefault(number, set()).add(role)
+        for column in self._string_columns(EVENTS):
+            events = f"SELECT DISTINCT eventType, {column} FROM {EVENTS}{self._where(EVENTS)}"  # noqa: S608
+            for event, number in self._select(events):
+                roles.setdefault(number, set()).add(EVENT_ROLES[event])
+        roles.pop(None, None)  # type: ignore[call-overload]
+        return roles
+
+    def epoch_ns(self) -> int:
+        """Return what to take off all times: zero, unless they count from 1970."""
+        timed = [table for table, columns in self.tables.items() if columns.get("start")]
+        starts = [self._select(f"SELECT min(start) FROM {table}{self._where(table)}")[0][0] for table in timed]  # noqa: S608
+        first = min((start for start in starts if isinstance(start, int)), default=0)
+        return first if first > LONGEST_CAPTURE_NS else 0
+
+    def _check(self, table: str, columns: Columns) -> None:
+        wrong = " OR ".join(f'typeof("{name}") NOT IN {TYPES[kind]}' for name, kind in columns.items())
+        if self._select(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1"):  # noqa: S608
+            raise NotAReport(
+                f"{self.path} holds values in {table} that nsys never writes there. Export the report again."
+            )
+
+    def _where(self, table: str) -> str:
+        if table == EVENTS:
+            return f" WHERE eventType IN {tuple(EVENT_ROLES)}"
+        if table != THREADS:
+            return ""
+        traced = [other for other in self.tables if "globalTid" in self.tables[other] and other != THREADS]
+        threads = " UNION ".join(f"SELECT globalTid FROM {other}" for other in traced)  # noqa: S608
+        return f" WHERE globalTid IN ({threads or 'NULL'})"
+
+    def _string_columns(self, table: str) -> list[str]:
+        return [name for name, kind in self.tables.get(table, {}).items() if kind is Kind.STRING]
+
+    def _select(self, sql: str) -> list[tuple[Any, ...]]:
+        return [row for rows in self._batches(sql) for row in rows]
+
+    def _batches(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+        try:
+            with closing(sqlite3.connect(read_only_uri(self.path), uri=True)) as connection:
+                connection.text_factory = bytes
+                cursor = connection.execute(sql)
+                while rows := cursor.fetchmany(BATCH):
+                    yield rows
+        except (sqlite3.Error, UnicodeError) as error:
+            raise NotAReport(f"{self.path} is damaged: {error}. Export it again.") from error
+
+
+def _quoted(columns: Columns) -> str:
+    return ", ".join(f'"{name}"' for name in columns)
