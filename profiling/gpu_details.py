@@ -1,7 +1,7 @@
 """What kineto knows of GPU work beyond its times: grids, blocks, bytes, contexts.
 
-PyTorch 2.12 and later hand it out with each event. Older releases tell it only in the trace they save,
-which is read here line by line, so that its size does not matter.
+Some releases of PyTorch hand it out with each event. Others, 2.11 among them, tell it only in the trace
+they save, which is read here line by line, so that its size does not matter.
 """
 
 import json
@@ -11,6 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from torch._C._autograd import DeviceType
 
 Details = dict[str, Any]
 
@@ -27,7 +29,8 @@ def details_of(results: Any, events: list[Any]) -> Callable[[str, Any], Details]
 
     It is to be called once for each event, in order of start. What PyTorch does not tell is left out.
     """
-    if events and hasattr(events[0], "metadata_json"):
+    on_gpu = [event for event in events if event.device_type() == DeviceType.CUDA]
+    if not on_gpu or any(_own_details("", event) for event in on_gpu[:1]):
         return _own_details
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
@@ -77,6 +80,6 @@ def _next(waiting: deque[Details]) -> Details:
 
 def _own_details(_kind: str, event: Any) -> Details:
     try:
-        return dict(json.loads("{" + event.metadata_json() + "}"))
+        return dict(json.loads("{" + getattr(event, "metadata_json", str)() + "}"))
     except ValueError:
         return {}

@@ -64,6 +64,8 @@ def activity(event: Any) -> str:
         return str(event.activity_type())
     if event.is_user_annotation():
         return "gpu_user_annotation" if event.device_type() == DeviceType.CUDA else "user_annotation"
+    if event.device_index() < 0:
+        return "overhead"
     rules = ACTIVITY_OF_NAME.get(event.device_type(), ())
     return next((kind for pattern, kind in rules if re.match(pattern, event.name())), "")
 

@@ -75,10 +75,10 @@ class Capture:
                 session.stop()
 
     @contextmanager
-    def measuring(self) -> Iterator[Recording | None]:
+    def measuring(self, settings: Settings) -> Iterator[Recording | None]:
         """Capture the block."""
         if self.record_to is not None:
-            with record(self.record_to, operators=self.operators) as recording:
+            with record(self.record_to, device=settings.device_type, operators=self.operators) as recording:
                 yield recording
         elif self.operators:
             with torch.autograd.profiler.emit_nvtx():  # type: ignore[no-untyped-call]
@@ -97,7 +97,7 @@ def measure(workload: Workload, capture: Capture, on_step: Callable[[], None]) -
         warmup = _steps(workload, settings.warmup, on_step)
     if settings.device_type == "cuda":
         torch.cuda.reset_peak_memory_stats(settings.device)
-    with capture.measuring() as recording, _profiler_api(settings), annotate.range("measure"):
+    with capture.measuring(settings) as recording, _profiler_api(settings), annotate.range("measure"):
         annotate.mark(mark_text(workload))
         measured = _steps(workload, settings.steps, on_step)
     return Measurement(warmup, measured, _peak_bytes(settings), recording)

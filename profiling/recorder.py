@@ -45,10 +45,10 @@ class Recording:
     `ended_early` says why recording stopped before the program did, and is empty otherwise.
     """
 
-    def __init__(self, trace: TraceFile, *, operators: bool = False) -> None:
+    def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False) -> None:
         self.ended_early = ""
         self._trace = trace
-        self._on_gpu = torch.cuda.is_available()
+        self._on_gpu = on_gpu
         self._session: Session | None = Session(on_gpu=self._on_gpu)
         self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
@@ -152,17 +152,19 @@ class Recording:
 
 
 @contextmanager
-def record(path: str | Path, *, operators: bool = False) -> Iterator[Recording]:
+def record(path: str | Path, *, device: str | None = None, operators: bool = False) -> Iterator[Recording]:
     """Record what the block does into a report at `path`, which appears when the block ends, however it ends.
 
-    With `operators`, every operator and `torch.profiler.record_function` block is a range too, with the
-    sequence numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them.
-    TraceFileError says why the report cannot be written.
+    `device` is the kind that works, `cuda` or `cpu`; by default, CUDA where there is a GPU. With
+    `operators`, every operator and `torch.profiler.record_function` block is a range too, with the sequence
+    numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them. TraceFileError
+    says why the report cannot be written.
     """
     trace = TraceFile(path)
     interrupted_by = ""
     with _discarding(trace), _Termination() as termination:
-        recording = Recording(trace, operators=operators)
+        on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
+        recording = Recording(trace, on_gpu=on_gpu, operators=operators)
         try:
             with annotate.listen(recording.ranges):
                 yield recording

@@ -10,9 +10,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from profiling.gpu_details import Details, details_of
-from profiling.kineto import activity
 
-BLOCKS = ("cpu_op", "user_annotation")
 CLOCK_CHECK = "nvtx-kernels clock check"
 # Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
 QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
@@ -22,7 +20,8 @@ class Seen(NamedTuple):
     """What a session saw.
 
     `clock_error_ns` is by how much the profiler's clock left two readings of `time.time_ns` that bracket
-    one of its events. With `has_open_block`, an operator or record_function block was still running.
+    one of its events. With `has_open_block`, an operator or record_function block was still running: the
+    check of the clock was inside it.
     """
 
     events: list[Any]
@@ -36,7 +35,6 @@ class Session:
 
     def __init__(self, *, on_gpu: bool) -> None:
         os.environ.setdefault(*QUIET_KINETO)
-        self._on_gpu = on_gpu
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
         self._profile = profile(activities=activities)
         with warnings.catch_warnings():
@@ -47,21 +45,25 @@ class Session:
 
     def stop(self) -> Seen:
         """End the session, after the GPU has done what it was given."""
-        if self._on_gpu:
-            torch.cuda.synchronize()
         before_ns = time.time_ns()
         with record_function(CLOCK_CHECK):
             pass
         after_ns = time.time_ns()
-        self._profile.stop()
-        results: Any = self._profile.profiler.kineto_results  # type: ignore[union-attr]
+        results = self._end()
         events = results.events()
-        blocks = [event for event in events if activity(event) in BLOCKS]
-        check = next(event for event in blocks if event.name() == CLOCK_CHECK)
+        check = next(event for event in events if event.name() == CLOCK_CHECK)
+        roots = results.experimental_event_tree()
         return Seen(
             [event for event in events if event.name() != CLOCK_CHECK],
             details_of(results, events),
             max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
-            # What is still running when a session stops is given the time of the stop as its end.
-            any(event.end_ns() > check.end_ns() for event in blocks),
+            not any(root.name == CLOCK_CHECK for root in reversed(roots)),
         )
+
+    def _end(self) -> Any:
+        try:
+            self._profile.stop()
+        except RuntimeError:
+            # PyTorch waits for the GPU first, and one that failed says so here; what it did is known all the same.
+            return torch._C._autograd._disable_profiler()
+        return self._profile.profiler.kineto_results  # type: ignore[union-attr]

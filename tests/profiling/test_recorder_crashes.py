@@ -16,7 +16,7 @@ from tests.profiling.recordings import RANGES, REPOSITORY, kernels, launched_in,
 WAITING = """
 import sys, time, torch
 from profiling import annotate, recorder
-with recorder.record(sys.argv[1]), annotate.range("measure"), annotate.range("step"):
+with recorder.record(sys.argv[1], device="cpu"), annotate.range("measure"), annotate.range("step"):
     torch.ones(3, 3) @ torch.ones(3, 3)
     print("recording", flush=True)
     time.sleep(60)
@@ -31,7 +31,7 @@ def path(tmp_path):
 def test_a_program_that_raises_leaves_what_ran_with_balanced_ranges(path):
     with (
         pytest.raises(ZeroDivisionError),
-        recorder.record(path),
+        recorder.record(path, device="cpu"),
         annotate.range("measure"),
         annotate.range("step"),
     ):
@@ -41,7 +41,7 @@ def test_a_program_that_raises_leaves_what_ran_with_balanced_ranges(path):
 
 
 def test_ranges_left_open_are_closed_at_the_end(path):
-    with recorder.record(path):
+    with recorder.record(path, device="cpu"):
         annotate.range("never closed").__enter__()
         annotate.range("nor this").__enter__()
         torch.ones(3) + 1
@@ -81,7 +81,7 @@ def test_a_kill_leaves_the_report_that_was_there(path):
 
 def test_writing_between_steps_changes_nothing_but_the_overhead(path, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
-    with recorder.record(path) as recording:
+    with recorder.record(path, device="cpu") as recording:
         train(steps=4)
     pauses = rows(path, "SELECT start, end FROM PROFILER_OVERHEAD")
     steps = [(start, end) for name, start, end in rows(path, RANGES) if name == "step"]
@@ -94,7 +94,7 @@ def test_writing_between_steps_changes_nothing_but_the_overhead(path, monkeypatc
 
 def test_recording_ends_rather_than_restart_under_an_open_block(path, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
-    with recorder.record(path) as recording, record_function("an epoch"):
+    with recorder.record(path, device="cpu") as recording, record_function("an epoch"):
         train(steps=3)
     assert (recording.ended_early, recording.dropped_ranges) == (recorder.OPEN_BLOCK, 7)
     found = metadata(path)
@@ -107,7 +107,7 @@ def test_a_disk_that_fills_while_recording_is_said_when_the_program_is_done(path
     steps_run = []
 
     def program():
-        with recorder.record(path):
+        with recorder.record(path, device="cpu"):
             resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
             steps_run.extend(train(steps=1) for _ in range(50))
 

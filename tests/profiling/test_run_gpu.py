@@ -1,13 +1,15 @@
 """The same command on a GPU: its kernels, their phases, and what it says of the GPU."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 
 import analysis
 from profiling.run import main
-from tests.profiling.recordings import kernels, metadata, range_names, rows
+from tests.profiling.recordings import REPOSITORY, kernels, metadata, range_names, rows
 
 pytestmark = [
     pytest.mark.gpu,
@@ -15,6 +17,15 @@ pytestmark = [
 ]
 LAYERS, TENSORS = 2, 21
 TF32_KERNEL = "s1688gemm"
+FAILS_ON_THE_GPU = """
+import sys, torch
+from profiling import annotate, recorder
+x = torch.ones(64, 64, device="cuda")
+with recorder.record(sys.argv[1]), annotate.range("step"):
+    with annotate.range("good"):
+        (x @ x).sum().item()
+    x[torch.tensor([99], device="cuda")].sum().item()
+"""
 
 
 def record(folder, *options):
@@ -91,3 +102,17 @@ def test_annotation_leaves_the_multiset_of_kernels_as_it_is(trained, tmp_path):
 def test_full_memory_is_one_sentence_and_status_1(capsys):
     assert main(["--size", "tiny", "--context-length", "100000", "--batch-size", "64"]) == 1
     assert "out of memory in forward: there was no room for another" in capsys.readouterr().err
+
+
+def test_a_gpu_that_fails_leaves_a_readable_report_of_what_ran(tmp_path):
+    path = tmp_path / "r.sqlite"
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS_ON_THE_GPU, str(path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "device-side assert" in done.stderr
+    assert range_names(path) == ["step", "good"]
+    assert len(kernels(path)) > 0
