@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from analysis.errors import AnalysisError, UsageError
+from analysis.files import replace_file
 
 
 def run(command: Callable[[], None]) -> int:
@@ -38,24 +38,6 @@ def write(text: str, output: Path | None) -> None:
         sys.stdout.write(text)
         return
     try:
-        _replace(output, text)
+        replace_file(output, text.encode("utf-8", "replace"))
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
-
-
-def _replace(output: Path, text: str) -> None:
-    handle, beside = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="") as file:
-            file.write(text)
-        Path(beside).chmod(0o666 & ~_umask())
-        Path(beside).replace(output)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -7,11 +7,11 @@ Every `_ns` is nanoseconds over all measured steps, or per step (then perhaps a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from analysis.errors import ReportError
-from analysis.trace import Provenance
+from analysis.provenance import Provenance
 
 Number = int | float
 Path = tuple[str, ...]
@@ -136,6 +136,45 @@ def as_dict(row: Any) -> dict[str, Any]:
     """Return a row's columns by name; paths become lists."""
     values = {field.name: getattr(row, field.name) for field in fields(row)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def as_object(report: Report) -> dict[str, Any]:
+    """Return the whole report as JSON can hold it; docs/json.md describes it."""
+    return {
+        "report": {
+            **{name: value for name, value in asdict(report.provenance).items() if name != "gpus"},
+            "gpus": list(report.provenance.gpus),
+            "steps": report.steps,
+            "per_step": report.per_step,
+            "warm_up_included": report.warm_up_included,
+            "outside": [as_dict(row) for row in report.outside],
+            "notes": list(report.notes),
+        },
+        "totals": as_dict(report.totals),
+        "phases": [as_dict(row) for row in report.phases],
+        "ranges": [as_dict(row) for row in report.ranges],
+        "kernels": [as_dict(row) for row in report.kernels],
+    }
+
+
+def from_object(value: dict[str, Any]) -> Report:
+    """Return the report that `as_object` turned into this.
+
+    Raises KeyError or TypeError where it is something else.
+    """
+    head = dict(value["report"])
+    about = {name: head.pop(name) for name in ("steps", "per_step", "warm_up_included")}
+    outside, notes, gpus = head.pop("outside"), head.pop("notes"), head.pop("gpus")
+    return Report(
+        provenance=Provenance(gpus=tuple(gpus), **head),
+        totals=Totals(**value["totals"]),
+        phases=tuple(PhaseRow(**row) for row in value["phases"]),
+        ranges=tuple(RangeRow(**{**row, "path": tuple(row["path"])}) for row in value["ranges"]),
+        kernels=tuple(KernelRow(**{**row, "path": tuple(row["path"])}) for row in value["kernels"]),
+        outside=tuple(OutsideRow(**row) for row in outside),
+        notes=tuple(notes),
+        **about,
+    )
 
 
 def kernel_total(rows: Iterable[KernelRow]) -> Number:

@@ -6,12 +6,13 @@ is its id within the trace, so `Work.launch` and `Launches.thread` are positions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from analysis.provenance import Provenance
 
 Int64s: TypeAlias = NDArray[np.int64]
 Int32s: TypeAlias = NDArray[np.int32]
@@ -107,18 +108,6 @@ class Domain:
     process: int
     domain_id: int
     name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where the numbers come from, as far as the report says."""
-
-    file: str
-    tool: str = ""  # "nsys 2025.3.2", "nvtx-kernels recorder 0.1.0", "PyTorch profiler"
-    schema: str = ""
-    gpus: tuple[str, ...] = ()
-    unit_of_work: str = "GPU"  # "CPU" where operators' self times stand in for kernels
-    run: Mapping[str, Any] = field(default_factory=dict)  # what the run wrote about itself in its mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from analysis.comparison import Axis, Change, Comparison, changes, notes
-from analysis.presenters.as_json import as_object
+from analysis.report import as_object
 from analysis.thresholds import Verdict
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from analysis.provenance import Provenance
 from analysis.readers.columns import Columns, Encoded, Interner, Layout, Part, encode, gather
 from analysis.readers.launch_keys import LaunchKeys
 from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED, START_END_TYPES
@@ -25,7 +26,6 @@ from analysis.trace import (
     Int64s,
     Launches,
     Process,
-    Provenance,
     Ranges,
     Thread,
     Trace,

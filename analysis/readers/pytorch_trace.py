@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.errors import NotAReport
+from analysis.provenance import Provenance
 from analysis.readers.columns import Interner
 from analysis.readers.launch_keys import LaunchKeys
 from analysis.readers.operator_work import operator_work
@@ -28,7 +29,6 @@ from analysis.trace import (
     Int64s,
     Launches,
     Process,
-    Provenance,
     Ranges,
     Thread,
     Trace,

@@ -18,7 +18,7 @@ from analysis.errors import ReportError, UsageError
 from analysis.presenters import as_csv, as_table
 from analysis.report import KernelRow, RangeRow, Report, Totals
 from analysis.thresholds import judge, parse
-from analysis.trace import Provenance
+from analysis.provenance import Provenance
 from analysis.views.comparison import compared, everything_compared
 from tests.analysis.building import MAIN, Range, build, launched
 
