@@ -1,9 +1,8 @@
 """A second look at a big report is instant: its summary is kept beside it.
 
 What is kept is small JSON (what `--format json` prints), for a report of a million kernels must open in less time
-than importing a Parquet library takes. It is used only if the report (size, time of change, samples of its content)
-and this package's own code are those that made it. Any number of commands may do so at once: each writes a whole
-file and moves it into place. A folder that cannot be written is no error.
+than importing a Parquet library takes. It is used only if the report (its size, time of change and samples) and this package's own code are those that made it. Any number of commands may do so at once: each writes a whole file
+and moves it into place. A folder that cannot be written is no error.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def fingerprint_of(path: Path) -> str:
     digest = hashlib.sha256(f"{status.st_size} {status.st_mtime_ns} {status.st_ino}".encode())
     with path.open("rb") as file:
         for sample in range(SAMPLES):
-            file.seek(status.st_size * sample // SAMPLES)
+            file.seek(max(0, status.st_size - SAMPLE_BYTES) * sample // (SAMPLES - 1))
             digest.update(file.read(SAMPLE_BYTES))
     for name, size, changed in _code():
         digest.update(f"{name} {size} {changed}".encode())
