@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from profiling.lists import list_of
+
 DESCRIPTION = "Measure every combination of lists of settings, each in a process of its own."
 EPILOG = """\
 lists     are separated by commas: --sizes small,medium. What is not given has the default of the device.
@@ -84,9 +86,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name, option in LISTS.items():
-        this.add_argument(name, metavar="LIST", dest=option.setting, type=_list_of(option.read), help=option.what)
+        this.add_argument(name, metavar="LIST", dest=option.setting, type=list_of(option.read), help=option.what)
     this.add_argument(
-        "--captures", metavar="LIST", type=_list_of(str), help="none, bare, recorder, nsys-light, ..."
+        "--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ..."
     )
     this.add_argument("--repeats", type=int, default=1, metavar="N", help="measure everything N times, and pool")
     this.add_argument("--memory-fraction", type=float, metavar="F", help="of the device's memory that may be used")
@@ -101,27 +103,19 @@ def _add_running(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--again", action="store_true", help="measure what the file holds already, too")
     group.add_argument("--budget", type=float, metavar="S", help="begin no configuration after so many seconds")
     group.add_argument("--longest", type=float, metavar="S", help="give up a configuration after so many seconds")
-    group.add_argument("--results", metavar="FILE", type=Path, help="measure nothing; show what this file holds")
+    group.add_argument(
+        "--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show what these hold"
+    )
 
 
 def _add_showing(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--table", metavar="LIST", type=_list_of(str), help="the tables, instead of the study's")
+    group.add_argument("--table", metavar="LIST", type=list_of(str), help="the tables, instead of the study's")
     group.add_argument("--format", default="table", help="table (default), markdown, latex, typst, csv, json")
     group.add_argument("--steps-listing", action="store_true", help="print every step's time before the tables")
     group.add_argument(
         "--plot", metavar="FILE", type=Path, help="draw mean times with their spread (png, svg, pdf)"
     )
     group.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the tables here")
-
-
-def _list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    def elements(text: str) -> list[Any]:
-        try:
-            return [read(word) for word in text.split(",")]
-        except (KeyError, ValueError) as error:
-            raise argparse.ArgumentTypeError(f"{text} is no such list") from error
-
-    return elements
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ def run(asked: Mapping[str, Any], study: "Study") -> int:
     _chosen([asked["format"]], table_formats.FORMATS, "format")
     of_study = study.tables[:1] if asked["format"] == "csv" else study.tables
     tables = _chosen(asked["table"] or of_study, study_tables.TABLES, "table")
-    rows = _from_file(asked) if asked["results"] else _measured(asked, study)
+    rows = _from_files(asked) if asked["results"] else _measured(asked, study)
     if not rows:
         raise results.ResultsError("there is no measurement to show")
     show(rows, tables, asked)
@@ -40,17 +40,14 @@ def _chosen(names: Sequence[str], known: Mapping[str, Any], what: str) -> list[s
     return list(names)
 
 
-def _from_file(asked: Mapping[str, Any]) -> list[Row]:
-    """Return the latest rows of a file that have one of the values that were given for each setting."""
-    path = asked["results"]
-    if not path.exists():
-        raise results.ResultsError(f"{path} does not exist")
+def _from_files(asked: Mapping[str, Any]) -> list[Row]:
+    """Return the latest rows of files that have one of the values that were given for each setting."""
     lists = {name: asked[name] for name in (*_settings(), "capture") if asked.get(name)}
     if asked["captures"]:
         lists["capture"] = asked["captures"]
     return [
         row
-        for row in results.latest(_read(path))
+        for row in results.latest([row for path in asked["results"] for row in _read(path)])
         if all(row["cell"][name] in (*values, None) for name, values in lists.items())
     ]
 
@@ -62,6 +59,8 @@ def _settings() -> list[str]:
 
 
 def _read(path: Path) -> list[Row]:
+    if not path.exists():
+        raise results.ResultsError(f"{path} does not exist")
     rows, torn = results.read(path)
     if torn:
         _say(f"{path}: {torn} torn or foreign lines skipped")

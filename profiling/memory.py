@@ -66,15 +66,12 @@ def phase_peaks(workload: Workload) -> dict[str, int]:
         _run_phases(workload, gpu)
         return gpu.peaks
     cpu = _CpuMeter()
-    os.environ.setdefault(*QUIET_KINETO)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    with _seeing_memory() as changes:
         # The profiler sees no end of what was allocated before it: let a step replace all that a step does.
         _run_phases(workload, _CpuMeter())
         held_bytes, began_ns = sum(_bytes_of(held_tensors(workload)).values()), time.time_ns()
         _run_phases(workload, cpu)
-    events = seen.profiler.kineto_results.events()
-    changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == MEMORY_EVENT]
-    return cpu.peaks(sorted(change for change in changes if change[0] >= began_ns), held_bytes)
+    return cpu.peaks([change for change in changes if change[0] >= began_ns], held_bytes)
 
 
 def _run_phases(workload: Workload, meter: "_GpuMeter | _CpuMeter") -> None:
@@ -89,6 +86,33 @@ def _run_phases(workload: Workload, meter: "_GpuMeter | _CpuMeter") -> None:
         with meter.during("optimizer"):
             workload.optimizer_step()
     workload.drop_gradients()
+
+
+def held_after(run: Callable[[], object], device: str, before: Iterable[Tensor]) -> int:
+    """Return the bytes that tensors hold once `run` has returned, while its result lives.
+
+    On a CPU those are `before` and what `run` left; on a GPU everything in this process.
+    """
+    if device.startswith("cuda"):
+        result = run()
+        held_bytes = torch.cuda.memory_allocated(device)
+        del result
+        return held_bytes
+    with _seeing_memory() as seen:
+        result = run()
+    del result
+    return sum(_bytes_of(before).values()) + sum(change for _, change in seen)
+
+
+@contextmanager
+def _seeing_memory() -> Iterator[list[tuple[int, int]]]:
+    """Yield a list that the block's allocations and frees on a CPU end up in: (time in ns, bytes)."""
+    changes: list[tuple[int, int]] = []
+    os.environ.setdefault(*QUIET_KINETO)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        yield changes
+    events = seen.profiler.kineto_results.events()
+    changes += sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == MEMORY_EVENT)
 
 
 class _GpuMeter:

@@ -20,30 +20,33 @@ class ResultsError(Exception):
 
 
 VERSION = 1
+# What a row measures: steps of the model, or attention alone.
+MODEL, ATTENTION = "model", "attention"
 # Rows that say what a cell does; a `failed` one only that it was tried.
 FINAL = ("ok", "oom")
 # What else than the cell must be equal for a measurement to be the same: other machines' rows stay apart.
 MACHINE = ("device_name", "driver", "torch", "cuda", "threads")
 
 
-def read(path: Path) -> tuple[list[Row], int]:
-    """Return the rows of a file, oldest first, and the number of lines that are no row."""
+def read(path: Path, kind: str = MODEL) -> tuple[list[Row], int]:
+    """Return the rows of one kind in a file, oldest first, and the number of lines that are no such row."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
         return [], 0
     except OSError as error:
         raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-    rows = [row for line in lines if line.strip() and (row := _row(line)) is not None]
+    rows = [row for line in lines if line.strip() and (row := _row(line, kind)) is not None]
     return rows, sum(1 for line in lines if line.strip()) - len(rows)
 
 
-def _row(line: bytes) -> Row | None:
+def _row(line: bytes, kind: str) -> Row | None:
     try:
         row = json.loads(line)
     except ValueError:
         return None
-    return row if isinstance(row, dict) and row.get("version") == VERSION and "cell" in row else None
+    is_ours = isinstance(row, dict) and row.get("version") == VERSION and row.get("kind") == kind
+    return row if is_ours else None
 
 
 def latest(rows: list[Row]) -> list[Row]:

@@ -28,14 +28,19 @@ def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:
     yield "Same in every line: " + ", ".join(
         f"{CONFIGURATION[name]} {word(value)}" for name, value in shared.items()
     )
+    yield machine(rows)
+    yield from _precision(rows)
+    yield from _clocks(lines)
+
+
+def machine(rows: Sequence[Row]) -> str:
+    """Return device and versions of the rows, in one line."""
     versions = {
         name: sorted({str(row["state"][name]) for row in rows if row["state"].get(name)}) for name in VERSIONS
     }
-    yield ", ".join(
+    return ", ".join(
         f"{name.removesuffix('_name')} {' and '.join(seen)}" for name, seen in versions.items() if seen
     )
-    yield from _precision(rows)
-    yield from _clocks(lines)
 
 
 def _precision(rows: Sequence[Row]) -> Iterator[str]:

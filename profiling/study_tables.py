@@ -9,7 +9,7 @@ import pandas as pd
 
 from model.config import CONFIGS
 from profiling.study_frames import CONFIGURATION, PHASES, varying
-from profiling.tables import GIBIBYTES, MS, WHOLE, Column, Table, number, significant, spread, word
+from profiling.tables import GIBIBYTES, MS, WHOLE, Column, Table, number, significant, spread, trouble, word
 
 SETTINGS = {name: Column(header, (name,), word) for name, header in CONFIGURATION.items()}
 PHASE = Column("phase", ("phase",), str)
@@ -27,7 +27,7 @@ def _settings(lines: pd.DataFrame) -> tuple[Column, ...]:
 def times(lines: pd.DataFrame) -> Table:
     """Return the statistics of every phase."""
     low, middle, high = (Column(f"{name} ms", (f"{name}_ms",), MS) for name in ("min", "median", "max"))
-    columns = (*_settings(lines), PHASE, N, MEAN, STD, CV, low, middle, high, *_trouble(lines))
+    columns = (*_settings(lines), PHASE, N, MEAN, STD, CV, low, middle, high, *trouble(lines))
     return Table(
         "Times of the measured steps, CPU clock, each phase synchronized; std is the sample's", lines, columns
     )
@@ -38,7 +38,7 @@ def summary(lines: pd.DataFrame) -> Table:
     wide = _wide(lines, ("mean_ms", "std_ms", "n", "parameters"))
     phases = [phase for phase in PHASES if wide[f"{phase} mean_ms"].notna().any()]
     columns = [Column(f"{phase} ms", (f"{phase} mean_ms", f"{phase} std_ms"), spread) for phase in phases]
-    return Table("Mean and std of the measured steps", wide, (*_settings(wide), STEPS, *columns, *_trouble(wide)))
+    return Table("Mean and std of the measured steps", wide, (*_settings(wide), STEPS, *columns, *trouble(wide)))
 
 
 def backward(lines: pd.DataFrame) -> Table:
@@ -106,7 +106,7 @@ def memory(lines: pd.DataFrame) -> Table:
     phases = [phase for phase in PHASES if wide[f"{phase} peak_bytes"].notna().any()]
     columns = [Column(f"{phase} GiB", (f"{phase} peak_bytes",), GIBIBYTES) for phase in phases]
     title = "Peak memory of tensors per phase, of one step (n = 1) after the measured ones"
-    return Table(title, wide, (*_settings(wide), *columns, *_trouble(wide)))
+    return Table(title, wide, (*_settings(wide), *columns, *trouble(wide)))
 
 
 def warmup(lines: pd.DataFrame) -> Table:
@@ -181,17 +181,3 @@ def _wide(lines: pd.DataFrame, values: Sequence[str]) -> pd.DataFrame:
     numbers = numbers.reindex(columns=wanted).reset_index()
     trouble = about[[*CONFIGURATION, "status", "phase", "requested_bytes", "message"]]
     return trouble.merge(numbers, on=list(CONFIGURATION), validate="one_to_one")
-
-
-def _trouble(lines: pd.DataFrame) -> tuple[Column, ...]:
-    """Return a column that says what went wrong, if anything did."""
-    if (lines["status"] == "ok").all():
-        return ()
-    return (Column("result", ("status", "phase", "requested_bytes"), _outcome),)
-
-
-def _outcome(status: str, phase: str | None, requested_bytes: float | None) -> str:
-    if status != "oom":
-        return status
-    asked = "" if pd.isna(requested_bytes) else f", asked for {GIBIBYTES(requested_bytes)} GiB"
-    return f"OOM in {phase}{asked}"

@@ -96,7 +96,14 @@ def measured(
     """Measure one cell in a process of its own and return its row, whatever becomes of the process."""
     with tempfile.TemporaryDirectory() as folder:
         row = _run(command(cell, folder), folder, longest_s)
-        whole = {"version": results.VERSION, "cell": cell.key, "state": {}, "status": "failed", **row}
+        known = {
+            "version": results.VERSION,
+            "kind": results.MODEL,
+            "cell": cell.key,
+            "state": {},
+            "status": "failed",
+        }
+        whole = {**known, **row}
         for report in Path(folder).glob(f"{REPORT}.*"):
             if keep_report is not None and whole["status"] == "ok":
                 keep_report(report, whole)

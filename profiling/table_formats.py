@@ -13,6 +13,8 @@ from rich.table import Table as RichTable
 
 from profiling.tables import Table
 
+# No-break spaces, so that a narrow screen breaks headers and leaves numbers whole.
+UNBROKEN = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 LATEX_SPECIAL = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"})
 TYPST_SPECIAL = re.compile(r"([\\#*_$@<>\[\]`~/-])")
 
@@ -37,7 +39,7 @@ def _rich(table: Table) -> RichTable:
     for header in text.columns:
         rich.add_column(header, justify="right", overflow="fold")
     for row in text.itertuples(index=False):
-        rich.add_row(*row)
+        rich.add_row(*(cell.replace(" ± ", UNBROKEN) for cell in row))
     return rich
 
 

@@ -61,3 +61,18 @@ def word(value: Any) -> str:
 MS = number(3)
 WHOLE = number(0)
 GIBIBYTES = significant(3, GIB)
+
+
+def trouble(lines: pd.DataFrame) -> tuple[Column, ...]:
+    """Return a column that says what went wrong, if anything did."""
+    if (lines["status"] == "ok").all():
+        return ()
+    return (Column("result", ("status", "phase", "requested_bytes"), outcome),)
+
+
+def outcome(status: str, phase: str | None, requested_bytes: float | None) -> str:
+    """Return what became of a configuration, in words."""
+    if status != "oom":
+        return status
+    asked = "" if pd.isna(requested_bytes) else f", asked for {GIBIBYTES(requested_bytes)} GiB"
+    return f"OOM in {phase}{asked}"
