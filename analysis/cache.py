@@ -2,8 +2,8 @@
 
 What is kept is small JSON (what `--format json` prints), for a report of a million kernels must open in less time
 than importing a Parquet library takes. It is used only if the report (its size, time of change and samples of its
-content) and this package's own code are those that made it. Any number of commands may do so at once: each writes a
-whole file and moves it into place. A folder that cannot be written is no error.
+content) and this package's own code are those that made it. Any number of commands may do so at once: each writes
+a whole file and moves it into place. A folder that cannot be written is no error.
 """
 
 from __future__ import annotations
