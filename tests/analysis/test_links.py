@@ -1,0 +1,155 @@
+"""Backward work led to the forward ranges that hold the operator of the same sequence number."""
+
+import pytest
+
+from analysis.attribution import attribute
+from analysis.readers import read
+from analysis.summary import summarize
+from tests.analysis.building import AUTOGRAD, MAIN, Range, build, launched, thread
+from tests.analysis.reference import ENGINE
+from tests.analysis.traces import attributed
+
+STEP = [
+    Range("step", 0, 1000),
+    Range("forward", 10, 200),
+    Range("layer 3", 20, 100),
+    Range("attention", 30, 90),
+    Range("computing softmax", 40, 60),
+    Range("backward", 300, 700),
+]
+SOFTMAX = Range("aten::softmax, seq = 12, op_id = 7, sizes = [[4, 4]]", 45, 50)
+FULL = "step > backward > layer 3 > attention > computing softmax"
+CALL = (320, 322, AUTOGRAD)
+
+
+def node(start, end, name="SoftmaxBackward0", seq=12, on=AUTOGRAD):
+    """Return the engine's range around a backward node, and the node's own ten nanoseconds further in."""
+    return [
+        Range(f"{ENGINE}{name}", start, end, on),
+        Range(f"{name}, seq = {seq}, op_id = 99", start + 10, end - 10, on),
+    ]
+
+
+def linked(folder, *extra, calls=(CALL,), step=STEP, **rules):
+    """Attribute calls inside a backward of softmax; `extra` ranges beside the step's."""
+    return attributed(build(folder, ranges=[*step, *extra], **launched(*calls)), **rules)
+
+
+def test_a_backward_node_leads_to_the_forward_range_of_its_number(tmp_path):
+    assert linked(tmp_path, SOFTMAX, *node(305, 340)) == [f"linked: {FULL}"]
+
+
+def test_work_of_a_node_outside_its_own_range_belongs_to_the_same_number(tmp_path):
+    calls = [(306, 308, AUTOGRAD), CALL, (335, 337, AUTOGRAD)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), calls=calls) == [f"linked: {FULL}"] * 3
+
+
+def test_gradient_accumulation_has_no_number_and_stays_adopted(tmp_path):
+    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 305, 340, AUTOGRAD)
+    nested = node(345, 380)
+    assert linked(tmp_path, SOFTMAX, accumulate, *nested) == ["adopted: step > backward"]
+
+
+def test_a_nodes_number_is_its_own_childs_and_not_that_of_a_node_further_in(tmp_path):
+    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
+    calls = [(302, 303, AUTOGRAD), CALL]
+    assert linked(tmp_path, SOFTMAX, accumulate, *node(305, 340), calls=calls) == [
+        "adopted: step > backward",
+        f"linked: {FULL}",
+    ]
+
+
+def test_of_several_forward_operators_of_a_number_the_last_is_the_one(tmp_path):
+    earlier = Range("aten::to, seq = 12, op_id = 5", 25, 28)
+    assert linked(tmp_path, earlier, SOFTMAX, *node(305, 340)) == [f"linked: {FULL}"]
+
+
+def test_a_number_given_out_again_after_the_node_ran_is_another_operators(tmp_path):
+    again = [Range("lm head", 800, 900), Range("aten::mm, seq = 12, op_id = 9", 810, 820)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *again) == [f"linked: {FULL}"]
+
+
+def test_numbers_count_per_thread_and_the_waiting_threads_are_meant(tmp_path):
+    other = thread(100, 103)
+    elsewhere = [Range("evaluation", 100, 250, other), Range("aten::mm, seq = 12, op_id = 9", 110, 120, other)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *elsewhere) == [f"linked: {FULL}"]
+
+
+def test_a_number_that_no_forward_operator_has_leads_nowhere(tmp_path):
+    assert linked(tmp_path, SOFTMAX, *node(305, 340, seq=13)) == ["adopted: step > backward"]
+
+
+def test_an_operator_in_no_range_of_the_users_leads_nowhere(tmp_path):
+    step = [Range("backward", 300, 700)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), step=step) == ["adopted: backward"]
+
+
+def test_a_range_of_ones_own_in_backward_says_more_than_a_number(tmp_path):
+    own = Range("my softmax", 306, 339, AUTOGRAD)
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), own) == ["adopted: step > backward > my softmax"]
+
+
+def test_a_range_of_ones_own_may_cross_autograds(tmp_path):
+    own = [Range("layer 3", 318, 360, AUTOGRAD, domain=1), Range("attention", 319, 370, AUTOGRAD, domain=1)]
+    calls = [(307, 308, AUTOGRAD), CALL]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *own, calls=calls) == [
+        f"linked: {FULL}",
+        "adopted: step > backward > layer 3 > attention",
+    ]
+
+
+def test_where_backward_runs_on_the_calling_thread_it_is_led_too(tmp_path):
+    found = linked(tmp_path, SOFTMAX, *node(305, 340, on=MAIN), calls=[(320, 322), (400, 402)])
+    assert found == [f"linked: {FULL}", "own: step > backward"]
+
+
+def test_only_what_lies_below_the_common_range_is_added(tmp_path):
+    step = [Range("epoch", 0, 2000), *STEP[1:5], Range("step", 250, 1000), STEP[5]]
+    found = linked(tmp_path, SOFTMAX, *node(305, 340), step=step)
+    assert found == ["linked: epoch > step > backward > layer 3 > attention > computing softmax"]
+
+
+def test_each_step_leads_to_its_own_forward(tmp_path):
+    later = [Range(r.name, r.start + 2000, r.end + 2000, r.thread) for r in (*STEP, SOFTMAX, *node(305, 340))]
+    ranges = [*STEP, SOFTMAX, *node(305, 340), *later]
+    report = build(tmp_path, ranges=ranges, **launched(CALL, (2320, 2322, AUTOGRAD)))
+    assert attributed(report) == [f"linked: {FULL}"] * 2
+    row = {r.path: r for r in summarize(attribute(read(report))).ranges}[tuple(FULL.split(" > "))]
+    assert (row.kernels, row.instances, row.span_ns, row.cpu_ns) == (2, None, None, None)
+
+
+def test_linking_can_be_switched_off(tmp_path):
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), link=False) == ["adopted: step > backward"]
+
+
+def test_kept_operators_stand_below_the_linked_path(tmp_path):
+    found = linked(tmp_path, SOFTMAX, *node(305, 340), operators="keep")
+    assert found == [f"linked: {FULL} > {ENGINE}SoftmaxBackward0 > SoftmaxBackward0"]
+
+
+def test_a_phase_within_the_forward_is_left_out_of_the_path(tmp_path):
+    found = linked(tmp_path, SOFTMAX, Range("forward pass of layer 3", 21, 99), *node(305, 340))
+    assert found == [f"linked: {FULL}"]
+
+
+@pytest.mark.parametrize(
+    "name", ["CopySlices", "torch::autograd::CopyBackwards", "MyFunctionBackward", "MmBackward0"]
+)
+def test_every_node_that_the_engine_evaluates_is_followed(tmp_path, name):
+    assert linked(tmp_path, SOFTMAX, *node(305, 340, name)) == [f"linked: {FULL}"]
+
+
+@pytest.mark.xfail(reason="a number is followed only from below a range that waits")
+def test_a_number_leads_there_even_where_no_range_is_open_around_backward(tmp_path):
+    found = linked(tmp_path, SOFTMAX, *node(305, 340), step=STEP[1:5])
+    assert found == ["linked: layer 3 > attention > computing softmax"]
+
+
+def test_a_range_named_like_an_operator_stays_the_users(tmp_path):
+    ranges = [
+        Range("forward", 10, 200),
+        Range("Attention", 30, 90),
+        Range("Attention, seq = 3, op_id = 5", 40, 60),
+    ]
+    report = build(tmp_path, ranges=ranges, **launched((45, 47)))
+    assert attributed(report) == ["own: forward > Attention"]
