@@ -1,0 +1,203 @@
+"""What names mean: phases, warm-up, steps, operators, libraries, threads, and names without their numbers."""
+
+import pytest
+
+from analysis import vocabulary
+from analysis.vocabulary import AUTOGRAD_THREADS, BACKWARD_OPERATORS, LIBRARY_RANGES, WORKER_THREADS
+
+PHASES = {
+    "forward": "forward",
+    "Forward": "forward",
+    ":forward": "forward",
+    "forward pass": "forward",
+    "fwd_step 3": "forward",
+    "Forward-2": "forward",
+    "backward": "backward",
+    "Backward Pass": "backward",
+    "bwd": "backward",
+    "loss.backward()": "backward",
+    "optimizer": "optimizer",
+    "Optimizer.step#AdamW.step": "optimizer",
+    "optimizer step": "optimizer",
+    "optim_step": "optimizer",
+    "optimizer.zero_grad": "optimizer",
+    "zero_grad": "optimizer",
+    "_flash_attn_forward": None,
+    "flash_attn::_flash_attn_forward": None,
+    "model forward": None,
+    "forwarding": None,
+    "fwdbwd": None,
+    "forward_backward": None,
+    "forward/backward": None,
+    "backward and optimizer step": None,
+    "optimization": None,
+    "attention": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize(("name", "phase"), PHASES.items())
+def test_phase_is_the_word_that_a_name_starts_with(name, phase):
+    assert vocabulary.phase_of(name) == phase
+
+
+@pytest.mark.parametrize("name", ["warmup", "warm-up", "warm_up", "Warm-up", "WARMUP 3", "warmup step", ":warmup"])
+def test_warm_up_is_known_in_every_spelling(name):
+    assert vocabulary.is_warm_up(name)
+
+
+@pytest.mark.parametrize("name", ["measure", "after warmup", "warm", "swarmup", "lukewarm_up"])
+def test_what_only_mentions_warm_up_is_none(name):
+    assert not vocabulary.is_warm_up(name)
+
+
+STEPS = [
+    "step",
+    "Step 3",
+    "step_17",
+    "step:4",
+    "train_step",
+    "train step 5",
+    "ProfilerStep#3",
+    "iteration 12",
+    "iter",
+]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_is_a_step(name):
+    assert vocabulary.is_step(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["optimizer step", "optimizer_step", "steps", "step size", "stepwise", "iterator"]
+)
+def test_what_only_mentions_a_step_is_none(name):
+    assert not vocabulary.is_step(name)
+
+
+SUFFIXED = {
+    "aten::mm, seq = 12, op_id = 7, sizes = [[2, 3], [3, 4]]": ("aten::mm", 12),
+    "aten::mm, seq = 12": ("aten::mm", 12),
+    "aten::empty, op_id = 3, sizes = [[]]": ("aten::empty", -1),
+    "aten::zeros, sizes = [[], []]": ("aten::zeros", -1),
+    "aten::add, seq = 0, op_id = 4, sizes = [[], []], input_op_ids = [(1,0), (2,0)]": ("aten::add", 0),
+    "MmBackward0, seq = 987654321098": ("MmBackward0", 987654321098),
+    "aten::mm": ("aten::mm", -1),
+    "layer 3": ("layer 3", -1),
+    "tokens, seq": ("tokens, seq", -1),
+    "": ("", -1),
+}
+
+
+@pytest.mark.parametrize(("name", "split"), SUFFIXED.items())
+def test_pytorchs_suffixes_come_off_and_leave_the_number(name, split):
+    assert vocabulary.without_suffixes(name) == split
+
+
+OPERATORS = [
+    "aten::mm",
+    "c10d::alltoall_base_",
+    "autograd::engine::evaluate_function: MmBackward0",
+    "torch::autograd::AccumulateGrad",
+    "SoftmaxBackward0",
+    "torch.nn.functional.linear",
+    "record_param_comms",
+    "nccl:all_reduce",
+    "detach_",
+]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_pytorchs_operators_are_known_by_name(name):
+    assert vocabulary.is_operator(name, has_suffix=False)
+
+
+@pytest.mark.parametrize("name", ["layer 3", "computing softmax", "Backward", "FSDP::post_forward (blocks.8)"])
+def test_ranges_of_the_users_are_no_operators(name):
+    assert not vocabulary.is_operator(name, has_suffix=False)
+
+
+def test_a_number_makes_an_operator_of_any_name():
+    assert vocabulary.is_operator("FlashAttnFunc", has_suffix=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "backward"),
+    {
+        "autograd::engine::evaluate_function: AddBackward0": True,
+        "MmBackward0": True,
+        "torch::autograd::MyFunctionBackward": True,
+        "FlashAttnFuncBackward": True,
+        "aten::_softmax_backward_data": False,
+        "aten::mm": False,
+        "Backward": False,
+    }.items(),
+)
+def test_backward_operators_are_those_of_autograds_nodes(name, backward):
+    assert bool(BACKWARD_OPERATORS.match(name)) is backward
+
+
+@pytest.mark.parametrize("name", ["NCCL", "nccl", "cuBLAS", "cuBLASLt", "CCCL", "TensorRT", "cuDNN", "libcudf"])
+def test_domains_of_libraries_are_known(name):
+    assert vocabulary.is_library_domain(name)
+
+
+@pytest.mark.parametrize("name", ["", "default", "nvtx-kernels", "my NCCL tests", "PyTorch"])
+def test_other_domains_are_the_users(name):
+    assert not vocabulary.is_library_domain(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    {
+        "ncclAllReduce": True,
+        "cublasLtMatmul": True,
+        "cub::DeviceScan": True,
+        "nccl": False,
+        "layer 3": False,
+    }.items(),
+)
+def test_ranges_of_nameless_domains_are_known_by_name(name, library):
+    assert bool(LIBRARY_RANGES.match(name)) is library
+
+
+@pytest.mark.parametrize("name", ["pt_autograd_0", "pt_autograd_12", "python, pt_autograd_0"])
+def test_autograds_threads_are_known_by_name(name):
+    assert AUTOGRAD_THREADS.search(name)
+    assert not WORKER_THREADS.search(name)
+
+
+WORKERS = ["pt_data_worker", "pt_data_pin", "pt_nccl_watchdg", "pt_nccl_heartbt", "pin_memory", "pt_inductor_1"]
+
+
+@pytest.mark.parametrize(
+    "name", [*WORKERS, "ptxas", "cuda-EvtHandlr", "[NSys]", "CUPTI worker th", "DALI_prefetch"]
+)
+def test_workers_are_known_by_name(name):
+    assert WORKER_THREADS.search(name)
+    assert not AUTOGRAD_THREADS.search(name)
+
+
+@pytest.mark.parametrize("name", ["", "python", "python3", "train.py", "main"])
+def test_most_names_of_threads_say_nothing(name):
+    assert not WORKER_THREADS.search(name)
+    assert not AUTOGRAD_THREADS.search(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "collapsed"),
+    {
+        "layer 3": "layer *",
+        "layer 11": "layer *",
+        "step_17": "step_*",
+        "block_3.attn": "block_*.attn",
+        "layers.0.mlp.2": "layers.*.mlp.*",
+        "ProfilerStep#3": "ProfilerStep#*",
+        "conv2d": "conv2d",
+        "fp32": "fp32",
+        "attention": "attention",
+    }.items(),
+)
+def test_indices_collapse_and_numbers_within_words_stay(name, collapsed):
+    assert vocabulary.collapsed(name) == collapsed
