@@ -8,9 +8,9 @@ holds CPU operators, their self time standing in for kernels (`profiling.operato
 says so. Ranges are those of `profiling.annotate`. What ran before the program raises, or is interrupted
 or terminated, is recorded all the same, and its open ranges are closed.
 
-Events wait in memory (2 kB each) and are written every few seconds, when an outer range ends; a program
-that opens no range keeps all of them until the end. Operators are seen on the thread that records and,
-below it, on autograd's.
+Events wait in memory (2 kB each) and are written every half second, when an outer range ends; a program that
+opens no range keeps all of them until the end. Operators are seen on the thread that records and, below it,
+on autograd's.
 """
 
 import os
@@ -33,7 +33,7 @@ from profiling.trace_file import Row, TraceFile, TraceFileError, global_tid
 
 # Writing pauses the program, so it waits for an outer range to end; long inner ones cannot delay it forever.
 OUTER_DEPTH = 1
-FLUSH_AFTER_NS = 2_000_000_000
+FLUSH_AFTER_NS = 500_000_000
 FLUSH_ANYWHERE_AFTER_NS = 10_000_000_000
 OVERHEAD = "nvtx-kernels recorder writes"
 OPEN_BLOCK = "an operator or record_function block was open while the recording was written"
