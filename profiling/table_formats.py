@@ -13,8 +13,9 @@ from rich.table import Table as RichTable
 
 from profiling.tables import Table
 
-# No-break spaces, so that a narrow screen breaks headers and leaves numbers whole.
-UNBROKEN = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+WIDEST = 1000
+# Columns whose cells may be broken, and the least width to do so.
+PROSE = {"result": 12}
 LATEX_SPECIAL = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"})
 TYPST_SPECIAL = re.compile(r"([\\#*_$@<>\[\]`~/-])")
 
@@ -24,12 +25,15 @@ class FormatError(Exception):
 
 
 def as_screen(tables: Sequence[Table], about: Sequence[str]) -> str:
-    """Return tables for a terminal, as wide as it is."""
-    console = Console(file=StringIO(), highlight=False)
+    """Return tables for a terminal: as wide as it is, or as wide as the numbers need."""
+    rich = [_rich(table) for table in tables]
+    boundless = Console(file=StringIO(), width=WIDEST)
+    width = max([Console().width, *(boundless.measure(table).minimum for table in rich)])
+    console = Console(file=StringIO(), highlight=False, width=width)
     for line in about:
         console.print(line, markup=False)
-    for table in tables:
-        console.print(_rich(table))
+    for table in rich:
+        console.print(table)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -37,9 +41,11 @@ def _rich(table: Table) -> RichTable:
     text = table.shown()
     rich = RichTable(box=SIMPLE_HEAD, title=table.title, title_justify="left", padding=(0, 1, 0, 0))
     for header in text.columns:
-        rich.add_column(header, justify="right", overflow="fold")
+        # Headers are broken rather than numbers.
+        broken = header.replace(" ", "\n")
+        rich.add_column(broken, justify="right", no_wrap=header not in PROSE, min_width=PROSE.get(header))
     for row in text.itertuples(index=False):
-        rich.add_row(*(cell.replace(" ± ", UNBROKEN) for cell in row))
+        rich.add_row(*row)
     return rich
 
 
