@@ -29,15 +29,17 @@ def run(command: Callable[[], None]) -> int:
     return 0
 
 
-def write(text: str, output: Path | None) -> None:
+def write(result: str | bytes, output: Path | None) -> None:
     """Print a result, or put it in a file: the old one stays until the new one is whole.
 
-    Raises UsageError where the file cannot be written.
+    Raises UsageError where the file cannot be written, and for bytes without a file.
     """
     if output is None:
-        sys.stdout.write(text)
+        if isinstance(result, bytes):
+            raise UsageError("This format is no text: name a file for it with -o FILE.")
+        sys.stdout.write(result)
         return
     try:
-        replace_file(output, text.encode("utf-8", "replace"))
+        replace_file(output, result if isinstance(result, bytes) else result.encode("utf-8", "replace"))
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}.") from error

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.command import run, write
+from analysis.errors import UsageError
+from analysis.presenters import PRESENTERS
+from analysis.views.registry import VIEWS
 
 if TYPE_CHECKING:
+    from analysis.attribution import Attribution
     from analysis.report import Report
     from analysis.tables import Document
     from analysis.trace import Trace
 
-FORMATS = ("table", "markdown", "csv", "json")
+FORMATS = (*PRESENTERS, "parquet")
+# What programs read: every row, every index and full names.
+FOR_MACHINES = frozenset({"csv", "json", "parquet"})
+EVERY_ROW = 2**31
 
 
 def parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.kernels", description=__doc__)
+    questions = "".join(f"  {name:<10} {view.question}\n" for name, view in VIEWS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.kernels", description=__doc__, epilog=f"views:\n{questions}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a .nsys-rep, or a recording")
     what = parser.add_argument_group("what to rank")
-    what.add_argument("--by", choices=("kernel", "category", "range"), help="one ranking instead of the overview")
+    instead = what.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--by", choices=("kernel", "category", "range"), help="one ranking instead of the overview"
+    )
+    instead.add_argument("--view", choices=tuple(VIEWS), help="the answer to one question, see below")
+    what.add_argument("--kernel", metavar="NAME", help="a part of the name of the kernel to --view explain")
     what.add_argument("--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'")
     what.add_argument("--phase", choices=("forward", "backward", "optimizer", "other"), help="only this phase")
     what.add_argument("--top", type=_positive, default=10, metavar="N", help="rows per table (%(default)s)")
@@ -55,21 +72,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(lambda: write(answer(options), options.output))
 
 
-def answer(options: argparse.Namespace) -> str:
-    """Return what the command prints.
+def answer(options: argparse.Namespace) -> str | bytes:
+    """Return what the command prints, or what it puts in a file.
 
-    Raises AnalysisError where the report cannot answer.
+    Raises AnalysisError where the report cannot answer, or the options do not go together.
     """
-    from analysis.absence import require_work
-    from analysis.readers import read
-
-    trace = read(options.report)
-    require_work(trace)
+    _check(options)
     if options.like_nsys:
         from analysis.like_nsys import like_nsys
 
-        return _presented(like_nsys(trace, grouped=options.format != "csv"), options)
-    report = ranked(trace, options)
+        return _presented(like_nsys(_read(options), grouped=options.format not in FOR_MACHINES), options)
+    attribution = cache(lambda: _attributed(options))
+    report = ranked(attribution(), options)
+    if options.view:
+        return _presented(_viewed(attribution, report, options), options)
     if options.format == "json":
         from analysis.presenters import as_json
 
@@ -77,18 +93,57 @@ def answer(options: argparse.Namespace) -> str:
     return _presented(_document(report, options), options)
 
 
-def ranked(trace: Trace, options: argparse.Namespace) -> Report:
-    """Attribute, add up, and keep what was asked for."""
+def _check(options: argparse.Namespace) -> None:
+    if options.kernel and options.view != "explain":
+        raise UsageError("--kernel names the kernel that --view explain takes apart.")
+    if options.view and options.range and not VIEWS[options.view].takes_range:
+        raise UsageError(f"--view {options.view} is about phases: --range does not narrow it, --phase does.")
+    if options.view and options.like_nsys:
+        raise UsageError("--like-nsys is an answer by itself, without --view.")
+    if options.format == "parquet" and options.output is None:
+        raise UsageError("Parquet is no text: name a file for it with -o FILE.")
+
+
+def _read(options: argparse.Namespace) -> Trace:
+    from analysis.absence import require_work
+    from analysis.readers import read
+
+    trace = read(options.report)
+    require_work(trace)
+    return trace
+
+
+def _attributed(options: argparse.Namespace) -> Attribution:
+    from analysis.attribution import Rules, attribute
+
+    return attribute(_read(options), Rules(domains=options.domain, operators=options.operators))
+
+
+def ranked(attribution: Attribution, options: argparse.Namespace) -> Report:
+    """Add up, and keep what was asked for."""
     from analysis import report as reports
     from analysis import selection
-    from analysis.attribution import Rules, attribute
     from analysis.summary import summarize
 
-    rules = Rules(domains=options.domain, operators=options.operators)
-    report = summarize(attribute(trace, rules), include_warm_up=options.include_warmup)
+    report = summarize(attribution, include_warm_up=options.include_warmup)
     report = reports.per_step(report) if options.per_step else report
     report = selection.of_ranges(report, options.range) if options.range else report
     return selection.of_phase(report, options.phase) if options.phase else report
+
+
+def _viewed(attribution: Callable[[], Attribution], report: Report, options: argparse.Namespace) -> Document:
+    from analysis.views.registry import Subject, viewer
+
+    whole = options.format in FOR_MACHINES
+    subject = Subject(
+        report,
+        attribution,
+        top=EVERY_ROW if whole else options.top,
+        full_names=options.full_names or whole,
+        every_index=options.every_index or whole,
+        kernel=options.kernel or "",
+    )
+    return viewer(options.view).view(subject)
 
 
 def _document(report: Report, options: argparse.Namespace) -> Document:
@@ -96,17 +151,21 @@ def _document(report: Report, options: argparse.Namespace) -> Document:
     from analysis.views.everything import everything
     from analysis.views.overview import overview
 
-    if options.format == "csv":
+    if options.format in FOR_MACHINES:
         return everything(report, by=options.by)
     shown = report if options.every_index else selection.with_indices_collapsed(report)
     return overview(shown, by=options.by, top=options.top, full_names=options.full_names)
 
 
-def _presented(document: Document, options: argparse.Namespace) -> str:
+def _presented(document: Document, options: argparse.Namespace) -> str | bytes:
     from analysis.presenters import presenter
 
+    if options.format == "parquet":
+        from analysis.presenters import as_parquet
+
+        return as_parquet.present(document)
     if options.format != "table":
-        return presenter("csv" if options.format == "json" else options.format).present(document)
+        return presenter(options.format).present(document)
     from analysis.presenters import as_table
 
     width, color = as_table.screen(options.output is None and sys.stdout.isatty())

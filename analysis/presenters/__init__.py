@@ -19,11 +19,15 @@ class Presenter(Protocol):
         ...
 
 
-# Formats that draw any document. JSON of a whole report is the contract of `as_json` and is not among them.
+# Formats that draw any document. JSON of a whole report is the contract of `as_json` and is not among them;
+# neither is Parquet (`as_parquet`), which is no text and holds one table.
 PRESENTERS = {
     "table": "analysis.presenters.as_table",
     "markdown": "analysis.presenters.as_markdown",
+    "latex": "analysis.presenters.as_latex",
+    "typst": "analysis.presenters.as_typst",
     "csv": "analysis.presenters.as_csv",
+    "json": "analysis.presenters.as_tables_json",
 }
 
 

@@ -1,0 +1,67 @@
+"""LaTeX tables with the rules of the booktabs package.
+
+Characters that pdfLaTeX has no glyph for are written as commands where the table below has one; names in other
+scripts need XeLaTeX or LuaLaTeX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analysis.kernel_names import printable
+from analysis.presenters import cells
+from analysis.tables import Document, Row, Table
+
+ESCAPED = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
+        "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+        ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "'": r"\textquotesingle{}",
+        "`": r"\textasciigrave{}", "[": "{[}", "]": "{]}", "µ": r"\textmu{}", "…": r"\dots{}", "–": "--",
+        "−": "$-$", "·": r"$\cdot$", "×": r"$\times$", "→": r"$\rightarrow$", "²": r"$^2$", "≥": r"$\geq$",
+        "≤": r"$\leq$",
+    }
+)  # fmt: skip
+
+
+def present(document: Document) -> str:
+    """Write each table as a float with its caption, ready to be included in a document."""
+    parts = ["% \\usepackage{booktabs}", _paragraph(f"\\textbf{{{safe(document.heading)}}}")]
+    parts += ["\n".join(_float(table)) for table in document.tables]
+    parts += [_paragraph(safe(line)) for line in document.accounting]
+    parts += [_paragraph(f"Note: {safe(note)}") for note in document.notes]
+    return "\n\n".join(parts) + "\n"
+
+
+def safe(text: str) -> str:
+    """Escape what means something to LaTeX; two hyphens stay two."""
+    return printable(text).replace("--", "-\0-").translate(ESCAPED).replace("\0", "{}")
+
+
+def _paragraph(text: str) -> str:
+    return f"\\noindent {text}"
+
+
+def _float(table: Table) -> Iterator[str]:
+    aligned = "".join("r" if cells.is_number(column) else "l" for column in table.columns)
+    yield from ("\\begin{table}[ht]", "\\centering", f"\\caption{{{safe(cells.title(table))}}}")
+    yield from (f"\\begin{{tabular}}{{{aligned}}}", "\\toprule")
+    yield _line([safe(heading) for heading in cells.headings(table)])
+    yield "\\midrule"
+    for row, texts in zip(table.rows, cells.texts(table), strict=True):
+        yield _line([_cell(row, place, text) for place, text in enumerate(texts)])
+    yield from ("\\bottomrule", "\\end{tabular}")
+    if table.caption:
+        yield f"\\par\\smallskip {{\\footnotesize {safe(table.caption)}}}"
+    yield "\\end{table}"
+
+
+def _line(texts: Sequence[str]) -> str:
+    return " & ".join(texts) + r" \\"
+
+
+def _cell(row: Row, place: int, text: str) -> str:
+    text = safe(text)
+    if row.strong and text:
+        text = f"\\textbf{{{text}}}"
+    return "\\quad " * row.indent + text if place == 0 else text

@@ -1,0 +1,49 @@
+"""Parquet of one table: raw values under their columns' keys, and what the table is of in the file's metadata."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.errors import UsageError
+from analysis.tables import Document, Table
+
+
+def present(document: Document) -> bytes:
+    """Write the document's only table.
+
+    Raises UsageError where it has several: a Parquet file is one table.
+    """
+    if len(document.tables) != 1:
+        names = ", ".join(table.key for table in document.tables) or "none"
+        raise UsageError(f"Parquet holds one table, and this answer has {len(document.tables)}: {names}. Use csv.")
+    table = document.tables[0]
+    columns = {column.key: _column(table, place) for place, column in enumerate(table.columns)}
+    about = {
+        "heading": document.heading,
+        "title": table.title.replace("{unit}", "ns"),
+        "caption": table.caption,
+        "accounting": "\n".join(document.accounting),
+        "notes": "\n".join(document.notes),
+    }
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns).replace_schema_metadata(about), file)
+    return file.getvalue()
+
+
+def _column(table: Table, place: int) -> pa.Array:
+    """Return a column as text, integers or, where a fraction is among them, floats."""
+    values: list[Any] = [None if row.values[place] == "" else row.values[place] for row in table.rows]
+    if any(isinstance(value, str) for value in values):
+        return pa.array([_safe(value) for value in values], pa.string())
+    if any(isinstance(value, float) for value in values):
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    return pa.array(values)
+
+
+def _safe(value: Any) -> str | None:
+    """Return text that is valid UTF-8: a damaged name holds what is not."""
+    return None if value is None else str(value).encode("utf-8", "replace").decode()

@@ -1,0 +1,14 @@
+"""What share of each phase is GEMM, and what is the rest: the overview's first table by itself."""
+
+from __future__ import annotations
+
+from analysis.tables import Document
+from analysis.views import provenance
+from analysis.views.overview import phases
+from analysis.views.registry import Subject
+
+
+def view(subject: Subject) -> Document:
+    """Show kernel time by phase and category."""
+    report = subject.report
+    return Document(provenance.heading(report), (phases(report),), provenance.accounting(report), report.notes)

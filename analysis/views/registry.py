@@ -1,0 +1,55 @@
+"""The questions that `--view` answers: one line and one module each."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from analysis.attribution import Attribution
+    from analysis.report import Report
+    from analysis.tables import Document
+
+
+class View(NamedTuple):
+    """A view: the module that holds its `view`, the question it answers, and whether `--range` narrows it."""
+
+    module: str
+    question: str
+    takes_range: bool = False
+
+
+VIEWS = {
+    "phases": View("analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a view looks at: the report of what was asked for, and where that does not say enough, all work.
+
+    `top` bounds the rows of long tables; `kernel` is a part of a kernel's name.
+    """
+
+    report: Report
+    attribution: Callable[[], Attribution]
+    top: int = 10
+    full_names: bool = False
+    every_index: bool = False
+    kernel: str = ""
+
+
+class Viewer(Protocol):
+    """What the module of a view offers."""
+
+    def view(self, subject: Subject) -> Document:
+        """Answer the view's question."""
+        ...
+
+
+def viewer(name: str) -> Viewer:
+    """Return the module of a view."""
+    module: Viewer = importlib.import_module(VIEWS[name].module)
+    return module
