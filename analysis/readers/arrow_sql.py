@@ -14,6 +14,10 @@ import pyarrow as pa
 from analysis.errors import NotAReport
 
 MAX_PARTS = 256
+# Where SQLite's header has the page size, the number of pages, how often the file was changed, and the change for
+# which that number was written (https://www.sqlite.org/fileformat2.html, 1.3).
+HEADER_BYTES = 100
+HEADER_FIELDS = slice(16, 18), slice(28, 32), slice(24, 28), slice(92, 96)
 
 
 def read_only_uri(path: Path) -> str:
@@ -26,7 +30,17 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._refuse_a_part()
         self.columns = self._schema()
+
+    def _refuse_a_part(self) -> None:
+        """Raise NotAReport where the file breaks off: in its last page, SQLite would only miss rows."""
+        with self.path.open("rb") as file:
+            header = file.read(HEADER_BYTES)
+        page, pages, counter, valid_for = (int.from_bytes(header[at]) for at in HEADER_FIELDS)
+        size, whole = self.path.stat().st_size, (65_536 if page == 1 else page) * pages
+        if counter == valid_for and size < whole:
+            raise NotAReport(f"{self.path} breaks off after {size:,} of {whole:,} bytes. Copy or export it again.")
 
     def _schema(self) -> dict[str, tuple[str, ...]]:
         tables = [name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]

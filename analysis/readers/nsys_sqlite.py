@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from analysis.errors import NotAReport
 from analysis.readers.arrow_sql import Database
 from analysis.readers.columns import Part
@@ -20,11 +22,11 @@ from analysis.trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
 RANGES_SQL = f"""
 SELECT start, coalesce("end", {NEVER_CLOSED}) AS "end", eventType AS event, coalesce(globalTid, 0) AS thread,
        coalesce(domainId, 0) AS domain, coalesce({{text_id}}, -1) AS text_id,
-       CASE WHEN eventType IN ({MARK_TYPE}, {DOMAIN_TYPE}) THEN coalesce(text, '')
-            WHEN instr(text, ', seq = ') THEN substr(text, 1, instr(text, ', seq = ') - 1)
-            WHEN instr(text, ', op_id = ') THEN substr(text, 1, instr(text, ', op_id = ') - 1)
-            WHEN instr(text, ', sizes = ') THEN substr(text, 1, instr(text, ', sizes = ') - 1)
-            ELSE coalesce(text, '') END AS text,
+       CAST(CASE WHEN eventType IN ({MARK_TYPE}, {DOMAIN_TYPE}) THEN coalesce(text, '')
+                 WHEN instr(text, ', seq = ') THEN substr(text, 1, instr(text, ', seq = ') - 1)
+                 WHEN instr(text, ', op_id = ') THEN substr(text, 1, instr(text, ', op_id = ') - 1)
+                 WHEN instr(text, ', sizes = ') THEN substr(text, 1, instr(text, ', sizes = ') - 1)
+                 ELSE coalesce(text, '') END AS TEXT) AS text,
        CASE WHEN instr(text, ', seq = ') THEN CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER)
             ELSE -1 END AS seq
 FROM NVTX_EVENTS WHERE {{rows}} AND eventType IN (59, 60, 70, 71, {MARK_TYPE}, {DOMAIN_TYPE})
@@ -86,12 +88,21 @@ class NsysSqlite:
         if not self.database.has(table):
             return ()
         queries = [sql.format(rows=rows) for rows in self.database.stretches(table, ROWS_PER_PART)]
-        return [partial(self.database.table, query) for query in queries]
+        return [partial(self._part, query) for query in queries]
+
+    def _part(self, query: str) -> pa.Table:
+        part = self.database.table(query)
+        # SQLite stores what it is given; in a damaged record a number can be a text.
+        if wrong := [
+            field.name for field in part.schema if pa.types.is_string(field.type) and field.name != "text"
+        ]:
+            raise NotAReport(f"{self.path} is damaged: it has text for a {wrong[0]}. Export it again.")
+        return part
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
         sql = "SELECT id, value FROM StringIds WHERE id IN (SELECT value FROM json_each(?))"
-        return {key: value or "" for key, value in self.database.rows(sql, json.dumps(sorted(ids)))}
+        return {key: str(value or "") for key, value in self.database.rows(sql, json.dumps(sorted(ids)))}
 
     def thread_names(self) -> list[tuple[int, str]]:
         """Return (global thread id, name) rows; a thread may have several."""
@@ -99,7 +110,7 @@ class NsysSqlite:
             return []
         sql = """SELECT globalTid, value FROM ThreadNames JOIN StringIds ON StringIds.id = nameId
                  ORDER BY ThreadNames.rowid"""
-        return [(tid, name or "") for tid, name in self.database.rows(sql) if tid is not None]
+        return [(tid, str(name or "")) for tid, name in self.database.rows(sql) if tid is not None]
 
     def gpus(self) -> tuple[str, ...]:
         """Return the names of the GPUs in the machine, each once."""

@@ -209,3 +209,39 @@ def _work(pid, file, work):
         del row["bytes"]
         return {**row, **grid, **NOT_KNOWN, "demangledName": name, "shortName": name}
     return {**row, **({"copyKind": COPY_KINDS[work.name]} if work.category == "gpu_memcpy" else {"value": 0})}
+
+
+MM_BACKWARD, ACCUMULATE = "MmBackward0", "torch::autograd::AccumulateGrad"
+
+# One training step: two layers, a Triton kernel, backward on autograd's thread, a CUDA graph, a copy before it all
+# and a kernel without a launch.
+STEP = Program(
+    blocks=[
+        Block("ProfilerStep#3", 60_000, 1_000_000),
+        Block("forward", 70_000, 400_000), Block("layer 0", 80_000, 200_000), Block("layer 1", 210_000, 390_000),
+        operator("aten::mm", 90_123, 120_456, seq=7, external=1),
+        operator("aten::mm", 220_001, 260_002, seq=8, external=2),
+        Block("backward", 410_000, 800_000),
+        operator(ENGINE + MM_BACKWARD, 420_000, 500_000, AUTOGRAD, seq=8, external=3),
+        operator(MM_BACKWARD, 430_000, 490_000, AUTOGRAD, seq=8, external=4),
+        operator(ENGINE + MM_BACKWARD, 510_000, 600_000, AUTOGRAD, seq=7, external=5),
+        operator(MM_BACKWARD, 520_000, 590_000, AUTOGRAD, seq=7, external=6),
+        operator(ENGINE + ACCUMULATE, 610_000, 650_000, AUTOGRAD, external=7),
+        Block("Optimizer.step#AdamW.step", 810_000, 900_000),
+    ],
+    calls=[
+        Call(41, 10_000, 20_000, name="cudaMemcpyAsync"), Call(42, 82_000, 84_000, name="cudaMemsetAsync"),
+        Call(11, 100_001, 110_002, external=1), Call(12, 230_000, 240_000, external=2),
+        Call(13, 300_000, 310_000, category="cuda_driver", name="cuLaunchKernel"),
+        Call(21, 440_000, 450_000, AUTOGRAD, external=4), Call(22, 530_000, 540_000, AUTOGRAD, external=6),
+        Call(23, 620_000, 630_000, AUTOGRAD, external=7), Call(31, 820_000, 830_000, name="cudaGraphLaunch"),
+    ],
+    work=[
+        Work(41, 30_000, 31_000, "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy"),
+        Work(42, 86_000, 87_001, "Memset (Device)", "gpu_memset"),
+        Work(11, 130_007, 180_019), Work(12, 250_000, 300_000), Work(13, 320_000, 325_003, "triton_poi_fused_0"),
+        Work(21, 460_000, 520_011), Work(22, 550_000, 620_000), Work(23, 640_000, 641_001, "add_kernel"),
+        Work(31, 840_000, 850_000, "adam_0"), Work(31, 850_000, 860_000, "adam_1"),
+        Work(99, 990_000, 999_000, "lost"),
+    ],
+)  # fmt: skip
