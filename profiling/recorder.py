@@ -75,6 +75,8 @@ class Recording:
         self._write_session()
         if self._has_open_block:
             # PyTorch would end the block through a pointer into the session that is gone: start no other.
+            self.ranges.close_all(time.time_ns())
+            self._write_ranges()
             self._end_early(OPEN_BLOCK)
             return
         self._session = Session(on_gpu=self._on_gpu)
@@ -101,6 +103,8 @@ class Recording:
             # The program goes on; `finish` raises it where the user can see it.
             self._failure = error
             self._end_early(str(error))
+        except RuntimeError as error:
+            self._end_early(f"torch.profiler did not start again: {error}")
 
     def _write_session(self) -> None:
         if self._session is None:
@@ -164,7 +168,10 @@ def record(path: str | Path, *, device: str | None = None, operators: bool = Fal
     interrupted_by = ""
     with _discarding(trace), _Termination() as termination:
         on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
-        recording = Recording(trace, on_gpu=on_gpu, operators=operators)
+        try:
+            recording = Recording(trace, on_gpu=on_gpu, operators=operators)
+        except RuntimeError as error:
+            raise TraceFileError(f"cannot record to {path}: {error}") from error
         try:
             with annotate.listen(recording.ranges):
                 yield recording

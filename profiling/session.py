@@ -31,9 +31,14 @@ class Seen(NamedTuple):
 
 
 class Session:
-    """Profile from here to `stop`, on the calling thread and the autograd threads under it."""
+    """Profile from here to `stop`, on the calling thread and the autograd threads under it.
+
+    RuntimeError says that PyTorch's profiler cannot start.
+    """
 
     def __init__(self, *, on_gpu: bool) -> None:
+        if torch._C._autograd._profiler_enabled():
+            raise RuntimeError("another profiler of PyTorch is already running on this thread")
         os.environ.setdefault(*QUIET_KINETO)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
         self._profile = profile(activities=activities)

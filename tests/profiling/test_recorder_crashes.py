@@ -96,10 +96,11 @@ def test_recording_ends_rather_than_restart_under_an_open_block(path, monkeypatc
     monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
     with recorder.record(path, device="cpu") as recording, record_function("an epoch"):
         train(steps=3)
-    assert (recording.ended_early, recording.dropped_ranges) == (recorder.OPEN_BLOCK, 7)
+    assert (recording.ended_early, recording.dropped_ranges) == (recorder.OPEN_BLOCK, 6)
     found = metadata(path)
     assert found["NVTX_KERNELS_ENDED_EARLY"] == recorder.OPEN_BLOCK
-    assert found["NVTX_KERNELS_RANGES_DROPPED"] == "7"
+    assert found["NVTX_KERNELS_RANGES_DROPPED"] == "6"
+    assert range_names(path) == ["measure", "step", "forward", "backward"]
 
 
 def test_a_disk_that_fills_while_recording_is_said_when_the_program_is_done(path, monkeypatch):
@@ -119,3 +120,12 @@ def test_a_disk_that_fills_while_recording_is_said_when_the_program_is_done(path
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert len(steps_run) == 50
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_second_recording_inside_the_first_is_refused_in_a_sentence(path, tmp_path):
+    with recorder.record(path, device="cpu"), annotate.range("step"):
+        with pytest.raises(TraceFileError, match=r"cannot record to .*already running"):
+            recorder.record(tmp_path / "second.sqlite", device="cpu").__enter__()
+        torch.ones(3) + 1
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert launched_in(path, "step") == ["aten::fill_", "aten::add"]
