@@ -1,8 +1,9 @@
 """Make a copy of a report that can be shared: python -m analysis.scrub report.sqlite -o shared.sqlite.
 
 The copy answers every question that analysis.kernels can ask, with the same results; environment, processes,
-output, command lines, paths, host, user and dates are not in it. Exit status 1: the report cannot be read;
-2: wrong usage, or the copy cannot be written.
+output, command lines, paths, host, user and dates are not in it. `--check` lists what a report would leak, by kind
+and count. Exit status 1: the report cannot be read; 2: wrong usage, or the copy cannot be written; 3: `--check`
+found something.
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analysis.command import run
+
+if TYPE_CHECKING:
+    from analysis.scrubbing.copying import Copied
+    from analysis.scrubbing.leaks import Leak
+
+WOULD_LEAK = 3
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,7 +29,9 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m analysis.scrub", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("report", type=Path, help="an nsys export (.sqlite), or a recording")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="where to write the copy")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write the copy")
+    what.add_argument("--check", action="store_true", help="list what the report would leak; write nothing")
     parser.add_argument(
         "--rename-ranges", action="store_true", help="new names for ranges; phases, steps and operators stay"
     )
@@ -31,15 +41,49 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = parser().parse_args(arguments)
-    return run(lambda: _copy(options))
+    found: list[Leak] = []
+    status = run(lambda: found.extend(_check(options.report)) if options.check else _copy(options))
+    return status or (WOULD_LEAK if found else 0)
 
 
 def _copy(options: argparse.Namespace) -> None:
+    from analysis.command import write
     from analysis.scrubbing.copying import copy
 
     require_sqlite(options.report)
     copied = copy(options.report, options.output, rename_ranges=options.rename_ranges)
-    print(f"{options.output}: {copied.rows:,} rows")  # noqa: T201
+    write(f"{options.output}: {_said(copied)}\n", None)
+
+
+def _check(report: Path) -> list[Leak]:
+    from analysis.command import write
+    from analysis.presenters import as_table
+    from analysis.scrubbing.leaks import leaks
+    from analysis.tables import Column, Document, Row, Table
+
+    require_sqlite(report)
+    found = leaks(report)
+    columns = (Column("kind", "what"), Column("count", "count", "count"), Column("where", "in", "name"))
+    rows = tuple(Row((leak.kind, leak.count, ", ".join(leak.where))) for leak in found)
+    heading = (
+        f"{report.name} holds what is nobody else's business"
+        if found
+        else f"{report.name} holds nothing that looks private"
+    )
+    tables = (Table("leaks", "What others would learn from it", columns, rows),) if found else ()
+    width, color = as_table.screen(sys.stdout.isatty())
+    write(as_table.present(Document(heading, tables), width=width, color=color, full_names=True), None)
+    return found
+
+
+def _said(copied: Copied) -> str:
+    """Say what is in the copy, and what in its names is not as it was."""
+    parts = [f"{copied.rows:,} rows"]
+    if copied.renamed:
+        parts.append(f"{copied.renamed:,} names of ranges replaced")
+    if copied.cut:
+        parts.append("cut out of names: " + ", ".join(f"{count} {word}" for word, count in copied.cut.items()))
+    return "; ".join(parts) + "."
 
 
 def require_sqlite(path: Path) -> None:

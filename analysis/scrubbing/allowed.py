@@ -7,13 +7,13 @@ model. docs/trust.md says of everything else in a report why it stays behind.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, auto
+from enum import Enum, Flag, auto
 
 from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, PUSH_POP_TYPES, START_END_TYPES
 
 
-class Role(Enum):
-    """What a text is, and so what of it may be shared."""
+class Role(Flag):
+    """What a text is, and so what of it may be shared; a string can be several things."""
 
     KERNEL = auto()
     RANGE = auto()
@@ -87,11 +87,11 @@ TABLES: Mapping[str, Columns] = {
 }
 STRINGS = "StringIds"
 GPU_NAMES, METADATA_TABLES = "TARGET_INFO_GPU", ("META_DATA_EXPORT", "EXPORT_META_DATA")
-EVENTS, THREADS = "NVTX_EVENTS", "ThreadNames"
+EVENTS, KERNELS, THREADS = "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "ThreadNames"
 
 # Whose text the strings of a table are; in NVTX_EVENTS the event's type says so.
 ROLES: Mapping[str, Role] = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": Role.KERNEL,
+    KERNELS: Role.KERNEL,
     "CUPTI_ACTIVITY_KIND_RUNTIME": Role.CALL,
     THREADS: Role.THREAD,
 }

@@ -30,6 +30,7 @@ from analysis.scrubbing.allowed import (
     Role,
 )
 from analysis.scrubbing.names import Names
+from analysis.scrubbing.own_words import own_words
 from analysis.scrubbing.source import Source
 
 SQL_TYPES = {Kind.NUMBER: int, Kind.TIME: int, Kind.STRING: int, Kind.TEXT: str}
@@ -53,7 +54,7 @@ def copy(report: Path, target: Path, *, rename_ranges: bool = False) -> Copied:
     source = Source(report)
     if target.exists() and target.samefile(report):
         raise UsageError(f"{target} is the report itself. Name another file with -o.")
-    names = Names(rename_ranges=rename_ranges)
+    names = Names(rename_ranges=rename_ranges, own_words=own_words(report))
     with _beside(target) as unfinished:
         rows = _Copy(source, unfinished, names).run()
     renamed = len(names.renaming.letters) if names.renaming else 0
@@ -87,7 +88,7 @@ class _Copy:
         for rows in self.source.strings():
             kept: dict[int, bytes] = {}
             for number, text in rows:
-                for role in sorted(self.roles.get(number, ()), key=lambda role: role.value):
+                for role in self.roles.get(number, Role(0)):
                     shared = self.text(role, text)
                     if shared is None:
                         continue

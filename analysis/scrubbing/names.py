@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from analysis.vocabulary import AUTOGRAD_THREADS, WORKER_THREADS, is_library_dom
 # Threads whose names say nothing of a program: the interpreter's, and those that PyTorch and CUDA name.
 PUBLIC_THREADS = re.compile(r"python[0-9.]*|pt_[a-z_]+\d*|cuda-EvtHandlr|cuda[0-9a-f]+|Thread-\d+|MainThread")
 CALLS = re.compile(r"cu[A-Za-z]\w*")
-CACHED_NAMES = 1 << 16
+CACHED_NAMES, LONGEST_CACHED = 1 << 16, 1 << 10
 
 # What PyTorch appends to an operator's name. The sequence number links it; nothing reads the rest.
 _APPENDED = re.compile(r"(?s)((?:, seq = \d{1,17})?)(?:, (?:op_id|sizes|input_op_ids) = (?:(?!, seq = ).)*)?\Z")
@@ -30,11 +30,14 @@ Rule = Callable[[str], str | None]
 class Names:
     """Says what may stand in a text's place, by what the text is; None: nothing may."""
 
-    def __init__(self, *, rename_ranges: bool = False) -> None:
+    def __init__(self, *, rename_ranges: bool = False, own_words: Mapping[str, str] | None = None) -> None:
         self.cut: Counter[str] = Counter()  # distinct private values cut out, by the word that stands for them
         self.renaming = Renaming() if rename_ranges else None
         self._words: dict[tuple[str, str], str] = {}
-        self._range = lru_cache(CACHED_NAMES)(self._range_name)
+        self._own_words = dict(own_words or {})
+        self._own = _any_of(self._own_words)
+        self._bare: Callable[[str], str] = self.renaming.name if self.renaming else self.cleaned
+        self._cached = lru_cache(CACHED_NAMES)(self._bare)
         self.rules: dict[Role, Rule] = {
             Role.KERNEL: self.cleaned,
             Role.RANGE: self._range,
@@ -49,13 +52,13 @@ class Names:
         """Put a numbered word in the place of each private value, the same one wherever the value stands."""
         for word, pattern in REPLACED.items():
             text = pattern.sub(partial(self._word, word), text)
-        return text
+        return self._own.sub(lambda found: self._word(self._own_words[found[0]], found), text)
 
-    def _range_name(self, text: str) -> str:
+    def _range(self, text: str) -> str:
         bare, _ = without_suffixes(text)
         appended = _APPENDED.match(text, len(bare))
         bare, link = (bare, appended[1]) if appended else (text, "")
-        return (self.renaming.name(bare) if self.renaming else self.cleaned(bare)) + link
+        return (self._cached if len(bare) <= LONGEST_CACHED else self._bare)(bare) + link
 
     def _word(self, word: str, found: re.Match[str]) -> str:
         key = word, found[0]
@@ -94,6 +97,12 @@ def thread_name(text: str) -> str | None:
         return text
     words = [found[0] for found in (AUTOGRAD_THREADS.search(text), WORKER_THREADS.search(text)) if found]
     return " ".join(dict.fromkeys(words)) or None
+
+
+def _any_of(words: Iterable[str]) -> re.Pattern[str]:
+    """Match any of the words, and nothing where there are none."""
+    longest_first = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first or '(?!)'})(?![A-Za-z0-9])")
 
 
 def _is_number(value: Any) -> bool:

@@ -13,13 +13,15 @@ _ROOTS = (
 _PART = r"[^\s/\\:;,'\"<>(){}\[\]|=\x00]+"
 
 SECRET = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{0,8192}?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,8192}(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
     r"|\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
     r"|xox[abeprs]-[A-Za-z0-9-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}|ya29\.[\w-]{20,}|npm_[A-Za-z0-9]{30,}"
     r"|pypi-[\w-]{40,}|nvapi-[\w-]{20,}|r8_[A-Za-z0-9]{20,}|dckr_pat_[\w-]{20,}"
     r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,})"
-    r"|(?i:\b\w{0,40}(?:api_?key|access_?key|secret|token|passw(?:or)?d|passwd|credential|auth)\w{0,20}[\"']?\s{0,3}[=:]\s{0,3}"
-    r"[\"']?(?=[^\s\"',;]{0,200}[A-Za-z])(?=[^\s\"',;]{0,200}\d)[^\s\"',;]{8,})"
+    r"|(?i:(?<![a-z])(?:(?:api|access|private|account|secret)_?key|secret|token|passw(?:or)?d|passphrase|credentials?)"
+    r"(?:_\w{0,20})?[\"']?\s{0,3}[=:]\s{0,3}[\"']?"
+    r"(?=[^\s\"',;\x00]{0,200}[A-Za-z])(?=[^\s\"',;\x00]{0,200}\d)[^\s\"',;\x00]{8,})"
+    r"|\b(?:Bearer|Basic)\s{1,3}[A-Za-z0-9._~+/-]{16,}={0,2}"
     r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{1,200}@"
 )
 SSH_KEY = re.compile(
@@ -39,6 +41,9 @@ ADDRESS = re.compile(
 IDENTIFIER = re.compile(
     r"(?i)\b(?:GPU-|MIG-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b"
 )
+
+# As the kernel hands an environment to a program.
+ENVIRONMENT = re.compile(r"\x00[A-Za-z_][A-Za-z0-9_]{1,}=")
 
 # What a private value in a name is replaced by, with a number that tells one value from another. Order matters: a
 # path may hold an address, an assignment of a token anything.

@@ -13,6 +13,7 @@ from analysis.readers.arrow_sql import Database, read_only_uri
 from analysis.scrubbing.allowed import (
     EVENT_ROLES,
     EVENTS,
+    KERNELS,
     ROLES,
     STRINGS,
     TABLES,
@@ -39,7 +40,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        columns = Database(path).columns
+        self._columns = columns = Database(path).columns
         if STRINGS not in columns:
             raise NotAReport(f"{path} is a SQLite database, but not one that `nsys export` wrote.")
         self.tables: dict[str, Columns] = {
@@ -64,19 +65,35 @@ class Source:
         self._check(STRINGS, {"id": Kind.STRING, "value": Kind.TEXT})
         yield from self._batches(f"SELECT id, value FROM {STRINGS}")  # noqa: S608
 
-    def string_roles(self) -> dict[int, set[Role]]:
+    def string_roles(self) -> dict[int, Role]:
         """Return what each string that a kept row refers to is, by its id."""
-        roles: dict[int, set[Role]] = {}
+        roles: dict[int, Role] = {}
+        for number, role in self._referred():
+            if number is not None:
+                roles[number] = roles.get(number, Role(0)) | role
+        return roles
+
+    def _referred(self) -> Iterator[tuple[int | None, Role]]:
         for table, role in ROLES.items():
             for column in self._string_columns(table):
                 for (number,) in self._select(f"SELECT DISTINCT {column} FROM {table}{self._where(table)}"):  # noqa: S608
-                    roles.setdefault(number, set()).add(role)
+                    yield number, role
         for column in self._string_columns(EVENTS):
             events = f"SELECT DISTINCT eventType, {column} FROM {EVENTS}{self._where(EVENTS)}"  # noqa: S608
             for event, number in self._select(events):
-                roles.setdefault(number, set()).add(EVENT_ROLES[event])
-        roles.pop(None, None)  # type: ignore[call-overload]
-        return roles
+                yield number, EVENT_ROLES[event]
+
+    def thread_names(self) -> list[str]:
+        """Return all names of all threads, traced or not."""
+        if not self._string_columns(THREADS):
+            return []
+        sql = f"SELECT value FROM {THREADS} JOIN {STRINGS} ON id = nameId"  # noqa: S608
+        return [(text or b"").decode("utf-8", "replace") for (text,) in self._select(sql)]
+
+    def other_kernel_names(self) -> set[int]:
+        """Return the ids of kernels' short and mangled names, which stay behind and say nothing new."""
+        columns = [name for name in ("shortName", "mangledName") if name in self._columns.get(KERNELS, ())]
+        return {number for name in columns for (number,) in self._select(f"SELECT DISTINCT {name} FROM {KERNELS}")}  # noqa: S608
 
     def epoch_ns(self) -> int:
         """Return what to take off all times: zero, unless they count from 1970."""
