@@ -147,8 +147,8 @@ class NsysParquet:
         try:
             with pq.ParquetFile(self.files[table]) as file:
                 return file.read(columns=[name for name in file.schema_arrow.names if name in columns])
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).strip().splitlines()[0].rstrip(".")
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise NotAReport(f"{self.files[table]} is damaged: {reason}. Export the report again.") from error
 
 

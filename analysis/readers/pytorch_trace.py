@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.errors import NotAReport
+from analysis.progress import advance
 from analysis.provenance import Provenance
 from analysis.readers.columns import Interner
 from analysis.readers.launch_keys import LaunchKeys
@@ -63,6 +64,7 @@ def read(path: Path) -> Trace:
     """
     file, columns = TraceFile(path), TraceColumns()
     for events in file.blocks():
+        advance(len(events))
         try:
             columns.take(events)
         except ValueError as error:

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.errors import NotAReport
+from analysis.readers import GZIP_MAGIC
 from analysis.trace import Bools, Int64s
 
-GZIP_MAGIC = b"\x1f\x8b"
 SEPARATORS = b" \t\r\n,"
 BLOCK_BYTES = 8 << 20
 # No single event, and nothing around the events, is larger in a sound trace.

@@ -1,7 +1,8 @@
 """Folders of `nsys export --type parquetdir`: the same tables as the SQLite export, so the same answer."""
 
+import random
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.attribution import attribute
-from analysis.errors import NotAReport
+from analysis.errors import AnalysisError, NotAReport
 from analysis.readers.nsys_parquet import _as_text, _without_suffixes
 from analysis.summary import summarize
 from analysis.vocabulary import without_suffixes
@@ -203,6 +204,18 @@ def test_damaged_file_is_refused(folder, share):
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
     with pytest.raises(NotAReport, match=r"NVTX_EVENTS.parquet is damaged: .*\. Export the report again\.$"):
         analysis.read(folder)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changed_bytes_raise_nothing_but_our_own_errors(folder, seed):
+    rng = random.Random(seed)
+    file = rng.choice(sorted(folder.glob("*.parquet")))
+    content = bytearray(file.read_bytes())
+    for _ in range(1 + seed % 9):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    file.write_bytes(content)
+    with suppress(AnalysisError):
+        assert report_of(folder).totals.work_ns >= 0
 
 
 def test_folder_of_other_parquet_files_is_refused(tmp_path):
