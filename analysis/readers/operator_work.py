@@ -46,6 +46,7 @@ class _Nest:
     stack: list[_Open] = field(default_factory=list)
 
     def open(self, operator: _Open, start_ns: int) -> None:
+        """Close what has ended, and take the operator's time out of its parent's."""
         while self.stack and (self.stack[-1].thread != operator.thread or self.stack[-1].end_ns <= start_ns):
             self.close()
         if self.stack:
@@ -53,6 +54,7 @@ class _Nest:
         self.stack.append(operator)
 
     def close(self) -> None:
+        """Decide whether the innermost operator is work, now that its children are known."""
         operator = self.stack.pop()
         kind = role(operator.name)
         delegates = operator.calls_itself or (kind == DELEGATES and operator.has_working_child)

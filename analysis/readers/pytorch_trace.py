@@ -87,6 +87,7 @@ class _Assembly:
         self.notes: list[str] = []
 
     def trace(self) -> Trace:
+        """Return the trace."""
         gpus = _gpus(self.envelope)
         ranges = self.ranges()
         on_cpu = not (self.columns.work.rows or self.columns.launches.rows or gpus)
@@ -175,9 +176,10 @@ class _Assembly:
         launches, correlation = self.columns.launches, self.columns.work["correlation"]
         of_launch = self.process_of[launches["place"]]
         candidates = np.unique(of_launch)
+        if not len(self.process):
+            self.process(0)
         if len(candidates) < 2:
-            first = candidates[0] if len(candidates) else self.process(0) if not len(self.process) else 0
-            return np.full(len(correlation), first, np.int32), correlation
+            return np.full(len(correlation), candidates[0] if len(candidates) else 0, np.int32), correlation
         told = _sole_owner(launches["correlation"], of_launch, correlation)
         track = _codes_of_processes(self.columns)[self.columns.work["place"]]
         told = np.where(told >= 0, told, _sole_owner(track[told >= 0], told[told >= 0], track))

@@ -126,6 +126,13 @@ def test_work_that_could_be_of_either_process_is_nobodys(tmp_path):
     assert report.notes == ("2 pieces of GPU work could be any of 2 processes'.",)
 
 
+def test_trace_without_cpu_events_has_its_kernels_outside_all_ranges(tmp_path):
+    trace = analysis.read(write_kineto(tmp_path / "a.json", Program(work=STEP.work)))
+    totals = summarize(attribute(trace)).totals
+    assert totals.outside_ns == totals.work_ns > 0
+    assert (trace.work.launch == -1).all()
+
+
 def test_trace_of_an_untraced_gpu_counts_no_operators(tmp_path):
     path = write_kineto(tmp_path / "a.json", Program(blocks=STEP.blocks))
     trace = analysis.read(path)
