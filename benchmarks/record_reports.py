@@ -67,7 +67,8 @@ PARTS = {
         "What watching costs: nsys, the recorder, annotation",
         (
             _benchmark(
-                "--study overhead --sizes small --contexts 512 --modes forward,train --optimizer foreach --repeats 3",
+                "--study overhead --sizes small --contexts 512 --modes forward,train --optimizer foreach "
+                "--repeats 3",
                 "--table capture",
             ),
             _benchmark(
@@ -112,7 +113,8 @@ PARTS = {
         "Sizes by context, fp32 and bf16",
         (
             _benchmark(
-                "--sizes small,medium,large --contexts 128,256,512,1024 --dtypes fp32,bf16 --modes forward-backward",
+                "--sizes small,medium,large --contexts 128,256,512,1024 --dtypes fp32,bf16 "
+                "--modes forward-backward",
                 "--table summary,dtype,context",
             ),
         ),

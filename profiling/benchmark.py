@@ -85,8 +85,7 @@ def parser() -> argparse.ArgumentParser:
         EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for name, option in LISTS.items():
-        this.add_argument(name, metavar="LIST", dest=option.setting, type=list_of(option.read), help=option.what)
+    add_lists(this)
     this.add_argument(
         "--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ..."
     )
@@ -96,6 +95,12 @@ def parser() -> argparse.ArgumentParser:
     _add_running(this.add_argument_group("running"))
     _add_showing(this.add_argument_group("showing"))
     return this
+
+
+def add_lists(this: argparse.ArgumentParser) -> None:
+    """Add the options that are lists of settings."""
+    for name, option in LISTS.items():
+        this.add_argument(name, metavar="LIST", dest=option.setting, type=list_of(option.read), help=option.what)
 
 
 def _add_running(group: "argparse._ArgumentGroup") -> None:

@@ -69,12 +69,11 @@ def _read(path: Path) -> list[Row]:
 
 def _measured(asked: Mapping[str, Any], study: "Study") -> list[Row]:
     """Measure the cells that are asked for and return their rows."""
-    from profiling.sweep import Limits, sweep
+    from profiling.sweep import Plan, sweep
 
     path, cells = asked["into"], cells_of(asked, study)
-    with _progress(len(cells)) as progress:
-        limits = Limits(asked["budget"], asked["longest"])
-        left = sweep(cells, path, progress, again=asked["again"], limits=limits)
+    with progress_bar(len(cells)) as progress:
+        left = sweep(cells, path, progress, Plan(asked["again"], asked["budget"], asked["longest"]))
     keys = {results.identity(cell.key, {}) for cell in cells}
     rows = [row for row in results.latest(_read(path)) if results.identity(row["cell"], {}) in keys]
     _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {progress.measured} measured now")
@@ -112,7 +111,7 @@ def show(rows: Sequence[Row], tables: Sequence[str], asked: Mapping[str, Any]) -
         draw(lines, asked["plot"])
 
 
-class _Bar:
+class Bar:
     """Show on stderr which cell is measured, and say what became of those that were not."""
 
     def __init__(self, bar: Progress, count: int) -> None:
@@ -121,12 +120,15 @@ class _Bar:
         self.measured = 0
 
     def skip(self, count: int) -> None:
+        """Count cells that were measured before."""
         self._bar.advance(self._task, count)
 
     def begin(self, cell: "Cell") -> None:
+        """Name the cell that is measured now."""
         self._bar.update(self._task, description=cell.label)
 
     def end(self, row: Row) -> None:
+        """Count a cell, and say why it was not measured."""
         self.measured += 1
         self._bar.advance(self._task)
         if row["status"] != "ok":
@@ -135,11 +137,12 @@ class _Bar:
 
 
 @contextmanager
-def _progress(count: int) -> Iterator[_Bar]:
+def progress_bar(count: int) -> Iterator[Bar]:
+    """Show a progress bar on stderr, where that is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     screen = Console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not sys.stderr.isatty()) as bar:
-        yield _Bar(bar, count)
+        yield Bar(bar, count)
 
 
 def _say(sentence: str) -> None:

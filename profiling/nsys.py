@@ -1,8 +1,14 @@
-"""Capture presets for nsys, and the argument lists that run it. Nothing here passes through a shell."""
+"""Capture presets for nsys, and the argument lists that run it. Nothing here passes through a shell.
 
+python -m profiling.nsys --sizes small,medium --contexts 512 --preset light
+python -m profiling.nsys --print-command -- --python-backtrace=cuda
+"""
+
+import argparse
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +21,7 @@ USUAL_PLACES = (
     "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
 )
 LONGEST_ANSWER_S = 60
+DOMAIN = "nvtx-kernels"
 
 
 class NsysError(Exception):
@@ -37,8 +44,12 @@ PRESETS: Mapping[str, Preset] = {
     "graphs": Preset("every kernel inside CUDA graphs", (*LIGHT, "--cuda-graph-trace=node")),
     "memory": Preset("allocations of GPU memory", (*LIGHT, "--cuda-memory-usage=true")),
 }
-# The program marks the measured steps with cudaProfilerStart and Stop, and runs on to its end after them.
-MEASURED_STEPS = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")
+# Flags that capture the measured steps alone, by the kind of device; the program runs on to its end after them.
+# cudaProfilerStart and Stop stand around those steps on a GPU, and the range `measure` everywhere.
+MEASURED_STEPS: Mapping[str, tuple[str, ...]] = {
+    "cuda": ("--capture-range=cudaProfilerApi", "--capture-range-end=stop"),
+    "cpu": ("--capture-range=nvtx", f"--nvtx-capture=measure@{DOMAIN}", "--capture-range-end=stop"),
+}
 
 
 def profile_command(
@@ -46,7 +57,13 @@ def profile_command(
 ) -> list[str]:
     """Return the arguments that run a program under nsys; `flags` come last, so that they win."""
     output = (f"--output={report}", "--force-overwrite=true")
-    return [nsys, "profile", *PRESETS[preset].flags, *MEASURED_STEPS, *output, *flags, *program]
+    return [nsys, "profile", *PRESETS[preset].flags, *output, *flags, *program]
+
+
+def export_command(nsys: str, report: Path) -> list[str]:
+    """Return the arguments that export a report to SQLite, beside it."""
+    output = f"--output={report.with_suffix('.sqlite')}"
+    return [nsys, "export", "--type=sqlite", output, "--force-overwrite=true", str(report)]
 
 
 def find_nsys() -> str:
@@ -80,3 +97,55 @@ def version(nsys: str) -> tuple[int, ...]:
     if found is None:
         raise NsysError(f"{nsys} --version said no version: {answer.stdout.strip()[:80]}")
     return tuple(map(int, found.groups()))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options of the command."""
+    from profiling.benchmark import add_lists
+
+    this = argparse.ArgumentParser(
+        "python -m profiling.nsys",
+        description="Capture every combination of lists of settings, a report for each.",
+    )
+    add_lists(this)
+    presets = "; ".join(f"{name}: {preset.what}" for name, preset in PRESETS.items())
+    this.add_argument(
+        "--preset", choices=PRESETS, default="light", help=f"what is captured (default light). {presets}"
+    )
+    this.add_argument("--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="where they go")
+    this.add_argument("--export", action="store_true", help="export each report to SQLite too")
+    this.add_argument("--print-command", action="store_true", help="run nothing; print nsys's command lines")
+    this.add_argument("--again", action="store_true", help="capture what the folder holds already, too")
+    this.add_argument("--budget", type=float, metavar="S", help="begin no configuration after so many seconds")
+    this.add_argument("--longest", type=float, metavar="S", help="give up a configuration after so many seconds")
+    this.add_argument("--format", default="table", help="of the times: table (default), markdown, ...")
+    this.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for nsys profile, after --")
+    nothing = {"repeats": 1, "memory_fraction": None, "steps_listing": False, "output": None, "plot": None}
+    this.set_defaults(**nothing)
+    return this
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    this = parser()
+    asked = vars(this.parse_args(arguments))
+    # Pandas and PyTorch take seconds to import.
+    from profiling import nsys_screen
+    from profiling.results import ResultsError
+    from profiling.settings import SettingsError
+    from profiling.table_formats import FormatError
+
+    try:
+        return nsys_screen.run(asked)
+    except (SettingsError, FormatError) as error:
+        this.error(str(error))
+    except (NsysError, ResultsError) as error:
+        sys.stderr.write(f"profiling.nsys: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("profiling.nsys: interrupted; the same command again goes on\n")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

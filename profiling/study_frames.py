@@ -45,6 +45,7 @@ ORDER: Mapping[str, Sequence[str]] = {
     "dtype": ("fp32", "tf32", "bf16", "fp16"),
     "attention": ("reference", "sdpa"),
     "optimizer": ("reference", "forloop", "foreach", "fused"),
+    "capture": ("none", "bare", "recorder", "emit-nvtx"),
 }
 # Columns that stand in a frame even if no line has a value.
 COLUMNS = (
@@ -67,9 +68,14 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _order(row: Row) -> list[tuple[Any, ...]]:
-    known = _configuration(row)
-    listed = {name: order.index(known[name]) for name, order in ORDER.items() if known[name] in order}
-    return [(known[name] is not None, listed.get(name, known[name])) for name in CONFIGURATION]
+    return [_place(name, value) for name, value in _configuration(row).items()]
+
+
+def _place(name: str, value: Any) -> tuple[Any, ...]:
+    order = ORDER.get(name, ())
+    if value is None or value in order:
+        return (-1 if value is None else order.index(value),)
+    return (len(order), value)
 
 
 def _configuration(row: Row) -> dict[str, Any]:

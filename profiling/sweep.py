@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from profiling import results
 from profiling.cells import NSYS, Cell
-from profiling.nsys import find_nsys, profile_command
+from profiling.nsys import MEASURED_STEPS, NsysError, find_nsys, profile_command
 
 Row = dict[str, Any]
 PATIENCE_S = 10
@@ -38,35 +38,31 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
-    """When to stop: no cell begins after `budget_s`, none runs longer than `cell_s`. None is no limit."""
+class Plan:
+    """How to sweep.
 
+    `again` measures what is measured already. No cell begins after `budget_s`, none runs longer than `cell_s`.
+    `nsys_flags` are added to every nsys command, and `keep_report` is given each report with its row.
+    """
+
+    again: bool = False
     budget_s: float | None = None
     cell_s: float | None = None
+    nsys_flags: tuple[str, ...] = ()
+    keep_report: Callable[[Path, Row], None] | None = None
 
 
-def sweep(
-    cells: Sequence[Cell],
-    path: Path,
-    progress: Progress,
-    *,
-    again: bool = False,
-    limits: Limits = Limits(),
-    keep_report: Callable[[Path, Row], None] | None = None,
-) -> int:
-    """Measure the cells that a file of results lacks, append their rows, and return how many are left.
-
-    With `again`, all are measured. `keep_report` is given each nsys report and its row.
-    """
+def sweep(cells: Sequence[Cell], path: Path, progress: Progress, plan: Plan) -> int:
+    """Measure the cells that a file of results lacks, append their rows, and return how many are left."""
     began_s = time.monotonic()
     with results.appending(path) as file:
-        waiting = list(cells) if again else missing(cells, path)
+        waiting = list(cells) if plan.again else missing(cells, path)
         progress.skip(len(cells) - len(waiting))
         for index, cell in enumerate(waiting):
-            if limits.budget_s is not None and time.monotonic() - began_s >= limits.budget_s:
+            if plan.budget_s is not None and time.monotonic() - began_s >= plan.budget_s:
                 return len(waiting) - index
             progress.begin(cell)
-            row = measured(cell, limits.cell_s, keep_report)
+            row = measured(cell, plan)
             file.append(row)
             progress.end(row)
     return 0
@@ -90,33 +86,28 @@ def state_of(device: str) -> Row:
     return dict(row.get("state", {}))
 
 
-def measured(
-    cell: Cell, longest_s: float | None = None, keep_report: Callable[[Path, Row], None] | None = None
-) -> Row:
+def measured(cell: Cell, plan: Plan) -> Row:
     """Measure one cell in a process of its own and return its row, whatever becomes of the process."""
+    known = {"version": results.VERSION, "kind": results.MODEL, "cell": cell.key, "state": {}, "status": "failed"}
     with tempfile.TemporaryDirectory() as folder:
-        row = _run(command(cell, folder), folder, longest_s)
-        known = {
-            "version": results.VERSION,
-            "kind": results.MODEL,
-            "cell": cell.key,
-            "state": {},
-            "status": "failed",
-        }
-        whole = {**known, **row}
+        try:
+            arguments = command(cell, folder, plan.nsys_flags)
+        except NsysError as error:
+            return {**known, "message": str(error)}
+        row = {**known, **_run(arguments, folder, plan.cell_s)}
         for report in Path(folder).glob(f"{REPORT}.*"):
-            if keep_report is not None and whole["status"] == "ok":
-                keep_report(report, whole)
-    return whole
+            if plan.keep_report is not None and row["status"] == "ok":
+                plan.keep_report(report, row)
+    return row
 
 
-def command(cell: Cell, folder: str) -> list[str]:
-    """Return the arguments that measure a cell, under nsys if it asks for that."""
+def command(cell: Cell, folder: str, nsys_flags: Sequence[str] = ()) -> list[str]:
+    """Return the arguments that measure a cell, under nsys if it asks for that. NsysError if that is missing."""
     if not cell.capture.startswith(NSYS):
         return _program([*cell.options(folder), "--die-with-parent"], folder)
-    preset = cell.capture.removeprefix(NSYS)
-    program = _program(cell.options(folder), folder)
-    return profile_command(find_nsys(), program, Path(folder, REPORT), preset=preset)
+    program, preset = _program(cell.options(folder), folder), cell.capture.removeprefix(NSYS)
+    where = MEASURED_STEPS[cell.settings.device_type]
+    return profile_command(find_nsys(), program, Path(folder, REPORT), preset=preset, flags=(*where, *nsys_flags))
 
 
 def _program(options: Iterable[str], folder: str) -> list[str]:

@@ -14,8 +14,8 @@ from rich.table import Table as RichTable
 from profiling.tables import Table
 
 WIDEST = 1000
-# Columns whose cells may be broken, and the least width to do so.
-PROSE = {"result": 12}
+# Columns whose cells may be broken, and where.
+PROSE = {"result": 18}
 LATEX_SPECIAL = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"})
 TYPST_SPECIAL = re.compile(r"([\\#*_$@<>\[\]`~/-])")
 
@@ -28,7 +28,7 @@ def as_screen(tables: Sequence[Table], about: Sequence[str]) -> str:
     """Return tables for a terminal: as wide as it is, or as wide as the numbers need."""
     rich = [_rich(table) for table in tables]
     boundless = Console(file=StringIO(), width=WIDEST)
-    width = max([Console().width, *(boundless.measure(table).minimum for table in rich)])
+    width = max([Console().width, *(boundless.measure(table).maximum for table in rich)])
     console = Console(file=StringIO(), highlight=False, width=width)
     for line in about:
         console.print(line, markup=False)
@@ -43,7 +43,7 @@ def _rich(table: Table) -> RichTable:
     for header in text.columns:
         # Headers are broken rather than numbers.
         broken = header.replace(" ", "\n")
-        rich.add_column(broken, justify="right", no_wrap=header not in PROSE, min_width=PROSE.get(header))
+        rich.add_column(broken, justify="right", no_wrap=header not in PROSE, max_width=PROSE.get(header))
     for row in text.itertuples(index=False):
         rich.add_row(*row)
     return rich
