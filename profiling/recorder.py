@@ -53,7 +53,6 @@ class Recording:
         self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
         self._clock_error_ns = 0
-        self._has_open_block = False
         self._failure: TraceFileError | None = None
         self.ranges = RangeLog(self._after_pop)
 
@@ -72,15 +71,12 @@ class Recording:
         began_ns = time.time_ns()
         if self._session is None:
             return
-        self._write_session()
-        if self._has_open_block:
+        if self._write_session():
             # PyTorch would end the block through a pointer into the session that is gone: start no other.
-            self.ranges.close_all(time.time_ns())
-            self._write_ranges()
             self._end_early(OPEN_BLOCK)
-            return
-        self._session = Session(on_gpu=self._on_gpu)
-        self._trace.add("PROFILER_OVERHEAD", [self._overhead(began_ns)])
+        if not self.ended_early:
+            self._session = Session(on_gpu=self._on_gpu)
+            self._trace.add("PROFILER_OVERHEAD", [self._overhead(began_ns)])
 
     def finish(self, interrupted_by: str = "") -> None:
         """Write everything that is left; `interrupted_by` names the exception that ended the program."""
@@ -106,17 +102,21 @@ class Recording:
         except RuntimeError as error:
             self._end_early(f"torch.profiler did not start again: {error}")
 
-    def _write_session(self) -> None:
+    def _write_session(self) -> bool:
+        """Stop the profiler, write what it saw, and return whether an operator or block was still running."""
         if self._session is None:
-            return
+            return False
         session, self._session = self._session, None
         seen = session.stop()
         self._clock_error_ns = max(self._clock_error_ns, seen.clock_error_ns)
         self._rows.add(seen.events, seen.details)
         self._write_ranges()
-        self._has_open_block = seen.has_open_block
+        if seen.failure:
+            self._end_early(f"the GPU failed ({seen.failure}) and its last work is missing")
+        return seen.has_open_block
 
     def _end_early(self, reason: str) -> None:
+        self.ranges.close_all(time.time_ns())
         self.ended_early, self.ranges.is_full = reason, True
 
     def _write_ranges(self) -> None:

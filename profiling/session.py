@@ -21,13 +21,15 @@ class Seen(NamedTuple):
 
     `clock_error_ns` is by how much the profiler's clock left two readings of `time.time_ns` that bracket
     one of its events. With `has_open_block`, an operator or record_function block was still running: the
-    check of the clock was inside it.
+    check of the clock was inside it. `failure` is what the GPU said when it could not be waited for, and
+    its work is then missing.
     """
 
     events: list[Any]
     details: Callable[[str, Any], Details]
     clock_error_ns: int
     has_open_block: bool
+    failure: str
 
 
 class Session:
@@ -54,7 +56,7 @@ class Session:
         with record_function(CLOCK_CHECK):
             pass
         after_ns = time.time_ns()
-        results = self._end()
+        results, failure = self._end()
         events = results.events()
         check = next(event for event in events if event.name() == CLOCK_CHECK)
         roots = results.experimental_event_tree()
@@ -63,12 +65,13 @@ class Session:
             details_of(results, events),
             max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
             not any(root.name == CLOCK_CHECK for root in reversed(roots)),
+            failure,
         )
 
-    def _end(self) -> Any:
+    def _end(self) -> tuple[Any, str]:
         try:
             self._profile.stop()
-        except RuntimeError:
-            # PyTorch waits for the GPU first, and one that failed says so here; what it did is known all the same.
-            return torch._C._autograd._disable_profiler()
-        return self._profile.profiler.kineto_results  # type: ignore[union-attr]
+        except RuntimeError as error:
+            # PyTorch waits for the GPU before it ends its profiler, which must not outlive this session.
+            return torch._C._autograd._disable_profiler(), str(error).partition("\n")[0]
+        return self._profile.profiler.kineto_results, ""  # type: ignore[union-attr]

@@ -85,7 +85,7 @@ def test_roles_follow_pytorchs_own_registrations(name, expected):
 def test_each_piece_of_work_is_one_operator(expression, expected):
     x = torch.ones(3, 3)
     eval(expression, {"torch": torch, "x": x})
-    with profile() as profiler:
+    with profile(acc_events=True) as profiler:
         eval(expression, {"torch": torch, "x": x})
     events = profiler.profiler.kineto_results.events()
     calls = [Operator(e.name(), e.start_ns(), e.end_ns(), e.device_resource_id()) for e in events]

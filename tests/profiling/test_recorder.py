@@ -40,7 +40,7 @@ def test_operators_are_launched_in_the_ranges_they_ran_in(path):
 
 
 def test_operator_counts_are_torchs_own(path):
-    with profile() as profiler:
+    with profile(acc_events=True) as profiler:
         train()
     with recorder.record(path, device="cpu"):
         train()
@@ -51,7 +51,7 @@ def test_operator_counts_are_torchs_own(path):
 
 
 def test_kernel_times_are_torchs_own_self_times(path):
-    with profile() as profiler:
+    with profile(acc_events=True) as profiler:
         train()
     with writing(path) as trace:
         Rows(trace, 0, on_gpu=False).add(profiler.profiler.kineto_results.events())

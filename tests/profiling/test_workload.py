@@ -95,7 +95,7 @@ def test_reference_adamw_runs_the_courses_operations_on_every_tensor():
     optimizer = ReferenceAdamW([weight])
     for _ in range(2):
         weight.grad = torch.ones(3, 3)
-        with profile() as profiler:
+        with profile(acc_events=True) as profiler:
             optimizer.step()
     seen = Counter(event.name for event in profiler.events())
     assert sum(OPERATIONS_OF_REFERENCE.values()) == 16
