@@ -91,13 +91,20 @@ def require_sqlite(path: Path) -> None:
     from analysis.errors import NotAReport
     from analysis.readers import SQLITE_MAGIC, read
 
-    try:
-        if path.is_file() and path.open("rb").read(len(SQLITE_MAGIC)) == SQLITE_MAGIC:
-            return
-    except OSError:
-        pass
+    if _begins_with(path, SQLITE_MAGIC):
+        return
     read(path)
     raise NotAReport(f"{path} is no SQLite export. Make one with `nsys export --type sqlite` and give that.")
+
+
+def _begins_with(path: Path, magic: bytes) -> bool:
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ LOOKS: Mapping[str, re.Pattern[str]] = {
     "network addresses": patterns.ADDRESS,
     "UUIDs and PCI addresses": patterns.IDENTIFIER,
 }
+RAW_LOOKS = {**LOOKS, "token-like strings": patterns.RAW_SECRET}
 # Any other table's name may itself be private.
 NSYS_TABLES = re.compile(
     r"(?:META_DATA|EXPORT_META|TARGET_INFO|CUPTI_ACTIVITY|NVTX|ENUM|CUDA|OSRT|DIAGNOSTIC|ANALYSIS|PROFILER)_[A-Z_]+"
@@ -164,8 +165,8 @@ def _texts(connection: sqlite3.Connection, table: str, column: str) -> Iterator[
         yield "\n".join(text for (text,) in rows)
 
 
-def _count_in(text: str, table: str, found: _Found) -> None:
-    for kind, pattern in LOOKS.items():
+def _count_in(text: str, table: str, found: _Found, looks: Mapping[str, re.Pattern[str]] = LOOKS) -> None:
+    for kind, pattern in looks.items():
         found.add(kind, table, sum(1 for _ in pattern.finditer(text)))
 
 
@@ -173,4 +174,4 @@ def _count_freed(report: Path, found: _Found) -> None:
     """Count the pages that rows were deleted from and that still hold them, and what stands there."""
     for page in freed_pages(report):
         found.add("pages that still hold deleted rows", FREED, any(page))
-        _count_in(page.decode("utf-8", "replace"), FREED, found)
+        _count_in(page.decode("utf-8", "replace"), FREED, found, RAW_LOOKS)

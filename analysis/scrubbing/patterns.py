@@ -12,18 +12,23 @@ _ROOTS = (
 )
 _PART = r"[^\s/\\:;,'\"<>(){}\[\]|=\x00]+"
 
-SECRET = re.compile(
-    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,8192}(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
-    r"|\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
+_KNOWN_FORM = (
+    r"(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
     r"|xox[abeprs]-[A-Za-z0-9-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}|ya29\.[\w-]{20,}|npm_[A-Za-z0-9]{30,}"
     r"|pypi-[\w-]{40,}|nvapi-[\w-]{20,}|r8_[A-Za-z0-9]{20,}|dckr_pat_[\w-]{20,}"
     r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,})"
+)
+_PRIVATE_KEY = r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,8192}(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
+SECRET = re.compile(
+    rf"{_PRIVATE_KEY}|\b{_KNOWN_FORM}"
     r"|(?i:(?<![a-z])(?:(?:api|access|private|account|secret)_?key|secret|token|passw(?:or)?d|passphrase|credentials?)"
     r"(?:_\w{0,20})?[\"']?\s{0,3}[=:]\s{0,3}[\"']?"
     r"(?=[^\s\"',;\x00]{0,200}[A-Za-z])(?=[^\s\"',;\x00]{0,200}\d)[^\s\"',;\x00]{8,})"
     r"|\b(?:Bearer|Basic)\s{1,3}[A-Za-z0-9._~+/-]{16,}={0,2}"
     r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{1,200}@"
 )
+# In a raw page the byte before a text is any byte, a letter too.
+RAW_SECRET = re.compile(f"{_PRIVATE_KEY}|{_KNOWN_FORM}")
 SSH_KEY = re.compile(
     r"\b(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3})\s+AAAA[A-Za-z0-9+/=]{20,}|\bSHA256:[A-Za-z0-9+/]{43}"
 )
