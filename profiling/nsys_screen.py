@@ -66,7 +66,7 @@ def _lacks_report(cell: Cell, folder: Path) -> bool:
     names = [
         name_of(row["cell"], row["state"]["device_name"]) for row in _rows([cell], folder) if row["status"] == "ok"
     ]
-    return any(not list(folder.glob(f"{name}.*-rep")) for name in names)
+    return any(not list(folder.glob(f"{name}.*rep")) for name in names)
 
 
 def standalone(cell: Cell, nsys: str, folder: Path, flags: Sequence[str]) -> list[str]:

@@ -1,0 +1,200 @@
+"""Say what stands between this machine and a good report, and how to fix it.
+
+python -m profiling.doctor
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from profiling.machine_facts import Facts, look
+
+DESCRIPTION = "Check nsys, driver, permissions and surroundings; each finding comes with its fix."
+EPILOG = "exit  0 reports can be recorded (warnings included); 1 something must be fixed; 2 wrong usage"
+Level = Literal["good", "warning", "problem"]
+SIGNS: dict[Level, str] = {"good": "ok", "warning": "warning", "problem": "PROBLEM"}
+
+# Major version of the driver's branch, the newest CUDA it runs, and the nsys that came with that CUDA
+# (component tables of NVIDIA's CUDA release notes). An older nsys may not decode what that CUDA writes.
+NSYS_OF_DRIVER: Sequence[tuple[int, str, tuple[int, int]]] = (
+    (580, "13.0", (2025, 3)),
+    (575, "12.9", (2025, 1)),
+    (570, "12.8", (2024, 6)),
+    (560, "12.6", (2024, 4)),
+    (555, "12.5", (2024, 2)),
+    (550, "12.4", (2023, 4)),
+    (545, "12.3", (2023, 3)),
+    (535, "12.2", (2023, 2)),
+    (530, "12.1", (2023, 1)),
+    (520, "11.8", (2022, 4)),
+)
+# Most that perf_event_paranoid may be for nsys to sample CPUs.
+SAMPLING_PARANOID = 2
+INSTALL_NSYS = "install nsight-systems-cli from NVIDIA's package repository, or the .run file of a newer release"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: how it stands, in words, and what to do about it."""
+
+    level: Level
+    what: str
+    fix: str = ""
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Return what every check finds, in the order of CHECKS."""
+    return [finding for check in CHECKS for finding in check(facts)]
+
+
+def _packages(facts: Facts) -> Iterator[Finding]:
+    for name, found in (("torch", facts.torch), ("nvtx", facts.nvtx)):
+        if found is None:
+            yield Finding("problem", f"{name} is not installed", "pip install 'nvtx-kernels[profiling]'")
+        else:
+            yield Finding("good", f"{name} {found}")
+
+
+def _gpu(facts: Facts) -> Iterator[Finding]:
+    if facts.gpus:
+        yield Finding("good", f"PyTorch sees {', '.join(facts.gpus)} through CUDA {facts.torch_cuda}")
+    elif facts.driver is None:
+        fix = "nothing, if this machine has no GPU: `python -m profiling.run --record` records CPU operators"
+        yield Finding("warning", "there is no NVIDIA driver here, so no GPU to profile", fix)
+    elif facts.torch_cuda is None:
+        yield Finding("problem", "this PyTorch is built for CPUs alone", "install a CUDA build of PyTorch")
+    else:
+        fix = "look at CUDA_VISIBLE_DEVICES and nvidia-smi; in a container, start it with --gpus all"
+        yield Finding("problem", f"PyTorch sees no GPU, though driver {facts.driver} is loaded", fix)
+
+
+def _recorder(facts: Facts) -> Iterator[Finding]:
+    if facts.gpus and not facts.recorder_sees_gpu:
+        fix = "install a PyTorch that is built with Kineto and CUPTI; nsys does not need that"
+        yield Finding("warning", "torch.profiler cannot see CUDA, so --record would miss the kernels", fix)
+
+
+def _nsys(facts: Facts) -> Iterator[Finding]:
+    if facts.nsys is None:
+        yield Finding("warning", str(facts.nsys_trouble), f"{INSTALL_NSYS}; `--record` works without")
+        return
+    numbers = ".".join(map(str, facts.nsys_version or ()))
+    yield Finding("good", f"nsys {numbers}: {facts.nsys}")
+    if facts.trial_trouble:
+        fix = (
+            "run `nsys profile -t nvtx python -c pass`; a missing library (libdw, libelf) is a package of its name"
+        )
+        yield Finding("problem", f"nsys wrote no report: {facts.trial_trouble}", fix)
+    elif facts.trial_trouble == "":
+        yield Finding("good", "nsys profiled a small program and wrote its report")
+
+
+def _nsys_and_driver(facts: Facts) -> Iterator[Finding]:
+    if facts.driver is None or facts.nsys_version is None:
+        return
+    branch = int(facts.driver.partition(".")[0])
+    known = next((entry for entry in NSYS_OF_DRIVER if branch >= entry[0]), None)
+    if known is None:
+        yield Finding("warning", f"driver {facts.driver} is older than any known here", "update the driver")
+        return
+    _, cuda, (year, release) = known
+    if facts.nsys_version[:2] < (year, release):
+        what = f"nsys is older than {year}.{release}, which came with CUDA {cuda} of driver {facts.driver}"
+        yield Finding("warning", f"{what}: kernels may be missing or unnamed", INSTALL_NSYS)
+    else:
+        yield Finding("good", f"nsys is as new as driver {facts.driver} (CUDA {cuda}) needs")
+
+
+def _sampling(facts: Facts) -> Iterator[Finding]:
+    if facts.paranoid is None or facts.is_root or facts.paranoid <= SAMPLING_PARANOID:
+        return
+    fix = "sudo sysctl kernel.perf_event_paranoid=2; the presets here sample no CPU and need nothing"
+    if facts.in_container:
+        fix += "; in a container, on the host, and --cap-add=SYS_ADMIN"
+    yield Finding("warning", f"CPU sampling is refused (perf_event_paranoid is {facts.paranoid})", fix)
+
+
+def _counters(facts: Facts) -> Iterator[Finding]:
+    if facts.counters_for_admins and not facts.is_root:
+        fix = "load the driver with NVreg_RestrictProfilingToAdminUsers=0; tracing kernels needs nothing"
+        yield Finding("warning", "GPU metrics (--gpu-metrics-devices) are for administrators here", fix)
+
+
+def _container(facts: Facts) -> Iterator[Finding]:
+    if facts.in_container:
+        fix = "for those alone, start it with --cap-add=SYS_ADMIN; traces of CUDA and NVTX need nothing"
+        yield Finding("warning", "this is a container: CPU sampling and GPU metrics are often refused", fix)
+
+
+def _wsl(facts: Facts) -> Iterator[Finding]:
+    if not facts.in_wsl:
+        return
+    if facts.wsl_clock_fixed:
+        yield Finding("good", "this is WSL, and nsys is told to convert its GPU's timestamps")
+    else:
+        fix = 'mkdir -p "$(dirname "$(nsys -z)")"; echo CuptiUseRawGpuTimestamps=false >> "$(nsys -z)"'
+        yield Finding("problem", "this is WSL: nsys reports hold no kernels until its GPU clock is converted", fix)
+
+
+# What a variable does to a measurement, and what to do about it.
+OF_VARIABLE = {
+    "NVTX_KERNELS_OFF": ("switches every range off", "unset NVTX_KERNELS_OFF"),
+    "NVIDIA_TF32_OVERRIDE": ("decides TF32 whatever --dtype asks", "unset NVIDIA_TF32_OVERRIDE"),
+    "CUDA_INJECTION64_PATH": ("lets another profiler in, and only one can trace", "unset CUDA_INJECTION64_PATH"),
+    "CUDA_LAUNCH_BLOCKING": ("makes every launch wait for its kernel", "unset CUDA_LAUNCH_BLOCKING"),
+    "CUDA_VISIBLE_DEVICES": ("hides and renumbers GPUs", "nothing, if that is meant"),
+}
+
+
+def _variables(facts: Facts) -> Iterator[Finding]:
+    for name, value in facts.variables.items():
+        effect, fix = OF_VARIABLE[name]
+        yield Finding("warning", f"{name}={value} {effect}", fix)
+
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    _packages,
+    _gpu,
+    _recorder,
+    _nsys,
+    _nsys_and_driver,
+    _sampling,
+    _counters,
+    _container,
+    _wsl,
+    _variables,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    this = argparse.ArgumentParser("python -m profiling.doctor", None, DESCRIPTION, EPILOG)
+    this.add_argument("--quick", action="store_true", help="do not let nsys write a small report")
+    this.add_argument("--json", action="store_true", help="print the findings as JSON")
+    asked = this.parse_args(arguments)
+    found = findings(look(trial=not asked.quick))
+    sys.stdout.write(
+        json.dumps([asdict(finding) for finding in found], indent=1) + "\n" if asked.json else text(found)
+    )
+    return int(any(finding.level == "problem" for finding in found))
+
+
+def text(found: Sequence[Finding]) -> str:
+    """Return findings for people, a line each and a line for the fix."""
+    lines = []
+    for finding in found:
+        lines.append(f"{SIGNS[finding.level]:8} {finding.what}")
+        lines += [f"{'':8} fix: {finding.fix}"] if finding.fix else []
+    return "\n".join([*lines, _verdict(found)]) + "\n"
+
+
+def _verdict(found: Sequence[Finding]) -> str:
+    problems, warnings = (sum(finding.level == level for finding in found) for level in ("problem", "warning"))
+    return f"{problems} problems, {warnings} warnings."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
