@@ -1,0 +1,150 @@
+"""Phases and steps on the CPU and on the GPU: one span per outermost range of a phase, and per measured step.
+
+A phase's range is one whose name opens the phase inside no range of the same phase. Where it works on several
+GPUs it has a span on each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.attribution import Attribution
+from analysis.instances import instances, projections
+from analysis.spread import steps_of
+from analysis.trace import KERNEL, Bools, Int32s, Int64s
+from analysis.vocabulary import PHASES
+
+STEP, ALL = len(PHASES), len(PHASES) + 1
+NAMES = (*PHASES, "step", "all work")
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Columns by span: what it is of (a position in NAMES), its GPU, first start and last end of its work.
+
+    `gpu` is a position in `Extents.gpus`; `kernel_ns` is the time of the kernels launched inside; `cpu_start_ns`
+    and `cpu_end_ns` are the range's own bounds.
+    """
+
+    of: Int32s
+    gpu: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+    kernel_ns: Int64s
+    cpu_start_ns: Int64s
+    cpu_end_ns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def take(self, rows: NDArray[Any]) -> Spans:
+        """Return the spans at these positions, or under this mask."""
+        return Spans(*(getattr(self, name)[rows] for name in Spans.__slots__))
+
+
+class Extents:
+    """Where in time the phases and steps of an attribution are, and which work is theirs."""
+
+    def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
+        self.attribution, self._places = attribution, instances(attribution)
+        warm_up = np.append(attribution.warm_up, False)
+        self._left_out = warm_up & (not include_warm_up)
+        self._steps = steps_of(attribution, include_warm_up=include_warm_up)
+        self.kept: Int64s = np.flatnonzero(~self._left_out[attribution.node])
+        self.gpu, self.gpus = _gpus(attribution)
+
+    @cached_property
+    def phase_of(self) -> Int32s:
+        """Per piece of work the phase whose range it is in, or -1."""
+        return self._of_work(self._phases)
+
+    @cached_property
+    def in_step(self) -> Bools:
+        """Per piece of work whether it is in a measured step."""
+        return self._of_work(self._step) == STEP
+
+    def inside(self, of: int) -> Bools:
+        """Tell per piece of work whether it is in a phase's ranges, in measured steps, or anywhere."""
+        mine: Bools = np.zeros(len(self.gpu), np.bool_)
+        mine[self.kept] = True
+        return mine if of == ALL else mine & (self.in_step if of == STEP else self.phase_of == of)
+
+    def spans(self, *, apart: bool = True) -> Spans:
+        """Return the spans of all phases and measured steps; with `apart` one per GPU."""
+        gpu = self.gpu if apart else np.zeros_like(self.gpu)
+        attribution, kernel = self.attribution, self.attribution.trace.work.kind == KERNEL
+        rows = projections(self._places, self.kept, attribution, gpu, kernel)
+        parts = []
+        for of in (self._phases, self._step):
+            at = np.flatnonzero(of[rows.instance] >= 0)
+            range_ = self._places.range[rows.instance[at]]
+            columns = (
+                of[rows.instance[at]],
+                rows.group[at],
+                rows.start_ns[at],
+                rows.end_ns[at],
+                rows.kernel_ns[at],
+            )
+            parts.append((*columns, attribution.ranges.start_ns[range_], attribution.ranges.end_ns[range_]))
+        return Spans(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def whole(self) -> Spans:
+        """Return one span per GPU from the first start to the last end of all work; no range is open for it."""
+        work, kept = self.attribution.trace.work, self.kept
+        gpus, at = np.unique(self.gpu[kept], return_inverse=True)
+        start, end, kernel_ns = (
+            np.full(len(gpus), 2**63 - 1),
+            np.full(len(gpus), -(2**63)),
+            np.zeros(len(gpus), np.int64),
+        )
+        np.minimum.at(start, at, work.start_ns[kept])
+        np.maximum.at(end, at, work.end_ns[kept])
+        np.add.at(kernel_ns, at, np.where(work.kind[kept] == KERNEL, work.duration_ns[kept], 0))
+        return Spans(np.full(len(gpus), ALL, np.int32), gpus.astype(np.int32), start, end, kernel_ns, start, end)
+
+    @cached_property
+    def _phases(self) -> Int32s:
+        """Per instance the phase whose range it is, or -1."""
+        places, attribution = self._places, self.attribution
+        phase = attribution.node_phase[places.node]
+        opens = attribution.facts.phase[attribution.ranges.name_id[places.range]]
+        nested = (places.parent >= 0) & (phase[places.parent] == phase) if len(places) else opens < 0
+        left_out = self._left_out[places.node]
+        return np.where((opens == phase) & ~nested & ~left_out, phase, -1).astype(np.int32)
+
+    @cached_property
+    def _step(self) -> Int32s:
+        """Per instance STEP for a measured step, else -1."""
+        return np.where(np.isin(self._places.range, self._steps), STEP, -1).astype(np.int32)
+
+    def count(self, of: int) -> int:
+        """Count the ranges of a phase, or the measured steps."""
+        return len(self._steps) if of == STEP else int((self._phases == of).sum())
+
+    def _of_work(self, of: Int32s) -> Int32s:
+        """Hand what instances are of down to the work inside them."""
+        inherited, places = of.copy(), self._places
+        for at in places.of_depth()[1:]:
+            inherited[at] = np.where(inherited[at] >= 0, inherited[at], inherited[places.parent[at]])
+        return np.append(inherited, np.int32(-1))[places.of_node[self.attribution.node]]
+
+
+def _gpus(attribution: Attribution) -> tuple[Int32s, list[str]]:
+    """Return the number of the GPU of each piece of work, and the GPUs' labels.
+
+    Processes number their GPUs themselves, so equal numbers in two processes need not be one GPU.
+    """
+    work, processes = attribution.trace.work, attribution.trace.processes
+    key = work.process.astype(np.int64) << 32 | work.device_id
+    distinct, gpu = np.unique(key, return_inverse=True)
+    devices = [int(value & 0xFFFFFFFF) for value in distinct]
+    labels = [
+        f"GPU {device}" + (f" of {processes[int(value >> 32)].process_id}" if devices.count(device) > 1 else "")
+        for value, device in zip(distinct, devices, strict=True)
+    ]
+    return gpu.astype(np.int32), labels

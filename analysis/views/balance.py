@@ -1,0 +1,144 @@
+"""Does the GPU wait for launches, and where: busy share, lag, idle gaps with their owners, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from analysis.balance import (
+    GPU_BOUND_FROM,
+    LAUNCH_BOUND_BELOW,
+    WAITING_FROM,
+    Balance,
+    GapOwner,
+    balance,
+)
+from analysis.errors import ReportError
+from analysis.phase_spans import ALL, NAMES
+from analysis.report import Number, Report
+from analysis.selection import collapsed_path
+from analysis.tables import Column, Document, Row, Table
+from analysis.views import provenance
+from analysis.views.common import common_length, label, more, per_step
+from analysis.views.registry import Subject
+from analysis.vocabulary import PHASES
+
+BUSY = (
+    "GPU span: from the first start to the last end of a phase's work, added over its ranges. busy: the time in it "
+    "when any kernel, copy, memset or CUDA graph ran; % is of the span. unlaunched: idle time before the launch "
+    "call of the next work had returned."
+)
+VERDICTS = (
+    f"GPU-bound: busy at least {GPU_BOUND_FROM:.0%} of the span. launch-bound: busy less than "
+    f"{LAUNCH_BOUND_BELOW:.0%}, and at least {WAITING_FROM:.0%} of the idle time unlaunched. undecided: neither."
+)
+
+NO_RANGES = (
+    "No range opens a phase or a step, so the span is that of all work, with whatever the program did in between."
+)
+
+
+def view(subject: Subject) -> Document:
+    """Show how busy the GPU is in each phase, and what it waits for.
+
+    Raises ReportError for a report of a CPU.
+    """
+    report = subject.report
+    if report.provenance.unit_of_work == "CPU":
+        raise ReportError("The report is of a CPU, which waits for no launches. Record on a GPU.")
+    asked = {row.phase for row in report.phases}
+    whole = subject.attribution()
+    found = balance(whole, asked if subject.one_phase else PHASES, include_warm_up=report.warm_up_included)
+    drawing = _Drawing(report, found)
+    notes = (*report.notes, *([NO_RANGES] if found.phases[0].name == NAMES[ALL] else []))
+    tables = (drawing.busy(), drawing.queue(), drawing.owners(subject.top, subject.every_index))
+    return Document(provenance.heading(report), tables, provenance.accounting(report), notes)
+
+
+class _Drawing:
+    """Draws one balance."""
+
+    def __init__(self, report: Report, found: Balance) -> None:
+        self.report, self.found = report, found
+        self.scope = provenance.scope(report)
+        self.several = len({row.gpu for row in found.phases}) > 1
+
+    def busy(self) -> Table:
+        """Show how long each phase's work ran and how long nothing did; the two sum to the span."""
+        columns = (
+            Column("span_ns", "GPU span", "ns"), Column("busy_ns", "busy", "ns"),
+            Column("busy_share", "%", "share"), Column("idle_ns", "idle", "ns"),
+            Column("unlaunched_ns", "unlaunched", "ns"), Column("unlaunched_share", "% of idle", "share"),
+            Column("verdict", "verdict"),
+        )  # fmt: skip
+        rows = [
+            (
+                self.mean(row.span_ns), self.mean(row.busy_ns), row.busy_share, self.mean(row.idle_ns),
+                self.mean(row.waiting_ns), row.waiting_share, row.verdict,
+            )
+            for row in self.found.phases
+        ]  # fmt: skip
+        title = f"How busy the GPU is, {{unit}} {self.scope}"
+        return self.table("balance", title, columns, rows, f"{BUSY} {VERDICTS}")
+
+    def queue(self) -> Table:
+        """Show how far the launches run ahead of the GPU."""
+        columns = (
+            Column("kernels", f"launches {self.scope}", "count"), Column("gaps", "idle gaps", "count"),
+            Column("median_lag_ns", "median lag", "ns"), Column("p95_lag_ns", "95% of lags below", "ns"),
+        )  # fmt: skip
+        rows = [
+            (self.mean(row.kernels), self.mean(row.gaps), row.median_lag_ns, row.p95_lag_ns)
+            for row in self.found.phases
+        ]
+        caption = (
+            "lag: from the start of a launch call to the start of its work on the GPU. It is long where launches "
+            "queue up before a busy GPU, and as short as a launch can be where the GPU waits for each."
+        )
+        return self.table("queue", "Launches, and how long their work waits, {unit}", columns, rows, caption)
+
+    def owners(self, top: int, every_index: bool) -> Table:
+        """Rank the ranges by the idle time that ended when their work began."""
+        owners = self.found.owners if every_index else _collapsed(self.found.owners)
+        whole, common = sum(owner.idle_ns for owner in owners), common_length(owner.path for owner in owners)
+        columns = (
+            Column("range", "range that launched the next work", "name"), Column("idle_ns", "idle", "ns"),
+            Column("share", "%", "share"), Column("gaps", "gaps", "count"), Column("largest_ns", "largest", "ns"),
+            Column("unlaunched_share", "unlaunched %", "share"),
+        )  # fmt: skip
+        rows = [
+            Row((label(owner.path, common), self.mean(owner.idle_ns), owner.idle_ns / whole, self.mean(owner.gaps),
+                 owner.largest_ns, owner.waiting_ns / owner.idle_ns))
+            for owner in owners[:top]
+        ]  # fmt: skip
+        caption = "% is of the idle time inside the spans above, unlaunched % of the row's."
+        title = f"Idle gaps by the range that ends them, {{unit}} {self.scope}"
+        return Table("gaps", title, columns, tuple(rows), caption + more(owners, top, "range"))
+
+    def table(
+        self, key: str, title: str, columns: tuple[Column, ...], rows: Sequence[tuple[object, ...]], caption: str
+    ) -> Table:
+        """Put a table of phases together; the GPU is named only where there are several."""
+        keys = (Column("phase", "phase"), *((Column("gpu", "GPU"),) if self.several else ()))
+        of = [(row.name, *((row.gpu,) if self.several else ())) for row in self.found.phases]
+        lines = tuple(Row((*what, *cells)) for what, cells in zip(of, rows, strict=True))
+        return Table(key, title, (*keys, *columns), lines, caption)
+
+    def mean(self, value: Number) -> Number:
+        """Divide by the steps where figures are per step."""
+        return per_step(self.report, value)
+
+
+def _collapsed(owners: Iterable[GapOwner]) -> list[GapOwner]:
+    merged: dict[tuple[str, ...], GapOwner] = {}
+    for owner in owners:
+        path = collapsed_path(owner.path)
+        held = merged.get(path, GapOwner(path, 0, 0, 0, 0))
+        merged[path] = replace(
+            held,
+            gaps=held.gaps + owner.gaps,
+            idle_ns=held.idle_ns + owner.idle_ns,
+            largest_ns=max(held.largest_ns, owner.largest_ns),
+            waiting_ns=held.waiting_ns + owner.waiting_ns,
+        )
+    return sorted(merged.values(), key=lambda owner: (-owner.idle_ns, owner.path))

@@ -1,0 +1,38 @@
+"""What several views need: figures per step, and paths as short as they can be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from analysis.report import Number, Path, Report
+from analysis.tables import PATH_SEPARATOR
+
+NOWHERE = "(outside all ranges)"
+
+
+def per_step(report: Report, value: Number) -> Number:
+    """Divide a sum over all steps where the report's figures are per step; whole quotients stay integers."""
+    if not report.per_step:
+        return value
+    return value // report.steps if isinstance(value, int) and value % report.steps == 0 else value / report.steps
+
+
+def common_length(paths: Iterable[Path]) -> int:
+    """Return how many ranges all paths begin with, leaving each at least its last."""
+    paths = [path for path in paths if path]
+    if not paths:
+        return 0
+    first, last = min(paths), max(paths)
+    shared = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return min(shared, min(map(len, paths)) - 1)
+
+
+def label(path: Path, common: int = 0) -> str:
+    """Write a path without the ranges that all paths begin with."""
+    return PATH_SEPARATOR.join(path[common:]) or NOWHERE
+
+
+def more(found: Sequence[object], top: int, what: str) -> str:
+    """Say how many of `what` (in the singular) a table leaves out, and how to see them."""
+    rest = len(found) - top
+    return f" {rest} more {what}{'s' if rest > 1 else ''}: --top {len(found)}." if rest > 0 else ""
