@@ -9,7 +9,6 @@ from analysis.attribution import Attribution
 from analysis.instances import Instances, instances, projections
 from analysis.summary import Paths
 from analysis.trace import KERNEL, Bools, Int32s, Int64s
-from analysis.vocabulary import PHASES
 
 
 def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> Int32s:
@@ -53,15 +52,6 @@ def per_step(attribution: Attribution, *, include_warm_up: bool = False) -> pd.D
     )
     summed = frame[frame["step"] >= 0].groupby(["path", "step"], sort=True)
     return summed.sum(min_count=1).reset_index()
-
-
-def named(frame: pd.DataFrame, paths: Paths) -> pd.DataFrame:
-    """Put the paths themselves (tuples of names) and their phases beside their positions."""
-    numbers = frame["path"].to_numpy()
-    return frame.assign(
-        names=[paths.paths[number] for number in numbers],
-        phase=[PHASES[paths.phase[number]] for number in numbers],
-    )
 
 
 def _is_step(attribution: Attribution) -> Bools:

@@ -16,9 +16,9 @@ from analysis import compare as command
 from analysis.comparison import Axis, changes, compare, notes
 from analysis.errors import ReportError, UsageError
 from analysis.presenters import as_csv, as_table
+from analysis.provenance import Provenance
 from analysis.report import KernelRow, RangeRow, Report, Totals
 from analysis.thresholds import judge, parse
-from analysis.provenance import Provenance
 from analysis.views.comparison import compared, everything_compared
 from tests.analysis.building import MAIN, Range, build, launched
 

@@ -1,0 +1,77 @@
+"""Write a page to look at and to share: python -m analysis.page report.sqlite -o page.html."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.command import run, write
+from analysis.errors import UsageError
+
+if TYPE_CHECKING:
+    from analysis.attribution import Attribution
+    from analysis.report import Report
+
+MAX_REPORTS = 8
+NEEDED = ("itables", "jinja2", "plotly")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.page", description=__doc__)
+    parser.add_argument(
+        "reports", type=Path, nargs="+", metavar="REPORT",
+        help="one report, or several: the first is what the others are compared with",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page, one HTML file")
+    parser.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
+    parser.add_argument(
+        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
+    )
+    parser.add_argument(
+        "--operators", choices=("auto", "keep", "hide"), default="auto",
+        help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
+    )  # fmt: skip
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    options = parser().parse_args(arguments)
+    return run(lambda: write(page(options), options.output))
+
+
+def page(options: argparse.Namespace) -> str:
+    """Return the page.
+
+    Raises AnalysisError where a report cannot answer, or where what a page is made with is not installed.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"A page needs {', '.join(missing)}: pip install 'nvtx-kernels[page]'.")
+    if len(options.reports) > MAX_REPORTS:
+        raise UsageError(f"A page holds at most {MAX_REPORTS} reports; {len(options.reports)} were given.")
+    from analysis.page_parts.contents import contents
+    from analysis.presenters import as_page
+
+    return as_page.present(contents([_answer(path, options) for path in options.reports]))
+
+
+def _answer(path: Path, options: argparse.Namespace) -> tuple[Attribution, Report]:
+    from analysis.absence import require_work
+    from analysis.attribution import Rules, attribute
+    from analysis.readers import read
+    from analysis.summary import summarize
+
+    trace = read(path)
+    require_work(trace)
+    attribution = attribute(trace, Rules(domains=options.domain, operators=options.operators))
+    return attribution, summarize(attribution, include_warm_up=options.include_warmup)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
