@@ -138,6 +138,7 @@ def _viewed(attribution: Callable[[], Attribution], report: Report, options: arg
     subject = Subject(
         report,
         attribution,
+        one_phase=options.phase is not None,
         top=EVERY_ROW if whole else options.top,
         full_names=options.full_names or whole,
         every_index=options.every_index or whole,

@@ -66,7 +66,8 @@ class Extents:
     @cached_property
     def in_step(self) -> Bools:
         """Per piece of work whether it is in a measured step."""
-        return self._of_work(self._step) == STEP
+        inside: Bools = self._of_work(self._step) == STEP
+        return inside
 
     def inside(self, of: int) -> Bools:
         """Tell per piece of work whether it is in a phase's ranges, in measured steps, or anywhere."""

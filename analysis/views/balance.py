@@ -24,9 +24,9 @@ from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
 BUSY = (
-    "GPU span: from the first start to the last end of a phase's work, added over its ranges. busy: the time in it "
-    "when any kernel, copy, memset or CUDA graph ran; % is of the span. unlaunched: idle time before the launch "
-    "call of the next work had returned."
+    "GPU span: from the first start to the last end of a phase's work, added over its ranges. busy: the time in "
+    "it when any kernel, copy, memset or CUDA graph ran; % is of the span. unlaunched: idle time before the "
+    "launch call of the next work had returned."
 )
 VERDICTS = (
     f"GPU-bound: busy at least {GPU_BOUND_FROM:.0%} of the span. launch-bound: busy less than "

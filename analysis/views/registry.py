@@ -23,6 +23,7 @@ class View(NamedTuple):
 
 VIEWS = {
     "phases": View("analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True),
+    "balance": View("analysis.views.balance", "does the GPU wait for launches, and where?"),
 }
 
 
@@ -30,11 +31,13 @@ VIEWS = {
 class Subject:
     """What a view looks at: the report of what was asked for, and where that does not say enough, all work.
 
-    `top` bounds the rows of long tables; `kernel` is a part of a kernel's name.
+    `top` bounds the rows of long tables; `kernel` is a part of a kernel's name; `one_phase` says that the report
+    holds the one phase that was asked for.
     """
 
     report: Report
     attribution: Callable[[], Attribution]
+    one_phase: bool = False
     top: int = 10
     full_names: bool = False
     every_index: bool = False
