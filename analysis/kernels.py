@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -41,6 +42,10 @@ def parser() -> argparse.ArgumentParser:
     )
     instead.add_argument("--view", choices=tuple(VIEWS), help="the answer to one question, see below")
     what.add_argument("--kernel", metavar="NAME", help="a part of the name of the kernel to --view explain")
+    what.add_argument(
+        "--timed", action="append", default=[], type=_timed, metavar="PHASE=TIME",
+        help="a time measured elsewhere, such as forward=19.7ms, for --view agreement (several)",
+    )  # fmt: skip
     what.add_argument("--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'")
     what.add_argument("--phase", choices=("forward", "backward", "optimizer", "other"), help="only this phase")
     what.add_argument("--top", type=_positive, default=10, metavar="N", help="rows per table (%(default)s)")
@@ -96,6 +101,8 @@ def answer(options: argparse.Namespace) -> str | bytes:
 def _check(options: argparse.Namespace) -> None:
     if options.kernel and options.view != "explain":
         raise UsageError("--kernel names the kernel that --view explain takes apart.")
+    if options.timed and options.view != "agreement":
+        raise UsageError("--timed gives a time to --view agreement.")
     if options.view and options.range and not VIEWS[options.view].takes_range:
         raise UsageError(f"--view {options.view} is about phases: --range does not narrow it, --phase does.")
     if options.view and options.like_nsys:
@@ -139,6 +146,7 @@ def _viewed(attribution: Callable[[], Attribution], report: Report, options: arg
         report,
         attribution,
         one_phase=options.phase is not None,
+        timed=dict(options.timed),
         top=EVERY_ROW if whole else options.top,
         full_names=options.full_names or whole,
         every_index=options.every_index or whole,
@@ -171,6 +179,13 @@ def _presented(document: Document, options: argparse.Namespace) -> str | bytes:
 
     width, color = as_table.screen(options.output is None and sys.stdout.isatty())
     return as_table.present(document, width=width, color=color, full_names=options.full_names)
+
+
+def _timed(text: str) -> tuple[str, float]:
+    found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+\.?\d*|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
+    if not found or not float(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time of a phase: write forward=19.7ms")
+    return found[1], float(found[2]) * {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}[found[3]]
 
 
 def _positive(text: str) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class View(NamedTuple):
 
 VIEWS = {
     "phases": View("analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True),
+    "agreement": View("analysis.views.agreement", "do CPU range, GPU span and kernel time of a phase agree?"),
     "balance": View("analysis.views.balance", "does the GPU wait for launches, and where?"),
 }
 
@@ -32,12 +33,13 @@ class Subject:
     """What a view looks at: the report of what was asked for, and where that does not say enough, all work.
 
     `top` bounds the rows of long tables; `kernel` is a part of a kernel's name; `one_phase` says that the report
-    holds the one phase that was asked for.
+    holds the one phase that was asked for; `timed` are times of phases measured elsewhere, ns.
     """
 
     report: Report
     attribution: Callable[[], Attribution]
     one_phase: bool = False
+    timed: Mapping[str, float] = field(default_factory=dict)
     top: int = 10
     full_names: bool = False
     every_index: bool = False
