@@ -118,7 +118,7 @@ def test_a_database_with_a_table_of_nsyss_name_and_other_columns_is_refused(tmp_
 @pytest.mark.parametrize("statement", ["SET start = 'soon'", "SET start = 1.5", "SET correlationId = 'x'"])
 def test_numbers_that_are_none_are_refused(tmp_path, statement):
     report = alter(build(tmp_path, **ONE_CALL), f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL {statement}")
-    with pytest.raises(NotAReport, match="no whole number|it has text for a"):
+    with pytest.raises(NotAReport, match=r"no whole number|it has text for a"):
         read(report)
 
 
