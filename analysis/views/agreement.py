@@ -13,9 +13,9 @@ from analysis.vocabulary import PHASES
 
 CAPTION = (
     "ranges: the phase's outermost ranges. CPU range: their own durations, which is what a timer around them "
-    "sees. GPU span: from the first start to the last end of their work. kernels: the sum of their kernels' times. "
-    f"% is of the CPU range. agree: the GPU span is within {AGREES_WITHIN:.0%} of it. not synchronized: work ran on "
-    "after the range had closed."
+    "sees. GPU span: from the first start to the last end of their work. kernels: the sum of their kernels' "
+    f"times. % is of the CPU range. agree: the GPU span is within {AGREES_WITHIN:.0%} of it. not synchronized: "
+    "work ran on after the range had closed."
 )
 TIMED = (
     f"timed: measured elsewhere, as given with --timed. agree: the CPU range is within {AGREES_WITHIN:.0%} of it."

@@ -24,6 +24,7 @@ class View(NamedTuple):
 VIEWS = {
     "phases": View("analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True),
     "agreement": View("analysis.views.agreement", "do CPU range, GPU span and kernel time of a phase agree?"),
+    "attention": View("analysis.views.attention", "what do scores, mask, softmax and final matmul cost?"),
     "balance": View("analysis.views.balance", "does the GPU wait for launches, and where?"),
 }
 

@@ -1,0 +1,151 @@
+"""What attention's parts cost, in time and in FLOPs: scores, scale, mask, softmax and final matmul apart."""
+
+from __future__ import annotations
+
+from analysis.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
+from analysis.errors import ReportError
+from analysis.report import Number, Report
+from analysis.tables import Column, Document, Row, Table
+from analysis.views import provenance
+from analysis.views.registry import Subject
+from analysis.vocabulary import BACKWARD, FORWARD
+
+NONE = (
+    "No range is named as a part of attention, so scores, softmax and matmuls cannot be told apart. Push ranges "
+    "named 'computing attention scores', 'computing softmax' and 'final matmul' around them; torch.compile drops "
+    "ranges inside the model."
+)
+TIMES = (
+    "kernels: all inside the part's ranges, scale and mask with scores where they are inside. GEMMs: of these the "
+    "matrix products. % is of the phase's attention."
+)
+RATES = (
+    "FLOPs and least bytes are what the run states for its shapes. FLOP/s and B/s divide by the time shown: that "
+    "of a matmul's GEMMs, and of all of the others' kernels."
+)
+FORMULAS = (
+    "FLOPs of the two matmuls together: 4·B·H·T²·d_head forward, 8·B·H·T²·d_head backward; of softmax: 5·B·H·T² "
+    "forward, 4·B·H·T² backward; per layer and step."
+)
+RATIOS = (
+    "GEMMs: of scores and final matmul together. ranges: all kernels in the two, with scale and mask where they "
+    "are inside."
+)
+NO_MARK = "The report does not hold the run's own mark, so FLOPs and bytes are not known. profiling.run writes it."
+IS_FUSED = "Attention is one range here, so its parts cannot be told apart: it is fused, or not annotated inside."
+
+
+def view(subject: Subject) -> Document:
+    """Show the time, the FLOPs and the ratios of attention's parts, per phase.
+
+    Raises ReportError where no range is named as a part of attention.
+    """
+    report = subject.report
+    parts, notes = parts_of(report), list(report.notes)
+    if not parts:
+        parts = fused_of(report)
+        notes.append(IS_FUSED)
+    if not parts:
+        raise ReportError(NONE)
+    stated = any(part.flops is not None or part.bytes is not None for part in parts)
+    notes += [*([] if stated else [NO_MARK]), *_missing(report, parts)]
+    tables = (_times(report, parts), *((_rates(report, parts),) if stated else ()), *_ratios(report, parts))
+    return Document(provenance.heading(report), tables, provenance.accounting(report), tuple(notes))
+
+
+def _missing(report: Report, parts: tuple[Part, ...]) -> list[str]:
+    """Name the phases that multiply matrices, but in no part of attention."""
+    present = {part.phase for part in parts}
+    return [
+        f"No {row.phase} work is inside these ranges: what attention costs there cannot be told."
+        for row in report.phases
+        if row.gemm_kernels and row.phase in (FORWARD, BACKWARD) and row.phase not in present
+    ]
+
+
+def _times(report: Report, parts: tuple[Part, ...]) -> Table:
+    columns = (
+        Column("part", "part of attention"), Column("kernel_ns", "kernels", "ns"), Column("share", "%", "share"),
+        Column("gemm_ns", "GEMMs", "ns"), Column("other_ns", "all else", "ns"),
+        Column("kernels", "launches", "count"),
+    )  # fmt: skip
+    rows: list[Row] = []
+    for phase, mine in _by_phase(parts).items():
+        outer = [part for part in mine if not part.inner]
+        whole = sum(part.kernel_ns for part in outer)
+        rows.append(Row((phase, *_cells(outer, whole)), strong=True))
+        rows += [Row((part.name, *_cells([part], whole)), indent=1 + part.inner) for part in mine]
+    title = f"{provenance.kernel_time(report)} of attention by part, {{unit}} {provenance.scope(report)}"
+    return Table("attention", title, columns, tuple(rows), TIMES)
+
+
+def _by_phase(parts: tuple[Part, ...]) -> dict[str, list[Part]]:
+    phases = dict.fromkeys(part.phase for part in parts)
+    return {phase: [part for part in parts if part.phase == phase] for phase in phases}
+
+
+def _cells(parts: list[Part], whole: Number) -> tuple[object, ...]:
+    kernel_ns, gemm_ns = sum(part.kernel_ns for part in parts), sum(part.gemm_ns for part in parts)
+    share = kernel_ns / whole if whole else None
+    return kernel_ns, share, gemm_ns, kernel_ns - gemm_ns, sum(part.kernels for part in parts)
+
+
+def _rates(report: Report, parts: tuple[Part, ...]) -> Table:
+    """Show what each part computes and moves, and how fast."""
+    columns = (
+        Column("part", "part of attention"), Column("flops", "FLOPs", "flops"),
+        Column("flops_per_s", "FLOP/s", "flops/s"), Column("bytes", "least bytes", "bytes"),
+        Column("bytes_per_s", "B/s", "bytes/s"), Column("time_ns", "time", "ns"),
+    )  # fmt: skip
+    rows: list[Row] = []
+    for phase, mine in _by_phase(parts).items():
+        rows.append(Row((phase, "", "", "", "", ""), strong=True))
+        for part in mine:
+            time = part.computing_ns
+            cells = (part.flops, _rate(part.flops, time), part.bytes, _rate(part.bytes, time), time)
+            rows.append(Row((part.name, *cells), indent=1 + part.inner))
+    convention = report.provenance.run.get("flops_convention")
+    stated = f" The run counts {convention}." if convention else ""
+    title = f"FLOPs and least bytes of attention, {provenance.scope(report)}"
+    return Table("rates", title, columns, tuple(rows), f"{RATES}{stated}")
+
+
+def _rate(amount: Number | None, time_ns: Number) -> float | None:
+    return amount / (time_ns / 1e9) if amount is not None and time_ns else None
+
+
+def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
+    """Hold the ratio of the runtimes of softmax and matmuls beside that of their FLOPs."""
+    rows = [row for mine in _by_phase(parts).values() if (row := _ratio({part.name: part for part in mine}))]
+    if not rows:
+        return ()
+    stated = any(row[-1] is not None for row in rows)
+    columns = (
+        Column("phase", "phase"), Column("softmax_ns", "softmax", "ns"), Column("gemm_ns", "GEMMs", "ns"),
+        Column("softmax_to_gemms", "softmax/GEMMs", "ratio"), Column("matmul_ns", "ranges", "ns"),
+        Column("softmax_to_ranges", "softmax/ranges", "ratio"),
+        Column("flops_ratio", "FLOPs GEMMs/softmax", "ratio"),
+    )[: 7 if stated else 6]  # fmt: skip
+    title = f"Softmax against the two matmuls: kernel time, {{unit}} {provenance.scope(report)}"
+    shown = tuple(Row(row[: len(columns)]) for row in rows)
+    return (Table("ratios", title, columns, shown, f"{RATIOS} {FORMULAS}" if stated else RATIOS),)
+
+
+def _ratio(parts: dict[str, Part]) -> tuple[object, ...] | None:
+    if SOFTMAX not in parts or not all(name in parts for name in MATMULS):
+        return None
+    softmax, matmuls = parts[SOFTMAX], [parts[name] for name in MATMULS]
+    gemm_ns, range_ns = (sum(getattr(part, name) for part in matmuls) for name in ("gemm_ns", "kernel_ns"))
+    flops = None
+    if softmax.flops and all(part.flops for part in matmuls):
+        flops = sum(part.flops or 0 for part in matmuls) / softmax.flops
+    to_gemms = softmax.kernel_ns / gemm_ns if gemm_ns else None
+    return (
+        parts[SOFTMAX].phase,
+        softmax.kernel_ns,
+        gemm_ns,
+        to_gemms,
+        range_ns,
+        softmax.kernel_ns / range_ns,
+        flops,
+    )
