@@ -82,7 +82,7 @@ def state_of(device: str) -> Row:
     """Return the state of the machine, from a process of its own: this one leaves the GPU alone."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["--state-only", "--device", device]
-        row = _run(_program(options, folder), folder, None)
+        row = row_of(_program(options, folder), folder, None)
     return dict(row.get("state", {}))
 
 
@@ -94,7 +94,7 @@ def measured(cell: Cell, plan: Plan) -> Row:
             arguments = command(cell, folder, plan.nsys_flags)
         except NsysError as error:
             return {**known, "message": str(error)}
-        row = {**known, **_run(arguments, folder, plan.cell_s)}
+        row = {**known, **row_of(arguments, folder, plan.cell_s)}
         for report in Path(folder).glob(f"{REPORT}.*"):
             if plan.keep_report is not None and row["status"] == "ok":
                 plan.keep_report(report, row)
@@ -114,7 +114,8 @@ def _program(options: Iterable[str], folder: str) -> list[str]:
     return [sys.executable, "-m", "profiling.measure_one", *options, "--result", f"{folder}/{ROW}"]
 
 
-def _run(arguments: Sequence[str], folder: str, longest_s: float | None) -> Row:
+def row_of(arguments: Sequence[str], folder: str, longest_s: float | None) -> Row:
+    """Run a program that leaves its row in a folder, and return it, or how the program ended."""
     said = Path(folder, "said.txt")
     with said.open("wb") as output, _running(arguments, output) as process:
         try:
@@ -131,14 +132,14 @@ def _run(arguments: Sequence[str], folder: str, longest_s: float | None) -> Row:
 def _running(arguments: Sequence[str], output: Any) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a process that never outlives the block; its standard input stays open as long as this process."""
     options = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.STDOUT}
-    process = subprocess.Popen(arguments, start_new_session=True, **options)
-    try:
-        yield process
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is None:
-                os.killpg(process.pid, number)
-                _wait(process)
+    with subprocess.Popen(arguments, start_new_session=True, **options) as process:
+        try:
+            yield process
+        finally:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if process.poll() is None:
+                    os.killpg(process.pid, number)
+                    _wait(process)
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> None:

@@ -1,0 +1,146 @@
+import statistics
+
+import pandas as pd
+import pytest
+
+from model.config import CONFIGS
+from model.cost import matmul_flops
+from profiling import study_notes
+from profiling.study_frames import frame
+from profiling.study_tables import TABLES
+from tests.profiling.measured_rows import failed, no_memory, row
+
+MEASURED = (20, 22, 27)
+
+
+def cells(table, **where):
+    """The text of a table's lines in which columns read as given."""
+    text = table.shown()
+    for header, value in where.items():
+        text = text[text[header.replace("_", " ")] == value]
+    return text.to_dict("records")
+
+
+def test_statistics_are_those_of_the_measured_steps():
+    line = frame([row(measured=MEASURED)]).set_index("phase").loc["backward"]
+    values = [2 * ms for ms in MEASURED]
+    assert (line["n"], line["mean_ms"], line["median_ms"]) == (3, 46, 44)
+    assert (line["min_ms"], line["max_ms"], line["first_ms"]) == (40, 54, 80)
+    assert line["std_ms"] == pytest.approx(statistics.stdev(values))
+    assert line["cv_percent"] == pytest.approx(100 * statistics.stdev(values) / 46)
+
+
+def test_single_step_has_no_spread():
+    [line] = cells(TABLES["times"](frame([row(measured=(20,))])), phase="forward")
+    assert (line["mean ms"], line["std ms"], line["CV %"]) == ("20.000", "-", "-")
+
+
+def test_repeats_are_pooled():
+    line = frame([row(measured=(20,)), row(measured=(22,), repeat=1)]).iloc[0]
+    assert (line["n"], line["processes"], line["mean_ms"], line["first_ms"]) == (2, 2, 21, 40)
+
+
+def test_throughput_and_mfu_follow_from_flops_and_the_known_peak():
+    line = frame([row(measured=(20,))]).set_index("phase").loc["step"]
+    flops = 3 * matmul_flops(CONFIGS["small"], 4, 512)
+    assert line["mean_ms"] == 64
+    assert line["tokens_per_s"] == pytest.approx(2048 / 0.064)
+    assert line["tflops"] == pytest.approx(flops / 0.064 / 1e12)
+    assert line["mfu_percent"] == pytest.approx(100 * flops / 0.064 / 66.9e12)
+
+
+def test_unknown_peak_is_a_dash():
+    state = {"device_name": "NVIDIA Imaginary 1"}
+    [line] = cells(TABLES["throughput"](frame([row(state=state, measured=(20,))])))
+    assert (line["MFU %"], line["tokens/s"], line["parameters"]) == ("-", "32,000", "128,625,408")
+
+
+def test_optimizer_has_no_flops():
+    line = frame([row()]).set_index("phase").loc["optimizer"]
+    assert pd.isna(line["tflops"])
+
+
+def test_backward_is_given_as_timed_and_as_the_rest_of_the_step():
+    [line] = cells(TABLES["backward"](frame([row(measured=(20,))])))
+    timed = (line["forward ms"], line["backward ms"], line["/ forward"])
+    assert timed == ("20.000", "40.000", "2.00")
+    assert (line["total ms"], line["total - forward ms"], line["/ forward "]) == ("61.000", "41.000", "2.05")
+
+
+def test_modes_subtract_the_forward_of_one_process_from_the_step_of_another():
+    rows = [row(mode="forward", measured=(20, 22)), row(mode="forward-backward", measured=(25, 25))]
+    [line] = cells(TABLES["modes"](frame(rows)))
+    assert line["forward ms"] == "21.000 ± 1.414"
+    assert (line["forward+backward ms"], line["backward ms"], line["/ forward"]) == (
+        "76.000 ± 0.000",
+        "55.000",
+        "2.62",
+    )
+
+
+def test_warmup_study_shows_the_first_step_apart():
+    rows = [row(warmup=(), measured=(90, 20)), row(warmup=(90, 21), measured=(20, 20))]
+    lines = cells(
+        TABLES["warmup"](frame([{**r, "cell": {**r["cell"], "warmup": len(r["warmup"])}} for r in rows])),
+        phase="forward",
+    )
+    shown = [(line["warm-up"], line["first step ms"], line["mean ms"]) for line in lines]
+    assert shown == [("0", "90.000", "55.000"), ("2", "90.000", "20.000")]
+
+
+def test_comparison_divides_by_the_first_value():
+    rows = [row(dtype="bf16", measured=(10, 10)), row(dtype="fp32", measured=(20, 20))]
+    lines = cells(TABLES["dtype"](frame(rows)), phase="forward")
+    assert [(line["dtype"], line["/ dtype fp32"]) for line in lines] == [("fp32", "1.000"), ("bf16", "0.500")]
+
+
+def test_context_sweep_has_a_line_per_size_and_context():
+    rows = [row(size=size, context_length=context) for size in ("medium", "small") for context in (1024, 128)]
+    text = TABLES["summary"](frame(rows)).shown()
+    pairs = list(zip(text["size"], text["context"], strict=True))
+    assert pairs == [("small", "128"), ("small", "1024"), ("medium", "128"), ("medium", "1024")]
+
+
+def test_fastest_configuration_is_the_one_with_most_tokens_per_second():
+    rows = [row(measured=(20,)), row(dtype="bf16", compile=True, measured=(5,)), row(dtype="tf32", measured=(9,))]
+    watched = row(dtype="bf16", attention="sdpa", capture="bare", measured=(1,))
+    [line] = cells(TABLES["fastest"](frame([*rows, watched])))
+    assert (line["size"], line["dtype"], line["compile"], line["step ms"]) == ("small", "bf16", "yes", "19.000")
+
+
+@pytest.mark.parametrize("name", ["times", "summary", "memory"])
+def test_out_of_memory_is_a_line_with_phase_and_request(name):
+    [line] = cells(TABLES[name](frame([row(), no_memory(size="2.7B")])), size="2.7B")
+    assert line["result"] == "OOM in backward, asked for 1.5 GiB"
+    assert set(line.values()) >= {"2.7B", "-"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_can_be_made_of_any_rows(name):
+    rows = [row(), row(mode="forward"), no_memory(size="xl"), failed(size="10B")]
+    text = TABLES[name](frame(rows)).shown()
+    assert text.columns.is_unique
+    assert all(isinstance(value, str) for value in text.to_numpy().ravel())
+
+
+def test_notes_say_what_decided_the_numbers():
+    rows = [
+        row(clocks={"sm_mhz": 1980.0}, warnings=["TF32 is forced"]),
+        row(capture="recorder"),
+        failed(size="xl"),
+    ]
+    text = "\n".join(study_notes.notes(rows, frame(rows)))
+    for words in (
+        "context 512",
+        "AdamW foreach",
+        "NVIDIA H200",
+        "torch 2.11.0",
+        "fp32: TF32 off",
+        "1980",
+        "H200 fp32 66.9",
+    ):
+        assert words in text
+    warnings = [line for line in text.splitlines() if line.startswith("Warning")]
+    assert [words in line for words, line in zip(("SIGKILL", "forced", "recorder"), warnings, strict=True)] == [
+        True
+    ] * 3

@@ -1,0 +1,161 @@
+"""Real processes: they are killed, run out of memory, take too long, and a sweep goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from profiling import results
+from profiling.cells import Cell, product
+from profiling.settings import Settings
+from profiling.study_frames import frame
+from profiling.study_tables import TABLES
+from profiling.sweep import Plan, measured, missing, row_of, state_of, sweep
+from tests.profiling.measured_rows import row
+from tests.profiling.recordings import REPOSITORY
+
+TINY = {"size": "tiny", "context_length": 16, "batch_size": 1, "warmup": 1, "steps": 2, "device": "cpu"}
+CELLS = product({**{name: [value] for name, value in TINY.items()}, "mode": ["forward", "train"]})
+PATIENCE_S = 120
+
+
+class Heard:
+    """What a sweep says of its progress."""
+
+    def __init__(self):
+        self.skipped, self.begun, self.ended = 0, [], []
+
+    def skip(self, count):
+        self.skipped = count
+
+    def begin(self, cell):
+        self.begun.append(cell)
+
+    def end(self, row):
+        self.ended.append(row)
+
+
+def benchmark(path):
+    """Sweep three modes from a process of its own."""
+    sizes = ["--sizes", "tiny", "--contexts", "16", "--steps", "2", "--device", "cpu"]
+    modes = ["--modes", "forward,forward-backward,train", "--into", str(path), "--table", "times,modes"]
+    command = [sys.executable, "-m", "profiling.benchmark", *sizes, *modes]
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def rows_in(path):
+    return results.read(path)[0]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def children_of(pid):
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return [int(word) for word in listed.stdout.split()]
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_killed_sweep_leaves_no_process_and_is_completed_by_the_same_command(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    killed = benchmark(path)
+    wait_for(lambda: len(rows_in(path)) == 1 and children_of(killed.pid))
+    [measuring] = children_of(killed.pid)
+    killed.kill()
+    killed.communicate()
+    wait_for(lambda: not is_running(measuring))
+    [first] = rows_in(path)
+    with path.open("a") as file:
+        file.write('{"version": 1, "kind": "model", "cell"')
+    shown, said = benchmark(path).communicate(timeout=PATIENCE_S)
+    rows = rows_in(path)
+    assert rows[0] == first
+    assert [row["cell"]["mode"] for row in rows] == ["forward", "forward-backward", "train"]
+    assert "3 of 3 configurations are in" in said
+    assert "2 measured now" in said
+    assert "1 torn or foreign lines skipped" in said
+    assert shown.count("tiny") == 2 + 3 + 4 + 1
+    assert "forward+backward" in shown
+
+
+def test_resumed_sweep_measures_what_is_missing_and_what_failed(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    done = {**row(state=state_of("cpu")), "cell": CELLS[0].key}
+    path.write_text(f"{json.dumps(done)}\n{json.dumps({**done, 'cell': CELLS[1].key, 'status': 'failed'})}\n")
+    assert missing(CELLS, path) == [CELLS[1]]
+    path.write_text(f"{json.dumps({**done, 'state': {**done['state'], 'torch': '1.0'}})}\n")
+    assert missing(CELLS, path) == CELLS
+
+
+def test_budget_ends_a_sweep_between_two_cells(tmp_path):
+    heard = Heard()
+    assert sweep(CELLS, tmp_path / "rows.jsonl", heard, Plan(budget_s=0.01)) == 1
+    assert heard.begun == CELLS[:1]
+    assert [row["status"] for row in heard.ended] == ["ok"]
+
+
+def test_out_of_memory_is_a_row_with_phase_and_request():
+    cell = Cell(Settings(**{**TINY, "size": "medium"}), memory_fraction=0.05)
+    told = measured(cell, Plan())
+    assert (told["status"], told["cell"], told["state"]["device_name"][:3]) == ("oom", cell.key, "CPU")
+    assert told["phase"] in ("building the model", "forward", "backward", "optimizer")
+    assert told["requested_bytes"] > 1 << 20
+    [line] = TABLES["times"](frame([told])).shown().to_dict("records")
+    assert line["result"].startswith(f"OOM in {told['phase']}, asked for")
+
+
+def test_cell_that_takes_too_long_is_ended_with_what_it_started():
+    told = measured(Cell(Settings(**TINY)), Plan(cell_s=0.2))
+    assert (told["status"], told["message"]) == ("failed", "took longer than 0.2 s")
+
+
+KILLED = "import os; print('nearly there'); os.sys.stdout.flush(); os.kill(os.getpid(), 9)"
+ENDINGS = [
+    (KILLED, "the process was ended by SIGKILL; its last words: nearly there"),
+    ("raise SystemExit(3)", "the process ended with status 3; its last words: none"),
+]
+
+
+@pytest.mark.parametrize(("program", "message"), ENDINGS)
+def test_process_that_leaves_no_row_is_told_by_its_end(program, message, tmp_path):
+    assert row_of([sys.executable, "-c", program], str(tmp_path), None) == {"message": message}
+
+
+def test_error_in_the_measured_program_is_a_failed_row():
+    told = measured(Cell(Settings(**TINY), capture="emit-nvtx"), Plan())
+    assert told["status"] == "failed"
+    assert "SettingsError: without a GPU" in told["message"]
+
+
+def test_terminated_sweep_says_how_to_go_on(tmp_path):
+    sweeping = benchmark(tmp_path / "rows.jsonl")
+    wait_for(lambda: children_of(sweeping.pid))
+    [measuring] = children_of(sweeping.pid)
+    sweeping.send_signal(signal.SIGTERM)
+    _, said = sweeping.communicate(timeout=PATIENCE_S)
+    assert (sweeping.returncode, "the same command again goes on" in said) == (130, True)
+    assert not is_running(measuring)
+
+
+@pytest.mark.parametrize("capture", ["bare", "recorder"])
+def test_overhead_study_watches_the_same_steps_in_other_ways(capture):
+    told = measured(Cell(Settings(**TINY), capture=capture), Plan())
+    assert (told["status"], len(told["warmup"]), len(told["measured"])) == ("ok", 1, 2)
+    assert set(told["measured"][0]) == {"forward", "backward", "optimizer", "step"}
+    assert set(told["phase_peak_bytes"]) == {"forward", "backward", "optimizer"}
