@@ -147,6 +147,7 @@ def _viewed(attribution: Callable[[], Attribution], report: Report, options: arg
         attribution,
         one_phase=options.phase is not None,
         timed=dict(options.timed),
+        whole=whole,
         top=EVERY_ROW if whole else options.top,
         full_names=options.full_names or whole,
         every_index=options.every_index or whole,

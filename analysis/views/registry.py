@@ -25,6 +25,7 @@ VIEWS = {
     "phases": View("analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True),
     "agreement": View("analysis.views.agreement", "do CPU range, GPU span and kernel time of a phase agree?"),
     "attention": View("analysis.views.attention", "what do scores, mask, softmax and final matmul cost?"),
+    "explain": View("analysis.views.explain", "where do a kernel's launches come from? (--kernel NAME)", True),
     "balance": View("analysis.views.balance", "does the GPU wait for launches, and where?"),
 }
 
@@ -34,13 +35,15 @@ class Subject:
     """What a view looks at: the report of what was asked for, and where that does not say enough, all work.
 
     `top` bounds the rows of long tables; `kernel` is a part of a kernel's name; `one_phase` says that the report
-    holds the one phase that was asked for; `timed` are times of phases measured elsewhere, ns.
+    holds the one phase that was asked for; `timed` are times of phases measured elsewhere, ns; `whole` asks for
+    every row as it is, for a program.
     """
 
     report: Report
     attribution: Callable[[], Attribution]
     one_phase: bool = False
     timed: Mapping[str, float] = field(default_factory=dict)
+    whole: bool = False
     top: int = 10
     full_names: bool = False
     every_index: bool = False

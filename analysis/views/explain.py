@@ -1,0 +1,156 @@
+"""Where a kernel's launches come from: `61 = 5·12 + 1`, range by range and grid by grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from analysis.errors import ReportError
+from analysis.kernel_names import distinct_short_names, short_name
+from analysis.launch_groups import Explanation, Group, LaunchGroups, Term
+from analysis.report import Number, Report
+from analysis.selection import collapsed_path
+from analysis.tables import Column, Document, Row, Table
+from analysis.views import provenance
+from analysis.views.common import common_length, label
+from analysis.views.registry import Subject
+
+NUMBERS = (
+    Column("blocks", "blocks", "count"), Column("launches", "launches", "count"),
+    Column("places", "ranges", "count"), Column("each", "each", "count"), Column("kernel_ns", "time", "ns"),
+    Column("share", "%", "share"),
+)  # fmt: skip
+CAPTION = (
+    "blocks: the grid's size. launches: of this kernel directly in the range. ranges: how many of that name "
+    "launch it, each so many times. % is of the kernel's time."
+)
+Key = tuple[str, str]  # a kernel's name and the phase
+
+
+def view(subject: Subject) -> Document:
+    """Take apart the launches of the kernel that was asked for, or of the longest of each phase.
+
+    Raises ReportError where no kernel has the name.
+    """
+    report, found = subject.report, _asked(subject)
+    groups = LaunchGroups(subject.attribution(), include_warm_up=report.warm_up_included)
+    naming = tuple if subject.every_index else collapsed_path
+    paths = {key: {row.path for row in report.kernels if (row.kernel, row.phase) == key} for key in found}
+    explained = [groups.explain(*key, paths=paths[key], naming=naming) for key in found[: subject.top]]
+    names = dict(zip(paths, _names([kernel for kernel, _ in found], subject.full_names), strict=True))
+    draw = partial(_table, report)
+    tables = (
+        [_whole(report, explained)]
+        if subject.whole
+        else [draw(one, names[one.kernel, one.phase]) for one in explained]
+    )
+    rest = len(found) - len(explained)
+    notes = [f"{rest} more kernels and phases match: --top {len(found)} shows them."] if rest > 0 else []
+    return Document(
+        provenance.heading(report), tuple(tables), provenance.accounting(report), (*report.notes, *notes)
+    )
+
+
+def _asked(subject: Subject) -> list[Key]:
+    """Find the kernels by name, longest first; without a name the longest of each phase."""
+    time: dict[Key, Number] = {}
+    for row in subject.report.kernels:
+        if row.kind == "kernel":
+            time[row.kernel, row.phase] = time.get((row.kernel, row.phase), 0) + row.total_ns
+    ranked = sorted(time, key=lambda key: (-time[key], key))
+    if subject.kernel:
+        return _named(subject.kernel, ranked)
+    if not ranked:
+        raise ReportError("The report has no kernels whose launches could be explained.")
+    return list({phase: (kernel, phase) for kernel, phase in reversed(ranked)}.values())[::-1]
+
+
+def _named(pattern: str, ranked: list[Key]) -> list[Key]:
+    """Return the kernels of exactly this name, in full or short, else those whose name holds it."""
+    wanted = pattern.lower()
+    names = {
+        kernel: (kernel.lower(), short_name(kernel).lower()) for kernel in dict.fromkeys(k for k, _ in ranked)
+    }
+    exact = [key for key in ranked if wanted in names[key[0]]]
+    found = exact or [key for key in ranked if any(wanted in name for name in names[key[0]])]
+    if not found:
+        some = "; ".join(short_name(kernel) for kernel in list(names)[:6]) or "none"
+        raise ReportError(f"No kernel's name holds {pattern!r}. The longest kernels: {some}.")
+    return found
+
+
+def _names(kernels: Sequence[str], full: bool) -> Sequence[str]:
+    return kernels if full else distinct_short_names(kernels)
+
+
+def _table(report: Report, one: Explanation, name: str) -> Table:
+    """Draw one kernel: its terms, and below each the ranges that make it up."""
+    groups = [group for term in one.terms for group in term.groups]
+    common, whole = common_length(group.path for group in groups), sum(group.total_ns for group in groups)
+    rows: list[Row] = []
+    for term in one.terms:
+        if len(one.terms) > 1:
+            cells = (
+                f"{term.text} launches",
+                "",
+                term.launches,
+                "",
+                "",
+                _time(one, term.groups),
+                _share(term, whole),
+            )
+            rows.append(Row(cells, strong=True))
+        rows += [
+            Row((label(group.path, common), *_numbers(one, group, whole)), indent=int(len(one.terms) > 1))
+            for group in term.groups
+        ]
+    return Table(
+        "explained", _title(report, one, name), (Column("range", "range", "name"), *NUMBERS), tuple(rows), CAPTION
+    )
+
+
+def _title(report: Report, one: Explanation, name: str) -> str:
+    """Say how many launches there are of what, and the sum that they make."""
+    trivial = one.formula in (f"{one.launches:,}", f"1·{one.launches}")
+    count = f"{one.launches:,}{'' if trivial else f' = {one.formula}'} launch{'es' if one.launches > 1 else ''}"
+    if not one.unit:
+        over = f"over {report.steps} steps" if report.steps else "in all"
+        return f"{name}: {count} in {one.phase} {over}, {{unit}}"
+    inside = "" if one.unit == one.phase else f" in {one.phase}"
+    return f"{name}: {count} per {one.unit}{inside}, {{unit}}, mean of {one.units}"
+
+
+def _numbers(one: Explanation, group: Group, whole: int) -> tuple[object, ...]:
+    """Return the cells of one range and grid."""
+    places = group.places / one.units if group.places else None
+    each = group.launches / group.places if group.places else None
+    return (
+        group.blocks or None, group.launches / one.units, places, each, _time(one, (group,)),
+        group.total_ns / whole if whole else None,
+    )  # fmt: skip
+
+
+def _time(one: Explanation, groups: Sequence[Group]) -> float:
+    return sum(group.total_ns for group in groups) / one.units
+
+
+def _share(term: Term, whole: int) -> float | None:
+    return sum(group.total_ns for group in term.groups) / whole if whole else None
+
+
+def _whole(report: Report, explained: Sequence[Explanation]) -> Table:
+    """Return one row per kernel, phase, range and grid, over all steps."""
+    keys = ("kernel", "phase", "range", "blocks", "launches", "ranges", "total_ns", "unit", "units")
+    columns = tuple(Column(key, key, "ns" if key.endswith("_ns") else "text") for key in keys)
+    rows = tuple(
+        Row(
+            (
+                one.kernel, one.phase, label(group.path), group.blocks or None, group.launches, group.places,
+                group.total_ns, one.unit, one.units,
+            )
+        )
+        for one in explained
+        for term in one.terms
+        for group in term.groups
+    )  # fmt: skip
+    return Table("explained", f"launches {provenance.scope(report)}", columns, rows)
