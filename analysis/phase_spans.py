@@ -64,16 +64,20 @@ class Extents:
         return self._of_work(self._phases)
 
     @cached_property
-    def in_step(self) -> Bools:
-        """Per piece of work whether it is in a measured step."""
-        inside: Bools = self._of_work(self._step) == STEP
-        return inside
+    def step_of(self) -> Int32s:
+        """Per piece of work the measured step it is in, 0 for the first, or -1."""
+        return self._of_work(self._step)
+
+    @property
+    def steps(self) -> Int32s:
+        """The measured steps in the order of their starts: positions among the attribution's ranges."""
+        return self._steps
 
     def inside(self, of: int) -> Bools:
         """Tell per piece of work whether it is in a phase's ranges, in measured steps, or anywhere."""
         mine: Bools = np.zeros(len(self.gpu), np.bool_)
         mine[self.kept] = True
-        return mine if of == ALL else mine & (self.in_step if of == STEP else self.phase_of == of)
+        return mine if of == ALL else mine & (self.step_of >= 0 if of == STEP else self.phase_of == of)
 
     def spans(self, *, apart: bool = True) -> Spans:
         """Return the spans of all phases and measured steps; with `apart` one per GPU."""
@@ -81,7 +85,7 @@ class Extents:
         attribution, kernel = self.attribution, self.attribution.trace.work.kind == KERNEL
         rows = projections(self._places, self.kept, attribution, gpu, kernel)
         parts = []
-        for of in (self._phases, self._step):
+        for of in (self._phases, np.where(self._step >= 0, STEP, -1).astype(np.int32)):
             at = np.flatnonzero(of[rows.instance] >= 0)
             range_ = self._places.range[rows.instance[at]]
             columns = (
@@ -120,8 +124,10 @@ class Extents:
 
     @cached_property
     def _step(self) -> Int32s:
-        """Per instance STEP for a measured step, else -1."""
-        return np.where(np.isin(self._places.range, self._steps), STEP, -1).astype(np.int32)
+        """Per instance the number of the measured step that it is, else -1."""
+        number = np.full(len(self.attribution.ranges), -1, np.int32)
+        number[self._steps] = np.arange(len(self._steps))
+        return number[self._places.range] if len(self._places) else number[:0]
 
     def count(self, of: int) -> int:
         """Count the ranges of a phase, or the measured steps."""

@@ -91,7 +91,7 @@ def _table(report: Report, one: Explanation, name: str) -> Table:
     for term in one.terms:
         if len(one.terms) > 1:
             cells = (
-                f"{term.text} launches",
+                f"{term.text} launch{'es' if term.launches > 1 else ''}",
                 "",
                 term.launches,
                 "",

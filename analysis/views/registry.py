@@ -25,6 +25,7 @@ VIEWS = {
     "phases": View("analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True),
     "agreement": View("analysis.views.agreement", "do CPU range, GPU span and kernel time of a phase agree?"),
     "attention": View("analysis.views.attention", "what do scores, mask, softmax and final matmul cost?"),
+    "steps": View("analysis.views.steps", "how much do the measured steps differ, and in which range?", True),
     "explain": View("analysis.views.explain", "where do a kernel's launches come from? (--kernel NAME)", True),
     "balance": View("analysis.views.balance", "does the GPU wait for launches, and where?"),
 }
