@@ -28,6 +28,7 @@ VIEWS = {
     "steps": View("analysis.views.steps", "how much do the measured steps differ, and in which range?", True),
     "explain": View("analysis.views.explain", "where do a kernel's launches come from? (--kernel NAME)", True),
     "balance": View("analysis.views.balance", "does the GPU wait for launches, and where?"),
+    "overlap": View("analysis.views.overlap", "how much communication and copying hides behind compute?"),
 }
 
 

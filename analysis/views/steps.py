@@ -17,8 +17,8 @@ from analysis.views.registry import Subject
 from analysis.vocabulary import OTHER, PHASES
 
 NO_STEPS = (
-    "The report has no measured step ranges, so steps cannot be compared. Push a range named 'step' around each of "
-    "them."
+    "The report has no measured step ranges, so steps cannot be compared. Push a range named 'step' around each "
+    "of them."
 )
 SHOWN_STEPS = 20
 

@@ -1,0 +1,88 @@
+"""How much communication and copying hides behind compute, on each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.errors import ReportError
+from analysis.kernel_names import distinct_short_names
+from analysis.overlap import COMMUNICATION, GpuOverlap, Overlap, TransferOverlap, overlap
+from analysis.report import Number, Report
+from analysis.tables import Column, Document, Row, Table
+from analysis.views import provenance
+from analysis.views.common import more, per_step
+from analysis.views.registry import Subject
+from analysis.vocabulary import PHASES
+
+WHOLE = (
+    "busy: when any work ran; % is of the span. compute: kernels but those of communication, and CUDA graphs. "
+    "hidden: communication while compute ran; exposed: the rest of it. Times are unions: what overlaps its own kind "
+    "counts once."
+)
+TRANSFERS = (
+    "time: when any of them ran, overlaps counted once. hidden: while compute ran on that GPU; % is of time."
+)
+NO_COMMUNICATION = "No kernel communicates between GPUs."
+
+
+def view(subject: Subject) -> Document:
+    """Show each GPU's compute, communication and copies, and how much of the latter is hidden.
+
+    Raises ReportError for a report of a CPU.
+    """
+    report = subject.report
+    if report.provenance.unit_of_work == "CPU":
+        raise ReportError("The report is of a CPU: nothing is copied to a GPU or between GPUs. Record on a GPU.")
+    asked = {row.phase for row in report.phases} if subject.one_phase else PHASES
+    found = overlap(subject.attribution(), asked, include_warm_up=report.warm_up_included)
+    notes = [] if any(gpu.communication_ns for gpu in found.gpus) else [NO_COMMUNICATION]
+    tables = (_gpus(report, found), *((_transfers(subject, found),) if found.transfers else ()))
+    return Document(provenance.heading(report), tables, provenance.accounting(report), (*report.notes, *notes))
+
+
+def _gpus(report: Report, found: Overlap) -> Table:
+    columns = (
+        Column("gpu", "GPU"), Column("streams", "streams", "count"), Column("span_ns", "span", "ns"),
+        Column("busy_ns", "busy", "ns"), Column("busy_share", "%", "share"), Column("compute_ns", "compute", "ns"),
+        Column("communication_ns", "commun.", "ns"), Column("hidden_ns", "hidden", "ns"),
+        Column("exposed_ns", "exposed", "ns"),
+    )  # fmt: skip
+    rows = tuple(Row(_gpu(report, gpu)) for gpu in found.gpus)
+    title = f"Compute and communication on each GPU, {{unit}} {provenance.scope(report)}"
+    return Table("overlap", title, columns, rows, WHOLE)
+
+
+def _gpu(report: Report, gpu: GpuOverlap) -> tuple[object, ...]:
+    exposed = gpu.communication_ns - gpu.hidden_ns
+    return (
+        gpu.gpu, gpu.streams, per_step(report, gpu.span_ns), per_step(report, gpu.busy_ns),
+        gpu.busy_ns / gpu.span_ns if gpu.span_ns else None,
+        *(per_step(report, value) for value in (gpu.compute_ns, gpu.communication_ns, gpu.hidden_ns, exposed)),
+    )  # fmt: skip
+
+
+def _transfers(subject: Subject, found: Overlap) -> Table:
+    report, shown = subject.report, found.transfers[: subject.top]
+    names = _names(shown, subject.full_names)
+    columns = (
+        Column("name", "communication, copy or memset", "name"), Column("gpu", "GPU"),
+        Column("count", "launches", "count"), Column("total_ns", "sum", "ns"), Column("union_ns", "time", "ns"),
+        Column("hidden_ns", "hidden", "ns"), Column("hidden_share", "%", "share"),
+    )  # fmt: skip
+    rows = tuple(
+        Row((name, row.gpu, *_times(report, row), row.hidden_share))
+        for name, row in zip(names, shown, strict=True)
+    )
+    title = f"What is no compute, and how much of it is hidden, {{unit}} {provenance.scope(report)}"
+    return Table("transfers", title, columns, rows, TRANSFERS + more(found.transfers, subject.top, "row"))
+
+
+def _times(report: Report, row: TransferOverlap) -> tuple[Number, ...]:
+    return tuple(per_step(report, value) for value in (row.count, row.total_ns, row.union_ns, row.hidden_ns))
+
+
+def _names(rows: Sequence[TransferOverlap], full: bool) -> list[str]:
+    """Shorten the names of kernels; those of copies are short."""
+    kernels = list(dict.fromkeys(row.name for row in rows if row.kind == COMMUNICATION))
+    short = dict(zip(kernels, kernels if full else distinct_short_names(kernels), strict=True))
+    return [short.get(row.name, row.name) for row in rows]
