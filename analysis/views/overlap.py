@@ -15,9 +15,9 @@ from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
 WHOLE = (
-    "busy: when any work ran; % is of the span. compute: kernels but those of communication, and CUDA graphs. "
-    "hidden: communication while compute ran; exposed: the rest of it. Times are unions: what overlaps its own kind "
-    "counts once."
+    "span: from the first start to the last end of all work; % of it the GPU is busy. compute: kernels but those of "
+    "communication, and CUDA graphs. hidden: communication while compute ran; exposed: the rest of it. Times are "
+    "unions: what overlaps its own kind counts once."
 )
 TRANSFERS = (
     "time: when any of them ran, overlaps counted once. hidden: while compute ran on that GPU; % is of time."
@@ -36,29 +36,31 @@ def view(subject: Subject) -> Document:
     asked = {row.phase for row in report.phases} if subject.one_phase else PHASES
     found = overlap(subject.attribution(), asked, include_warm_up=report.warm_up_included)
     notes = [] if any(gpu.communication_ns for gpu in found.gpus) else [NO_COMMUNICATION]
-    tables = (_gpus(report, found), *((_transfers(subject, found),) if found.transfers else ()))
+    tables = (_gpus(subject, found), *((_transfers(subject, found),) if found.transfers else ()))
     return Document(provenance.heading(report), tables, provenance.accounting(report), (*report.notes, *notes))
 
 
-def _gpus(report: Report, found: Overlap) -> Table:
+def _gpus(subject: Subject, found: Overlap) -> Table:
+    """Show each GPU; a phase alone has no span of its own here, as it comes and goes."""
     columns = (
         Column("gpu", "GPU"), Column("streams", "streams", "count"), Column("span_ns", "span", "ns"),
-        Column("busy_ns", "busy", "ns"), Column("busy_share", "%", "share"), Column("compute_ns", "compute", "ns"),
+        Column("busy_share", "%", "share"), Column("busy_ns", "busy", "ns"), Column("compute_ns", "compute", "ns"),
         Column("communication_ns", "commun.", "ns"), Column("hidden_ns", "hidden", "ns"),
         Column("exposed_ns", "exposed", "ns"),
     )  # fmt: skip
-    rows = tuple(Row(_gpu(report, gpu)) for gpu in found.gpus)
-    title = f"Compute and communication on each GPU, {{unit}} {provenance.scope(report)}"
-    return Table("overlap", title, columns, rows, WHOLE)
+    hidden = ("span_ns", "busy_share") if subject.one_phase else ()
+    shown = [place for place, column in enumerate(columns) if column.key not in hidden]
+    lines = [_gpu(subject.report, gpu) for gpu in found.gpus]
+    rows = tuple(Row(tuple(line[place] for place in shown)) for line in lines)
+    title = f"Compute and communication on each GPU, {{unit}} {provenance.scope(subject.report)}"
+    return Table("overlap", title, tuple(columns[place] for place in shown), rows, WHOLE)
 
 
 def _gpu(report: Report, gpu: GpuOverlap) -> tuple[object, ...]:
     exposed = gpu.communication_ns - gpu.hidden_ns
-    return (
-        gpu.gpu, gpu.streams, per_step(report, gpu.span_ns), per_step(report, gpu.busy_ns),
-        gpu.busy_ns / gpu.span_ns if gpu.span_ns else None,
-        *(per_step(report, value) for value in (gpu.compute_ns, gpu.communication_ns, gpu.hidden_ns, exposed)),
-    )  # fmt: skip
+    share = gpu.busy_ns / gpu.span_ns if gpu.span_ns else None
+    times = (gpu.busy_ns, gpu.compute_ns, gpu.communication_ns, gpu.hidden_ns, exposed)
+    return gpu.gpu, gpu.streams, per_step(report, gpu.span_ns), share, *(per_step(report, time) for time in times)
 
 
 def _transfers(subject: Subject, found: Overlap) -> Table:

@@ -38,9 +38,11 @@ def _tables(report: Report, by: str | None, top: int, full_names: bool) -> tuple
 
 def phases(report: Report) -> Table:
     """Pivot kernel time: categories down, phases across, with each phase's shares."""
-    present = [row for row in report.phases if row.kernels]
-    names = [row.phase for row in present]
-    time = _sums(((row.phase, row.category), row.total_ns) for row in _kernels(report))
+    kernels = _kernels(report)
+    names = [row.phase for row in report.phases if any(kernel.phase == row.phase for kernel in kernels)]
+    time = _sums(((row.phase, row.category), row.total_ns) for row in kernels)
+    launches = _sums((row.phase, row.count) for row in kernels)
+    gemms = _sums((row.phase, row.count) for row in kernels if row.gemm_launch)
     whole = _sums((phase, value) for (phase, _), value in time.items())
     by_category = _sums((category, value) for (_, category), value in time.items())
     others = [category for category, _ in _ranked(by_category) if category != "gemm"]
@@ -60,8 +62,8 @@ def phases(report: Report) -> Table:
         line("all else", others),
         *(line(category, [category], indent=1) for category in others),
         line("sum", list(by_category)),
-        _counts("launches", [row.kernels for row in present]),
-        _counts("GEMM launches", [row.gemm_kernels for row in present]),
+        _counts("launches", [launches[name] for name in names]),
+        _counts("GEMM launches", [gemms.get(name, 0) for name in names]),
     )
     title = f"{provenance.kernel_time(report)} by phase and category, {{unit}} {provenance.scope(report)}"
     caption = "% is of the phase's kernel time; in the last column, of all of it."
@@ -138,8 +140,9 @@ def range_tree(report: Report) -> Table:
     shown = [row for row in report.ranges if row.inclusive_ns or row.inclusive_work_ns]
     columns = (
         Column("range", "range", "name"), Column("inclusive_ns", "kernels", "ns"), Column("share", "%", "share"),
-        Column("self_ns", "own", "ns"), Column("kernels", "launches", "count"), Column("instances", "times", "count"),
-        Column("span_ns", provenance.span(report), "ns"), Column("cpu_ns", "CPU range", "ns"),
+        Column("self_ns", "own", "ns"), Column("kernels", "launches", "count"),
+        Column("instances", "times", "count"), Column("span_ns", provenance.span(report), "ns"),
+        Column("cpu_ns", "CPU range", "ns"),
     )  # fmt: skip
     rows = tuple(_branch(row, whole) for row in shown)
     title = f"Ranges: all kernels inside, and those in no inner range (own), {{unit}} {provenance.scope(report)}"
