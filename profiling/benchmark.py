@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from profiling.lists import list_of
 
@@ -127,7 +127,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     this = parser()
     asked = vars(this.parse_args(arguments))
-    signal.signal(signal.SIGTERM, _interrupt)
     # Pandas and PyTorch take seconds to import.
     from profiling import benchmark_screen
     from profiling.plots import PlotError
@@ -147,9 +146,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _interrupt(_number: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

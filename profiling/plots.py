@@ -13,7 +13,8 @@ from profiling.tables import word
 # What may stand on the horizontal axis, best first; numbers are drawn to scale.
 AXES = ("context_length", "warmup", "size", "batch_size", "dtype", "compile", "attention", "optimizer", "capture")
 NUMERIC = ("context_length", "warmup", "batch_size")
-PANEL_INCHES = (4.2, 3.6)
+PANEL_INCHES = (5, 3.6)
+MOST_COLUMNS = 2
 
 
 class PlotError(Exception):
@@ -22,6 +23,19 @@ class PlotError(Exception):
 
 def draw(lines: pd.DataFrame, path: Path) -> None:
     """Draw the frame of `study_frames` to a file; its ending chooses png, svg or pdf."""
+    figure = drawing(lines)
+    beside = path.with_name(f"{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        figure.savefig(beside, dpi=150)
+        beside.replace(path)
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{path} cannot be drawn: {error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def drawing(lines: pd.DataFrame) -> Any:
+    """Return the matplotlib figure of a frame. PlotError says why there is none."""
     try:
         from matplotlib.figure import Figure  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
@@ -30,16 +44,30 @@ def draw(lines: pd.DataFrame, path: Path) -> None:
     phases = [phase for phase in PHASES if (ok["phase"] == phase).any()]
     if not phases:
         raise PlotError("there is no measurement to draw")
-    axis = horizontal(ok)
-    width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * len(phases), height), layout="constrained")
-    panels = figure.subplots(1, len(phases), squeeze=False)[0]
-    for panel, phase in zip(panels, phases, strict=True):
-        _draw_phase(panel, ok[ok["phase"] == phase], axis)
-        panel.set(title=phase, xlabel=CONFIGURATION[axis], ylabel="ms", yscale="log")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
-    figure.suptitle(_title(ok), fontsize="small")
-    _save(figure, path)
+    columns = min(len(phases), MOST_COLUMNS)
+    rows = -(-len(phases) // columns)
+    figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    _draw_panels(panels, ok, phases)
+    handles = {
+        label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.suptitle(_title(ok), fontsize="medium")
+    return figure
+
+
+def _draw_panels(panels: Any, lines: pd.DataFrame, phases: list[str]) -> None:
+    axis = horizontal(lines)
+    colours = {label: f"C{index % 10}" for index, (label, _) in enumerate(_series(lines, axis))}
+    for panel, phase in zip(panels, phases, strict=False):
+        panel.set(title=phase, xlabel=CONFIGURATION[axis], ylabel="ms")
+        for label, series in _series(lines, axis):
+            _draw_series(panel, series[series["phase"] == phase], axis, label, colours[label])
+        panel.grid(visible=True, alpha=0.3)
+        panel.set_ylim(bottom=0)
+    for unused in panels[len(phases) :]:
+        unused.remove()
 
 
 def horizontal(lines: pd.DataFrame) -> str:
@@ -47,11 +75,11 @@ def horizontal(lines: pd.DataFrame) -> str:
     return next((name for name in AXES if lines[name].nunique() > 1), "size")
 
 
-def _draw_phase(panel: Any, lines: pd.DataFrame, axis: str) -> None:
-    for label, series in _series(lines, axis):
-        places = series[axis] if axis in NUMERIC else series[axis].map(word)
-        panel.errorbar(places, series["mean_ms"], yerr=series["std_ms"], label=label, marker="o", capsize=3)
-    panel.grid(visible=True, which="both", alpha=0.3)
+def _draw_series(panel: Any, lines: pd.DataFrame, axis: str, label: str, colour: str) -> None:
+    if lines.empty:
+        return
+    places = lines[axis] if axis in NUMERIC else lines[axis].map(word)
+    panel.errorbar(places, lines["mean_ms"], lines["std_ms"], label=label, color=colour, marker="o", capsize=3)
 
 
 def _series(lines: pd.DataFrame, axis: str) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -68,14 +96,3 @@ def _title(lines: pd.DataFrame) -> str:
     devices = " and ".join(sorted(lines["device_name"].dropna().unique()))
     low, high = lines["n"].min(), lines["n"].max()
     return f"{devices}: mean and sample std of n = {low:g}{'' if low == high else f' to {high:g}'} steps"
-
-
-def _save(figure: Any, path: Path) -> None:
-    beside = path.with_name(f"{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        figure.savefig(beside, dpi=150)
-        beside.replace(path)
-    except (OSError, ValueError) as error:
-        raise PlotError(f"{path} cannot be drawn: {error}") from error
-    finally:
-        beside.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ PHASES = {"forward": ("forward",), "forward-backward": ("forward", "backward")}
 
 def row(*, warmup=(40,), measured=(20, 22), state=H200, clocks=None, warnings=(), **cell):
     """One row; a step's forward takes the time given, its backward twice that, the optimizer 3 ms."""
-    whole = {**CELL, **cell}
+    whole = {**CELL, "warmup": len(warmup), "steps": len(measured), **cell}
     if whole["mode"] in PHASES:
         whole["optimizer"] = None
     return {

@@ -80,10 +80,7 @@ def test_modes_subtract_the_forward_of_one_process_from_the_step_of_another():
 
 def test_warmup_study_shows_the_first_step_apart():
     rows = [row(warmup=(), measured=(90, 20)), row(warmup=(90, 21), measured=(20, 20))]
-    lines = cells(
-        TABLES["warmup"](frame([{**r, "cell": {**r["cell"], "warmup": len(r["warmup"])}} for r in rows])),
-        phase="forward",
-    )
+    lines = cells(TABLES["warmup"](frame(rows)), phase="forward")
     shown = [(line["warm-up"], line["first step ms"], line["mean ms"]) for line in lines]
     assert shown == [("0", "90.000", "55.000"), ("2", "90.000", "20.000")]
 

@@ -111,7 +111,7 @@ def test_budget_ends_a_sweep_between_two_cells(tmp_path):
 
 
 def test_out_of_memory_is_a_row_with_phase_and_request():
-    cell = Cell(Settings(**{**TINY, "size": "medium"}), memory_fraction=0.05)
+    cell = Cell(Settings(**{**TINY, "size": "small"}), memory_fraction=0.05)
     told = measured(cell, Plan())
     assert (told["status"], told["cell"], told["state"]["device_name"][:3]) == ("oom", cell.key, "CPU")
     assert told["phase"] in ("building the model", "forward", "backward", "optimizer")

@@ -1,0 +1,132 @@
+import json
+
+import pandas as pd
+import pytest
+
+from profiling import results
+from profiling.benchmark import main
+from profiling.cells import Cell, product
+from profiling.measure_one import parser
+from profiling.settings import Settings, SettingsError, with_defaults
+from profiling.study_frames import frame
+from tests.profiling.measured_rows import failed, file_of, no_memory, row
+
+ROWS = [row(size="small"), row(size="small", mode="forward"), row(size="medium", dtype="bf16")]
+WRONG = [
+    (["--sizes", "huge", "--device", "cpu"], "size is one of tiny, small"),
+    (["--steps", "1,none"], "1,none is no such list"),
+    (["--compile", "maybe"], "maybe is no such list"),
+    (["--captures", "telepathy", "--device", "cpu"], "capture is one of none, bare, recorder"),
+    (["--table", "chairs"], "table is one of times, summary"),
+    (["--format", "xml"], "format is one of table, markdown, latex"),
+]
+
+
+@pytest.mark.parametrize(("options", "sentence"), WRONG)
+def test_what_cannot_be_is_refused_before_anything_is_measured(options, sentence, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*options, "--into", str(tmp_path / "rows.jsonl")])
+    assert ended.value.code == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def shown(capsys, *options):
+    status = main([*map(str, options)])
+    return status, capsys.readouterr().out
+
+
+def test_file_is_shown_without_measuring(tmp_path, capsys):
+    status, text = shown(
+        capsys, "--results", file_of(tmp_path, *ROWS), "--format", "json", "--table", "throughput"
+    )
+    [table] = json.loads(text)["tables"]
+    assert status == 0
+    assert [(line["size"], line["mode"]) for line in table["lines"]] == [
+        ("small", "forward"),
+        ("small", "train"),
+        ("medium", "train"),
+    ]
+
+
+SELECTIONS = [
+    (["--sizes", "medium"], 1),
+    (["--modes", "train"], 2),
+    (["--dtypes", "fp32,bf16", "--optimizer", "foreach"], 3),
+    (["--captures", "none"], 3),
+]
+
+
+@pytest.mark.parametrize(("options", "count"), SELECTIONS)
+def test_lists_select_from_a_file(options, count, tmp_path, capsys):
+    options = ["--results", file_of(tmp_path, *ROWS), "--table", "throughput", "--format", "json", *options]
+    assert len(json.loads(shown(capsys, *options)[1])["tables"][0]["lines"]) == count
+
+
+def test_several_files_are_shown_together(tmp_path, capsys):
+    files = [file_of(tmp_path, ROWS[0]), tmp_path / "other.jsonl"]
+    files[1].write_text(json.dumps(ROWS[2]))
+    _, text = shown(capsys, "--results", *files, "--table", "throughput", "--format", "csv")
+    assert text.count("NVIDIA H200") == 2
+
+
+def test_out_of_memory_is_no_failure_and_a_failure_is(tmp_path, capsys):
+    assert shown(capsys, "--results", file_of(tmp_path, row(), no_memory(size="xl")))[0] == 0
+    assert shown(capsys, "--results", file_of(tmp_path, row(), failed(size="xl")))[0] == 1
+
+
+def test_nothing_to_show_is_said(tmp_path, capsys):
+    assert main(["--results", str(tmp_path / "absent.jsonl")]) == 1
+    assert main(["--results", str(file_of(tmp_path)), "--sizes", "small"]) == 1
+    assert [line.split(": ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
+        f"{tmp_path}/absent.jsonl does not exist",
+        "there is no measurement to show",
+    ]
+
+
+def test_steps_are_listed_as_they_ran(tmp_path, capsys):
+    _, text = shown(capsys, "--results", file_of(tmp_path, row(measured=(20, 22))), "--steps-listing")
+    lines = text.splitlines()
+    begin = lines.index("Forward:")
+    assert lines[begin : begin + 7] == [
+        "Forward:",
+        "  Warmup steps:",
+        "    Step 1: 0.040000 seconds",
+        "  Measurement steps:",
+        "    Step 1: 0.020000 seconds",
+        "    Step 2: 0.022000 seconds",
+        "  Mean: 0.021000 ± 0.001414 seconds (CV: 6.73%)",
+    ]
+    assert "  Backward-only (total - forward): 0.043000 seconds (2.05x forward)" in lines
+
+
+def test_tables_go_to_a_file_whole(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    shown(capsys, "--results", file_of(tmp_path, *ROWS), "--format", "csv", "-o", path)
+    assert pd.read_csv(path)["phase"].tolist() == list(frame(results.latest(ROWS))["phase"])
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["rows.jsonl", "table.csv"]
+
+
+def test_product_holds_no_cell_twice():
+    lists = {
+        "size": ["tiny"],
+        "device": ["cpu"],
+        "optimizer": ["reference", "fused"],
+        "mode": ["forward", "train"],
+    }
+    cells = product(lists, repeats=2)
+    modes = [(cell.settings.mode, cell.key["optimizer"], cell.repeat) for cell in cells]
+    once = [("forward", None), ("train", "reference"), ("train", "fused")]
+    assert modes == [(*cell, repeat) for repeat in (0, 1) for cell in once]
+
+
+def test_unknown_capture_is_refused():
+    with pytest.raises(SettingsError, match="nsys-light, nsys-ops"):
+        product({"size": ["tiny"]}, captures=["nsys-heavy"])
+
+
+def test_options_of_a_cell_ask_for_its_settings():
+    settings = Settings(size="tiny", compile=True, warmup=0, mode="forward", dtype="bf16", device="cpu")
+    cell = Cell(settings, capture="recorder", memory_fraction=0.5)
+    asked = vars(parser().parse_args([*cell.options("/there"), "--result", "row.json"]))
+    assert with_defaults(asked) == settings
+    assert (asked["record"], asked["memory_fraction"]) == ("/there/recording.sqlite", 0.5)

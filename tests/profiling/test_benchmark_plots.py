@@ -1,0 +1,53 @@
+import pytest
+
+from profiling.benchmark import main
+from profiling.plots import PlotError, draw, drawing, horizontal
+from profiling.study_frames import frame
+from tests.profiling.measured_rows import failed, file_of, row
+
+PNG = b"\x89PNG"
+DTYPES = ("fp32", "bf16")
+SWEEPS = {
+    "context_length": [row(context_length=context, dtype=dtype) for context in (128, 512) for dtype in DTYPES],
+    "warmup": [row(warmup=warmup) for warmup in ((), (40, 20))],
+    "size": [row(size=size, dtype=dtype) for size in ("small", "xl") for dtype in DTYPES],
+    "dtype": [row(dtype=dtype) for dtype in DTYPES],
+}
+
+
+@pytest.fixture
+def matplotlib():
+    return pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+
+
+@pytest.mark.parametrize("axis", SWEEPS)
+def test_what_was_swept_stands_on_the_horizontal_axis(axis):
+    assert horizontal(frame(SWEEPS[axis])) == axis
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_plot_is_a_picture(sweep, matplotlib, tmp_path):
+    draw(frame(SWEEPS[sweep]), tmp_path / "times.png")
+    assert (tmp_path / "times.png").read_bytes()[:4] == PNG
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_series_keep_their_colour_from_panel_to_panel(matplotlib):
+    figure = drawing(frame([row(mode="forward", dtype="bf16"), row(mode="train", dtype="fp32")]))
+    colours = {}
+    for panel in figure.axes:
+        for bar in panel.containers:
+            colours.setdefault(bar.get_label(), set()).add(bar[0].get_color())
+    assert sorted(map(len, colours.values())) == [1, 1]
+    assert len(set.union(*colours.values())) == 2
+
+
+def test_unknown_kind_of_picture_is_refused(matplotlib, tmp_path, capsys):
+    options = ["--results", str(file_of(tmp_path, row())), "--plot", str(tmp_path / "times.doc")]
+    assert main(options) == 1
+    assert "times.doc cannot be drawn: Format 'doc' is not supported" in capsys.readouterr().err
+
+
+def test_nothing_to_draw_is_said(matplotlib, tmp_path):
+    with pytest.raises(PlotError, match="no measurement"):
+        draw(frame([failed()]), tmp_path / "times.png")

@@ -1,0 +1,155 @@
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiling import nsys, nsys_screen, results
+from profiling.cells import Cell
+from profiling.settings import Settings
+from profiling.sweep import Plan, measured
+from tests.profiling.measured_rows import CELL
+
+TINY = ["--sizes", "tiny", "--contexts", "16", "--warmup", "0", "--steps", "1", "--device", "cpu"]
+LIGHT = ["--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none"]
+MEASURED = ["--capture-range=nvtx", "--nvtx-capture=measure@nvtx-kernels", "--capture-range-end=stop"]
+
+
+@pytest.fixture
+def standin(tmp_path, monkeypatch):
+    """Put the stand-in on PATH as nsys, and return its folder."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = Path(__file__).with_name("standin_nsys.py").read_text()
+    (folder / "nsys").write_text(f"#!{sys.executable}\n{script}")
+    (folder / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+EXTRA_FLAGS = {
+    "light": [],
+    "ops": [],
+    "graphs": ["--cuda-graph-trace=node"],
+    "memory": ["--cuda-memory-usage=true"],
+}
+
+
+@pytest.mark.parametrize("preset", EXTRA_FLAGS)
+def test_preset_becomes_arguments_and_own_flags_come_last(preset):
+    words = nsys.profile_command("nsys", ["python", "a b.py"], Path("out"), preset=preset, flags=["--wait=all"])
+    output = ["--output=out", "--force-overwrite=true"]
+    assert words == ["nsys", "profile", *LIGHT, *EXTRA_FLAGS[preset], *output, "--wait=all", "python", "a b.py"]
+
+
+def test_ops_preset_asks_the_program_for_a_range_per_operator():
+    cell = Cell(Settings(size="tiny", device="cpu"), capture="nsys-ops")
+    assert "--emit-nvtx" in cell.options("/there")
+    assert "--emit-nvtx" not in Cell(cell.settings, capture="nsys-light").options("/there")
+
+
+@pytest.mark.slow
+def test_reports_of_a_sweep_have_names_that_sort_and_are_captured_again_when_gone(standin, tmp_path, capsys):
+    folder = tmp_path / "reports"
+    options = [*TINY, "--modes", "forward,train", "--reports", str(folder), "--export", "--", "--stats=true"]
+    assert nsys.main(options) == 0
+    names = [f"tiny_ctx00016_{mode}_fp32_cpu_b1_w0_n1" for mode in ("forward", "train")]
+    found = sorted(path.name for path in folder.iterdir())
+    assert found == ["index.jsonl", *(f"{name}{end}" for name in names for end in (".nsys-rep", ".sqlite"))]
+    report = json.loads((folder / f"{names[0]}.nsys-rep").read_text())
+    assert [flag for flag in report["flags"] if not flag.startswith("--output")][1:] == [
+        *LIGHT,
+        "--force-overwrite=true",
+        *MEASURED,
+        "--stats=true",
+    ]
+    assert "are those of a watched program" in capsys.readouterr().out
+    gone = folder / f"{names[1]}.nsys-rep"
+    gone.unlink()
+    assert nsys.main(options) == 0
+    modes = [row["cell"]["mode"] for row in results.read(folder / "index.jsonl")[0]]
+    assert (gone.exists(), modes) == (True, ["forward", "train", "train"])
+
+
+def test_run_without_memory_leaves_a_row_and_no_report(standin, tmp_path):
+    kept = []
+    cell = Cell(Settings(size="small", device="cpu", context_length=16), "nsys-light", memory_fraction=0.025)
+    row = measured(cell, Plan(keep_report=lambda report, row: kept.append(report)))
+    assert (row["status"], kept) == ("oom", [])
+
+
+def test_printed_command_runs_as_it_stands(standin, tmp_path, capfd):
+    folder = tmp_path / "a folder"
+    assert nsys.main([*TINY, "--reports", str(folder), "--preset", "memory", "--print-command"]) == 0
+    [line] = capfd.readouterr().out.splitlines()
+    assert not folder.exists()
+    folder.mkdir()
+    subprocess.run(["/bin/sh", "-c", line], check=True)
+    [report] = folder.iterdir()
+    told = json.loads(report.read_text())
+    assert told["flags"] == shlex.split(line)[1 : len(told["flags"]) + 1]
+    assert report.name == "tiny_ctx00016_train_fp32_cpu_b1_w0_n1_memory.nsys-rep"
+
+
+def test_missing_nsys_is_a_sentence_and_a_failed_row(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if shutil.which("nsys") or list(nsys._installed()):
+        pytest.skip("nsys is installed in one of its usual places")
+    assert nsys.main(TINY) == 1
+    assert "profiling.nsys: nsys was not found on PATH" in capsys.readouterr().err
+    row = measured(Cell(Settings(size="tiny", device="cpu"), capture="nsys-light"), Plan())
+    assert (row["status"], row["message"][:18]) == ("failed", "nsys was not found")
+
+
+VERSIONS = [
+    ("NVIDIA Nsight Systems version 2025.3.1.90-253136205150v0", (2025, 3, 1)),
+    ("NVIDIA Nsight Systems version 2022.4.2.1-df9881f", (2022, 4, 2)),
+]
+
+
+@pytest.mark.parametrize(("said", "version"), VERSIONS)
+def test_version_is_read_from_what_nsys_says(said, version, tmp_path):
+    program = tmp_path / "nsys"
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(0o755)
+    assert nsys.version(str(program)) == version
+
+
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/false", "/nowhere/nsys"])
+def test_program_that_says_no_version_is_refused(program):
+    with pytest.raises(nsys.NsysError, match=program):
+        nsys.version(program)
+
+
+NAMES = {
+    "small_ctx00512_train_fp32_h200_foreach_w1_n2": {},
+    "2.7B_ctx16384_forward_bf16_h200_sdpa_compiled_b8": {
+        "size": "2.7B",
+        "context_length": 16384,
+        "mode": "forward",
+        "dtype": "bf16",
+        "attention": "sdpa",
+        "compile": True,
+        "optimizer": None,
+        "batch_size": 8,
+        "warmup": 5,
+        "steps": 10,
+    },
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_name_says_what_is_unusual(name):
+    cell = {**CELL, **NAMES[name], "capture": "nsys-light"}
+    assert nsys_screen.name_of(cell, "NVIDIA H200") == name
+
+
+GPUS = [("NVIDIA H100 80GB HBM3", "h100-80gb-hbm3"), ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("CPU (x)", "cpu")]
+
+
+@pytest.mark.parametrize(("gpu", "slug"), GPUS)
+def test_gpu_name_fits_a_file_name(gpu, slug):
+    assert nsys_screen.slug(gpu) == slug
