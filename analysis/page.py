@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.report import Report
 
 MAX_REPORTS = 8
-NEEDED = ("itables", "jinja2", "plotly")
+NEEDED = ("jinja2",)
 
 
 def parser() -> argparse.ArgumentParser:

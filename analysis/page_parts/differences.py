@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from analysis.comparison import Axis, Change, Comparison, changes, compare, notes
-from analysis.kernel_names import distinct_short_names, fit
+from analysis.kernel_names import fit
 from analysis.page_parts.icicle import common_path
-from analysis.page_parts.names import LONGEST_KERNEL, path_texts
+from analysis.page_parts.names import LONGEST_KERNEL, kernel_texts, path_texts
 from analysis.report import Report
 from analysis.tables import PATH_SEPARATOR
 from analysis.units import count_text, share_text, time_text
+from analysis.views import provenance
 from analysis.views.comparison import scope
 
 MAX_ROWS = 400
@@ -21,6 +22,7 @@ def differences(a: Report, b: Report) -> dict[str, Any]:
     comparison = compare(a, b)
     total = comparison.total()
     return {
+        "measured": provenance.kernel_time(a),
         "scope": scope(comparison),
         "figures": _figures(total),
         "notes": [fit(note, LONGEST_KERNEL) for note in notes(comparison)],
@@ -45,10 +47,8 @@ def _axis(comparison: Comparison, axis: Axis) -> dict[str, Any]:
 def _texts(axis: Axis, rows: list[Change]) -> list[tuple[str, str]]:
     """Return each row's name, and all of it where that is longer."""
     if axis == "kernel":
-        full = [row.key[0] for row in rows]
-        return [
-            (name, fit(text, LONGEST_KERNEL)) for name, text in zip(distinct_short_names(full), full, strict=True)
-        ]
+        texts = kernel_texts(row.key[0] for row in rows)
+        return [texts[row.key[0]] for row in rows]
     if axis == "range":
         above = len(common_path([row.key for row in rows if row.key]))
         return [
@@ -70,9 +70,9 @@ def _numbers(row: Change) -> dict[str, Any]:
 
 def _figures(total: Change) -> list[tuple[str, str, str]]:
     change = "" if total.change is None else f"{'+' if total.change > 0 else ''}{share_text(total.change)} of A"
-    sign = "+" if total.delta_ns > 0 else ""
+    difference = f"{'+' if total.delta_ns > 0 else ''}{time_text(total.delta_ns)}"
     return [
         ("A", time_text(total.a_ns), f"{count_text(round(total.a_count, 1))} launches"),
         ("B", time_text(total.b_ns), f"{count_text(round(total.b_count, 1))} launches"),
-        ("B − A", f"{sign}{time_text(total.delta_ns)}", change),
+        ("B − A", difference.replace("-", "−"), change.replace("-", "−")),
     ]

@@ -63,7 +63,7 @@ def common_path(paths: Sequence[Path]) -> Path:
 
 def _tree(rows: Sequence[KernelRow], skipped: int, phases: dict[Path, str]) -> _Box:
     root = _Box("all kernels", "", "all", "")
-    texts = kernel_texts(rows)
+    texts = kernel_texts(row.kernel for row in rows)
     for row in rows:
         box = root
         _add(box, row)

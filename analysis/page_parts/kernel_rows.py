@@ -18,7 +18,7 @@ def kernel_rows(report: Report) -> dict[str, Any]:
     """
     rows = sorted((row for row in report.kernels if row.kind == "kernel"), key=lambda row: -row.total_ns)
     shown, rest = rows[:MAX_ROWS], rows[MAX_ROWS:]
-    texts = kernel_texts(shown)
+    texts = kernel_texts(row.kernel for row in shown)
     kernel, path = Names(), _Paths()
     columns = {
         "kernel": [kernel(row.kernel) for row in shown],

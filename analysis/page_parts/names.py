@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from analysis.kernel_names import distinct_short_names, fit
-from analysis.report import KernelRow, Path
+from analysis.report import Path
 
 LONGEST_KERNEL, LONGEST_RANGE = 1_000, 120
 OUTSIDE = "(outside all ranges)"
@@ -36,8 +36,11 @@ def path_texts(path: Path) -> list[str]:
     return [range_text(name) for name in path] or [OUTSIDE]
 
 
-def kernel_texts(rows: Sequence[KernelRow]) -> dict[str, tuple[str, str]]:
+def kernel_texts(kernels: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return per kernel name its short form, distinct among these, and its full one."""
-    names = list(dict.fromkeys(row.kernel for row in rows))
+    names = list(dict.fromkeys(kernels))
     short = distinct_short_names(names)
-    return {name: (text, fit(name, LONGEST_KERNEL)) for name, text in zip(names, short, strict=True)}
+    return {
+        name: (text or fit(name, LONGEST_RANGE), fit(name, LONGEST_KERNEL))
+        for name, text in zip(names, short, strict=True)
+    }

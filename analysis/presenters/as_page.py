@@ -1,16 +1,15 @@
-"""One self-contained HTML file: page data, charts (Plotly) and tables (DataTables) in it, nothing loaded.
+"""One self-contained HTML file: data, charts (ECharts) and tables (DataTables) in it, nothing loaded.
 
-The libraries' bundles come from the packages that ship them, `plotly` and `itables`; they are packed into the page
-and unpacked by it. The page's own policy forbids it every request and every script but its own.
+The page's own policy forbids it every request, and every script but the three that are in it. Names are escaped by
+the template, by the encoding of the data, and by the page's script where it makes text.
 """
 
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
+from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import PurePath
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,18 +17,15 @@ from markupsafe import Markup
 
 from analysis.page_parts.contents import Contents
 
-ASSETS = files("analysis") / "page_parts" / "assets"
+PARTS = files("analysis") / "page_parts"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-BUNDLES = {
-    "plotly": ("plotly", "package_data/plotly.min.js"),
-    "datatables": ("itables", "html/dt_bundle.js"),
-}
-TABLE_STYLE = ("itables", "html/dt_bundle.css")
+LIBRARIES = ("echarts.min.js", "dataTables.min.js")
+TABLE_STYLE = "dataTables.dataTables.min.css"
 
 
 def present(page: Contents) -> str:
     """Write a page; equal contents give equal pages."""
-    script = "\n".join(_asset(name) for name in sorted(_names(".js")))
+    scripts = [*(_read("vendor", name) for name in LIBRARIES), _own_script()]
     return (
         _environment()
         .get_template("page.html.jinja")
@@ -38,29 +34,31 @@ def present(page: Contents) -> str:
             reports=page.reports,
             differences=page.differences,
             letters=LETTERS if len(page.reports) > 1 else "",
-            contents={"reports": [_drawn(report) for report in page.reports], "differences": page.differences},
-            libraries={name: packed(*where) for name, where in BUNDLES.items()},
-            # Ours and the libraries' own, not a user's: these are not escaped.
-            table_style=Markup(_shipped(*TABLE_STYLE).decode()),  # noqa: S704
-            style=Markup(_asset("page.css")),  # noqa: S704
-            script=Markup(script),  # noqa: S704
-            policy=policy(script),
+            contents={
+                "reports": [_drawn(report) for report in page.reports],
+                "differences": page.differences,
+            },
+            # Files of this package, not a user's text: these are not escaped.
+            styles=[Markup(text) for text in (_read("vendor", TABLE_STYLE), _read("assets", "page.css"))],  # noqa: S704
+            scripts=[Markup(script) for script in scripts],  # noqa: S704
+            policy=policy(scripts),
         )
     )
 
 
-def policy(script: str) -> str:
-    """Return the page's Content-Security-Policy: its own script, what it unpacks, and no request at all."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def policy(scripts: Sequence[str]) -> str:
+    """Return the page's Content-Security-Policy: its own scripts, and no request at all."""
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
-        f"default-src 'none'; script-src 'sha256-{digest}' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def packed(package: str, path: str) -> str:
-    """Return a bundle compressed, as base64 text."""
-    return base64.b64encode(gzip.compress(_shipped(package, path), 9, mtime=0)).decode()
+def _own_script() -> str:
+    names = sorted(asset.name for asset in (PARTS / "assets").iterdir() if asset.name.endswith(".js"))
+    return '"use strict";\n{\n' + "\n".join(_read("assets", name) for name in names) + "}\n"
 
 
 def _drawn(report: dict[str, Any]) -> dict[str, Any]:
@@ -85,13 +83,5 @@ def _environment() -> Environment:
     return environment
 
 
-def _names(suffix: str) -> list[str]:
-    return [asset.name for asset in ASSETS.iterdir() if PurePath(asset.name).suffix == suffix]
-
-
-def _asset(name: str) -> str:
-    return (ASSETS / name).read_text(encoding="utf-8")
-
-
-def _shipped(package: str, path: str) -> bytes:
-    return files(package).joinpath(path).read_bytes()
+def _read(folder: str, name: str) -> str:
+    return (PARTS / folder / name).read_text(encoding="utf-8")

@@ -1,20 +1,9 @@
-"use strict";
-// What all parts share: the page's data, the libraries packed into it, numbers and names as text, colours, choices.
+// What all parts share: the page's data, numbers and names as text, colours, choices.
 
 const contents = JSON.parse(document.getElementById("contents").textContent);
 const at = (id) => document.getElementById(id);
 const sum = (values) => values.reduce((total, value) => total + value, 0);
-
-async function library(id) {
-  const packed = Uint8Array.from(atob(at(id).textContent), (character) => character.charCodeAt(0));
-  const script = await new Response(
-    new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")),
-  ).blob();
-  const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
-  const loaded = await import(address);
-  URL.revokeObjectURL(address);
-  return loaded;
-}
+const element = (tag, properties) => Object.assign(document.createElement(tag), properties);
 
 // Numbers.
 const grouped = (value, digits) =>
@@ -33,58 +22,58 @@ function unitFor(ns) {
 const timeIn = (unit, ns) => grouped(ns / unit.ns, unit.ns > 1 ? 2 : 0);
 const withUnit = (ns) => `${timeIn(unitFor(ns), ns)} ${unitFor(ns).name}`;
 
-// Names come from whoever wrote the program: inert in HTML, and in Plotly's labels, which read HTML too.
+// Names come from whoever wrote the program: nothing that reads HTML gets one that is not inert.
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const inert = (text) => String(text).replace(/[&<>"']/g, (character) => ENTITIES[character]);
-const shortened = (text, length) =>
-  text.length <= length ? text : `${text.slice(0, Math.ceil(length / 2) - 1)}…${text.slice(1 - Math.floor(length / 2))}`;
-const wrapped = (text) => inert(shortened(text, 420).replace(/(.{1,64})(?:\s+|$)|(.{64})/g, "$1$2\n")).trim().replaceAll("\n", "<br>");
 const pathText = (path) => path.join(" > ");
+
+// How many names all paths begin with; one is always left of each.
+function commonLength(paths) {
+  let length = 0;
+  while (paths.every((path) => path.length > length + 1 && path[length] === paths[0][length])) length += 1;
+  return paths.length ? length : 0;
+}
+
+function shortened(text, length) {
+  if (text.length <= length) return text;
+  return `${text.slice(0, Math.ceil(length / 2) - 1)}…${text.slice(1 - Math.floor(length / 2))}`;
+}
+
+// A tip is lines of text; the first stands out.
+const tip = (...lines) =>
+  `<div class="tip"><b>${inert(lines[0])}</b>${lines.slice(1).map((line) => `<br>${inert(line)}`).join("")}</div>`;
 
 // Colours: those of phases and surfaces are the style sheet's, so that they follow light and dark.
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const PHASES = ["forward", "backward", "optimizer"];
+const phaseName = (phase) => (PHASES.includes(phase) ? phase : "other");
+const phaseColour = (phase) => css(phaseName(phase));
 const CATEGORY_COLOURS = {
-  gemm: "#4f5bd5", attention: "#e5484d", convolution: "#ab4aba", elementwise: "#12a594", reduction: "#f0a30a",
+  gemm: "#4f5bd5", attention: "#e5484d", convolution: "#ab4aba", elementwise: "#12a594", reduction: "#e79d0b",
   softmax: "#d6409f", normalization: "#8e4ec6", copy: "#8b8d98", index: "#29a3e8", rng: "#a18072", scan: "#7d66d9",
-  optimizer: "#46a758", communication: "#f76b15", other: "#b5b8c0",
+  optimizer: "#46a758", communication: "#f76b15", other: "#a9adb6",
 };
-const phaseColour = (phase) => css(["forward", "backward", "optimizer"].includes(phase) ? phase : "other");
+
+const channels = (hex) => [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
 
 function mixed(one, two, share) {
-  const parts = (hex) => [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
-  const [a, b] = [parts(one), parts(two)];
-  return `#${a.map((value, i) => Math.round(value + (b[i] - value) * share).toString(16).padStart(2, "0")).join("")}`;
+  const other = channels(two);
+  const parts = channels(one).map((value, n) => Math.round(value + (other[n] - value) * share));
+  return `#${parts.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
 }
 
-function layout(more) {
-  const axis = { gridcolor: css("line"), zerolinecolor: css("line"), linecolor: css("line"), automargin: true, fixedrange: true };
-  const { xaxis, yaxis, ...rest } = more;
-  return {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: css("text") },
-    hoverlabel: { bgcolor: css("card"), bordercolor: css("line"), font: { color: css("text"), size: 12 }, align: "left" },
-    legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, xanchor: "left", traceorder: "normal" },
-    margin: { l: 8, r: 8, t: 8, b: 32 }, dragmode: false,
-    xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, ...rest,
-  };
+function readableOn(colour) {
+  const [red, green, blue] = channels(colour);
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 150 ? "#16181b" : "#ffffff";
 }
-
-const CHART = {
-  responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [["toImage"]],
-  toImageButtonOptions: { format: "svg", filename: "kernel-time" },
-};
 
 // A group of buttons of which one is chosen; `chosen` is called now and at every change.
-function choice(id, chosen, first) {
+function choice(id, chosen) {
   const buttons = [...at(id).querySelectorAll("button")];
   const choose = (value) => {
     for (const button of buttons) button.setAttribute("aria-checked", String(button.dataset.value === value));
     chosen(value);
   };
   for (const button of buttons) button.addEventListener("click", () => choose(button.dataset.value));
-  if (buttons.length) choose(first ?? buttons[0].dataset.value);
-}
-
-function redrawn(table) {
-  if (table) table.destroy();
+  choose(buttons[0].dataset.value);
 }

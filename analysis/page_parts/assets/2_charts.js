@@ -1,112 +1,126 @@
-// The charts of one report: phases by category, ranges as an icicle, one range in every step, all work's parts.
+// The charts of one report, drawn by ECharts: phases by category, one range in every step, all work's parts.
 
-function drawPhases(Plotly, report, scale) {
+const charts = new Map();
+
+function draw(id, option, height) {
+  const place = at(id);
+  place.style.height = `${height}px`;
+  if (!charts.has(id)) {
+    const chart = echarts.init(place, null, { renderer: "svg" });
+    new ResizeObserver(() => chart.resize()).observe(place);
+    charts.set(id, chart);
+  }
+  const chart = charts.get(id);
+  chart.resize();
+  chart.setOption({ ...frame(id), ...option }, { notMerge: true });
+  return chart;
+}
+
+function frame(id) {
+  return {
+    animationDuration: 200, animationDurationUpdate: 300,
+    textStyle: { fontFamily: getComputedStyle(document.body).fontFamily, color: css("text") },
+    tooltip: {
+      confine: true, backgroundColor: css("card"), borderColor: css("line"), textStyle: { color: css("text"), fontSize: 12 },
+      extraCssText: "max-width: 460px; white-space: normal; overflow-wrap: anywhere;",
+    },
+    toolbox: {
+      right: 0, top: 0, itemSize: 13, iconStyle: { borderColor: css("soft") },
+      feature: { saveAsImage: { title: "save as SVG", name: id, backgroundColor: css("card") } },
+    },
+  };
+}
+
+const axis = (more) => ({
+  axisLine: { show: false }, axisTick: { show: false }, axisLabel: { color: css("soft"), ...more.axisLabel },
+  splitLine: { show: more.lines ?? false, showMinLine: false, showMaxLine: false, lineStyle: { color: css("line") } },
+  nameTextStyle: { color: css("soft") }, nameLocation: "middle", ...more, ...(more.axisLabel && { axisLabel: { color: css("soft"), ...more.axisLabel } }),
+});
+
+const legend = (more) => ({
+  left: 0, top: 0, icon: "roundRect", itemWidth: 11, itemHeight: 11, itemGap: 14, textStyle: { color: css("soft") },
+  inactiveColor: css("line"), ...more,
+});
+
+// A label inside a bar: only where the bar is wide enough for it.
+const inside = (text, wide) => ({
+  show: true, position: "inside", fontSize: 11, color: "#ffffff", formatter: ({ dataIndex }) => (wide(dataIndex) ? text(dataIndex) : ""),
+});
+
+function drawPhases(report, scale) {
   const { phases, categories, ns, count: launches } = report.phases;
   const whole = phases.map((_, p) => sum(ns.map((row) => row[p])));
-  const value = (row, p) => (scale === "share" ? (100 * row[p]) / (whole[p] || 1) : row[p] / report.per / report.unit.ns);
-  const labels = phases.map((phase, p) => `${phase}  <b>${timeIn(report.unit, whole[p] / report.per)}</b> ${report.unit.name}`);
-  const traces = categories.map((category, c) => ({
-    type: "bar", orientation: "h", name: inert(category), y: labels, x: phases.map((_, p) => value(ns[c], p)),
-    marker: { color: CATEGORY_COLOURS[category] ?? "#b5b8c0", line: { width: 0.5, color: css("card") } },
-    text: phases.map((_, p) => (ns[c][p] > 0.06 * whole[p] ? percent(ns[c][p] / whole[p]) : "")),
-    textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "none",
-    textfont: { color: "#ffffff", size: 11 }, cliponaxis: false,
-    hovertext: phases.map((phase, p) =>
-      `<b>${inert(category)}</b> in ${phase}<br>${withUnit(ns[c][p] / report.per)}, ${percent(ns[c][p] / whole[p])} of the phase<br>${count(launches[c][p] / report.per)} launches`),
-    hoverinfo: "text",
+  const asShare = scale === "share";
+  const share = (c, p) => ns[c][p] / (whole[p] || 1);
+  const drawn = (c, p) => (asShare ? 100 * share(c, p) : ns[c][p] / report.per / report.unit.ns);
+  const widest = asShare ? 1 : Math.max(...whole);
+  const series = categories.map((category, c) => ({
+    type: "bar", name: category, stack: "all", barWidth: 24, data: phases.map((_, p) => drawn(c, p)),
+    itemStyle: { color: CATEGORY_COLOURS[category] ?? "#a9adb6", borderColor: css("card"), borderWidth: 0.5 },
+    label: inside((p) => percent(share(c, p)), (p) => (asShare ? share(c, p) : ns[c][p] / widest) > 0.045),
+    emphasis: { focus: "series" },
   }));
-  if (scale === "time") {
-    const widest = Math.max(...whole);
-    for (const trace of traces)
-      trace.text = trace.text.map((text, p) => (trace.x[p] * report.unit.ns * report.per > 0.045 * widest ? text : ""));
-  }
-  Plotly.react("phase-chart", traces, layout({
-    barmode: "stack", bargap: 0.32, height: 92 + 44 * phases.length,
-    xaxis: { title: { text: scale === "share" ? "% of the phase's kernel time" : `kernel time, ${report.unit.name} ${report.scope}` }, ...(scale === "share" && { range: [0, 100] }) },
-    yaxis: { autorange: "reversed", showgrid: false, ticklabelstandoff: 6 },
-  }), CHART);
+  const totals = Object.fromEntries(phases.map((phase, p) => [phase, timeIn(report.unit, whole[p] / report.per)]));
+  return draw("phase-chart", {
+    legend: legend({ right: 40 }), grid: { left: 4, right: 18, top: 52, bottom: 40, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
+    tooltip: {
+      ...frame("").tooltip, formatter: ({ seriesIndex: c, dataIndex: p }) => tip(
+        `${categories[c]} in ${phases[p]}`, `${withUnit(ns[c][p] / report.per)} ${report.scope}`,
+        `${percent(share(c, p))} of the phase`, `${count(launches[c][p] / report.per)} launches`),
+    },
+    xAxis: axis({ type: "value", lines: true, max: asShare ? 100 : undefined, name: asShare ? "% of the phase's kernel time" : `${report.facts.measured}, ${report.unit.name} ${report.scope}`, nameGap: 28 }),
+    yAxis: axis({
+      type: "category", data: phases, inverse: true,
+      axisLabel: { color: css("text"), formatter: (phase) => `{name|${phase}}  {time|${totals[phase]} ${report.unit.name}}`, rich: { name: { color: css("text"), fontSize: 13 }, time: { color: css("text"), fontWeight: "bold", fontSize: 13 } } },
+    }),
+    series,
+  }, 96 + 40 * phases.length);
 }
 
-function boxColour(report, boxes, depth, number) {
-  if (boxes.kind[number] === "all") return mixed(css("card"), css("soft"), 0.18);
-  const base = phaseColour(boxes.phase[number]);
-  if (boxes.kind[number] === "rest") return mixed(base, css("card"), 0.75);
-  return mixed(base, css("card"), boxes.kind[number] === "kernel" ? 0.62 : Math.min(0.4, 0.07 * (depth[number] - 1)));
-}
-
-function drawIcicle(Plotly, report, boxes, chosen) {
-  const depth = [];
-  boxes.parent.forEach((parent, number) => depth.push(parent < 0 ? 0 : depth[parent] + 1));
-  const whole = boxes.ns[0];
-  const hover = boxes.label.map((label, n) =>
-    `<b>${inert(shortened(label, 90))}</b><br>${boxes.detail[n] ? `${wrapped(boxes.detail[n])}<br>` : ""}` +
-    `${withUnit(boxes.ns[n] / report.per)} ${inert(report.scope)}, ${percent(boxes.ns[n] / whole)} of all<br>` +
-    `${count(boxes.count[n] / report.per)} launches${boxes.phase[n] ? `, ${boxes.phase[n]}` : ""}`);
-  const trace = {
-    type: "icicle", ids: boxes.label.map((_, n) => String(n)), labels: boxes.label.map((label) => inert(shortened(label, 60))),
-    parents: boxes.parent.map((parent) => (parent < 0 ? "" : String(parent))), values: boxes.ns, branchvalues: "total",
-    sort: false, tiling: { orientation: "v", pad: 1 }, pathbar: { side: "top", thickness: 22, textfont: { size: 12 } },
-    marker: { colors: boxes.label.map((_, n) => boxColour(report, boxes, depth, n)), line: { width: 0.5, color: css("card") } },
-    text: boxes.ns.map((ns) => percent(ns / whole)), textinfo: "label+text", hovertext: hover, hoverinfo: "text",
-    leaf: { opacity: 1 }, root: { color: css("line") },
-  };
-  const deepest = Math.max(...depth) + 1;
-  Plotly.react("icicle-chart", [trace], layout({
-    height: 60 + 44 * deepest, margin: { l: 0, r: 0, t: 4, b: 4 }, uniformtext: { minsize: 11, mode: "hide" },
-  }), CHART);
-  const chart = at("icicle-chart");
-  chart.removeAllListeners?.("plotly_icicleclick");
-  chart.on("plotly_icicleclick", (event) => {
-    const number = Number(event.points[0].id ?? 0);
-    const next = event.nextLevel === undefined ? number : Number(event.nextLevel);
-    chosen(pathOf(report, boxes, boxes.kind[next] === "range" || boxes.kind[next] === "all" ? next : boxes.parent[next]));
-  });
-}
-
-// The names from the outermost range to this box; those around everything have no box of their own.
-function pathOf(report, boxes, number) {
-  const names = [];
-  for (let at = number; at > 0; at = boxes.parent[at]) if (boxes.kind[at] === "range") names.unshift(boxes.name[at]);
-  return names.length ? [...boxes.above, ...names] : [];
-}
-
-function drawStep(Plotly, report, row) {
+function drawStep(report, row) {
   const unit = unitFor(Math.max(row.kernel.max, row.span?.max ?? 0));
-  const steps = row.kernel_ns.map((_, step) => step + 1);
+  const scaled = (values) => values.map((ns) => (ns === null ? null : ns / unit.ns));
   const colour = phaseColour(row.phase);
-  const named = inert(shortened(row.path.at(-1), 60));
-  const traces = [{
-    type: "bar", name: "kernel time", x: steps, y: row.kernel_ns.map((ns) => ns === null ? null : ns / unit.ns),
-    marker: { color: steps.map((step) => (step - 1 === row.slowest && steps.length > 1 ? colour : mixed(colour, css("card"), 0.35))) },
-    hovertemplate: `step %{x}: %{y:.3f} ${unit.name} kernel time<extra></extra>`,
+  const steps = row.kernel_ns.map((_, step) => step + 1);
+  const series = [{
+    type: "bar", name: report.facts.measured.toLowerCase(), data: scaled(row.kernel_ns), barMaxWidth: 46, itemStyle: { color: mixed(colour, css("card"), 0.25) },
+    markLine: { silent: true, symbol: "none", lineStyle: { color: css("soft"), type: "dashed" }, label: { formatter: "median", color: css("soft"), position: "insideEndTop" }, data: [{ yAxis: row.kernel.median / unit.ns }] },
   }];
-  if (row.span) traces.push({
-    type: "scatter", mode: steps.length > 80 ? "lines" : "lines+markers", name: report.facts.span, x: steps,
-    y: row.span_ns.map((ns) => ns === null ? null : ns / unit.ns), line: { color: css("text"), width: 1, dash: "dot" }, marker: { size: 6, color: css("text") },
-    hovertemplate: `step %{x}: %{y:.3f} ${unit.name} span<extra></extra>`,
+  if (row.span) series.push({
+    type: "line", name: report.facts.span, data: scaled(row.span_ns), symbol: "circle", symbolSize: 6, showSymbol: steps.length <= 80,
+    lineStyle: { width: 1, type: "dotted", color: css("text") }, itemStyle: { color: css("text") },
   });
-  Plotly.react("step-chart", traces, layout({
-    height: 260, bargap: 0.4, title: { text: named, x: 0, xref: "paper", font: { size: 13 }, y: 0.97 }, margin: { l: 8, r: 8, t: 44, b: 36 },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 1, xanchor: "right" },
-    xaxis: { title: { text: "measured step" }, showgrid: false, ...(steps.length < 25 && { dtick: 1 }), range: [0.4, Math.max(steps.length, 4) + 0.6] },
-    yaxis: { title: { text: unit.name }, rangemode: "tozero" },
-  }), CHART);
+  const at = (values, n) => (values?.[n] == null ? "–" : withUnit(values[n]));
+  return draw("step-chart", {
+    title: { text: shortened(pathText(row.path.slice(-2)), 70), left: 0, top: 0, textStyle: { fontSize: 13, color: css("text") } },
+    legend: legend({ left: "auto", right: 40 }), grid: { left: 4, right: 18, top: 44, bottom: 40, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
+    tooltip: {
+      ...frame("").tooltip, trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: css("line"), opacity: 0.4 } },
+      formatter: ([{ dataIndex: n }]) => tip(`step ${n + 1}`, `${report.facts.measured}: ${at(row.kernel_ns, n)}`, ...(row.span ? [`${report.facts.span}: ${at(row.span_ns, n)}`] : [])),
+    },
+    xAxis: axis({ type: "category", data: steps, name: "measured step", nameGap: 28 }),
+    yAxis: axis({ type: "value", lines: true, axisLabel: { formatter: (value) => `${value} ${unit.name}` } }),
+    series,
+  }, 260);
 }
 
-const PART_COLOURS = ["#4f5bd5", "#ee7a36", "#12a594", "#8b8d98", "#d6409f", "#b5b8c0"];
-const PARTS = ["launched in ranges of the same thread", "adopted from autograd's threads", "linked to forward operators", "outside all ranges", "ambiguous", "warm-up left out"];
+const PARTS = {
+  "launched in ranges of the same thread": "#56708f", "adopted from autograd's threads": "#8e6fc0", "linked to forward operators": "#12a594",
+  "outside all ranges": "#c99a1b", ambiguous: "#d6409f", "warm-up left out": "#9a9ea8",
+};
 
-function drawAccounting(Plotly, report) {
+function drawAccounting(report) {
   const { parts } = report.facts;
-  const whole = sum(parts.map(([, ns]) => ns));
-  const traces = parts.map(([label, ns]) => ({
-    type: "bar", orientation: "h", name: label, y: [""], x: [(100 * ns) / (whole || 1)],
-    marker: { color: PART_COLOURS[Math.max(PARTS.indexOf(label), 0)], line: { width: 0.5, color: css("card") } },
-    text: [ns > 0.05 * whole ? percent(ns / whole) : ""], textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: "#ffffff" },
-    hovertext: `${label}: ${withUnit(ns / report.per)}, ${percent(ns / whole)}`, hoverinfo: "text",
+  const whole = sum(parts.map(([, ns]) => ns)) || 1;
+  const series = parts.map(([label, ns]) => ({
+    type: "bar", name: label, stack: "all", barWidth: 30, data: [(100 * ns) / whole], emphasis: { focus: "series" },
+    itemStyle: { color: PARTS[label] ?? "#a9adb6", borderColor: css("card"), borderWidth: 0.5 },
+    label: inside(() => percent(ns / whole), () => ns > 0.045 * whole),
   }));
-  Plotly.react("accounting-chart", traces, layout({
-    barmode: "stack", height: 112, margin: { l: 0, r: 0, t: 8, b: 24 },
-    xaxis: { range: [0, 100], ticksuffix: "%", showgrid: false }, yaxis: { visible: false },
-  }), CHART);
+  return draw("accounting-chart", {
+    legend: legend({ right: 40 }), grid: { left: 0, right: 8, top: 46, bottom: 22 },
+    tooltip: { ...frame("").tooltip, formatter: ({ seriesIndex: n }) => tip(parts[n][0], withUnit(parts[n][1]), percent(parts[n][1] / whole)) },
+    xAxis: axis({ type: "value", max: 100, axisLabel: { formatter: "{value}%" } }),
+    yAxis: { type: "category", data: [""], show: false }, series,
+  }, 112);
 }
