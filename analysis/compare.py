@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,13 +83,11 @@ def _compare(options: argparse.Namespace) -> list[Verdict]:
 
 def _reports(options: argparse.Namespace) -> tuple[Report, Report]:
     """Read both reports; two files of one name are told apart by their paths."""
-    a, b = (_report(path, options) for path in (options.a, options.b))
-    if a.provenance.file != b.provenance.file or options.a == options.b:
-        return a, b
-    named = (
-        replace(r, provenance=replace(r.provenance, file=str(p))) for r, p in ((a, options.a), (b, options.b))
-    )
-    return next(named), next(named)
+    from analysis.comparison import named_apart
+
+    paths = (options.a, options.b)
+    a, b = named_apart([_report(path, options) for path in paths], paths)
+    return a, b
 
 
 def _report(path: Path, options: argparse.Namespace) -> Report:

@@ -5,8 +5,9 @@ Every axis divides the same rows, so the differences along any of them sum to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from analysis import report as reports
@@ -105,6 +106,17 @@ def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = Fal
     if per_step:
         a, b = reports.per_step(a), reports.per_step(b)
     return Comparison(a, b, basis, per_step, all_work)
+
+
+def named_apart(reports: Sequence[Report], paths: Sequence[Path]) -> list[Report]:
+    """Return the reports; where two different files have one name, each is called by its whole path."""
+    names = [report.provenance.file for report in reports]
+    if len(set(names)) == len(set(paths)):
+        return list(reports)
+    return [
+        replace(report, provenance=replace(report.provenance, file=str(path)))
+        for report, path in zip(reports, paths, strict=True)
+    ]
 
 
 def changes(comparison: Comparison, axis: Axis, *, collapse: bool = False) -> list[Change]:

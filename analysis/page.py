@@ -55,10 +55,13 @@ def page(options: argparse.Namespace) -> str:
         raise UsageError(f"A page needs {', '.join(missing)}: pip install 'nvtx-kernels[page]'.")
     if len(options.reports) > MAX_REPORTS:
         raise UsageError(f"A page holds at most {MAX_REPORTS} reports; {len(options.reports)} were given.")
+    from analysis.comparison import named_apart
     from analysis.page_parts.contents import contents
     from analysis.presenters import as_page
 
-    return as_page.present(contents([_answer(path, options) for path in options.reports]))
+    answers = [_answer(path, options) for path in options.reports]
+    reports = named_apart([report for _, report in answers], options.reports)
+    return as_page.present(contents([(a, report) for (a, _), report in zip(answers, reports, strict=True)]))
 
 
 def _answer(path: Path, options: argparse.Namespace) -> tuple[Attribution, Report]:
