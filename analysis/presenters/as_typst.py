@@ -11,7 +11,7 @@ from analysis.tables import Document, Row, Table
 
 def present(document: Document) -> str:
     """Write each table as a figure with its caption, ready to be included in a document."""
-    parts = [f"#strong({literal(document.heading)})"]
+    parts = ["#show figure: set block(breakable: true)", f"#strong({literal(document.heading)})"]
     parts += ["\n".join(_figure(table)) for table in document.tables]
     parts += [f"#{literal(line)}" for line in document.accounting]
     parts += [f"#{literal(f'Note: {note}')}" for note in document.notes]

@@ -1,0 +1,241 @@
+"""What can be wrong with a report, or with what is read out of it: one check per way, each with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import numpy as np
+
+from analysis.absence import RECORD, require_work
+from analysis.attribution import ADOPTED, Attribution, attribute
+from analysis.errors import AnalysisError
+from analysis.precision import UNKNOWN, launches_by_arithmetic
+from analysis.readers import read
+from analysis.report import Report
+from analysis.step_figures import steps_of
+from analysis.summary import summarize
+from analysis.trace import GRAPH, KERNEL, Trace
+from analysis.units import share_text, time_text
+from analysis.vocabulary import AUTOGRAD_THREADS, PHASES, is_step, phase_of
+
+Level = Literal["good", "warning", "problem"]
+
+# Shares of all GPU work from which it is worth a warning, or makes the answer wrong.
+OUTSIDE = (0.05, 0.50)
+AMBIGUOUS = (0.0, 0.05)
+# A step with fewer kernels than this share of the median was cut off.
+WHOLE_STEP = 0.5
+# An export is written after its report; file systems keep times to two seconds.
+OLDER_BY_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: how it stands, and what to do about it."""
+
+    level: Level
+    what: str
+    fix: str = ""
+
+
+class Patient:
+    """A report that was read, with what the checks look at."""
+
+    def __init__(self, path: Path, trace: Trace) -> None:
+        self.path, self.trace = path, trace
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """All work with its ranges."""
+        return attribute(self.trace)
+
+    @cached_property
+    def report(self) -> Report:
+        """The summary without warm-up."""
+        return summarize(self.attribution)
+
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+
+def examine(path: Path) -> list[Finding]:
+    """Look at a report in every way; what cannot be read or has no work is looked at no further."""
+    found = list(_stale(path))
+    try:
+        patient = Patient(path, read(path))
+        require_work(patient.trace)
+    except AnalysisError as error:
+        return [*found, Finding("problem", str(error))]
+    return found + [finding for check in CHECKS for finding in check(patient)]
+
+
+def _stale(path: Path) -> Iterator[Finding]:
+    """Compare an export with the report beside it."""
+    source = path.with_suffix(".nsys-rep")
+    if source == path or not path.is_file() or not source.is_file():
+        return
+    behind_s = source.stat().st_mtime - path.stat().st_mtime
+    if behind_s > OLDER_BY_S:
+        yield Finding(
+            "problem",
+            f"{source.name} beside it is {time_text(behind_s * 1e9)} newer: this export may be of an earlier run",
+            f"nsys export --type sqlite --force-overwrite true --output {path.name} {source.name}",
+        )
+
+
+def _content(patient: Patient) -> Iterator[Finding]:
+    trace = patient.trace
+    kernels = int((trace.work.kind == KERNEL).sum())
+    counts = f"{kernels:,} kernels, {len(trace.launches):,} launches, {len(trace.ranges):,} ranges"
+    if kernels or (trace.work.kind == GRAPH).any():
+        yield Finding("good", f"{counts}, {trace.provenance.tool or 'by an unknown tool'}")
+    else:
+        yield Finding("problem", f"there are copies or memsets but no kernels ({counts})", f"record: {RECORD}")
+
+
+def _graphs(patient: Patient) -> Iterator[Finding]:
+    work = patient.trace.work
+    graphs = work.kind == GRAPH
+    if graphs.any():
+        share = work.duration_ns[graphs].sum() / max(work.duration_ns.sum(), 1)
+        yield Finding(
+            "problem",
+            f"{share_text(share)} of the GPU work is inside {int(graphs.sum())} CUDA graph launches, whose "
+            "kernels are hidden",
+            "record with `nsys profile --cuda-graph-trace=node`",
+        )
+
+
+def _open_ranges(patient: Patient) -> Iterator[Finding]:
+    ranges, names = patient.trace.ranges, patient.trace.names
+    never = [names[name] for name in ranges.name_id[ranges.open_ended].tolist()]
+    if not never:
+        return
+    measured = any(is_step(name) or phase_of(name) for name in never)
+    some = ", ".join(dict.fromkeys(never[:6])) + (", …" if len(set(never)) > 6 else "")
+    yield Finding(
+        "problem" if measured else "warning",
+        f"{len(never)} ranges were never closed ({some}): the run was cut off or a range_pop is missing, and what "
+        "came later counts into them",
+        "let the run end by itself, and open ranges in `with` blocks",
+    )
+
+
+def _no_ranges(patient: Patient) -> Iterator[Finding]:
+    if not len(patient.trace.ranges):
+        yield Finding(
+            "problem",
+            "there are no NVTX ranges, so no kernel can be given to a part of the program",
+            "record with `-t cuda,nvtx` a program that pushes ranges",
+        )
+        return
+    steps = patient.report.steps
+    if steps:
+        yield Finding("good", f"{steps} measured step{'s' if steps > 1 else ''}")
+    else:
+        fix = "push a range named 'step' around each step"
+        yield Finding("warning", "no measured step ranges: nothing can be said per step", fix)
+
+
+def _outside(patient: Patient) -> Iterator[Finding]:
+    totals = patient.report.totals
+    share = totals.outside_ns / max(totals.work_ns, 1)
+    if len(patient.trace.ranges) and share > OUTSIDE[0]:
+        reasons = " and ".join(
+            dict.fromkeys(row.reason for row in patient.report.outside if "threads" not in row.reason)
+        )
+        yield Finding(
+            "problem" if share > OUTSIDE[1] else "warning",
+            f"{share_text(share)} of the GPU work is in no range, {reasons}",
+            "push ranges around the whole program, or capture only the measured steps",
+        )
+
+
+def _ambiguous(patient: Patient) -> Iterator[Finding]:
+    totals = patient.report.totals
+    share = totals.ambiguous_ns / max(totals.work_ns, 1)
+    if share > AMBIGUOUS[0]:
+        yield Finding(
+            "problem" if share > AMBIGUOUS[1] else "warning",
+            f"{share_text(share)} of the GPU work was launched on autograd's threads while two threads could have "
+            "waited for it",
+            "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which says whose it is",
+        )
+
+
+def _nameless(patient: Patient) -> Iterator[Finding]:
+    trace, attribution = patient.trace, patient.attribution
+    launch = trace.work.launch[(attribution.how == ADOPTED) & (trace.work.launch >= 0)]
+    threads = [trace.threads[thread] for thread in np.unique(trace.launches.thread[launch]).tolist()]
+    nameless = [thread for thread in threads if not AUTOGRAD_THREADS.search(thread.name)]
+    if threads and not nameless:
+        yield Finding("good", f"autograd's threads are named: {', '.join(sorted({t.name for t in threads}))}")
+    if nameless:
+        numbers = ", ".join(str(thread.thread_id) for thread in nameless)
+        yield Finding(
+            "good",
+            f"thread {numbers} has no name in the report and is taken for autograd's, as it only launches while "
+            "another waits in its ranges",
+        )
+
+
+def _warm_up(patient: Patient) -> Iterator[Finding]:
+    attribution, totals = patient.attribution, patient.report.totals
+    fix = "measure steps outside the range named warm-up, or count it with --include-warmup"
+    if totals.excluded_ns and totals.excluded_ns == totals.work_ns:
+        yield Finding("problem", "all GPU work is inside warm-up ranges, so nothing is left to rank", fix)
+        return
+    present = {PHASES[phase] for phase in np.unique(attribution.phase).tolist()}
+    lost = sorted(present - {row.phase for row in patient.report.phases}, key=PHASES.index)
+    if lost:
+        yield Finding("problem", f"all {' and '.join(lost)} work is inside warm-up ranges and left out", fix)
+
+
+def _precision(patient: Patient) -> Iterator[Finding]:
+    """Hold the arithmetic that the run says it used against the names of its GEMMs."""
+    run, counts = patient.trace.provenance.run, launches_by_arithmetic(patient.report.kernels)
+    if not counts:
+        return
+    used = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+    fix = "look at torch.backends.cuda.matmul.allow_tf32, set_float32_matmul_precision and NVIDIA_TF32_OVERRIDE"
+    if run.get("tf32") is False and "tf32" in counts:
+        yield Finding("problem", f"the run says that TF32 is off, but its GEMMs tell otherwise ({used})", fix)
+    elif run.get("tf32") is True and "tf32" not in counts and UNKNOWN not in counts and "fp32" in counts:
+        yield Finding("problem", f"the run says that TF32 is on, but no GEMM used it ({used})", fix)
+    elif "tf32" in counts and "tf32" not in run:
+        yield Finding("warning", f"GEMMs ran in TF32 ({used}): these are no FP32 times", fix)
+    else:
+        yield Finding("good", f"GEMM launches by arithmetic: {used}")
+
+
+def _cut_off(patient: Patient) -> Iterator[Finding]:
+    kernels = [step.kernels for step in steps_of(patient.attribution)]
+    usual = median(kernels) if kernels else 0
+    short = [step for step, count in enumerate(kernels) if count < WHOLE_STEP * usual]
+    if short:
+        some = ", ".join(f"{step} ({kernels[step]:,})" for step in short[:6])
+        yield Finding(
+            "problem",
+            f"of {len(kernels)} steps with {usual:,.0f} kernels as a rule, some have far fewer: {some}: the "
+            "capture began or ended, or memory ran out, within them",
+            "record again, with the capture around whole steps",
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    _content,
+    _graphs,
+    _no_ranges,
+    _open_ranges,
+    _cut_off,
+    _warm_up,
+    _outside,
+    _ambiguous,
+    _nameless,
+    _precision,
+)
