@@ -26,6 +26,7 @@ MAX_CONTRADICTIONS = 0.01
 MAX_WAITING_THREADS = 64
 
 NOBODY, AMBIGUOUS = -1, -2
+_IN_BACKWARD = 1 << 40  # outweighs any number of calls
 
 
 class Adoption:
@@ -40,6 +41,11 @@ class Adoption:
     def threads(self) -> tuple[int, ...]:
         """The threads on which autograd runs backward, among those that launched work."""
         return tuple(int(thread) for thread in np.unique(self._calls.thread) if self._is_autograd(int(thread)))
+
+    @cached_property
+    def known_threads(self) -> tuple[int, ...]:
+        """Those of them that say so by their name or by the engine's ranges, not by behaviour alone."""
+        return tuple(thread for thread in self.threads if self._says_autograd(thread))
 
     def base(self, thread: int, start_ns: Int64s, end_ns: Int64s) -> Int32s:
         """Return for intervals on an autograd thread the node they hang under, or NOBODY, or AMBIGUOUS."""
@@ -57,9 +63,9 @@ class Adoption:
         return best
 
     def _better(self, best: Int32s, best_run: Int64s, node: Int32s, run: Int64s) -> tuple[Int32s, Int64s]:
-        """Prefer the thread that was quiet for more of the burst, then the one in a backward phase."""
+        """Prefer a thread in a backward phase, then the one that was quiet for more of the burst."""
         found, held = node >= 0, best != NOBODY
-        score, best_score = 2 * run + self._in_backward(node), best_run
+        score, best_score = run + self._in_backward(node) * _IN_BACKWARD, best_run
         wins = found & (~held | (score > best_score))
         tie = found & held & (score == best_score)
         return (
@@ -77,12 +83,18 @@ class Adoption:
         return inside
 
     def _is_autograd(self, thread: int) -> bool:
-        name = self._trace.threads[thread].name
-        if WORKER_THREADS.search(name) or thread in self._rooted:
+        if WORKER_THREADS.search(self._trace.threads[thread].name) or self._is_main(thread):
             return False
-        if AUTOGRAD_THREADS.search(name) or thread in self._engine_threads:
+        if self._says_autograd(thread):
             return True
-        return thread in self._nameless and self._always_awaited(thread)
+        return thread in self._nameless and thread not in self._rooted and self._always_awaited(thread)
+
+    def _says_autograd(self, thread: int) -> bool:
+        """Tell by its name, else by the engine's ranges on it, whether a thread is autograd's."""
+        if self._is_main(thread):
+            return False
+        named = bool(AUTOGRAD_THREADS.search(self._trace.threads[thread].name))
+        return named or (thread in self._engine_threads and thread not in self._rooted)
 
     @cached_property
     def _engine_threads(self) -> frozenset[int]:
@@ -91,13 +103,15 @@ class Adoption:
 
     @cached_property
     def _rooted(self) -> frozenset[int]:
-        """Threads that are a program's own: the main thread, and any with a phase or a step of its own."""
+        """Threads that are a program's own: they have a phase or a step of their own."""
         facts = self._facts
         roots = facts.warm_up | facts.step | (facts.phase >= 0)
         own = np.unique(self._ranges.thread[of_names(roots, self._ranges)]).tolist()
-        processes = self._trace.processes
-        main = [n for n, t in enumerate(self._trace.threads) if t.thread_id == processes[t.process].process_id]
-        return frozenset([*own, *main])
+        return frozenset(own)
+
+    def _is_main(self, thread: int) -> bool:
+        here = self._trace.threads[thread]
+        return here.thread_id == self._trace.processes[here.process].process_id
 
     @cached_property
     def _nameless(self) -> frozenset[int]:
@@ -130,6 +144,7 @@ class Adoption:
             for other in others[np.argsort(-count, kind="stable")]
             if threads[other].process == threads[thread].process
             and other != thread
+            and not self._says_autograd(int(other))
             and not WORKER_THREADS.search(threads[other].name)
         ][:MAX_WAITING_THREADS]
 

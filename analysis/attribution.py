@@ -20,7 +20,7 @@ from analysis.calls import working_calls
 from analysis.links import LinkRule, Links
 from analysis.nesting import Forest, Nesting
 from analysis.trace import Bools, Int32s, Ranges, Trace
-from analysis.user_ranges import NameFacts, name_facts, nested_ranges, of_names
+from analysis.user_ranges import NameFacts, name_facts, nested_ranges, of_names, operator_ranges
 from analysis.vocabulary import BACKWARD, OTHER, PHASES
 
 HOW = ("own", "adopted", "linked", "outside", "ambiguous")
@@ -69,7 +69,7 @@ class _Attributing:
         self.trace, self.rules = trace, rules
         self.facts = name_facts(trace)
         nested = nested_ranges(trace, rules.domains)
-        self.operator = nested & of_names(self.facts.operator, trace.ranges)
+        self.operator = nested & operator_ranges(self.facts, trace.ranges)
         chosen = nested if rules.operators == "keep" else nested & ~self.operator
         self.ranges = trace.ranges if chosen.all() else trace.ranges.take(chosen)
         self.nesting = Nesting(self.ranges)
@@ -102,10 +102,9 @@ class _Attributing:
         operators = self.trace.ranges.take(self.operator & np.isin(self.trace.ranges.thread, threads))
         if not len(operators):
             return home
-        nesting = Nesting(operators)
-        first = self.forest.append(nesting.forest, len(self.ranges))
-        calls = self.calls
+        nesting, calls = Nesting(operators), self.calls
         at = nesting.containing(calls.thread[stray], calls.start_ns[stray], calls.end_ns[stray])
+        first = self.forest.append(nesting.forest, len(self.ranges))
         node[stray] = np.where(at >= 0, at + first, -1)
         how[stray[at >= 0]] = OWN
         inside = self.nesting.containing(operators.thread, operators.start_ns, operators.end_ns) >= 0
@@ -125,31 +124,66 @@ class _Attributing:
     def _link(self, own: Int32s, base: Int32s, how: NDArray[np.int64]) -> tuple[Int32s, Int32s]:
         """Lead backward work to its forward operator's ranges, where no range of its own says more."""
         links = Links(self.trace, self.facts)
-        eligible = np.flatnonzero(self._placed_by_phase_only(own, base))
-        if not links or not len(eligible):
+        if not links or not len(self.ranges):
             return own, base
-        calls = self.calls
+        dropped = operator_ranges(self.facts, self.ranges) | of_names(self.facts.phase >= 0, self.ranges)
+        rule = LinkRule(self.forest, dropped)
+        unawaited = self._unawaited(own, base, how)
+        own, base = self._link_in_phase(links, rule, own, base, how)
+        own = self._link_unawaited(links, rule, own, how, unawaited)
+        self.linked_nodes = np.concatenate(rule.made)
+        return own, base
+
+    def _link_in_phase(
+        self, links: Links, rule: LinkRule, own: Int32s, base: Int32s, how: NDArray[np.int64]
+    ) -> tuple[Int32s, Int32s]:
+        """Lead calls whose phase is known to their forward operator on the thread of that phase."""
+        eligible = np.flatnonzero(self._placed_by_phase_only(own, base))
         above = np.where(base[eligible] >= 0, base[eligible], own[eligible])
-        found, operators = links.forward_operators(
-            calls.thread[eligible],
-            calls.start_ns[eligible],
-            calls.end_ns[eligible],
-            self.ranges.thread[self.forest.range[above]],
-        )
-        forward = self.nesting.containing(operators.thread, operators.start_ns, operators.end_ns)
-        found[found], forward = forward >= 0, forward[forward >= 0]
-        linked, before = eligible[found], len(self.forest)
-        operator = of_names(self.facts.operator | (self.facts.phase >= 0), self.ranges)
-        target = LinkRule(self.forest, operator).link(above[found], forward)
-        self.linked_nodes = np.arange(before, len(self.forest), dtype=np.int32)
+        forward = self._forward_nodes(links, eligible, self.ranges.thread[self.forest.range[above]])
+        found = forward >= 0
+        linked, target = eligible[found], rule.link(above[found], forward[found])
         how[linked] = LINKED
         adopted = base[linked] >= 0
         base[linked[adopted]], own[linked[~adopted]] = target[adopted], target[~adopted]
         return own, base
 
+    def _link_unawaited(
+        self, links: Links, rule: LinkRule, own: Int32s, how: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> Int32s:
+        """Lead calls that no thread waits for to their forward operator, if only one thread has it."""
+        answers, node = np.zeros(len(rows), np.int64), np.full(len(rows), -1, np.int32)
+        for thread in links.forward_threads:
+            here = self.trace.threads[thread].process
+            same = np.array([other.process == here for other in self.trace.threads], np.bool_)[
+                self.calls.thread[rows]
+            ]
+            forward = self._forward_nodes(links, rows, np.full(len(rows), thread, np.int32))
+            answers += same & (forward >= 0)
+            node = np.where(same & (forward >= 0), forward, node)
+        linked = rows[answers == 1]
+        own[linked] = self.forest.graft(rule.alone(node[answers == 1]), own[linked])
+        how[linked] = LINKED
+        return own
+
+    def _forward_nodes(self, links: Links, rows: NDArray[np.int64], thread: Int32s) -> Int32s:
+        """Return the node of each call's forward operator on the given thread; -1 without one."""
+        calls, node = self.calls, np.full(len(rows), -1, np.int32)
+        found, operators = links.forward_operators(
+            calls.thread[rows], calls.start_ns[rows], calls.end_ns[rows], thread
+        )
+        node[found] = self.nesting.containing(operators.thread, operators.start_ns, operators.end_ns)
+        return node
+
+    def _unawaited(self, own: Int32s, base: Int32s, how: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the calls on autograd's threads that hang under nothing and have no range of the user's own."""
+        own_count = self._inherited_count(~operator_ranges(self.facts, self.ranges))
+        placed = (base >= 0) | (own_count[own] > 0) | (how == AMBIGUOUS)
+        return np.flatnonzero(np.isin(self.calls.thread, self.adoption.known_threads) & ~placed)
+
     def _placed_by_phase_only(self, own: Int32s, base: Int32s) -> Bools:
         """Tell which calls have no range of the user's closer than the phase they run in."""
-        own_count = self._inherited_count(~of_names(self.facts.operator, self.ranges))
+        own_count = self._inherited_count(~operator_ranges(self.facts, self.ranges))
         on_engine = (base >= 0) & ((own < 0) | (own_count[own] == 0))
         backward = self.facts.phase[self.ranges.name_id] == PHASES.index(BACKWARD)
         innermost = self.forest.range[own] if len(self.forest) else own
@@ -198,5 +232,5 @@ class _Attributing:
         phase[node >= 0] = node_phase[node[node >= 0]]
         undecided = np.flatnonzero((phase == other) & (launch >= 0))
         thread = self.trace.launches.thread[launch[undecided]]
-        phase[undecided[np.isin(thread, self.adoption.threads)]] = PHASES.index(BACKWARD)
+        phase[undecided[np.isin(thread, self.adoption.known_threads)]] = PHASES.index(BACKWARD)
         return phase

@@ -7,13 +7,13 @@ last before the node runs is the operator that made it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from analysis.nesting import Forest, Nesting
 from analysis.trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace, empty_ranges
-from analysis.user_ranges import NameFacts, of_names
+from analysis.user_ranges import NameFacts, of_names, operator_ranges
 from analysis.vocabulary import ENGINE_OPERATOR
 
 
@@ -23,7 +23,7 @@ class Links:
     def __init__(self, trace: Trace, facts: NameFacts) -> None:
         ranges = trace.ranges
         nested = ranges.style == PUSH_POP
-        backward = of_names(facts.backward_operator, ranges) & nested
+        backward = operator_ranges(facts, ranges) & of_names(facts.backward_operator, ranges) & nested
         self._nodes = ranges.take(backward)
         self._seq = _with_childs_number(self._nodes, trace.names)
         self._inside = Nesting(self._nodes)
@@ -31,6 +31,11 @@ class Links:
         keys = _pairs(self._forward.thread, self._forward.seq)
         self._order = np.argsort(keys, kind="stable")  # operators of one thread are in the order of their starts
         self._keys = keys[self._order]
+
+    @property
+    def forward_threads(self) -> list[int]:
+        """The threads that ran forward operators."""
+        return [int(thread) for thread in np.unique(self._forward.thread)]
 
     def __bool__(self) -> bool:
         return len(self._nodes) > 0 and len(self._forward) > 0
@@ -64,14 +69,34 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class LinkRule:
-    """How a forward path is put under a backward one: which ranges are dropped on the way."""
+    """How a forward path is put under a backward one: which ranges are dropped on the way.
+
+    `made` collects the nodes that it made: places in a forward path that backward work was led to.
+    """
 
     forest: Forest
     dropped: Bools  # by range: phases and operators
+    made: list[Int32s] = field(default_factory=list)
 
     def link(self, base: Int32s, forward: Int32s) -> Int32s:
         """Return the base's path, then the forward one below the deepest range common to both."""
-        return self.forest.combine(base, forward, self._step)
+        before = len(self.forest)
+        linked = self.forest.combine(base, forward, self._step)
+        self.made.append(np.arange(before, len(self.forest), dtype=np.int32))
+        return linked
+
+    def alone(self, forward: Int32s) -> Int32s:
+        """Return the forward path without the dropped ranges, under no base."""
+        distinct, back = np.unique(forward, return_inverse=True)
+        levels = [distinct.astype(np.int32)]
+        while (levels[-1] >= 0).any():
+            levels.append(self.forest.above(levels[-1]))
+        node = np.full(len(distinct), -1, np.int32)
+        for level in reversed(levels):
+            kept = (level >= 0) & ~self.dropped[self.forest.range[level]]
+            node[kept] = self.forest.add(node[kept], self.forest.range[level[kept]])
+            self.made.append(node[kept])
+        return node[back]
 
     def _step(self, base: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
         range_ = self.forest.range[forward]
@@ -88,7 +113,10 @@ def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
     engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
     outer = np.flatnonzero(of_names(engine, nodes)[:-1])
     inner = outer + 1
+    around = {name: number for number, name in enumerate(names)}
+    wanted = np.array([around.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
     child = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
+    child &= nodes.name_id[inner] == wanted[nodes.name_id[outer]]
     seq = nodes.seq.copy()
     seq[outer[child]] = nodes.seq[inner[child]]
     return seq

@@ -172,8 +172,8 @@ class _Clock:
     """Stretches time so that each thread has a stretch of its own, on which one sort order serves all."""
 
     def __init__(self, ranges: Ranges) -> None:
-        self._first = int(ranges.start_ns.min(initial=0)) - 1
-        self._last = int(ranges.end_ns.max(initial=0)) + 1
+        self._first = int(ranges.start_ns.min()) - 1 if len(ranges) else -1
+        self._last = int(ranges.end_ns.max()) + 1 if len(ranges) else 1
         self._threads = int(ranges.thread.max(initial=-1)) + 1
         self._stride = self._last - self._first + 1
         if self._stride * (self._threads + 2) >= 2**63:

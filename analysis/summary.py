@@ -49,6 +49,10 @@ class Paths:
                 outer = self.paths[(value >> 32) - 1] if value >> 32 else ()
                 self.paths.append((*outer, names[(value & 0xFFFFFFFF) >> 2]))
                 self.phase.append(value & 3)
+        first: dict[Path, int] = {(): 0}
+        self.by_name = np.array(
+            [0, *(first.setdefault(path, n + 1) for n, path in enumerate(self.paths))], np.int64
+        )
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -113,7 +117,7 @@ class _Summary:
     def kernels(self) -> tuple[KernelRow, ...]:
         """One row per path, phase, kind and name, longest first."""
         kept, work = self.kept, self.work
-        path = self.paths.of_node[self.node[kept]].astype(np.int64) + 1
+        path = self.paths.by_name[self.paths.of_node[self.node[kept]] + 1]
         key = np.stack([path, self.attribution.phase[kept], work.kind[kept], work.name_id[kept]]).astype(np.int64)
         groups, first, last, order = _groups(key)
         duration = self.duration[kept][order]
@@ -270,7 +274,7 @@ class _Summary:
                 f"{graphs} CUDA graph launches are counted whole, as work without kernels: the report hides "
                 "theirs. Record with `nsys profile --cuda-graph-trace=node` to see them."
             )
-        if open_ended := int(attribution.ranges.open_ended.sum()):
+        if open_ended := int(attribution.trace.ranges.open_ended.sum()):
             notes.append(f"{open_ended} ranges were never closed; they are taken to end with the capture.")
         return notes
 

@@ -12,6 +12,7 @@ from analysis.trace import PUSH_POP, Bools, Ranges, Trace
 from analysis.vocabulary import (
     BACKWARD,
     BACKWARD_OPERATORS,
+    ENGINE_OPERATOR,
     LIBRARY_RANGES,
     PHASES,
     is_library_domain,
@@ -42,15 +43,16 @@ class NameFacts:
 def name_facts(trace: Trace) -> NameFacts:
     """Say what each name means; names that only kernels bear cost nothing."""
     count = len(trace.names)
-    used, has_seq = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    used = np.zeros(count, np.bool_)
     used[trace.ranges.name_id] = True
-    has_seq[trace.ranges.name_id[trace.ranges.seq >= 0]] = True
+    engine = [name for name in trace.names if name.startswith(ENGINE_OPERATOR)]
+    nodes = {name.removeprefix(ENGINE_OPERATOR) for name in engine}
     operator, backward, warm_up, step = (np.zeros(count, np.bool_) for _ in range(4))
     facts = NameFacts(operator, backward, warm_up, step, np.full(count, -1, np.int8))
     for name_id in np.flatnonzero(used):
         name = trace.names[name_id]
-        facts.operator[name_id] = is_operator(name, bool(has_seq[name_id]))
-        facts.backward_operator[name_id] = facts.operator[name_id] and bool(BACKWARD_OPERATORS.match(name))
+        facts.operator[name_id] = is_operator(name)
+        facts.backward_operator[name_id] = name in nodes or bool(BACKWARD_OPERATORS.match(name))
         facts.warm_up[name_id], facts.step[name_id] = is_warm_up(name), is_step(name)
         phase = phase_of(name)
         facts.phase[name_id] = PHASES.index(phase) if phase else -1
@@ -92,6 +94,11 @@ def _is_library(trace: Trace, number: int) -> bool:
 def of_domains(flags: Bools, ranges: Ranges) -> Bools:
     """Look a flag up by each range's domain."""
     return flags[ranges.domain] if len(ranges) else np.zeros(0, np.bool_)
+
+
+def operator_ranges(facts: NameFacts, ranges: Ranges) -> Bools:
+    """Mark the ranges that are PyTorch's own: by their names, or by the number it gave them."""
+    return of_names(facts.operator, ranges) | (ranges.seq >= 0)
 
 
 def of_names(flags: Bools, ranges: Ranges) -> Bools:

@@ -77,9 +77,9 @@ def is_step(name: str) -> bool:
     return bool(_STEP.fullmatch(name.lstrip(":").strip()))
 
 
-def is_operator(name: str, has_suffix: bool) -> bool:
-    """Tell whether a range is one operator's: PyTorch's names for them, or a name it gave a `seq` to."""
-    return has_suffix or bool(OPERATOR_RANGES.match(name))
+def is_operator(name: str) -> bool:
+    """Tell whether a range of this name is one operator's, and not the user's."""
+    return bool(OPERATOR_RANGES.match(name))
 
 
 def is_library_domain(name: str) -> bool:

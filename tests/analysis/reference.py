@@ -125,6 +125,9 @@ class Reference:
         base, how = self.base(call) if self.adopt else ((), None)
         if how == "ambiguous":
             return self.phased(call, how, ())
+        alone = self.unawaited_tail(call, own, base) if self.link else None
+        if alone is not None:
+            return self.phased(call, "linked", (*alone, *own), range(len(alone)))
         tail = self.tail(call, own, base) if self.link else None
         if tail is not None:
             head = base or own
@@ -137,7 +140,7 @@ class Reference:
 
     def phased(self, call, how, path, led=range(0)):
         phase = next((r.phase for r in reversed(path) if r.phase), None)
-        elsewhere = "backward" if how == "linked" or self.is_autograd(call.thread) else "other"
+        elsewhere = "backward" if how == "linked" or self.is_known_autograd(call.thread) else "other"
         return Answer(how, tuple(path), phase or elsewhere, led)
 
     # A range owns the work launched inside it.
@@ -193,6 +196,9 @@ class Reference:
         if self.name(thread) in WORKERS or self.is_main(thread):
             return False
         return self.says_autograd(thread) or (not self.is_root(thread) and self.behaves_like_autograd(thread))
+
+    def is_known_autograd(self, thread):
+        return self.is_autograd(thread) and self.says_autograd(thread)
 
     def behaves_like_autograd(self, thread):
         fellows = [t for t in self.threads if process_of(t) == process_of(thread)]
@@ -260,14 +266,28 @@ class Reference:
         common = max((n + 1 for n, r in enumerate(path) if r in (base or own)), default=0)
         return tuple(r for r in path[common:] if not r.phase and not r.is_operator)
 
+    def unawaited_tail(self, call, own, base):
+        """Return where a number leads from under no range at all, if it leads to one thread only."""
+        mine = [r for r in own if not r.is_operator]
+        if base or mine or not self.is_known_autograd(call.thread):
+            return None
+        fellows = [t for t in self.threads if process_of(t) == process_of(call.thread)]
+        made = [operator for t in fellows if (operator := self.operator_of(call, t))]
+        paths = [path for operator in made if (path := self.around(operator, self.users))]
+        return tuple(r for r in paths[0] if not r.phase and not r.is_operator) if len(paths) == 1 else None
+
     def forward_operator(self, call, own, base):
         mine = [r for r in own if not r.is_operator]
         by_phase_only = not mine if base else bool(own) and own[-1].phase == "backward"
+        return self.operator_of(call, (base or own)[-1].thread) if by_phase_only else None
+
+    def operator_of(self, call, thread):
+        """Return the forward operator on a thread that made the backward node around a call."""
         nodes = [r for r in self.ranges if r.nested and r.is_backward_operator]
         inside = self.around(call, nodes)
-        if not by_phase_only or not inside:
+        if not inside:
             return None
-        node, thread = inside[-1], (base or own)[-1].thread
+        node = inside[-1]
         number = self.number(node, nodes)
         made = [
             r

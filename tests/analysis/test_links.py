@@ -139,7 +139,6 @@ def test_every_node_that_the_engine_evaluates_is_followed(tmp_path, name):
     assert linked(tmp_path, SOFTMAX, *node(305, 340, name)) == [f"linked: {FULL}"]
 
 
-@pytest.mark.xfail(reason="a number is followed only from below a range that waits")
 def test_a_number_leads_there_even_where_no_range_is_open_around_backward(tmp_path):
     found = linked(tmp_path, SOFTMAX, *node(305, 340), step=STEP[1:5])
     assert found == ["linked: layer 3 > attention > computing softmax"]

@@ -110,16 +110,12 @@ OPERATORS = [
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_pytorchs_operators_are_known_by_name(name):
-    assert vocabulary.is_operator(name, has_suffix=False)
+    assert vocabulary.is_operator(name)
 
 
 @pytest.mark.parametrize("name", ["layer 3", "computing softmax", "Backward", "FSDP::post_forward (blocks.8)"])
 def test_ranges_of_the_users_are_no_operators(name):
-    assert not vocabulary.is_operator(name, has_suffix=False)
-
-
-def test_a_number_makes_an_operator_of_any_name():
-    assert vocabulary.is_operator("FlashAttnFunc", has_suffix=True)
+    assert not vocabulary.is_operator(name)
 
 
 @pytest.mark.parametrize(
