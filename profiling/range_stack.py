@@ -157,7 +157,8 @@ def listen(listener: Listener) -> Iterator[None]:
     A range that was open before is not told, and its pop is not told either. A listener that raises is
     dropped with one logged line: the annotated program goes on.
     """
-    _set_listeners((*_listeners, listener))
+    with _listeners_lock:
+        _set_listeners((*_listeners, listener))
     try:
         yield
     finally:
@@ -230,5 +231,11 @@ def _drop(listener: Listener) -> None:
         _set_listeners(tuple(other for other in _listeners if other is not listener))
 
 
-# A forked child shares no recorder with its parent.
-os.register_at_fork(after_in_child=lambda: _set_listeners(()))
+def _forget_listeners() -> None:
+    """Begin a forked child without its parent's recorder, and without a lock that its parent may hold."""
+    global _listeners_lock
+    _listeners_lock = threading.Lock()
+    _set_listeners(())
+
+
+os.register_at_fork(after_in_child=_forget_listeners)

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from profiling import annotate
@@ -227,6 +228,20 @@ def test_next_backward_after_one_that_raised_starts_afresh():
     assert heard_from(program) == ["failing", "failing", "next", "next"]
 
 
+def test_what_a_failed_backward_left_open_holds_nothing_of_the_next():
+    heard, x, seen = Heard(), leaf() * 1, []
+    with annotate.listen(heard):
+        linear("unused", x, leaf())
+        with annotate.region("failing") as part:
+            failing = part.output(Fails.apply(leaf()) * 2).sum()
+        with suppress(ArithmeticError):
+            failing.backward()
+        assert heard.left_open() == ["failing"]
+        x.grad_fn.register_prehook(lambda _: seen.append(heard.left_open()))
+        x.sum().backward()
+    assert seen == [[]]
+
+
 def test_annotated_helper_in_a_backward_is_inside_the_region_it_serves():
     class Helped(torch.autograd.Function):
         @staticmethod
@@ -246,15 +261,52 @@ def test_annotated_helper_in_a_backward_is_inside_the_region_it_serves():
     assert heard_from(program) == ["layer", "layer/product", "layer", "layer/helper", "layer/product"]
 
 
-def test_gradient_accumulation_and_fan_out_count_for_the_region_they_come_from():
-    """Sums of gradients run in the region whose node made the second one."""
-    heard, x, weight = Heard(), leaf() * 1, leaf()
-    with annotate.listen(heard), annotate.region("layer") as part:
-        y = part.output(linear("first", x, weight) + linear("second", x, weight))
-    weight.register_post_accumulate_grad_hook(lambda _: heard.mark(heard.left_open()))
+def test_gradient_is_accumulated_in_the_region_that_made_it():
+    heard, weights = Heard(), [leaf(), leaf()]
     with annotate.listen(heard):
-        y.sum().backward()
-    assert heard.marks == [["layer", "first"]]
+        with annotate.region("outer") as part:
+            x = part.output(linear("second", linear("first", torch.ones(4, 4), weights[0]), weights[1]))
+        for weight in weights:
+            weight.register_post_accumulate_grad_hook(lambda _: heard.mark(heard.left_open()))
+        x.sum().backward()
+    assert heard.marks == [["outer", "second"], ["outer", "first"]]
+
+
+def test_gradients_of_a_fan_out_are_summed_in_the_region_that_made_the_last():
+    heard, sums = Heard(), []
+
+    class Sums(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function.overloadpacket is torch.ops.aten.add:
+                sums.append(heard.left_open())
+            return function(*args, **(kwargs or {}))
+
+    with annotate.listen(heard):
+        x = linear("first", leaf(), leaf())
+        loss = (x + linear("second", x, torch.ones(4, 4))).sum()
+        with Sums():
+            loss.backward()
+    assert sums == [["second"]]
+
+
+def test_work_before_an_inner_region_counts_for_the_outer_one_that_names_no_output():
+    heard, seen = Heard(), []
+    with annotate.listen(heard):
+        with annotate.region("outer"):
+            before = leaf() * 2
+            x = linear("inner", before, leaf())
+        before.grad_fn.register_prehook(lambda _: seen.append(heard.left_open()))
+        x.sum().backward()
+    assert seen == [["outer"]]
+
+
+def test_region_that_raises_says_nothing_about_its_output(caplog):
+    def program():
+        with suppress(KeyError), annotate.region("raises"):
+            raise KeyError(leaf() * 2)
+
+    assert heard_from(program) == ["raises"]
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("before", ["nothing", "a product", "another branch"])

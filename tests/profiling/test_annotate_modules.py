@@ -83,6 +83,17 @@ def test_annotation_can_be_taken_off(how):
     assert heard_from(lambda: step(model)) == []
 
 
+def test_module_that_only_changes_its_input_has_a_backward_range():
+    class Doubles(nn.Module):
+        def forward(self, x):
+            x.mul_(2)
+
+    model, x = Doubles(), leaf() * 1
+    with annotate.annotate_modules(model):
+        assert heard_from(lambda: model(x)) == ["Doubles"]
+        assert heard_from(lambda: x.sum().backward()) == ["Doubles"]
+
+
 def test_gradients_and_outputs_are_the_same_bits():
     model = Model()
     plain = copy.deepcopy(model)

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from profiling import annotate
@@ -80,6 +80,14 @@ def nodes_of(root):
     return todo
 
 
+# A branch of the outer region's own that passes by the inner one.
+PASSING_BY = [("region", [("sin", 0, 0), ("region", [("exp", 0, 0)], 1), ("add", 1, 2)], 1)]
+# An inner region that returns what nobody uses.
+UNUSED = [("region", [("add", 0, 0), ("add", 0, 0), ("region", [("add", 0, 2), ("add", 0, 1)], 2)], 1)]
+
+
+@example(PASSING_BY)
+@example(UNUSED)
 @settings(max_examples=300, deadline=None)
 @given(st.tuples(st.just("region"), BLOCK, RETURNED).map(lambda region: [region]))
 def test_every_node_runs_under_the_region_that_made_it(block):
