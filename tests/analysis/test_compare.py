@@ -16,46 +16,14 @@ from analysis import compare as command
 from analysis.comparison import Axis, changes, compare, notes
 from analysis.errors import ReportError, UsageError
 from analysis.presenters import as_csv, as_table
-from analysis.provenance import Provenance
-from analysis.report import KernelRow, RangeRow, Report, Totals
 from analysis.thresholds import judge, parse
 from analysis.views.comparison import compared, everything_compared
 from tests.analysis.building import MAIN, Range, build, launched
+from tests.analysis.made_reports import REPORTS, report_of, row
 
 H200 = Path(__file__).parents[3] / "shared" / "h200"
 needs_h200 = pytest.mark.skipif(not H200.is_dir(), reason="../shared/h200 is not at hand")
 AXES = get_args(Axis)
-
-NAMES = st.sampled_from(["step", "forward", "backward", "layer 0", "layer 1", "softmax", "<b>&"])
-KERNELS = st.sampled_from([("sgemm", "gemm"), ("exp", "elementwise"), ("Softmax", "softmax"), ("=1+1", "other")])
-ROWS = st.builds(
-    lambda path, phase, kind, kernel, count, ns: KernelRow(
-        tuple(path), phase, kind, *(kernel if kind == "kernel" else (f"[CUDA {kind}]", kind)), count, ns, ns, ns
-    ),
-    st.lists(NAMES, max_size=4),
-    st.sampled_from(["forward", "backward", "other"]),
-    st.sampled_from(["kernel", "kernel", "kernel", "memcpy"]),
-    KERNELS,
-    st.integers(1, 5),
-    st.integers(0, 10**9),
-)
-REPORTS = st.builds(
-    lambda rows, steps: report_of(*rows, steps=steps), st.lists(ROWS, max_size=8), st.integers(0, 3)
-)
-
-
-def report_of(*rows, steps=0, **source):
-    """Build a report of kernel rows, and of a range row for every path they have."""
-    paths = dict.fromkeys(row.path[:n] for row in rows for n in range(1, len(row.path) + 1))
-    ranges = tuple(RangeRow(path, "other", 1, 0, 0, 0, 0, 0, 0, None, None) for path in paths)
-    whole = sum(row.total_ns for row in rows)
-    return Report(Provenance("r.sqlite", **source), Totals(whole, *[0] * 7), (), ranges, rows, steps=steps)
-
-
-def row(name, ns, *path, count=1, category="elementwise", kind="kernel"):
-    phase = next((name for name in path if name in ("forward", "backward")), "other")
-    return KernelRow(path, phase, kind, name, category, count, ns, ns, ns)
-
 
 BEFORE = report_of(
     row("sgemm", 8_000_000, "step", "forward", "layer 0", count=4, category="gemm"),

@@ -1,7 +1,7 @@
 // The tables, by DataTables: every cell is escaped where it is made, sorted by its number, and searched in full.
 
 const number = (title, key, text, extra = "") => ({
-  title, data: key, className: `number ${extra}`, type: "num",
+  title, data: key, className: `number ${extra}`, type: "num", orderSequence: ["desc", "asc"],
   render: (cell, kind) => (kind === "display" || kind === "filter" ? (cell === null ? "–" : text(cell)) : (cell ?? -Infinity)),
 });
 
@@ -32,7 +32,7 @@ function table(id, options) {
   tables[id]?.destroy();
   at(id).replaceChildren();
   tables[id] = new DataTable(`#${id}`, {
-    autoWidth: false, deferRender: true, pageLength: 15, lengthMenu: [10, 15, 50, 200], order: [], orderDescReverse: false,
+    autoWidth: false, deferRender: true, pageLength: 15, lengthMenu: [10, 15, 50, 200], order: [], columnDefs: [{ targets: "_all", orderSequence: ["asc", "desc"] }],
     layout: { topStart: "info", topEnd: "search", bottomStart: "pageLength", bottomEnd: "paging" },
     language: { search: "", searchPlaceholder: "search names", lengthMenu: "_MENU_ rows", emptyTable: "nothing to show", info: "_START_ to _END_ of _TOTAL_", infoFiltered: "(of _MAX_)" },
     ...options,
