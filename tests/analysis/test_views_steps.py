@@ -1,0 +1,89 @@
+"""How much the measured steps differ: against SQL on an H200's report, and on built ones."""
+
+import pytest
+
+from analysis.errors import ReportError
+from tests.analysis.building import Launch, Range, Work, build, launched
+from tests.analysis.plain_sql import OURS, rows
+from tests.analysis.subjects import by, table, viewed
+
+PER_STEP = """
+SELECT s.start, sum(k.ns), count(*) FROM ranges s JOIN during k ON k.range = ? AND k.called >= s.start
+ AND k.returned <= s.end WHERE s.name = 'step' GROUP BY s.start ORDER BY s.start
+"""
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+def test_kernel_time_of_each_step_and_phase_is_that_of_sql(phase):
+    shown = table(viewed("steps", OURS), "steps")
+    assert [row[f"{phase}_ns"] for row in shown[:-1]] == [ns for _, ns, _ in rows(OURS, PER_STEP, phase)]
+
+
+def test_launches_spans_and_cpu_ranges_of_each_step_are_those_of_sql():
+    shown = table(viewed("steps", OURS), "steps")[:-1]
+    assert [row["kernels"] for row in shown] == [count for _, _, count in rows(OURS, PER_STEP, "step")]
+    cpu = rows(OURS, "SELECT end - start FROM ranges WHERE name = 'step' ORDER BY start")
+    assert [(row["cpu_ns"],) for row in shown] == cpu
+    assert all(row["kernel_ns"] < row["span_ns"] < row["cpu_ns"] for row in shown)
+
+
+def three_steps(tmp_path, *durations, **extra):
+    """Build steps with a forward of one kernel each."""
+    ranges, launches, work = [], [], []
+    for number, lasts in enumerate(durations):
+        start = 1000 * number
+        ranges += [Range("step", start, start + 900), Range("forward", start + 1, start + 800)]
+        launches.append(Launch(number, start + 10, start + 20))
+        work.append(Work(number, start + 30, start + 30 + lasts))
+    return build(tmp_path, ranges=ranges, launches=launches, work=work, **extra)
+
+
+def test_a_range_has_median_extremes_spread_and_its_slowest_step(tmp_path):
+    row = by(viewed("steps", three_steps(tmp_path, 100, 400, 200)), "ranges", "range")["forward"]
+    assert (row["median_ns"], row["min_ns"], row["max_ns"], row["slowest"]) == (200, 100, 400, "1")
+    assert row["spread"] == pytest.approx(1.5)
+
+
+def test_layers_are_added_up_within_a_step_unless_each_is_asked_for(tmp_path):
+    ranges = [Range("step", 0, 90), Range("layer 0", 1, 40), Range("layer 1", 41, 80)]
+    report = build(tmp_path, ranges=ranges, **launched((5, 10), (45, 50)))
+    assert by(viewed("steps", report), "ranges", "range")["layer *"]["median_ns"] == 20
+    assert by(viewed("steps", report, every_index=True), "ranges", "range")["layer 1"]["median_ns"] == 10
+
+
+def test_a_range_that_some_steps_lack_says_how_many_have_it(tmp_path):
+    ranges = [Range("step", 0, 90), Range("step", 100, 190), Range("eval", 150, 180)]
+    report = build(tmp_path, ranges=ranges, **launched((5, 10), (155, 160)))
+    found = by(viewed("steps", report), "ranges", "range")
+    assert (found["eval"]["steps"], found["step"]["steps"]) == (1, 2)
+
+
+def test_work_in_no_phase_is_other_and_a_step_without_work_has_no_span(tmp_path):
+    report = build(tmp_path, ranges=[Range("step", 0, 90), Range("step", 100, 190)], **launched((5, 10)))
+    first, second, _ = table(viewed("steps", report), "steps")
+    assert (first["other_ns"], first["span_ns"]) == (10, 10)
+    assert (second["kernel_ns"], second["span_ns"]) == (0, None)
+
+
+def test_a_program_gets_every_range_in_every_step():
+    document = viewed("steps", OURS, whole=True, every_index=True, phase="forward", within="computing softmax")
+    found = table(document, "steps")
+    assert {row["step"] for row in found} == {0, 1}
+    assert len(found) == 2 * 12
+    assert sum(row["kernel_ns"] for row in found) == sum(
+        ns for (ns,) in rows(OURS, "SELECT ns FROM inside WHERE range = 'computing softmax' AND thread = "
+                             "(SELECT thread FROM ranges WHERE name = 'forward' LIMIT 1)"))  # fmt: skip
+
+
+def test_many_steps_are_cut_but_the_slowest_stands_there(tmp_path):
+    ranges = [Range("step", 1000 * n, 1000 * n + (900 if n == 27 else 500)) for n in range(30)]
+    report = build(tmp_path, ranges=ranges, **launched(*((1000 * n + 5, 1000 * n + 9) for n in range(30))))
+    document = viewed("steps", report)
+    shown = [row for row in document.tables[0].rows if row.strong]
+    assert [row.values[0] for row in shown] == ["27"]
+    assert "9 more steps" in document.tables[0].caption
+
+
+def test_a_report_without_steps_is_refused(tmp_path):
+    with pytest.raises(ReportError, match="no measured step"):
+        viewed("steps", build(tmp_path, ranges=[Range("forward", 0, 90)], **launched((5, 10))))
