@@ -7,22 +7,20 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from analysis.errors import NotAReport
+from analysis.readers.sqlite_file import read_only_uri, require_at_rest, require_whole
 
 MAX_PARTS = 256
-# Where SQLite's header has the page size, the number of pages, how often the file was changed, and the change for
-# which that number was written (https://www.sqlite.org/fileformat2.html, 1.3).
-HEADER_BYTES = 100
-HEADER_FIELDS = slice(16, 18), slice(28, 32), slice(24, 28), slice(92, 96)
-
-
-def read_only_uri(path: Path) -> str:
-    """Return the URI that opens a SQLite file without ever writing to it or beside it."""
-    return f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+# SQLite's names for a row's number; a column can take one of them.
+ROW_NUMBERS = ("rowid", "_rowid_", "oid")
+SCHEMA_SQL = """
+SELECT tables.name, columns.name, columns.hidden
+FROM sqlite_master AS tables, pragma_table_xinfo(tables.name) AS columns
+WHERE tables.type = 'table' AND tables.rootpage > 0 ORDER BY tables.rowid, columns.cid
+"""
 
 
 class Database:
@@ -30,24 +28,21 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._refuse_a_part()
+        require_whole(path)
+        require_at_rest(path)
         self.columns = self._schema()
 
-    def _refuse_a_part(self) -> None:
-        """Raise NotAReport where the file breaks off: in its last page, SQLite would only miss rows."""
-        with self.path.open("rb") as file:
-            header = file.read(HEADER_BYTES)
-        page, pages, counter, valid_for = (int.from_bytes(header[at]) for at in HEADER_FIELDS)
-        size, whole = self.path.stat().st_size, (65_536 if page == 1 else page) * pages
-        if counter == valid_for and size < whole:
-            raise NotAReport(f"{self.path} breaks off after {size:,} of {whole:,} bytes. Copy or export it again.")
-
     def _schema(self) -> dict[str, tuple[str, ...]]:
-        tables = [name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {
-            table: tuple(row[0] for row in self.rows("SELECT name FROM pragma_table_info(?)", table))
-            for table in tables
-        }
+        """Return the columns of every table that stores rows.
+
+        Views, virtual tables and computed columns run what the file's author wrote, for as long as that takes.
+        """
+        columns: dict[str, tuple[str, ...]] = {}
+        for table, column, computed in self.rows(SCHEMA_SQL):
+            if computed:
+                raise NotAReport(f"{self.path} computes columns, as no export does. Export it again.")
+            columns[table] = (*columns.get(table, ()), column)
+        return columns
 
     def has(self, table: str) -> bool:
         """Tell whether the table exists and holds at least one row."""
@@ -55,10 +50,12 @@ class Database:
 
     def stretches(self, table: str, rows: int) -> list[str]:
         """Return SQL conditions that cut a table, by row id, into parts of about this many rows."""
-        first, last = self.rows(f'SELECT min(rowid), max(rowid) FROM "{table}"')[0]  # noqa: S608
+        columns = {name.lower() for name in self.columns[table]}
+        row = next((name for name in ROW_NUMBERS if name not in columns), ROW_NUMBERS[0])
+        first, last = self.rows(f'SELECT min({row}), max({row}) FROM "{table}"')[0]  # noqa: S608
         count = min((last - first) // rows + 1, MAX_PARTS)
         bounds = [first + (last + 1 - first) * part // count for part in range(count + 1)]
-        return [f"rowid >= {low} AND rowid < {high}" for low, high in pairwise(bounds)]
+        return [f"{row} >= {low} AND {row} < {high}" for low, high in pairwise(bounds)]
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters.

@@ -17,6 +17,8 @@ from analysis.readers.arrow_sql import Database
 from analysis.readers.columns import Part
 from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED
 from analysis.readers.nsys_trace import read_trace
+from analysis.readers.plausible import require_plausible
+from analysis.readers.sqlite_file import require_unchanged, state
 from analysis.trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
 
 RANGES_SQL = f"""
@@ -133,9 +135,13 @@ class NsysSqlite:
 def read(path: Path) -> Trace:
     """Read an nsys SQLite export, or a recording of ours.
 
-    Raises NotAReport for a database that is neither, and for a damaged one.
+    Raises NotAReport for a database that is neither, for a damaged one, and for one that is being written.
     """
+    before = state(path)
     tables = NsysSqlite(path)
     if not tables.is_export():
         raise NotAReport(f"{path} is a SQLite database, but not one that `nsys export` wrote.")
-    return read_trace(tables)
+    trace = read_trace(tables)
+    require_unchanged(path, before)
+    require_plausible(trace, path)
+    return trace

@@ -18,6 +18,7 @@ from typing import Any
 import sqlite_utils
 
 from analysis.errors import UsageError
+from analysis.readers.sqlite_file import require_unchanged, state
 from analysis.scrubbing.allowed import (
     EVENT_ROLES,
     EVENTS,
@@ -51,12 +52,14 @@ def copy(report: Path, target: Path, *, rename_ranges: bool = False) -> Copied:
 
     Raises NotAReport where the report cannot be read, and UsageError where the target cannot be written.
     """
+    before = state(report)
     source = Source(report)
     if target.exists() and target.samefile(report):
         raise UsageError(f"{target} is the report itself. Name another file with -o.")
     names = Names(rename_ranges=rename_ranges, own_words=own_words(report))
     with _beside(target) as unfinished:
         rows = _Copy(source, unfinished, names).run()
+        require_unchanged(report, before)
     renamed = len(names.renaming.letters) if names.renaming else 0
     return Copied(rows, dict(names.cut), renamed)
 

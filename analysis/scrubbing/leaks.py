@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import NotAReport
-from analysis.readers.arrow_sql import Database, read_only_uri
+from analysis.readers.arrow_sql import Database
+from analysis.readers.sqlite_file import read_only_uri
 from analysis.scrubbing import patterns
 from analysis.scrubbing.allowed import STRINGS
 from analysis.scrubbing.freed_pages import freed_pages

@@ -12,7 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 from analysis.errors import NotAReport
-from analysis.readers.arrow_sql import Database, read_only_uri
+from analysis.readers.arrow_sql import Database
+from analysis.readers.sqlite_file import read_only_uri
 
 # Table, the row's name there, and which word stands for the value in a copy.
 _VALUES = (

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import NotAReport
-from analysis.readers.arrow_sql import Database, read_only_uri
+from analysis.readers.arrow_sql import Database
+from analysis.readers.sqlite_file import read_only_uri
 from analysis.scrubbing.allowed import (
     EVENT_ROLES,
     EVENTS,
