@@ -161,8 +161,10 @@ class _Attributing:
             forward = self._forward_nodes(links, rows, np.full(len(rows), thread, np.int32))
             answers += same & (forward >= 0)
             node = np.where(same & (forward >= 0), forward, node)
-        linked = rows[answers == 1]
-        own[linked] = self.forest.graft(rule.alone(node[answers == 1]), own[linked])
+        found = answers == 1
+        target = rule.alone(node[found])
+        linked, target = rows[found][target >= 0], target[target >= 0]
+        own[linked] = self.forest.graft(target, own[linked])
         how[linked] = LINKED
         return own
 

@@ -274,7 +274,9 @@ class Reference:
         fellows = [t for t in self.threads if process_of(t) == process_of(call.thread)]
         made = [operator for t in fellows if (operator := self.operator_of(call, t))]
         paths = [path for operator in made if (path := self.around(operator, self.users))]
-        return tuple(r for r in paths[0] if not r.phase and not r.is_operator) if len(paths) == 1 else None
+        if len(paths) != 1:
+            return None
+        return tuple(r for r in paths[0] if not r.phase and not r.is_operator) or None
 
     def forward_operator(self, call, own, base):
         mine = [r for r in own if not r.is_operator]
