@@ -37,7 +37,7 @@ import torch
 from profiling import backward_ranges, range_stack
 from profiling.backward_ranges import Frame
 from profiling.module_ranges import ModuleAnnotation, annotate_modules
-from profiling.range_stack import DOMAIN, Listener, OpenRange, Payload, listen
+from profiling.range_stack import DOMAIN, Listener, OpenRange, Payload, Running, listen
 
 __all__ = [
     "DOMAIN",
@@ -103,22 +103,22 @@ class Range(_Annotation):
     Backward ranges that were left open inside it are closed with it.
     """
 
-    _opened: tuple[OpenRange, ...] = ()
+    _running: Running[OpenRange] | None = None
 
     def __enter__(self) -> Self:
-        if torch.compiler.is_compiling() or not range_stack.active:
-            return self
-        self._opened = (*self._opened, range_stack.push(OpenRange(self.name, self.payload, "phase")))
+        if not torch.compiler.is_compiling() and range_stack.active:
+            opened = range_stack.push(OpenRange(self.name, self.payload, "phase"))
+            self.__dict__.setdefault("_running", Running()).add(opened)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._opened or torch.compiler.is_compiling():
+        if self._running is None or torch.compiler.is_compiling():
             return
-        *others, opened = self._opened
-        self._opened = tuple(others)
-        range_stack.close(opened)
+        opened = self._running.take()
+        if opened is not None:
+            range_stack.close(opened)
 
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         with Range(self.name, payload=self.payload):
@@ -128,39 +128,41 @@ class Range(_Annotation):
 class Region(_Annotation):
     """A part of a model: a range around its forward, and one of the same name around its backward."""
 
-    _frames: tuple[Frame, ...] = ()
+    _running: Running[Frame] | None = None
 
     def __enter__(self) -> Self:
-        if torch.compiler.is_compiling() or not range_stack.active:
-            return self
-        self._frames = (*self._frames, backward_ranges.begin(self.name, self.payload))
+        if not torch.compiler.is_compiling() and range_stack.active:
+            frame = backward_ranges.begin(self.name, self.payload)
+            self.__dict__.setdefault("_running", Running()).add(frame)
         return self
 
     def output(self, value: T) -> T:
         """Return `value` unchanged, and take the tensors in it as the end of this region's forward."""
-        if self._frames and not torch.compiler.is_compiling():
-            self._frames[-1].add_outputs(value)
+        self._add_outputs(value, depth=backward_ranges.MAX_DEPTH)
         return value
 
-    def changed(self, values: tuple[Any, ...]) -> None:
-        """Take tensors that this region changed in place as a part of its end; others do no harm."""
-        if self._frames:
-            self._frames[-1].add_outputs(values, depth=2)
+    def _add_outputs(self, value: object, depth: int) -> None:
+        if self._running is None or torch.compiler.is_compiling():
+            return
+        frame = self._running.innermost()
+        if frame is not None:
+            frame.add_outputs(value, depth)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._frames or torch.compiler.is_compiling():
+        if self._running is None or torch.compiler.is_compiling():
             return
-        *others, frame = self._frames
-        self._frames = tuple(others)
-        backward_ranges.end(frame, failed=kind is not None)
+        frame = self._running.take()
+        if frame is not None:
+            backward_ranges.end(frame, failed=kind is not None)
 
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         with Region(self.name, payload=self.payload) as part:
             result = function(*args, **kwargs)
             part.output(result)
-            part.changed((args, kwargs))
+            # The function may have changed its arguments in place.
+            part._add_outputs((args, kwargs), depth=2)
             return result
 
 

@@ -28,7 +28,7 @@ from profiling.engine_ranges import Part, Recomputation, after_node, before_node
 from profiling.range_stack import OpenRange, Payload
 from profiling.region_graph import Span
 
-_MAX_DEPTH = 8
+MAX_DEPTH = 8
 _ROOTS_REMEMBERED = 256
 
 log = logging.getLogger("profiling.annotate")
@@ -48,7 +48,7 @@ class Frame:
         self.thread = threading.get_ident()
         self.ended = False
 
-    def add_outputs(self, value: object, depth: int = _MAX_DEPTH) -> None:
+    def add_outputs(self, value: object, depth: int = MAX_DEPTH) -> None:
         """Note the tensors in `value` (in containers and dataclasses too) as what this region returns."""
         if self.part is not None:
             region_graph.collect(value, depth, self.outputs)
@@ -98,7 +98,7 @@ def end(frame: Frame, *, failed: bool = False) -> None:
 
 def _running_frame() -> Frame | None:
     frame = _thread.frame
-    while frame is not None and frame.ended:
+    while frame is not None and (frame.ended or frame.opened.ended):
         frame = frame.parent
     return frame
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from profiling import backward_ranges, range_stack
 from profiling.backward_ranges import Frame
-from profiling.range_stack import Payload
+from profiling.range_stack import Payload, Running
 
 
 class ModuleAnnotation:
@@ -40,40 +38,33 @@ class ModuleAnnotation:
 class _ModuleRange:
     def __init__(self, module: nn.Module, name: str, payload: Payload) -> None:
         self.name, self.payload = name, payload
-        self._running: list[tuple[nn.Module, Frame]] = []
+        self._running: Running[Frame] = Running()
         self._handles: list[RemovableHandle] = [
-            module.register_forward_pre_hook(self._before, prepend=True, with_kwargs=True),
+            module.register_forward_pre_hook(self._before, prepend=True),
             module.register_forward_hook(self._after, with_kwargs=True, always_call=True),
         ]
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
-        while self._running:
-            backward_ranges.end(self._running.pop()[1], failed=True)
+        while (frame := self._running.take()) is not None:
+            backward_ranges.end(frame, failed=True)
 
-    def _before(self, module: nn.Module, _args: object, _kwargs: object) -> None:
-        if torch.compiler.is_compiling() or not range_stack.active:
-            return
-        self._running.append((module, backward_ranges.begin(self.name, self.payload)))
+    def _before(self, _module: nn.Module, _args: object) -> None:
+        if not torch.compiler.is_compiling() and range_stack.active:
+            frame = backward_ranges.begin(self.name, self.payload)
+            # PyTorch calls no hook after a call that is interrupted: the range around it ends this one.
+            frame.opened.returns = False
+            self._running.add(frame)
 
-    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: object) -> None:
-        if not self._running or torch.compiler.is_compiling():
+    def _after(self, _module: nn.Module, args: object, kwargs: object, output: object) -> None:
+        if torch.compiler.is_compiling() or not self._running:
             return
-        index = self._latest_call_of(module)
-        if index is not None:
-            frame = self._running.pop(index)[1]
+        frame = self._running.take()
+        if frame is not None:
             frame.add_outputs(output)
             frame.add_outputs((args, kwargs), depth=2)
             backward_ranges.end(frame)
-
-    def _latest_call_of(self, module: nn.Module) -> int | None:
-        me = threading.get_ident()
-        for index in reversed(range(len(self._running))):
-            running, frame = self._running[index]
-            if running is module and frame.thread == me:
-                return index
-        return None
 
 
 def annotate_modules(model: nn.Module) -> ModuleAnnotation:

@@ -13,9 +13,9 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import nvtx
 
@@ -23,6 +23,7 @@ DOMAIN = "nvtx-kernels"
 OFF_SWITCH = "NVTX_KERNELS_OFF"
 
 Payload = int | float | None
+T = TypeVar("T")
 
 # Colours of ranges in a timeline, by the range's name, else by its category.
 COLOURS = {
@@ -56,7 +57,18 @@ class Listener(Protocol):
 class OpenRange:
     """One range that is open on one thread; a backward range also has its part and its engine pass."""
 
-    __slots__ = ("alive", "category", "ended", "in_tool", "listeners", "name", "part", "pass_id", "payload")
+    __slots__ = (
+        "alive",
+        "category",
+        "ended",
+        "in_tool",
+        "listeners",
+        "name",
+        "part",
+        "pass_id",
+        "payload",
+        "returns",
+    )
 
     def __init__(
         self,
@@ -69,6 +81,8 @@ class OpenRange:
     ) -> None:
         self.name, self.payload, self.category = name, payload, category
         self.part, self.pass_id, self.alive = part, pass_id, alive
+        # Whether it is put back when a range below it ends first.
+        self.returns = pass_id is None
         self.ended, self.in_tool = False, False
         self.listeners: tuple[Listener, ...] = ()
 
@@ -76,6 +90,44 @@ class OpenRange:
     def over(self) -> bool:
         """Tell whether nothing will close this range any more."""
         return self.ended or (self.alive is not None and self.alive() is None)
+
+
+class Running(Generic[T]):
+    """What one object has open, on each thread that uses it, innermost last."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: list[tuple[int, T]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def add(self, item: T) -> None:
+        """Take in what this thread has just opened."""
+        self._items.append((threading.get_ident(), item))
+
+    def innermost(self) -> T | None:
+        """Return what this thread opened last; if it opened nothing, what any thread did."""
+        entry = self._innermost()
+        return entry[1] if entry else None
+
+    def take(self) -> T | None:
+        """Remove and return the innermost."""
+        entry = self._innermost()
+        if entry is None:
+            return None
+        with suppress(ValueError):  # another thread took it
+            self._items.remove(entry)
+        return entry[1]
+
+    def _innermost(self) -> tuple[int, T] | None:
+        me, latest = threading.get_ident(), None
+        for entry in reversed(self._items.copy()):
+            if entry[0] == me:
+                return entry
+            latest = latest or entry
+        return latest
 
 
 class _Thread(threading.local):
@@ -128,8 +180,10 @@ def close(opened: OpenRange) -> None:
         above.append(_pop(ranges))
     _pop(ranges)
     for other in reversed(above):
-        if other.pass_id is None and not other.ended:
+        if other.returns and not other.ended:
             _open(ranges, other)
+        else:
+            other.ended = True
 
 
 def shrink(length: int) -> None:

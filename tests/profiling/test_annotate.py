@@ -171,6 +171,25 @@ def test_block_closed_on_another_thread_is_popped_by_its_own(kind):
 
 
 @each_kind
+def test_threads_may_share_one_object(kind):
+    shared = kind("shared")
+
+    def work():
+        for _ in range(200):
+            with shared, shared:
+                pass
+
+    def program():
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert sorted(heard_from(program)) == ["shared"] * 800 + ["shared/shared"] * 800
+
+
+@each_kind
 def test_threads_have_stacks_of_their_own(kind):
     barrier = threading.Barrier(3)
 

@@ -2,6 +2,7 @@ import copy
 import io
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 
 import pytest
 import torch
@@ -114,6 +115,22 @@ def test_module_that_raises_leaves_nothing_open():
     with annotate.annotate_modules(model):
         assert heard_from(fail) == FORWARD[:3]
         assert heard_from(lambda: model(leaf())) == FORWARD
+
+
+def test_interrupted_call_ends_with_the_range_around_it():
+    model = Model()
+    interrupt = model.layers[0].ffn.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+
+    def program():
+        with suppress(KeyboardInterrupt), annotate.range("step"):
+            model(leaf())
+        interrupt.remove()
+        step(model)
+
+    with annotate.annotate_modules(model):
+        heard = heard_from(program)
+    assert heard[: -2 * len(FORWARD)] == ["step", *(f"step/{path}" for path in FORWARD[:4])]
+    assert sorted(heard[-2 * len(FORWARD) :]) == sorted(FORWARD * 2)
 
 
 def test_taking_off_in_the_middle_of_a_call_closes_what_is_open():
