@@ -114,13 +114,16 @@ class Extents:
 
     @cached_property
     def _phases(self) -> Int32s:
-        """Per instance the phase whose range it is, or -1."""
+        """Per instance the phase whose range it is, inside none of the same, or -1."""
         places, attribution = self._places, self.attribution
-        phase = attribution.node_phase[places.node]
-        opens = attribution.facts.phase[attribution.ranges.name_id[places.range]]
-        nested = (places.parent >= 0) & (phase[places.parent] == phase) if len(places) else opens < 0
-        left_out = self._left_out[places.node]
-        return np.where((opens == phase) & ~nested & ~left_out, phase, -1).astype(np.int32)
+        opens = attribution.facts.phase[attribution.ranges.name_id[places.range]].astype(np.int32)
+        opens[self._left_out[places.node]] = -1
+        around = np.zeros(len(places), np.int32)  # a bit for each phase that a range above opens
+        for at in places.of_depth()[1:]:
+            above = places.parent[at]
+            around[at] = around[above] | np.where(opens[above] >= 0, 1 << np.maximum(opens[above], 0), 0)
+        nested = (around >> np.maximum(opens, 0)) & 1
+        return np.where(nested, -1, opens).astype(np.int32)
 
     @cached_property
     def _step(self) -> Int32s:

@@ -7,6 +7,7 @@ from analysis.errors import ReportError
 from analysis.report import Number, Report
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance
+from analysis.views.common import require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import BACKWARD, FORWARD
 
@@ -41,6 +42,7 @@ def view(subject: Subject) -> Document:
     Raises ReportError where no range is named as a part of attention.
     """
     report = subject.report
+    require_measured(report)
     parts, notes = parts_of(report), list(report.notes)
     if not parts:
         parts = fused_of(report)

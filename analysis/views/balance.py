@@ -19,7 +19,7 @@ from analysis.report import Number, Report
 from analysis.selection import collapsed_path
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance
-from analysis.views.common import common_length, label, more, per_step
+from analysis.views.common import common_length, label, more, per_step, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
@@ -48,6 +48,7 @@ def view(subject: Subject) -> Document:
         raise ReportError("The report is of a CPU, which waits for no launches. Record on a GPU.")
     asked = {row.phase for row in report.phases}
     whole = subject.attribution()
+    require_measured(report)
     found = balance(whole, asked if subject.one_phase else PHASES, include_warm_up=report.warm_up_included)
     drawing = _Drawing(report, found)
     notes = (*report.notes, *([NO_RANGES] if found.phases[0].name == NAMES[ALL] else []))

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from analysis.errors import ReportError
 from analysis.report import Number, Path, Report
 from analysis.tables import PATH_SEPARATOR
 
 NOWHERE = "(outside all ranges)"
+
+
+def require_measured(report: Report) -> None:
+    """Raise ReportError where nothing is left to show, saying why."""
+    if report.kernels:
+        return
+    if report.totals.work_ns and report.totals.excluded_ns == report.totals.work_ns:
+        raise ReportError("All GPU work is inside warm-up ranges and left out; --include-warmup counts it.")
+    raise ReportError(
+        "There is no GPU work in what was asked for. Leave --range or --phase out to see what there is."
+    )
 
 
 def per_step(report: Report, value: Number) -> Number:

@@ -12,7 +12,7 @@ from analysis.report import Number, Report
 from analysis.selection import collapsed_path
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance
-from analysis.views.common import common_length, label
+from analysis.views.common import common_length, label, require_measured
 from analysis.views.registry import Subject
 
 NUMBERS = (
@@ -32,6 +32,7 @@ def view(subject: Subject) -> Document:
 
     Raises ReportError where no kernel has the name.
     """
+    require_measured(subject.report)
     report, found = subject.report, _asked(subject)
     groups = LaunchGroups(subject.attribution(), include_warm_up=report.warm_up_included)
     naming = tuple if subject.every_index else collapsed_path

@@ -10,7 +10,7 @@ from analysis.overlap import COMMUNICATION, GpuOverlap, Overlap, TransferOverlap
 from analysis.report import Number, Report
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance
-from analysis.views.common import more, per_step
+from analysis.views.common import more, per_step, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
@@ -34,6 +34,7 @@ def view(subject: Subject) -> Document:
     if report.provenance.unit_of_work == "CPU":
         raise ReportError("The report is of a CPU: nothing is copied to a GPU or between GPUs. Record on a GPU.")
     asked = {row.phase for row in report.phases} if subject.one_phase else PHASES
+    require_measured(report)
     found = overlap(subject.attribution(), asked, include_warm_up=report.warm_up_included)
     notes = [] if any(gpu.communication_ns for gpu in found.gpus) else [NO_COMMUNICATION]
     tables = (_gpus(subject, found), *((_transfers(subject, found),) if found.transfers else ()))

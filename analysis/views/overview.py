@@ -10,6 +10,7 @@ from analysis.kernel_names import distinct_short_names
 from analysis.report import KernelRow, Number, Path, RangeRow, Report
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
 from analysis.views import provenance
+from analysis.views.common import require_measured
 
 KERNELS_PER_RANGE = 3
 Key = TypeVar("Key")
@@ -17,7 +18,11 @@ BY = ("kernel", "category", "range")
 
 
 def overview(report: Report, *, by: str | None = None, top: int = 10, full_names: bool = False) -> Document:
-    """Answer the project's question for a whole report; `by` ranks kernels, categories or ranges alone."""
+    """Answer the project's question for a whole report; `by` ranks kernels, categories or ranges alone.
+
+    Raises ReportError where nothing is left to rank.
+    """
+    require_measured(report)
     return Document(
         heading=provenance.heading(report),
         tables=_tables(report, by, top, full_names),
@@ -51,11 +56,9 @@ def phases(report: Report) -> Table:
         cells: list[Number | None] = []
         for phase in names:
             value = sum(time.get((phase, category), 0) for category in chosen)
-            cells += [value, value / whole[phase] if whole.get(phase) else None]
+            cells += [value, _share(value, whole.get(phase, 0))]
         value = sum(by_category.get(category, 0) for category in chosen)
-        return Row(
-            (label, *cells, value, value / sum(whole.values()) if whole else None), indent, strong=not indent
-        )
+        return Row((label, *cells, value, _share(value, sum(whole.values()))), indent, strong=not indent)
 
     rows = (
         line("GEMM", ["gemm"]),
@@ -92,10 +95,12 @@ def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
     rows: list[Row] = []
     for (path, _), kernels in ranked[:top]:
         rows.append(
-            Row((_label(path, report), _time(kernels), _time(kernels) / whole, _count(kernels)), strong=True)
+            Row(
+                (_label(path, report), _time(kernels), _share(_time(kernels), whole), _count(kernels)), strong=True
+            )
         )
         rows += [
-            Row((short[row.kernel], row.total_ns, row.total_ns / whole, row.count), indent=1)
+            Row((short[row.kernel], row.total_ns, _share(row.total_ns, whole), row.count), indent=1)
             for row in _longest(kernels)
         ]
     title = f"Ranges by the time of the kernels launched directly in them, {{unit}} {provenance.scope(report)}"
@@ -112,7 +117,7 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
     ranked, whole = _ranked(total), sum(total.values())
     short = _names([key[0] for key, _ in ranked[:top]], full_names)
     shown = tuple(
-        Row((short[key[0]], key[1], key[2], time, time / whole, count[key], time / count[key]))
+        Row((short[key[0]], key[1], key[2], time, _share(time, whole), count[key], time / count[key]))
         for key, time in ranked[:top]
     )
     columns = (
@@ -129,14 +134,14 @@ def categories(report: Report) -> Table:
     total = _sums((row.category, row.total_ns) for row in _kernels(report))
     count = _sums((row.category, row.count) for row in _kernels(report))
     whole = sum(total.values())
-    rows = tuple(Row((name, time, time / whole, count[name])) for name, time in _ranked(total))
+    rows = tuple(Row((name, time, _share(time, whole), count[name])) for name, time in _ranked(total))
     title = f"Categories of kernels by total time, {{unit}} {provenance.scope(report)}"
     return Table("categories", title, _ranked_columns("category"), rows, "% is of all kernel time.")
 
 
 def range_tree(report: Report) -> Table:
     """Show the ranges as a tree, siblings by the time of all kernels inside them."""
-    whole = sum(row.self_ns for row in report.ranges) or 1
+    whole = sum(row.self_ns for row in report.ranges)
     shown = [row for row in report.ranges if row.inclusive_ns or row.inclusive_work_ns]
     columns = (
         Column("range", "range", "name"), Column("inclusive_ns", "kernels", "ns"), Column("share", "%", "share"),
@@ -154,7 +159,14 @@ def range_tree(report: Report) -> Table:
 
 
 def _branch(row: RangeRow, whole: Number) -> Row:
-    values = (row.path[-1], row.inclusive_ns, row.inclusive_ns / whole, row.self_ns, row.kernels, row.instances)
+    values = (
+        row.path[-1],
+        row.inclusive_ns,
+        _share(row.inclusive_ns, whole),
+        row.self_ns,
+        row.kernels,
+        row.instances,
+    )
     return Row((*values, row.span_ns, row.cpu_ns), indent=len(row.path) - 1)
 
 
@@ -210,6 +222,10 @@ def _sums(pairs: Iterable[tuple[Key, Number]]) -> dict[Key, Number]:
 
 def _ranked(sums: dict[Key, Number]) -> list[tuple[Key, Number]]:
     return sorted(sums.items(), key=lambda item: -item[1])
+
+
+def _share(part: Number, whole: Number) -> float | None:
+    return part / whole if whole else None
 
 
 def _cut(ranked: Sequence[object], top: int, what: str) -> str:

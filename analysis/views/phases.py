@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analysis.tables import Document
 from analysis.views import provenance
+from analysis.views.common import require_measured
 from analysis.views.overview import phases
 from analysis.views.registry import Subject
 
@@ -11,4 +12,5 @@ from analysis.views.registry import Subject
 def view(subject: Subject) -> Document:
     """Show kernel time by phase and category."""
     report = subject.report
+    require_measured(report)
     return Document(provenance.heading(report), (phases(report),), provenance.accounting(report), report.notes)

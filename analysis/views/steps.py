@@ -12,7 +12,7 @@ from analysis.selection import collapsed_path, with_indices_collapsed
 from analysis.step_figures import RangeSteps, StepFigures, ranges_of, steps_of
 from analysis.tables import Column, Document, Kind, Row, Table
 from analysis.views import provenance
-from analysis.views.common import label
+from analysis.views.common import label, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import OTHER, PHASES
 
@@ -31,6 +31,7 @@ def view(subject: Subject) -> Document:
     report = subject.report
     if not report.steps:
         raise ReportError(NO_STEPS)
+    require_measured(report)
     attribution, warm_up = subject.attribution(), report.warm_up_included
     steps = steps_of(attribution, include_warm_up=warm_up)
     naming = tuple if subject.every_index else collapsed_path

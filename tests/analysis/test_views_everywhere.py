@@ -1,0 +1,138 @@
+"""Every view of every report: 80 columns are enough, machines get all of it, and nothing breaks a view."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.attribution import attribute
+from analysis.balance import balance
+from analysis.errors import AnalysisError, ReportError
+from analysis.kernel_names import cells
+from analysis.phase_spans import Extents
+from analysis.presenters import PRESENTERS, presenter
+from analysis.step_figures import steps_of
+from analysis.summary import summarize
+from analysis.trace import KERNEL
+from analysis.views.registry import VIEWS, Subject, viewer
+from analysis.vocabulary import PHASES, phase_of
+from tests.analysis.generated import chaos, programs
+from tests.analysis.plain_sql import OURS
+from tests.analysis.subjects import REPORTS, attributed, screen, subject, viewed
+from tests.analysis.traces import path_of, trace_of
+
+BRIEF = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+WORKING = [path for path in REPORTS if not path.name.startswith(("IhorAtlanov", "YoonKyonghwan"))]
+every_view = pytest.mark.parametrize("name", VIEWS)
+every_report = pytest.mark.parametrize("path", WORKING, ids=lambda path: path.stem[:24])
+
+
+@every_view
+@every_report
+def test_no_line_of_a_view_is_wider_than_80_columns(path, name):
+    for per_step in (False, True) if subject(path).report.steps else (False,):
+        try:
+            shown = screen(viewed(name, path, per_step=per_step, include_warm_up=True))
+        except ReportError as error:
+            assert len(str(error)) > 60  # a sentence and a next step
+            continue
+        assert max(map(cells, shown.splitlines())) <= 80
+
+
+@every_view
+def test_a_view_of_a_program_and_of_people_says_nothing_without_a_number(name):
+    document = viewed(name, OURS)
+    assert all(table.rows and table.title and table.columns for table in document.tables)
+    assert all(
+        re.search(r"\b(over|per|in all|each)\b|mean", cells_text(table).lower()) for table in document.tables
+    )
+
+
+def cells_text(table):
+    return f"{table.title} {' '.join(column.heading for column in table.columns)} {table.caption}"
+
+
+@every_view
+@pytest.mark.parametrize("format_", [name for name in PRESENTERS if name != "table"])
+def test_every_view_is_drawn_in_every_format(name, format_):
+    text = presenter(format_).present(viewed(name, OURS, top=3))
+    assert text.endswith("\n")
+    assert "object at 0x" not in text and "np." not in text
+
+
+@every_view
+def test_csv_and_json_hold_the_same_numbers(name):
+    document = viewed(name, OURS, whole=True, every_index=True, full_names=True, top=10**9)
+    tables = json.loads(presenter("json").present(document))["tables"]
+    in_csv = [list(csv.DictReader(io.StringIO(part))) for part in presenter("csv").present(document).split("\n\n")]
+    for found, rows in zip(tables, in_csv, strict=True):
+        assert len(found["rows"]) == len(rows)
+        for ours, theirs in zip(found["rows"], rows, strict=True):
+            assert {key: "" if value is None else str(value) for key, value in ours.items()} == theirs
+
+
+@pytest.mark.parametrize("name", [name for name, view in VIEWS.items() if view.takes_range])
+def test_a_view_that_takes_a_range_shows_less_of_one(name):
+    whole, part = (viewed(name, OURS, within=within) for within in (None, "computing softmax"))
+    assert screen(whole) != screen(part)
+
+
+@pytest.mark.parametrize("strategy", [chaos(), programs], ids=["chaos", "programs"])
+@every_view
+def test_generated_reports_are_answered_or_refused(name, strategy):
+    @BRIEF
+    @given(strategy, st.booleans())
+    def answered_or_refused(rows, include_warm_up):
+        trace = trace_of(rows)
+        attribution = attribute(trace)
+        if not len(trace.work):
+            return
+        asked = Subject(summarize(attribution, include_warm_up=include_warm_up), lambda: attribution)
+        try:
+            document = viewer(name).view(asked)
+        except AnalysisError as error:
+            assert str(error)
+        else:
+            assert max(map(cells, screen(document).splitlines())) <= 80
+
+    answered_or_refused()
+
+
+@BRIEF
+@given(programs, st.booleans())
+def test_spans_have_the_kernels_of_all_ranges_that_open_the_phase(rows, include_warm_up):
+    attribution = attribute(trace_of(rows))
+    extents, work = Extents(attribution, include_warm_up=include_warm_up), attribution.trace.work
+    spans, kernel_ns = extents.spans(apart=False), work.duration_ns * (work.kind == KERNEL)
+    inside = [set(map(phase_of, path_of(attribution, node))) for node in attribution.node]
+    for number, phase in enumerate(PHASES[:3]):
+        expected = sum(kernel_ns[n] for n in extents.kept if phase in inside[n])
+        assert spans.kernel_ns[spans.of == number].sum() == expected
+
+
+@BRIEF
+@given(programs, st.booleans())
+def test_steps_and_balance_conserve_time_and_kernels(rows, include_warm_up):
+    attribution = attribute(trace_of(rows))
+    report = summarize(attribution, include_warm_up=include_warm_up)
+    steps = steps_of(attribution, include_warm_up=include_warm_up)
+    assert len(steps) == report.steps
+    assert sum(step.kernels for step in steps) <= sum(row.kernels for row in report.phases)
+    if report.kernels:
+        found = balance(attribution, include_warm_up=include_warm_up)
+        assert all(0 <= row.waiting_ns <= row.idle_ns <= row.span_ns for row in found.phases)
+        assert sum(owner.idle_ns for owner in found.owners) <= sum(row.idle_ns for row in found.phases)
+
+
+@every_report
+def test_steps_and_phases_of_real_reports_have_the_work_of_the_summary(path):
+    extents, report = Extents(attributed(path)), summarize(attributed(path))
+    kernel = attributed(path).trace.work.kind == 0
+    assert len(extents.steps) == report.steps
+    for number, phase in enumerate(("forward", "backward", "optimizer")):
+        inside = int((extents.inside(number) & kernel).sum())
+        assert inside <= sum(row.kernels for row in report.phases if row.phase == phase)
