@@ -26,7 +26,7 @@ def run(asked: Mapping[str, Any], study: "Study") -> int:
     _chosen([asked["format"]], table_formats.FORMATS, "format")
     of_study = study.tables[:1] if asked["format"] == "csv" else study.tables
     tables = _chosen(asked["table"] or of_study, study_tables.TABLES, "table")
-    rows = _from_files(asked) if asked["results"] else _measured(asked, study)
+    rows = _from_files(asked, study) if asked["results"] else _measured(asked, study)
     if not rows:
         raise results.ResultsError("there is no measurement to show")
     show(rows, tables, asked)
@@ -40,11 +40,11 @@ def _chosen(names: Sequence[str], known: Mapping[str, Any], what: str) -> list[s
     return list(names)
 
 
-def _from_files(asked: Mapping[str, Any]) -> list[Row]:
-    """Return the latest rows of files that have one of the values that were given for each setting."""
-    lists = {name: asked[name] for name in (*_settings(), "capture") if asked.get(name)}
-    if asked["captures"]:
-        lists["capture"] = asked["captures"]
+def _from_files(asked: Mapping[str, Any], study: "Study") -> list[Row]:
+    """Return the latest rows of files that have one of the values that options or the study list for a setting."""
+    lists = {**study.lists, **{name: asked[name] for name in _settings() if asked[name]}}
+    if captures := asked["captures"] or (study.captures if len(study.captures) > 1 else None):
+        lists["capture"] = captures
     return [
         row
         for row in results.latest([row for path in asked["results"] for row in _read(path)])

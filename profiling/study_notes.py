@@ -64,9 +64,8 @@ def _peaks(lines: pd.DataFrame) -> Iterator[str]:
 
 
 def _warnings(rows: Sequence[Row]) -> Iterator[str]:
-    for row in rows:
-        if row["status"] == "failed":
-            yield f"Warning: {row['cell']['size']} failed: {row['message']}"
+    failed = (f"{row['cell']['size']} failed: {row['message']}" for row in rows if row["status"] == "failed")
+    yield from (f"Warning: {failure}" for failure in dict.fromkeys(failed))
     said = (warning for row in rows for warning in row.get("warnings", ()))
     yield from (f"Warning: {warning}" for warning in dict.fromkeys(said))
     watched = sorted({row["cell"]["capture"] for row in rows} - set(UNWATCHED))

@@ -56,7 +56,10 @@ def as_markdown(tables: Sequence[Table], about: Sequence[str]) -> str:
 
 
 def _pipe_table(text: pd.DataFrame) -> str:
-    return str(text.to_markdown(index=False, disable_numparse=True, stralign="right"))
+    try:
+        return str(text.to_markdown(index=False, disable_numparse=True, stralign="right"))
+    except ImportError as error:
+        raise FormatError("markdown needs tabulate: pip install tabulate") from error
 
 
 def as_latex(tables: Sequence[Table], about: Sequence[str]) -> str:
@@ -67,8 +70,15 @@ def as_latex(tables: Sequence[Table], about: Sequence[str]) -> str:
 
 def _latex(table: Table) -> str:
     text = table.shown().map(_latex_text).rename(columns=_latex_text)
-    styler = text.style.hide(axis="index")
+    styler = _styler(text)
     return str(styler.to_latex(hrules=True, caption=_latex_text(table.title), column_format="r" * text.shape[1]))
+
+
+def _styler(text: pd.DataFrame) -> Any:
+    try:
+        return text.style.hide(axis="index")
+    except (AttributeError, ImportError) as error:
+        raise FormatError("latex and typst need jinja2: pip install jinja2") from error
 
 
 def _latex_text(text: str) -> str:
@@ -82,8 +92,10 @@ def as_typst(tables: Sequence[Table], about: Sequence[str]) -> str:
 
 
 def _typst(table: Table) -> str:
-    text = table.shown().map(_typst_text).rename(columns=_typst_text)
-    body = str(text.style.hide(axis="index").to_typst()).strip().removeprefix("#")
+    styler = _styler(table.shown().map(_typst_text).rename(columns=_typst_text))
+    if not hasattr(styler, "to_typst"):
+        raise FormatError(f"typst needs pandas 3 or newer, and this is {pd.__version__}")
+    body = str(styler.to_typst()).strip().removeprefix("#")
     return f"#figure(\n{body},\n  caption: [{_typst_text(table.title)}],\n)\n"
 
 
