@@ -6,6 +6,7 @@ scripts need XeLaTeX or LuaLaTeX.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from analysis.kernel_names import printable
@@ -23,6 +24,8 @@ ESCAPED = str.maketrans(
     }
 )  # fmt: skip
 
+HYPHENS = re.compile("-(?=-)")
+
 
 def present(document: Document) -> str:
     """Write each table as a float with its caption, ready to be included in a document."""
@@ -34,8 +37,8 @@ def present(document: Document) -> str:
 
 
 def safe(text: str) -> str:
-    """Escape what means something to LaTeX; two hyphens stay two."""
-    return printable(text).replace("--", "-\0-").translate(ESCAPED).replace("\0", "{}")
+    """Escape what means something to LaTeX; hyphens in a row stay hyphens."""
+    return HYPHENS.sub("-\0", printable(text)).translate(ESCAPED).replace("\0", "{}")
 
 
 def _paragraph(text: str) -> str:

@@ -9,7 +9,9 @@ from analysis.presenters import cells
 from analysis.tables import Document, Row, Table
 
 # Characters that would end a cell or start something else in it.
-ESCAPED = str.maketrans({"|": "\\|", "<": "&lt;", ">": "&gt;", "`": "\\`", "*": "\\*", "_": "\\_", "\n": " "})
+ESCAPED = str.maketrans(
+    {"\\": "\\\\", "|": "\\|", "$": "\\$", "<": "&lt;", ">": "&gt;", "`": "\\`", "*": "\\*", "_": "\\_", "\n": " "}
+)
 
 
 def present(document: Document) -> str:
