@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Attention = Literal["reference", "sdpa"]
 
 VOCABULARY = 10_000
 ROPE_THETA = 10_000.0

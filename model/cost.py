@@ -23,11 +23,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from model.config import ModelConfig
+from model.config import Attention, ModelConfig
 
 Path = tuple[str, ...]
 Phase = Literal["forward", "backward"]
-Attention = Literal["reference", "sdpa"]
 
 SOFTMAX_FLOPS = {"forward": 5, "backward": 4}
 ID_BYTES = 8

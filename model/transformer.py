@@ -11,15 +11,13 @@ B batch, T tokens, S tokens attended to, D d_model, F d_ff, H heads, K d_head, P
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from model.config import ROPE_THETA, ModelConfig
+from model.config import Attention as Attention
 from profiling import annotate
-
-Attention = Literal["reference", "sdpa"]
 
 
 class TransformerLM(nn.Module):
