@@ -6,13 +6,14 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.command import run, write
-from analysis.errors import UsageError
+from analysis.errors import ReportError, UsageError
 from analysis.presenters import PRESENTERS
+from analysis.report_paths import expand
 from analysis.views.registry import VIEWS
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m analysis.kernels", description=__doc__, epilog=f"views:\n{questions}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a .nsys-rep, or a recording")
+    parser.add_argument(
+        "report", type=Path, nargs="+",
+        help="an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace; several, or a folder "
+        "of them, such as one per rank, are compared",
+    )  # fmt: skip
     what = parser.add_argument_group("what to rank")
     instead = what.add_mutually_exclusive_group()
     instead.add_argument(
@@ -67,6 +72,12 @@ def parser() -> argparse.ArgumentParser:
     shape.add_argument("--format", choices=FORMATS, default="table")
     shape.add_argument("--full-names", action="store_true", help="kernel names in full")
     shape.add_argument("--every-index", action="store_true", help="keep `layer 0`, `layer 1`, … apart in tables")
+    shape.add_argument(
+        "--no-cache", action="store_true", help="neither use nor keep a big report's summary beside it"
+    )
+    shape.add_argument(
+        "--scheduler", metavar="ADDRESS", help="rank several reports on a Dask cluster, such as tcp://head:8786"
+    )
     shape.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
     return parser
 
@@ -86,9 +97,12 @@ def answer(options: argparse.Namespace) -> str | bytes:
     if options.like_nsys:
         from analysis.like_nsys import like_nsys
 
-        return _presented(like_nsys(_read(options), grouped=options.format not in FOR_MACHINES), options)
-    attribution = cache(lambda: _attributed(options))
-    report = ranked(attribution(), options)
+        return _presented(like_nsys(_read(options.report[0]), grouped=options.format not in FOR_MACHINES), options)
+    paths = expand(options.report)
+    if len(paths) > 1:
+        return _presented(_of_many(paths, options), options)
+    attribution = cache(lambda: attributed(paths[0], options))
+    report = narrowed(summary(paths[0], options, attribution), options)
     if options.view:
         return _presented(_viewed(attribution, report, options), options)
     if options.format == "json":
@@ -111,31 +125,64 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("Parquet is no text: name a file for it with -o FILE.")
 
 
-def _read(options: argparse.Namespace) -> Trace:
+def _read(path: Path) -> Trace:
     from analysis.absence import require_work
+    from analysis.progress import on_screen
     from analysis.readers import read
 
-    trace = read(options.report)
+    with on_screen():
+        trace = read(path)
     require_work(trace)
     return trace
 
 
-def _attributed(options: argparse.Namespace) -> Attribution:
+def attributed(path: Path, options: argparse.Namespace) -> Attribution:
+    """Read a report and attribute its work."""
     from analysis.attribution import Rules, attribute
 
-    return attribute(_read(options), Rules(domains=options.domain, operators=options.operators))
+    return attribute(_read(path), Rules(domains=options.domain, operators=options.operators))
 
 
-def ranked(attribution: Attribution, options: argparse.Namespace) -> Report:
-    """Add up, and keep what was asked for."""
+def summary(
+    path: Path, options: argparse.Namespace, attribution: Callable[[], Attribution] | None = None
+) -> Report:
+    """Return the summary of a whole report: the kept one where there is a true one, else a new one."""
+    from analysis.cache import kept
+
+    def summarise() -> Report:
+        from analysis.summary import summarize
+
+        found = attribution() if attribution else attributed(path, options)
+        return summarize(found, include_warm_up=options.include_warmup)
+
+    rules = {"domains": options.domain, "operators": options.operators, "warm_up": options.include_warmup}
+    return summarise() if options.no_cache else kept(path, rules, summarise)
+
+
+def narrowed(report: Report, options: argparse.Namespace) -> Report:
+    """Keep what was asked for."""
     from analysis import report as reports
     from analysis import selection
-    from analysis.summary import summarize
 
-    report = summarize(attribution, include_warm_up=options.include_warmup)
     report = reports.per_step(report) if options.per_step else report
     report = selection.of_ranges(report, options.range) if options.range else report
     return selection.of_phase(report, options.phase) if options.phase else report
+
+
+def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
+    """Compare several reports, each ranked in a process of its own or on a cluster."""
+    from dataclasses import replace
+
+    from analysis.many import rank_all
+    from analysis.views.ranks import ranks
+
+    ranked = rank_all(paths, partial(summary, options=options), scheduler=options.scheduler)
+    if not any(one.report for one in ranked):
+        raise ReportError(
+            f"None of the {len(ranked)} reports can be ranked. {ranked[0].name}: {ranked[0].problem}"
+        )
+    kept = [replace(one, report=narrowed(one.report, options)) if one.report else one for one in ranked]
+    return ranks(kept, top=EVERY_ROW if options.format in FOR_MACHINES else options.top)
 
 
 def _viewed(attribution: Callable[[], Attribution], report: Report, options: argparse.Namespace) -> Document:

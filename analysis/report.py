@@ -6,7 +6,7 @@ Every `_ns` is nanoseconds over all measured steps, or per step (then perhaps a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -130,6 +130,53 @@ def per_step(report: Report) -> Report:
         outside=tuple(map(divide, report.outside)),
         per_step=True,
     )
+
+
+def merged(reports: Sequence[Report], name: str) -> Report:
+    """Add up the reports of several ranks: of one program, or with ranges of the same names.
+
+    Ranges and kernels are added by path, phase and name; steps are counted over all ranks, so that `per_step` of
+    the result is the mean of a rank's step.
+    """
+    first = reports[0]
+    return replace(
+        first,
+        provenance=replace(first.provenance, file=name),
+        totals=added((report.totals for report in reports), ())[0],
+        phases=added((row for report in reports for row in report.phases), ("phase",)),
+        ranges=in_tree_order(added((row for report in reports for row in report.ranges), ("path", "phase"))),
+        kernels=_ranked(row for report in reports for row in report.kernels),
+        outside=added((row for report in reports for row in report.outside), ("reason", "kind")),
+        steps=sum(report.steps for report in reports),
+        notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
+    )
+
+
+def added(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:
+    """Add up the rows that have the same keys; of times per launch, keep the shortest and the longest."""
+    sums: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        key = tuple(getattr(row, name) for name in keys)
+        sums[key] = _sum(sums[key], row) if key in sums else row
+    return tuple(sums.values())
+
+
+def _ranked(kernels: Iterable[KernelRow]) -> tuple[KernelRow, ...]:
+    rows = added(kernels, ("path", "phase", "kind", "kernel"))
+    return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase)))
+
+
+def _sum(a: Row, b: Row) -> Row:
+    return replace(a, **{field.name: _combined(field.name, a, b) for field in fields(a)})
+
+
+def _combined(name: str, a: Any, b: Any) -> Any:
+    one, two = getattr(a, name), getattr(b, name)
+    if name in _PER_LAUNCH:
+        return min(one, two) if name == "min_ns" else max(one, two)
+    if isinstance(one, bool) or not isinstance(one, int | float) or two is None:
+        return two if one is None else one
+    return one + two
 
 
 def as_dict(row: Any) -> dict[str, Any]:

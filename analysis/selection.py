@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import replace
 
 from analysis.errors import ReportError
-from analysis.report import KernelRow, Path, RangeRow, Report, in_tree_order
+from analysis.report import Path, Report, added, in_tree_order
 from analysis.tables import PATH_SEPARATOR
 from analysis.vocabulary import collapsed
-
-AnyRow = TypeVar("AnyRow", RangeRow, KernelRow)
 
 
 def of_phase(report: Report, phase: str) -> Report:
@@ -51,32 +48,13 @@ def of_ranges(report: Report, pattern: str) -> Report:
 
 def with_indices_collapsed(report: Report) -> Report:
     """Merge paths that differ in an index only: `layer 0` … `layer 11` become `layer *`."""
+    ranges = (replace(row, path=collapsed_path(row.path)) for row in report.ranges)
+    kernels = (replace(row, path=collapsed_path(row.path)) for row in report.kernels)
     return replace(
         report,
-        ranges=in_tree_order(_merged(report.ranges, lambda row: (row.path, row.phase))),
-        kernels=_merged(report.kernels, lambda row: (row.path, row.phase, row.kind, row.kernel)),
+        ranges=in_tree_order(added(ranges, ("path", "phase"))),
+        kernels=added(kernels, ("path", "phase", "kind", "kernel")),
     )
-
-
-def _merged(rows: Iterable[AnyRow], key: Callable[[AnyRow], Hashable]) -> tuple[AnyRow, ...]:
-    merged: dict[Hashable, AnyRow] = {}
-    for row in rows:
-        row = replace(row, path=collapsed_path(row.path))
-        merged[key(row)] = _sum(merged[key(row)], row) if key(row) in merged else row
-    return tuple(merged.values())
-
-
-def _sum(a: AnyRow, b: AnyRow) -> AnyRow:
-    return replace(a, **{field.name: _combined(field.name, a, b) for field in fields(a)})
-
-
-def _combined(name: str, a: Any, b: Any) -> Any:
-    one, two = getattr(a, name), getattr(b, name)
-    if name in ("min_ns", "max_ns"):
-        return min(one, two) if name == "min_ns" else max(one, two)
-    if isinstance(one, bool) or not isinstance(one, int | float) or two is None:
-        return two if one is None else one
-    return one + two
 
 
 def collapsed_path(path: Path) -> Path:

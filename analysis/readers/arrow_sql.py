@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from analysis.errors import NotAReport
+from analysis.progress import expect
 from analysis.readers.sqlite_file import read_only_uri, require_at_rest, require_whole
 
 MAX_PARTS = 256
@@ -54,6 +55,7 @@ class Database:
         row = next((name for name in ROW_NUMBERS if name not in columns), ROW_NUMBERS[0])
         first, last = self.rows(f'SELECT min({row}), max({row}) FROM "{table}"')[0]  # noqa: S608
         count = min((last - first) // rows + 1, MAX_PARTS)
+        expect(last - first + 1)
         bounds = [first + (last + 1 - first) * part // count for part in range(count + 1)]
         return [f"{row} >= {low} AND {row} < {high}" for low, high in pairwise(bounds)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from analysis.report import Report
 from analysis.units import count_text, share_text, time_text
 
@@ -35,6 +37,11 @@ def heading(report: Report) -> str:
     if report.steps:
         parts.append(f"{report.steps} step{'s' if report.steps > 1 else ''} measured")
     return " · ".join(part for part in parts if part)
+
+
+def gpus(reports: Iterable[Report]) -> str:
+    """Name the GPUs of several reports, each once."""
+    return " + ".join(dict.fromkeys(name for report in reports for name in report.provenance.gpus))
 
 
 def scope(report: Report) -> str:

@@ -1,0 +1,114 @@
+"""Many reports at once: in real processes, on a real cluster, with some of them lost."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis import many
+from analysis.errors import UsageError
+from analysis.presenters import as_table
+from analysis.report import merged, per_step
+from analysis.report_paths import expand
+from analysis.views.ranks import ranks
+from tests.analysis.ranking_workers import refusal, summary, summary_or_death
+
+DATA = Path(__file__).parents[1] / "data"
+REPORT = DATA / "h200_train_fp32.sqlite"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the reports of three ranks, one of which no worker survives, and something else."""
+    for name in ("rank0.sqlite", "rank1.sqlite", "deadly.sqlite"):
+        shutil.copy(REPORT, tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no report")
+    return tmp_path
+
+
+def test_folder_stands_for_the_reports_in_it(folder):
+    assert [path.name for path in expand([folder])] == ["deadly.sqlite", "rank0.sqlite", "rank1.sqlite"]
+
+
+def test_pattern_stands_for_what_it_matches(folder):
+    assert [path.name for path in expand([folder / "rank*.sqlite"])] == ["rank0.sqlite", "rank1.sqlite"]
+
+
+def test_report_and_its_export_are_one(folder):
+    (folder / "rank0.nsys-rep").touch()
+    assert folder / "rank0.nsys-rep" not in expand([folder])
+
+
+def test_folder_without_reports_is_wrong_usage(tmp_path):
+    with pytest.raises(UsageError, match="holds no reports"):
+        expand([tmp_path])
+
+
+def test_every_report_is_ranked_in_its_order(folder):
+    ranked = many.rank_all([folder / "rank1.sqlite", folder / "rank0.sqlite"], summary)
+    assert [one.name for one in ranked] == ["rank1.sqlite", "rank0.sqlite"]
+    assert ranked[0].report.totals == summary(REPORT).totals
+
+
+def test_unreadable_report_costs_its_own_row_only(folder):
+    (folder / "rank1.sqlite").write_bytes(b"")
+    first, second = many.rank_all([folder / "rank0.sqlite", folder / "rank1.sqlite"], summary)
+    assert (first.problem, second.report) == ("", None)
+    assert "is empty" in second.problem
+
+
+def test_lost_process_costs_its_own_row_only(folder):
+    ranked = many.rank_all(expand([folder]), summary_or_death)
+    assert [(one.name, one.problem) for one in ranked if one.problem] == [("deadly.sqlite", many.LOST)]
+    assert sum(one.report is not None for one in ranked) == 2
+
+
+def test_merged_report_is_the_sum_and_conserves():
+    report = summary(REPORT)
+    both = merged([report, report], "both")
+    assert both.totals.work_ns == 2 * report.totals.work_ns == 2 * sum(row.self_work_ns for row in report.ranges)
+    assert sum(row.self_work_ns for row in both.ranges) == both.totals.work_ns
+    assert per_step(both).phases == per_step(report).phases
+
+
+def test_view_names_the_slowest_report_and_what_is_left_out(folder):
+    ranked = many.rank_all([folder / "rank0.sqlite", folder / "rank1.sqlite"], summary)
+    text = as_table.present(ranks([*ranked, many.Ranked("rank2.sqlite", problem="it is empty.")]))
+    assert "2 of 3 reports" in text
+    assert "rank2.sqlite is left out: it is empty." in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A scheduler and two workers, each a process of its own."""
+    pytest.importorskip("distributed", reason="needs the [cluster] extra")
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
+    scheduler = subprocess.Popen([*command, "--host", "127.0.0.1"], env=env, stderr=subprocess.PIPE, text=True)
+    address = next(line.split()[-1] for line in scheduler.stderr if "Scheduler at" in line)
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
+    workers = [subprocess.Popen(command, cwd=root, env=env, stderr=subprocess.DEVNULL) for _ in range(2)]
+    yield address
+    for process in (*workers, scheduler):
+        process.terminate()
+        process.wait()
+    scheduler.stderr.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_cluster_gives_the_same_result_and_survives_a_lost_worker(folder, cluster):
+    ranked = many.rank_all(expand([folder]), summary_or_death, scheduler=cluster)
+    local = summary(REPORT)
+    assert [one.problem for one in ranked] == [many.LOST, "", ""]
+    assert [one.report.totals for one in ranked[1:]] == [local.totals] * 2
+
+
+def test_silent_scheduler_is_one_sentence(folder, monkeypatch):
+    pytest.importorskip("distributed", reason="needs the [cluster] extra")
+    with pytest.raises(UsageError, match="No Dask scheduler answers"):
+        many.rank_all([folder / "rank0.sqlite"], refusal, scheduler="tcp://127.0.0.1:9")
