@@ -1,5 +1,6 @@
 """Where a training step's memory goes: the peak of each phase, and what each layer keeps for its backward.
 
+    check("snapshot.pickle", settings)
     with snapshot("snapshot.pickle"):            # PyTorch's own record of every allocation, on a GPU
         measure(workload, capture, on_step)
     peaks = phase_peaks(workload)
@@ -33,11 +34,14 @@ OUTSIDE = "outside the layers"
 
 
 @contextmanager
-def snapshot(path: str | Path) -> Iterator[None]:
+def snapshot(path: str | Path | None) -> Iterator[None]:
     """Record every allocation of the block for pytorch.org/memory_viz, also of a block that raises.
 
-    The file is written beside and renamed. OSError says why it cannot be written.
+    The file is written beside and renamed; None records nothing. OSError says why it cannot be written.
     """
+    if path is None:
+        yield
+        return
     torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS)
     try:
         yield
@@ -51,8 +55,10 @@ def snapshot(path: str | Path) -> Iterator[None]:
             torch.cuda.memory._record_memory_history(enabled=None)
 
 
-def check(path: str | Path, settings: Settings) -> None:
+def check(path: str | Path | None, settings: Settings) -> None:
     """Raise SettingsError, before any work, if no snapshot of this run can be written to `path`."""
+    if path is None:
+        return
     if settings.device_type != "cuda":
         raise SettingsError("a memory snapshot needs a CUDA GPU: PyTorch records its CUDA allocator alone")
     if not os.access(Path(path).absolute().parent, os.W_OK):

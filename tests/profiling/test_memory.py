@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from model.config import CONFIGS
-from profiling import memory
+from profiling import memory, memory_screen
 from profiling.settings import Settings, SettingsError
 from profiling.workload import Workload, timed_steps
 
@@ -81,6 +81,23 @@ def test_what_is_held_after_a_call_counts_while_its_result_lives():
     before = [torch.ones(1000)]
     assert memory.held_after(lambda: torch.ones(500), "cpu", before) == FLOAT * 1500
     assert memory.held_after(lambda: None, "cpu", [*before, before[0].view(10, 100)]) == FLOAT * 1000
+
+
+def test_screen_says_what_phases_and_layers_hold(trained):
+    text = memory_screen.text(trained)
+    rows = [line.split() for line in text.splitlines()]
+    assert [words[0] for words in rows if words and words[0] in ("forward", "backward", "optimizer")]
+    [layers] = [words for words in rows if words[:2] == ["layer", "0"]]
+    assert layers[:5] == ["layer", "0", "to", "1,", "each"]
+    assert layers[-1] == f"{FLOAT * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) / (1 << 20):.4g}"
+    assert [words[:3] for words in rows if words[:1] == ["outside"]] == [["outside", "the", "layers"]]
+
+
+def test_nothing_is_recorded_where_no_snapshot_is_asked_for(tmp_path):
+    memory.check(None, Settings(**SETTINGS))
+    with memory.snapshot(None):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_snapshot_is_refused_without_a_gpu_and_where_it_cannot_be_written(tmp_path):
