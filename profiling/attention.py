@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from profiling.lists import list_of
+from profiling.lists import UsageError, list_of
 
 DESCRIPTION = "Time attention alone: batch 8, one head, causal; forward, backward, memory between them."
 GRID_OF_DEVICE = {
@@ -53,12 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # PyTorch and pandas take seconds to import.
     from profiling import attention_screen
     from profiling.results import ResultsError
-    from profiling.settings import SettingsError
-    from profiling.table_formats import FormatError
 
     try:
         attention_screen.run(asked)
-    except (SettingsError, FormatError) as error:
+    except UsageError as error:
         this.error(str(error))
     except ResultsError as error:
         return _say(str(error), 1)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from profiling import results, table_formats
+from profiling.lists import UsageError
 from profiling.study_frames import statistics_of
 from profiling.study_notes import machine
 from profiling.tables import GIBIBYTES, WHOLE, Column, Table, number, spread, trouble
@@ -44,8 +45,12 @@ def _measured(asked: Mapping[str, Any]) -> list[Row]:
     """Measure the cases that the file of results lacks, and return the rows of all that were asked for."""
     from profiling.attention_cases import measure
     from profiling.measure_one import limit_memory
+    from profiling.settings import SettingsError
 
-    cases, began_s = cases_of(asked), time.monotonic()
+    try:
+        cases, began_s = cases_of(asked), time.monotonic()
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
     limit_memory(cases[0].settings, asked["memory_fraction"])
     with results.appending(asked["into"]) as file:
         waiting = cases if asked["again"] else _missing(cases, _rows_of(asked["into"]))

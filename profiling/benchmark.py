@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from profiling.lists import list_of
+from profiling.lists import UsageError, list_of
 
 DESCRIPTION = "Measure every combination of lists of settings, each in a process of its own."
 EPILOG = """\
@@ -131,12 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from profiling import benchmark_screen
     from profiling.plots import PlotError
     from profiling.results import ResultsError
-    from profiling.settings import SettingsError
-    from profiling.table_formats import FormatError
 
     try:
         return benchmark_screen.run(asked, STUDIES[asked["study"]])
-    except (SettingsError, FormatError) as error:
+    except UsageError as error:
         this.error(str(error))
     except (ResultsError, PlotError) as error:
         sys.stderr.write(f"profiling.benchmark: {error}\n")

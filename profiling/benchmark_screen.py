@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from profiling import results, study_frames, study_notes, study_tables, table_formats
+from profiling.lists import UsageError
 from profiling.step_listing import listing
 from profiling.table_formats import FormatError
 
@@ -69,9 +70,13 @@ def _read(path: Path) -> list[Row]:
 
 def _measured(asked: Mapping[str, Any], study: "Study") -> list[Row]:
     """Measure the cells that are asked for and return their rows."""
+    from profiling.settings import SettingsError
     from profiling.sweep import Plan, sweep
 
-    path, cells = asked["into"], cells_of(asked, study)
+    try:
+        path, cells = asked["into"], cells_of(asked, study)
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
     with progress_bar(len(cells)) as progress:
         left = sweep(cells, path, progress, Plan(asked["again"], asked["budget"], asked["longest"]))
     keys = {results.identity(cell.key, {}) for cell in cells}

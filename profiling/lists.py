@@ -1,8 +1,12 @@
-"""Options that are lists of words between commas."""
+"""Options that are lists of words between commas, and what is wrong with options."""
 
 import argparse
 from collections.abc import Callable
 from typing import Any
+
+
+class UsageError(Exception):
+    """What was asked for cannot be done; the text is a sentence for the user."""
 
 
 def list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:

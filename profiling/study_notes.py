@@ -68,6 +68,9 @@ def _warnings(rows: Sequence[Row]) -> Iterator[str]:
     yield from (f"Warning: {failure}" for failure in dict.fromkeys(failed))
     said = (warning for row in rows for warning in row.get("warnings", ()))
     yield from (f"Warning: {warning}" for warning in dict.fromkeys(said))
-    watched = sorted({row["cell"]["capture"] for row in rows} - set(UNWATCHED))
+    captures = {row["cell"]["capture"] for row in rows}
+    if "bare" in captures:
+        yield "capture none: ranges are on and nothing watches; bare: ranges are off."
+    watched = sorted(captures - set(UNWATCHED))
     if watched:
         yield f"Warning: times under {', '.join(watched)} are those of a watched program, slower than its own."

@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from profiling.lists import UsageError
 from profiling.tables import Table
 
 WIDEST = 1000
@@ -20,7 +21,7 @@ LATEX_SPECIAL = str.maketrans({character: f"\\{character}" for character in "&%$
 TYPST_SPECIAL = re.compile(r"([\\#*_$@<>\[\]`~/-])")
 
 
-class FormatError(Exception):
+class FormatError(UsageError):
     """The tables cannot be written in a format; the text is a sentence for the user."""
 
 

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from profiling.measure_one import parser
 from profiling.settings import Settings, SettingsError, with_defaults
 from profiling.study_frames import frame
 from tests.profiling.measured_rows import failed, file_of, no_memory, row
+from tests.profiling.recordings import REPOSITORY
 
 ROWS = [row(size="small"), row(size="small", mode="forward"), row(size="medium", dtype="bf16")]
 WRONG = [
@@ -46,6 +49,14 @@ def test_file_is_shown_without_measuring(tmp_path, capsys):
         ("small", "train"),
         ("medium", "train"),
     ]
+
+
+def test_file_is_shown_without_pytorch(tmp_path):
+    options = ["--results", str(file_of(tmp_path, *ROWS))]
+    for module in ("benchmark", "attention"):
+        program = f"import sys; sys.modules['torch'] = None; from profiling.{module} import main; main({options})"
+        done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
+        assert (done.returncode, "NVIDIA H200" in done.stdout) == (0, module == "benchmark"), done.stderr
 
 
 SELECTIONS = [
