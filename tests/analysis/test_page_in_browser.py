@@ -1,21 +1,16 @@
 """The page in a real headless Chromium: it draws, filters, sorts, follows light and dark, and loads nothing."""
 
-import json
-import shutil
-import time
-
 import pytest
 
 from analysis.page_parts.contents import contents
 from analysis.presenters import as_page
+from tests.analysis.browsing import CHROMIUM, DRIVER, MISSING, Shown, chromium
 from tests.analysis.building import Launch, Range, Work, build
 from tests.analysis.made_reports import two_steps
 from tests.analysis.test_page import WIDE, answer
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
 
 HOSTILE = [
     "<script>window.hacked=1</script>", "</script><script>window.hacked=1</script>", "{{ 7*7 }}", "__proto__",
@@ -26,51 +21,15 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def driver():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in (
-        "headless=new",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-dev-shm-usage",
-        "window-size=1280,1000",
-    ):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with chromium(webdriver) as driver:
+        yield driver
 
 
-class Shown:
+class Page(Shown):
     """A page in the browser."""
 
     def __init__(self, driver, path):
-        self.driver, self.url = driver, path.as_uri()
-        self.scheme("light")
-        driver.get_log("browser"), driver.get_log("performance")
-        driver.get(self.url)
-        self.until("return document.documentElement.dataset.ready === 'yes'")
-
-    def do(self, script, *arguments):
-        return self.driver.execute_script(script, *arguments)
-
-    def until(self, script, seconds=20):
-        end = time.monotonic() + seconds
-        while not self.do(script):
-            assert time.monotonic() < end, f"{script}: not within {seconds} s; {self.complaints()}"
-            time.sleep(0.02)
-
-    def scheme(self, name):
-        features = [{"name": "prefers-color-scheme", "value": name}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-    def complaints(self):
-        return [entry["message"] for entry in self.driver.get_log("browser")]
-
-    def requests(self):
-        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        super().__init__(driver, path.as_uri(), "return document.documentElement.dataset.ready === 'yes'")
 
     def click(self, selector):
         self.do("document.querySelector(arguments[0]).click()", selector)
@@ -111,13 +70,13 @@ def page(path, *reports):
 
 @pytest.fixture
 def steps(tmp_path, driver):
-    return Shown(driver, page(tmp_path / "page.html", two_steps(tmp_path / "r.sqlite", slower=60)))
+    return Page(driver, page(tmp_path / "page.html", two_steps(tmp_path / "r.sqlite", slower=60)))
 
 
 @pytest.fixture
 def two(tmp_path, driver):
     reports = [two_steps(tmp_path / f"{name}.sqlite", slower) for name, slower in (("before", 0), ("after", 60))]
-    return Shown(driver, page(tmp_path / "page.html", *reports))
+    return Page(driver, page(tmp_path / "page.html", *reports))
 
 
 def hostile(folder):
@@ -146,7 +105,7 @@ PAGES = {
 
 @pytest.mark.parametrize("made", PAGES.values(), ids=PAGES)
 def test_any_report_is_drawn_without_complaint_and_without_a_request(tmp_path, driver, made):
-    shown = Shown(driver, page(tmp_path / "page.html", *made(tmp_path)))
+    shown = Page(driver, page(tmp_path / "page.html", *made(tmp_path)))
     for button in range(shown.do("return document.querySelectorAll('.choice button').length")):
         shown.do("document.querySelectorAll('.choice button')[arguments[0]].click()", button)
     assert shown.drawn("accounting-chart")
@@ -156,7 +115,7 @@ def test_any_report_is_drawn_without_complaint_and_without_a_request(tmp_path, d
 
 
 def test_hostile_names_are_shown_as_they_are_and_do_nothing(tmp_path, driver):
-    shown = Shown(driver, page(tmp_path / "page.html", *hostile(tmp_path)))
+    shown = Page(driver, page(tmp_path / "page.html", *hostile(tmp_path)))
     assert shown.do("return window.hacked") is None
     assert "<img src=x onerror=window.hacked=*>" in shown.column("kernel-table", 2)
     assert "__proto__" in shown.column("kernel-table", 1)
@@ -216,7 +175,7 @@ def test_a_clicked_range_is_drawn_in_each_step(steps):
     row = steps.column("step-table", 1).index("step > backward") + 1
     steps.click(f"#step-table tbody tr:nth-child({row})")
     steps.until("return document.querySelector('#step-chart').textContent.includes('step > backward')")
-    assert {"1", "2", "400 µs", "kernel time", "GPU span"} <= set(steps.drawn("step-chart"))
+    assert {"0", "1", "400 µs", "kernel time", "GPU span"} <= set(steps.drawn("step-chart"))
     assert steps.column("step-table", 7)[row - 1] == "18.2%"
 
 
@@ -252,5 +211,5 @@ def test_the_other_report_is_shown_when_it_is_chosen(two):
 def test_the_largest_page_opens_in_under_two_seconds(tmp_path, driver):
     attribution, _ = answer(two_steps(tmp_path / "r.sqlite"))
     (tmp_path / "page.html").write_text(as_page.present(contents([(attribution, WIDE)] * 2)), encoding="utf-8")
-    opened = [Shown(driver, tmp_path / "page.html").do("return performance.now()") for _ in range(3)]
+    opened = [Page(driver, tmp_path / "page.html").do("return performance.now()") for _ in range(3)]
     assert min(opened) < 2_000

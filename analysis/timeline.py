@@ -1,0 +1,84 @@
+"""Write a report as a timeline for ui.perfetto.dev: python -m analysis.timeline report.sqlite -o trace.json.gz."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.command import run
+from analysis.errors import UsageError
+
+if TYPE_CHECKING:
+    from analysis.presenters.as_timeline import Timeline
+
+BATCH = 10_000
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.timeline", description=__doc__)
+    parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a .nsys-rep, or a recording")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the trace; compressed if it ends with .gz",
+    )
+    parser.add_argument("--no-arrows", action="store_true", help="no arrows from launches to work: a smaller file")
+    parser.add_argument(
+        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
+    )
+    parser.add_argument(
+        "--operators", choices=("auto", "keep", "hide"), default="auto",
+        help="PyTorch's operator ranges in paths: hidden inside other ranges (auto), always shown, or never",
+    )  # fmt: skip
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    options = parser().parse_args(arguments)
+    return run(lambda: _write(options))
+
+
+def _write(options: argparse.Namespace) -> None:
+    from analysis.streamed_file import write_lines
+
+    timeline = _timeline(options)
+    lines = timeline.lines()
+    try:
+        write_lines(_watched(lines) if sys.stderr.isatty() else lines, options.output)
+    except OSError as error:
+        raise UsageError(f"{options.output} cannot be written: {error.strerror}.") from error
+
+
+def _timeline(options: argparse.Namespace) -> Timeline:
+    from analysis.absence import require_work
+    from analysis.attribution import Rules, attribute
+    from analysis.presenters.as_timeline import Timeline
+    from analysis.readers import read
+
+    trace = read(options.report)
+    require_work(trace)
+    attribution = attribute(trace, Rules(domains=options.domain, operators=options.operators))
+    return Timeline(attribution, arrows=not options.no_arrows)
+
+
+def _watched(lines: Iterable[str]) -> Iterator[str]:
+    """Show on stderr how many events are written."""
+    from rich.console import Console
+
+    with Console(stderr=True).status("writing") as status:
+        for number, line in enumerate(lines):
+            if number % BATCH == 0:
+                status.update(f"writing: {number:,} events")
+            yield line
+
+
+if __name__ == "__main__":
+    sys.exit(main())
