@@ -81,7 +81,7 @@ function drawStep(report, row) {
   const unit = unitFor(Math.max(row.kernel.max, row.span?.max ?? 0));
   const scaled = (values) => values.map((ns) => (ns === null ? null : ns / unit.ns));
   const colour = phaseColour(row.phase);
-  const steps = row.kernel_ns.map((_, step) => step + 1);
+  const steps = row.kernel_ns.map((_, step) => step);
   const series = [{
     type: "bar", name: report.facts.measured.toLowerCase(), data: scaled(row.kernel_ns), barMaxWidth: 46, itemStyle: { color: mixed(colour, css("card"), 0.25) },
     markLine: { silent: true, symbol: "none", lineStyle: { color: css("soft"), type: "dashed" }, label: { formatter: "median", color: css("soft"), position: "insideEndTop" }, data: [{ yAxis: row.kernel.median / unit.ns }] },
@@ -96,9 +96,9 @@ function drawStep(report, row) {
     legend: legend({ left: "auto", right: 40 }), grid: { left: 4, right: 18, top: 44, bottom: 40, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
     tooltip: {
       ...frame("").tooltip, trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: css("line"), opacity: 0.4 } },
-      formatter: ([{ dataIndex: n }]) => tip(`step ${n + 1}`, `${report.facts.measured}: ${at(row.kernel_ns, n)}`, ...(row.span ? [`${report.facts.span}: ${at(row.span_ns, n)}`] : [])),
+      formatter: ([{ dataIndex: n }]) => tip(`step ${n}`, `${report.facts.measured}: ${at(row.kernel_ns, n)}`, ...(row.span ? [`${report.facts.span}: ${at(row.span_ns, n)}`] : [])),
     },
-    xAxis: axis({ type: "category", data: steps, name: "measured step", nameGap: 28 }),
+    xAxis: axis({ type: "category", data: steps, name: "measured step, the first is 0", nameGap: 28 }),
     yAxis: axis({ type: "value", lines: true, axisLabel: { formatter: (value) => `${value} ${unit.name}` } }),
     series,
   }, 260);

@@ -99,7 +99,7 @@ function stepTable(report, chosen) {
   const rows = report.steps.ranges.map((range) => ({
     range, name: pathText(range.path.slice(around)), phase: range.phase, steps: range.steps, median: range.kernel.median, min: range.kernel.min, max: range.kernel.max,
     spread: range.kernel.median ? (range.kernel.max - range.kernel.min) / range.kernel.median : null, cv: range.kernel.mean ? range.kernel.std / range.kernel.mean : null,
-    slowest: range.slowest + 1, span: range.span?.median ?? null,
+    slowest: range.slowest, span: range.span?.median ?? null,
   }));
   const steps = table("step-table", {
     pageLength: 10, data: rows,
