@@ -54,8 +54,7 @@ def copy(report: Path, target: Path, *, rename_ranges: bool = False) -> Copied:
     """
     before = state(report)
     source = Source(report)
-    if target.exists() and target.samefile(report):
-        raise UsageError(f"{target} is the report itself. Name another file with -o.")
+    _require_replaceable(target, report)
     names = Names(rename_ranges=rename_ranges, own_words=own_words(report))
     with _beside(target) as unfinished:
         rows = _Copy(source, unfinished, names).run()
@@ -156,6 +155,16 @@ class _Copy:
             return None
         shared = self.names.rules[role](text.decode("utf-8", "surrogateescape"))
         return None if shared is None else shared.encode("utf-8", "surrogateescape")
+
+
+def _require_replaceable(target: Path, report: Path) -> None:
+    """Raise UsageError for a target that is the report, or a device, in whose place a file would be put."""
+    if not target.exists():
+        return
+    if target.samefile(report):
+        raise UsageError(f"{target} is the report itself. Name another file with -o.")
+    if not target.is_file():
+        raise UsageError(f"{target} is no regular file. Name another with -o.")
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """A shared copy answers as its report does, and holds nothing else of it."""
 
 import json
-import lzma
 import os
 import shutil
 import sqlite3
@@ -15,26 +14,8 @@ from analysis.scrubbing.allowed import STRINGS, TABLES
 from analysis.views.registry import VIEWS
 from analysis.vocabulary import without_suffixes
 from tests.analysis import private
+from tests.analysis.bundled import OTHERS, OURS, REPORTS, needs_shared, unpacked
 
-DATA = Path(__file__).parents[1] / "data"
-SHARED = Path(__file__).parents[3] / "shared"
-OURS = ("h200_train_fp32.sqlite", "h200_compiled.sqlite", "h200_recorder.sqlite", "h200_emit_nvtx.sqlite.xz")
-OTHERS = (
-    "corpus/Athrun0109__CS336_assignment2__result.sqlite",
-    "corpus/GindaChen__nsys-ai__mfu_2gpu_after.sqlite",
-    "corpus/IhorAtlanov__assignment2-systems__result.sqlite",
-    "corpus/YoonKyonghwan__EfficientCenterFormer__poolformer.sqlite",
-    "corpus/bolongcheng__assignment2-systems__small_bwd_A100.sqlite",
-    "corpus/bolongcheng__assignment2-systems__small_fwd_A100.sqlite",
-    "corpus/jsun-012__assignment2-systems__result.sqlite",
-    "corpus/zx3xyy__assignment2-systems__result_2_7B.sqlite",
-    "h200/cuda_graph_nodes.sqlite",
-    "h200/cuda_graph_trace.sqlite",
-    "h200/forward_fp32.sqlite",
-    "h200/train_fp32.sqlite",
-)
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the reports in ../shared")
-REPORTS = [*OURS, *(pytest.param(name, marks=needs_shared) for name in OTHERS)]
 RENAMED = [
     (OURS[0], "auto"),
     (OURS[3], "keep"),
@@ -46,13 +27,6 @@ ANSWERS = [
     ["--format", "csv", "--like-nsys"],
     ["--every-index", "--full-names"],
 ]
-
-
-def unpacked(name, folder):
-    """Put a report of the tests, or of ../shared, into a folder."""
-    packed, path = (DATA if name in OURS else SHARED) / name, folder / "report.sqlite"
-    path.write_bytes(lzma.decompress(packed.read_bytes()) if packed.suffix == ".xz" else packed.read_bytes())
-    return path
 
 
 def scrubbed(report, *options, status=0):
@@ -278,6 +252,15 @@ def test_command_says_what_is_wrong(tmp_path, capsys, arguments, status):
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert said.count("\n") == 1
+
+
+def test_output_to_a_device_is_refused_and_the_device_stays(tmp_path, capsys):
+    device = tmp_path / "device"
+    os.mkfifo(device)
+    for target in (device, tmp_path):
+        assert scrub.main([str(unpacked(OURS[1], tmp_path)), "-o", str(target)]) == 2
+        assert "is no regular file" in capsys.readouterr().err
+    assert device.is_fifo()
 
 
 def test_text_where_a_number_belongs_is_refused(tmp_path, capsys):
