@@ -1,0 +1,223 @@
+"""`python -m analysis.kernels` in a process of its own, as people and programs call it."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import kernels
+from analysis.kernel_names import cells
+from analysis.views.registry import VIEWS
+from tests.analysis.building import Range, build, launched
+from tests.analysis.plain_sql import GEMM, OURS, rows, value
+from tests.analysis.subjects import REPORTS
+
+REPOSITORY = Path(__file__).parents[2]
+PARTS = ("own_ns", "adopted_ns", "linked_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
+KEYS = {
+    "totals": {"work_ns", "kernel_ns", *PARTS},
+    "phases": {"phase", "kernel_ns", "kernels", "gemm_ns", "gemm_kernels", "work_ns"},
+    "ranges": {
+        "path", "phase", "instances", "kernels", "self_ns", "inclusive_ns", "self_work_ns", "span_ns", "cpu_ns",
+    },
+    "kernels": {"path", "phase", "kind", "kernel", "category", "count", "total_ns", "min_ns", "max_ns"},
+}  # fmt: skip
+
+
+def called(*words, **variables):
+    """Run the command and return its exit status, output and complaints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "analysis.kernels", *map(str, words)],
+        capture_output=True, check=False, cwd=REPOSITORY, env=os.environ | {"PYTHONWARNINGS": "error"} | variables,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@cache
+def answered(*words):
+    """Return the output of a call that must succeed without a word on stderr."""
+    status, out, err = called(*words)
+    assert (status, err) == (0, "")
+    return out
+
+
+def as_json(*words):
+    return json.loads(answered(OURS, "--format", "json", *words))
+
+
+def test_json_has_the_keys_that_were_promised_and_no_row_lacks_one():
+    whole = as_json()
+    assert set(whole) == {"report", *KEYS}
+    assert set(whole["totals"]) == KEYS["totals"]
+    for name in ("phases", "ranges", "kernels"):
+        assert whole[name]
+        assert all(set(row) >= KEYS[name] for row in whole[name])
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem[:24])
+def test_json_of_every_report_conserves_all_work(path, capsys):
+    status = kernels.main([str(path), "--format", "json"])
+    out, err = capsys.readouterr()
+    if status:
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        return
+    whole = json.loads(out)
+    totals = whole["totals"]
+    outside = sum(totals[name] for name in ("outside_ns", "ambiguous_ns", "excluded_ns"))
+    assert sum(totals[name] for name in PARTS) == totals["work_ns"]
+    assert sum(row["self_work_ns"] for row in whole["ranges"]) + outside == totals["work_ns"]
+    assert sum(row["total_ns"] for row in whole["kernels"]) + totals["excluded_ns"] == totals["work_ns"]
+
+
+def test_gemm_launches_of_an_h200_step_are_109_forward_and_218_backward():
+    phases = {row["phase"]: row["gemm_kernels"] for row in as_json("--per-step")["phases"]}
+    assert phases == {"forward": 109, "backward": 218, "optimizer": 0}
+    for phase, count in phases.items():
+        assert value(OURS, f"SELECT count(*) FROM during WHERE range = ? AND {GEMM}", phase) == 2 * count
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+def test_kernel_time_of_a_phase_is_that_of_sql(phase):
+    (row,) = [row for row in as_json()["phases"] if row["phase"] == phase]
+    assert [(row["kernels"], row["kernel_ns"])] == rows(
+        OURS, "SELECT count(*), sum(ns) FROM during WHERE range = ?", phase
+    )
+
+
+def test_phase_and_range_keep_their_part():
+    whole, part = as_json(), as_json("--phase", "forward", "--range", "computing softmax")
+    assert {row["phase"] for row in part["phases"]} == {"forward"}
+    assert {row["path"][-1] for row in part["kernels"]} == {"computing softmax"}
+    assert part["totals"] == whole["totals"]
+    assert sum(row["total_ns"] for row in part["kernels"]) == sum(
+        row["total_ns"] for row in whole["kernels"]
+        if row["phase"] == "forward" and row["path"][-1] == "computing softmax"
+    )  # fmt: skip
+
+
+def test_per_step_divides_everything_but_extremes():
+    whole, mean = as_json(), as_json("--per-step")
+    for before, after in zip(whole["kernels"], mean["kernels"], strict=True):
+        assert (after["total_ns"], after["count"]) == (before["total_ns"] / 2, before["count"] / 2)
+        assert (after["min_ns"], after["max_ns"]) == (before["min_ns"], before["max_ns"])
+    assert (whole["report"]["per_step"], mean["report"]["per_step"]) == (False, True)
+
+
+@pytest.mark.parametrize("by", ["kernel", "category", "range"])
+def test_one_ranking_has_one_table_of_at_most_top_rows(by):
+    shown = answered(OURS, "--by", by, "--top", "3")
+    assert shown.count("\n\n") == 2  # the heading, the table, the accounting
+    if by == "kernel":
+        assert len(shown.split("\n\n")[1].splitlines()) == 2 + 3 + 1
+
+
+@pytest.mark.parametrize("words", [(), ("--by", "category"), ("--by", "range"), ("--view", "steps")])
+def test_csv_and_parquet_hold_the_same_rows(tmp_path, words):
+    table = list(csv.DictReader(io.StringIO(answered(OURS, "--format", "csv", *words))))
+    answered(OURS, "--format", "parquet", "-o", tmp_path / "rows.parquet", *words)
+    frame = pd.read_parquet(tmp_path / "rows.parquet")
+    assert list(frame.columns) == list(table[0])
+    assert [str(found) for found in frame.iloc[:, 0]] == [row[frame.columns[0]] for row in table]
+
+
+@pytest.mark.parametrize("format_", ["table", "markdown", "latex", "typst", "csv", "json"])
+def test_every_format_names_the_kernel_that_takes_longest(format_):
+    shown = answered(OURS, "--format", format_, "--by", "kernel").replace("\\", "")
+    assert re.search(r"cutlass(::Kernel2.*simt_| )sgemm", shown)
+
+
+def test_full_names_are_full_and_wrapped_on_the_screen():
+    name = value(OURS, "SELECT name FROM kernels GROUP BY name ORDER BY sum(ns) DESC LIMIT 1")
+    short, full = (answered(OURS, "--by", "kernel", *words) for words in ((), ("--full-names",)))
+    column = "".join(line.split("  ")[0] for line in full.split("\n\n")[1].splitlines())
+    assert name.replace(" ", "") in column.replace(" ", "")
+    assert name not in short
+
+
+def test_warm_up_is_left_out_and_said_so_unless_it_is_asked_for(tmp_path):
+    ranges = [Range("warm-up", 0, 90), Range("step", 100, 190), Range("forward", 101, 180)]
+    report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120)))
+    assert "warm-up left out" in answered(report)
+    assert "warm-up left out" not in answered(report, "--include-warmup")
+
+
+def test_a_report_of_warm_up_alone_says_how_to_see_it(tmp_path):
+    report = build(tmp_path, ranges=[Range("warm-up", 0, 90)], **launched((10, 20)))
+    assert called(report)[::2] == (1, "error: All GPU work is inside warm-up ranges and left out; "
+                                   "--include-warmup counts it.\n")  # fmt: skip
+    assert "warm-up" in answered(report, "--include-warmup")
+
+
+def test_an_output_file_is_whole_or_untouched(tmp_path):
+    output = tmp_path / "out.md"
+    output.write_text("before")
+    assert called(tmp_path / "none.sqlite", "--format", "markdown", "-o", output)[0] == 1
+    assert output.read_text() == "before"
+    assert answered(OURS, "--format", "markdown", "-o", output) == ""
+    assert output.read_text() == answered(OURS, "--format", "markdown")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.md"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (("none.sqlite",), 1, "does not exist"),
+        ((__file__,), 1, "not a report"),
+        ((OURS, "--range", "conv"), 1, "No range matches"),
+        ((OURS, "--phase", "other"), 1, "no other work"),
+        ((OURS, "--view", "nothing"), 2, "invalid choice"),
+        ((OURS, "--view", "steps", "--by", "kernel"), 2, "not allowed with"),
+        ((OURS, "--view", "balance", "--range", "ffn"), 2, "--phase does"),
+        ((OURS, "--kernel", "gemm"), 2, "--view explain"),
+        ((OURS, "--timed", "forward=1ms"), 2, "--view agreement"),
+        ((OURS, "--view", "agreement", "--timed", "forward=soon"), 2, "forward=19.7ms"),
+        ((OURS, "--view", "explain", "--kernel", "conv2d"), 1, "No kernel's name holds"),
+        ((OURS, "--like-nsys", "--view", "steps"), 2, "without --view"),
+        ((OURS, "--top", "0"), 2, "at least 1"),
+        ((OURS, "--format", "parquet"), 2, "-o FILE"),
+        ((OURS, "--format", "parquet", "--view", "balance", "-o", "none.parquet"), 2, "3: balance, queue, gaps"),
+        ((OURS, "-o", "/nowhere/out.txt"), 2, "cannot be written"),
+        ((OURS, "--domain", "mine"), 2, "no NVTX domain"),
+        ((), 2, "required"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_answered_is_one_sentence_and_a_status(words, status, says):
+    got, out, err = called(*words)
+    assert (got, out) == (status, "")
+    assert says in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [(), ("--by", "range"), ("--by", "kernel", "--per-step"), ("--like-nsys",)])
+def test_80_columns_are_enough_for_people(words):
+    assert max(map(cells, answered(OURS, *words).splitlines())) <= 80
+
+
+def test_the_screen_may_be_wider_or_narrower():
+    widths = [max(map(cells, called(OURS, COLUMNS=str(width))[1].splitlines())) for width in (70, 140)]
+    assert widths[0] <= 70 < widths[1] <= 140
+
+
+def test_help_names_every_view_and_its_question():
+    shown = answered("--help")
+    assert all(name in shown and view.question in shown for name, view in VIEWS.items())
+
+
+def test_the_reader_of_a_pipe_may_stop_early():
+    piped = subprocess.run(f"{sys.executable} -m analysis.kernels {OURS} --format csv | head -1", shell=True,
+                           capture_output=True, text=True, cwd=REPOSITORY, check=True)  # fmt: skip
+    assert piped.stdout.startswith("path,phase,kind,kernel")
+    assert piped.stderr == ""
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_answers_from_the_command_line(view):
+    assert len(answered(OURS, "--view", view).splitlines()) > 8
