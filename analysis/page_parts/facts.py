@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from analysis.kernel_names import fit
@@ -49,9 +50,14 @@ def _provenance(report: Report) -> list[tuple[str, object]]:
         ("Unit of work", source.unit_of_work),
         ("Measured steps", report.steps or "none"),
         ("Warm-up", "counted" if report.warm_up_included else "left out"),
-        *((f"Run: {key.replace('_', ' ')}", value) for key, value in source.run.items()),
+        *((f"Run: {key.replace('_', ' ')}", value) for key, value in source.run.items() if not _of_ranges(value)),
     ]
     return [(name, value) for name, value in told if value not in ("", None)]
+
+
+def _of_ranges(value: object) -> bool:
+    """Tell whether a run says this of each of its ranges: too much for a list of facts."""
+    return isinstance(value, Mapping)
 
 
 def _figures(report: Report) -> list[tuple[str, str, str]]:

@@ -175,7 +175,7 @@ def test_a_clicked_range_is_drawn_in_each_step(steps):
     row = steps.column("step-table", 1).index("step > backward") + 1
     steps.click(f"#step-table tbody tr:nth-child({row})")
     steps.until("return document.querySelector('#step-chart').textContent.includes('step > backward')")
-    assert {"0", "1", "400 µs", "kernel time", "GPU span"} <= set(steps.drawn("step-chart"))
+    assert {"0", "1", "400 µs", "Kernel time", "GPU span"} <= set(steps.drawn("step-chart"))
     assert steps.column("step-table", 7)[row - 1] == "18.2%"
 
 

@@ -14,7 +14,11 @@ const microseconds = (ns) => grouped(ns / 1e3, 1);
 const signed = (text, value) => (value > 0 ? `+${text}` : text.replace("-", "−"));
 
 function unitFor(ns) {
-  const units = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]];
+  const units = [
+    [1e9, "s"],
+    [1e6, "ms"],
+    [1e3, "µs"],
+  ];
   const [scale, name] = units.find(([least]) => Math.abs(ns) >= least) ?? [1, "ns"];
   return { ns: scale, name };
 }
@@ -41,7 +45,10 @@ function shortened(text, length) {
 
 // A tip is lines of text; the first stands out.
 const tip = (...lines) =>
-  `<div class="tip"><b>${inert(lines[0])}</b>${lines.slice(1).map((line) => `<br>${inert(line)}`).join("")}</div>`;
+  `<div class="tip"><b>${inert(lines[0])}</b>${lines
+    .slice(1)
+    .map((line) => `<br>${inert(line)}`)
+    .join("")}</div>`;
 
 // Colours: those of phases and surfaces are the style sheet's, so that they follow light and dark.
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -49,9 +56,20 @@ const PHASES = ["forward", "backward", "optimizer"];
 const phaseName = (phase) => (PHASES.includes(phase) ? phase : "other");
 const phaseColour = (phase) => css(phaseName(phase));
 const CATEGORY_COLOURS = {
-  gemm: "#4f5bd5", attention: "#e5484d", convolution: "#ab4aba", elementwise: "#12a594", reduction: "#e79d0b",
-  softmax: "#d6409f", normalization: "#8e4ec6", copy: "#8b8d98", index: "#29a3e8", rng: "#a18072", scan: "#7d66d9",
-  optimizer: "#46a758", communication: "#f76b15", other: "#a9adb6",
+  gemm: "#4f5bd5",
+  attention: "#e5484d",
+  convolution: "#ab4aba",
+  elementwise: "#12a594",
+  reduction: "#e79d0b",
+  softmax: "#d6409f",
+  normalization: "#8e4ec6",
+  copy: "#8b8d98",
+  index: "#29a3e8",
+  rng: "#a18072",
+  scan: "#7d66d9",
+  optimizer: "#46a758",
+  communication: "#f76b15",
+  other: "#a9adb6",
 };
 
 const channels = (hex) => [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));

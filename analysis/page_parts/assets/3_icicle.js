@@ -4,7 +4,9 @@ const BOX = 25;
 
 // Where each box begins, as ns from the left, and how deep it is; boxes inside one another stand in their order.
 function placed(boxes) {
-  const free = [], start = [], depth = [];
+  const free = [],
+    start = [],
+    depth = [];
   const order = boxes.ns.map((_, n) => n).sort((a, b) => a - b);
   for (const n of order) {
     const parent = boxes.parent[n];
@@ -36,14 +38,31 @@ function drawIcicle(report, boxes, chosen) {
   const whole = boxes.ns[0] || 1;
   const colours = boxes.ns.map((_, n) => boxColour(boxes, depth, n));
   const look = { colours, whole, edge: css("text"), font: getComputedStyle(document.body).fontFamily };
-  const data = boxes.ns.map((ns, n) => ({ value: [start[n], start[n] + ns, depth[n], n], itemStyle: { color: colours[n] } }));
-  const chart = draw("icicle-chart", {
-    toolbox: undefined, grid: { left: 0, right: 0, top: 2, bottom: 2 },
-    tooltip: { ...frame("").tooltip, formatter: ({ value: [, , , n] }) => boxTip(report, boxes, n, whole) },
-    xAxis: { type: "value", show: false, min: 0, max: whole },
-    yAxis: { type: "value", show: false, inverse: true, min: 0, max: Math.max(...depth) + 1 },
-    series: [{ type: "custom", renderItem: (_, api) => box(api, boxes, look), encode: { x: [0, 1], y: 2 }, data, clip: true, animation: false }],
-  }, BOX * (Math.max(...depth) + 1) + 4);
+  const data = boxes.ns.map((ns, n) => ({
+    value: [start[n], start[n] + ns, depth[n], n],
+    itemStyle: { color: colours[n] },
+  }));
+  const chart = draw(
+    "icicle-chart",
+    {
+      toolbox: undefined,
+      grid: { left: 0, right: 0, top: 2, bottom: 2 },
+      tooltip: { ...frame("").tooltip, formatter: ({ value: [, , , n] }) => boxTip(report, boxes, n, whole) },
+      xAxis: { type: "value", show: false, min: 0, max: whole },
+      yAxis: { type: "value", show: false, inverse: true, min: 0, max: Math.max(...depth) + 1 },
+      series: [
+        {
+          type: "custom",
+          renderItem: (_, api) => box(api, boxes, look),
+          encode: { x: [0, 1], y: 2 },
+          data,
+          clip: true,
+          animation: false,
+        },
+      ],
+    },
+    BOX * (Math.max(...depth) + 1) + 4,
+  );
   chart.off("click");
   chart.on("click", ({ value: [from, to, , n] }) => {
     const goInto = boxes.kind[n] === "range" || boxes.kind[n] === "all";
@@ -58,17 +77,32 @@ function box(api, boxes, look) {
   const [left, top] = api.coord([api.value(0), api.value(2)]);
   const [right] = api.coord([api.value(1), api.value(2)]);
   const bounds = { x: left, y: top, width: Math.max(right - left - 1, 0.5), height: BOX - 1 };
-  const shape = echarts.graphic.clipRectByRect(bounds, { x: 0, y: 0, width: api.getWidth(), height: api.getHeight() });
+  const shape = echarts.graphic.clipRectByRect(bounds, {
+    x: 0,
+    y: 0,
+    width: api.getWidth(),
+    height: api.getHeight(),
+  });
   if (!shape) return null;
   const share = boxes.kind[n] === "all" ? "" : `  ${percent(boxes.ns[n] / look.whole)}`;
   const room = shape.width - 10;
   return {
-    type: "rect", shape: { ...shape, r: 2 }, style: { fill: look.colours[n] }, emphasis: { style: { stroke: look.edge, lineWidth: 1 } },
+    type: "rect",
+    shape: { ...shape, r: 2 },
+    style: { fill: look.colours[n] },
+    emphasis: { style: { stroke: look.edge, lineWidth: 1 } },
     textConfig: { position: "insideLeft", distance: 5 },
-    textContent: { // always there: the element is used again for other boxes
+    textContent: {
+      // always there: the element is used again for other boxes
       style: {
-        text: room < 22 ? "" : boxes.label[n] + share, fill: readableOn(look.colours[n]), width: room, overflow: "truncate", ellipsis: "…",
-        fontSize: 12, fontFamily: look.font, fontWeight: boxes.kind[n] === "range" ? 600 : 400,
+        text: room < 22 ? "" : boxes.label[n] + share,
+        fill: readableOn(look.colours[n]),
+        width: room,
+        overflow: "truncate",
+        ellipsis: "…",
+        fontSize: 12,
+        fontFamily: look.font,
+        fontWeight: boxes.kind[n] === "range" ? 600 : 400,
       },
     },
   };
@@ -77,7 +111,9 @@ function box(api, boxes, look) {
 function boxTip(report, boxes, n, whole) {
   const own = boxes.kind[n] === "range" || boxes.kind[n] === "kernel" ? [boxes.detail[n]] : [];
   return tip(
-    boxes.label[n], ...own.filter((text) => text && text !== boxes.label[n]),
+    boxes.label[n],
+    ...own.filter((text) => text && text !== boxes.label[n]),
     `${withUnit(boxes.ns[n] / report.per)} ${report.scope}, ${percent(boxes.ns[n] / whole)} of all`,
-    `${count(boxes.count[n] / report.per)} launches${boxes.phase[n] ? `, ${boxes.phase[n]}` : ""}`);
+    `${count(boxes.count[n] / report.per)} launches${boxes.phase[n] ? `, ${boxes.phase[n]}` : ""}`,
+  );
 }

@@ -1,24 +1,38 @@
 // The tables, by DataTables: every cell is escaped where it is made, sorted by its number, and searched in full.
 
 const number = (title, key, text, extra = "") => ({
-  title, data: key, className: `number ${extra}`, type: "num", orderSequence: ["desc", "asc"],
-  render: (cell, kind) => (kind === "display" || kind === "filter" ? (cell === null ? "–" : text(cell)) : (cell ?? -Infinity)),
+  title,
+  data: key,
+  className: `number ${extra}`,
+  type: "num",
+  orderSequence: ["desc", "asc"],
+  render: (cell, kind) =>
+    kind === "display" || kind === "filter" ? (cell === null ? "–" : text(cell)) : (cell ?? -Infinity),
 });
 
 // A name; `full` is what the pointer shows and the search finds. A path is cut at its beginning.
 const name = (title, key, full, className = "name") => ({
-  title, data: key, className,
+  title,
+  data: key,
+  className,
   render: (cell, kind, row) => {
     if (kind === "display") return `<bdi title="${inert(full(row))}">${inert(cell)}</bdi>`;
     return kind === "filter" ? `${cell} ${full(row)}` : cell;
   },
 });
 
-const word = (title, key) => ({ title, data: key, className: "word", render: (cell, kind) => (kind === "display" ? inert(cell) : cell) });
+const word = (title, key) => ({
+  title,
+  data: key,
+  className: "word",
+  render: (cell, kind) => (kind === "display" ? inert(cell) : cell),
+});
 
 const phaseCell = {
-  title: "phase", data: "phase", className: "word",
-  render: (cell, kind) => kind === "display" ? `<i class="dot ${phaseName(cell)}"></i>${inert(cell)}` : cell,
+  title: "phase",
+  data: "phase",
+  className: "word",
+  render: (cell, kind) => (kind === "display" ? `<i class="dot ${phaseName(cell)}"></i>${inert(cell)}` : cell),
 };
 
 const shareOf = (whole, title) => ({
@@ -32,32 +46,66 @@ function table(id, options) {
   tables[id]?.destroy();
   at(id).replaceChildren();
   tables[id] = new DataTable(`#${id}`, {
-    autoWidth: false, deferRender: true, pageLength: 15, lengthMenu: [10, 15, 50, 200], order: [], columnDefs: [{ targets: "_all", orderSequence: ["asc", "desc"] }],
+    autoWidth: false,
+    deferRender: true,
+    pageLength: 15,
+    lengthMenu: [10, 15, 50, 200],
+    order: [],
+    columnDefs: [{ targets: "_all", orderSequence: ["asc", "desc"] }],
     layout: { topStart: "info", topEnd: "search", bottomStart: "pageLength", bottomEnd: "paging" },
-    language: { search: "", searchPlaceholder: "search names", lengthMenu: "_MENU_ rows", emptyTable: "nothing to show", info: "_START_ to _END_ of _TOTAL_", infoFiltered: "(of _MAX_)" },
+    language: {
+      search: "",
+      searchPlaceholder: "search names",
+      lengthMenu: "_MENU_ rows",
+      emptyTable: "nothing to show",
+      info: "_START_ to _END_ of _TOTAL_",
+      infoFiltered: "(of _MAX_)",
+    },
     ...options,
   });
   return tables[id];
 }
 
 function kernelTable(report) {
-  const data = report.kernels, per = report.per;
+  const data = report.kernels,
+    per = report.per;
   const around = commonLength(data.paths);
   const rows = data.ns.map((ns, n) => ({
-    kernel: data.kernels[data.kernel[n]][0], full: data.kernels[data.kernel[n]][1], path: data.paths[data.path[n]],
-    range: pathText(data.paths[data.path[n]].slice(around)), phase: data.phase[n], category: data.category[n], ns: ns / per,
-    share: ns / (data.total_ns || 1), count: data.count[n] / per, mean: ns / (data.count[n] || 1), min: data.min_ns[n], max: data.max_ns[n],
+    kernel: data.kernels[data.kernel[n]][0],
+    full: data.kernels[data.kernel[n]][1],
+    path: data.paths[data.path[n]],
+    range: pathText(data.paths[data.path[n]].slice(around)),
+    phase: data.phase[n],
+    category: data.category[n],
+    ns: ns / per,
+    share: ns / (data.total_ns || 1),
+    count: data.count[n] / per,
+    mean: ns / (data.count[n] || 1),
+    min: data.min_ns[n],
+    max: data.max_ns[n],
   }));
   const widest = Math.max(...rows.map((row) => row.share), 0.001);
   return table("kernel-table", {
-    data: rows, order: [[4, "desc"]],
+    data: rows,
+    order: [[4, "desc"]],
     columns: [
-      name("kernel", "kernel", (row) => row.full), name("range", "range", (row) => pathText(row.path), "path"), phaseCell, word("category", "category"),
-      number(report.unit.name, "ns", (ns) => timeIn(report.unit, ns)), shareOf(widest, "% of all"), number("launches", "count", count),
-      number("mean µs", "mean", microseconds), number("min", "min", microseconds, "narrow"), number("max", "max", microseconds, "narrow"),
+      name("kernel", "kernel", (row) => row.full),
+      name("range", "range", (row) => pathText(row.path), "path"),
+      phaseCell,
+      word("category", "category"),
+      number(report.unit.name, "ns", (ns) => timeIn(report.unit, ns)),
+      shareOf(widest, "% of all"),
+      number("launches", "count", count),
+      number("mean µs", "mean", microseconds),
+      number("min", "min", microseconds, "narrow"),
+      number("max", "max", microseconds, "narrow"),
     ],
     drawCallback() {
-      at("kernel-sum").textContent = keptSum(report, rows, this.api().rows({ search: "applied" }).data().toArray());
+      at("kernel-sum").textContent = keptSum(
+        report,
+        rows,
+        this.api().rows({ search: "applied" }).data().toArray(),
+      );
     },
   });
 }
@@ -65,7 +113,9 @@ function kernelTable(report) {
 function keptSum(report, rows, shown) {
   const ns = sum(shown.map((row) => row.ns));
   const { rows: cut, ns: cutNs } = report.kernels.left_out;
-  const rest = cut ? ` ${count(cut)} shorter rows are not on this page: ${withUnit(cutNs / report.per)} together.` : "";
+  const rest = cut
+    ? ` ${count(cut)} shorter rows are not on this page: ${withUnit(cutNs / report.per)} together.`
+    : "";
   const share = percent((ns * report.per) / (report.kernels.total_ns || 1));
   return `${count(shown.length)} of ${count(rows.length)} rows: ${withUnit(ns)}, ${share} of all kernel time.${rest}`;
 }
@@ -74,12 +124,26 @@ function keptSum(report, rows, shown) {
 function kernelFilters(kernels, report) {
   const wanted = { phase: "", category: "", path: [] };
   const within = (path) => wanted.path.every((range, depth) => path[depth] === range);
-  kernels.search.fixed("chosen", (_, row) =>
-    (!wanted.phase || row.phase === wanted.phase) && (!wanted.category || row.category === wanted.category) && within(row.path));
-  for (const [key, values] of [["phase", report.phases.phases], ["category", report.phases.categories]]) {
+  kernels.search.fixed(
+    "chosen",
+    (_, row) =>
+      (!wanted.phase || row.phase === wanted.phase) &&
+      (!wanted.category || row.category === wanted.category) &&
+      within(row.path),
+  );
+  for (const [key, values] of [
+    ["phase", report.phases.phases],
+    ["category", report.phases.categories],
+  ]) {
     const select = at(`${key}-filter`);
-    select.replaceChildren(element("option", { value: "", textContent: "all" }), ...values.map((value) => element("option", { value, textContent: value })));
-    select.onchange = () => { wanted[key] = select.value; kernels.draw(); };
+    select.replaceChildren(
+      element("option", { value: "", textContent: "all" }),
+      ...values.map((value) => element("option", { value, textContent: value })),
+    );
+    select.onchange = () => {
+      wanted[key] = select.value;
+      kernels.draw();
+    };
   }
   const show = (path) => {
     wanted.path = path;
@@ -97,15 +161,32 @@ function stepTable(report, chosen) {
   const time = (title, key, extra) => number(title, key, (ns) => timeIn(unit, ns), extra);
   const around = commonLength(report.steps.ranges.map((range) => range.path));
   const rows = report.steps.ranges.map((range) => ({
-    range, name: pathText(range.path.slice(around)), phase: range.phase, steps: range.steps, median: range.kernel.median, min: range.kernel.min, max: range.kernel.max,
-    spread: range.kernel.median ? (range.kernel.max - range.kernel.min) / range.kernel.median : null, cv: range.kernel.mean ? range.kernel.std / range.kernel.mean : null,
-    slowest: range.slowest, span: range.span?.median ?? null,
+    range,
+    name: pathText(range.path.slice(around)),
+    phase: range.phase,
+    steps: range.steps,
+    median: range.kernel.median,
+    min: range.kernel.min,
+    max: range.kernel.max,
+    spread: range.kernel.median ? (range.kernel.max - range.kernel.min) / range.kernel.median : null,
+    cv: range.kernel.mean ? range.kernel.std / range.kernel.mean : null,
+    slowest: range.slowest,
+    span: range.span?.median ?? null,
   }));
   const steps = table("step-table", {
-    pageLength: 10, data: rows,
+    pageLength: 10,
+    data: rows,
     columns: [
-      name("range", "name", (row) => pathText(row.range.path), "path wide"), phaseCell, number("steps", "steps", count), time(`median ${unit.name}`, "median"), time("min", "min"), time("max", "max"),
-      number("spread", "spread", percent), number("CV", "cv", percent), number("slowest", "slowest", count, "narrow"), time(`${report.facts.span}`, "span", "narrow"),
+      name("range", "name", (row) => pathText(row.range.path), "path wide"),
+      phaseCell,
+      number("steps", "steps", count),
+      time(`median ${unit.name}`, "median"),
+      time("min", "min"),
+      time("max", "max"),
+      number("spread", "spread", percent),
+      number("CV", "cv", percent),
+      number("slowest", "slowest", count, "narrow"),
+      time(`${report.facts.span}`, "span", "narrow"),
     ],
   });
   const choose = (line) => {
