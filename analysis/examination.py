@@ -199,7 +199,7 @@ def _warm_up(patient: Patient) -> Iterator[Finding]:
 def _precision(patient: Patient) -> Iterator[Finding]:
     """Hold the arithmetic that the run says it used against the names of its GEMMs."""
     run, counts = patient.trace.provenance.run, launches_by_arithmetic(patient.report.kernels)
-    if not counts:
+    if not set(counts) - {UNKNOWN}:  # as on a CPU, or where no name tells
         return
     used = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     fix = "look at torch.backends.cuda.matmul.allow_tf32, set_float32_matmul_precision and NVIDIA_TF32_OVERRIDE"

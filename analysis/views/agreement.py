@@ -13,8 +13,8 @@ from analysis.vocabulary import PHASES
 
 CAPTION = (
     "ranges: the phase's outermost ranges. CPU range: their own durations, which is what a timer around them "
-    "sees. GPU span: from the first start to the last end of their work. kernels: the sum of their kernels' "
-    f"times. % is of the CPU range. agree: the GPU span is within {AGREES_WITHIN:.0%} of it. not synchronized: "
+    "sees. {span}: from the first start to the last end of their work. kernels: the sum of their kernels' "
+    f"times. % is of the CPU range. agree: the {{span}} is within {AGREES_WITHIN:.0%} of it. not synchronized: "
     "work ran on after the range had closed."
 )
 TIMED = (
@@ -56,7 +56,7 @@ def _together(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
         cells = (row.name, ranges, cpu_ns, span_ns, row.span_share, kernel_ns, row.kernel_share, row.verdict)
         rows.append(Row(cells))
     title = f"CPU range, {provenance.span(report)} and kernel time, {{unit}} {provenance.scope(report)}"
-    return Table("agreement", title, columns, tuple(rows), CAPTION)
+    return Table("agreement", title, columns, tuple(rows), CAPTION.format(span=provenance.span(report)))
 
 
 def _timed(subject: Subject, times: tuple[PhaseTimes, ...]) -> tuple[Table, ...]:
@@ -94,13 +94,15 @@ def _late(times: tuple[PhaseTimes, ...]) -> list[str]:
 
 
 def _unfilled(subject: Subject, times: tuple[PhaseTimes, ...]) -> list[str]:
-    """Name the phases that their kernels do not fill; kernels hidden in CUDA graphs prove nothing."""
+    """Name the phases that their kernels do not fill; a CPU's operators, and hidden kernels, prove nothing."""
     shares = [
         f"{row.name} ({share_text(row.kernel_ns / row.span_ns)})"
         for row in times
         if row.span_ns and row.kernel_ns < (1 - AGREES_WITHIN) * row.span_ns
     ]
-    if not shares or any(row.kind == "graph" for row in subject.report.kernels):
+    report = subject.report
+    hidden = report.provenance.unit_of_work == "CPU" or any(row.kind == "graph" for row in report.kernels)
+    if hidden or not shares:
         return []
     return [
         f"Kernels do not fill the GPU span of {', '.join(shares)}: --view balance says what the GPU waits for in "

@@ -60,7 +60,9 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     caption = f"The step with the longest CPU range stands out: {slowest.step} of 0 to {len(steps) - 1}."
     caption += " other: kernels in no phase's range." if PHASES.index(OTHER) in held else ""
     caption += f" {len(steps) - len(shown)} more steps: --format csv." if len(steps) > len(shown) else ""
-    return Table("steps", "Each step: kernel time by phase, {unit}", columns, tuple(rows), caption)
+    return Table(
+        "steps", f"{provenance.kernel_time(report)} of each step by phase, {{unit}}", columns, tuple(rows), caption
+    )
 
 
 def _figures(step: StepFigures, held: Iterable[int]) -> tuple[int | None, ...]:
@@ -85,7 +87,7 @@ def _ranges(report: Report, ranges: list[tuple[RangeRow, RangeSteps]]) -> Table:
         Row((found.path[-1], *_over_steps(found))[: len(columns)], indent=len(row.path) - top)
         for row, found in ranges
     )
-    title = f"Kernel time inside each range per step, over {report.steps} steps, {{unit}}"
+    title = f"{provenance.kernel_time(report)} inside each range per step, over {report.steps} steps, {{unit}}"
     caption = (
         "spread: max - min, as a share of the median. slowest: the step with the most. "
         f"{provenance.span(report)}: median of the time from the first start to the last end of the range's work, "
