@@ -13,6 +13,11 @@ def require_work(trace: Trace) -> None:
     if len(trace.work):
         return
     name = trace.provenance.file
+    if trace.provenance.tool.startswith("PyTorch"):
+        raise NoGpuWork(
+            f"{name} holds no work: the profiler saw neither kernels nor operators. "
+            f"Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]. {' '.join(trace.notes)}".strip()
+        )
     if len(trace.launches):
         raise NoGpuWork(
             f"{name} has {len(trace.launches):,} CUDA API calls but no kernel, copy or memset: the GPU's own "

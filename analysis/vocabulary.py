@@ -35,6 +35,8 @@ OPERATOR_RANGES = re.compile(
     r"|\w+Backward\d+$"  # MmBackward0
     r"|torch\.(nn\.functional|Tensor|functional|linalg|autograd)\."  # nsys --pytorch=functions-trace
     r"|nccl:|record_param_comms$|detach_?$"
+    r"|triton_\w+$|CompiledFunction|Torch-Compiled Region|TorchDynamo |Pregraph bytecode$|AOTDispatcher "
+    r"|## Call CompiledFxGraph"  # what torch.compile pushes
 )
 BACKWARD_OPERATORS = re.compile(r"autograd::engine::evaluate_function: |(?:[\w.]+::)*\w+Backward\d*$")
 ENGINE_OPERATOR = "autograd::engine::evaluate_function: "

@@ -55,7 +55,7 @@ SELECT start, "end", coalesce({process}, 0) AS process, coalesce(correlationId, 
 FROM {table} WHERE {{rows}}
 """
 
-ROWS_PER_PART = 500_000
+ROWS_PER_PART = 200_000
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 
