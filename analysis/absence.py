@@ -15,8 +15,8 @@ def require_work(trace: Trace) -> None:
     name = trace.provenance.file
     if trace.provenance.tool.startswith("PyTorch"):
         raise NoGpuWork(
-            f"{name} holds no work: the profiler saw neither kernels nor operators. "
-            f"Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]. {' '.join(trace.notes)}".strip()
+            f"{name} holds no work: the profiler saw neither kernels nor operators. Record with "
+            f"activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]. {' '.join(trace.notes)}".rstrip()
         )
     if len(trace.launches):
         raise NoGpuWork(
