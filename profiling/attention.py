@@ -6,10 +6,11 @@ python -m profiling.attention --results attention.jsonl --format markdown
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from profiling.lists import UsageError, list_of
+from profiling.commands import ended, list_of
 
 DESCRIPTION = "Time attention alone: batch 8, one head, causal; forward, backward, memory between them."
 GRID_OF_DEVICE = {
@@ -50,24 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     this = parser()
     asked = vars(this.parse_args(arguments))
+    return ended(this, lambda: _work(asked))
+
+
+def _work(asked: Mapping[str, Any]) -> int:
     # PyTorch and pandas take seconds to import.
     from profiling import attention_screen
-    from profiling.results import ResultsError
 
-    try:
-        attention_screen.run(asked)
-    except UsageError as error:
-        this.error(str(error))
-    except ResultsError as error:
-        return _say(str(error), 1)
-    except KeyboardInterrupt:
-        return _say("interrupted; the same command again goes on", 130)
+    attention_screen.run(asked)
     return 0
-
-
-def _say(sentence: str, status: int) -> int:
-    sys.stderr.write(f"profiling.attention: {sentence}\n")
-    return status
 
 
 if __name__ == "__main__":

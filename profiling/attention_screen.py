@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from profiling import results, table_formats
-from profiling.lists import UsageError
+from profiling.commands import UsageError
 from profiling.study_frames import statistics_of
 from profiling.study_notes import machine
 from profiling.tables import GIBIBYTES, WHOLE, Column, Table, number, spread, trouble

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from profiling.lists import UsageError, list_of
+from profiling.commands import ended, list_of
 
 DESCRIPTION = "Measure every combination of lists of settings, each in a process of its own."
 EPILOG = """\
@@ -127,21 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     this = parser()
     asked = vars(this.parse_args(arguments))
+    return ended(this, lambda: _work(asked))
+
+
+def _work(asked: Mapping[str, Any]) -> int:
     # Pandas and PyTorch take seconds to import.
     from profiling import benchmark_screen
-    from profiling.plots import PlotError
-    from profiling.results import ResultsError
 
-    try:
-        return benchmark_screen.run(asked, STUDIES[asked["study"]])
-    except UsageError as error:
-        this.error(str(error))
-    except (ResultsError, PlotError) as error:
-        sys.stderr.write(f"profiling.benchmark: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("profiling.benchmark: interrupted; the same command again goes on\n")
-        return 130
+    return benchmark_screen.run(asked, STUDIES[asked["study"]])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from profiling import results, study_frames, study_notes, study_tables, table_formats
-from profiling.lists import UsageError
+from profiling.commands import UsageError
 from profiling.step_listing import listing
 from profiling.table_formats import FormatError
 
@@ -70,13 +70,9 @@ def _read(path: Path) -> list[Row]:
 
 def _measured(asked: Mapping[str, Any], study: "Study") -> list[Row]:
     """Measure the cells that are asked for and return their rows."""
-    from profiling.settings import SettingsError
     from profiling.sweep import Plan, sweep
 
-    try:
-        path, cells = asked["into"], cells_of(asked, study)
-    except SettingsError as error:
-        raise UsageError(str(error)) from error
+    path, cells = asked["into"], cells_of(asked, study)
     with progress_bar(len(cells)) as progress:
         left = sweep(cells, path, progress, Plan(asked["again"], asked["budget"], asked["longest"]))
     keys = {results.identity(cell.key, {}) for cell in cells}
@@ -90,11 +86,15 @@ def _measured(asked: Mapping[str, Any], study: "Study") -> list[Row]:
 def cells_of(asked: Mapping[str, Any], study: "Study") -> list["Cell"]:
     """Return the cells that lists, completed by a study's, ask for."""
     from profiling.cells import product
+    from profiling.settings import SettingsError
 
     lists = {**study.lists, **{name: asked[name] for name in _settings() if asked[name]}}
     captures = asked["captures"] or study.captures
     fraction = asked["memory_fraction"]
-    return product(lists, captures=captures, repeats=asked["repeats"], memory_fraction=fraction)
+    try:
+        return product(lists, captures=captures, repeats=asked["repeats"], memory_fraction=fraction)
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
 
 
 def show(rows: Sequence[Row], tables: Sequence[str], asked: Mapping[str, Any]) -> None:

@@ -13,6 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from profiling.commands import CommandError, ended
 
 # Where nsys is installed when it is not on PATH; the newest of several is taken.
 USUAL_PLACES = (
@@ -25,7 +28,7 @@ LONGEST_ANSWER_S = 60
 DOMAIN = "nvtx-kernels"
 
 
-class NsysError(Exception):
+class NsysError(CommandError):
     """nsys is missing or failed; the text is a sentence for the user."""
 
 
@@ -130,22 +133,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     this = parser()
     asked = vars(this.parse_args(arguments))
+    return ended(this, lambda: _work(asked))
+
+
+def _work(asked: Mapping[str, Any]) -> int:
     # Pandas and PyTorch take seconds to import.
     from profiling import nsys_screen
-    from profiling.results import ResultsError
-    from profiling.settings import SettingsError
-    from profiling.table_formats import FormatError
 
-    try:
-        return nsys_screen.run(asked)
-    except (SettingsError, FormatError) as error:
-        this.error(str(error))
-    except (NsysError, ResultsError) as error:
-        sys.stderr.write(f"profiling.nsys: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("profiling.nsys: interrupted; the same command again goes on\n")
-        return 130
+    return nsys_screen.run(asked)
 
 
 if __name__ == "__main__":

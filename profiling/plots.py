@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from profiling.commands import CommandError
 from profiling.study_frames import CONFIGURATION, PHASES, varying
 from profiling.tables import word
 
@@ -17,7 +18,7 @@ PANEL_INCHES = (5, 3.6)
 MOST_COLUMNS = 2
 
 
-class PlotError(Exception):
+class PlotError(CommandError):
     """Nothing can be drawn; the text is a sentence for the user."""
 
 

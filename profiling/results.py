@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from profiling.commands import CommandError
+
 Row = dict[str, Any]
 
 
-class ResultsError(Exception):
+class ResultsError(CommandError):
     """A file of results cannot be used; the text is a sentence for the user."""
 
 

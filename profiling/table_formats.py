@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from profiling.lists import UsageError
+from profiling.commands import UsageError
 from profiling.tables import Table
 
 WIDEST = 1000

@@ -61,12 +61,13 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
-def children_of(pid):
+def measuring_for(pid):
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            parent = stat.read_text().rpartition(")")[2].split()[1]
-            found += [int(stat.parent.name)] if int(parent) == pid else []
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            measures = "profiling.measure_one" in (stat.parent / "cmdline").read_text()
+            found += [int(stat.parent.name)] if parent == pid and measures else []
     return found
 
 
@@ -82,8 +83,8 @@ def is_running(pid):
 def test_killed_sweep_leaves_no_process_and_is_completed_by_the_same_command(tmp_path):
     path = tmp_path / "rows.jsonl"
     killed = benchmark(path)
-    wait_for(lambda: len(rows_in(path)) == 1 and children_of(killed.pid))
-    [measuring] = children_of(killed.pid)
+    wait_for(lambda: len(rows_in(path)) == 1 and measuring_for(killed.pid))
+    [measuring] = measuring_for(killed.pid)
     killed.kill()
     killed.communicate()
     wait_for(lambda: not is_running(measuring))
@@ -153,8 +154,8 @@ def test_error_in_the_measured_program_is_a_failed_row():
 
 def test_terminated_sweep_says_how_to_go_on(tmp_path):
     sweeping = benchmark(tmp_path / "rows.jsonl")
-    wait_for(lambda: children_of(sweeping.pid))
-    [measuring] = children_of(sweeping.pid)
+    wait_for(lambda: measuring_for(sweeping.pid))
+    [measuring] = measuring_for(sweeping.pid)
     sweeping.send_signal(signal.SIGTERM)
     _, said = sweeping.communicate(timeout=PATIENCE_S)
     assert (sweeping.returncode, "the same command again goes on" in said) == (130, True)
