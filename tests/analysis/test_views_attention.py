@@ -92,6 +92,17 @@ def test_scale_and_mask_count_only_beside_or_inside_the_scores(tmp_path):
     }  # fmt: skip
 
 
+def test_time_of_gemms_holds_their_helpers_and_nothing_else(tmp_path):
+    ranges = [Range("forward", 0, 999), Range("computing attention scores", 5, 500)]
+    parts = [
+        launched((n, n + 5), name=name, first=n)
+        for n, name in ((10, "sgemm"), (30, "splitKreduce_kernel"), (50, "exp"))
+    ]
+    calls = {key: [row for part in parts for row in part[key]] for key in parts[0]}
+    row = by(viewed("attention", build(tmp_path, ranges=ranges, **calls)), "attention", "part")["scores"]
+    assert (row["kernel_ns"], row["gemm_ns"], row["other_ns"], row["kernels"]) == (30, 20, 10, 3)
+
+
 def test_attention_in_one_range_is_said_to_be_one(tmp_path):
     ranges = [Range("step", 0, 99), Range("forward", 1, 98), Range("scaled dot product attention", 5, 50)]
     report = build(tmp_path, ranges=ranges, **launched((10, 20)))

@@ -128,6 +128,12 @@ def test_ranges_that_were_asked_for_bound_the_launches(tmp_path):
     assert title.startswith("gemm: 4 = 2·2 launches per forward")
 
 
+def test_ranges_of_warm_up_are_no_units(tmp_path):
+    ranges = [Range("warm-up", 0, 90), Range("forward", 5, 80), Range("forward", 100, 200)]
+    report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120), (130, 140)))
+    assert explained(report)[0][0].startswith("kernel: 2 launches per forward, {unit}, mean of 1")
+
+
 def test_launches_outside_all_ranges_have_no_places(tmp_path):
     ((_, found),) = explained(build(tmp_path, **launched((10, 20), (30, 40))))
     assert found.rows[0].values[:5] == ("(outside all ranges)", None, 2.0, None, None)

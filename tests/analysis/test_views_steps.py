@@ -56,6 +56,7 @@ def test_a_range_that_some_steps_lack_says_how_many_have_it(tmp_path):
     report = build(tmp_path, ranges=ranges, **launched((5, 10), (155, 160)))
     found = by(viewed("steps", report), "ranges", "range")
     assert (found["eval"]["steps"], found["step"]["steps"]) == (1, 2)
+    assert (found["eval"]["slowest"], found["step"]["slowest"]) == ("1", "0")
 
 
 def test_work_in_no_phase_is_other_and_a_step_without_work_has_no_span(tmp_path):
