@@ -27,7 +27,8 @@ from analysis.summary import Paths, summarize
 from tests.analysis.made_reports import REPORTS, report_of, row, two_steps
 
 SHARED = Path(__file__).parents[3] / "shared"
-REAL = sorted([*SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
+DATA = Path(__file__).parents[1] / "data"
+REAL = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
 VENDOR = Path(as_page.__file__).parents[1] / "page_parts" / "vendor"
 
 WIDE = report_of(
@@ -99,7 +100,6 @@ def test_a_report_without_steps_has_no_spread(tmp_path):
     assert steps(attribution, without) == {"count": 0, "ranges": [], "left_out": 0}
 
 
-@pytest.mark.skipif(not REAL, reason="../shared has no reports")
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_times_in_the_steps_of_real_reports_sum_to_their_ranges(path):
     attribution, report = answer(path)

@@ -208,6 +208,18 @@ def test_the_other_report_is_shown_when_it_is_chosen(two):
     assert two.do("return document.querySelector('[data-report=\"1\"] dd').offsetParent !== null")
 
 
+def test_charts_follow_the_width_of_the_window(steps):
+    width = "return document.querySelector('#phase-chart svg').getBoundingClientRect().width"
+    wide = steps.do(width)
+    steps.driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 800, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    steps.until(f"{width} < 780")
+    assert steps.do("return document.documentElement.scrollWidth") <= 800 < wide
+    steps.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_the_largest_page_opens_in_under_two_seconds(tmp_path, driver):
     attribution, _ = answer(two_steps(tmp_path / "r.sqlite"))
     (tmp_path / "page.html").write_text(as_page.present(contents([(attribution, WIDE)] * 2)), encoding="utf-8")

