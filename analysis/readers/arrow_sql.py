@@ -50,11 +50,16 @@ class Database:
         return table in self.columns and bool(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1'))  # noqa: S608
 
     def stretches(self, table: str, rows: int) -> list[str]:
-        """Return SQL conditions that cut a table, by row id, into parts of about this many rows."""
+        """Return SQL conditions that cut a table, by row id, into parts of about this many rows.
+
+        Raises NotAReport where the table's tree is damaged.
+        """
         columns = {name.lower() for name in self.columns[table]}
         row = next((name for name in ROW_NUMBERS if name not in columns), ROW_NUMBERS[0])
         # Asked one at a time, either end is one step down the tree; both at once would scan the table.
         first, last = (self.rows(f'SELECT {end}({row}) FROM "{table}"')[0][0] for end in ("min", "max"))  # noqa: S608
+        if last < first:
+            raise NotAReport(f"{self.path} is damaged: the rows of {table} are out of order. Export it again.")
         count = min((last - first) // rows + 1, MAX_PARTS)
         expect(last - first + 1)
         bounds = [first + (last + 1 - first) * part // count for part in range(count + 1)]

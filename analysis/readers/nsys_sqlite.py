@@ -56,6 +56,8 @@ FROM {table} WHERE {{rows}}
 """
 
 ROWS_PER_PART = 200_000
+# Arrow's types of what can stand where a number belongs.
+NO_NUMBERS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 
@@ -95,10 +97,9 @@ class NsysSqlite:
     def _part(self, query: str) -> pa.Table:
         part = self.database.table(query)
         # SQLite stores what it is given; in a damaged record a number can be a text.
-        if wrong := [
-            field.name for field in part.schema if pa.types.is_string(field.type) and field.name != "text"
-        ]:
-            raise NotAReport(f"{self.path} is damaged: it has text for a {wrong[0]}. Export it again.")
+        for field in part.schema:
+            if field.name != "text" and (found := NO_NUMBERS.get(str(field.type))):
+                raise NotAReport(f"{self.path} is damaged: it has {found} for a {field.name}. Export it again.")
         return part
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:

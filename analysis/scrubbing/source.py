@@ -15,6 +15,7 @@ from analysis.scrubbing.allowed import (
     EVENT_ROLES,
     EVENTS,
     KERNELS,
+    METADATA_TABLES,
     ROLES,
     STRINGS,
     TABLES,
@@ -47,7 +48,7 @@ class Source:
         self.tables: dict[str, Columns] = {
             table: {name: kind for name, kind in allowed.items() if name in columns[table]}
             for table, allowed in TABLES.items()
-            if table in columns
+            if table in columns and (table not in METADATA_TABLES or allowed.keys() <= set(columns[table]))
         }
 
     def rows(self, table: str) -> Iterator[list[tuple[Any, ...]]]:
