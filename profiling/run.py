@@ -31,6 +31,9 @@ def parser() -> argparse.ArgumentParser:
     for option, what in SWITCHES.items():
         this.add_argument(option, action="store_true", help=what)
     this.add_argument("--record", metavar="FILE", help="record the measured steps, without nsys")
+    this.add_argument(
+        "--memory", metavar="FILE", help="PyTorch's memory snapshot of the measured steps, and a table"
+    )
     return this
 
 
@@ -63,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked["no_annotate"]:
         os.environ["NVTX_KERNELS_OFF"] = "1"
     # PyTorch takes seconds to import, and annotations are switched off before that.
-    from profiling import run_screen
+    from profiling import memory, run_screen
     from profiling.measurement import Capture
     from profiling.settings import SettingsError, reduced_by_cpu, with_defaults
     from profiling.trace_file import TraceFileError
@@ -73,10 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = with_defaults(asked)
         capture.check(settings)
-        run_screen.run(settings, capture, reduced_by_cpu(asked, settings))
+        memory.check(asked["memory"], settings)
+        run_screen.run(settings, capture, reduced_by_cpu(asked, settings), memory_to=asked["memory"])
     except SettingsError as error:
         this.error(str(error))
-    except (NoMemoryError, TraceFileError) as error:
+    except (NoMemoryError, TraceFileError, OSError) as error:
         return _say(str(error), 1)
     except KeyboardInterrupt:
         return _say("interrupted", 130)

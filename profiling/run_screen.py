@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from profiling import memory, memory_screen
 from profiling.environment import environment
 from profiling.measurement import Capture, Measurement, measure
 from profiling.recorder import Recording
@@ -19,21 +20,25 @@ MEMORY_OF_DEVICE = {"cuda": "held by tensors on the GPU while measuring", "cpu":
 GIB = 1 << 30
 
 
-def run(settings: Settings, capture: Capture, reduced: list[str]) -> Measurement:
+def run(settings: Settings, capture: Capture, reduced: list[str], *, memory_to: str | None = None) -> Measurement:
     """Run the workload, showing progress on stderr and the result on stdout.
 
-    `reduced` names the settings that a CPU's defaults made smaller than the assignment's.
+    `reduced` names the settings that a CPU's defaults made smaller than the assignment's; `memory_to` is the
+    file for PyTorch's memory snapshot.
     """
     console = Console(highlight=False)
     with _progress(settings.warmup + settings.steps) as advance:
         workload = Workload(settings)
         for line in (*what_runs(workload), *less_work(settings, reduced)):
             console.print(line)
-        measurement = measure(workload, capture, advance)
+        with memory.snapshot(memory_to):
+            measurement = measure(workload, capture, advance)
     console.print(_title(settings))
     console.print(times_table(settings, measurement))
     for line in footnotes(settings, measurement, capture):
         console.print(line)
+    if memory_to:
+        sys.stdout.write(memory_screen.text(workload))
     return measurement
 
 
