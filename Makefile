@@ -4,9 +4,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check lint types clean
+.PHONY: demo test check lint types audit fuzz clean
 
 demo: $(INSTALLED)  ## record a training step without nsys or a GPU, rank it, then rank a report of an H200
+	mkdir -p build
 	$(PY) -m profiling.run --size small --record build/demo.sqlite
 	$(PY) -m analysis.kernels build/demo.sqlite
 	$(PY) -m analysis.kernels tests/data/h200_train_fp32.sqlite
@@ -14,7 +15,7 @@ demo: $(INSTALLED)  ## record a training step without nsys or a GPU, rank it, th
 test: $(INSTALLED)  ## run the tests
 	$(PY) -m pytest -q
 
-check: lint types test  ## everything a change must pass
+check: lint types audit test  ## everything a change must pass
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
@@ -22,6 +23,9 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(VENV)/bin/mypy
+
+audit: $(INSTALLED)  ## look the pinned versions up among known vulnerabilities; skipped where nothing answers
+	-$(VENV)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
