@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 
 demo: $(INSTALLED)  ## record a training step without nsys or a GPU, rank it, then rank a report of an H200
 	mkdir -p build
-	$(PY) -m profiling.run --size small --record build/demo.sqlite
+	$(PY) -m profiling.run --size small --steps 2 --record build/demo.sqlite
 	$(PY) -m analysis.kernels build/demo.sqlite
 	$(PY) -m analysis.kernels tests/data/h200_train_fp32.sqlite
 
