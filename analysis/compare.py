@@ -67,7 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     verdicts: list[Verdict] = []
     status = run(lambda: verdicts.extend(_compare(options)))
-    return status or (RULE_VIOLATED if any(verdict.violated for verdict in verdicts) else 0)
+    violated = [verdict.rule.text for verdict in verdicts if verdict.violated]
+    if violated:
+        print(f"violated: {'; '.join(violated)}", file=sys.stderr)  # noqa: T201
+    return status or (RULE_VIOLATED if violated else 0)
 
 
 def _compare(options: argparse.Namespace) -> list[Verdict]:

@@ -49,11 +49,6 @@ class Verdict:
     violated: bool
     only_in: str = ""  # "A" or "B" where the other has nothing of that name
 
-    @property
-    def word(self) -> str:
-        """The verdict in words."""
-        return ("VIOLATED" if self.violated else "holds") + (f", only in {self.only_in}" if self.only_in else "")
-
 
 def parse(text: str) -> Rule:
     """Read a rule.

@@ -54,31 +54,37 @@ def everything_compared(
 ) -> Document:
     """Return every row of one axis or of all, for machines: names in full, nothing collapsed, nothing cut."""
     tables = [_whole_axis(comparison, axis) for axis in ((by,) if by else AXIS_ORDER)]
-    return _document(comparison, (*tables, *rules(verdicts, comparison)))
+    return _document(comparison, (*tables, *_whole_rules(verdicts)))
 
 
 def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, ...]:
-    """Return a table of the rules' verdicts, or none without rules."""
-    if not verdicts:
-        return ()
-    columns = (
-        Column("rule", "rule"), Column("compared", "compares", "name"), *NUMBERS[:4], Column("verdict", "verdict"),
-    )  # fmt: skip
-    rows = [
-        Row(
-            (
-                verdict.rule.text,
-                verdict.compared,
-                *_times(Change((), verdict.a_ns, verdict.b_ns), words=False),
-                verdict.word,
-            ),
-            strong=verdict.violated,
-        )
-        for verdict in verdicts
-    ]
+    """Return a table of the rules' verdicts, each with what it was held against; none without rules."""
+    rows: list[Row] = []
+    for verdict in verdicts:
+        word = "VIOLATED" if verdict.violated else "holds"
+        rows.append(Row((verdict.rule.text, *_rule_times(verdict), word), strong=verdict.violated))
+        only = f", only in {verdict.only_in}" if verdict.only_in else ""
+        rows.append(Row((verdict.compared + only, *[""] * 5), indent=1))
     violated = sum(verdict.violated for verdict in verdicts)
     title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
-    return (Table("rules", title, columns, tuple(rows)),)
+    columns = (Column("rule", "rule", "name"), *NUMBERS[:4], Column("verdict", "verdict"))
+    return (Table("rules", title, columns, tuple(rows)),) if rows else ()
+
+
+def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
+    """Return the verdicts for machines: one row each."""
+    columns = (
+        Column("rule", "rule"), Column("compared", "compared"), *NUMBERS[:4], Column("violated", "violated"),
+        Column("only_in", "only in"),
+    )  # fmt: skip
+    rows = [
+        Row((v.rule.text, v.compared, *_rule_times(v), "yes" if v.violated else "no", v.only_in)) for v in verdicts
+    ]
+    return (Table("rules", "rules", columns, tuple(rows)),) if rows else ()
+
+
+def _rule_times(verdict: Verdict) -> tuple[object, ...]:
+    return _times(Change((), verdict.a_ns, verdict.b_ns), words=False)
 
 
 def scope(comparison: Comparison) -> str:

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import shlex
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,11 @@ from tests.analysis.building import MAIN, Range, build, launched
 from tests.analysis.made_reports import REPORTS, report_of, row
 
 DATA = Path(__file__).parents[1] / "data"
+DOCUMENTED = re.findall(
+    r"^\$ python -m analysis\.compare (.*)\n((?:.*\n)*?)```",
+    (DATA.parents[1] / "docs" / "compare.md").read_text(),
+    re.M,
+)
 AXES = get_args(Axis)
 
 BEFORE = report_of(
@@ -97,9 +104,11 @@ all kernels   6.20 6.30 0.10 1.6       4.50 5    0.10
 the total.
 
 Rules: 1 of 2 violated, ms per step, mean of A's 2 and B's 1
-rule          compares         A    B  B−A   % verdict
-softmax > +5% range softmax 2.00 2.10 0.10 5.0 holds
-total > +99us all kernels   6.20 6.30 0.10 1.6 VIOLATED
+rule               A    B  B−A   % verdict
+softmax > +5%   2.00 2.10 0.10 5.0 holds
+  range softmax
+total > +99us   6.20 6.30 0.10 1.6 VIOLATED
+  all kernels
 """
 
 
@@ -260,3 +269,18 @@ def test_a_real_report_against_itself_is_all_zeros(capsys, axis):
     assert command.main([report, report, "--by", axis, "--format", "csv", "--fail-on", "total > +0%"]) == 0
     table = csv.DictReader(io.StringIO(capsys.readouterr().out.split("\n\n")[0]))
     assert {(line["delta_ns"], line["state"]) for line in table} <= {("0", ""), ("0.0", "")}
+
+
+@pytest.mark.parametrize(("arguments", "output"), DOCUMENTED, ids=[row[0][-40:] for row in DOCUMENTED])
+def test_the_documented_commands_print_what_the_document_says(monkeypatch, capsys, arguments, output):
+    monkeypatch.chdir(DATA.parents[1])
+    monkeypatch.setenv("COLUMNS", "80")
+    command.main(shlex.split(arguments))
+    assert capsys.readouterr().out == output
+
+
+def test_violated_rules_are_named_on_stderr_too(tmp_path, capsys):
+    before, after = reports(tmp_path, 120, 130)
+    rules = ["--fail-on", "softmax > +1%", "--fail-on", "total > +1ms"]
+    assert command.main([before, after, *rules, "-o", str(tmp_path / "out.txt")]) == 3
+    assert capsys.readouterr() == ("", "violated: softmax > +1%\n")
