@@ -200,7 +200,7 @@ RULES = (
     ),
     Rule(
         "gemm",
-        r"(?i)splitk_?reduce|reduce_splitk|reduce_1Block_kernel|cublasLt::epilogue|prepare_grouped_gemm|group_gemm_starts",
+        r"(?i)splitk_?reduce|reduce_splitk|split_k_kernel|reduce_1Block_kernel|cublasLt::epilogue|prepare_grouped_gemm|group_gemm_starts",
         "cublasLt::splitKreduce_kernel",
         helper=True,
     ),

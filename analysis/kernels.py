@@ -37,8 +37,8 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "report", type=Path, nargs="+",
-        help="an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace; several, or a folder "
-        "of them, such as one per rank, are compared",
+        help="an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace; several, or a "
+        "folder of them, such as one per rank, are compared",
     )  # fmt: skip
     what = parser.add_argument_group("what to rank")
     instead = what.add_mutually_exclusive_group()
@@ -119,6 +119,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--timed gives a time to --view agreement.")
     if options.view and options.range and not VIEWS[options.view].takes_range:
         raise UsageError(f"--view {options.view} is about phases: --range does not narrow it, --phase does.")
+    if options.like_nsys and (options.range or options.phase or options.by or options.per_step):
+        raise UsageError("--like-nsys shows all that nsys counts, without --range, --phase, --by or --per-step.")
     if options.view and options.like_nsys:
         raise UsageError("--like-nsys is an answer by itself, without --view.")
     if options.format == "parquet" and options.output is None:

@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
 EPILOG = """\
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = vars(this.parse_args(arguments))
     if asked["no_annotate"]:
         os.environ["NVTX_KERNELS_OFF"] = "1"
+    if not (find_spec("torch") and find_spec("nvtx")):
+        return _say("this needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'", 1)
     # PyTorch takes seconds to import, and annotations are switched off before that.
     from profiling import memory, run_screen
     from profiling.measurement import Capture

@@ -249,7 +249,7 @@ class _Assembly:
         """Say where the report comes from."""
         meta = self.tables.metadata()
         product = meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems")
-        version = meta.get("EXPORT_PRODUCT_VERSION", "").removesuffix(".0")
+        version = meta.get("EXPORT_PRODUCT_VERSION", "").removesuffix(".0").replace("unknown", "")
         return Provenance(
             file=self.tables.path.name,
             tool=f"{TOOLS.get(product, product)} {version}".strip(),

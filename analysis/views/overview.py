@@ -105,7 +105,11 @@ def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
         ]
     title = f"Ranges by the time of the kernels launched directly in them, {{unit}} {provenance.scope(report)}"
     return Table(
-        "ranges", title, _ranked_columns("range and its longest kernels"), tuple(rows), _cut(ranked, top, "ranges")
+        "ranges",
+        title,
+        _ranked_columns("range and its longest kernels"),
+        tuple(rows),
+        _cut(ranked, top, "ranges", _whole(report)),
     )
 
 
@@ -126,7 +130,7 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
         Column("mean_ns", "mean", "ns"),
     )  # fmt: skip
     title = f"Kernels by total time, {{unit}} {provenance.scope(report)}"
-    return Table("kernels", title, columns, shown, _cut(ranked, top, "kernels"))
+    return Table("kernels", title, columns, shown, _cut(ranked, top, "kernels", _whole(report)))
 
 
 def categories(report: Report) -> Table:
@@ -136,7 +140,7 @@ def categories(report: Report) -> Table:
     whole = sum(total.values())
     rows = tuple(Row((name, time, _share(time, whole), count[name])) for name, time in _ranked(total))
     title = f"Categories of kernels by total time, {{unit}} {provenance.scope(report)}"
-    return Table("categories", title, _ranked_columns("category"), rows, "% is of all kernel time.")
+    return Table("categories", title, _ranked_columns("category"), rows, f"% is of {_whole(report)}.")
 
 
 def range_tree(report: Report) -> Table:
@@ -228,6 +232,12 @@ def _share(part: Number, whole: Number) -> float | None:
     return part / whole if whole else None
 
 
-def _cut(ranked: Sequence[object], top: int, what: str) -> str:
+def _whole(report: Report) -> str:
+    """Say of what the shares are: of all phases, or of the one there is."""
+    only = f"the {report.phases[0].phase} phase's" if len(report.phases) == 1 else "all"
+    return f"{only} kernel time"
+
+
+def _cut(ranked: Sequence[object], top: int, what: str, whole: str) -> str:
     rest = len(ranked) - top
-    return "% is of all kernel time." + (f" {rest} more {what}: --top {len(ranked)}." if rest > 0 else "")
+    return f"% is of {whole}." + (f" {rest} more {what}: --top {len(ranked)}." if rest > 0 else "")
