@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from analysis.report import Report
 
 MAX_REPORTS = 8
-NEEDED = ("jinja2",)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,11 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def page(options: argparse.Namespace) -> str:
     """Return the page.
 
-    Raises AnalysisError where a report cannot answer, or where what a page is made with is not installed.
+    Raises AnalysisError where a report cannot answer, or too many are given.
     """
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"A page needs {', '.join(missing)}: pip install 'nvtx-kernels[page]'.")
     if len(options.reports) > MAX_REPORTS:
         raise UsageError(f"A page holds at most {MAX_REPORTS} reports; {len(options.reports)} were given.")
     from analysis.comparison import named_apart

@@ -62,11 +62,12 @@ def _timeline(options: argparse.Namespace) -> Timeline:
     from analysis.attribution import Rules, attribute
     from analysis.presenters.as_timeline import Timeline
     from analysis.readers import read
+    from analysis.timeline_parts.slices import Drawn
 
     trace = read(options.report)
     require_work(trace)
     attribution = attribute(trace, Rules(domains=options.domain, operators=options.operators))
-    return Timeline(attribution, arrows=not options.no_arrows)
+    return Timeline(Drawn(attribution), arrows=not options.no_arrows)
 
 
 def _watched(lines: Iterable[str]) -> Iterator[str]:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from analysis.attribution import Attribution
 from analysis.categories import categorize
 from analysis.kernel_names import distinct_short_names, fit
 from analysis.tables import PATH_SEPARATOR
-from analysis.timeline_parts.slices import Drawn, Slices, range_of_place
+from analysis.timeline_parts.slices import Drawn, Slices
 from analysis.timeline_parts.tracks import Place, Tracks
 from analysis.trace import KERNEL, KINDS
 
@@ -27,10 +26,9 @@ Told = Callable[[int], str]  # what is written of a row beside its place and tim
 class Timeline:
     """The events of one report; `len()` is how many slices it has."""
 
-    def __init__(self, attribution: Attribution, *, arrows: bool = True) -> None:
-        self._trace, self._attribution, self._arrows = attribution.trace, attribution, arrows
-        self._drawn = Drawn(attribution)
-        self._tracks = Tracks(self._drawn)
+    def __init__(self, drawn: Drawn, *, arrows: bool = True) -> None:
+        self._trace, self._drawn, self._arrows = drawn.attribution.trace, drawn, arrows
+        self._tracks = Tracks(drawn)
         self._first = min((int(slices.start_ns.min()) for slices in self._all() if len(slices)), default=0)
         self._paths = [_text(PATH_SEPARATOR.join(path), LONGEST_PATH) for path in self._drawn.paths] + ['""']
 
@@ -99,7 +97,7 @@ class Timeline:
 
     def _projection_told(self) -> Told:
         drawn = self._drawn
-        name_of = range_of_place(drawn.places, self._attribution)
+        name_of = drawn.name_of_place
         names = _texts(self._trace.names, np.unique(name_of).tolist())
         name, path = name_of.tolist(), drawn.path_of_place.tolist()
         place, kernel_ns = drawn.projections.instance.tolist(), drawn.projections.kernel_ns.tolist()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.attribution import HOW, Attribution
 from analysis.calls import working_calls
-from analysis.instances import Instances, instances, projections
+from analysis.instances import instances, projections
 from analysis.summary import Paths
 from analysis.timeline_parts.lanes import drawing_order, lanes
 from analysis.trace import KERNEL, KINDS, START_END, Bools, Int32s, Int64s
@@ -82,6 +82,12 @@ class Drawn:
         return path
 
     @property
+    def name_of_place(self) -> Int32s:
+        """Per instance the name of its range, a position in `Trace.names`."""
+        name: Int32s = self.attribution.ranges.name_id[self.places.range]
+        return name
+
+    @property
     def paths(self) -> Sequence[tuple[str, ...]]:
         """The distinct paths."""
         return self._paths.paths
@@ -103,12 +109,6 @@ class Drawn:
         launched = work.launch >= 0
         kind[np.searchsorted(self.launches.row, work.launch[launched])] = work.kind[launched]
         return [LAUNCH_NAMES[KINDS[number]] for number in kind.tolist()]
-
-
-def range_of_place(places: Instances, attribution: Attribution) -> Int32s:
-    """Return per instance the name of its range, a position in `Trace.names`."""
-    names: Int32s = attribution.ranges.name_id[places.range]
-    return names
 
 
 def _some(chosen: Bools, group: Int32s, start_ns: Int64s, end_ns: Int64s) -> Slices:

