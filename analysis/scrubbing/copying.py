@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def copy(report: Path, target: Path, *, rename_ranges: bool = False) -> Copied:
     """
     before = state(report)
     source = Source(report)
+    source.require_types()
     _require_replaceable(target, report)
     names = Names(rename_ranges=rename_ranges, own_words=own_words(report))
     with _beside(target) as unfinished:
@@ -86,7 +88,7 @@ class _Copy:
     def strings(self) -> int:
         """Copy the strings that kept rows refer to, as far as they may be shared."""
         insert = self.create(STRINGS, {"id": Kind.STRING, "value": Kind.TEXT}, pk="id")
-        next_id, copied = max(self.roles, default=0) + 1, 0
+        unused, copied = (number for number in count(1) if number not in self.roles), 0
         for rows in self.source.strings():
             kept: dict[int, bytes] = {}
             for number, text in rows:
@@ -95,8 +97,8 @@ class _Copy:
                     if shared is None:
                         continue
                     if kept.setdefault(number, shared) != shared:
-                        self.new_ids[number, role] = next_id
-                        kept[next_id], next_id = shared, next_id + 1
+                        self.new_ids[number, role] = next(unused)
+                        kept[self.new_ids[number, role]] = shared
             insert(kept.items())
             copied += len(kept)
         return copied
@@ -104,8 +106,6 @@ class _Copy:
     def table(self, table: str) -> int:
         """Copy one table."""
         columns = self.source.tables[table]
-        if not columns:
-            return 0
         insert, changed, copied = self.create(table, columns), self.changes(table, columns), 0
         for rows in self.source.rows(table):
             shared = list(filter(None, map(changed, rows))) if changed else rows

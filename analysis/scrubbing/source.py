@@ -48,23 +48,26 @@ class Source:
         self.tables: dict[str, Columns] = {
             table: {name: kind for name, kind in allowed.items() if name in columns[table]}
             for table, allowed in TABLES.items()
-            if table in columns and (table not in METADATA_TABLES or allowed.keys() <= set(columns[table]))
+            if set(columns.get(table, ())) & allowed.keys()
+            and (table not in METADATA_TABLES or allowed.keys() <= set(columns[table]))
         }
 
-    def rows(self, table: str) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield a table's rows in batches, in the file's order, columns as in `tables`.
+    def require_types(self) -> None:
+        """Raise NotAReport where a number's column holds anything but numbers, or a text's anything but text."""
+        for table, columns in {**self.tables, STRINGS: {"id": Kind.STRING, "value": Kind.TEXT}}.items():
+            wrong = " OR ".join(f'typeof("{name}") NOT IN {TYPES[kind]}' for name, kind in columns.items())
+            if self._select(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1"):  # noqa: S608
+                raise NotAReport(
+                    f"{self.path} holds values in {table} that nsys never writes there. Export the report again."
+                )
 
-        Raises NotAReport where a number's column holds anything else.
-        """
+    def rows(self, table: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield a table's rows in batches, in the file's order, columns as in `tables`."""
         columns = self.tables[table]
-        if not columns:
-            return
-        self._check(table, columns)
         yield from self._batches(f"SELECT {_quoted(columns)} FROM {table}{self._where(table)}")  # noqa: S608
 
     def strings(self) -> Iterator[list[tuple[Any, ...]]]:
         """Yield (id, text) of all strings in batches."""
-        self._check(STRINGS, {"id": Kind.STRING, "value": Kind.TEXT})
         yield from self._batches(f"SELECT id, value FROM {STRINGS}")  # noqa: S608
 
     def string_roles(self) -> dict[int, Role]:
@@ -103,13 +106,6 @@ class Source:
         starts = [self._select(f"SELECT min(start) FROM {table}{self._where(table)}")[0][0] for table in timed]  # noqa: S608
         first = min((start for start in starts if isinstance(start, int)), default=0)
         return first if first > LONGEST_CAPTURE_NS else 0
-
-    def _check(self, table: str, columns: Columns) -> None:
-        wrong = " OR ".join(f'typeof("{name}") NOT IN {TYPES[kind]}' for name, kind in columns.items())
-        if self._select(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1"):  # noqa: S608
-            raise NotAReport(
-                f"{self.path} holds values in {table} that nsys never writes there. Export the report again."
-            )
 
     def _where(self, table: str) -> str:
         if table == EVENTS:

@@ -109,7 +109,7 @@ TABLES = {
 VALUES = {
     "text for a time": ((put(KERNELS, "start", "'soon'"),), 1, "it has text for a start"),
     "fraction for a time": ((put(KERNELS, "start", "1.5"),), 1, "no whole number"),
-    "bytes for a time": ((put(KERNELS, "start", "x'00ff'"),), 1, "no whole number"),
+    "bytes for a time": ((put(KERNELS, "start", "x'0aff'"),), 1, "it has bytes for a start"),
     "bytes for a name": ((all_of("StringIds", "value", "x'00ff'"),), 0, RIGHT),
     "number for a name": ((*loose("StringIds"), all_of("StringIds", "value", "17")), 0, RIGHT),
     "no time of a kernel": ((*loose(KERNELS), put(KERNELS, "start", "NULL")), 1, "'start' has 1 missing"),

@@ -1,0 +1,71 @@
+"""Short stretches of real reports, as bytes: what the fuzzer begins with."""
+
+import lzma
+import sqlite3
+from contextlib import closing
+from functools import cache
+
+from analysis.scrubbing.allowed import STRINGS, TABLES
+from tests.analysis.bundled import DATA, OTHERS, OURS, SHARED
+
+KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
+OTHER_WORK = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("MEMCPY", "MEMSET", "GRAPH_TRACE"))
+READ = {*TABLES, STRINGS}
+CALLS_KEPT, RANGES_KEPT = 80, 150
+STRETCHES = (0.02, 0.5, 0.8)
+
+
+@cache
+def fragments():
+    """Return stretches of every report at hand: each a small database without types or constraints."""
+    ours = [
+        lzma.decompress(p.read_bytes()) if p.suffix == ".xz" else p.read_bytes() for p in map(DATA.joinpath, OURS)
+    ]
+    theirs = [path.read_bytes() for path in map(SHARED.joinpath, OTHERS) if path.exists()]
+    return tuple(fragment(report, at) for report in [*ours, *theirs] for at in STRETCHES)
+
+
+def fragment(report, at):
+    """Cut a report down to the calls from a fraction of it on, with their work and the ranges around them."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.text_factory = bytes
+        database.deserialize(report)
+        tables = {
+            name.decode() for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        if CALLS in tables:
+            _keep_calls(database, tables, at)
+        if RANGES in tables:
+            _keep_ranges(database, CALLS in tables)
+        _keep_strings(database, tables)
+        for table in tables - READ:
+            database.execute(f'DROP TABLE "{table}"')
+        for table in tables & READ:
+            database.execute(f'CREATE TABLE "loose" AS SELECT * FROM "{table}"')
+            database.execute(f'DROP TABLE "{table}"')
+            database.execute(f'ALTER TABLE "loose" RENAME TO "{table}"')
+        database.commit()
+        database.execute("VACUUM")
+        return database.serialize()
+
+
+def _keep_calls(database, tables, at):
+    count = database.execute(f"SELECT count(*) FROM {CALLS}").fetchone()[0]
+    kept = f"SELECT rowid FROM {CALLS} ORDER BY start LIMIT {CALLS_KEPT} OFFSET {int(at * count)}"
+    database.execute(f"DELETE FROM {CALLS} WHERE rowid NOT IN ({kept})")
+    for table in {KERNELS, *OTHER_WORK} & tables:
+        database.execute(f"DELETE FROM {table} WHERE correlationId NOT IN (SELECT correlationId FROM {CALLS})")
+
+
+def _keep_ranges(database, around_calls):
+    if around_calls:
+        calls = f'(SELECT min(start) FROM {CALLS}) AND start < (SELECT max("end") FROM {CALLS})'
+        database.execute(f'DELETE FROM {RANGES} WHERE eventType IN (59, 60) AND NOT ("end" > {calls})')
+    longest = f'SELECT rowid FROM {RANGES} ORDER BY eventType IN (59, 60), start - "end" LIMIT {RANGES_KEPT}'
+    database.execute(f"DELETE FROM {RANGES} WHERE rowid NOT IN ({longest})")
+
+
+def _keep_strings(database, tables):
+    used = {KERNELS: "demangledName", CALLS: "nameId", RANGES: "textId", "ThreadNames": "nameId"}
+    kept = " UNION ".join(f"SELECT {column} FROM {table}" for table, column in used.items() if table in tables)
+    database.execute(f"DELETE FROM StringIds WHERE id NOT IN ({kept or 'NULL'})")

@@ -1,0 +1,33 @@
+"""A fixed number of fuzzed reports; `python -m tests.fuzzing` runs more. What was once found stands here by itself."""
+
+import pytest
+
+from tests.analysis.checks import CHECKS, check
+from tests.analysis.fragments import fragments
+from tests.analysis.mutations import Change, changed
+from tests.fuzzing import fuzz
+
+CASES, SEED = 250, 7
+
+
+def test_changed_reports_are_answered_right_or_refused():
+    assert fuzz(CASES, SEED) == CASES
+
+
+# Stretch of a report, and what was changed, of the first case of each defect that fuzzing found.
+FOUND = {
+    "metadata without values": (0, [Change("no column", 9, 1, 0, 0, 0)]),
+    "a line feed for a time": (0, [Change("a value", 0, 0, 1, 1, b"\n")]),
+    "rows out of order": (0, [Change("flipped", 0, 9, 4, 0, 0)]),
+    "zeros in a page": (0, [Change("zeros", 0, 0, 1, 111, 0)]),
+    "bytes for a string's id": (0, [Change("a column", 1, 5, 0, 0, b"\x01")]),
+    "the last string id there is": (0, [Change("a column", 0, 5, 0, 0, 2**63 - 1)]),
+}
+
+
+@pytest.mark.parametrize("number", range(len(CHECKS)))
+@pytest.mark.parametrize("case", FOUND)
+def test_what_fuzzing_found_stays_mended(tmp_path, case, number):
+    which, changes = FOUND[case]
+    report = fragments()[which]
+    check(tmp_path, report, changed(report, changes), number)

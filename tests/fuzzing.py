@@ -1,0 +1,109 @@
+"""Fuzz the commands with changed reports: python -m tests.fuzzing --cases 100000 --seed 1.
+
+Every case takes a stretch of a real report, changes its values, tables or bytes (tests/analysis/mutations.py) and
+runs a command on it, as tests/analysis/checks.py has it. A command must answer or say one sentence, within
+`SECONDS` and `MEMORY_BYTES`. What fails is shrunk and printed; the exit status is then 1.
+"""
+
+import argparse
+import faulthandler
+import multiprocessing
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.analysis.checks import CHECKS, check
+from tests.analysis.fragments import fragments
+from tests.analysis.mutations import CHANGES, changed
+
+SECONDS, MEMORY_BYTES = 10, 1 << 30
+IN_MEMORY = "/dev/shm"
+SAID_EVERY = 5000
+
+
+def cases():
+    """Return a strategy for cases: which stretch, what is changed, which check."""
+    return st.tuples(st.integers(0, len(fragments()) - 1), CHANGES, st.integers(0, len(CHECKS) - 1))
+
+
+def run(case, folder):
+    """Run one case in an empty folder; a process in which one takes too long ends and says where."""
+    which, changes, number = case
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    try:
+        check(folder, fragments()[which], changed(fragments()[which], changes), number)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def fuzz(count, first, said=lambda done: None):
+    """Run cases drawn from a seed, and raise the first that fails, shrunk; return how many passed."""
+    passed = 0
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() else None) as folder:
+
+        @seed(first)
+        @settings(
+            max_examples=count, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink),
+        )  # fmt: skip
+        @given(cases())
+        def every(case):
+            nonlocal passed
+            run(case, Path(folder))
+            passed += 1
+            said(passed)
+
+        every()
+    return passed
+
+
+def _worker(number, count, first, results):
+    def said(done):
+        if done % SAID_EVERY == 0:
+            _print(f"process {number}: {done:,} cases")
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    passed = fuzz(count, first, said)
+    results.put((passed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
+
+
+def _print(text):
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main():
+    """Fuzz on several processes; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzzing", description=__doc__)
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="the same cases again (now: the time)")
+    parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
+    options = parser.parse_args()
+    _print(f"seed {options.seed}: {options.cases:,} cases of {len(fragments())} stretches of reports")
+    began, results, share = time.monotonic(), multiprocessing.Queue(), -(-options.cases // options.workers)
+    workers = [
+        multiprocessing.Process(target=_worker, args=(number, share, options.seed + number, results))
+        for number in range(options.workers)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    done = [results.get(timeout=5) for worker in workers if worker.exitcode == 0]
+    passed, memory = sum(count for count, _ in done), max((mebibytes for _, mebibytes in done), default=0)
+    _print(
+        f"seed {options.seed}: {passed:,} passed in {time.monotonic() - began:.0f} s, at most {memory} MiB each"
+    )
+    return 0 if len(done) == len(workers) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
