@@ -1,8 +1,8 @@
 """nsys's own two reports, from our reading of the file, so that anyone can check us against `nsys stats`.
 
 `nvtx_kern_sum` counts a kernel in every push/pop range of the launching thread that contains the whole launch
-call, grouped by range name, thread and kernel. `nvtx_gpu_proj_sum` adds up, over a range name's instances, the time
-from the first start to the last end of all GPU work launched inside. Standard deviations are the sample's.
+call, grouped by range name, thread and kernel. `nvtx_gpu_proj_sum` adds up, over a range name's instances, the
+time from the first start to the last end of all GPU work launched inside. Standard deviations are the sample's.
 What this project's other views show beyond these numbers is what adoption and linking add.
 """
 
@@ -21,7 +21,8 @@ from analysis.trace import KERNEL, PUSH_POP, Ranges, Trace
 HEADINGS = {
     "range_instances": "ranges", "count": "kernels", "total_ns": "total", "avg_ns": "avg", "med_ns": "med",
     "min_ns": "min", "max_ns": "max", "stddev_ns": "std", "total_span_ns": "total", "total_range_ns": "range",
-    "span_avg_ns": "avg", "span_med_ns": "med", "span_min_ns": "min", "span_max_ns": "max", "span_stddev_ns": "std",
+    "span_avg_ns": "avg", "span_med_ns": "med", "span_min_ns": "min", "span_max_ns": "max",
+    "span_stddev_ns": "std",
     "operations": "GPU ops",
 }  # fmt: skip
 
@@ -107,7 +108,8 @@ def kernel_summary(inside: pd.DataFrame) -> pd.DataFrame:
 def projection_summary(inside: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `nsys stats -r nvtx_gpu_proj_sum`, longest first."""
     per_instance = inside.groupby(["range", "instance"], sort=False).agg(
-        start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), range_ns=("range_ns", "first"), operations=("work", "count")
+        start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), range_ns=("range_ns", "first"),
+        operations=("work", "count"),
     )  # fmt: skip
     per_instance["span_ns"] = per_instance["end_ns"] - per_instance["start_ns"]
     grouped = per_instance.groupby("range", sort=True)

@@ -4,8 +4,8 @@ python benchmarks/attribution.py tests/data/h200_train_fp32.sqlite --kernels 100
 python benchmarks/attribution.py report.sqlite --kernels 400000 --against nsys nsys-ai
 
 A real report is repeated in time until it has the wanted number of kernels. Each measurement is the whole command
-in a fresh process; `read` is a bare read of the needed columns through the same driver, right before it, which also
-puts the file into memory. Compare ratios, not seconds: they were taken in one run on one machine.
+in a fresh process; `read` is a bare read of the needed columns through the same driver, right before it, which
+also puts the file into memory. Compare ratios, not seconds: they were taken in one run on one machine.
 """
 
 import argparse
@@ -133,7 +133,7 @@ def main() -> None:
         help_s = min(measured([*RANK, "--help"])[0] for _ in range(3))
         print(f"`--help`: {help_s:.2f} s; {os.cpu_count()} cores")
         print(
-            "kernels | API calls | NVTX rows | MiB | read s | rank s | CPU s | peak MiB | rank/read | second look s (x help)"
+            "kernels | calls | NVTX rows | MiB | read s | rank s | CPU s | peak MiB | rank/read | again s (x help)"
         )
         for kernels in options.kernels:
             one_size(options.source, kernels, Path(folder), help_s)

@@ -69,7 +69,7 @@ def test_a_phase_keeps_its_kernels_ranges_and_row():
 
 
 def test_an_absent_phase_is_refused_with_those_that_are_there():
-    with pytest.raises(ReportError, match="no optimizer work. Its phases: forward, backward, other"):
+    with pytest.raises(ReportError, match=r"no optimizer work\. Its phases: forward, backward, other"):
         of_phase(REPORT, "optimizer")
 
 
