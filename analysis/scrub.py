@@ -48,21 +48,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _copy(options: argparse.Namespace) -> None:
     from analysis.command import write
+    from analysis.progress import on_screen
     from analysis.scrubbing.copying import copy
 
     require_sqlite(options.report)
-    copied = copy(options.report, options.output, rename_ranges=options.rename_ranges)
+    with on_screen():
+        copied = copy(options.report, options.output, rename_ranges=options.rename_ranges)
     write(f"{options.output}: {_said(copied)}\n", None)
 
 
 def _check(report: Path) -> list[Leak]:
     from analysis.command import write
     from analysis.presenters import as_table
+    from analysis.progress import on_screen
     from analysis.scrubbing.leaks import leaks
     from analysis.tables import Column, Document, Row, Table
 
     require_sqlite(report)
-    found = leaks(report)
+    with on_screen():
+        found = leaks(report)
     columns = (Column("kind", "what"), Column("count", "count", "count"), Column("where", "in", "name"))
     rows = tuple(Row((leak.kind, leak.count, ", ".join(leak.where))) for leak in found)
     heading = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import NotAReport
+from analysis.progress import advance, expect
 from analysis.readers.arrow_sql import Database
 from analysis.readers.sqlite_file import read_only_uri
 from analysis.scrubbing.allowed import (
@@ -64,11 +65,13 @@ class Source:
     def rows(self, table: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield a table's rows in batches, in the file's order, columns as in `tables`."""
         columns = self.tables[table]
-        yield from self._batches(f"SELECT {_quoted(columns)} FROM {table}{self._where(table)}")  # noqa: S608
+        expect(self._select(f"SELECT count(*) FROM {table}{self._where(table)}")[0][0])  # noqa: S608
+        yield from self._watched(f"SELECT {_quoted(columns)} FROM {table}{self._where(table)}")  # noqa: S608
 
     def strings(self) -> Iterator[list[tuple[Any, ...]]]:
         """Yield (id, text) of all strings in batches."""
-        yield from self._batches(f"SELECT id, value FROM {STRINGS}")  # noqa: S608
+        expect(self._select(f"SELECT count(*) FROM {STRINGS}")[0][0])  # noqa: S608
+        yield from self._watched(f"SELECT id, value FROM {STRINGS}")  # noqa: S608
 
     def string_roles(self) -> dict[int, Role]:
         """Return what each string that a kept row refers to is, by its id."""
@@ -121,6 +124,11 @@ class Source:
 
     def _select(self, sql: str) -> list[tuple[Any, ...]]:
         return [row for rows in self._batches(sql) for row in rows]
+
+    def _watched(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+        for rows in self._batches(sql):
+            yield rows
+            advance(len(rows))
 
     def _batches(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         try:
