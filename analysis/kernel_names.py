@@ -124,9 +124,8 @@ def short_name(name: str) -> str:
     head, arguments = split_name(name)
     if name.startswith("_Z") and arguments:
         arguments = f"<{', '.join(mangled_words(arguments))}>"
-    return _capped(
-        _form_of(head, _CAST.sub("", _FLAG.sub("false", arguments))) if arguments else _library_word(head)
-    )
+    form = _form_of(head, _CAST.sub("", _FLAG.sub("false", arguments))) if arguments else _library_word(head)
+    return _capped(form or printable(name))
 
 
 def _capped(text: str) -> str:
