@@ -96,7 +96,8 @@ class Report:
     ranges: tuple[RangeRow, ...]
     kernels: tuple[KernelRow, ...]
     outside: tuple[OutsideRow, ...] = ()
-    steps: int = 0  # measured step ranges
+    steps: int = 0  # measured step ranges, of all processes together
+    ranks: int = 0  # processes that have measured steps
     per_step: bool = False
     warm_up_included: bool = False
     notes: tuple[str, ...] = ()
@@ -148,6 +149,7 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         kernels=_ranked(row for report in reports for row in report.kernels),
         outside=added((row for report in reports for row in report.outside), ("reason", "kind")),
         steps=sum(report.steps for report in reports),
+        ranks=sum(report.ranks for report in reports),
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
 
@@ -192,6 +194,7 @@ def as_object(report: Report) -> dict[str, Any]:
             **{name: value for name, value in asdict(report.provenance).items() if name != "gpus"},
             "gpus": list(report.provenance.gpus),
             "steps": report.steps,
+            "ranks": report.ranks,
             "per_step": report.per_step,
             "warm_up_included": report.warm_up_included,
             "outside": [as_dict(row) for row in report.outside],
@@ -210,7 +213,7 @@ def from_object(value: dict[str, Any]) -> Report:
     Raises KeyError or TypeError where it is something else.
     """
     head = dict(value["report"])
-    about = {name: head.pop(name) for name in ("steps", "per_step", "warm_up_included")}
+    about = {name: head.pop(name) for name in ("steps", "ranks", "per_step", "warm_up_included")}
     outside, notes, gpus = head.pop("outside"), head.pop("notes"), head.pop("gpus")
     return Report(
         provenance=Provenance(gpus=tuple(gpus), **head),

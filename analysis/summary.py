@@ -18,6 +18,7 @@ from analysis.vocabulary import PHASES
 def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
     """Add up the work; what lies in warm-up ranges is left out unless asked for."""
     summary = _Summary(attribution, include_warm_up)
+    steps, ranks = summary.steps()
     return Report(
         provenance=attribution.trace.provenance,
         totals=summary.totals(),
@@ -25,7 +26,8 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
         ranges=summary.ranges(),
         kernels=summary.kernels,
         outside=summary.outside(),
-        steps=summary.steps(),
+        steps=steps,
+        ranks=ranks,
         warm_up_included=include_warm_up,
         notes=(*attribution.trace.notes, *summary.notes()),
     )
@@ -246,19 +248,21 @@ class _Summary:
         ]
         return tuple(rows)
 
-    def steps(self) -> int:
-        """Count the outermost step ranges that are not warm-up."""
+    def steps(self) -> tuple[int, int]:
+        """Count the outermost step ranges that are not warm-up, and the processes that they are in."""
         attribution = self.attribution
         forest, home = attribution.forest, attribution.home[attribution.home >= 0]
         if not len(forest):
-            return 0
+            return 0, 0
         is_step = attribution.facts.step[attribution.ranges.name_id[forest.range]]
-        above = is_step.copy()
+        inside = is_step.copy()
         for nodes in forest.by_depth()[1:]:
-            above[nodes] |= above[forest.parent[nodes]]
+            inside[nodes] |= inside[forest.parent[nodes]]
         parent = forest.parent[home]
-        outermost = is_step[home] & ~np.where(parent >= 0, above[parent], False)
-        return int((outermost & ~(attribution.warm_up[home] & (not self.include_warm_up))).sum())
+        outermost = is_step[home] & ~np.where(parent >= 0, inside[parent], False)
+        measured = home[outermost & ~(attribution.warm_up[home] & (not self.include_warm_up))]
+        threads = np.unique(attribution.ranges.thread[forest.range[measured]])
+        return len(measured), len({attribution.trace.threads[thread].process for thread in threads})
 
     def notes(self) -> list[str]:
         """Say what a reader of the numbers must know."""

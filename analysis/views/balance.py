@@ -19,7 +19,7 @@ from analysis.report import Number, Report
 from analysis.selection import collapsed_path
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance
-from analysis.views.common import common_length, label, more, per_step, require_measured
+from analysis.views.common import common_length, label, more, per_step, per_step_of_a_gpu, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
@@ -74,8 +74,8 @@ class _Drawing:
         )  # fmt: skip
         rows = [
             (
-                self.mean(row.span_ns), self.mean(row.busy_ns), row.busy_share, self.mean(row.idle_ns),
-                self.mean(row.waiting_ns), row.waiting_share, row.verdict,
+                self.gpu_mean(row.span_ns), self.gpu_mean(row.busy_ns), row.busy_share, self.gpu_mean(row.idle_ns),
+                self.gpu_mean(row.waiting_ns), row.waiting_share, row.verdict,
             )
             for row in self.found.phases
         ]  # fmt: skip
@@ -89,7 +89,7 @@ class _Drawing:
             Column("median_lag_ns", "median lag", "ns"), Column("p95_lag_ns", "95% of lags below", "ns"),
         )  # fmt: skip
         rows = [
-            (self.mean(row.kernels), self.mean(row.gaps), row.median_lag_ns, row.p95_lag_ns)
+            (self.gpu_mean(row.kernels), self.gpu_mean(row.gaps), row.median_lag_ns, row.p95_lag_ns)
             for row in self.found.phases
         ]
         caption = (
@@ -124,6 +124,10 @@ class _Drawing:
         of = [(row.name, *((row.gpu,) if self.several else ())) for row in self.found.phases]
         lines = tuple(Row((*what, *cells)) for what, cells in zip(of, rows, strict=True))
         return Table(key, title, (*keys, *columns), lines, caption)
+
+    def gpu_mean(self, value: Number) -> Number:
+        """Divide one GPU's figure by its own rank's steps where figures are per step."""
+        return per_step_of_a_gpu(self.report, value) if self.several else per_step(self.report, value)
 
     def mean(self, value: Number) -> Number:
         """Divide by the steps where figures are per step."""

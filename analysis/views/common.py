@@ -29,6 +29,11 @@ def per_step(report: Report, value: Number) -> Number:
     return value // report.steps if isinstance(value, int) and value % report.steps == 0 else value / report.steps
 
 
+def per_step_of_a_gpu(report: Report, value: Number) -> Number:
+    """Divide what one GPU did by the steps of the process that uses it, where each rank has a GPU of its own."""
+    return per_step(report, value * max(report.ranks, 1))
+
+
 def common_length(paths: Iterable[Path]) -> int:
     """Return how many ranges all paths begin with, leaving each at least its last."""
     paths = [path for path in paths if path]

@@ -10,7 +10,7 @@ from analysis.overlap import COMMUNICATION, GpuOverlap, Overlap, TransferOverlap
 from analysis.report import Number, Report
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance
-from analysis.views.common import more, per_step, require_measured
+from analysis.views.common import more, per_step_of_a_gpu, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
@@ -61,7 +61,13 @@ def _gpu(report: Report, gpu: GpuOverlap) -> tuple[object, ...]:
     exposed = gpu.communication_ns - gpu.hidden_ns
     share = gpu.busy_ns / gpu.span_ns if gpu.span_ns else None
     times = (gpu.busy_ns, gpu.compute_ns, gpu.communication_ns, gpu.hidden_ns, exposed)
-    return gpu.gpu, gpu.streams, per_step(report, gpu.span_ns), share, *(per_step(report, time) for time in times)
+    return (
+        gpu.gpu,
+        gpu.streams,
+        per_step_of_a_gpu(report, gpu.span_ns),
+        share,
+        *(per_step_of_a_gpu(report, time) for time in times),
+    )
 
 
 def _transfers(subject: Subject, found: Overlap) -> Table:
@@ -81,7 +87,9 @@ def _transfers(subject: Subject, found: Overlap) -> Table:
 
 
 def _times(report: Report, row: TransferOverlap) -> tuple[Number, ...]:
-    return tuple(per_step(report, value) for value in (row.count, row.total_ns, row.union_ns, row.hidden_ns))
+    return tuple(
+        per_step_of_a_gpu(report, value) for value in (row.count, row.total_ns, row.union_ns, row.hidden_ns)
+    )
 
 
 def _names(rows: Sequence[TransferOverlap], full: bool) -> list[str]:
