@@ -1,4 +1,4 @@
-"""A fixed number of fuzzed reports; `python -m tests.fuzzing` runs more. What was once found stands here by itself."""
+"""A fixed number of fuzzed reports; `make fuzz` tries more. What was once found stands here by itself."""
 
 import pytest
 
