@@ -27,6 +27,9 @@ types: $(INSTALLED)
 audit: $(INSTALLED)  ## look the pinned versions up among known vulnerabilities; skipped where nothing answers
 	-$(VENV)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
 
+fuzz: $(INSTALLED)  ## try a hundred thousand changed reports; the tests try a fixed few
+	$(PY) -m tests.fuzzing --cases 100000
+
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[profiling,dev]'
