@@ -97,8 +97,9 @@ def require_sqlite(path: Path) -> None:
 
     if _begins_with(path, SQLITE_MAGIC):
         return
-    read(path)
-    raise NotAReport(f"{path} is no SQLite export. Make one with `nsys export --type sqlite` and give that.")
+    if path.suffix != ".nsys-rep":
+        read(path)
+    raise NotAReport(f"{path} is no SQLite export. Make one with `nsys export --type sqlite` and share its copy.")
 
 
 def _begins_with(path: Path, magic: bytes) -> bool:

@@ -19,7 +19,7 @@ from analysis.scrubbing.freed_pages import freed_pages
 from analysis.scrubbing.names import thread_name
 from analysis.scrubbing.source import Source
 
-BATCH = 5_000
+TOGETHER = 1 << 20  # characters that are searched at once
 FREED = "freed pages"
 
 
@@ -161,9 +161,15 @@ def _texts(connection: sqlite3.Connection, table: str, column: str) -> Iterator[
     """Yield a column's texts, many in one, each on a line of its own."""
     table, column = (name.replace('"', '""') for name in (table, column))
     sql = f"""SELECT CAST("{column}" AS TEXT) FROM "{table}" WHERE typeof("{column}") IN ('text', 'blob')"""  # noqa: S608
-    cursor = connection.execute(sql)
-    while rows := cursor.fetchmany(BATCH):
-        yield "\n".join(text for (text,) in rows)
+    texts: list[str] = []
+    length = 0
+    for (text,) in connection.execute(sql):
+        texts.append(text)
+        length += len(text)
+        if length > TOGETHER:
+            yield "\n".join(texts)
+            texts, length = [], 0
+    yield "\n".join(texts)
 
 
 def _count_in(text: str, table: str, found: _Found, looks: Mapping[str, re.Pattern[str]] = LOOKS) -> None:

@@ -33,7 +33,7 @@ TYPES = {
     Kind.STRING: ("integer", "null"),
     Kind.TEXT: ("text", "null"),
 }
-BATCH = 10_000
+BATCH = 2_000
 # No capture is this long, so a time beyond it counts from 1970 and says when the program ran.
 LONGEST_CAPTURE_NS = 10**17
 

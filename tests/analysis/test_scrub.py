@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis import kernels, scrub
+from analysis import compare, doctor, kernels, page, scrub, timeline
 from analysis.scrubbing.allowed import STRINGS, TABLES
 from analysis.views.registry import VIEWS
 from analysis.vocabulary import without_suffixes
 from tests.analysis import private
-from tests.analysis.bundled import OTHERS, OURS, REPORTS, needs_shared, unpacked
+from tests.analysis.bundled import DATA, OTHERS, OURS, REPORTS, needs_shared, unpacked
 
 RENAMED = [
     (OURS[0], "auto"),
@@ -64,12 +64,29 @@ def test_copy_answers_as_its_report(tmp_path, capsys, name):
     assert report.read_bytes() == before
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_copy_shows_every_view_as_its_report(planted, tmp_path, capsys, view):
-    options = ["--view", view, *(["--kernel", "gemm"] if view == "explain" else [])]
-    copy = tmp_path / planted.name
+OTHER_COMMANDS = {
+    **{f"view {view}": (kernels, "REPORT", "--view", view) for view in VIEWS if view != "explain"},
+    "view explain": (kernels, "REPORT", "--view", "explain", "--kernel", "gemm"),
+    "doctor": (doctor, "REPORT"),
+    "timeline": (timeline, "REPORT", "-o", "OUT"),
+    "page": (page, "REPORT", "-o", "OUT"),
+    "comparison": (compare, "OTHER", "REPORT", "--format", "csv"),
+}
+
+
+@pytest.mark.parametrize("command", OTHER_COMMANDS.values(), ids=OTHER_COMMANDS.keys())
+def test_every_command_says_the_same_of_the_copy(planted, tmp_path, capsys, command):
+    (tmp_path / "shared").mkdir()
+    copy, results = tmp_path / "shared" / planted.name, []
     scrub.main([str(planted), "-o", str(copy)])
-    assert answers(copy, capsys, options) == answers(planted, capsys, options)
+    for report in (planted, copy):
+        files = {"REPORT": report, "OUT": tmp_path / "out", "OTHER": DATA / OURS[0]}
+        capsys.readouterr()
+        status = command[0].main([str(files.get(word, word)) for word in command[1:]])
+        written = files["OUT"].read_bytes() if files["OUT"].exists() else b""
+        results.append((status, *capsys.readouterr(), written))
+    assert results[0] == results[1]
+    assert any(results[0][1:])
 
 
 def test_copy_of_a_planted_report_answers_alike_and_holds_nothing_planted(planted, capsys):
