@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.command import run
+from analysis.kernel_names import printable
 
 if TYPE_CHECKING:
     from analysis.scrubbing.copying import Copied
@@ -54,7 +55,7 @@ def _copy(options: argparse.Namespace) -> None:
     require_sqlite(options.report)
     with on_screen():
         copied = copy(options.report, options.output, rename_ranges=options.rename_ranges)
-    write(f"{options.output}: {_said(copied)}\n", None)
+    write(f"{printable(str(options.output))}: {_said(copied)}\n", None)
 
 
 def _check(report: Path) -> list[Leak]:
