@@ -76,10 +76,12 @@ def _pool(paths: Sequence[Path], summarise: Summarise, workers: int) -> Iterator
 
 
 def _be_modest() -> None:
-    """Read with one thread where there is a process per core already."""
+    """Read with one thread where there is a process per core already, and leave the screen to the command."""
+    from analysis import progress
     from analysis.readers import columns
 
     columns.MAX_THREADS = 1
+    progress.be_quiet()
 
 
 def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarise], Iterator[tuple[Path, Report | str]]]:

@@ -11,6 +11,14 @@ _listeners: list[Callable[[int, int], None]] = []
 
 SILENT_S = 1.0
 
+_quiet = False
+
+
+def be_quiet() -> None:
+    """Draw nothing from now on: this process is one of many that share a screen."""
+    global _quiet
+    _quiet = True
+
 
 def expect(rows: int) -> None:
     """Say that this many more rows are going to be read."""
@@ -40,7 +48,7 @@ def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
 @contextmanager
 def on_screen() -> Iterator[None]:
     """Draw progress on stderr, with an estimate, once a terminal has been left waiting for a second."""
-    if not sys.stderr.isatty():
+    if _quiet or not sys.stderr.isatty():
         yield
         return
     bar = _Bar()

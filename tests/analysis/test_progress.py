@@ -1,0 +1,56 @@
+"""Progress is counted by rows, and drawn only where somebody waits at a terminal."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import analysis
+from analysis import progress
+
+ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "tests" / "data" / "h200_train_fp32.sqlite"
+
+SLOW = """
+import sys, time
+from analysis import progress
+progress.SILENT_S = 0.05
+with progress.on_screen():
+    progress.expect(100)
+    for _ in range(10):
+        progress.advance(10)
+        time.sleep(0.05)
+print("done")
+"""
+
+
+def test_readers_read_as_many_rows_as_they_expected():
+    told = []
+    with progress.listening(lambda expected, read: told.append((expected, read))):
+        trace = analysis.read(REPORT)
+    expected, read = (sum(column) for column in zip(*told, strict=True))
+    assert read >= len(trace.ranges) + len(trace.launches) + len(trace.work)
+    assert expected >= read
+
+
+def on_a_terminal(code):
+    """Run a program whose stderr is a terminal; return its stdout and what the terminal got."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    os.close(theirs)
+    drawn = os.read(ours, 100_000).decode()
+    os.close(ours)
+    return done.stdout, drawn
+
+
+def test_a_terminal_that_waits_gets_a_bar_and_stdout_stays_clean():
+    out, drawn = on_a_terminal(SLOW)
+    assert out == "done\n"
+    assert "reading rows" in drawn
+
+
+def test_a_file_gets_no_bar():
+    done = subprocess.run([sys.executable, "-c", SLOW], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("done\n", "")
