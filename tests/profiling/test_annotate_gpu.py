@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 GEMM = re.compile(r"gemm|nvjet|cutlass::Kernel2", re.IGNORECASE)
-GEMM_PART = re.compile("splitKreduce")
+GEMM_PART = re.compile("splitKreduce|split_k_kernel")
 SMALL = CONFIGS["small"]
 
 
