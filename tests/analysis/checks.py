@@ -4,6 +4,8 @@ import contextlib
 import io
 import json
 import re
+import sqlite3
+from contextlib import closing
 
 from analysis import compare, doctor, kernels, page, scrub, timeline
 
@@ -76,15 +78,27 @@ def figures_add_up(folder):
 
 
 def copy_answers_alike(folder):
-    """Assert that a copy to share answers as its report does, or is refused."""
+    """Assert that a copy to share answers as its report does, or is refused.
+
+    Of a damaged tree, SQLite finds other rows in another order: then no two readings need agree.
+    """
     report, copy = folder / "report.sqlite", folder / "copy" / "report.sqlite"
     copy.parent.mkdir()
     made = answer(scrub, report, "-o", copy)
-    if made is not None and "cut out of names" not in made:
+    if made is not None and "cut out of names" not in made and sound(report):
         expected = answer(kernels, report, *WHOLE)
         assert expected is None or answer(kernels, copy, *WHOLE) == expected
     copy.unlink(missing_ok=True)
     copy.parent.rmdir()
+
+
+def sound(report):
+    """Tell whether SQLite finds nothing wrong with a file."""
+    with closing(sqlite3.connect(report)) as database:
+        try:
+            return database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        except (sqlite3.Error, UnicodeError):
+            return False
 
 
 CHECKS = (
