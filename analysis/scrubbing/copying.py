@@ -7,10 +7,10 @@ place whole.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -170,29 +170,19 @@ def _require_replaceable(target: Path, report: Path) -> None:
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
     """Yield a new file beside the target; rename it into place when the block ends, remove it when it raises."""
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-        os.close(handle)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}.") from error
-    unfinished = Path(name)
-    try:
+        unfinished.open("xb").close()
         yield unfinished
         _publish(unfinished, target)
     except (OSError, sqlite3.Error) as error:
         raise UsageError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()
 
 
 def _publish(unfinished: Path, target: Path) -> None:
-    unfinished.chmod(0o666 & ~_umask())
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(target)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

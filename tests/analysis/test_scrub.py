@@ -247,27 +247,22 @@ def test_output_in_the_reports_place_is_refused(tmp_path, capsys):
     assert report.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [
-        (["missing.sqlite", "-o", "x"], 1),
-        (["REPORT", "-o", "no/such/folder/x"], 2),
-        (["missing.sqlite", "--check"], 1),
-    ],
-)
-def test_command_says_what_is_wrong(tmp_path, capsys, arguments, status):
-    report = unpacked(OURS[1], tmp_path)
-    assert (
-        scrub.main(
-            [
-                str(report) if word == "REPORT" else str(tmp_path / word) if "/" in word or "." in word else word
-                for word in arguments
-            ]
-        )
-        == status
-    )
+WRONG = {
+    "no report": (["{0}/missing.sqlite", "-o", "{0}/x"], 1, "does not exist"),
+    "no report to check": (["{0}/missing.sqlite", "--check"], 1, "does not exist"),
+    "nsys's own file": (["{0}/run.nsys-rep", "-o", "{0}/x"], 1, "Make one with `nsys export --type sqlite`"),
+    "no folder": (["{0}/report.sqlite", "-o", "{0}/no/folder/x"], 2, "cannot be written: No such file"),
+    "a file for a folder": (["{0}/report.sqlite", "-o", "{0}/report.sqlite/x"], 2, "cannot be written: Not a"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "status", "sentence"), WRONG.values(), ids=WRONG.keys())
+def test_command_says_what_is_wrong(tmp_path, capsys, arguments, status, sentence):
+    unpacked(OURS[1], tmp_path)
+    assert scrub.main([word.format(tmp_path) for word in arguments]) == status
     said = capsys.readouterr().err
     assert said.startswith("error: ")
+    assert sentence in said
     assert said.count("\n") == 1
 
 
