@@ -14,7 +14,7 @@ from analysis.scrubbing.allowed import RUN_FACTS, RUN_FACTS_BY_RANGE, Role
 from analysis.scrubbing.patterns import REPLACED
 from analysis.scrubbing.renaming import Renaming
 from analysis.tables import PATH_SEPARATOR
-from analysis.vocabulary import AUTOGRAD_THREADS, WORKER_THREADS, is_library_domain, without_suffixes
+from analysis.vocabulary import AUTOGRAD_THREADS, WORKER_THREADS, is_library_domain
 
 # Threads whose names say nothing of a program: the interpreter's, and those that PyTorch and CUDA name.
 PUBLIC_THREADS = re.compile(r"python[0-9.]*|pt_[a-z_]+\d*|cuda-EvtHandlr|cuda[0-9a-f]+|Thread-\d+|MainThread")
@@ -22,7 +22,10 @@ CALLS = re.compile(r"cu[A-Za-z]\w*")
 CACHED_NAMES, LONGEST_CACHED = 1 << 16, 1 << 10
 
 # What PyTorch appends to an operator's name. The sequence number links it; nothing reads the rest.
-_APPENDED = re.compile(r"(?s)((?:, seq = \d{1,17})?)(?:, (?:op_id|sizes|input_op_ids) = (?:(?!, seq = ).)*)?\Z")
+_FIRST_APPENDED = re.compile(r", (?:seq|op_id|sizes) = ")
+_APPENDED = re.compile(
+    r"(?s)((?:, seq = \d{1,17})?)(?:, op_id = (?:(?!, seq = ).)*|, sizes = (?:(?!, seq = |, op_id = ).)*)?\Z"
+)
 
 Rule = Callable[[str], str | None]
 
@@ -55,9 +58,9 @@ class Names:
         return self._own.sub(lambda found: self._word(self._own_words[found[0]], found), text)
 
     def _range(self, text: str) -> str:
-        bare, _ = without_suffixes(text)
-        appended = _APPENDED.match(text, len(bare))
-        bare, link = (bare, appended[1]) if appended else (text, "")
+        first = _FIRST_APPENDED.search(text)
+        appended = _APPENDED.match(text, first.start()) if first else None
+        bare, link = (text[: appended.start()], appended[1]) if appended else (text, "")
         return (self._cached if len(bare) <= LONGEST_CACHED else self._bare)(bare) + link
 
     def _word(self, word: str, found: re.Match[str]) -> str:
