@@ -8,6 +8,7 @@ runs a command on it, as tests/analysis/checks.py has it. A command must answer 
 import argparse
 import faulthandler
 import multiprocessing
+import multiprocessing.connection
 import resource
 import shutil
 import sys
@@ -24,7 +25,7 @@ from tests.analysis.mutations import CHANGES, changed
 
 SECONDS, MEMORY_BYTES = 10, 1 << 30
 IN_MEMORY = "/dev/shm"
-SAID_EVERY = 5000
+CASES_PER_SEED = 2_500
 
 
 def cases():
@@ -44,7 +45,7 @@ def run(case, folder):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def fuzz(count, first, said=lambda done: None):
+def fuzz(count, first):
     """Run cases drawn from a seed, and raise the first that fails, shrunk; return how many passed."""
     passed = 0
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() else None) as folder:
@@ -59,20 +60,29 @@ def fuzz(count, first, said=lambda done: None):
             nonlocal passed
             run(case, Path(folder))
             passed += 1
-            said(passed)
 
         every()
     return passed
 
 
-def _worker(number, count, first, results):
-    def said(done):
-        if done % SAID_EVERY == 0:
-            _print(f"process {number}: {done:,} cases")
-
+def _work(cases_, first, results):
+    """Fuzz in a process of its own; one that fails, hangs or runs out of memory leaves no result."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    passed = fuzz(count, first, said)
+    passed = fuzz(cases_, first)
     results.put((passed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
+
+
+def _processes(seeds, workers, results):
+    """Start a process for each seed, so many at a time; yield each with its seed when it has ended."""
+    waiting, running = list(seeds), {}
+    while waiting or running:
+        while waiting and len(running) < workers:
+            first, count = waiting.pop(0)
+            process = multiprocessing.Process(target=_work, args=(count, first, results))
+            process.start()
+            running[process.sentinel] = process, first
+        for sentinel in multiprocessing.connection.wait(list(running)):
+            yield running.pop(sentinel)
 
 
 def _print(text):
@@ -88,21 +98,17 @@ def main():
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     options = parser.parse_args()
     _print(f"seed {options.seed}: {options.cases:,} cases of {len(fragments())} stretches of reports")
-    began, results, share = time.monotonic(), multiprocessing.Queue(), -(-options.cases // options.workers)
-    workers = [
-        multiprocessing.Process(target=_worker, args=(number, share, options.seed + number, results))
-        for number in range(options.workers)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    done = [results.get(timeout=5) for worker in workers if worker.exitcode == 0]
-    passed, memory = sum(count for count, _ in done), max((mebibytes for _, mebibytes in done), default=0)
-    _print(
-        f"seed {options.seed}: {passed:,} passed in {time.monotonic() - began:.0f} s, at most {memory} MiB each"
-    )
-    return 0 if len(done) == len(workers) else 1
+    began, results, passed, most, failed = time.monotonic(), multiprocessing.SimpleQueue(), 0, 0, []
+    counts = [min(CASES_PER_SEED, options.cases - done) for done in range(0, options.cases, CASES_PER_SEED)]
+    for process, first in _processes([*enumerate(counts, options.seed)], options.workers, results):
+        if process.exitcode:
+            failed.append(first)
+            continue
+        count, mebibytes = results.get()
+        passed, most = passed + count, max(most, mebibytes)
+        _print(f"{passed:,} passed in {time.monotonic() - began:.0f} s, at most {most} MiB each")
+    _print(f"seed {options.seed}: {passed:,} passed" + (f"; failed: seeds {failed}" if failed else ""))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
