@@ -1,27 +1,18 @@
 """A shared copy answers as its report does, and holds nothing else of it."""
 
-import json
 import os
-import shutil
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from analysis import compare, doctor, kernels, page, scrub, timeline
 from analysis.scrubbing.allowed import STRINGS, TABLES
 from analysis.views.registry import VIEWS
-from analysis.vocabulary import without_suffixes
 from tests.analysis import private
-from tests.analysis.bundled import DATA, OTHERS, OURS, REPORTS, needs_shared, unpacked
+from tests.analysis.bundled import DATA, OURS, REPORTS, unpacked
+from tests.analysis.copies import answers, inside, rows, scrubbed
 
-RENAMED = [
-    (OURS[0], "auto"),
-    (OURS[3], "keep"),
-    *(pytest.param(OTHERS[at], "keep", marks=needs_shared) for at in (1, 4)),
-    *(pytest.param(OTHERS[at], "auto", marks=needs_shared) for at in (4, 11)),
-]
 ANSWERS = [
     ["--format", "json", "--include-warmup", "--operators", "keep"],
     ["--format", "csv", "--like-nsys"],
@@ -29,29 +20,9 @@ ANSWERS = [
 ]
 
 
-def scrubbed(report, *options, status=0):
-    """Return the copy of a report, in a folder of its own under the same name."""
-    copy = report.parent / f"shared{len(options)}" / report.name
-    copy.parent.mkdir()
-    assert scrub.main([str(report), "-o", str(copy), *options]) == status
-    return copy
-
-
-def answers(report, capsys, options):
-    """Return all that the command says, and its exit status."""
-    capsys.readouterr()
-    status = kernels.main([str(report), *options])
-    return status, *(text.replace(str(report), "REPORT") for text in capsys.readouterr())
-
-
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     return private.plant(unpacked("h200_compiled.sqlite", tmp_path_factory.mktemp("planted")))
-
-
-def rows(path, sql):
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -134,68 +105,6 @@ def test_copy_has_allowed_tables_and_columns_only(planted, tmp_path):
     assert rows(copy, "PRAGMA freelist_count") == [(0,)]
 
 
-def inside(path, sql, *parameters):
-    """Change a report."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(sql, parameters)
-        connection.commit()
-
-
-LAMBDA = "void run<{lambda(int) at /home/jdoe/model/x.cu:12:3}>(T*)"
-
-
-@pytest.mark.parametrize(
-    ("table", "column", "name", "kept"),
-    [
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", LAMBDA, "void run<{lambda(int) at path_1:12:3}>(T*)"),
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "triton_/root/a/b_0", "triton_/root/a/b_0"),
-        ("NVTX_EVENTS", "textId", "load /home/jdoe/data.bin", "load path_1"),
-        ("NVTX_EVENTS", "textId", "/encoder/layer.0/attention/MatMul", "/encoder/layer.0/attention/MatMul"),
-        ("NVTX_EVENTS", "textId", f"ask jd@example.org ({private.TOKEN})", "ask email_1 (secret_1)"),
-        ("NVTX_EVENTS", "textId", f"login token={private.PASSWORD}", "login secret_1"),
-        ("NVTX_EVENTS", "textId", "tokens: 4096, forward/backward", "tokens: 4096, forward/backward"),
-        ("ThreadNames", "nameId", "planted_thread", None),
-        ("ThreadNames", "nameId", "jdoe_autograd_x", "autograd"),
-    ],
-)
-def test_names_lose_what_is_private_in_them(tmp_path, table, column, name, kept):
-    report = unpacked("h200_train_fp32.sqlite", tmp_path)
-    events = " WHERE eventType = 59" if table == "NVTX_EVENTS" else ""
-    (number,) = rows(report, f"SELECT max({column}) FROM {table}{events}")[0]
-    inside(report, "UPDATE StringIds SET value = ? WHERE id = ?", name, number)
-    found = rows(scrubbed(report), f"SELECT value FROM StringIds WHERE id = {number}")
-    assert found == ([(kept,)] if kept else [])
-
-
-def test_host_of_the_report_is_cut_out_of_its_ranges(planted, tmp_path):
-    report = Path(shutil.copy(planted, tmp_path / "report.sqlite"))
-    inside(report, "INSERT INTO StringIds VALUES (900100, ?)", f"rank 0 on {private.HOST}")
-    inside(report, "UPDATE NVTX_EVENTS SET textId = 900100 WHERE rowid = 4")
-    assert rows(scrubbed(report), "SELECT value FROM StringIds WHERE id = 900100") == [("rank 0 on host_1",)]
-
-
-def test_own_mark_keeps_known_facts_only(tmp_path):
-    report = unpacked("h200_compiled.sqlite", tmp_path)
-    facts = {"size": "tiny", "host": private.HOST, "flops": {"forward": 3, "backward": "x"}, "torch": ["2.11"]}
-    inside(report, "INSERT INTO StringIds VALUES (900100, ?)", "nvtx-kernels.run " + json.dumps(facts))
-    inside(report, "UPDATE NVTX_EVENTS SET textId = 900100 WHERE eventType = 34")
-    (text,) = rows(scrubbed(report), "SELECT value FROM StringIds WHERE id = 900100")[0]
-    kept = json.loads(text.removeprefix("nvtx-kernels.run "))
-    assert kept == {"size": "tiny", "flops": {"forward": 3}, "torch": None}
-
-
-def test_string_that_is_a_kernel_and_a_range_is_renamed_as_a_range_only(tmp_path):
-    report = unpacked("h200_train_fp32.sqlite", tmp_path)
-    (kernel, name), *_ = rows(
-        report, "SELECT id, value FROM StringIds JOIN CUPTI_ACTIVITY_KIND_KERNEL ON id = demangledName"
-    )
-    inside(report, "UPDATE NVTX_EVENTS SET textId = ? WHERE rowid = 10", kernel)
-    copy = scrubbed(report, "--rename-ranges")
-    assert rows(copy, f"SELECT value FROM StringIds WHERE id = {kernel}") == [(name,)]
-    renamed = rows(copy, "SELECT value FROM StringIds JOIN NVTX_EVENTS e ON id = textId WHERE e.rowid = 10")
-    assert renamed[0][0].startswith("range x")
-
-
 def test_times_that_are_dates_count_from_the_first(tmp_path, capsys):
     report, epoch = unpacked("h200_train_fp32.sqlite", tmp_path), 1_795_173_292_279_457_769
     for table in (
@@ -209,31 +118,6 @@ def test_times_that_are_dates_count_from_the_first(tmp_path, capsys):
     copy = scrubbed(report)
     assert rows(copy, "SELECT min(start) FROM NVTX_EVENTS")[0][0] == 0
     assert answers(copy, capsys, ANSWERS[0]) == answers(report, capsys, ANSWERS[0])
-
-
-NAMES = """SELECT coalesce(value, text, '') FROM NVTX_EVENTS e LEFT JOIN StringIds ON id = textId
-           WHERE eventType IN (59, 60) ORDER BY e.rowid"""
-
-
-def ranges(report, capsys, operators):
-    """Return the ranges of the answer in JSON, by their paths."""
-    said = answers(report, capsys, ["--format", "json", "--operators", operators])[1]
-    entries = json.loads(said)["ranges"]
-    return {tuple(entry["path"]): {key: entry[key] for key in entry.keys() - {"path"}} for entry in entries}
-
-
-@pytest.mark.parametrize(("name", "operators"), RENAMED)
-def test_renamed_ranges_are_counted_as_before(tmp_path, capsys, name, operators):
-    report = unpacked(name, tmp_path)
-    copy = scrubbed(report, "--rename-ranges")
-    old, new = ([without_suffixes(name)[0] for (name,) in rows(path, NAMES)] for path in (report, copy))
-    names = dict(zip(old, new, strict=True))
-    assert new == [names[name] for name in old]
-    assert len(set(new)) == len(set(old))
-    counted = ranges(report, capsys, operators)
-    renamed = {tuple(names[name] for name in path): entry for path, entry in counted.items()}
-    assert renamed == ranges(copy, capsys, operators)
-    assert set(names) - set(new)
 
 
 def test_output_in_the_reports_place_is_refused(tmp_path, capsys):
@@ -281,14 +165,3 @@ def test_text_where_a_number_belongs_is_refused(tmp_path, capsys):
     assert scrub.main([str(report), "-o", str(tmp_path / "x")]) == 1
     assert "values in CUPTI_ACTIVITY_KIND_KERNEL that nsys never writes there" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["report.sqlite"]
-
-
-@pytest.mark.parametrize("name", [b"caf\xe9 \xff", b"a\x00b", "naïve – \U0001f600".encode(), b""])
-def test_names_in_any_encoding_go_along_unharmed(tmp_path, name):
-    report = unpacked(OURS[0], tmp_path)
-    ((number,),) = rows(report, "SELECT max(textId) FROM NVTX_EVENTS WHERE eventType = 59")
-    inside(report, f"UPDATE StringIds SET value = CAST(? AS TEXT) WHERE id = {number}", name)
-    inside(report, "UPDATE NVTX_EVENTS SET textId = NULL, text = CAST(? AS TEXT) WHERE rowid = 7", name)
-    copy = scrubbed(report)
-    assert rows(copy, f"SELECT CAST(value AS BLOB) FROM StringIds WHERE id = {number}") == [(name,)]
-    assert rows(copy, "SELECT CAST(text AS BLOB) FROM NVTX_EVENTS WHERE rowid = 7") == [(name,)]
