@@ -17,7 +17,9 @@ from analysis import arrow
 from analysis.category_rules import RULES
 from analysis.kernel_name_parts import fused_ops, split_name
 
-__all__ = ["CATEGORIES", "MEANINGS", "RULES", "categorize", "fused_ops", "gemm_launches", "is_gemm_launch"]
+__all__ = [
+    "CATEGORIES", "MEANINGS", "RULES", "categorize", "classify", "fused_ops", "gemm_launches", "is_gemm_launch",
+]  # fmt: skip
 
 #: Category -> what is in it, in the order of tables. The last three are no kernels; they repeat the kind.
 MEANINGS = {
@@ -69,6 +71,8 @@ def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
     found = np.full(len(parts), -1, dtype=np.int64)
     left = np.arange(len(parts))
     for number, (_, _, inside, head) in enumerate(_GROUPS):
+        if not len(left):
+            break
         hit = _matches(heads.take(arrow.from_numpy(left)), head)
         if inside:
             hit[hit] = _matches(insides.take(arrow.from_numpy(left[hit])), inside)
@@ -84,6 +88,11 @@ def _groups(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
             yield _GROUPS[group][:2] if group >= 0 else ("other", False)
 
 
+def classify(names: Sequence[str]) -> list[tuple[str, bool]]:
+    """Return of each name its category, and whether one launch of it is one matrix product."""
+    return [(category, category == "gemm" and not helper) for category, helper in _groups(names)]
+
+
 def categorize(names: Sequence[str]) -> list[str]:
     """Return the category of each demangled kernel name or recorded operator."""
     return [category for category, _ in _groups(names)]
@@ -91,7 +100,7 @@ def categorize(names: Sequence[str]) -> list[str]:
 
 def gemm_launches(names: Sequence[str]) -> list[bool]:
     """Say of each name whether one launch of it is one matrix product: a GEMM, and no helper of one."""
-    return [category == "gemm" and not helper for category, helper in _groups(names)]
+    return [launch for _, launch in classify(names)]
 
 
 def is_gemm_launch(name: str) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.attribution import AMBIGUOUS, HOW, OUTSIDE, Attribution
-from analysis.categories import categorize, gemm_launches
+from analysis.categories import classify
 from analysis.report import KernelRow, OutsideRow, Path, PhaseRow, RangeRow, Report, Totals, in_tree_order
 from analysis.trace import GRAPH, KERNEL, KINDS, Bools, Int32s, Int64s
 from analysis.vocabulary import PHASES
@@ -126,19 +126,19 @@ class _Summary:
         total, count = np.add.reduceat(duration, first) if len(first) else first, last - first
         low = np.minimum.reduceat(duration, first) if len(first) else first
         high = np.maximum.reduceat(duration, first) if len(first) else first
-        category, is_gemm = self._categories(groups)
+        classes = self._classes(groups)
         rows = [
             KernelRow(
                 path=self.paths.paths[p - 1] if p else (),
                 phase=PHASES[phase],
                 kind=KINDS[kind],
                 kernel=self.attribution.trace.names[name],
-                category=category[name] if kind == KERNEL else KINDS[kind],
+                category=classes[name][0] if kind == KERNEL else KINDS[kind],
                 count=n,
                 total_ns=t,
                 min_ns=a,
                 max_ns=b,
-                gemm_launch=kind == KERNEL and is_gemm[name],
+                gemm_launch=kind == KERNEL and classes[name][1],
             )
             for (p, phase, kind, name), n, t, a, b in zip(
                 groups.T.tolist(), count.tolist(), total.tolist(), low.tolist(), high.tolist(), strict=True
@@ -146,13 +146,10 @@ class _Summary:
         ]
         return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase)))
 
-    def _categories(self, groups: Int64s) -> tuple[dict[int, str], dict[int, bool]]:
+    def _classes(self, groups: Int64s) -> dict[int, tuple[str, bool]]:
+        """Return of each kernel's name its category, and whether it is one matrix product."""
         ids = np.unique(groups[3][groups[2] == KERNEL]).tolist()
-        names = [self.attribution.trace.names[name_id] for name_id in ids]
-        return (
-            dict(zip(ids, categorize(names), strict=True)),
-            dict(zip(ids, gemm_launches(names), strict=True)),
-        )
+        return dict(zip(ids, classify([self.attribution.trace.names[name] for name in ids]), strict=True))
 
     def ranges(self) -> tuple[RangeRow, ...]:
         """One row per path, outer before inner, siblings by time."""
