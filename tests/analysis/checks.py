@@ -1,6 +1,7 @@
 """What must hold of every command on any file: `check(folder, whole, content, number)` runs one of `CHECKS`."""
 
 import contextlib
+import csv
 import io
 import json
 import re
@@ -8,68 +9,46 @@ import sqlite3
 from contextlib import closing
 
 from analysis import compare, doctor, kernels, page, scrub, timeline
+from analysis.presenters.as_csv import FORMULA_STARTS
 
 PARTS = ("own_ns", "adopted_ns", "linked_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
 HARMLESS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*")
 SENTENCE = re.compile(r"error: [^\n]+\n")
-WHOLE = ("--no-cache", "--format", "json", "--operators", "keep")
-
-# Commands, with REPORT for the changed report, OTHER for the whole one, and OUT for a file to write.
-COMMANDS = (
-    (kernels, "REPORT", "--no-cache", "--full-names"),
-    (kernels, "REPORT", "--no-cache", "--format", "csv", "--operators", "keep", "--include-warmup"),
-    (kernels, "REPORT", "--no-cache", "--format", "markdown", "--every-index", "--per-step"),
-    (kernels, "REPORT", "--no-cache", "--format", "latex", "--domain", "nvtx-kernels"),
-    (kernels, "REPORT", "--like-nsys"),
-    (kernels, "REPORT", "--no-cache", "--by", "category", "--phase", "backward", "--format", "typst"),
-    (kernels, "REPORT", "--view", "phases"),
-    (kernels, "REPORT", "--view", "attention"),
-    (kernels, "REPORT", "--view", "steps"),
-    (kernels, "REPORT", "--view", "balance"),
-    (kernels, "REPORT", "--view", "overlap"),
-    (kernels, "REPORT", "--view", "explain", "--kernel", "gemm"),
-    (compare, "OTHER", "REPORT", "--fail-on", "total > +5%"),
-    (timeline, "REPORT", "-o", "OUT"),
-    (page, "REPORT", "-o", "OUT"),
-    (doctor, "REPORT"),
-    (scrub, "REPORT", "--check"),
-)
-VIOLATED = compare, compare.RULE_VIOLATED
+NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 STATUSES = {scrub: (0, 1, 2, scrub.WOULD_LEAK), compare: (0, 1, 2, compare.RULE_VIOLATED)}
+VIOLATED = compare, compare.RULE_VIOLATED
+ADDED_UP = "REPORT --format json --operators keep"
 
 
-def said(command, *words):
-    """Run a command in this process; return its exit status and what it printed."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = command.main([str(word) for word in words])
-    return status, out.getvalue(), err.getvalue()
+def is_harmless(out, folder):
+    """What is for people holds no control characters."""
+    assert HARMLESS.fullmatch(out)
 
 
-def answer(command, *words):
-    """Run a command; assert that it answers or says one sentence; return the answer, None where it refuses."""
-    status, out, err = said(command, *words)
-    assert status in STATUSES.get(command, (0, 1, 2))
-    refused = status in (1, 2) and not out
-    assert not err or (SENTENCE.fullmatch(err) if refused else (command, status) == VIOLATED), err
-    return None if refused else out
+def is_csv(out, folder):
+    """No spreadsheet takes a cell for a formula."""
+    cells = [cell for row in csv.reader(io.StringIO(out, newline="")) for cell in row]
+    assert all(NUMBER.fullmatch(cell) for cell in cells if cell.startswith(FORMULA_STARTS))
 
 
-def command_is_proper(folder, number):
-    """Run a command of the table; what is for people holds no control characters."""
-    command, *words = COMMANDS[number]
-    files = {"REPORT": folder / "report.sqlite", "OTHER": folder / "whole.sqlite", "OUT": folder / "out"}
-    out = answer(command, *(files.get(word, word) for word in words))
-    assert out is None or "csv" in words or HARMLESS.fullmatch(out)
-    files["OUT"].unlink(missing_ok=True)
+def is_json(out, folder):
+    """Numbers are finite, as other programs need them."""
+    assert parsed(out)
 
 
-def figures_add_up(folder):
-    """Assert that no nanosecond is lost or counted twice."""
-    out = answer(kernels, folder / "report.sqlite", *WHOLE)
-    if out is None:
-        return
-    found = json.loads(out)
+def is_timeline(out, folder):
+    """The timeline parses."""
+    assert parsed((folder / "out" / "report.sqlite").read_text())["traceEvents"]
+
+
+def is_page(out, folder):
+    """No name of a range or a kernel is a script of the page."""
+    assert "<script>alert(1)" not in (folder / "out" / "report.sqlite").read_text()
+
+
+def adds_up(out, folder):
+    """No nanosecond is lost or counted twice."""
+    found = parsed(out)
     totals = found["totals"]
     assert sum(totals[part] for part in PARTS) == totals["work_ns"]
     assert min(totals[part] for part in PARTS) >= 0
@@ -77,19 +56,85 @@ def figures_add_up(folder):
     assert own + totals["outside_ns"] + totals["ambiguous_ns"] + totals["excluded_ns"] == totals["work_ns"]
 
 
-def copy_answers_alike(folder):
-    """Assert that a copy to share answers as its report does, or is refused.
+def answers_alike(out, folder):
+    """A copy to share answers as its report does, or is refused.
 
     Of a damaged tree, SQLite finds other rows in another order: then no two readings need agree.
     """
-    report, copy = folder / "report.sqlite", folder / "copy" / "report.sqlite"
-    copy.parent.mkdir()
-    made = answer(scrub, report, "-o", copy)
-    if made is not None and "cut out of names" not in made and sound(report):
-        expected = answer(kernels, report, *WHOLE)
-        assert expected is None or answer(kernels, copy, *WHOLE) == expected
-    copy.unlink(missing_ok=True)
-    copy.parent.rmdir()
+    report = folder / "report.sqlite"
+    if "cut out of names" not in out and sound(report):
+        expected = answer(kernels, folder, ADDED_UP)
+        assert expected is None or answer(kernels, folder / "out", ADDED_UP) == expected
+
+
+# Command; its words, with REPORT for the changed report, OTHER for the whole one, OUT for a file to write; what
+# must hold where it answers.
+CHECKS = (
+    (kernels, "REPORT --full-names", is_harmless),
+    (kernels, "REPORT --format csv --operators keep --include-warmup", is_csv),
+    (kernels, "REPORT --format markdown --every-index --per-step", is_harmless),
+    (kernels, "REPORT --format latex --domain nvtx-kernels", is_harmless),
+    (kernels, "REPORT --format parquet -o OUT", is_harmless),
+    (kernels, "REPORT --like-nsys", is_harmless),
+    (kernels, "REPORT --by category --phase backward --format typst", is_harmless),
+    (kernels, "REPORT --by range --range layer", is_harmless),
+    (kernels, "REPORT --view phases", is_harmless),
+    (kernels, "REPORT --view agreement --timed forward=3ms", is_harmless),
+    (kernels, "REPORT --view attention", is_harmless),
+    (kernels, "REPORT --view steps", is_harmless),
+    (kernels, "REPORT --view balance", is_harmless),
+    (kernels, "REPORT --view overlap", is_harmless),
+    (kernels, "REPORT --view explain --kernel gemm", is_harmless),
+    (compare, "OTHER REPORT --fail-on total>+5%", is_harmless),
+    (compare, "REPORT OTHER --format json", is_json),
+    (timeline, "REPORT -o OUT", is_timeline),
+    (page, "REPORT OTHER -o OUT", is_page),
+    (doctor, "REPORT", is_harmless),
+    (doctor, "REPORT --json", is_json),
+    (scrub, "REPORT --check", is_harmless),
+    (scrub, "REPORT -o OUT --rename-ranges", is_harmless),
+    *[(kernels, ADDED_UP, adds_up)] * 4,
+    *[(scrub, "REPORT -o OUT", answers_alike)] * 4,
+)
+
+
+def check(folder, whole, content, number):
+    """Write a changed report beside the whole one, run one check, and assert that neither file was touched."""
+    files = {"report.sqlite": content, "whole.sqlite": whole}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    (folder / "out").mkdir()
+    command, words, holds = CHECKS[number]
+    out = answer(command, folder, words)
+    if out is not None:
+        holds(out, folder)
+    assert [(folder / name).read_bytes() for name in files] == [*files.values()]
+    assert sorted(path.name for path in folder.iterdir()) == ["out", *files]
+    assert [path.name for path in (folder / "out").iterdir()] in ([], ["report.sqlite"])
+
+
+def answer(command, folder, words):
+    """Run a command; assert that it answers or says one sentence; return the answer, None where it refuses."""
+    files = {"REPORT": "report.sqlite", "OTHER": "whole.sqlite", "OUT": "out/report.sqlite"}
+    status, out, err = said(command, *(str(folder / files[w]) if w in files else w for w in words.split()))
+    assert status in STATUSES.get(command, (0, 1, 2))
+    refused = status in (1, 2) and not out
+    assert not err or (SENTENCE.fullmatch(err) if refused else (command, status) == VIOLATED), err
+    assert "memory" not in err, err
+    return None if refused else out
+
+
+def said(command, *words):
+    """Run a command in this process; return its exit status and what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = command.main(words)
+    return status, out.getvalue(), err.getvalue()
+
+
+def parsed(text):
+    """Parse JSON as strict programs do, which know neither NaN nor Infinity."""
+    return json.loads(text, parse_constant=lambda constant: 1 / 0)
 
 
 def sound(report):
@@ -99,20 +144,3 @@ def sound(report):
             return database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         except (sqlite3.Error, UnicodeError):
             return False
-
-
-CHECKS = (
-    *([command_is_proper, number] for number in range(len(COMMANDS))),
-    *([figures_add_up] for _ in range(4)),
-    *([copy_answers_alike] for _ in range(4)),
-)
-
-
-def check(folder, whole, content, number):
-    """Write a changed report beside the whole one, run one check, and assert that neither file was touched."""
-    (folder / "report.sqlite").write_bytes(content)
-    (folder / "whole.sqlite").write_bytes(whole)
-    check_, *arguments = CHECKS[number]
-    check_(folder, *arguments)
-    assert (folder / "report.sqlite").read_bytes() == content
-    assert sorted(path.name for path in folder.iterdir()) == ["report.sqlite", "whole.sqlite"]

@@ -18,7 +18,8 @@ NAMES = (
     "autograd::engine::evaluate_function: MmBackward0", "MmBackward0, seq = 12", ", seq = 3", "ncclGroup",
     "\x1b[31mred\x1b]0;x\x07", "[bold]x[/] [/nope]", "<script>alert(1)</script>", "=1+1", "a\x00b", "\u202eb",
     "\n", "/home/jdoe/model.py", "void f<g<h>>(T*)", "triton_poi_fused_add_3", "_ZN2at6native4copyILi512EEEv",
-    "<" * 300,
+    "<" * 300, "</script><script>alert(1)</script>", "<!--<script>alert(1)", "\u2028", "{{7*7}}", "\\input{x}",
+    "@SUM(1)", "\t=1", "-2+3", "%s%n{0}",
     "nvtx-kernels.run {}", 'nvtx-kernels.run {"size": [1], "flops": {"forward": 1e999}, "torch": null}',
     'nvtx-kernels.run {"flops": 3, "bytes": {"a > b": "c"}, "batch_size": {}, "compile": 7}', "nvtx-kernels.run [",
 )  # fmt: skip
