@@ -105,6 +105,7 @@ def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = Fal
     per_step = basis == "step" or (basis == "auto" and bool(a.steps and b.steps))
     if per_step:
         a, b = reports.per_step(a), reports.per_step(b)
+    a, b = reports.in_one_spelling((a, b))
     return Comparison(a, b, basis, per_step, all_work)
 
 

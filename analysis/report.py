@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from analysis.errors import ReportError
+from analysis.kernel_spelling import spelled_like
 from analysis.provenance import Provenance
 
 Number = int | float
@@ -139,6 +140,7 @@ def merged(reports: Sequence[Report], name: str) -> Report:
     Ranges and kernels are added by path, phase and name; steps are counted over all ranks, so that `per_step` of
     the result is the mean of a rank's step.
     """
+    reports = in_one_spelling(reports)
     first = reports[0]
     return replace(
         first,
@@ -152,6 +154,22 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         ranks=sum(report.ranks for report in reports),
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
+
+
+def in_one_spelling(reports: Sequence[Report]) -> list[Report]:
+    """Return the reports with every kernel called as the first of them that has it calls it."""
+    known: set[str] = set()
+    respelled: list[Report] = []
+    for report in reports:
+        names = {row.kernel for row in report.kernels if row.kind == "kernel"}
+        called = spelled_like(names, known)
+        rows = (
+            replace(row, kernel=called.get(row.kernel, row.kernel)) if row.kind == "kernel" else row
+            for row in report.kernels
+        )
+        respelled.append(replace(report, kernels=tuple(rows)) if called else report)
+        known |= names.difference(called)
+    return respelled
 
 
 def added(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:

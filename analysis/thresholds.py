@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from analysis.comparison import Comparison
 from analysis.errors import ReportError, UsageError
+from analysis.kernel_spelling import canonical_spelling
 from analysis.report import KernelRow, Number, Report
 from analysis.selection import of_ranges
 from analysis.vocabulary import collapsed
@@ -127,6 +128,9 @@ def _part(report: Report, kind: str, name: str, comparison: Comparison) -> list[
         return rows
     if kind == "range":
         return comparison.rows(_matching(report, name))
+    if kind == "kernel":
+        spelling = canonical_spelling(name).lower()
+        return [row for row in rows if canonical_spelling(row.kernel).lower() == spelling]
     return [row for row in rows if getattr(row, kind).lower() == name.lower()]
 
 

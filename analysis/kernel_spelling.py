@@ -1,0 +1,246 @@
+"""One spelling for kernels that two tools demangle differently.
+
+nsys (NVIDIA's cu++filt) and recordings (the C++ library) write the same symbol like this:
+
+    void f<(int)4, void g<X>(const T1 &)::[lambda(int) (instance 1)]>(int, T2)
+    void f<4, g<X>(X const&)::{lambda(int)#1}>(int, g<X>(X const&)::{lambda(int)#1})
+
+The canonical spelling says all that either does: `Tn` in a function's parameters is its n-th template argument,
+literals carry their type, `const` stands behind what it is said of, and return types, which kernels have no
+choice of, are left out. A name that is not understood stays as it is: its kernel is then compared by its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+_TOKEN = re.compile(
+    r"(?P<anonymous>\(anonymous namespace\)|<unnamed>|\{anonymous\})"
+    r"|\boperator ?(?:\(\)|\[\]|<=>|->\*?|<<=?|>>=?|&&|\|\||[-+*/%^&|~!=<>]=?)"
+    r"|-?\d+u?l{0,2}\b|[A-Za-z_$][\w$]*(?:\.[\w$]+)*|#\d+|::|\.\.\.|&&|\S"
+)
+_NUMBER = re.compile(r"(-?\d+)(u?l{0,2})")
+_PARAMETER = re.compile(r"T(\d{1,3})")
+_WORD = re.compile(r"[\w$(]")
+_CLOSING: Final = {"<": ">", "(": ")", "{": "}", "[": "]"}
+
+#: How the C++ library marks the type of an integer among template arguments.
+_SUFFIXES: Final = {
+    "": "int", "u": "unsigned int", "l": "long", "ul": "unsigned long", "ll": "long long",
+    "ull": "unsigned long long",
+}  # fmt: skip
+_LITERALS: Final = {"true": "(bool)1", "false": "(bool)0"}
+_QUALIFIERS: Final = ("const", "volatile")
+_REFERENCES: Final = ("&", "&&")
+
+#: Characters of a name that are read and written, and how deep its brackets may nest.
+_LONGEST_READ, _LONGEST_WRITTEN, _DEEPEST = 32_768, 131_072, 100
+
+
+class _NotUnderstoodError(Exception):
+    """A name that is no balanced C++ name, or one that would become too long."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """What stands in one pair of brackets, by commas."""
+
+    bracket: str
+    parts: list[list[_Item]] = field(default_factory=lambda: [[]])
+
+
+_Item = str | _Group
+_Scope = tuple[str, ...]
+
+
+@lru_cache(maxsize=65_536)
+def canonical_spelling(name: str) -> str:
+    """Return the one spelling of a demangled kernel name; a name that is not understood as it is."""
+    if not any(bracket in name for bracket in _CLOSING) or len(name) > _LONGEST_READ:
+        return name
+    try:
+        return _written(_without_returned_void(_parsed(name)), ())
+    except _NotUnderstoodError:
+        return name
+
+
+def spelled_like(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
+    """Return, for those of `names` that are among `others` in another spelling only, that other spelling."""
+    wanted, known = set(names), set(others)
+    unknown = wanted - known
+    if not unknown:
+        return {}
+    spellings = {canonical_spelling(name): name for name in sorted(known, reverse=True)}
+    found = ((name, spellings.get(canonical_spelling(name))) for name in unknown)
+    return {name: other for name, other in found if other is not None}
+
+
+def _parsed(name: str) -> list[_Item]:
+    """Return the items of a name, with what is in brackets as groups.
+
+    Raises _NotUnderstoodError where brackets do not match or nest too deep.
+    """
+    open_groups = [_Group("")]
+    for token in _TOKEN.finditer(name):
+        _take(token, open_groups)
+        if len(open_groups) > _DEEPEST:
+            raise _NotUnderstoodError
+    if len(open_groups) > 1:
+        raise _NotUnderstoodError
+    return open_groups[0].parts[0]
+
+
+def _take(token: re.Match[str], open_groups: list[_Group]) -> None:
+    """Put one token into the innermost open group, open one or close it."""
+    text, group = token[0], open_groups[-1]
+    if text in _CLOSING:
+        open_groups.append(_Group(text))
+        group.parts[-1].append(open_groups[-1])
+    elif text in _CLOSING.values():
+        if text != _CLOSING.get(group.bracket):
+            raise _NotUnderstoodError
+        open_groups.pop()
+    elif text == "," and group.bracket:
+        group.parts.append([])
+    else:
+        group.parts[-1].append("(anonymous)" if token["anonymous"] else text.replace(" ", ""))
+
+
+def _is_group(item: _Item, bracket: str) -> bool:
+    return isinstance(item, _Group) and item.bracket == bracket
+
+
+def _written(items: Sequence[_Item], scope: _Scope) -> str:
+    """Write a name or a type; `scope` holds what `T1`, `T2`, … stand for.
+
+    Raises _NotUnderstoodError where it becomes too long.
+    """
+    items = _with_qualifiers_behind(_without_return_type(items))
+    text, own = "", scope
+    for at, item in enumerate(items):
+        if isinstance(item, str):
+            text = _joined(text, _meant(item, scope))
+            continue
+        parts = _parts(item, own if item.bracket == "(" and at and _is_group(items[at - 1], "<") else scope)
+        own = parts if item.bracket == "<" else own
+        text += _bracketed(item, parts)
+        if len(text) > _LONGEST_WRITTEN:
+            raise _NotUnderstoodError
+    return text
+
+
+def _parts(group: _Group, scope: _Scope) -> _Scope:
+    """Write what stands between the commas of a group."""
+    if _is_instance(group):
+        return (_written(group.parts[0][:-1], ()),)
+    parts: list[str] = []
+    for items in group.parts:
+        parts += [_argument(items, each) for each in _unpacked(items, scope)]
+    return tuple(parts)
+
+
+def _unpacked(items: Sequence[_Item], scope: _Scope) -> Iterator[_Scope]:
+    """Yield what `Tn` stands for, once; in `Tn...`, a pack, every argument from the n-th on in turn."""
+    if not items:
+        return
+    packs = [item for item in items[:-1] if items[-1] == "..." and isinstance(item, str)]
+    first = next((index for index in (_index(item, scope) for item in packs) if index is not None), None)
+    if first is None:
+        yield scope
+    else:
+        yield from ((*scope[:first], argument) for argument in scope[first:])
+
+
+def _argument(items: Sequence[_Item], scope: _Scope) -> str:
+    """Write one argument: a literal with its type, or a type."""
+    last = items[-1]
+    if last == "..." and len(items) > 1:
+        return _written(items[:-1], scope)
+    number = _NUMBER.fullmatch(last) if isinstance(last, str) else None
+    if number and len(items) == 1:
+        return f"({_SUFFIXES[number[2]]}){number[1]}"
+    if isinstance(last, str) and len(items) == 1 and last in _LITERALS:
+        return _LITERALS[last]
+    return _written(items, scope)
+
+
+def _is_instance(group: _Group) -> bool:
+    """Say whether a group is `[lambda(int) (instance 1)]`."""
+    last = group.parts[0][-1] if group.bracket == "[" and group.parts[0] else ""
+    return isinstance(last, _Group) and last.parts[0][:1] == ["instance"]
+
+
+def _bracketed(group: _Group, parts: Sequence[str]) -> str:
+    if _is_instance(group):
+        instance = group.parts[0][-1]
+        assert isinstance(instance, _Group)
+        return f"{{{parts[0]}#{instance.parts[0][-1]}}}"
+    return f"{group.bracket}{','.join(parts)}{_CLOSING[group.bracket]}"
+
+
+def _index(item: str, scope: _Scope) -> int | None:
+    """Return which argument `Tn` stands for, from 0; nothing for other words."""
+    found = _PARAMETER.fullmatch(item)
+    return int(found[1]) - 1 if found and scope else None
+
+
+def _meant(item: str, scope: _Scope) -> str:
+    index = _index(item, scope)
+    return scope[index] if index is not None and 0 <= index < len(scope) else item
+
+
+def _joined(text: str, item: str) -> str:
+    """Append to a text; qualifiers said twice count once, and references to references collapse."""
+    if item in _QUALIFIERS and re.search(rf"\b{item}$", text):
+        return text
+    if item in _REFERENCES and text.endswith("&"):
+        return text if text.endswith("&&") and item == "&&" else text.rstrip("&") + "&"
+    apart = bool(text) and (text[-1].isalnum() or text[-1] in "_$") and bool(_WORD.match(item))
+    return f"{text} {item}" if apart else text + item
+
+
+def _with_qualifiers_behind(items: Sequence[_Item]) -> Sequence[_Item]:
+    """Move `const` from before a type to behind it: `const T *` becomes `T const*`."""
+    leading = next((at for at, item in enumerate(items) if item not in _QUALIFIERS), 0)
+    if not leading:
+        return items
+    marks = ("*", "...", *_REFERENCES)
+    ends = (at for at in range(leading + 1, len(items)) if items[at] in marks or _is_group(items[at], "("))
+    end = next(ends, len(items))
+    return [*items[leading:end], *items[:leading], *items[end:]]
+
+
+def _without_return_type(items: Sequence[_Item]) -> Sequence[_Item]:
+    """Drop what a function returns from the name of what is local to it: `void f(int)::[lambda…]`."""
+    parameters = _parameters_at(items)
+    behind = [item for item in items[parameters + 1 : parameters + 3] if item not in _QUALIFIERS]
+    return items[_name_at(items, parameters) :] if parameters and behind[:1] == ["::"] else items
+
+
+def _without_returned_void(items: list[_Item]) -> list[_Item]:
+    """Drop what a kernel returns, which is nothing: `void`, or a type that stands for it."""
+    start = _name_at(items, _parameters_at(items) or len(items))
+    returned = items[:start]
+    return items[start:] if returned[:1] == ["void"] or "enable_if" in returned else items
+
+
+def _parameters_at(items: Sequence[_Item]) -> int:
+    """Return where the first parameter list stands; 0 where there is none."""
+    return next((at for at, item in enumerate(items) if at and _is_group(item, "(")), 0)
+
+
+def _name_at(items: Sequence[_Item], end: int) -> int:
+    """Return where the last name before `end` begins: the last word that nothing joins to the one before."""
+    starts = (
+        at
+        for at in range(end - 1, 0, -1)
+        if isinstance(item := items[at], str)
+        and (item[0].isalpha() or item[0] in "_(")
+        and item not in _QUALIFIERS
+        and items[at - 1] not in ("::", "operator", "~")
+    )
+    return next(starts, 0)
