@@ -48,7 +48,7 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
 
 def _drawn(table: Table, width: int, full_names: bool) -> RenderableType:
     texts = cells.texts(table)
-    heads = cells.headings(table)
+    heads = [printable(head) for head in cells.headings(table)]
     drawn = RichTable(
         box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
     )

@@ -255,7 +255,7 @@ class _Assembly:
             tool=f"{TOOLS.get(product, product)} {version}".strip(),
             schema=meta.get("EXPORT_SCHEMA_VERSION", ""),
             gpus=self.tables.gpus(),
-            unit_of_work=meta.get("NVTX_KERNELS_WORK", "GPU"),
+            unit_of_work="CPU" if meta.get("NVTX_KERNELS_WORK") == "CPU" else "GPU",
             run=self.run,
         )
 

@@ -22,6 +22,7 @@ FOUND = {
     "zeros in a page": (0, [Change("zeros", 0, 0, 1, 111, 0)]),
     "bytes for a string's id": (0, [Change("a column", 1, 5, 0, 0, b"\x01")]),
     "the last string id there is": (0, [Change("a column", 0, 5, 0, 0, 2**63 - 1)]),
+    "an escape sequence for the unit of work": (6, [Change("a column", 9, 1, 0, 0, "\x1b")]),
 }
 
 

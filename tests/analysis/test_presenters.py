@@ -71,6 +71,14 @@ def test_a_table_fits_the_screen_and_cannot_drive_it(width):
     assert not {"\x1b", "\u202e", "\t"} & set(shown)
 
 
+@pytest.mark.parametrize("format_", [name for name in PRESENTERS if name not in ("csv", "json")])
+def test_no_heading_can_drive_the_screen(format_):
+    table = Table("t", "title", (Column("name", "\x1b[31mred", "name"),), (Row(("a",)),))
+    shown = presenter(format_).present(Document("heading", (table,)))
+    assert "31mred" in shown
+    assert "\x1b" not in shown
+
+
 def test_colour_is_only_for_terminals():
     assert "\x1b[" in as_table.present(DOCUMENT, color=True)
     assert "\x1b[31m" not in as_table.present(DOCUMENT, color=True)
