@@ -14,7 +14,7 @@ import numpy as np
 from analysis.absence import RECORD, require_work
 from analysis.attribution import ADOPTED, Attribution, attribute
 from analysis.errors import AnalysisError
-from analysis.precision import UNKNOWN, launches_by_arithmetic
+from analysis.precision import UNKNOWN, by_arithmetic, launches_by_arithmetic
 from analysis.readers import read
 from analysis.report import Report
 from analysis.step_figures import steps_of
@@ -199,14 +199,17 @@ def _warm_up(patient: Patient) -> Iterator[Finding]:
 def _precision(patient: Patient) -> Iterator[Finding]:
     """Hold the arithmetic that the run says it used against the names of its GEMMs."""
     run, counts = patient.trace.provenance.run, launches_by_arithmetic(patient.report.kernels)
-    if not set(counts) - {UNKNOWN}:  # as on a CPU, or where no name tells
+    if not counts or patient.report.provenance.unit_of_work == "CPU":  # names of operators do not tell
         return
-    used = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+    used = by_arithmetic(counts)
     fix = "look at torch.backends.cuda.matmul.allow_tf32, set_float32_matmul_precision and NVIDIA_TF32_OVERRIDE"
     if run.get("tf32") is False and "tf32" in counts:
         yield Finding("problem", f"the run says that TF32 is off, but its GEMMs tell otherwise ({used})", fix)
     elif run.get("tf32") is True and "tf32" not in counts and UNKNOWN not in counts and "fp32" in counts:
         yield Finding("problem", f"the run says that TF32 is on, but no GEMM used it ({used})", fix)
+    elif UNKNOWN in counts and "tf32" not in counts and "tf32" in run:
+        fix = "record again with NVIDIA_TF32_OVERRIDE=0: where that takes no longer, TF32 was not used"
+        yield Finding("warning", f"whether TF32 was used cannot be decided from names ({used})", fix)
     elif "tf32" in counts and "tf32" not in run:
         yield Finding("warning", f"GEMMs ran in TF32 ({used}): these are no FP32 times", fix)
     else:

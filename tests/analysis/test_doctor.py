@@ -67,6 +67,8 @@ WRONG = {
         "ranges": [*STEP, run_mark(tf32=False)], **launched((10, 20), (30, 40), name=TF32)}),
     "FP32 against the mark": ("problem", "TF32 is on, but no GEMM used it (2 fp32)", {
         "ranges": [*STEP, run_mark(tf32=True)], **TWO}),
+    "TF32 undecided": ("warning", "cannot be decided from names (1 whose names do not tell)", {
+        "ranges": [*STEP, run_mark(tf32=False)], **launched((10, 20), name="nvjet_sss_128x256_TNT")}),
     "TF32 unsaid": ("warning", "GEMMs ran in TF32", {"ranges": STEP, **launched((10, 20), name=TF32)}),
 }  # fmt: skip
 
@@ -115,6 +117,12 @@ def test_what_cannot_be_read_is_a_problem_and_wrong_usage_is_not(capsys):
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is not at hand")
+def test_a_run_in_bf16_on_a_hopper_has_only_gemms_of_bf16():
+    found = [one.what for one in examine(SHARED / "h200" / "cuda_graph_nodes.sqlite")]
+    assert "GEMM launches by arithmetic: 327 bf16" in found
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is not at hand")
 @pytest.mark.parametrize("path", sorted(SHARED.glob("*/*.sqlite")), ids=lambda path: path.stem[:20])
 def test_every_report_of_others_is_examined_within_80_columns(path, capsys):
     assert doctor.main([str(path)]) in (0, 1)
@@ -130,7 +138,17 @@ def test_every_report_of_others_is_examined_within_80_columns(path, capsys):
         (TF32, "tf32"),
         ("ampere_bf16_s1688gemm_bf16_128x128_ldg8_f2f_stages_32x1_tn", "bf16"),
         ("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn", "fp16"),
-        ("nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT", "unknown"),
+        ("nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT", "bf16"),
+        ("nvjet_sm90_tss_256x128_64x4_1x2_h_bz_coopA_TNT", "bf16"),
+        ("nvjet_sm90_hsh_320x128_64x3_1x2_h_bz_coopB_TNT", "fp16"),
+        ("nvjet_hss_64x8_64x16_1x1_v_bz_splitK_NNT", "fp16"),
+        ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_bias_TNT", "fp8"),
+        ("nvjet_sss_tf32_128x256_TNT", "tf32"),
+        ("nvjet_sm100_sss_128x256_64x4_2x1_v_bz_TNT", "unknown"),
+        ("void cutlass::Kernel2<cutlass_75_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8>()", "fp16"),
+        ("void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16>(T13)", "fp32"),
+        ("void gemv2T_kernel_val<int, int, __half, __half, __half, float, 128, 16>(T13)", "fp16"),
+        ("triton_tem_fused_bmm_7", "unknown"),
         ("volta_dgemm_64x64_nn", "fp64"),
     ],
 )
