@@ -194,9 +194,11 @@ def _combined(name: str, a: Any, b: Any) -> Any:
     one, two = getattr(a, name), getattr(b, name)
     if name in _PER_LAUNCH:
         return min(one, two) if name == "min_ns" else max(one, two)
-    if isinstance(one, bool) or not isinstance(one, int | float) or two is None:
-        return two if one is None else one
-    return one + two
+    if one is None or two is None:
+        # A span that linked work does not have, the whole has not either; one of no work at all adds nothing.
+        absent = any(getattr(row, name) is None and row.inclusive_work_ns for row in (a, b))
+        return None if absent else two if one is None else one
+    return one + two if isinstance(one, int | float) and not isinstance(one, bool) else one
 
 
 def as_dict(row: Any) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def per_step(attribution: Attribution, *, include_warm_up: bool = False) -> pd.D
     """Return one row per path and step in which it has GPU work.
 
     Columns: path (position in `summary.Paths`), step (0 is the first), kernel_ns (kernels inside, at any depth),
-    span_ns (per instance first start to last end of its work, added up; NaN for places of linked work, which has
-    none).
+    span_ns (per instance first start to last end of its work, added up; NaN where an instance is a place of linked
+    work, which has none).
     """
     places, steps = instances(attribution), steps_of(attribution, include_warm_up=include_warm_up)
     work = np.flatnonzero(attribution.node >= 0)
@@ -50,8 +50,15 @@ def per_step(attribution: Attribution, *, include_warm_up: bool = False) -> pd.D
             "span_ns": np.where(_linked(attribution, places)[rows.instance], np.nan, rows.end_ns - rows.start_ns),
         }
     )
-    summed = frame[frame["step"] >= 0].groupby(["path", "step"], sort=True)
-    return summed.sum(min_count=1).reset_index()
+    return per_path_and_step(frame[frame["step"] >= 0])
+
+
+def per_path_and_step(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add up rows of one path and step; a sum with a part that does not exist (NaN) does not exist either."""
+    groups = rows.groupby(["path", "step"], sort=True)
+    whole = groups["span_ns"].count() == groups.size()
+    summed = groups.sum()
+    return summed.assign(span_ns=summed["span_ns"].where(whole)).reset_index()
 
 
 def _is_step(attribution: Attribution) -> Bools:

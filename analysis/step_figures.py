@@ -11,7 +11,7 @@ import numpy as np
 from analysis.attribution import Attribution
 from analysis.phase_spans import Extents
 from analysis.report import Path
-from analysis.spread import per_step
+from analysis.spread import per_path_and_step, per_step
 from analysis.summary import Paths
 from analysis.trace import KERNEL
 from analysis.vocabulary import PHASES
@@ -40,7 +40,7 @@ class StepFigures:
 class RangeSteps:
     """A path in the steps where it has GPU work: the time of the kernels inside and the GPU span, ns, by step.
 
-    Spans are NaN where a path holds work that was linked to it: it has none of its own.
+    Spans are NaN where one of its places holds work that was linked to it: such a place has none of its own.
     """
 
     path: Path
@@ -104,7 +104,7 @@ def ranges_of(
         for path, phase in zip(paths.paths, paths.phase, strict=True)
     ]
     frame["path"] = np.array(keys, np.int64)[frame["path"].to_numpy()]
-    summed = frame.groupby(["path", "step"], sort=True).sum(min_count=1).reset_index()
+    summed = per_path_and_step(frame)
     named = list(number)
     return tuple(
         RangeSteps(

@@ -158,7 +158,7 @@ def range_tree(report: Report) -> Table:
     caption = (
         f"% is of all kernel time. {provenance.span(report)}: from the first start to the last end of a range's "
         "work, added over its instances. CPU range: its own duration."
-    )
+    ) + (f" {provenance.LINKED}" if any(row.span_ns is None for row in shown) else "")
     return Table("ranges", title, columns, rows, caption)
 
 

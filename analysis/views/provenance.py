@@ -23,6 +23,10 @@ PARTS = (
 )
 
 
+#: Why a range has no span.
+LINKED = "–: none, for work was linked to the range by autograd's sequence numbers, not launched inside it."
+
+
 def heading(report: Report) -> str:
     """Say which report this is, from which GPU and tool, of what run and how many steps."""
     source = report.provenance

@@ -92,16 +92,21 @@ def _ranges(report: Report, ranges: list[tuple[RangeRow, RangeSteps]]) -> Table:
         "spread: max - min, as a share of the median. slowest: the step with the most. "
         f"{provenance.span(report)}: median of the time from the first start to the last end of the range's work, "
         "added over its instances in a step." + (" steps: how many have work in the range." if absent else "")
-    )
+    ) + (f" {provenance.LINKED}" if any(_span(found) is None for _, found in ranges) else "")
     return Table("ranges", title, columns, rows, caption)
 
 
 def _over_steps(found: RangeSteps) -> tuple[object, ...]:
-    times, spans = found.kernel_ns, [span for span in found.span_ns if not isnan(span)]
+    times = found.kernel_ns
     return (
         found.median_ns, min(times), max(times), found.spread, str(found.slowest),
-        median(spans) if spans else None, len(found.steps),
+        _span(found), len(found.steps),
     )  # fmt: skip
+
+
+def _span(found: RangeSteps) -> float | None:
+    """Return the median span; None where a step has none, which a median of the others would hide."""
+    return None if any(map(isnan, found.span_ns)) else median(found.span_ns)
 
 
 def _every_value(report: Report, ranges: list[RangeSteps]) -> Table:

@@ -97,10 +97,18 @@ def test_collapsing_conserves_time_launches_and_rows_of_each_phase(report):
 
 
 def test_collapsed_rows_add_up_but_for_extremes_and_what_is_absent():
-    one = RangeRow(("layer 0",), "forward", 2, 3, 1, 10, 30, 11, 31, None, 5)
-    report = replace(REPORT, ranges=(one, replace(one, path=("layer 1",), span_ns=7)), kernels=(
+    one = RangeRow(("layer 0",), "forward", 2, 3, 1, 10, 30, 11, 31, 7, 5)
+    report = replace(REPORT, ranges=(one, replace(one, path=("layer 1",), span_ns=None)), kernels=(
         replace(row("k", 10, "layer 0"), min_ns=2), replace(row("k", 30, "layer 1"), min_ns=5),
     ))  # fmt: skip
     merged = with_indices_collapsed(report)
-    assert merged.ranges == (RangeRow(("layer *",), "forward", 4, 6, 2, 20, 60, 22, 62, 7, 10),)
+    assert merged.ranges == (RangeRow(("layer *",), "forward", 4, 6, 2, 20, 60, 22, 62, None, 10),)
     assert [(found.total_ns, found.min_ns, found.max_ns) for found in merged.kernels] == [(40, 2, 30)]
+
+
+def test_a_range_without_work_takes_no_span_from_those_that_have_one():
+    one = RangeRow(("layer 0",), "forward", 1, 3, 1, 10, 30, 11, 31, 7, 5)
+    empty = RangeRow(("layer 1",), "forward", 1, 0, 0, 0, 0, 0, 0, None, 4)
+    for ranges in ((one, empty), (empty, one)):
+        (merged,) = with_indices_collapsed(replace(REPORT, ranges=ranges)).ranges
+        assert (merged.instances, merged.span_ns, merged.cpu_ns) == (2, 7, 9)

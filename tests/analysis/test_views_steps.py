@@ -3,8 +3,9 @@
 import pytest
 
 from analysis.errors import ReportError
-from tests.analysis.building import Launch, Range, Work, build, launched
+from tests.analysis.building import AUTOGRAD, Launch, Range, Work, build, launched
 from tests.analysis.plain_sql import OURS, rows
+from tests.analysis.reference import ENGINE
 from tests.analysis.subjects import by, table, viewed
 
 PER_STEP = """
@@ -64,6 +65,43 @@ def test_work_in_no_phase_is_other_and_a_step_without_work_has_no_span(tmp_path)
     first, second, _ = table(viewed("steps", report), "steps")
     assert (first["other_ns"], first["span_ns"]) == (10, 10)
     assert (second["kernel_ns"], second["span_ns"]) == (0, None)
+
+
+SOFTMAX = "computing softmax"
+MIXED = {
+    "ranges": [
+        Range("step", 0, 1000), Range("layer 0", 20, 100), Range(SOFTMAX, 40, 60),
+        Range("aten::softmax, seq = 12, op_id = 7", 45, 50), Range("backward", 300, 700),
+        Range(f"{ENGINE}SoftmaxBackward0", 305, 340, AUTOGRAD),
+        Range("SoftmaxBackward0, seq = 12, op_id = 99", 315, 330, AUTOGRAD),
+        Range("layer 1", 400, 500), Range(SOFTMAX, 410, 490),
+    ],
+    **launched((320, 322, AUTOGRAD), (420, 422), (430, 433)),
+}  # fmt: skip
+
+
+def test_a_path_of_linked_and_own_work_has_no_span_for_a_part_of_it(tmp_path):
+    report = build(tmp_path, **MIXED)
+    split = {
+        row["range"]: row["span_ns"]
+        for row in table(viewed("steps", report, whole=True, every_index=True), "steps")
+    }
+    assert split[f"step > backward > layer 1 > {SOFTMAX}"] > 0
+    assert split[f"step > backward > layer 0 > {SOFTMAX}"] is None
+    document = viewed("steps", report)
+    assert by(document, "ranges", "range")[SOFTMAX]["span_ns"] is None
+    assert "–: none, for work was linked" in document.tables[1].caption
+
+
+def test_a_step_without_a_span_leaves_the_range_without_a_median_span(tmp_path):
+    later = [
+        Range(name, start + 2000, end + 2000) for name, start, end in [("step", 0, 900), ("backward", 5, 800)]
+    ]
+    ranges = [*MIXED["ranges"], *later, Range("layer 0", 2010, 2500), Range(SOFTMAX, 2020, 2400)]
+    report = build(tmp_path, ranges=ranges, **launched((320, 322, AUTOGRAD), (2030, 2040)))
+    found = by(viewed("steps", report, every_index=True), "ranges", "range")
+    assert found["layer 0"]["span_ns"] is found[SOFTMAX]["span_ns"] is None
+    assert found["backward"]["span_ns"] > 0
 
 
 def test_a_program_gets_every_range_in_every_step():
