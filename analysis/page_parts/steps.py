@@ -10,7 +10,7 @@ from analysis.attribution import Attribution
 from analysis.page_parts.names import path_texts
 from analysis.report import Path, Report
 from analysis.selection import collapsed_path
-from analysis.spread import per_step
+from analysis.spread import per_path_and_step, per_step
 from analysis.summary import Paths
 from analysis.vocabulary import PHASES
 
@@ -48,10 +48,7 @@ def _by_path(attribution: Attribution, report: Report) -> tuple[list[tuple[Path,
     distinct = list(dict.fromkeys(keys))
     number = {key: place for place, key in enumerate(distinct)}
     frame["path"] = [number[keys[path]] for path in frame["path"]]
-    grouped = frame.assign(without_span=frame["span_ns"].isna()).groupby(["path", "step"], sort=True)
-    summed = grouped.sum().reset_index()
-    summed.loc[summed["without_span"] > 0, "span_ns"] = float("nan")
-    return distinct, summed
+    return distinct, per_path_and_step(frame)
 
 
 def _rows(names: list[tuple[Path, str]], frame: pd.DataFrame) -> dict[Any, dict[str, Any]]:
@@ -75,11 +72,11 @@ def _rows(names: list[tuple[Path, str]], frame: pd.DataFrame) -> dict[Any, dict[
 
 
 def _statistics(groups: Any) -> dict[Any, dict[str, float] | None]:
-    """Return per group median, bounds, mean and sample standard deviation, ns; None of nothing."""
+    """Return per group median, bounds, mean and sample standard deviation, ns; None where a value is missing."""
     frame = groups.agg(list(STATISTICS))
     frame["std"] = frame["std"].fillna(0.0)
-    rows = frame.to_dict("index")
-    return {path: row if row["median"] == row["median"] else None for path, row in rows.items()}
+    whole = groups.count() == groups.size()
+    return {path: row if whole[path] else None for path, row in frame.to_dict("index").items()}
 
 
 def _values(group: pd.DataFrame, count: int) -> dict[str, list[float | None]]:
