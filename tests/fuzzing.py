@@ -117,6 +117,7 @@ def main():
     began, results, passed, most, failed = time.monotonic(), multiprocessing.SimpleQueue(), 0, 0, []
     counts = [min(CASES_PER_SEED, options.cases - done) for done in range(0, options.cases, CASES_PER_SEED)]
     for process, first in _processes([*enumerate(counts, options.seed)], options.workers, results):
+        process.join()  # its pipe closes a moment before its exit status is there
         if process.exitcode:
             failed.append(first)
             continue

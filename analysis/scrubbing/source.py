@@ -95,7 +95,7 @@ class Source:
         """Return all names of all threads, traced or not."""
         if not self._string_columns(THREADS):
             return []
-        sql = f"SELECT value FROM {THREADS} JOIN {STRINGS} ON id = nameId"  # noqa: S608
+        sql = f"SELECT CAST(value AS TEXT) FROM {THREADS} JOIN {STRINGS} ON id = nameId"  # noqa: S608
         return [(text or b"").decode("utf-8", "replace") for (text,) in self._select(sql)]
 
     def other_kernel_names(self) -> set[int]:

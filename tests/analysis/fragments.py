@@ -38,9 +38,9 @@ def fragment(report, at):
         if RANGES in tables:
             _keep_ranges(database, CALLS in tables)
         _keep_strings(database, tables)
-        for table in tables - READ:
+        for table in sorted(tables - READ):
             database.execute(f'DROP TABLE "{table}"')
-        for table in tables & READ:
+        for table in sorted(tables & READ):
             database.execute(f'CREATE TABLE "loose" AS SELECT * FROM "{table}"')
             database.execute(f'DROP TABLE "{table}"')
             database.execute(f'ALTER TABLE "loose" RENAME TO "{table}"')
@@ -53,7 +53,7 @@ def _keep_calls(database, tables, at):
     count = database.execute(f"SELECT count(*) FROM {CALLS}").fetchone()[0]
     kept = f"SELECT rowid FROM {CALLS} ORDER BY start LIMIT {CALLS_KEPT} OFFSET {int(at * count)}"
     database.execute(f"DELETE FROM {CALLS} WHERE rowid NOT IN ({kept})")
-    for table in {KERNELS, *OTHER_WORK} & tables:
+    for table in sorted({KERNELS, *OTHER_WORK} & tables):
         database.execute(f"DELETE FROM {table} WHERE correlationId NOT IN (SELECT correlationId FROM {CALLS})")
 
 
