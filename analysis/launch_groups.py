@@ -20,6 +20,8 @@ from analysis.summary import Paths
 from analysis.trace import KERNEL, Int64s
 from analysis.vocabulary import PHASES
 
+STEP = "step"
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -61,8 +63,8 @@ class Term:
 class Explanation:
     """One kernel in one phase: its launches in each of `units` steps (or ranges of the phase), as a sum of terms.
 
-    `unit` is "step", the name of the phase, or empty where launches differ between them or there are none; the
-    terms are then of all launches. Figures of groups are over all units.
+    `unit` is STEP, the name of the phase, or empty where launches differ between them, some are in none of them or
+    there are none; the terms are then of all launches. Figures of groups are over all units.
     """
 
     kernel: str
@@ -89,15 +91,17 @@ class LaunchGroups:
         self._attribution, self._paths = attribution, Paths(attribution)
         self._places = instances(attribution)
         self._extents = Extents(attribution, include_warm_up=include_warm_up)
-        self._steps = self._extents.count(len(PHASES))
 
     def explain(
         self, kernel: str, phase: str, *, paths: Container[Path], naming: Callable[[Path], Path]
     ) -> Explanation:
         """Take a kernel's launches in a phase apart: those from `paths`, under the names that `naming` gives."""
-        groups = self._groups(self._rows(kernel, phase, paths), naming)
-        for unit, units in (("step", self._steps), (phase, self._extents.count(PHASES.index(phase)))):
-            if units and not any(group.launches % units for group in groups):
+        rows = self._rows(kernel, phase, paths)
+        groups = self._groups(rows, naming)
+        for unit, of in ((STEP, len(PHASES)), (phase, PHASES.index(phase))):
+            units = self._extents.count(of)
+            inside = units and bool(self._extents.inside(of)[rows].all())
+            if inside and not any(group.launches % units for group in groups):
                 return Explanation(kernel, phase, unit, units, _terms(groups, units))
         return Explanation(kernel, phase, "", 1, _terms(groups, 1))
 

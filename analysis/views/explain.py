@@ -7,7 +7,7 @@ from functools import partial
 
 from analysis.errors import ReportError
 from analysis.kernel_names import distinct_short_names, short_name
-from analysis.launch_groups import Explanation, Group, LaunchGroups, Term
+from analysis.launch_groups import STEP, Explanation, Group, LaunchGroups, Term
 from analysis.report import Number, Report
 from analysis.selection import collapsed_path
 from analysis.tables import Column, Document, Row, Table
@@ -47,9 +47,9 @@ def view(subject: Subject) -> Document:
     )
     rest = len(found) - len(explained)
     notes = [f"{rest} more kernels and phases match: --top {len(found)} shows them."] if rest > 0 else []
-    return Document(
-        provenance.heading(report), tuple(tables), provenance.accounting(report), (*report.notes, *notes)
-    )
+    per_step = all(one.unit == STEP for one in explained) and not subject.whole
+    accounting = (provenance.accounting_per_step if per_step else provenance.accounting)(report)
+    return Document(provenance.heading(report), tuple(tables), accounting, (*report.notes, *notes))
 
 
 def _asked(subject: Subject) -> list[Key]:
@@ -115,8 +115,8 @@ def _title(report: Report, one: Explanation, name: str) -> str:
     trivial = one.formula in (f"{one.launches:,}", f"1·{one.launches}")
     count = f"{one.launches:,}{'' if trivial else f' = {one.formula}'} launch{'es' if one.launches > 1 else ''}"
     if not one.unit:
-        over = f"over {report.steps} steps" if report.steps else "in all"
-        return f"{name}: {count} in {one.phase} {over}, {{unit}}"
+        rows = [row for row in report.kernels if (row.kernel, row.phase) == (one.kernel, one.phase)]
+        return f"{name}: {count} in {one.phase}, {provenance.over(report, rows)}, {{unit}}"
     inside = "" if one.unit == one.phase else f" in {one.phase}"
     return f"{name}: {count} per {one.unit}{inside}, {{unit}}, mean of {one.units}"
 
@@ -154,4 +154,4 @@ def _whole(report: Report, explained: Sequence[Explanation]) -> Table:
         for term in one.terms
         for group in term.groups
     )  # fmt: skip
-    return Table("explained", f"launches {provenance.scope(report)}", columns, rows)
+    return Table("explained", f"launches {provenance.over(report, report.kernels)}", columns, rows)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isclose
 
-from analysis.report import Report
+from analysis.report import KernelRow, Number, Report, per_step
 from analysis.units import count_text, share_text, time_text
+from analysis.vocabulary import is_step
 
 # What a run says about itself in its mark, in the order in which it is shown, and how.
 RUN_FACTS = (
@@ -50,9 +52,21 @@ def gpus(reports: Iterable[Report]) -> str:
 
 def scope(report: Report) -> str:
     """Say over what a table's numbers are counted."""
-    if report.per_step:
-        return f"per step, mean of {report.steps}"
-    return f"over {report.steps} step{'s' if report.steps != 1 else ''}" if report.steps else "in all"
+    return f"per step, mean of {report.steps}" if report.per_step else over(report, report.kernels)
+
+
+def over(report: Report, rows: Iterable[KernelRow]) -> str:
+    """Say over what these rows were summed: measured steps only where none of it lies outside them."""
+    if not report.steps or _in_no_step(rows):
+        return "in all"
+    return f"over {report.steps} step{'s' if report.steps > 1 else ''}"
+
+
+def _in_no_step(rows: Iterable[KernelRow]) -> Number:
+    """Add up the work that lies in none of the measured steps."""
+    rows = list(rows)
+    steps = {name: is_step(name.replace("*", "0")) for row in rows for name in row.path}
+    return sum(row.total_ns for row in rows if not any(steps[name] for name in row.path))
 
 
 def work(report: Report) -> str:
@@ -71,7 +85,7 @@ def span(report: Report) -> str:
 
 
 def accounting(report: Report) -> tuple[str, ...]:
-    """Say where all the work went; the parts sum to the whole."""
+    """Say where all the work went; the parts sum to the whole, which is the report's whatever part is shown."""
     total = report.totals.work_ns
     parts = [
         f"{time_text(value)} ({share_text(value / total)}) {label}"
@@ -80,13 +94,36 @@ def accounting(report: Report) -> tuple[str, ...]:
     ]
     if not parts:
         return ()
-    line = f"All {work(report)}, {scope(report)}: {time_text(total)} = {' + '.join(parts)}."
-    return (line, *_outside(report))
+    over = scope(report) if report.per_step or _is_whole(report) else "in all"
+    line = f"All {work(report)}, {over}: {time_text(total)} = {' + '.join(parts)}."
+    return (line, *_beyond(report), *_outside(report))
+
+
+def accounting_per_step(report: Report) -> tuple[str, ...]:
+    """Say where the work of a step went, beside figures that are per step whatever was asked for."""
+    return accounting(report if report.per_step else per_step(report))
+
+
+def _is_whole(report: Report) -> bool:
+    """Tell whether all work but warm-up is shown, and not one phase or some ranges only."""
+    shown = sum(row.total_ns for row in report.kernels)
+    return isclose(shown, report.totals.work_ns - report.totals.excluded_ns)
+
+
+def _beyond(report: Report) -> tuple[str, ...]:
+    """Say how much of the work lies outside the measured steps, where both are there."""
+    beyond = _in_no_step(report.kernels) if report.steps and _is_whole(report) else 0
+    if not beyond:
+        return ()
+    divided = "; --per-step divides it by the steps too" if not report.per_step else ", divided by the steps too"
+    share = share_text(beyond / report.totals.work_ns)
+    return (f"In no measured step: {time_text(beyond)} ({share}) of this{divided}.",)
 
 
 def _outside(report: Report) -> tuple[str, ...]:
     reasons = dict.fromkeys(row.reason for row in report.outside)
-    return tuple(f"In no range, {reason}: {', '.join(_parts(report, reason))}." for reason in reasons)
+    each = " per step" if report.per_step else ""
+    return tuple(f"In no range, {reason}: {', '.join(_parts(report, reason))}{each}." for reason in reasons)
 
 
 def _parts(report: Report, reason: str) -> list[str]:

@@ -42,7 +42,7 @@ def view(subject: Subject) -> Document:
         tables: tuple[Table, ...] = (_every_value(report, [found for _, found in ranges]),)
     else:
         tables = (_steps(report, steps), _ranges(report, ranges))
-    return Document(provenance.heading(report), tables, provenance.accounting(report), report.notes)
+    return Document(provenance.heading(report), tables, provenance.accounting_per_step(report), report.notes)
 
 
 def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
@@ -57,9 +57,15 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     shown = sorted({*range(min(len(steps), SHOWN_STEPS)), slowest.step})
     rows = [Row((str(n), *_figures(steps[n], held)), strong=n == slowest.step) for n in shown]
     rows.append(Row(("median", *map(_median, zip(*(_figures(step, held) for step in steps), strict=True)))))
-    caption = f"The step with the longest CPU range stands out: {slowest.step} of 0 to {len(steps) - 1}."
-    caption += " other: kernels in no phase's range." if PHASES.index(OTHER) in held else ""
-    caption += f" {len(steps) - len(shown)} more steps: --format csv." if len(steps) > len(shown) else ""
+    facts = (
+        (
+            len(steps) > 1,
+            f"The step with the longest CPU range stands out: {slowest.step} of 0 to {len(steps) - 1}.",
+        ),
+        (PHASES.index(OTHER) in held, "other: kernels in no phase's range."),
+        (len(steps) > len(shown), f"{len(steps) - len(shown)} more steps: --format csv."),
+    )
+    caption = " ".join(text for holds, text in facts if holds)
     return Table(
         "steps", f"{provenance.kernel_time(report)} of each step by phase, {{unit}}", columns, tuple(rows), caption
     )
@@ -87,7 +93,8 @@ def _ranges(report: Report, ranges: list[tuple[RangeRow, RangeSteps]]) -> Table:
         Row((found.path[-1], *_over_steps(found))[: len(columns)], indent=len(row.path) - top)
         for row, found in ranges
     )
-    title = f"{provenance.kernel_time(report)} inside each range per step, over {report.steps} steps, {{unit}}"
+    count = f"{report.steps} step{'s' if report.steps > 1 else ''}"
+    title = f"{provenance.kernel_time(report)} inside each range per step, {{unit}}, of {count}"
     caption = (
         "spread: max - min, as a share of the median. slowest: the step with the most. "
         f"{provenance.span(report)}: median of the time from the first start to the last end of the range's work, "

@@ -19,8 +19,10 @@ from analysis.presenters import PRESENTERS, presenter
 from analysis.step_figures import steps_of
 from analysis.summary import summarize
 from analysis.trace import KERNEL
+from analysis.views.overview import overview
 from analysis.views.registry import VIEWS, Subject, viewer
 from analysis.vocabulary import PHASES, phase_of
+from tests.analysis.building import Range, build, launched
 from tests.analysis.generated import chaos, programs
 from tests.analysis.plain_sql import OURS
 from tests.analysis.subjects import REPORTS, attributed, screen, subject, viewed
@@ -59,6 +61,38 @@ def test_a_view_of_a_program_and_of_people_says_nothing_without_a_number(name):
 
 def cells_text(table):
     return f"{table.title} {' '.join(column.heading for column in table.columns)} {table.caption}"
+
+
+SCOPE = re.compile(r"per step|over \d+ steps?|in all")
+
+
+@every_view
+@pytest.mark.parametrize("per_step", [False, True])
+def test_what_a_view_shows_and_its_accounting_are_of_the_same(name, per_step):
+    document = viewed(name, OURS, per_step=per_step)
+    of = [SCOPE.findall(cells_text(table) if name == "balance" else table.title) for table in document.tables]
+    expected = "per step" if per_step or name in ("steps", "explain") else "over 2 steps"
+    assert {scope for found in of for scope in found} == {expected}
+    assert SCOPE.findall(document.accounting[0]) == [expected]
+
+
+def test_work_in_no_step_is_not_called_that_of_the_steps(tmp_path):
+    ranges = [Range("step", 0, 90), Range("forward", 5, 50), Range("validation", 100, 190)]
+    path = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 140), (200, 210)))
+    whole, per_step, of_phase = (
+        overview(subject(path, **asked).report) for asked in ({}, {"per_step": True}, {"phase": "forward"})
+    )
+    assert SCOPE.findall(whole.tables[0].title + whole.accounting[0]) == ["in all", "in all"]
+    assert whole.accounting[1].startswith("In no measured step: 20 ns (66.7%) of this")
+    assert per_step.accounting[1] == "In no measured step: 20 ns (66.7%) of this, divided by the steps too."
+    assert SCOPE.findall(of_phase.tables[0].title + of_phase.accounting[0]) == ["over 1 step", "in all"]
+
+
+def test_launches_in_no_step_are_not_explained_per_step(tmp_path):
+    ranges = [Range("step", 0, 90), Range("validation", 100, 190)]
+    path = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 140)))
+    document = viewed("explain", path)
+    assert document.tables[0].title == "kernel: 2 launches in other, in all, {unit}"
 
 
 @every_view
