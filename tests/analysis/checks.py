@@ -73,7 +73,7 @@ CHECKS = (
     (kernels, "REPORT --full-names", is_harmless),
     (kernels, "REPORT --format csv --operators keep --include-warmup", is_csv),
     (kernels, "REPORT --format markdown --every-index --per-step", is_harmless),
-    (kernels, "REPORT --format latex --domain nvtx-kernels", is_harmless),
+    (kernels, "REPORT --format latex --domain default", is_harmless),
     (kernels, "REPORT --format parquet -o OUT", is_harmless),
     (kernels, "REPORT --like-nsys", is_harmless),
     (kernels, "REPORT --by category --phase backward --format typst", is_harmless),

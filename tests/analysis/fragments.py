@@ -1,12 +1,13 @@
-"""Short stretches of real reports, as bytes: what the fuzzer begins with."""
+"""Short stretches of real reports, as nsys and as PyTorch write them, as bytes: what the fuzzer begins with."""
 
 import lzma
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 
 from analysis.scrubbing.allowed import STRINGS, TABLES
 from tests.analysis.bundled import DATA, OTHERS, OURS, SHARED
+from tests.analysis.kineto import Block, Call, Program, Work, events_of, trace_text
 
 KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 OTHER_WORK = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("MEMCPY", "MEMSET", "GRAPH_TRACE"))
@@ -22,7 +23,8 @@ def fragments():
         lzma.decompress(p.read_bytes()) if p.suffix == ".xz" else p.read_bytes() for p in map(DATA.joinpath, OURS)
     ]
     theirs = [path.read_bytes() for path in map(SHARED.joinpath, OTHERS) if path.exists()]
-    return tuple(fragment(report, at) for report in [*ours, *theirs] for at in STRETCHES)
+    found = [[fragment(report, at) for at in STRETCHES] for report in [*ours, *theirs]]
+    return (*(stretch for stretches in found for stretch in stretches), *(trace(second) for _, second, _ in found))
 
 
 def fragment(report, at):
@@ -47,6 +49,29 @@ def fragment(report, at):
         database.commit()
         database.execute("VACUUM")
         return database.serialize()
+
+
+# What PyTorch's profiler would have written: record_function blocks and operators, CUDA's calls, and kernels.
+IN_TRACE = {
+    "blocks": (Block, f"""
+        SELECT coalesce(text, value, ''), start, coalesce("end", start), globalTid & 0xFFFFFF,
+               iif(coalesce(text, value, '') LIKE '%::%', 'cpu_op', 'user_annotation')
+        FROM {RANGES} LEFT JOIN StringIds ON id = textId WHERE eventType = 59"""),
+    "calls": (Call, f'SELECT correlationId, start, "end", globalTid & 0xFFFFFF FROM {CALLS}'),
+    "work": (Work, f"""
+        SELECT correlationId, start, "end", value FROM {KERNELS} JOIN StringIds ON id = demangledName"""),
+}  # fmt: skip
+
+
+def trace(stretch):
+    """Return a stretch of a report as a trace of PyTorch's profiler."""
+    parts = {}
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(stretch)
+        for part, (row, sql) in IN_TRACE.items():
+            with suppress(sqlite3.OperationalError):  # a table or a column that this report lacks
+                parts[part] = [row(*values) for values in database.execute(sql)]
+    return trace_text(events_of(Program(**parts))).encode()
 
 
 def _keep_calls(database, tables, at):

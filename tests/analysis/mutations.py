@@ -1,5 +1,9 @@
-"""Changes that make a report hostile: `changed(report, changes)` of its values, rows, tables and bytes."""
+"""Changes that make a report hostile: `changed(report, changes)` of its values, rows, tables and bytes.
 
+What is a row in nsys's exports is an event in traces of PyTorch's profiler, and a column one of its fields.
+"""
+
+import json
 import sqlite3
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -57,6 +61,23 @@ OF_TABLES = {
     "an index": 'CREATE INDEX "theirs" ON "{table}" ("{column}")',
     "a view": 'CREATE VIEW "theirs" AS SELECT * FROM "{table}"',
 }
+# What is done to events of a trace: to one, a run, those from one on or all; in which field (None: any); and the
+# new value, by the one of the change, the old one and that of another event.
+IN_EVENTS = {
+    "a value": ("one", None, lambda value, old, other: value),
+    "a run of values": ("run", None, lambda value, old, other: value),
+    "a column": ("all", None, lambda value, old, other: value),
+    "shifted numbers": ("rest", "ts", lambda value, old, other: old + value if isinstance(value, int) else value),
+    "a value from elsewhere": ("one", None, lambda value, old, other: other),
+    "backwards": ("rest", "dur", lambda value, old, other: -1),
+    "longer": ("rest", "dur", lambda value, old, other: 1e6),
+    "another event": ("one", "cat", lambda value, old, other: other),
+}
+FIELDS = (
+    "ts", "dur", "name", "cat", "ph", "pid", "tid", "args", "args.correlation", "args.device", "args.stream",
+    "args.grid", "args.Sequence number", "args.External id", "args.name",
+)  # fmt: skip
+AROUND = ("schemaVersion", "deviceProperties", "computeProperties", "distributedInfo", "traceName", "{}")
 IN_BYTES = ("flipped", "cut", "zeros", "a page for another", "header", "appended")
 KINDS = (*IN_TABLES, *IN_TABLES, *IN_TABLES, *OF_TABLES, *IN_BYTES)
 
@@ -84,18 +105,23 @@ CHANGES = st.lists(
 
 
 def changed(report, changes):
-    """Apply changes to a report's bytes: those of its tables first, for a damaged file takes none."""
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(report)
-        for change in changes:
-            if change.kind not in IN_BYTES:
-                _change_table(database, change)
-        database.commit()
-        content = bytearray(database.serialize())
+    """Apply changes to a report's bytes: those of its values first, for a damaged file takes none."""
+    of_values = [change for change in changes if change.kind not in IN_BYTES]
+    is_trace = report.lstrip().startswith(b"{")
+    content = bytearray(_changed_trace(report, of_values) if is_trace else _changed_export(report, of_values))
     for change in changes:
         if change.kind in IN_BYTES:
             _change_bytes(content, change)
     return bytes(content)
+
+
+def _changed_export(report, changes):
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(report)
+        for change in changes:
+            _change_table(database, change)
+        database.commit()
+        return database.serialize()
 
 
 def _change_table(database, change):
@@ -109,6 +135,47 @@ def _change_table(database, change):
     with suppress(sqlite3.Error, OverflowError):
         value = (change.value,) if "?" in sql else ()
         database.execute(sql.format(table=table, column=column, row=low, other=high), value)
+
+
+def _changed_trace(report, changes):
+    trace = json.loads(report)
+    for change in changes:
+        raw = isinstance(change.value, bytes)
+        _change_trace(trace, change, change.value.decode("utf-8", "surrogateescape") if raw else change.value)
+    return json.dumps(trace, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _change_trace(trace, change, value):
+    events = trace["traceEvents"]
+    low, high = sorted((change.row % (len(events) + 1), change.other % (len(events) + 1)))
+    if change.kind in IN_EVENTS:
+        _change_events(events, low, high, change, value)
+    elif change.kind == "rows again":
+        events += [dict(event) for event in events[low : low + 50]]
+    elif change.kind == "rows gone":
+        del events[low : high + 1]
+    else:
+        trace[AROUND[change.table % len(AROUND)]] = value
+
+
+def _change_events(events, low, high, change, value):
+    which, field, new = IN_EVENTS[change.kind]
+    field = field or FIELDS[change.column % len(FIELDS)]
+    ends = {"one": (low, low + 1), "run": (low, high + 1), "rest": (low, None), "all": (None, None)}[which]
+    for event in events[slice(*ends)]:
+        at, name = _place(event, field)
+        of_other, _ = _place(events[high % len(events)], field)
+        with suppress(TypeError):  # a sum with what is no number any more
+            at[name] = new(value, at.get(name), of_other.get(name))
+
+
+def _place(event, field):
+    """Return the object in which a field of an event stands, and its name there."""
+    if not field.startswith("args."):
+        return event, field
+    if not isinstance(event.get("args"), dict):
+        event["args"] = {}
+    return event["args"], field.removeprefix("args.")
 
 
 def _change_bytes(content, change):
