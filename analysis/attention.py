@@ -79,7 +79,7 @@ def _measured(report: Report, found: Mapping[str, set[Path]]) -> tuple[Part, ...
         for name, paths in found.items():
             ranges = [row for row in report.ranges if row.path in paths and row.phase == phase]
             kernels = [row for row in report.kernels if row.phase == phase and _is_inside(row, paths)]
-            if sum(row.kernels for row in ranges):
+            if sum(row.inclusive_ns for row in ranges):  # kernels of no length cannot be set against others
                 inner = name in (SCALE, MASK) and all(row.path[:-1] in found[SCORES] for row in ranges)
                 parts.append(_part(report, phase, name, ranges, kernels, inner))
     return tuple(parts)

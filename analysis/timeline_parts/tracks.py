@@ -60,7 +60,7 @@ class Tracks:
         for number, (process, device, stream) in enumerate(self._drawn.streams):
             if (process, device) not in pids:
                 pid = pids[process, device] = self._number()
-                name = f"GPU {device}" + (f" {gpus[device]}" if device < len(gpus) else "")
+                name = f"GPU {device}" + (f" {gpus[device]}" if 0 <= device < len(gpus) else "")
                 of = f" of process {self._trace.processes[process].process_id}" if several else ""
                 self._name("process", pid, pid, name + of)
             pid = pids[process, device]

@@ -24,7 +24,7 @@ def fragments():
     ]
     theirs = [path.read_bytes() for path in map(SHARED.joinpath, OTHERS) if path.exists()]
     found = [[fragment(report, at) for at in STRETCHES] for report in [*ours, *theirs]]
-    return (*(stretch for stretches in found for stretch in stretches), *(trace(second) for _, second, _ in found))
+    return tuple(stretch for stretches in found for stretch in [*stretches, trace(stretches[1])])
 
 
 def fragment(report, at):

@@ -42,7 +42,10 @@ FOUND = {
     "bytes for a string's id": (0, [Change("a column", 1, 5, 0, 0, b"\x01")]),
     "the last string id there is": (0, [Change("a column", 0, 5, 0, 0, 2**63 - 1)]),
     "a number for a thread's name": (0, [Change("a page for another", 0, 0, 14, 9, 0)]),
-    "an escape sequence for the unit of work": (6, [Change("a column", 9, 1, 0, 0, "\x1b")]),
+    "kernels of no length": (1, [Change("a column", 2, 0, 0, 0, 5), Change("a column", 2, 1, 0, 0, 5)]),
+    "a GPU before the first": (0, [Change("a column", 2, 2, 0, 0, -2)]),
+    "a GPU before the first, in a trace": (3, [Change("a column", 2, 9, 0, 0, -2)]),
+    "an escape sequence for the unit of work": (8, [Change("a column", 9, 1, 0, 0, "\x1b")]),
 }
 
 
