@@ -235,7 +235,7 @@ def _cells_of(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _head_of(text: str, width: int) -> str:
+def head_of(text: str, width: int) -> str:
     """Return the longest beginning of `text` that fits in `width` cells."""
     used = 0
     for at, character in enumerate(text):
@@ -245,13 +245,18 @@ def _head_of(text: str, width: int) -> str:
     return text
 
 
+def bounded(name: str) -> str:
+    """Return `name`, safe to print; of one that is longer than any screen, its beginning and its end."""
+    return printable(name if len(name) <= 2 * READ else name[:READ] + name[-READ:])
+
+
 def fit(name: str, width: int) -> str:
     """Return `name`, safe to print and with its middle left out, in at most `width` cells."""
-    text = printable(name if len(name) <= 2 * READ else name[:READ] + name[-READ:])
+    text = bounded(name)
     if cells(text) <= width:
         return text
     if width < 1:
         return ""
-    front = _head_of(text, width // 2)
-    back = _head_of(text[::-1], width - 1 - cells(front))[::-1]
+    front = head_of(text, width // 2)
+    back = head_of(text[::-1], width - 1 - cells(front))[::-1]
     return f"{front}…{back}"

@@ -14,11 +14,15 @@ PATH_SEPARATOR = " > "
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its key in machine formats, its heading for people, and what its values are."""
+    """One column: its key in machine formats, its heading for people, and what its values are.
+
+    Times of another size than the table's, such as means beside sums, are drawn in a unit of the column's own.
+    """
 
     key: str
     heading: str
     kind: Kind = "text"
+    own_unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,8 @@ class Row:
 class Table:
     """A table; `caption` says what its numbers are of.
 
-    `{unit}` in the title stands for the unit of all its times; without it each heading of times names the unit.
+    `{unit}` in the title stands for the unit of its times; without it each heading of times names the unit, as the
+    heading of a column with a unit of its own always does.
     """
 
     key: str

@@ -9,6 +9,10 @@ TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 ABSENT = "–"
+#: Below this, two decimals show a time as zero.
+HIDDEN = 0.005
+#: A column with a unit of its own shows its shortest time with two digits, unless its longest gets too long.
+TWO_DIGITS, TOO_LONG = 0.1, 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +23,26 @@ class TimeUnit:
     name: str
 
     def text(self, time_ns: float) -> str:
-        """Return a time in this unit; three significant decimals at most."""
-        return f"{time_ns / self.ns:,.2f}" if self.ns > 1 else f"{time_ns:,.0f}"
+        """Return a time in this unit: two decimals, a third where they hide it, ≈0 for what is shorter still."""
+        time = time_ns / self.ns
+        if self.ns == 1 and (abs(time) >= 1 or not time):
+            return f"{time:,.0f}"
+        if 0 < abs(time) < HIDDEN:
+            return f"{time:.3f}" if abs(time) >= HIDDEN / 10 else "≈0"
+        return f"{time:,.2f}"
 
 
 def time_unit(times_ns: Iterable[float]) -> TimeUnit:
     """Choose the largest unit in which the largest time is at least one."""
     largest = max((abs(time) for time in times_ns), default=0.0)
     return TimeUnit(*next(((ns, name) for ns, name in TIME_UNITS if largest >= ns), TIME_UNITS[-1]))
+
+
+def column_unit(times_ns: Iterable[float]) -> TimeUnit:
+    """Choose the largest unit that shows two digits of the shortest time, of those that suit the longest."""
+    times = [abs(time) for time in times_ns if time] or [0.0]
+    suiting = [(ns, name) for ns, name in TIME_UNITS if max(times) < TOO_LONG * ns] or [TIME_UNITS[0]]
+    return TimeUnit(*next(((ns, name) for ns, name in suiting if min(times) >= TWO_DIGITS * ns), suiting[-1]))
 
 
 def time_text(time_ns: float) -> str:
@@ -37,7 +53,7 @@ def time_text(time_ns: float) -> str:
 
 def share_text(share: float) -> str:
     """Return a fraction of one in percent."""
-    return f"{100 * share:.1f}%"
+    return f"{100 * share:.1f}%".replace("-0.0%", "0.0%")
 
 
 def count_text(count: float) -> str:

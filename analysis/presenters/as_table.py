@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from analysis.kernel_names import cells as cells_of
-from analysis.kernel_names import fit, printable
+from analysis.kernel_names import printable
 from analysis.presenters import cells
-from analysis.tables import PATH_SEPARATOR, Document, Row, Table
+from analysis.presenters.shortening import shortened
+from analysis.tables import Document, Row, Table
 
 MIN_NAME_WIDTH = 16
 GAP = 1
@@ -59,29 +59,25 @@ def _drawn(table: Table, width: int, full_names: bool) -> RenderableType:
             escape(head), justify="right" if right else "left", no_wrap=not full_names or right, overflow="fold",
             header_style="dim",
         )  # fmt: skip
-    for row, line in zip(table.rows, texts, strict=True):
-        drawn.add_row(*_cells(table, row, line, None if full_names else room), style="bold" if row.strong else "")
+    lines = texts if full_names else _shortened(table, texts, room)
+    for row, line in zip(table.rows, lines, strict=True):
+        cells_ = [Text(_indent(row, place) + printable(text)) for place, text in enumerate(line)]
+        drawn.add_row(*cells_, style="bold" if row.strong else "")
     return drawn
 
 
-def _cells(table: Table, row: Row, line: Sequence[str], room: int | None) -> list[Text]:
-    result = []
-    for place, (column, text) in enumerate(zip(table.columns, line, strict=True)):
-        indent = "  " * row.indent if place == 0 else ""
-        if column.kind == "name" and room is not None:
-            text = fit_path(text, room - len(indent))
-        result.append(Text(indent + printable(text)))
-    return result
+def _shortened(table: Table, texts: Sequence[Sequence[str]], room: int) -> list[list[str]]:
+    """Shorten the names of each column together, so that they stay apart."""
+    columns = [list(column) for column in zip(*texts, strict=True)]
+    for place, column in enumerate(table.columns):
+        if column.kind == "name" and columns:
+            rooms = [room - len(_indent(row, place)) for row in table.rows]
+            columns[place] = shortened(columns[place], rooms)
+    return [list(line) for line in zip(*columns, strict=True)]
 
 
-def fit_path(text: str, room: int) -> str:
-    """Shorten a path by its middle ranges first: the innermost one says the most."""
-    parts = text.split(PATH_SEPARATOR)
-    for dropped in range(1, len(parts) - 1):
-        if cells_of(text) <= room:
-            break
-        text = PATH_SEPARATOR.join([parts[0], "…", *parts[1 + dropped :]])
-    return fit(text, room)
+def _indent(row: Row, place: int) -> str:
+    return "  " * row.indent if place == 0 else ""
 
 
 def _name_room(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> int:

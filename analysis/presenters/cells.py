@@ -28,9 +28,22 @@ def is_number(column: Column) -> bool:
 
 def unit_of(table: Table) -> units.TimeUnit:
     """Choose the time unit that suits a whole table."""
-    times = [place for place, column in enumerate(table.columns) if column.kind == "ns"]
-    values = [row.values[place] for row in table.rows for place in times if row.kind in (None, "ns")]
-    return units.time_unit([value for value in values if value not in (None, "")])
+    shared = [place for place, column in enumerate(table.columns) if column.kind == "ns" and not column.own_unit]
+    return units.time_unit([time for place in shared for time in _times(table, place)])
+
+
+def units_of(table: Table) -> list[units.TimeUnit]:
+    """Return the time unit of each column: the table's, or the column's own."""
+    shared = unit_of(table)
+    return [
+        units.column_unit(_times(table, place)) if column.own_unit and any(_times(table, place)) else shared
+        for place, column in enumerate(table.columns)
+    ]
+
+
+def _times(table: Table, place: int) -> list[float]:
+    values = [row.values[place] for row in table.rows if row.kind in (None, "ns")]
+    return [value for value in values if value not in (None, "")]
 
 
 def title(table: Table) -> str:
@@ -39,18 +52,22 @@ def title(table: Table) -> str:
 
 
 def headings(table: Table) -> list[str]:
-    """Return the headings; those of times name the table's unit, unless its title does."""
-    unit = "" if "{unit}" in table.title else unit_of(table).name
+    """Return the headings; those of times name their unit, unless it is the one that the title names."""
+    named = unit_of(table) if "{unit}" in table.title else None
     return [
-        f"{column.heading} {unit}".strip() if column.kind == "ns" else column.heading for column in table.columns
+        f"{column.heading} {unit.name}" if column.kind == "ns" and unit != named else column.heading
+        for column, unit in zip(table.columns, units_of(table), strict=True)
     ]
 
 
 def texts(table: Table) -> list[list[str]]:
     """Return all values as people read them."""
-    unit = unit_of(table)
+    times = units_of(table)
     return [
-        [_text(value, row, column, unit) for value, column in zip(row.values, table.columns, strict=True)]
+        [
+            _text(value, row, column, unit)
+            for value, column, unit in zip(row.values, table.columns, times, strict=True)
+        ]
         for row in table.rows
     ]
 

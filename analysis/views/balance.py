@@ -85,18 +85,21 @@ class _Drawing:
     def queue(self) -> Table:
         """Show how far the launches run ahead of the GPU."""
         columns = (
-            Column("kernels", f"launches {self.scope}", "count"), Column("gaps", "idle gaps", "count"),
-            Column("median_lag_ns", "median lag", "ns"), Column("p95_lag_ns", "95% of lags below", "ns"),
+            Column("kernels", "launches", "count"), Column("gaps", "idle gaps", "count"),
+            Column("median_lag_ns", "median lag", "ns", own_unit=True),
+            Column("p95_lag_ns", "95% below", "ns", own_unit=True),
         )  # fmt: skip
         rows = [
             (self.gpu_mean(row.kernels), self.gpu_mean(row.gaps), row.median_lag_ns, row.p95_lag_ns)
             for row in self.found.phases
         ]
         caption = (
-            "lag: from the start of a launch call to the start of its work on the GPU. It is long where launches "
-            "queue up before a busy GPU, and as short as a launch can be where the GPU waits for each."
+            "lag: from the start of a launch call to the start of its work on the GPU; median, and what 95% are "
+            "below. It is long where launches queue up before a busy GPU, and as short as a launch can be where "
+            "the GPU waits for each."
         )
-        return self.table("queue", "Launches, and how long their work waits, {unit}", columns, rows, caption)
+        title = f"Launches {self.scope}, and how long their work waits"
+        return self.table("queue", title, columns, rows, caption)
 
     def owners(self, top: int, every_index: bool) -> Table:
         """Rank the ranges by the idle time that ended when their work began."""

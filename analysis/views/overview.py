@@ -120,16 +120,20 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
     count = _sums(((row.kernel, row.category, row.phase), row.count) for row in rows)
     ranked, whole = _ranked(total), sum(total.values())
     short = _names([key[0] for key, _ in ranked[:top]], full_names)
+    phases = dict.fromkeys(row.phase for row in rows)
     shown = tuple(
-        Row((short[key[0]], key[1], key[2], time, _share(time, whole), count[key], time / count[key]))
-        for key, time in ranked[:top]
-    )
-    columns = (
-        Column("kernel", "kernel", "name"), Column("category", "category"), Column("phase", "phase"),
-        Column("total_ns", "total", "ns"), Column("share", "%", "share"), Column("count", "launches", "count"),
-        Column("mean_ns", "mean", "ns"),
+        Row((short[name], category, *([phase] if len(phases) > 1 else []), time, _share(time, whole),
+             count[name, category, phase], time / count[name, category, phase]))
+        for (name, category, phase), time in ranked[:top]
     )  # fmt: skip
-    title = f"Kernels by total time, {{unit}} {provenance.scope(report)}"
+    columns = (
+        Column("kernel", "kernel", "name"), Column("category", "category"),
+        *([Column("phase", "phase")] if len(phases) > 1 else []), Column("total_ns", "total", "ns"),
+        Column("share", "%", "share"), Column("count", "launches", "count"),
+        Column("mean_ns", "mean", "ns", own_unit=True),
+    )  # fmt: skip
+    only = f" in {next(iter(phases))}" if len(phases) == 1 else ""
+    title = f"Kernels{only} by total time, {{unit}} {provenance.scope(report)}"
     return Table("kernels", title, columns, shown, _cut(ranked, top, "kernels", _whole(report)))
 
 

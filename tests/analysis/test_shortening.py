@@ -1,0 +1,93 @@
+"""Names with too little room keep what tells them apart; times keep a digit that tells them from zero."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.kernel_names import cells
+from analysis.presenters import cells as in_cells
+from analysis.presenters.shortening import shortened
+from analysis.tables import Column, Row, Table
+from analysis.units import TIME_UNITS, TimeUnit, column_unit, share_text, time_unit
+
+LAYOUTS = [f"sm80_xmma_gemm f32 {layout} 64x64x8 stage3" for layout in ("nn", "nt", "tn")]
+MS = TimeUnit(1e6, "ms")
+
+
+def test_the_layouts_of_gemms_are_kept():
+    assert shortened(LAYOUTS, [33] * 3) == [
+        f"sm80_xmma_gemm …{layout} 64x64x8 stage3" for layout in ("nn", "nt", "tn")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "shown"),
+    [
+        ("elementwise mul f32 (strided, cast)", 34, "elementwise mul…(strided, cast)"),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", 34, "nvjet_tst_192x192…coopB_bias_TNN"),
+        ("forward > layer * > attention > softmax", 30, "forward > … > softmax"),
+        ("x" * 40, 20, "x" * 10 + "…" + "x" * 9),
+        ("short", 5, "short"),
+    ],
+)
+def test_whole_words_are_left_out_of_the_middle(name, room, shown):
+    assert shortened([name], [room]) == [shown]
+
+
+def test_paths_that_differ_in_the_middle_stay_apart():
+    names = ["step > layer 10 > mlp > up projection", "step > layer 11 > mlp > up projection"]
+    assert len(set(shortened(names, [30, 30]))) == 2
+
+
+NAMES = st.lists(st.text(alphabet="ab _>注\x1b", max_size=40), max_size=6)
+
+
+@given(NAMES, st.integers(1, 30))
+def test_no_name_is_wider_than_its_room(names, room):
+    assert all(cells(text) <= room for text in shortened(names, [room] * len(names)))
+
+
+@given(st.sets(st.sampled_from("abcdefgh"), min_size=2), st.integers(0, 30), st.integers(0, 30))
+def test_names_that_differ_in_one_letter_are_never_shown_alike(letters, before, after):
+    names = [f"{'kernel_' * 5}"[:before] + letter + f"{' name' * 6}"[:after] for letter in sorted(letters)]
+    assert len(set(shortened(names, [12] * len(names)))) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "shown"),
+    [(0, "0.00"), (26_973_000, "26.97"), (5_000, "0.01"), (4_400, "0.004"), (-600, "-0.001"), (499, "≈0"),
+     (-1, "≈0")],
+)  # fmt: skip
+def test_a_time_that_is_not_zero_is_not_shown_as_zero(time_ns, shown):
+    assert MS.text(time_ns) == shown
+
+
+def test_less_than_a_nanosecond_is_not_zero_either():
+    assert [time_unit([1]).text(time) for time in (0, 0.25, 0.5, 1, 2.5)] == ["0", "0.25", "0.50", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "unit"),
+    [([118_360, 3_240], "µs"), ([4_010_000, 540_000], "ms"), ([9e9, 50], "ms"), ([0, 0], "ns"), ([7e13], "s")],
+)
+def test_a_column_shows_two_digits_of_its_shortest_time(times_ns, unit):
+    assert column_unit(times_ns).name == unit
+
+
+@given(st.lists(st.integers(1, 10**12), min_size=1))
+def test_a_column_unit_is_one_of_the_units_and_no_time_of_it_gets_long(times_ns):
+    unit = column_unit(times_ns)
+    assert (unit.ns, unit.name) in TIME_UNITS
+    assert max(map(len, map(unit.text, times_ns))) <= len("99,999.99")
+
+
+def test_a_column_with_a_unit_of_its_own_names_it():
+    columns = (Column("total_ns", "total", "ns"), Column("mean_ns", "mean", "ns", own_unit=True))
+    table = Table("t", "Kernels, {unit} in all", columns, (Row((4_320_000, 3_243.2)), Row((None, None))))
+    assert in_cells.title(table) == "Kernels, ms in all"
+    assert in_cells.headings(table) == ["total", "mean µs"]
+    assert in_cells.texts(table) == [["4.32", "3.24"], ["–", "–"]]
+
+
+def test_a_share_that_rounds_to_nothing_has_no_sign():
+    assert [share_text(share) for share in (-0.0001, 0.0, -0.011)] == ["0.0%", "0.0%", "-1.1%"]
