@@ -54,7 +54,7 @@ def run(case, folder):
     which, changes, number = case
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
-        check(folder, fragments()[which], changed(fragments()[which], changes), number)
+        check(folder, fragments()[which], changed(fragments()[which], changes), CHECKS[number])
     finally:
         faulthandler.cancel_dump_traceback_later()
         for path in folder.iterdir():

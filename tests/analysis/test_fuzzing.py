@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tests.analysis.checks import CHECKS, check
+from tests.analysis.checks import CHECKS, check, is_harmless
 from tests.analysis.fragments import fragments
 from tests.analysis.mutations import Change, changed
 from tests.fuzzing import fuzz
@@ -54,4 +55,37 @@ FOUND = {
 def test_what_fuzzing_found_stays_mended(tmp_path, case, number):
     which, changes = FOUND[case]
     report = fragments()[which]
-    check(tmp_path, report, changed(report, changes), number)
+    check(tmp_path, report, changed(report, changes), CHECKS[number])
+
+
+def wrong(status=0, out="", err="", then=lambda report: None):
+    """Return a command that behaves as no command may."""
+
+    def main(words):
+        sys.stdout.write(out)
+        sys.stderr.write(err)
+        then(Path(words[0]))
+        return status
+
+    command = ModuleType("command")
+    command.main = main
+    return command
+
+
+WRONG = {
+    "unknown exit status": wrong(status=7),
+    "no reason": wrong(status=1),
+    "two sentences": wrong(status=1, err="error: this\nthat\n"),
+    "an answer and a reason": wrong(out="answer", err="error: this\n"),
+    "memory": wrong(status=1, err="error: not enough memory for this report.\n"),
+    "escape sequence": wrong(out="\x1b[31mred"),
+    "a file beside the report": wrong(then=lambda report: report.with_name("stray").touch()),
+    "a changed report": wrong(then=lambda report: report.write_bytes(b"")),
+    "traceback": wrong(then=lambda report: report.with_name("missing").read_bytes()),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_the_checks_notice(tmp_path, fault):
+    with pytest.raises((AssertionError, FileNotFoundError)):
+        check(tmp_path, b"whole", b"changed", (WRONG[fault], "REPORT", is_harmless))
