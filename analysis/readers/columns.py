@@ -67,10 +67,14 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of one table: `numbers` under their names, and `codes` of repeated values."""
+    """The columns of one table: `numbers` under their names, and `codes` of repeated values.
+
+    `aside` are the rows that the table's layout keeps apart.
+    """
 
     numbers: dict[str, NDArray[Any]]
     codes: dict[str, Encoded]
+    aside: Columns | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.numbers.values())))
@@ -94,10 +98,14 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of a table are kept, and how: numbers in their width, and names of those to encode."""
+    """Which columns of a table are kept, and how: numbers in their width, and names of those to encode.
+
+    `aside` names a number, and its values in the few rows that are kept apart.
+    """
 
     numbers: Mapping[str, DTypeLike]
     codes: Sequence[str]
+    aside: tuple[str, Sequence[int]] | None = None
 
 
 def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | None]:
@@ -105,7 +113,7 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | No
     with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, MAX_THREADS)) as pool:
         reading = [[pool.submit(_compact, layout, part) for part in parts] for layout, parts in tables]
         try:
-            return [_joined([part.result() for part in parts]) if parts else None for parts in reading]
+            return [_joined([part.result() for part in parts], pool) if parts else None for parts in reading]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -142,24 +150,39 @@ def ints(table: pa.Table, column: str) -> Int64s:
 def _compact(layout: Layout, part: Part) -> Columns:
     table = part()
     advance(table.num_rows)
-    return Columns(
+    columns = Columns(
         {name: ints(table, name).astype(width, copy=False) for name, width in layout.numbers.items()},
         {name: encode(table[name] if _is_text(table, name) else ints(table, name)) for name in layout.codes},
     )
+    return columns if layout.aside is None else _with_aside(columns, *layout.aside)
 
 
-def _joined(parts: list[Columns]) -> Columns:
-    first = parts[0]
+def _with_aside(columns: Columns, number: str, values: Sequence[int]) -> Columns:
+    apart = np.isin(columns.numbers[number], values)
+    aside = columns.where(np.flatnonzero(apart))
+    columns.keep(~apart)
+    return Columns(columns.numbers, columns.codes, aside)
+
+
+def _joined(parts: list[Columns], pool: ThreadPoolExecutor) -> Columns:
+    """Join the parts of a table, columns side by side; each part loses its columns as they are joined."""
+    first, aside = parts[0], [part.aside for part in parts if part.aside is not None]
+    numbers = {name: [part.numbers.pop(name) for part in parts] for name in list(first.numbers)}
+    codes = {name: [part.codes.pop(name) for part in parts] for name in list(first.codes)}
     return Columns(
-        {name: np.concatenate([part.numbers.pop(name) for part in parts]) for name in list(first.numbers)},
-        {name: _same_codes([part.codes.pop(name) for part in parts]) for name in list(first.codes)},
+        dict(zip(numbers, pool.map(np.concatenate, numbers.values()), strict=True)),
+        dict(zip(codes, pool.map(_same_codes, codes.values()), strict=True)),
+        _joined(aside, pool) if aside else None,
     )
 
 
 def _same_codes(parts: list[Encoded]) -> Encoded:
     value: Interner[Any] = Interner()
-    codes = [part.numbered(value) for part in parts]
-    return Encoded(np.concatenate(codes), list(value))
+    codes = np.empty(sum(map(len, parts)), np.int32)
+    done = 0
+    for part in parts:
+        codes[done : (done := done + len(part))] = part.numbered(value)
+    return Encoded(codes, list(value))
 
 
 def _is_text(table: pa.Table, column: str) -> bool:

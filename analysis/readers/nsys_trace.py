@@ -46,7 +46,11 @@ TOOLS = {"NVIDIA Nsight Systems": "nsys"}
 
 
 # What is kept of each table. Sequence numbers and correlation ids are as wide as CUDA's and PyTorch's own.
-EVENTS = Layout({"start": "i8", "end": "i8", "event": "u1", "seq": "i8"}, ("thread", "domain", "text", "text_id"))
+EVENTS = Layout(
+    {"start": "i8", "end": "i8", "event": "u1", "seq": "i8"},
+    ("thread", "domain", "text", "text_id"),
+    aside=("event", (MARK_TYPE, DOMAIN_TYPE)),
+)
 CALLS = Layout({"start": "i8", "end": "i8", "correlation": "i8", "foreign_class": "?"}, ("thread",))
 WORK = Layout(
     {"start": "i8", "end": "i8", "correlation": "i8", "device": "i8", "stream": "i8", "grid": "i8"},
@@ -166,9 +170,8 @@ class _Assembly:
 
     def ranges(self, events: Columns, capture_end: int) -> Ranges:
         """Return the NVTX ranges in order; marks and domain names are taken on the way."""
-        meta = np.isin(events.numbers["event"], (MARK_TYPE, DOMAIN_TYPE))
-        self.meta_events(events.where(np.flatnonzero(meta)))
-        events.keep(~meta)
+        if events.aside is not None:
+            self.meta_events(events.aside)
         self.close_open_ends(events, capture_end)
         self.keep_sane(events, "ranges")
         column = events.numbers
