@@ -50,12 +50,12 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("number", range(len(CHECKS)))
+@pytest.mark.parametrize("command_and_rule", dict.fromkeys(CHECKS), ids=lambda found: found[1])
 @pytest.mark.parametrize("case", FOUND)
-def test_what_fuzzing_found_stays_mended(tmp_path, case, number):
+def test_what_fuzzing_found_stays_mended(tmp_path, case, command_and_rule):
     which, changes = FOUND[case]
     report = fragments()[which]
-    check(tmp_path, report, changed(report, changes), CHECKS[number])
+    check(tmp_path, report, changed(report, changes), command_and_rule)
 
 
 def wrong(status=0, out="", err="", then=lambda report: None):
