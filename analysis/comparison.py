@@ -78,6 +78,12 @@ class Comparison:
         return [row for row in report.kernels if self.all_work or row.kind == "kernel"]
 
     @property
+    def whole(self) -> str:
+        """Name what is compared: all of a kind of work."""
+        operators = self.a.provenance.unit_of_work == "CPU"
+        return "all work" if self.all_work else "all operators" if operators else "all kernels"
+
+    @property
     def hides_kernels(self) -> bool:
         """Whether kernels are compared although a report hides some of its own inside CUDA graphs."""
         graphs = any(row.kind == "graph" for report in (self.a, self.b) for row in report.kernels)

@@ -21,6 +21,7 @@ from analysis.step_figures import steps_of
 from analysis.summary import summarize
 from analysis.trace import GRAPH, KERNEL, Trace
 from analysis.units import share_text, time_text
+from analysis.views.wording import worded
 from analysis.vocabulary import AUTOGRAD_THREADS, PHASES, is_step, phase_of
 
 Level = Literal["good", "warning", "problem"]
@@ -91,7 +92,8 @@ def _stale(path: Path) -> Iterator[Finding]:
 def _content(patient: Patient) -> Iterator[Finding]:
     trace = patient.trace
     kernels = int((trace.work.kind == KERNEL).sum())
-    counts = f"{kernels:,} kernels, {len(trace.launches):,} launches, {len(trace.ranges):,} ranges"
+    found = f"{kernels:,} kernels, {len(trace.launches):,} launches, {len(trace.ranges):,} ranges"
+    counts = worded(found, trace.provenance)
     if kernels or (trace.work.kind == GRAPH).any():
         yield Finding("good", f"{counts}, {trace.provenance.tool or 'by an unknown tool'}")
     else:

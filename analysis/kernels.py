@@ -162,11 +162,16 @@ def summary(
 
 
 def narrowed(report: Report, options: argparse.Namespace) -> Report:
-    """Keep what was asked for."""
+    """Keep what was asked for, per step if asked for that."""
     from analysis import report as reports
+
+    return _selected(reports.per_step(report) if options.per_step else report, options)
+
+
+def _selected(report: Report, options: argparse.Namespace) -> Report:
+    """Keep the ranges and the phase that were asked for."""
     from analysis import selection
 
-    report = reports.per_step(report) if options.per_step else report
     report = selection.of_ranges(report, options.range) if options.range else report
     return selection.of_phase(report, options.phase) if options.phase else report
 
@@ -183,8 +188,9 @@ def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
         raise ReportError(
             f"None of the {len(ranked)} reports can be ranked. {ranked[0].name}: {ranked[0].problem}"
         )
-    kept = [replace(one, report=narrowed(one.report, options)) if one.report else one for one in ranked]
-    return ranks(kept, top=EVERY_ROW if options.format in FOR_MACHINES else options.top)
+    kept = [replace(one, report=_selected(one.report, options)) if one.report else one for one in ranked]
+    top = EVERY_ROW if options.format in FOR_MACHINES else options.top
+    return ranks(kept, top=top, per_step=options.per_step)
 
 
 def _viewed(attribution: Callable[[], Attribution], report: Report, options: argparse.Namespace) -> Document:

@@ -145,7 +145,7 @@ def _matching(report: Report, name: str) -> Report:
 def _described(kind: str, name: str, comparison: Comparison) -> str:
     """Say what was compared; of a pattern, which ranges it matched."""
     if kind == "total":
-        return "all work" if comparison.all_work else "all kernels"
+        return comparison.whole
     if kind != "range":
         return f"{kind} {name}"
     paths = {row.path for report in (comparison.a, comparison.b) for row in _matching(report, name).ranges}

@@ -29,13 +29,14 @@ def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
 
 
 def _shorter(name: str, room: int) -> str:
-    """Shorten a path by its middle ranges first, for the innermost says the most; then leave out a middle."""
-    parts = name.split(PATH_SEPARATOR)
-    for dropped in range(1, len(parts) - 1):
-        if cells(name) <= room:
-            break
-        name = PATH_SEPARATOR.join([parts[0], ELLIPSIS, *parts[1 + dropped :]])
-    return name if cells(name) <= room else _between_words(name, room) or fit(name, room)
+    """Shorten a path by its middle ranges and then its outer ones, for the innermost says the most."""
+    first, *inner = name.split(PATH_SEPARATOR)
+    shorter = [[first, ELLIPSIS, *inner[dropped:]] for dropped in range(1, len(inner))]
+    paths = [[first, *inner], *shorter, [ELLIPSIS, *inner[-1:]]]
+    texts = (PATH_SEPARATOR.join(path) for path in paths)
+    innermost = inner[-1] if inner else name
+    fitting = next((text for text in texts if cells(text) <= room and text != ELLIPSIS), "")
+    return fitting or _between_words(innermost, room) or fit(innermost, room)
 
 
 def _between_words(name: str, room: int) -> str:

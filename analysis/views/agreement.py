@@ -6,7 +6,7 @@ from analysis.agreement import AGREES_WITHIN, PhaseTimes, agrees, phase_times
 from analysis.errors import ReportError, UsageError
 from analysis.tables import Column, Document, Row, Table
 from analysis.units import share_text, time_text
-from analysis.views import provenance
+from analysis.views import provenance, wording
 from analysis.views.common import per_step
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
@@ -38,7 +38,7 @@ def view(subject: Subject) -> Document:
         )
     tables = (_together(subject, times), *_timed(subject, times))
     notes = (*report.notes, *_late(times), *_unfilled(subject, times))
-    return Document(provenance.heading(report), tables, provenance.accounting(report), notes)
+    return wording.answer(report, tables, notes)
 
 
 def _together(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:

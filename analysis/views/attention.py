@@ -6,7 +6,7 @@ from analysis.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
 from analysis.errors import ReportError
 from analysis.report import Number, Report
 from analysis.tables import Column, Document, Row, Table
-from analysis.views import provenance
+from analysis.views import provenance, wording
 from analysis.views.common import require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import BACKWARD, FORWARD
@@ -52,7 +52,7 @@ def view(subject: Subject) -> Document:
     stated = any(part.flops is not None or part.bytes is not None for part in parts)
     notes += [*([] if stated else [NO_MARK]), *_missing(report, parts)]
     tables = (_times(report, parts), *((_rates(report, parts),) if stated else ()), *_ratios(report, parts))
-    return Document(provenance.heading(report), tables, provenance.accounting(report), tuple(notes))
+    return wording.answer(report, tables, notes)
 
 
 def _missing(report: Report, parts: tuple[Part, ...]) -> list[str]:

@@ -18,7 +18,7 @@ from analysis.phase_spans import ALL, NAMES
 from analysis.report import Number, Report
 from analysis.selection import collapsed_path
 from analysis.tables import Column, Document, Row, Table
-from analysis.views import provenance
+from analysis.views import provenance, wording
 from analysis.views.common import common_length, label, more, per_step, per_step_of_a_gpu, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
@@ -53,7 +53,7 @@ def view(subject: Subject) -> Document:
     drawing = _Drawing(report, found)
     notes = (*report.notes, *([NO_RANGES] if found.phases[0].name == NAMES[ALL] else []))
     tables = (drawing.busy(), drawing.queue(), drawing.owners(subject.top, subject.every_index))
-    return Document(provenance.heading(report), tables, provenance.accounting(report), notes)
+    return wording.answer(report, tables, notes)
 
 
 class _Drawing:

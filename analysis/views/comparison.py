@@ -10,7 +10,7 @@ from analysis.kernel_names import distinct_short_names
 from analysis.report import Path
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
 from analysis.thresholds import Verdict
-from analysis.views import provenance
+from analysis.views import provenance, wording
 
 NOWHERE = "(outside all ranges)"
 NUMBERS = (
@@ -110,7 +110,7 @@ def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
         for name, report in (("A", comparison.a), ("B", comparison.b))
         for line in provenance.accounting(report)
     ]
-    return Document(heading(comparison), tables, tuple(accounting), tuple(notes(comparison)))
+    return wording.document(comparison.a.provenance, heading(comparison), tables, accounting, notes(comparison))
 
 
 class _Drawing:
@@ -159,7 +159,7 @@ class _Drawing:
 
     def everything(self) -> str:
         """Name what the rows sum to."""
-        return "all work" if self.comparison.all_work else "all kernels"
+        return self.comparison.whole
 
     def names(self, axis: Axis, found: Sequence[Change], shown: Sequence[Change]) -> Callable[[Key], str]:
         """Return how the things of an axis are called here."""

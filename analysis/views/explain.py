@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from analysis.errors import ReportError
@@ -11,18 +12,20 @@ from analysis.launch_groups import STEP, Explanation, Group, LaunchGroups, Term
 from analysis.report import Number, Report
 from analysis.selection import collapsed_path
 from analysis.tables import Column, Document, Row, Table
-from analysis.views import provenance
+from analysis.views import provenance, wording
 from analysis.views.common import common_length, label, require_measured
 from analysis.views.registry import Subject
+from analysis.vocabulary import PHASES
 
 NUMBERS = (
     Column("blocks", "blocks", "count"), Column("launches", "launches", "count"),
     Column("places", "ranges", "count"), Column("each", "each", "count"), Column("kernel_ns", "time", "ns"),
     Column("share", "%", "share"),
 )  # fmt: skip
+BLOCKS = "blocks: the grid's size. "
 CAPTION = (
-    "blocks: the grid's size. launches: of this kernel directly in the range. ranges: how many of that name "
-    "launch it, each so many times. % is of the kernel's time."
+    "launches: of this kernel directly in the range. ranges: how many of that name launch it, each so many times. "
+    "% is of the kernel's time."
 )
 Key = tuple[str, str]  # a kernel's name and the phase
 
@@ -49,7 +52,7 @@ def view(subject: Subject) -> Document:
     notes = [f"{rest} more kernels and phases match: --top {len(found)} shows them."] if rest > 0 else []
     per_step = all(one.unit == STEP for one in explained) and not subject.whole
     accounting = (provenance.accounting_per_step if per_step else provenance.accounting)(report)
-    return Document(provenance.heading(report), tuple(tables), accounting, (*report.notes, *notes))
+    return wording.answer(report, tables, (*report.notes, *notes), accounting=accounting)
 
 
 def _asked(subject: Subject) -> list[Key]:
@@ -63,7 +66,8 @@ def _asked(subject: Subject) -> list[Key]:
         return _named(subject.kernel, ranked)
     if not ranked:
         raise ReportError("The report has no kernels whose launches could be explained.")
-    return list({phase: (kernel, phase) for kernel, phase in reversed(ranked)}.values())[::-1]
+    longest = {phase: (kernel, phase) for kernel, phase in reversed(ranked)}
+    return [longest[phase] for phase in PHASES if phase in longest]
 
 
 def _named(pattern: str, ranked: list[Key]) -> list[Key]:
@@ -88,26 +92,27 @@ def _table(report: Report, one: Explanation, name: str) -> Table:
     """Draw one kernel: its terms, and below each the ranges that make it up."""
     groups = [group for term in one.terms for group in term.groups]
     common, whole = common_length(group.path for group in groups), sum(group.total_ns for group in groups)
+    with_blocks = any(group.blocks for group in groups)  # not on a CPU, nor in reports that do not say
     rows: list[Row] = []
     for term in one.terms:
         if len(one.terms) > 1:
-            cells = (
-                f"{term.text} launch{'es' if term.launches > 1 else ''}",
-                "",
-                term.launches,
-                "",
-                "",
-                _time(one, term.groups),
-                _share(term, whole),
-            )
+            count = wording.worded(f"{term.text} launch{'es' if term.launches > 1 else ''}", report.provenance)
+            cells = (count, "", term.launches, "", "", _time(one, term.groups), _share(term, whole))
             rows.append(Row(cells, strong=True))
         rows += [
             Row((label(group.path, common), *_numbers(one, group, whole)), indent=int(len(one.terms) > 1))
             for group in term.groups
         ]
-    return Table(
-        "explained", _title(report, one, name), (Column("range", "range", "name"), *NUMBERS), tuple(rows), CAPTION
-    )
+    columns = (Column("range", "range", "name"), *NUMBERS)
+    table = Table("explained", _title(report, one, name), columns, tuple(rows), BLOCKS + CAPTION)
+    return table if with_blocks else replace(_without(table, "blocks"), caption=CAPTION)
+
+
+def _without(table: Table, key: str) -> Table:
+    """Leave out a column."""
+    kept = [place for place, column in enumerate(table.columns) if column.key != key]
+    rows = tuple(replace(row, values=tuple(row.values[place] for place in kept)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows)
 
 
 def _title(report: Report, one: Explanation, name: str) -> str:

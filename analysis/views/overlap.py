@@ -9,7 +9,7 @@ from analysis.kernel_names import distinct_short_names
 from analysis.overlap import COMMUNICATION, GpuOverlap, Overlap, TransferOverlap, overlap
 from analysis.report import Number, Report
 from analysis.tables import Column, Document, Row, Table
-from analysis.views import provenance
+from analysis.views import provenance, wording
 from analysis.views.common import more, per_step_of_a_gpu, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
@@ -38,7 +38,7 @@ def view(subject: Subject) -> Document:
     found = overlap(subject.attribution(), asked, include_warm_up=report.warm_up_included)
     notes = [] if any(gpu.communication_ns for gpu in found.gpus) else [NO_COMMUNICATION]
     tables = (_gpus(subject, found), *((_transfers(subject, found),) if found.transfers else ()))
-    return Document(provenance.heading(report), tables, provenance.accounting(report), (*report.notes, *notes))
+    return wording.answer(report, tables, (*report.notes, *notes))
 
 
 def _gpus(subject: Subject, found: Overlap) -> Table:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from analysis.kernel_names import distinct_short_names
 from analysis.report import KernelRow, Number, Path, RangeRow, Report
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
-from analysis.views import provenance
+from analysis.views import provenance, wording
 from analysis.views.common import require_measured
 
 KERNELS_PER_RANGE = 3
@@ -23,12 +23,7 @@ def overview(report: Report, *, by: str | None = None, top: int = 10, full_names
     Raises ReportError where nothing is left to rank.
     """
     require_measured(report)
-    return Document(
-        heading=provenance.heading(report),
-        tables=_tables(report, by, top, full_names),
-        accounting=provenance.accounting(report),
-        notes=report.notes,
-    )
+    return wording.answer(report, _tables(report, by, top, full_names), report.notes)
 
 
 def _tables(report: Report, by: str | None, top: int, full_names: bool) -> tuple[Table, ...]:
@@ -65,8 +60,8 @@ def phases(report: Report) -> Table:
         line("all else", others),
         *(line(category, [category], indent=1) for category in others),
         line("sum", list(by_category)),
-        _counts("launches", [launches[name] for name in names]),
-        _counts("GEMM launches", [gemms.get(name, 0) for name in names]),
+        _counts(wording.worded("launches", report.provenance), [launches[name] for name in names]),
+        _counts(wording.worded("GEMM launches", report.provenance), [gemms.get(name, 0) for name in names]),
     )
     title = f"{provenance.kernel_time(report)} by phase and category, {{unit}} {provenance.scope(report)}"
     caption = "% is of the phase's kernel time; in the last column, of all of it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.tables import Document
-from analysis.views import provenance
+from analysis.views import wording
 from analysis.views.common import require_measured
 from analysis.views.overview import phases
 from analysis.views.registry import Subject
@@ -13,4 +13,4 @@ def view(subject: Subject) -> Document:
     """Show kernel time by phase and category."""
     report = subject.report
     require_measured(report)
-    return Document(provenance.heading(report), (phases(report),), provenance.accounting(report), report.notes)
+    return wording.answer(report, [phases(report)], report.notes)

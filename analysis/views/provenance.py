@@ -25,6 +25,7 @@ PARTS = (
 )
 
 
+NO_GPU = "CPU time of operators, no GPU"
 #: Why a range has no span.
 LINKED = "–: none, for work was linked to the range by autograd's sequence numbers, not launched inside it."
 
@@ -34,7 +35,7 @@ def heading(report: Report) -> str:
     source = report.provenance
     parts = [source.file, " + ".join(source.gpus[:2]), source.tool]
     if source.unit_of_work == "CPU":
-        parts.append("CPU time of operators, no GPU")
+        parts.append(NO_GPU)
     parts += [
         form.format(source.run[key]) for key, form in RUN_FACTS if source.run.get(key) not in (None, "", False)
     ]

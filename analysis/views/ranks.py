@@ -2,36 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 
+from analysis.errors import ReportError
 from analysis.many import Ranked
 from analysis.report import Number, Path, Report, merged
+from analysis.report import per_step as divided
 from analysis.selection import with_indices_collapsed
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
-from analysis.views import provenance
+from analysis.views import provenance, wording
 from analysis.views.overview import ranges_with_kernels
 from analysis.vocabulary import PHASES
 
+NO_STEPS = (
+    "None of the reports has measured step ranges, so nothing can be said per step. Push a range named 'step' "
+    "around each step, or leave --per-step out."
+)
 
-def ranks(ranked: Sequence[Ranked], *, top: int = 10) -> Document:
-    """Compare the reports of several ranks; clocks do not matter, only durations are compared."""
-    reports = {one.name: with_indices_collapsed(one.report) for one in ranked if one.report is not None}
-    steps = {report.steps for report in reports.values()}
-    problems = tuple(f"{one.name} is left out: {one.problem}" for one in ranked if one.problem)
-    notes = tuple(f"{name}: {note}" for name, report in reports.items() for note in report.notes)
-    heading = f"{len(reports)} of {len(ranked)} reports" + (
-        f" · {provenance.gpus(reports.values())}" if reports else ""
+
+def ranks(ranked: Sequence[Ranked], *, top: int = 10, per_step: bool = False) -> Document:
+    """Compare the reports of several ranks; clocks do not matter, only durations are compared.
+
+    Raises ReportError where some count a GPU's work and some a CPU's, and where none has steps but `per_step` asks
+    for them.
+    """
+    whole = {one.name: with_indices_collapsed(one.report) for one in ranked if one.report is not None}
+    stepless = [name for name, report in whole.items() if per_step and not report.steps]
+    kept = {name: report for name, report in whole.items() if name not in stepless}
+    if not kept:
+        raise ReportError(NO_STEPS)
+    _require_one_unit(kept)
+    reports = {name: divided(report) for name, report in kept.items()} if per_step else kept
+    added_up = merged(list(kept.values()), "all reports")
+    together = divided(added_up) if per_step else added_up
+    tables = (
+        _by_report(reports, together),
+        _spread(reports, top),
+        ranges_with_kernels(together, top, full_names=False),
     )
+    notes = (*_left_out(ranked, stepless), *_uneven(reports), *_notes(reports))
+    on = provenance.NO_GPU if _on_cpu(together) else provenance.gpus(kept.values())
+    heading = " · ".join(filter(None, (f"{len(reports)} of {len(ranked)} reports", on)))
+    return wording.document(together.provenance, heading, tables, provenance.accounting(together), notes)
+
+
+def _left_out(ranked: Sequence[Ranked], stepless: Sequence[str]) -> Iterator[str]:
+    yield from (f"{one.name} is left out: {one.problem}" for one in ranked if one.problem)
+    yield from (f"{name} is left out: it has no measured step ranges." for name in stepless)
+
+
+def _uneven(reports: dict[str, Report]) -> Iterator[str]:
+    steps = sorted({report.steps for report in reports.values()})
     if len(steps) > 1:
-        notes = (f"The reports measured different numbers of steps: {', '.join(map(str, sorted(steps)))}.", *notes)
-    together = merged(list(reports.values()), "all reports")
-    tables = (_by_report(reports), _spread(reports, top), ranges_with_kernels(together, top, full_names=False))
-    return Document(heading, tables, provenance.accounting(together), (*problems, *notes))
+        yield f"The reports measured different numbers of steps: {', '.join(map(str, steps))}."
 
 
-def _by_report(reports: dict[str, Report]) -> Table:
-    phases = [phase for phase in PHASES if any(_phase_ns(report, phase) for report in reports.values())]
+def _notes(reports: dict[str, Report]) -> Iterator[str]:
+    return (f"{name}: {note}" for name, report in reports.items() for note in report.notes)
+
+
+def _on_cpu(report: Report) -> bool:
+    return report.provenance.unit_of_work == "CPU"
+
+
+def _require_one_unit(reports: dict[str, Report]) -> None:
+    """Raise ReportError where some reports count a GPU's work and some a CPU's."""
+    units = {report.provenance.unit_of_work: name for name, report in reports.items()}
+    if len(units) > 1:
+        some = " and ".join(f"{name} counts {unit} work" for unit, name in units.items())
+        raise ReportError(f"{some}: their times cannot be compared. Rank the reports of each alone.")
+
+
+def _by_report(reports: dict[str, Report], together: Report) -> Table:
+    """Show a row per report, and last their sum; per step that is the mean of a rank's step."""
+    phases = [phase for phase in PHASES if _phase_ns(together, phase)]
     columns = (
         Column("report", "report", "name"),
         *(Column(f"{phase}_ns", phase, "ns") for phase in phases),
@@ -40,14 +86,18 @@ def _by_report(reports: dict[str, Report]) -> Table:
         Column("steps", "steps", "count"),
     )
     rows = [_report_row(name, report, phases) for name, report in reports.items()]
-    together = [sum(_number(row.values[place]) for row in rows) for place in range(1, len(columns))]
-    return Table(
-        "reports",
-        "Kernel time of each report by phase, {unit} over all its measured steps",
-        columns,
-        (*rows, Row(("all reports", *together), strong=True)),
-        "All work counts copies, memsets and CUDA graphs too; warm-up is left out of the phases.",
-    )
+    last = _report_row("mean of all" if together.per_step else "all reports", together, phases)
+    title = f"{provenance.kernel_time(together)} of each report by phase, {{unit}} {_scope(together)}"
+    work = "" if _on_cpu(together) else "All work counts copies, memsets and CUDA graphs too. "
+    caption = f"{work}Warm-up is left out."
+    return Table("reports", title, columns, (*rows, replace(last, strong=True)), caption)
+
+
+def _scope(report: Report) -> str:
+    """Say over what one rank's figures are counted."""
+    if report.per_step:
+        return "per step"
+    return "over all its measured steps" if report.steps else "in all"
 
 
 def _report_row(name: str, report: Report, phases: Sequence[str]) -> Row:
@@ -70,7 +120,7 @@ def _spread(reports: dict[str, Report], top: int) -> Table:
         Column("range", "range", "name"), Column("min_ns", "min", "ns"), Column("median_ns", "median", "ns"),
         Column("max_ns", "max", "ns"), Column("spread", "max/min", "ratio"), Column("slowest", "slowest", "name"),
     )  # fmt: skip
-    title = "Ranges: kernel time inside, across reports, {unit} over all measured steps"
+    title = f"Ranges: kernel time inside, across reports, {{unit}} {_scope(next(iter(reports.values())))}"
     rest = len(ranked) - len(rows)
     return Table("spread", title, columns, rows, f"{rest} more ranges: --top {len(ranked)}." if rest else "")
 
@@ -87,7 +137,3 @@ def _phase_ns(report: Report, phase: str) -> Number:
 
 def _work_ns(report: Report) -> Number:
     return report.totals.work_ns - report.totals.excluded_ns
-
-
-def _number(value: object) -> Number:
-    return value if isinstance(value, int | float) else 0

@@ -11,7 +11,7 @@ from analysis.report import RangeRow, Report
 from analysis.selection import collapsed_path, with_indices_collapsed
 from analysis.step_figures import RangeSteps, StepFigures, ranges_of, steps_of
 from analysis.tables import Column, Document, Kind, Row, Table
-from analysis.views import provenance
+from analysis.views import provenance, wording
 from analysis.views.common import label, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import OTHER, PHASES
@@ -42,7 +42,7 @@ def view(subject: Subject) -> Document:
         tables: tuple[Table, ...] = (_every_value(report, [found for _, found in ranges]),)
     else:
         tables = (_steps(report, steps), _ranges(report, ranges))
-    return Document(provenance.heading(report), tables, provenance.accounting_per_step(report), report.notes)
+    return wording.answer(report, tables, report.notes, accounting=provenance.accounting_per_step(report))
 
 
 def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:

@@ -4,12 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis import many
-from analysis.errors import UsageError
+from analysis.errors import ReportError, UsageError
 from analysis.presenters import as_table
 from analysis.report import merged, per_step
 from analysis.report_paths import expand
@@ -112,3 +113,23 @@ def test_silent_scheduler_is_one_sentence(folder, monkeypatch):
     pytest.importorskip("distributed", reason="needs the [cluster] extra")
     with pytest.raises(UsageError, match="No Dask scheduler answers"):
         many.rank_all([folder / "rank0.sqlite"], refusal, scheduler="tcp://127.0.0.1:9")
+
+
+def test_ranks_per_step_show_one_step_and_not_the_sum_over_ranks():
+    one = summary(REPORT)
+    document = ranks([many.Ranked("a", one), many.Ranked("b", one)], per_step=True)
+    a, b, mean = (row.values[1:-1] for row in document.tables[0].rows)
+    assert a == b == mean
+    assert sum(mean[:-2]) == per_step(one).phases[0].kernel_ns + sum(
+        row.kernel_ns for row in per_step(one).phases[1:]
+    )
+    assert document.tables[0].title.endswith("{unit} per step")
+    assert document.accounting[0].startswith("All GPU work, per step, mean of 4: 60.21 ms")
+
+
+def test_a_rank_without_steps_costs_its_row_where_figures_are_per_step():
+    one = summary(REPORT)
+    document = ranks([many.Ranked("a", one), many.Ranked("b", replace(one, steps=0))], per_step=True)
+    assert document.notes[0] == "b is left out: it has no measured step ranges."
+    with pytest.raises(ReportError, match="None of the reports has measured step ranges"):
+        ranks([many.Ranked("b", replace(one, steps=0))], per_step=True)

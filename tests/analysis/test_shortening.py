@@ -26,6 +26,8 @@ def test_the_layouts_of_gemms_are_kept():
         ("elementwise mul f32 (strided, cast)", 34, "elementwise mul…(strided, cast)"),
         ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", 34, "nvjet_tst_192x192…coopB_bias_TNN"),
         ("forward > layer * > attention > softmax", 30, "forward > … > softmax"),
+        ("layer * > attention > computing attention scores", 38, "… > computing attention scores"),
+        ("layer * > attention > computing attention scores", 24, "computing…scores"),
         ("x" * 40, 20, "x" * 10 + "…" + "x" * 9),
         ("short", 5, "short"),
     ],

@@ -1,5 +1,7 @@
 """Where a kernel's launches come from: sums of ranges that hold on an H200's report and on built ones."""
 
+import re
+
 import pytest
 
 from analysis.errors import ReportError
@@ -93,7 +95,7 @@ def test_uneven_launches_are_a_term_of_their_own(tmp_path):
     report = build(tmp_path, ranges=ranges, **launched((20, 30), (40, 50), (210, 220)))
     ((title, found),) = explained(report)
     assert title.startswith("kernel: 3 launches per forward")
-    assert [row.values[2:5] for row in found.rows] == [(3.0, 2.0, 1.5)]
+    assert [row.values[1:4] for row in found.rows] == [(3.0, 2.0, 1.5)]
 
 
 def test_steps_with_different_counts_are_explained_as_a_whole(tmp_path):
@@ -136,4 +138,17 @@ def test_ranges_of_warm_up_are_no_units(tmp_path):
 
 def test_launches_outside_all_ranges_have_no_places(tmp_path):
     ((_, found),) = explained(build(tmp_path, **launched((10, 20), (30, 40))))
-    assert found.rows[0].values[:5] == ("(outside all ranges)", None, 2.0, None, None)
+    assert found.rows[0].values[:4] == ("(outside all ranges)", 2.0, None, None)
+
+
+def test_a_report_that_tells_no_grids_has_no_column_of_them(tmp_path):
+    ((_, found),) = explained(build(tmp_path, **launched((10, 20), (30, 40))))
+    assert "blocks" not in [column.key for column in found.columns] + found.caption.split()
+    ((_, with_grids),) = explained(OURS, phase="forward")
+    assert with_grids.columns[1].key == "blocks"
+    assert with_grids.caption.startswith("blocks: the grid's size.")
+
+
+def test_the_longest_kernels_are_explained_in_the_order_of_the_phases():
+    titles = [title for title, _ in explained(OURS)]
+    assert [re.search(r"in (\w+),", title)[1] for title in titles] == ["forward", "backward", "optimizer"]
