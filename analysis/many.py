@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from analysis import progress
 from analysis.errors import AnalysisError, UsageError
 from analysis.report import Report
 
@@ -35,7 +36,8 @@ def rank_all(paths: Sequence[Path], summarise: Summarise, *, scheduler: str | No
     """Summarise every report, in their order; `summarise` must be importable by other processes."""
     names = _short_names(paths)
     run = _on_cluster(scheduler) if scheduler else _in_processes
-    done = dict(run(paths, summarise))
+    with progress.on_screen("ranking reports"):
+        done = dict(progress.each(run(paths, summarise), len(paths)))
     return [
         Ranked(name, problem=result) if isinstance(result, str) else Ranked(name, result)
         for name, result in ((name, done[path]) for name, path in zip(names, paths, strict=True))
@@ -77,7 +79,6 @@ def _pool(paths: Sequence[Path], summarise: Summarise, workers: int) -> Iterator
 
 def _be_modest() -> None:
     """Read with one thread where there is a process per core already, and leave the screen to the command."""
-    from analysis import progress
     from analysis.readers import columns
 
     columns.MAX_THREADS = 1

@@ -1,11 +1,14 @@
-"""Progress of long reading, by rows: readers say how many there are and how many were read."""
+"""Progress of what takes long: how many rows were read of how many, or how many of several reports were ranked."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 _listeners: list[Callable[[int, int], None]] = []
 
@@ -21,13 +24,21 @@ def be_quiet() -> None:
 
 
 def expect(rows: int) -> None:
-    """Say that this many more rows are going to be read."""
+    """Say that this many more rows (or reports) are going to be read."""
     _tell(rows, 0)
 
 
 def advance(rows: int) -> None:
     """Say that this many further rows were read; called from any thread."""
     _tell(0, rows)
+
+
+def each(items: Iterable[Item], count: int) -> Iterator[Item]:
+    """Yield items of which there are going to be `count`, each a piece of the progress."""
+    expect(count)
+    for item in items:
+        advance(1)
+        yield item
 
 
 def _tell(expected: int, read: int) -> None:
@@ -46,12 +57,12 @@ def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
 
 
 @contextmanager
-def on_screen() -> Iterator[None]:
-    """Draw progress on stderr, with an estimate, once a terminal has been left waiting for a second."""
+def on_screen(what: str = "reading rows") -> Iterator[None]:
+    """Draw the progress of `what` on stderr, with an estimate, once a terminal has waited for a second."""
     if _quiet or not sys.stderr.isatty():
         yield
         return
-    bar = _Bar()
+    bar = _Bar(what)
     timer = threading.Timer(SILENT_S, bar.show)
     timer.daemon = True
     timer.start()
@@ -64,8 +75,8 @@ def on_screen() -> Iterator[None]:
 
 
 class _Bar:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, what: str) -> None:
+        self._lock, self._what = threading.Lock(), what
         self._expected, self._read, self._over = 0, 0, False
         self._draw: Callable[[int, int], None] | None = None
         self._stop: Callable[[], None] = lambda: None
@@ -78,13 +89,14 @@ class _Bar:
 
     def show(self) -> None:
         from rich.console import Console  # deferred: most reports are read before this is needed
-        from rich.progress import Progress
+        from rich.progress import MofNCompleteColumn, Progress
 
         with self._lock:
             if self._over:
                 return
-            bar = Progress(*Progress.get_default_columns(), console=Console(stderr=True), transient=True)
-            task = bar.add_task("reading rows", total=None)
+            columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+            bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            task = bar.add_task(self._what, total=None)
             bar.start()
             self._draw = lambda expected, read: bar.update(task, total=max(expected, read), completed=read)
             self._stop = bar.stop

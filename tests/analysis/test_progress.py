@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +55,33 @@ def test_a_terminal_that_waits_gets_a_bar_and_stdout_stays_clean():
 def test_a_file_gets_no_bar():
     done = subprocess.run([sys.executable, "-c", SLOW], cwd=ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+MANY = f"""
+from pathlib import Path
+from analysis import many, progress
+from tests.analysis.ranking_workers import summary
+progress.SILENT_S = 0.05
+paths = [Path({str(REPORT)!r})] + [Path("missing%d.sqlite" % n) for n in range(2)]
+print([bool(one.report) for one in many.rank_all(paths, summary)])
+"""
+
+
+def test_a_terminal_that_waits_for_many_reports_gets_one_bar_over_them():
+    out, drawn = on_a_terminal(MANY)
+    assert out == "[True, False, False]\n"
+    assert "ranking reports" in drawn
+    assert re.search(r"[0-3]/3", drawn)
+    assert "reading rows" not in drawn
+
+
+def test_many_reports_ranked_into_a_file_leave_no_bar_in_it():
+    done = subprocess.run([sys.executable, "-c", MANY], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[True, False, False]\n", "")
+
+
+def test_each_item_is_a_piece_of_the_progress():
+    told = []
+    with progress.listening(lambda expected, read: told.append((expected, read))):
+        assert list(progress.each(iter("abc"), 3)) == ["a", "b", "c"]
+    assert told == [(3, 0), (0, 1), (0, 1), (0, 1)]
