@@ -9,6 +9,7 @@ number (*linked*). docs/attribution.md draws it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,15 +81,17 @@ class _Attributing:
 
     def result(self) -> Attribution:
         calls, home = self.calls, self.nesting.home.copy()
-        own = self.nesting.containing(calls.thread, calls.start_ns, calls.end_ns)
-        base = np.full(len(calls), -1, np.int32)
-        if self.rules.adopt and len(self.ranges):
-            self._adopt(base, home)
+        with ThreadPoolExecutor(1) as pool:  # links are prepared from the trace alone, and numpy lets both run
+            links = pool.submit(Links, self.trace, self.facts) if self.rules.link else None
+            own = self.nesting.containing(calls.thread, calls.start_ns, calls.end_ns)
+            base = np.full(len(calls), -1, np.int32)
+            if self.rules.adopt and len(self.ranges):
+                self._adopt(base, home)
         how = np.where(own >= 0, OWN, OUTSIDE)
         how[base >= 0], how[base == NO_DECISION] = ADOPTED, AMBIGUOUS
         base = np.maximum(base, -1)
-        if self.rules.link:
-            own, base = self._link(own, base, how)
+        if links is not None:
+            own, base = self._link(links.result(), own, base, how)
         node = self.forest.graft(base, own)
         node[how == AMBIGUOUS] = -1
         if self.rules.operators == "auto":
@@ -121,9 +124,8 @@ class _Attributing:
             above = self.adoption.base(thread, ranges.start_ns[mine], ranges.end_ns[mine])
             home[mine] = self.forest.graft(np.maximum(above, -1), home[mine])
 
-    def _link(self, own: Int32s, base: Int32s, how: NDArray[np.int64]) -> tuple[Int32s, Int32s]:
+    def _link(self, links: Links, own: Int32s, base: Int32s, how: NDArray[np.int64]) -> tuple[Int32s, Int32s]:
         """Lead backward work to its forward operator's ranges, where no range of its own says more."""
-        links = Links(self.trace, self.facts)
         if not links or not len(self.ranges):
             return own, base
         dropped = operator_ranges(self.facts, self.ranges) | of_names(self.facts.phase >= 0, self.ranges)

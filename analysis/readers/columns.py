@@ -7,7 +7,6 @@ first. Columns are changed one at a time, so that a second copy of a big table n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
 from analysis import arrow
+from analysis.cores import cores
 from analysis.errors import NotAReport
 from analysis.progress import advance
 from analysis.trace import Int32s, Int64s
@@ -110,7 +110,7 @@ class Layout:
 
 def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | None]:
     """Read several tables, each in parts, on all cores; None for a table without parts."""
-    with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, MAX_THREADS)) as pool:
+    with ThreadPoolExecutor(max_workers=min(cores(), MAX_THREADS)) as pool:
         reading = [[pool.submit(_compact, layout, part) for part in parts] for layout, parts in tables]
         try:
             return [_joined([part.result() for part in parts], pool) if parts else None for parts in reading]

@@ -199,18 +199,14 @@ class _Assembly:
 
     def range_names(self, events: Columns) -> tuple[Int32s, Int64s]:
         """Return name ids and autograd sequence numbers, from the inline text or the registered string."""
-        text_id, name, seq = (
-            events.codes["text_id"],
-            events.codes["text"].numbered(self.name),
-            events.numbers["seq"],
-        )
+        text_id, seq = events.codes["text_id"], events.numbers["seq"]
+        name = events.codes["text"].numbered(self.name)
         registered = {code: without_suffixes(text) for code, text in self.tables.strings(text_id.values).items()}
         if registered:
-            bare = {code: registered.get(code, ("", -1)) for code in text_id.values}
+            bare = Encoded(text_id.codes, [registered.get(code, ("", -1)) for code in text_id.values])
             from_id = np.array([code >= 0 for code in text_id.values], np.bool_)[text_id.codes]
-            number = np.array([bare[code][1] for code in text_id.values], np.int64)[text_id.codes]
-            name = np.where(from_id, text_id.numbered(lambda code: self.name(bare[code][0])), name)
-            seq = np.where(from_id, number, seq)
+            np.copyto(name, bare.numbered(lambda of: self.name(of[0])), where=from_id)
+            np.copyto(seq, np.array([number for _, number in bare.values], np.int64)[bare.codes], where=from_id)
         return name, seq
 
     def domains(self, thread: Encoded, domain: Encoded) -> Int32s:
