@@ -101,7 +101,7 @@ def show(rows: Sequence[Row], tables: Sequence[str], asked: Mapping[str, Any]) -
     """Write the tables, and the plot and the listing of steps if they are asked for."""
     lines = study_frames.frame(rows)
     made = [study_tables.TABLES[name](lines) for name in tables]
-    text = table_formats.FORMATS[asked["format"]](made, study_notes.notes(rows, lines))
+    text = table_formats.FORMATS[asked["format"]](made, study_notes.notes(rows, lines, tables))
     if asked["steps_listing"]:
         text = listing(rows) + text
     if asked["output"] is None:

@@ -33,7 +33,7 @@ CONFIGURATION: Mapping[str, str] = {
     "compile": "compile",
     "optimizer": "AdamW",
     "capture": "capture",
-    "memory_fraction": "memory",
+    "memory_fraction": "memory fraction",
     "seed": "seed",
     "warmup": "warm-up",
     "steps": "steps",
@@ -46,6 +46,7 @@ ORDER: Mapping[str, Sequence[str]] = {
     "attention": ("reference", "sdpa"),
     "optimizer": ("reference", "forloop", "foreach", "fused"),
     "capture": ("none", "bare", "recorder", "emit-nvtx"),
+    "phase": PHASES,
 }
 # Columns that stand in a frame even if no line has a value.
 COLUMNS = (
@@ -68,10 +69,11 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _order(row: Row) -> list[tuple[Any, ...]]:
-    return [_place(name, value) for name, value in _configuration(row).items()]
+    return [place(name, value) for name, value in _configuration(row).items()]
 
 
-def _place(name: str, value: Any) -> tuple[Any, ...]:
+def place(name: str, value: Any) -> tuple[Any, ...]:
+    """Return what a setting's values are sorted by: the order of ORDER, None first, else their own."""
     order = ORDER.get(name, ())
     if value is None or value in order:
         return (-1 if value is None else order.index(value),)

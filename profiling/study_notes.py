@@ -12,15 +12,24 @@ from profiling.throughput import peak_tflops
 Row = dict[str, Any]
 UNWATCHED = ("none", "bare")
 VERSIONS = ("device_name", "driver", "cuda", "torch", "python", "threads")
-DEFINITIONS = (
-    "Times are CPU time from a phase's begin until the device has finished it; n is the number of measured steps.",
-    "FLOPs are those of the matrix products, 2 per multiply-add, the backward's twice the forward's.",
+# Tables that hold FLOP/s and MFU.
+RATES = ("throughput", "fastest")
+TIMES = (
+    "Times are wall time from a phase's begin until the device has finished it; n counts measured steps. "
+    "forward is the forward pass and, in modes with a backward, the loss; step is a whole step, its phases and "
+    "what lies between them."
+)
+FLOPS = (
+    "FLOPs are those of the matrix products (`model.cost`), 2 per multiply-add, the backward's twice the "
+    "forward's; TFLOP/s divides them by the step's mean, and MFU (Chowdhery et al. 2022, appendix B) that by the "
+    "GPU's peak"
 )
 
 
-def notes(rows: Sequence[Row], lines: pd.DataFrame) -> list[str]:
-    """Return the sentences that belong to the tables of these rows."""
-    return [*_state(rows, lines), *DEFINITIONS, *_peaks(lines), *_warnings(rows)]
+def notes(rows: Sequence[Row], lines: pd.DataFrame, tables: Sequence[str] = RATES) -> list[str]:
+    """Return the sentences that belong to these tables of these rows."""
+    rates = _rates(lines) if set(tables) & set(RATES) else ()
+    return [*_state(rows, lines), TIMES, *_pooled(lines), *rates, *_warnings(rows)]
 
 
 def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:
@@ -53,14 +62,24 @@ def _precision(rows: Sequence[Row]) -> Iterator[str]:
 def _clocks(lines: pd.DataFrame) -> Iterator[str]:
     clocks = lines["sm_mhz"].dropna()
     if not clocks.empty:
-        yield f"SM clock under load {clocks.min():g} to {clocks.max():g} MHz"
+        low, high = clocks.min(), clocks.max()
+        yield f"SM clock under load {low:g}{'' if low == high else f' to {high:g}'} MHz"
 
 
-def _peaks(lines: pd.DataFrame) -> Iterator[str]:
+def _pooled(lines: pd.DataFrame) -> Iterator[str]:
+    """Say where steps of several processes are one line."""
+    most = lines["processes"].max()
+    if most > 1:
+        yield f"Steps of the same configuration in several processes are pooled: up to {most:g}, by n."
+
+
+def _rates(lines: pd.DataFrame) -> Iterator[str]:
     pairs = lines[["device_name", "dtype"]].dropna().drop_duplicates().itertuples(index=False)
     peaks = {f"{name} {dtype} {peak:g}" for name, dtype in pairs if (peak := peak_tflops(name, dtype))}
-    if peaks:
-        yield f"MFU is of the dense peak in TFLOP/s: {', '.join(sorted(peaks))}."
+    known = (
+        f", dense, by NVIDIA's data sheet, in TFLOP/s: {', '.join(sorted(peaks))}" if peaks else ", not known here"
+    )
+    yield f"{FLOPS}{known}."
 
 
 def _warnings(rows: Sequence[Row]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pandas as pd
 
 from model.config import CONFIGS
-from profiling.study_frames import CONFIGURATION, PHASES, varying
+from profiling.study_frames import CONFIGURATION, PHASES, place, varying
 from profiling.tables import GIBIBYTES, MS, WHOLE, Column, Table, number, significant, spread, trouble, word
 
 SETTINGS = {name: Column(header, (name,), word) for name, header in CONFIGURATION.items()}
@@ -17,6 +17,7 @@ N = Column("n", ("n",), WHOLE)
 STEPS = Column("n", ("step n",), WHOLE)
 MEAN = Column("mean ms", ("mean_ms",), MS)
 STD = Column("std ms", ("std_ms",), MS)
+MEDIAN = Column("median ms", ("median_ms",), MS)
 CV = Column("CV %", ("cv_percent",), number(2))
 
 
@@ -65,17 +66,18 @@ def backward(lines: pd.DataFrame) -> Table:
 def modes(lines: pd.DataFrame) -> Table:
     """Return forward alone beside forward and backward together, each from a process of its own."""
     shared = [name for name in CONFIGURATION if name not in ("mode", "optimizer")]
-    alone = lines[(lines["mode"] == "forward") & (lines["phase"] == "forward")]
-    both = lines[(lines["mode"] == "forward-backward") & (lines["phase"] == "step")]
-    kept = [*shared, "n", "mean_ms", "std_ms"]
-    pairs = alone[[*kept, "parameters"]].merge(
-        both[kept], on=shared, suffixes=("", "_both"), validate="one_to_one"
-    )
+    kept = [*shared, "parameters", "n", "mean_ms", "std_ms", "status", "phase", "requested_bytes", "message"]
+    alone, both = _only(lines, "forward", "forward")[kept], _only(lines, "forward-backward", "step")[kept]
+    pairs = alone.merge(both, how="outer", on=shared, suffixes=("", "_both"), validate="one_to_one")
     pairs["backward_ms"] = pairs["mean_ms_both"] - pairs["mean_ms"]
     pairs["ratio"] = pairs["backward_ms"] / pairs["mean_ms"]
+    pairs = _with_trouble_of_both(pairs)
+    names = [name for name in varying(lines) if name in shared]
+    pairs = pairs.sort_values(names, kind="stable", key=_places)
     columns = (
-        N,
         Column("parameters", ("parameters",), WHOLE),
+        Column("n, forward", ("n",), WHOLE),
+        Column("n, both", ("n_both",), WHOLE),
         Column("forward ms", ("mean_ms", "std_ms"), spread),
         Column("forward+backward ms", ("mean_ms_both", "std_ms_both"), spread),
         Column("backward ms", ("backward_ms",), MS),
@@ -83,7 +85,25 @@ def modes(lines: pd.DataFrame) -> Table:
     )
     title = "Forward without gradients, forward and backward, and their difference"
     pairs = pairs.reindex(columns=list(dict.fromkeys((*CONFIGURATION, *pairs.columns))))
-    return Table(title, pairs, (*_settings(pairs), *columns))
+    return Table(title, pairs, (*(SETTINGS[name] for name in names), *columns, *trouble(pairs)))
+
+
+def _only(lines: pd.DataFrame, mode: str, phase: str) -> pd.DataFrame:
+    """Return the lines of a mode's phase, and those of the mode that say what went wrong."""
+    return lines[(lines["mode"] == mode) & ((lines["phase"] == phase) | (lines["status"] != "ok"))]
+
+
+def _with_trouble_of_both(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return pairs that say what went wrong in either of the two, and nothing of one that is not there."""
+    pairs = pairs.copy()
+    wrong = (
+        pairs["status_both"].notna() & (pairs["status_both"] != "ok") & ~pairs["status"].isin(["oom", "failed"])
+    )
+    for name in ("status", "phase", "requested_bytes", "message"):
+        pairs[name] = pairs[name].where(~wrong, pairs[f"{name}_both"])
+    pairs["status"] = pairs["status"].fillna("ok")
+    pairs["parameters"] = pairs["parameters"].fillna(pairs["parameters_both"])
+    return pairs
 
 
 def throughput(lines: pd.DataFrame) -> Table:
@@ -147,9 +167,10 @@ def compared(axis: str) -> Callable[[pd.DataFrame], Table]:
         both["ratio"] = both["mean_ms"] / both["base_ms"]
         apart = [column for column in _settings(both) if column.sources != (axis,)]
         ratio = Column(f"/ {CONFIGURATION[axis]} {word(first)}", ("ratio",), number(3))
-        columns = (*apart, PHASE, SETTINGS[axis], N, MEAN, STD, ratio)
-        both = both.sort_values([name for name in shared if name in varying(both)], kind="stable")
-        return Table(f"Times by {CONFIGURATION[axis]}", both, columns)
+        columns = (*apart, PHASE, SETTINGS[axis], N, MEAN, STD, MEDIAN, ratio)
+        order = [*(name for name in varying(both) if name != axis), "phase", axis]
+        both = both.sort_values(order, kind="stable", key=_places)
+        return Table(f"Times by {CONFIGURATION[axis]}; the ratio is of the means", both, columns)
 
     return table
 
@@ -170,6 +191,13 @@ TABLES: Mapping[str, Callable[[pd.DataFrame], Table]] = {
     "optimizer": compared("optimizer"),
     "context": compared("context_length"),
 }
+
+
+def _places(values: pd.Series) -> pd.Series:
+    """Return where each value stands among those of its setting, for sorting."""
+    name = str(values.name)
+    known = sorted(set(values.dropna()), key=lambda value: place(name, value))
+    return values.map({value: index for index, value in enumerate(known)}).fillna(-1)
 
 
 def _wide(lines: pd.DataFrame, values: Sequence[str]) -> pd.DataFrame:
