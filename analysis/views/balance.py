@@ -61,8 +61,9 @@ class _Drawing:
 
     def __init__(self, report: Report, found: Balance) -> None:
         self.report, self.found = report, found
-        self.scope = provenance.scope(report)
-        self.several = len({row.gpu for row in found.phases}) > 1
+        self.gpus = len({row.gpu for row in found.phases})
+        self.several = self.gpus > 1
+        self.scope = provenance.scope_of_a_gpu(report, self.gpus)
 
     def busy(self) -> Table:
         """Show how long each phase's work ran and how long nothing did; the two sum to the span."""
@@ -116,7 +117,7 @@ class _Drawing:
             for owner in owners[:top]
         ]  # fmt: skip
         caption = "% is of the idle time inside the spans above, unlaunched % of the row's."
-        title = f"Idle gaps by the range that ends them, {{unit}} {self.scope}"
+        title = f"Idle gaps by the range that ends them, {{unit}} {provenance.scope(self.report)}"
         return Table("gaps", title, columns, tuple(rows), caption + more(owners, top, "range"))
 
     def table(
@@ -130,7 +131,7 @@ class _Drawing:
 
     def gpu_mean(self, value: Number) -> Number:
         """Divide one GPU's figure by its own rank's steps where figures are per step."""
-        return per_step_of_a_gpu(self.report, value) if self.several else per_step(self.report, value)
+        return per_step_of_a_gpu(self.report, value, self.gpus)
 
     def mean(self, value: Number) -> Number:
         """Divide by the steps where figures are per step."""

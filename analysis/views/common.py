@@ -29,9 +29,10 @@ def per_step(report: Report, value: Number) -> Number:
     return value // report.steps if isinstance(value, int) and value % report.steps == 0 else value / report.steps
 
 
-def per_step_of_a_gpu(report: Report, value: Number) -> Number:
-    """Divide what one GPU did by the steps of the process that uses it, where each rank has a GPU of its own."""
-    return per_step(report, value * max(report.ranks, 1))
+def per_step_of_a_gpu(report: Report, value: Number, gpus: int) -> Number:
+    """Divide what one of `gpus` did by its own rank's steps, where figures are per step."""
+    ranks = max(report.ranks, 1) if gpus > 1 and report.per_step else 1
+    return per_step(report, value * ranks)
 
 
 def common_length(paths: Iterable[Path]) -> int:

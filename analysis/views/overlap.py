@@ -15,9 +15,9 @@ from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
 WHOLE = (
-    "span: from the first start to the last end of all work; % of it the GPU is busy. compute: kernels but those "
-    "of communication, and CUDA graphs. hidden: communication while compute ran; exposed: the rest of it. Times "
-    "are unions: what overlaps its own kind counts once."
+    "span: from the first start to the last end of all work, with that between steps; % of it the GPU is busy. "
+    "compute: kernels but those of communication, and CUDA graphs. hidden: communication while compute ran; "
+    "exposed: the rest of it. Times are unions: what overlaps its own kind counts once."
 )
 TRANSFERS = (
     "time: when any of them ran, overlaps counted once. hidden: while compute ran on that GPU; % is of time."
@@ -51,23 +51,19 @@ def _gpus(subject: Subject, found: Overlap) -> Table:
     )  # fmt: skip
     hidden = ("span_ns", "busy_share") if subject.one_phase else ()
     shown = [place for place, column in enumerate(columns) if column.key not in hidden]
-    lines = [_gpu(subject.report, gpu) for gpu in found.gpus]
+    lines = [_gpu(subject.report, gpu, len(found.gpus)) for gpu in found.gpus]
     rows = tuple(Row(tuple(line[place] for place in shown)) for line in lines)
-    title = f"Compute and communication on each GPU, {{unit}} {provenance.scope(subject.report)}"
+    scope = provenance.scope_of_a_gpu(subject.report, len(found.gpus))
+    title = f"Compute and communication by GPU, {{unit}} {scope}"
     return Table("overlap", title, tuple(columns[place] for place in shown), rows, WHOLE)
 
 
-def _gpu(report: Report, gpu: GpuOverlap) -> tuple[object, ...]:
+def _gpu(report: Report, gpu: GpuOverlap, gpus: int) -> tuple[object, ...]:
     exposed = gpu.communication_ns - gpu.hidden_ns
     share = gpu.busy_ns / gpu.span_ns if gpu.span_ns else None
-    times = (gpu.busy_ns, gpu.compute_ns, gpu.communication_ns, gpu.hidden_ns, exposed)
-    return (
-        gpu.gpu,
-        gpu.streams,
-        per_step_of_a_gpu(report, gpu.span_ns),
-        share,
-        *(per_step_of_a_gpu(report, time) for time in times),
-    )
+    times = (gpu.span_ns, gpu.busy_ns, gpu.compute_ns, gpu.communication_ns, gpu.hidden_ns, exposed)
+    span, *others = (per_step_of_a_gpu(report, time, gpus) for time in times)
+    return gpu.gpu, gpu.streams, span, share, *others
 
 
 def _transfers(subject: Subject, found: Overlap) -> Table:
@@ -79,17 +75,17 @@ def _transfers(subject: Subject, found: Overlap) -> Table:
         Column("hidden_ns", "hidden", "ns"), Column("hidden_share", "%", "share"),
     )  # fmt: skip
     rows = tuple(
-        Row((name, row.gpu, *_times(report, row), row.hidden_share))
+        Row((name, row.gpu, *_times(report, row, len(found.gpus)), row.hidden_share))
         for name, row in zip(names, shown, strict=True)
     )
-    title = f"What is no compute, and how much of it is hidden, {{unit}} {provenance.scope(report)}"
+    scope = provenance.scope_of_a_gpu(report, len(found.gpus))
+    title = f"What is no compute, and how much of it is hidden, {{unit}} {scope}"
     return Table("transfers", title, columns, rows, TRANSFERS + more(found.transfers, subject.top, "row"))
 
 
-def _times(report: Report, row: TransferOverlap) -> tuple[Number, ...]:
-    return tuple(
-        per_step_of_a_gpu(report, value) for value in (row.count, row.total_ns, row.union_ns, row.hidden_ns)
-    )
+def _times(report: Report, row: TransferOverlap, gpus: int) -> tuple[Number, ...]:
+    values = (row.count, row.total_ns, row.union_ns, row.hidden_ns)
+    return tuple(per_step_of_a_gpu(report, value, gpus) for value in values)
 
 
 def _names(rows: Sequence[TransferOverlap], full: bool) -> list[str]:

@@ -56,6 +56,15 @@ def scope(report: Report) -> str:
     return f"per step, mean of {report.steps}" if report.per_step else over(report, report.kernels)
 
 
+def scope_of_a_gpu(report: Report, gpus: int) -> str:
+    """Say over what the figures of each GPU are counted, where every rank has a GPU and steps of its own."""
+    said = scope(report)
+    if gpus < 2 or report.ranks < 2 or said == "in all":
+        return said
+    own = f"{report.steps / report.ranks:.3g}"
+    return f"per step, mean of {own} on each GPU" if report.per_step else f"over {own} steps on each GPU"
+
+
 def over(report: Report, rows: Iterable[KernelRow]) -> str:
     """Say over what these rows were summed: measured steps only where none of it lies outside them."""
     if not report.steps or _in_no_step(rows):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.intervals import union
-from tests.analysis.building import Launch, Range, Work, build, launched
+from tests.analysis.building import Launch, Range, Work, build, launched, process_of, thread
 from tests.analysis.plain_sql import OURS, rows, value
 from tests.analysis.subjects import by, screen, table, viewed
 
@@ -95,3 +95,54 @@ def test_a_report_without_communication_says_so(tmp_path):
 
 def test_one_phase_alone_has_no_span_of_all_work():
     assert "span" not in screen(viewed("overlap", OURS, phase="forward")).splitlines()[4]
+
+
+@pytest.fixture
+def two_ranks(tmp_path):
+    """Two processes of two steps on a GPU each: 15 of compute, 20 of communication of which 10 are hidden."""
+    rows = {"ranges": [], "launches": [], "work": []}
+    for rank, start in ((rank, start) for rank in (0, 1) for start in (0, 100)):
+        main = thread(100 + rank)
+        rows["ranges"] += [Range("step", start, start + 90, main), Range("forward", start + 1, start + 50, main)]
+        for name, begin, end in (("sgemm", 5, 20), (ALL_REDUCE, 10, 30)):
+            n = len(rows["launches"])
+            rows["launches"].append(Launch(n, start + 2, start + 3, main))
+            rows["work"].append(Work(n, start + begin, start + end, name, process=process_of(main), device=rank))
+    return build(tmp_path, **rows)
+
+
+@pytest.mark.parametrize(
+    ("per_step", "scope", "compute_ns", "launches"),
+    [(False, "over 2 steps on each GPU", 30, 2), (True, "per step, mean of 2 on each GPU", 15, 1)],
+)
+def test_each_gpu_has_the_figures_of_its_own_ranks_steps(two_ranks, per_step, scope, compute_ns, launches):
+    document = viewed("overlap", two_ranks, per_step=per_step)
+    assert [found.title.split("{unit} ")[1] for found in document.tables] == [scope, scope]
+    for gpu in table(document, "overlap"):
+        assert (gpu["compute_ns"], gpu["communication_ns"], gpu["hidden_ns"], gpu["exposed_ns"]) == (
+            compute_ns, 20 * launches, 10 * launches, 10 * launches,
+        )  # fmt: skip
+    assert [row["count"] for row in table(document, "transfers")] == [launches] * 2
+
+
+@pytest.mark.parametrize(("per_step", "busy_ns"), [(False, 50), (True, 25)])
+def test_the_balance_of_each_gpu_is_of_its_own_steps_too(two_ranks, per_step, busy_ns):
+    document = viewed("balance", two_ranks, per_step=per_step)
+    rows = [row for row in table(document, "balance") if row["phase"] == "step"]
+    assert [(row["gpu"], row["busy_ns"], row["span_ns"]) for row in rows] == [
+        ("GPU 0", busy_ns, busy_ns), ("GPU 1", busy_ns, busy_ns),
+    ]  # fmt: skip
+    assert "2 on each GPU" in document.tables[0].title.replace(" steps", "")
+
+
+def test_ranks_that_share_a_gpu_share_its_steps(tmp_path):
+    mains = [thread(100), thread(101)]
+    ranges = [Range("step", start, start + 90, main) for main in mains for start in (0, 100)]
+    launches = [Launch(n, start + 2, start + 3, main) for n, (main, start) in enumerate(
+        (main, start) for main in mains for start in (0, 100))]  # fmt: skip
+    work = [Work(call.correlation, call.start + 5, call.start + 15 + 10 * (call.thread == mains[1]), "sgemm",
+                 process=process_of(call.thread), stream=call.thread % 256) for call in launches]  # fmt: skip
+    document = viewed("overlap", build(tmp_path, ranges=ranges, launches=launches, work=work), per_step=True)
+    (row,) = table(document, "overlap")
+    assert document.tables[0].title.endswith("per step, mean of 4")
+    assert row["busy_ns"] == 2 * 20 / 4
