@@ -133,16 +133,3 @@ def test_the_balance_of_each_gpu_is_of_its_own_steps_too(two_ranks, per_step, bu
         ("GPU 0", busy_ns, busy_ns), ("GPU 1", busy_ns, busy_ns),
     ]  # fmt: skip
     assert "2 on each GPU" in document.tables[0].title.replace(" steps", "")
-
-
-def test_ranks_that_share_a_gpu_share_its_steps(tmp_path):
-    mains = [thread(100), thread(101)]
-    ranges = [Range("step", start, start + 90, main) for main in mains for start in (0, 100)]
-    launches = [Launch(n, start + 2, start + 3, main) for n, (main, start) in enumerate(
-        (main, start) for main in mains for start in (0, 100))]  # fmt: skip
-    work = [Work(call.correlation, call.start + 5, call.start + 15 + 10 * (call.thread == mains[1]), "sgemm",
-                 process=process_of(call.thread), stream=call.thread % 256) for call in launches]  # fmt: skip
-    document = viewed("overlap", build(tmp_path, ranges=ranges, launches=launches, work=work), per_step=True)
-    (row,) = table(document, "overlap")
-    assert document.tables[0].title.endswith("per step, mean of 4")
-    assert row["busy_ns"] == 2 * 20 / 4
