@@ -28,6 +28,7 @@ _APPENDED = re.compile(
 )
 
 Rule = Callable[[str], str | None]
+_NOTHING = object()
 
 
 class Names:
@@ -64,7 +65,10 @@ class Names:
         return (self._cached if len(bare) <= LONGEST_CACHED else self._bare)(bare) + link
 
     def _word(self, word: str, found: re.Match[str]) -> str:
-        key = word, found[0]
+        return self._numbered(word, found[0])
+
+    def _numbered(self, word: str, value: str) -> str:
+        key = word, value
         if key not in self._words:
             self.cut[word] += 1
             self._words[key] = f"{word}_{self.cut[word]}"
@@ -81,6 +85,9 @@ class Names:
         if not isinstance(facts, dict):
             return None
         known = {key: self._fact(key, value) for key, value in facts.items() if key in RUN_FACTS}
+        for key, value in facts.items():
+            if not _is_kept(value, known.get(key, _NOTHING)):
+                self._numbered("unknown fact", key)
         return text if known == facts else RUN_MARK + json.dumps(known, separators=(",", ":"))
 
     def _fact(self, key: str, value: Any) -> Any:
@@ -100,6 +107,13 @@ def thread_name(text: str) -> str | None:
         return text
     words = [found[0] for found in (AUTOGRAD_THREADS.search(text), WORKER_THREADS.search(text)) if found]
     return " ".join(dict.fromkeys(words)) or None
+
+
+def _is_kept(fact: Any, kept: Any) -> bool:
+    """Tell whether a fact of the run is in the copy; what is cut out of its texts is counted there."""
+    if isinstance(fact, dict) and isinstance(kept, dict):
+        return len(fact) == len(kept)
+    return (isinstance(fact, str) and isinstance(kept, str)) or bool(fact == kept)
 
 
 def _any_of(words: Iterable[str]) -> re.Pattern[str]:

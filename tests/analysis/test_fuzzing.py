@@ -46,6 +46,7 @@ FOUND = {
     "kernels of no length": (1, [Change("a column", 2, 0, 0, 0, 5), Change("a column", 2, 1, 0, 0, 5)]),
     "a GPU before the first": (0, [Change("a column", 2, 2, 0, 0, -2)]),
     "a GPU before the first, in a trace": (3, [Change("a column", 2, 9, 0, 0, -2)]),
+    "a fact of the run that no run writes": (0, [Change("flipped", 0, 0, 293, 222, 0)]),
     "an escape sequence for the unit of work": (8, [Change("a column", 9, 1, 0, 0, "\x1b")]),
 }
 

@@ -65,7 +65,7 @@ def test_host_of_the_report_is_cut_out_of_its_ranges(tmp_path):
     assert rows(scrubbed(report), "SELECT value FROM StringIds WHERE id = 900100") == [("rank 0 on host_1",)]
 
 
-def test_own_mark_keeps_known_facts_only(tmp_path):
+def test_own_mark_keeps_known_facts_only_and_the_others_are_counted(tmp_path, capsys):
     report = unpacked("h200_compiled.sqlite", tmp_path)
     facts = {"size": "tiny", "host": private.HOST, "flops": {"forward": 3, "backward": "x"}, "torch": ["2.11"]}
     inside(report, "INSERT INTO StringIds VALUES (900100, ?)", "nvtx-kernels.run " + json.dumps(facts))
@@ -73,6 +73,7 @@ def test_own_mark_keeps_known_facts_only(tmp_path):
     (text,) = rows(scrubbed(report), "SELECT value FROM StringIds WHERE id = 900100")[0]
     kept = json.loads(text.removeprefix("nvtx-kernels.run "))
     assert kept == {"size": "tiny", "flops": {"forward": 3}, "torch": None}
+    assert capsys.readouterr().out.endswith("cut out of names: 3 unknown fact.\n")
 
 
 def test_string_that_is_a_kernel_and_a_range_is_renamed_as_a_range_only(tmp_path):
