@@ -26,6 +26,9 @@ HEADINGS = {
     "operations": "GPU ops",
 }  # fmt: skip
 
+#: Columns of single launches and spans, which are shorter than sums.
+PER_LAUNCH = ("avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns")
+
 
 def like_nsys(trace: Trace, *, grouped: bool = True) -> Document:
     """Return nsys's kernel summary and projection summary per range.
@@ -157,7 +160,10 @@ def _grouped(key: str, title: str, frame: pd.DataFrame) -> Table:
 
 
 def _columns(frame: pd.DataFrame) -> tuple[Column, ...]:
-    return tuple(Column(name, HEADINGS.get(name, name), _kind(name)) for name in map(str, frame.columns))
+    return tuple(
+        Column(name, HEADINGS.get(name, name), _kind(name), own_unit=name.endswith(PER_LAUNCH))
+        for name in map(str, frame.columns)
+    )
 
 
 def _kind(name: str) -> Kind:

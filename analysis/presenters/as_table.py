@@ -14,11 +14,9 @@ from rich.text import Text
 
 from analysis.kernel_names import printable
 from analysis.presenters import cells
+from analysis.presenters.layout import GAP, Layout, layout
 from analysis.presenters.shortening import shortened
-from analysis.tables import Document, Row, Table
-
-MIN_NAME_WIDTH = 16
-GAP = 1
+from analysis.tables import Document, Table
 
 
 def present(document: Document, *, width: int = 80, color: bool = False, full_names: bool = False) -> str:
@@ -48,48 +46,30 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
 
 def _drawn(table: Table, width: int, full_names: bool) -> RenderableType:
     texts = cells.texts(table)
-    heads = [printable(head) for head in cells.headings(table)]
+    laid_out = layout(table, texts, [printable(head) for head in cells.headings(table)], width)
     drawn = RichTable(
         box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
     )
-    room = _name_room(table, texts, heads, width)
-    for column, head in zip(table.columns, heads, strict=True):
+    for column, head in zip(table.columns, laid_out.heads, strict=True):
         right = cells.is_number(column)
         drawn.add_column(
             escape(head), justify="right" if right else "left", no_wrap=not full_names or right, overflow="fold",
-            header_style="dim",
+            header_style="dim", vertical="bottom",
         )  # fmt: skip
-    lines = texts if full_names else _shortened(table, texts, room)
+    lines = texts if full_names else _shortened(table, texts, laid_out)
     for row, line in zip(table.rows, lines, strict=True):
-        cells_ = [Text(_indent(row, place) + printable(text)) for place, text in enumerate(line)]
+        cells_ = [Text(laid_out.indented(row, place) + printable(text)) for place, text in enumerate(line)]
         drawn.add_row(*cells_, style="bold" if row.strong else "")
     return drawn
 
 
-def _shortened(table: Table, texts: Sequence[Sequence[str]], room: int) -> list[list[str]]:
+def _shortened(table: Table, texts: Sequence[Sequence[str]], laid_out: Layout) -> list[list[str]]:
     """Shorten the names of each column together, so that they stay apart."""
     columns = [list(column) for column in zip(*texts, strict=True)]
-    for place, column in enumerate(table.columns):
-        if column.kind == "name" and columns:
-            rooms = [room - len(_indent(row, place)) for row in table.rows]
-            columns[place] = shortened(columns[place], rooms)
+    for place, room in laid_out.rooms.items() if columns else ():
+        rooms = [room - len(laid_out.indented(row, place)) for row in table.rows]
+        columns[place] = shortened(columns[place], rooms)
     return [list(line) for line in zip(*columns, strict=True)]
-
-
-def _indent(row: Row, place: int) -> str:
-    return "  " * row.indent if place == 0 else ""
-
-
-def _name_room(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> int:
-    """Return how many cells the name columns have each, after all others took theirs."""
-    taken, names = 0, 0
-    for place, column in enumerate(table.columns):
-        if column.kind == "name":
-            names += 1
-            continue
-        taken += max([len(heads[place]), *(len(line[place]) for line in texts)])
-    gaps = GAP * (len(table.columns) - 1)
-    return max(MIN_NAME_WIDTH, (width - taken - gaps) // max(names, 1))
 
 
 def _without_trailing_blanks(text: str) -> str:

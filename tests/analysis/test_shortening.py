@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.kernel_names import cells
+from analysis.presenters import as_table
 from analysis.presenters import cells as in_cells
+from analysis.presenters.layout import layout
 from analysis.presenters.shortening import shortened
-from analysis.tables import Column, Row, Table
+from analysis.tables import Column, Document, Row, Table
 from analysis.units import TIME_UNITS, TimeUnit, column_unit, share_text, time_unit
 
 LAYOUTS = [f"sm80_xmma_gemm f32 {layout} 64x64x8 stage3" for layout in ("nn", "nt", "tn")]
@@ -93,3 +95,34 @@ def test_a_column_with_a_unit_of_its_own_names_it():
 
 def test_a_share_that_rounds_to_nothing_has_no_sign():
     assert [share_text(share) for share in (-0.0001, 0.0, -0.011)] == ["0.0%", "0.0%", "-1.1%"]
+
+
+TREE = Table(
+    "t",
+    "Ranges, {unit}",
+    (Column("range", "range", "name"), Column("span_ns", "GPU span", "ns"), Column("count", "launches", "count")),
+    (Row(("step", 9_000_000, 12)), Row(("computing attention scores", 1_000_000, 4), indent=3)),
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "indent", "whole"),
+    [
+        (60, ["range", "GPU span", "launches"], 2, True),
+        (48, ["range", "GPU\nspan", "launches"], 2, True),
+        (45, ["range", "GPU\nspan", "launches"], 1, True),
+        (40, ["range", "GPU span", "launches"], 2, False),
+    ],
+)
+def test_names_are_worth_lines_in_headings_and_a_smaller_indent(width, heads, indent, whole):
+    found = layout(TREE, in_cells.texts(TREE), in_cells.headings(TREE), width)
+    assert (found.heads, found.indent, found.whole) == (heads, indent, whole)
+    drawn = as_table.present(Document("", (TREE,)), width=width)
+    assert max(map(cells, drawn.splitlines())) <= width
+    assert ("computing attention scores" in drawn) == whole
+
+
+def test_a_name_column_leaves_the_room_that_it_does_not_need():
+    columns = (Column("range", "range", "name"), Column("slowest", "slowest", "name"))
+    table = Table("t", "", columns, (Row(("a range with a long name", "rank 0")),))
+    assert layout(table, in_cells.texts(table), in_cells.headings(table), 32).rooms == {0: 24, 1: 7}

@@ -1,0 +1,59 @@
+"""How a table is laid out in a given width: whole names are worth headings of two lines and a smaller indent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.kernel_names import cells
+from analysis.tables import Row, Table
+
+MIN_NAME_WIDTH = 16
+GAP = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Headings, broken where they are too wide, the cells of a level's indent, the room of each name column."""
+
+    heads: list[str]
+    indent: int
+    rooms: dict[int, int]
+    whole: bool  # whether every name has all the room it needs
+
+    def indented(self, row: Row, place: int) -> str:
+        """Return what stands before a cell."""
+        return " " * (self.indent * row.indent) if place == 0 else ""
+
+
+def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> Layout:
+    """Return the plainest layout in which no name is cut; where each cuts one, the plainest."""
+    plain = [_laid_out(table, texts, list(heads), 2, width)]
+    broken = [_broken(head, [line[place] for line in texts]) for place, head in enumerate(heads)]
+    tighter = (_laid_out(table, texts, broken, indent, width) for indent in (2, 1))
+    return next((found for found in (*plain, *tighter) if found.whole), plain[0])
+
+
+def _broken(head: str, values: Sequence[str]) -> str:
+    """Break a heading that is wider than what stands below it."""
+    return head.replace(" ", "\n") if len(head) > max(map(len, values), default=0) else head
+
+
+def _laid_out(table: Table, texts: Sequence[Sequence[str]], heads: list[str], indent: int, width: int) -> Layout:
+    wide = [max(map(cells, head.split("\n"))) for head in heads]
+    for row, line in zip(table.rows, texts, strict=True):
+        before = (indent * row.indent if place == 0 else 0 for place in range(len(line)))
+        wide = [max(most, space + cells(text)) for most, space, text in zip(wide, before, line, strict=True)]
+    needs = {place: wide[place] for place, column in enumerate(table.columns) if column.kind == "name"}
+    left = width - GAP * (len(wide) - 1) - sum(wide) + sum(needs.values())
+    return Layout(heads, indent, _shared(needs, left), sum(needs.values()) <= left)
+
+
+def _shared(needs: dict[int, int], left: int) -> dict[int, int]:
+    """Share the room: who needs less than an even share leaves the rest to the others."""
+    rooms = {}
+    for done, place in enumerate(sorted(needs, key=lambda place: needs[place])):
+        even = max(MIN_NAME_WIDTH, left // (len(needs) - done))
+        rooms[place] = min(needs[place], even)
+        left -= rooms[place]
+    return rooms
