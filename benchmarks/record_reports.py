@@ -1,7 +1,7 @@
 """Measure on one GPU what `reports/` holds: every row of the published tables, and the studies.
 
 python benchmarks/record_reports.py OUT a b002 --budget 540
-python benchmarks/record_reports.py OUT --pages
+python benchmarks/record_reports.py OUT a b002 --pages
 
 Parts, the most important first; each is a list of commands of `profiling` that go on where they were stopped,
 so the same command again finishes what a budget cut short. Rows of all parts go to OUT/measurements*.jsonl

@@ -5,62 +5,95 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from report_parts import BENCHMARK, PARTS, PRECISION, Command, Part, measuring, selecting
+from report_coverage import Coverage
+from report_parts import BENCHMARK, PARTS, PRECISION, Command, measuring, selecting
+from report_published import beside
 
-from profiling import results, study_tables, table_formats
-from profiling.study_frames import frame
-from profiling.tables import Column, Table, number, spread, word
+from profiling import results
 
-PUBLISHED = Path(__file__).with_name("published.csv")
-# Whose published figures belong to which part. Those of the same GPU are within this of ours, or explained.
-SOURCES = {"a": ("plain model",), "b002": ("seed 002",), "b003": ("seed 003",), "b004": ("seed 004",)}
-TOLERANCE = 0.1
-# Figures taken after more steps than this were taken warm.
-WARM = 3
-SAME = ["size", "context_length", "mode", "dtype", "warmup", "phase"]
+# Tables that compare the values of a setting, and say nothing where there is one.
+COMPARES = {
+    "capture": "capture",
+    "compile": "compile",
+    "attention": "attention",
+    "dtype": "dtype",
+    "context": "context_length",
+}
 
 
 def write_pages(out: Path, names: Sequence[str], *, tiny: bool) -> None:
     """Write OUT/PART.md, and OUT/PART.png where there is matplotlib, for every part that has rows."""
     for name in names:
-        text = "\n".join(_page(out, name, PARTS[name], tiny=tiny))
+        text = "\n".join(_once(_page(out, name, tiny=tiny)))
         (out / f"{name}.md").write_text(text)
         print(f"{out / name}.md: {len(text):,} characters", flush=True)
 
 
-def _page(out: Path, name: str, part: Part, *, tiny: bool) -> Iterator[str]:
-    yield f"# {part.title}\n"
+def _once(blocks: Iterator[str]) -> Iterator[str]:
+    """Yield blocks without the notes that an earlier one holds."""
+    said: set[str] = set()
+    for block in blocks:
+        lines = [line for line in block.splitlines() if line not in said]
+        said |= {line for line in lines if line.startswith("- ")}
+        yield "\n".join(lines) + "\n"
+
+
+def _page(out: Path, name: str, *, tiny: bool) -> Iterator[str]:
+    part = PARTS[name]
+    yield f"# {part.title}"
     for index, command in enumerate(part.commands):
-        yield f"```console\n$ python {' '.join(measuring(command, tiny=tiny)[1:])}\n```\n"
         plot = out / f"{name}{index or ''}.png"
-        yield _tables(out, command, plot, tiny=tiny)
+        plot.unlink(missing_ok=True)
+        yield f"```console\n$ python {' '.join(measuring(command, tiny=tiny)[1:])}\n```"
+        yield from _answer(out, command, plot, tiny=tiny)
         if plot.exists():
-            yield f"![times]({plot.name})\n"
-    if name in SOURCES:
-        yield "\n".join(_beside(out, SOURCES[name]))
+            yield f"![{part.title}]({plot.name})"
+    yield from beside(out, name)
 
 
-def _tables(out: Path, command: Command, plot: Path, *, tiny: bool) -> str:
-    """Return a command's tables in Markdown, made by the command itself from the files of results."""
+def _answer(out: Path, command: Command, plot: Path, *, tiny: bool) -> Iterator[str]:
+    """Yield in Markdown what files of results hold of a command, made by the command itself."""
     if command.module == PRECISION:
-        return "\n".join(_precision(path) for path in sorted(out.glob("precision*.json")))
-    files = sorted(map(str, out.glob(f"{command.rows}*.jsonl")))
+        yield from (_precision(path) for path in sorted(out.glob("precision*.json")))
+        return
+    files = sorted(out.glob(f"{command.rows}*.jsonl"))
     if not files:
-        return "Not measured yet.\n"
-    words = [sys.executable, "-m", command.module, "--results", *files, "--format", "markdown"]
+        yield "No results."
+        return
+    words = [sys.executable, "-m", command.module, "--results", *map(str, files), "--format", "markdown"]
     if command.module == BENCHMARK:
-        words += [*selecting(command, tiny=tiny), "--table", command.tables]
-        _draw(words, plot)
+        yield from _benchmark(command, files, words, plot, tiny=tiny)
+    else:
+        yield _said([*words, "--plot", str(plot)])
+
+
+def _benchmark(command: Command, files: list[Path], words: list[str], plot: Path, *, tiny: bool) -> Iterator[str]:
+    covered = Coverage(command, results.latest(_rows(files)), tiny=tiny)
+    if not covered.rows:
+        yield "No results."
+        return
+    about = "".join(f"- {sentence}\n" for sentence in covered.sentences(complete=command.selects is None))
+    tables = [name for name in command.tables.split(",") if name not in COMPARES or covered.varies(COMPARES[name])]
+    if not command.tables or not tables:
+        yield about
+        return
+    drawing = ["--plot", str(plot)] if covered.configurations > 1 else []
+    yield about + _said([*words, *selecting(command, tiny=tiny), "--table", ",".join(tables), *drawing])
+
+
+def _rows(files: list[Path]) -> list[dict[str, Any]]:
+    return [row for path in files for row in results.read(path)[0]]
+
+
+def _said(words: Sequence[str]) -> str:
+    """Return what a command prints; a plot that cannot be drawn is told on the screen."""
     done = subprocess.run(words, capture_output=True, text=True)
-    return done.stdout or f"Not measured yet: {done.stderr.strip().splitlines()[-1]}\n"
-
-
-def _draw(words: Sequence[str], plot: Path) -> None:
-    done = subprocess.run([*words, "--plot", str(plot)], capture_output=True, text=True)
-    if done.returncode and done.stderr:
-        print(f"{plot}: {done.stderr.strip().splitlines()[-1]}", flush=True)
+    if done.returncode:
+        print(done.stderr.strip(), flush=True)
+    return done.stdout or "No results."
 
 
 def _precision(path: Path) -> str:
@@ -70,59 +103,3 @@ def _precision(path: Path) -> str:
         lines = pd.DataFrame(table["lines"]).to_markdown(index=False, disable_numparse=True)
         parts.append(f"\n**{table['title']}**\n\n{lines}")
     return "\n".join(parts) + "\n"
-
-
-def _beside(out: Path, sources: Sequence[str]) -> Iterator[str]:
-    """Yield a table of our figures and the published ones that measured the same, in Markdown."""
-    rows = [row for path in sorted(out.glob("measurements*.jsonl")) for row in results.read(path)[0]]
-    published = pd.read_csv(PUBLISHED).rename(columns={"context": "context_length"})
-    published = published[published["source"].isin(sources)].copy()
-    published["warmup"] = published["warmup"].where(published["warmup"] < WARM, 5)
-    pairs = published.merge(_ours(rows), on=SAME, suffixes=("", "_ours"), validate="many_to_one")
-    if pairs.empty:
-        yield "No published figure was measured yet.\n"
-        return
-    pairs["ratio"] = pairs["mean_ms_ours"] / pairs["mean_ms"]
-    pairs["close"] = (pairs["ratio"] - 1).abs() <= TOLERANCE
-    table = Table("Beside the published figures (mean ± sample std; n in each)", pairs, tuple(_columns(pairs)))
-    yield table_formats.as_markdown(
-        [table], [f"published: {', '.join(sources)}; a dash stands for what it does not say"]
-    )
-
-
-def _ours(rows: list[dict[str, object]]) -> pd.DataFrame:
-    """Return plain eager figures by what they measure; the difference of two modes is a phase of its own."""
-    lines = frame(results.latest([row for row in rows if _is_plain(row)]))
-    differences = study_tables.modes(lines).lines
-    differences = differences.assign(
-        mode="forward-backward", phase="step - forward", mean_ms=differences["backward_ms"]
-    )
-    differences = differences.assign(std_ms=differences["std_ms_both"])
-    both = pd.concat([lines[lines["status"] == "ok"], differences], ignore_index=True)
-    return both[[*SAME, "n", "mean_ms", "std_ms"]]
-
-
-def _is_plain(row: dict[str, object]) -> bool:
-    cell = dict(row["cell"])  # type: ignore[call-overload]
-    plain = {
-        "attention": "reference",
-        "compile": False,
-        "capture": "none",
-        "batch_size": 4,
-        "steps": 10,
-        "repeat": 0,
-    }
-    return all(cell[name] == value for name, value in plain.items()) and cell["optimizer"] in (None, "foreach")
-
-
-def _columns(pairs: pd.DataFrame) -> Iterator[Column]:
-    for name in SAME:
-        if name == "size" or pairs[name].nunique() > 1:
-            yield Column(name.replace("context_length", "context"), (name,), word)
-    yield Column("ours, n", ("n_ours",), number(0))
-    yield Column("ours ms", ("mean_ms_ours", "std_ms_ours"), spread)
-    yield Column("published, n", ("n",), number(0))
-    yield Column("published ms", ("mean_ms", "std_ms"), spread)
-    yield Column("ours / published", ("ratio",), number(3))
-    if (pairs["gpu"] == "NVIDIA H200").all():
-        yield Column("within 10 %", ("close",), word)

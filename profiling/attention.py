@@ -1,7 +1,7 @@
 """Measure attention alone, over head dimension and sequence length, reference, compiled and fused.
 
 python -m profiling.attention
-python -m profiling.attention --results attention.jsonl --format markdown
+python -m profiling.attention --results attention.jsonl --format markdown --plot attention.png
 """
 
 import argparse
@@ -42,7 +42,12 @@ def parser() -> argparse.ArgumentParser:
     this.add_argument("--into", metavar="FILE", type=Path, default=Path("attention.jsonl"), help="where rows go")
     this.add_argument("--again", action="store_true", help="measure what the file holds already, too")
     this.add_argument("--budget", type=float, metavar="S", help="begin nothing after so many seconds")
-    this.add_argument("--results", metavar="FILE", type=Path, help="measure nothing; show what this file holds")
+    this.add_argument(
+        "--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show what these hold"
+    )
+    this.add_argument(
+        "--plot", metavar="FILE", type=Path, help="draw times and memory over length (png, svg, pdf)"
+    )
     this.add_argument("--format", default="table", help="table (default), markdown, latex, typst, csv, json")
     return this
 

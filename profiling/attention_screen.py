@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 SETTINGS = {"kind": "kind", "dtype": "dtype", "d": "d", "length": "length"}
+SHARED = {"batch_size": "batch", "dtype": "dtype", "warmup": "warm-up passes"}
+DEFINITIONS = (
+    "Times are wall time until the device has finished; n counts measured passes. d is the head's dimension; "
+    "before backward is what tensors hold once forward is done, inputs and output included; on a GPU all tensors "
+    "of the process."
+)
 
 
 def run(asked: Mapping[str, Any]) -> None:
@@ -30,14 +36,19 @@ def run(asked: Mapping[str, Any]) -> None:
         raise table_formats.FormatError(
             f"format is one of {', '.join(table_formats.FORMATS)}, not {asked['format']}"
         )
-    rows = _rows_of(asked["results"]) if asked["results"] else _measured(asked)
+    rows = _rows_of(*asked["results"]) if asked["results"] else _measured(asked)
     if not rows:
         raise results.ResultsError("there is no measurement to show")
-    sys.stdout.write(table_formats.FORMATS[asked["format"]]([table(rows)], notes(rows)))
+    shown = table(rows)
+    sys.stdout.write(table_formats.FORMATS[asked["format"]]([shown], notes(rows)))
+    if asked["plot"] is not None:
+        from profiling.attention_plot import draw
+
+        draw(shown.lines, asked["plot"])
 
 
-def _rows_of(path: Any) -> list[Row]:
-    rows, _ = results.read(path, results.ATTENTION)
+def _rows_of(*paths: Any) -> list[Row]:
+    rows = [row for path in paths for row in results.read(path, results.ATTENTION)[0]]
     return results.latest(rows)
 
 
@@ -104,7 +115,7 @@ def table(rows: Sequence[Row]) -> Table:
         Column("before backward GiB", ("held_bytes",), GIBIBYTES),
         *trouble(lines),
     )
-    return Table("Attention alone, causal, one head; mean and sample std", lines, columns)
+    return Table("Attention alone, causal, one head; mean ± sample std of the measured passes", lines, columns)
 
 
 def _tells(lines: pd.DataFrame, name: str) -> bool:
@@ -127,8 +138,13 @@ def _line(row: Row) -> Row:
 
 def notes(rows: Sequence[Row]) -> list[str]:
     """Return what decided the numbers."""
-    shared = {f"{name} {row['cell'][name]}" for row in rows for name in ("batch_size", "warmup", "dtype")}
+    cells = [row["cell"] for row in rows]
+    shared = [
+        f"{header} {', '.join(dict.fromkeys(str(cell[name]) for cell in cells))}"
+        for name, header in SHARED.items()
+    ]
     failed = [
         f"Warning: {row['cell']['kind']} failed: {row['message']}" for row in rows if row["status"] == "failed"
     ]
-    return [machine(rows), ", ".join(sorted(shared)), *failed]
+    full = sum(row["status"] == "oom" for row in rows)
+    return [machine(rows), ", ".join(shared), DEFINITIONS, f"{full} of {len(rows)} cases out of memory", *failed]

@@ -22,7 +22,7 @@ TIMES = (
 FLOPS = (
     "FLOPs are those of the matrix products (`model.cost`), 2 per multiply-add, the backward's twice the "
     "forward's; TFLOP/s divides them by the step's mean, and MFU (Chowdhery et al. 2022, appendix B) that by the "
-    "GPU's peak"
+    "GPU's dense peak."
 )
 
 
@@ -76,10 +76,8 @@ def _pooled(lines: pd.DataFrame) -> Iterator[str]:
 def _rates(lines: pd.DataFrame) -> Iterator[str]:
     pairs = lines[["device_name", "dtype"]].dropna().drop_duplicates().itertuples(index=False)
     peaks = {f"{name} {dtype} {peak:g}" for name, dtype in pairs if (peak := peak_tflops(name, dtype))}
-    known = (
-        f", dense, by NVIDIA's data sheet, in TFLOP/s: {', '.join(sorted(peaks))}" if peaks else ", not known here"
-    )
-    yield f"{FLOPS}{known}."
+    yield FLOPS
+    yield f"Dense peak by NVIDIA's data sheets, TFLOP/s: {', '.join(sorted(peaks)) or 'not known'}."
 
 
 def _warnings(rows: Sequence[Row]) -> Iterator[str]:

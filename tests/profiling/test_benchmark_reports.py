@@ -18,8 +18,8 @@ def steps(**times):
     return {"warmup": [run] * 5, "measured": [run] * 10}
 
 
-def h200(times, **cell):
-    return {**row(warmup=range(5), measured=range(10), **cell), **steps(**times)}
+def h200(times, started="2026-01-02T03:04:05Z", **cell):
+    return {**row(warmup=range(5), measured=range(10), **cell), **steps(**times), "started": started}
 
 
 def pages(folder, *rows, parts):
@@ -27,6 +27,17 @@ def pages(folder, *rows, parts):
     command = [sys.executable, str(SCRIPT), str(folder), *parts, "--pages"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return [(folder / f"{part}.md").read_text() for part in parts]
+
+
+def lines_of(page, title):
+    """The cells of a table's lines, by its headers."""
+    text = page.partition(f"**{title}")[2].partition("\n\n")[2].partition("\n\n")[0]
+    headers, _, *lines = [list(map(str.strip, line.split("|")[1:-1])) for line in text.strip().splitlines()]
+    return [dict(zip(headers, line, strict=True)) for line in lines]
+
+
+def beside(page):
+    return {(line["size"], line.get("dtype"), line["phase"]): line for line in lines_of(page, "Beside")}
 
 
 @pytest.mark.slow
@@ -37,14 +48,33 @@ def test_own_figures_stand_beside_the_published_ones(tmp_path):
     seed = h200({"forward": 34.0, "backward": 46.9}, mode="forward-backward")
     first, second = pages(tmp_path, near, far, other, seed, parts=["a", "b004"])
     assert "python -m profiling.benchmark --sizes small,medium,large,xl,2.7B" in first
-    beside = [
-        list(map(str.strip, line.split("|")[1:-1])) for line in first.partition("Beside")[2].splitlines()[4:]
-    ]
-    close = {(size, dtype, phase): words[-1] for size, dtype, phase, *words in beside}
-    assert close["small", "bf16", "backward"] == "no"
-    assert close["small", "fp32", "forward"] == "yes"
-    assert "33.980 ± 0.180" in second
-    assert "1.001" in second
+    close = {key: line["within 10 %"] for key, line in beside(first).items()}
+    assert (close["small", "bf16", "backward"], close["small", "fp32", "optimizer"]) == ("no", "yes")
+    assert (close["2.7B", "bf16", "backward"], beside(first)["2.7B", "bf16", "backward"]["ours ms"]) == ("-", "-")
+    assert ("33.980 ± 0.180" in second, "1.001" in second) == (True, True)
+
+
+@pytest.mark.slow
+def test_page_says_what_of_its_command_was_not_measured(tmp_path):
+    seen = h200({"forward": 34.0, "backward": 46.9}, mode="forward-backward", started="2026-01-02T09:04:05Z")
+    [page] = pages(tmp_path, seen, h200({"forward": 12.0}, mode="forward"), parts=["b003"])
+    assert "- 2 of the command's 40 configurations were measured." in page
+    assert (
+        "small forward warm-up 0, 1, 2; small forward-backward warm-up 0, 1, 2; medium forward warm-up 5" in page
+    )
+    assert "Measured 2026-01-02 03:04; 2026-01-02 09:04 (UTC)" in page
+
+
+@pytest.mark.slow
+def test_times_under_nsys_stand_beside_those_of_the_seed(tmp_path):
+    times = {"forward": 20.0, "backward": 40.0, "optimizer": 4.0}
+    slower = {**times, "forward": 25.0}
+    [page] = pages(tmp_path, h200(times), h200(slower, capture="nsys-light"), parts=["d"])
+    ratios = {
+        (line["source"][:4], line["size"], line["phase"]): line["ratio"] for line in lines_of(page, "Slower")
+    }
+    assert ratios["here", "small", "forward"] == "1.250"
+    assert ratios["seed", "small", "forward"] == "2.868"
 
 
 def test_part_that_does_not_exist_is_refused(tmp_path):

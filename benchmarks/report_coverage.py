@@ -1,0 +1,90 @@
+"""Which of the configurations that a command measures are in the files of results, and when they were measured."""
+
+import datetime
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from report_parts import Command, selecting
+
+from profiling.benchmark import STUDIES, parser
+from profiling.study_frames import CONFIGURATION
+from profiling.tables import word
+
+Row = dict[str, Any]
+# Measurements further apart than this were made in different sessions, perhaps on different hosts.
+APART, MINUTE = datetime.timedelta(minutes=10), datetime.timedelta(minutes=1)
+NO_OPTIMIZER = ("forward", "forward-backward")
+
+
+class Coverage:
+    """What a command measures, and the rows that answer it."""
+
+    def __init__(self, command: Command, rows: Sequence[Row], *, tiny: bool) -> None:
+        asked = vars(parser().parse_args(selecting(command, tiny=tiny)))
+        study = STUDIES[asked["study"]]
+        lists = {name: asked[name] or study.lists.get(name) for name in CONFIGURATION if name in asked}
+        lists["capture"] = asked["captures"] or study.captures
+        self.lists = {name: list(values) for name, values in lists.items() if isinstance(values, list | tuple)}
+        self.rows = [row for row in rows if self._selects(row["cell"])]
+        done = [{name: row["cell"][name] for name in self.lists} for row in self.rows]
+        self.missing = [cell for cell in self._cells() if cell not in done]
+
+    def _selects(self, cell: Row) -> bool:
+        return all(cell[name] in (*values, None) for name, values in self.lists.items())
+
+    def _cells(self) -> Iterator[Row]:
+        made = []
+        for values in itertools.product(*self.lists.values()):
+            cell = dict(zip(self.lists, values, strict=True))
+            if cell.get("mode") in NO_OPTIMIZER and "optimizer" in cell:
+                cell["optimizer"] = None
+            if cell not in made:
+                made.append(cell)
+                yield cell
+
+    @property
+    def configurations(self) -> int:
+        """Return how many configurations have a result, repeats counted once."""
+        return len(
+            {str(sorted(row["cell"].items() - {("repeat", row["cell"]["repeat"])}, key=str)) for row in self.rows}
+        )
+
+    def varies(self, name: str) -> bool:
+        """Return whether results differ in a setting."""
+        return len({row["cell"][name] for row in self.rows}) > 1
+
+    def sentences(self, *, complete: bool) -> Iterator[str]:
+        """Yield what was measured, what was not, and when; of a selection only when."""
+        if complete:
+            whole = self.configurations + len(self.missing)
+            yield f"{self.configurations} of the command's {whole} configurations were measured."
+            if self.missing:
+                yield f"Not measured: {'; '.join(self._named())}."
+        else:
+            yield "The tables hold this command's rows, and those of other parts that differ in a setting."
+        yield f"Measured {'; '.join(_sessions(self.rows))} (UTC)."
+
+    def _named(self) -> list[str]:
+        """Name what is missing, configurations that differ in the last setting together."""
+        names = [name for name, values in self.lists.items() if len(values) > 1]
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for cell in self.missing:
+            before = tuple(_named(name, cell[name]) for name in names[:-1])
+            groups.setdefault(before, []).append(word(cell[names[-1]]))
+        last = CONFIGURATION[names[-1]]
+        return [" ".join([*before, last, ", ".join(values)]) for before, values in groups.items()]
+
+
+def _named(name: str, value: Any) -> str:
+    return str(value) if isinstance(value, str) else f"{CONFIGURATION[name]} {word(value)}"
+
+
+def _sessions(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield begin and end of every session."""
+    began = sorted(datetime.datetime.fromisoformat(row["started"].replace("Z", "+00:00")) for row in rows)
+    first = began[0]
+    for this, after in zip(began, [*began[1:], None], strict=True):
+        if after is None or after - this > APART:
+            yield f"{first:%Y-%m-%d %H:%M}" + ("" if this - first < MINUTE else f" to {this:%H:%M}")
+            first = after or first
