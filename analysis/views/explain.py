@@ -15,7 +15,7 @@ from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance, wording
 from analysis.views.common import common_length, label, require_measured
 from analysis.views.registry import Subject
-from analysis.vocabulary import PHASES
+from analysis.vocabulary import OTHER, PHASES
 
 NUMBERS = (
     Column("blocks", "blocks", "count"), Column("launches", "launches", "count"),
@@ -119,10 +119,11 @@ def _title(report: Report, one: Explanation, name: str) -> str:
     """Say how many launches there are of what, and the sum that they make."""
     trivial = one.formula in (f"{one.launches:,}", f"1·{one.launches}")
     count = f"{one.launches:,}{'' if trivial else f' = {one.formula}'} launch{'es' if one.launches > 1 else ''}"
+    where = "no phase" if one.phase == OTHER else one.phase
     if not one.unit:
         rows = [row for row in report.kernels if (row.kernel, row.phase) == (one.kernel, one.phase)]
-        return f"{name}: {count} in {one.phase}, {provenance.over(report, rows)}, {{unit}}"
-    inside = "" if one.unit == one.phase else f" in {one.phase}"
+        return f"{name}: {count} in {where}, {provenance.over(report, rows)}, {{unit}}"
+    inside = "" if one.unit == one.phase else f" in {where}"
     return f"{name}: {count} per {one.unit}{inside}, {{unit}}, mean of {one.units}"
 
 

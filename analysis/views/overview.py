@@ -11,6 +11,7 @@ from analysis.report import KernelRow, Number, Path, RangeRow, Report
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
 from analysis.views import provenance, wording
 from analysis.views.common import require_measured
+from analysis.vocabulary import OTHER
 
 KERNELS_PER_RANGE = 3
 Key = TypeVar("Key")
@@ -53,7 +54,8 @@ def phases(report: Report) -> Table:
             value = sum(time.get((phase, category), 0) for category in chosen)
             cells += [value, _share(value, whole.get(phase, 0))]
         value = sum(by_category.get(category, 0) for category in chosen)
-        return Row((label, *cells, value, _share(value, sum(whole.values()))), indent, strong=not indent)
+        together = [value, _share(value, sum(whole.values()))] if len(names) != 1 else []
+        return Row((label, *cells, *together), indent, strong=not indent)
 
     rows = (
         line("GEMM", ["gemm"]),
@@ -64,17 +66,23 @@ def phases(report: Report) -> Table:
         _counts(wording.worded("GEMM launches", report.provenance), [gemms.get(name, 0) for name in names]),
     )
     title = f"{provenance.kernel_time(report)} by phase and category, {{unit}} {provenance.scope(report)}"
-    caption = "% is of the phase's kernel time; in the last column, of all of it."
+    caption = "% is of the phase's kernel time" + (
+        "; in the last column, of all of it." if len(names) != 1 else "."
+    )
     return Table("phases", title, _phase_columns(names), rows, caption)
 
 
 def _phase_columns(names: Sequence[str]) -> tuple[Column, ...]:
-    pairs = [(Column(f"{name}_ns", name, "ns"), Column(f"{name}_share", "%", "share")) for name in (*names, "all")]
+    pairs = [
+        (Column(f"{name}_ns", name, "ns"), Column(f"{name}_share", "%", "share"))
+        for name in (names if len(names) == 1 else (*names, "all"))
+    ]
     return (Column("category", "category", "text"), *(column for pair in pairs for column in pair))
 
 
 def _counts(label: str, counts: Sequence[Number]) -> Row:
-    cells = [cell for count in (*counts, sum(counts)) for cell in (count, "")]
+    shown = counts if len(counts) == 1 else (*counts, sum(counts))
+    cells = [cell for count in shown for cell in (count, "")]
     return Row((label, *cells), kind="count")
 
 
@@ -127,7 +135,7 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
         Column("share", "%", "share"), Column("count", "launches", "count"),
         Column("mean_ns", "mean", "ns", own_unit=True),
     )  # fmt: skip
-    only = f" in {next(iter(phases))}" if len(phases) == 1 else ""
+    only = f" in {next(iter(phases))}" if len(phases) == 1 and OTHER not in phases else ""
     title = f"Kernels{only} by total time, {{unit}} {provenance.scope(report)}"
     return Table("kernels", title, columns, shown, _cut(ranked, top, "kernels", _whole(report)))
 
@@ -233,8 +241,8 @@ def _share(part: Number, whole: Number) -> float | None:
 
 def _whole(report: Report) -> str:
     """Say of what the shares are: of all phases, or of the one there is."""
-    only = f"the {report.phases[0].phase} phase's" if len(report.phases) == 1 else "all"
-    return f"{only} kernel time"
+    alone = len(report.phases) == 1 and report.phases[0].phase != OTHER
+    return f"the {report.phases[0].phase} phase's kernel time" if alone else "all kernel time"
 
 
 def _cut(ranked: Sequence[object], top: int, what: str, whole: str) -> str:

@@ -92,7 +92,7 @@ def test_launches_in_no_step_are_not_explained_per_step(tmp_path):
     ranges = [Range("step", 0, 90), Range("validation", 100, 190)]
     path = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 140)))
     document = viewed("explain", path)
-    assert document.tables[0].title == "kernel: 2 launches in other, in all, {unit}"
+    assert document.tables[0].title == "kernel: 2 launches in no phase, in all, {unit}"
 
 
 @every_view
@@ -170,3 +170,22 @@ def test_steps_and_phases_of_real_reports_have_the_work_of_the_summary(path):
     for number, phase in enumerate(("forward", "backward", "optimizer")):
         inside = int((extents.inside(number) & kernel).sum())
         assert inside <= sum(row.kernels for row in report.phases if row.phase == phase)
+
+
+def test_one_phase_alone_is_not_shown_twice():
+    report = subject(OURS, phase="forward").report
+    phases, _ = overview(report).tables
+    (kernels,) = overview(report, by="kernel").tables
+    assert [column.heading for column in phases.columns] == ["category", "forward", "%"]
+    assert phases.caption == "% is of the phase's kernel time."
+    assert "phase" not in [column.key for column in kernels.columns]
+    assert kernels.title.startswith("Kernels in forward by total time")
+
+
+def test_a_report_without_phases_does_not_speak_of_one(tmp_path):
+    report = subject(build(tmp_path, **launched((10, 20)))).report
+    text = " ".join(
+        table.title + table.caption for by in (None, "kernel") for table in overview(report, by=by).tables
+    )
+    assert "other" not in text
+    assert "% is of all kernel time." in text

@@ -102,7 +102,7 @@ def test_steps_with_different_counts_are_explained_as_a_whole(tmp_path):
     report = build(tmp_path, ranges=[Range("step", 0, 99), Range("step", 100, 199)],
                    **launched((10, 20), (30, 40), (110, 120)))  # fmt: skip
     ((title, _),) = explained(report)
-    assert title.startswith("kernel: 3 launches in other, over 2 steps")
+    assert title.startswith("kernel: 3 launches in no phase, over 2 steps")
 
 
 def test_a_kernel_is_found_by_its_exact_name_before_parts_of_it(tmp_path):
