@@ -80,7 +80,9 @@ def _benchmark(command: Command, files: list[Path], words: list[str], plot: Path
     if not command.tables or not tables:
         yield about
         return
-    drawing = ["--plot", str(plot)] if covered.configurations > 1 else []
+    asked = COMPARES.keys() & set(command.tables.split(","))
+    worth = covered.configurations > 1 and (not asked or asked & set(tables))
+    drawing = ["--plot", str(plot)] if worth else []
     yield about + _said([*words, *selecting(command, tiny=tiny), "--table", ",".join(tables), *drawing])
 
 
