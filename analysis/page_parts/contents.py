@@ -22,11 +22,15 @@ from analysis.units import time_unit
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A page: one dictionary of plain data per report, and per report after the first its differences to it."""
+    """A page: one dictionary of plain data per report, and per report after the first its differences to it.
+
+    `on_cpu` says that all reports are of a CPU, whose operators are called.
+    """
 
     title: str
     reports: tuple[dict[str, Any], ...]
     differences: tuple[dict[str, Any], ...]
+    on_cpu: bool = False
 
 
 def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
@@ -36,6 +40,7 @@ def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
         title=" and ".join(dict.fromkeys(fit(report.provenance.file, LONGEST_FACT) for report in reports)),
         reports=tuple(_report(attribution, report) for attribution, report in answers),
         differences=tuple(_differences(reports[0], report) for report in reports[1:]),
+        on_cpu=all(report.provenance.unit_of_work == "CPU" for report in reports),
     )
 
 

@@ -13,6 +13,7 @@ from analysis.tables import PATH_SEPARATOR
 from analysis.units import count_text, share_text, time_text
 from analysis.views import provenance
 from analysis.views.comparison import scope
+from analysis.views.wording import worded
 
 MAX_ROWS = 400
 
@@ -24,7 +25,7 @@ def differences(a: Report, b: Report) -> dict[str, Any]:
     return {
         "measured": provenance.kernel_time(a),
         "scope": scope(comparison),
-        "figures": _figures(total),
+        "figures": _figures(total, worded("launches", a.provenance)),
         "notes": [fit(note, LONGEST_KERNEL) for note in notes(comparison)],
         "total": _numbers(total),
         "by": {axis: _axis(comparison, axis) for axis in get_args(Axis)},
@@ -68,11 +69,11 @@ def _numbers(row: Change) -> dict[str, Any]:
     }
 
 
-def _figures(total: Change) -> list[tuple[str, str, str]]:
+def _figures(total: Change, launches: str) -> list[tuple[str, str, str]]:
     change = "" if total.change is None else f"{'+' if total.change > 0 else ''}{share_text(total.change)} of A"
     difference = f"{'+' if total.delta_ns > 0 else ''}{time_text(total.delta_ns)}"
     return [
-        ("A", time_text(total.a_ns), f"{count_text(round(total.a_count, 1))} launches"),
-        ("B", time_text(total.b_ns), f"{count_text(round(total.b_count, 1))} launches"),
+        ("A", time_text(total.a_ns), f"{count_text(round(total.a_count, 1))} {launches}"),
+        ("B", time_text(total.b_ns), f"{count_text(round(total.b_count, 1))} {launches}"),
         ("B − A", difference.replace("-", "−"), change.replace("-", "−")),
     ]

@@ -9,6 +9,7 @@ from analysis.kernel_names import fit
 from analysis.report import Number, Report
 from analysis.units import count_text, share_text, time_text
 from analysis.views import provenance
+from analysis.views.wording import worded
 
 LONGEST_FACT = 200
 
@@ -20,13 +21,20 @@ def facts(report: Report) -> dict[str, Any]:
         "measured": provenance.kernel_time(report),
         "span": provenance.span(report),
         "provenance": [(name, fit(str(value), LONGEST_FACT)) for name, value in _provenance(report)],
-        "accounting": list(provenance.accounting(report)),
+        "accounting": [worded(line, report.provenance) for line in _accounting(report)],
         "parts": [
-            (label, getattr(report.totals, key)) for key, label in provenance.PARTS if getattr(report.totals, key)
+            (worded(label, report.provenance), getattr(report.totals, key))
+            for key, label in provenance.PARTS
+            if getattr(report.totals, key)
         ],
         "figures": _figures(report),
         "notes": [fit(note, 5 * LONGEST_FACT) for note in report.notes],
     }
+
+
+def _accounting(report: Report) -> tuple[str, ...]:
+    """Say where the work went, per step where the page's figures are."""
+    return provenance.accounting_per_step(report) if report.steps else provenance.accounting(report)
 
 
 def scope(report: Report) -> str:
@@ -70,7 +78,7 @@ def _figures(report: Report) -> list[tuple[str, str, str]]:
         (provenance.kernel_time(report), time_text(whole / per), scope(report)),
         *((row.phase, time_text(row.kernel_ns / per), _of(row.kernel_ns, whole)) for row in kernels),
         ("GEMM", share_text(gemm / whole if whole else 0), f"{time_text(gemm / per)}"),
-        ("kernel launches", count_text(round(launches / per, 1)), scope(report)),
+        (worded("kernel launches", report.provenance), count_text(round(launches / per, 1)), scope(report)),
     ]
 
 

@@ -12,6 +12,7 @@ from analysis.page_parts.names import kernel_texts, path_texts
 from analysis.report import KernelRow, Number, Path, Report
 from analysis.selection import collapsed_path
 from analysis.tables import PATH_SEPARATOR
+from analysis.views.wording import worded
 
 MAX_BOXES = 1_200
 SMALLEST = 1 / 4_000  # of the whole: narrower boxes cannot be seen
@@ -41,6 +42,7 @@ def icicle(report: Report) -> dict[str, Any]:
     rows = [row for row in report.kernels if row.kind == "kernel"]
     above = common_path([row.path for row in rows])
     root = _tree(rows, len(above), {row.path: row.phase for row in report.ranges})
+    root.label = worded("all kernels", report.provenance)
     boxes = _chosen(root)
     return {
         "above": path_texts(collapsed_path(above)) if above else [],
@@ -62,7 +64,7 @@ def common_path(paths: Sequence[Path]) -> Path:
 
 
 def _tree(rows: Sequence[KernelRow], skipped: int, phases: dict[Path, str]) -> _Box:
-    root = _Box("all kernels", "", "all", "")
+    root = _Box("", "", "all", "")
     texts = kernel_texts(row.kernel for row in rows)
     for row in rows:
         box = root

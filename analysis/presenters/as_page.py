@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.page_parts.contents import Contents
+from analysis.views.wording import ON_CPU, on_cpu
 
 PARTS = files("analysis") / "page_parts"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -27,16 +28,18 @@ def present(page: Contents) -> str:
     """Write a page; equal contents give equal pages."""
     scripts = [*(_read("vendor", name) for name in LIBRARIES), _own_script()]
     return (
-        _environment()
+        _environment(page.on_cpu)
         .get_template("page.html.jinja")
         .render(
             title=page.title,
             reports=page.reports,
             differences=page.differences,
+            words=page.on_cpu,
             letters=LETTERS if len(page.reports) > 1 else "",
             contents={
                 "reports": [_drawn(report) for report in page.reports],
                 "differences": page.differences,
+                "words": ON_CPU if page.on_cpu else {},
             },
             # Files of this package, not a user's text: these are not escaped.
             styles=[Markup(text) for text in (_read("vendor", TABLE_STYLE), _read("assets", "page.css"))],  # noqa: S704
@@ -67,7 +70,7 @@ def _drawn(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "facts": facts}
 
 
-def _environment() -> Environment:
+def _environment(of_cpu: bool) -> Environment:
     environment = Environment(
         loader=PackageLoader("analysis", "page_parts/assets"),
         autoescape=True,
@@ -75,6 +78,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["say"] = on_cpu if of_cpu else str
     environment.policies["json.dumps_kwargs"] = {
         "ensure_ascii": False,
         "allow_nan": False,

@@ -19,10 +19,15 @@ _WORDS = re.compile(rf"(?<![\w:-])(?:{'|'.join(sorted(ON_CPU, reverse=True))})(?
 
 def worded(text: str, source: Provenance) -> str:
     """Return a text in the words that suit what a report is of."""
-    return _WORDS.sub(_on_cpu, text) if source.unit_of_work == "CPU" else text
+    return on_cpu(text) if source.unit_of_work == "CPU" else text
 
 
-def _on_cpu(found: re.Match[str]) -> str:
+def on_cpu(text: str) -> str:
+    """Return a text about kernels in the words for a CPU's operators."""
+    return _WORDS.sub(_other_word, text)
+
+
+def _other_word(found: re.Match[str]) -> str:
     word = ON_CPU[found[0].lower()]
     return word.capitalize() if found[0][0].isupper() else word
 

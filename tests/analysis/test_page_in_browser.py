@@ -1,5 +1,7 @@
 """The page in a real headless Chromium: it draws, filters, sorts, follows light and dark, and loads nothing."""
 
+import re
+
 import pytest
 
 from analysis.page_parts.contents import contents
@@ -225,3 +227,28 @@ def test_the_largest_page_opens_in_under_two_seconds(tmp_path, driver):
     (tmp_path / "page.html").write_text(as_page.present(contents([(attribution, WIDE)] * 2)), encoding="utf-8")
     opened = [Page(driver, tmp_path / "page.html").do("return performance.now()") for _ in range(3)]
     assert min(opened) < 2_000
+
+
+def test_a_page_of_a_cpu_speaks_of_operators_in_its_charts_and_tables_too(tmp_path, driver):
+    ranges = [
+        Range("step", 0, 900),
+        Range("forward", 10, 800),
+        Range("step", 1000, 1900),
+        Range("forward", 1010, 1800),
+    ]
+    launches, work = (
+        [Launch(1, 50, 90), Launch(2, 1050, 1090)],
+        [Work(1, 50, 90, "aten::mm"), Work(2, 1050, 1090, "aten::mm")],
+    )
+    facts = {"NVTX_KERNELS_WORK": "CPU"}
+    path = build(tmp_path, ranges=ranges, launches=launches, work=work, metadata=facts)
+    shown = Page(driver, page(tmp_path / "page.html", *[path.rename(tmp_path / "recording.sqlite")] * 2))
+    text = shown.do("return document.querySelector('main').innerText + document.title").replace("nvtx-kernels", "")
+    assert re.findall(r"\b(?:kernels?|launch\w*|GPU)\b", text.replace("no GPU", ""), re.IGNORECASE) == []
+    assert "all operators" in shown.drawn("icicle-chart")
+
+
+def test_the_axis_of_small_differences_names_their_unit(two):
+    labels = two.drawn("difference-chart")
+    assert any(re.fullmatch(r"[−+]?[\d.]+ µs", label) for label in labels), labels
+    assert two.text("#accounting").count("per step, mean of 2") == 2

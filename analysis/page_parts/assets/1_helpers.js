@@ -11,6 +11,9 @@ const grouped = (value, digits) =>
 const percent = (part) => (Number.isFinite(part) ? `${grouped(100 * part, 1)}%` : "–");
 const count = (value) => grouped(value, Number.isInteger(value) ? 0 : 1);
 const microseconds = (ns) => grouped(ns / 1e3, 1);
+// A GPU runs kernels that are launched, a CPU operators that are called.
+const say = (text) =>
+  text.replace(/\b(kernels?|launch(es|ed)?)\b/g, (word) => contents.words[word] ?? word);
 const signed = (text, value) => (value > 0 ? `+${text}` : text.replace("-", "−"));
 
 function unitFor(ns) {

@@ -113,7 +113,7 @@ function drawPhases(report, scale) {
       `${categories[c]} in ${phases[p]}`,
       `${withUnit(ns[c][p] / report.per)} ${report.scope}`,
       `${percent(share(c, p))} of the phase`,
-      `${count(launches[c][p] / report.per)} launches`,
+      say(`${count(launches[c][p] / report.per)} launches`),
     );
   return draw("phase-chart", phaseOption(report, series, whole, told, asShare), 96 + 40 * phases.length);
 }
@@ -131,7 +131,7 @@ function phaseOption(report, series, whole, told, asShare) {
       type: "value",
       lines: true,
       max: asShare ? 100 : undefined,
-      name: asShare ? "% of the phase's kernel time" : time,
+      name: asShare ? say("% of the phase's kernel time") : time,
       nameGap: 28,
     }),
     yAxis: axis({
@@ -215,7 +215,7 @@ function stepSeries(report, row, unit) {
 }
 
 const PARTS = {
-  "launched in ranges of the same thread": "#56708f",
+  [say("launched in ranges of the same thread")]: "#56708f",
   "adopted from autograd's threads": "#8e6fc0",
   "linked to forward operators": "#12a594",
   "outside all ranges": "#c99a1b",

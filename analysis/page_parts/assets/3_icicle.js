@@ -114,6 +114,6 @@ function boxTip(report, boxes, n, whole) {
     boxes.label[n],
     ...own.filter((text) => text && text !== boxes.label[n]),
     `${withUnit(boxes.ns[n] / report.per)} ${report.scope}, ${percent(boxes.ns[n] / whole)} of all`,
-    `${count(boxes.count[n] / report.per)} launches${boxes.phase[n] ? `, ${boxes.phase[n]}` : ""}`,
+    `${count(boxes.count[n] / report.per)} ${say("launches")}${boxes.phase[n] ? `, ${boxes.phase[n]}` : ""}`,
   );
 }

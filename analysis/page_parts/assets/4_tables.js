@@ -89,13 +89,13 @@ function kernelTable(report) {
     data: rows,
     order: [[4, "desc"]],
     columns: [
-      name("kernel", "kernel", (row) => row.full),
+      name(say("kernel"), "kernel", (row) => row.full),
       name("range", "range", (row) => pathText(row.path), "path"),
       phaseCell,
       word("category", "category"),
       number(report.unit.name, "ns", (ns) => timeIn(report.unit, ns)),
       shareOf(widest, "% of all"),
-      number("launches", "count", count),
+      number(say("launches"), "count", count),
       number("mean µs", "mean", microseconds),
       number("min", "min", microseconds, "narrow"),
       number("max", "max", microseconds, "narrow"),
@@ -117,7 +117,7 @@ function keptSum(report, rows, shown) {
     ? ` ${count(cut)} shorter rows are not on this page: ${withUnit(cutNs / report.per)} together.`
     : "";
   const share = percent((ns * report.per) / (report.kernels.total_ns || 1));
-  return `${count(shown.length)} of ${count(rows.length)} rows: ${withUnit(ns)}, ${share} of all kernel time.${rest}`;
+  return `${count(shown.length)} of ${count(rows.length)} rows: ${withUnit(ns)}, ${say(`${share} of all kernel time`)}.${rest}`;
 }
 
 // Filters beside the table: phase, category, and the range that was clicked. Returns what chooses a range.

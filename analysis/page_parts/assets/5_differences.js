@@ -42,8 +42,8 @@ function drawDifferenceChart(rows, unit) {
   const told = ({ dataIndex: n }) =>
     tip(
       largest[n].detail || largest[n].name,
-      `A ${withUnit(largest[n].a_ns)}, ${count(largest[n].a_count)} launches`,
-      `B ${withUnit(largest[n].b_ns)}, ${count(largest[n].b_count)} launches`,
+      say(`A ${withUnit(largest[n].a_ns)}, ${count(largest[n].a_count)} launches`),
+      say(`B ${withUnit(largest[n].b_ns)}, ${count(largest[n].b_count)} launches`),
       changeText(largest[n]),
     );
   const room = innerWidth < 900 ? 26 : 46;
@@ -83,15 +83,20 @@ function differenceAxis(rows, unit) {
   const deltas = rows.map((row) => (row.b_ns - row.a_ns) / unit.ns);
   const least = Math.min(...deltas);
   const most = Math.max(...deltas);
-  const beside = Math.max(-least, most) * (innerWidth < 900 ? 0.6 : 0.3);
+  const beside = Math.max(-least, most) * (innerWidth < 900 ? 0.6 : 0.42);
   return axis({
     type: "value",
     lines: true,
-    name: `B − A, ${unit.name}: to the left is shorter in B`,
+    name: "B − A: to the left is shorter in B",
     nameGap: 28,
     min: Math.min(least, 0) - (least < 0 ? beside : 0),
     max: Math.max(most, 0) + (most > 0 ? beside : 0.05 * beside),
-    axisLabel: { formatter: (value) => count(value), hideOverlap: true, showMinLabel: false, showMaxLabel: false },
+    axisLabel: {
+      formatter: (value) => (value ? withUnit(value * unit.ns).replace("-", "−") : "0"),
+      hideOverlap: true,
+      showMinLabel: false,
+      showMaxLabel: false,
+    },
   });
 }
 
@@ -111,8 +116,8 @@ function differenceTable(rows, unit, along) {
       time(`B ${unit.name}`, "b_ns"),
       number("B − A", "delta", (ns) => signed(grouped(ns / unit.ns, unit.ns > 1 ? 3 : 0), ns)),
       number("change", "change", shareText),
-      number("launches A", "a_count", count, "narrow"),
-      number("launches B", "b_count", count, "narrow"),
+      number(say("launches A"), "a_count", count, "narrow"),
+      number(say("launches B"), "b_count", count, "narrow"),
       word("only in", "only"),
     ],
   });

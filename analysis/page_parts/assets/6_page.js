@@ -35,7 +35,7 @@ function drawRanges() {
       entry.append(element("i", { className: `dot ${phaseName(phase)}` }), phase);
       return entry;
     }),
-    "kernels lighter",
+    say("kernels lighter"),
   );
   drawIcicle(report(), boxes, (path) => listKernelsOf(path));
 }
