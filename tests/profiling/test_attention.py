@@ -11,6 +11,8 @@ import torch
 from profiling import results
 from profiling.attention import main
 from profiling.attention_cases import KINDS, Case, measure
+from profiling.attention_plot import drawing
+from profiling.attention_screen import table
 from profiling.settings import SettingsError
 from tests.profiling.recordings import REPOSITORY
 
@@ -96,6 +98,18 @@ def test_lack_of_memory_is_a_line_and_the_grid_goes_on(tmp_path):
     assert lines["status"].to_dict() == {4096: "oom", 32: "ok"}
     assert lines["phase"][4096] in ("forward", "backward")
     assert lines["requested_bytes"][4096] >= 2 * 4096 * 4096 * 4
+
+
+def test_plot_has_a_line_per_kind_and_dimension(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
+    path, picture = tmp_path / "rows.jsonl", tmp_path / "attention.png"
+    assert main([*GRID, "--kinds", "reference,sdpa", "--into", str(path)]) == 0
+    assert main(["--results", str(path), "--plot", str(picture)]) == 0
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    rows, _ = results.read(path, results.ATTENTION)
+    panels = drawing(table(rows).lines).axes
+    assert [panel.get_xscale() for panel in panels] == ["log"] * 3
+    assert {bar.get_label() for bar in panels[0].containers} == {"reference d 16", "sdpa d 16"}
 
 
 def test_what_the_command_cannot_do_is_refused(tmp_path, capsys):

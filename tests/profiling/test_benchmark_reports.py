@@ -1,6 +1,8 @@
 """The pages of `reports/` are made from files of results alone, beside the published figures."""
 
+import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 from tests.profiling.measured_rows import row
 from tests.profiling.recordings import REPOSITORY
 
+REPORTS = REPOSITORY / "reports"
 SCRIPT = REPOSITORY / "benchmarks" / "record_reports.py"
 
 
@@ -75,6 +78,20 @@ def test_times_under_nsys_stand_beside_those_of_the_seed(tmp_path):
     }
     assert ratios["here", "small", "forward"] == "1.250"
     assert ratios["seed", "small", "forward"] == "2.868"
+
+
+@pytest.mark.parametrize("page", sorted(REPORTS.rglob("*.md")), ids=lambda path: str(path.relative_to(REPORTS)))
+def test_every_link_of_a_report_leads_to_a_file(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_published_time_stands_on_a_page_of_the_reports():
+    text = "".join(page.read_text() for page in (REPORTS / "h200" / "measurements").glob("*.md"))
+    with (SCRIPT.parent / "published.csv").open() as file:
+        figures = [float(line["mean_ms"]) for line in csv.DictReader(file)]
+    assert len(figures) > 200
+    assert [ms for ms in figures if f"{ms:.3f}" not in text and f"{ms:,.3f}" not in text] == []
 
 
 def test_part_that_does_not_exist_is_refused(tmp_path):

@@ -78,6 +78,20 @@ def test_modes_subtract_the_forward_of_one_process_from_the_step_of_another():
     )
 
 
+def test_modes_keep_what_ran_out_of_memory_or_was_not_measured():
+    alone = [row(mode="forward", size=size, measured=(20,)) for size in ("small", "xl")]
+    lines = cells(TABLES["modes"](frame([*alone, no_memory(mode="forward-backward", size="xl", steps=1)])))
+    shown = {line["size"]: (line["forward ms"], line["forward+backward ms"], line["result"]) for line in lines}
+    assert shown["small"] == ("20.000", "-", "ok")
+    assert shown["xl"] == ("20.000", "-", "OOM in backward, asked for 1.5 GiB")
+
+
+def test_modes_name_the_warmup_that_was_varied():
+    rows = [row(mode=mode, warmup=(9,)) for mode in ("forward", "forward-backward")]
+    lines = cells(TABLES["modes"](frame([*rows, row(mode="forward", warmup=())])))
+    assert [(line["warm-up"], line["n, both"]) for line in lines] == [("0", "-"), ("1", "2")]
+
+
 def test_warmup_study_shows_the_first_step_apart():
     rows = [row(warmup=(), measured=(90, 20)), row(warmup=(90, 21), measured=(20, 20))]
     lines = cells(TABLES["warmup"](frame(rows)), phase="forward")
@@ -89,6 +103,14 @@ def test_comparison_divides_by_the_first_value():
     rows = [row(dtype="bf16", measured=(10, 10)), row(dtype="fp32", measured=(20, 20))]
     lines = cells(TABLES["dtype"](frame(rows)), phase="forward")
     assert [(line["dtype"], line["/ dtype fp32"]) for line in lines] == [("fp32", "1.000"), ("bf16", "0.500")]
+
+
+def test_comparison_goes_by_size_then_phase_then_value():
+    rows = [row(size=size, dtype=dtype) for size in ("xl", "2.7B", "small") for dtype in ("bf16", "fp32")]
+    text = TABLES["dtype"](frame(rows)).shown()
+    assert list(text["size"].unique()) == ["small", "xl", "2.7B"]
+    assert list(text["phase"].unique()) == ["forward", "backward", "optimizer", "step"]
+    assert list(text["dtype"][:4]) == ["fp32", "bf16"] * 2
 
 
 def test_context_sweep_has_a_line_per_size_and_context():
