@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import progress
+from analysis.cores import cores
 from analysis.errors import AnalysisError, UsageError
 from analysis.report import Report
 
@@ -58,7 +59,7 @@ def _in_processes(paths: Sequence[Path], summarise: Summarise) -> Iterator[tuple
     """Rank in one pool; whatever a lost process took with it is tried once more, alone."""
     left = set(paths)
     try:
-        for path, result in _pool(paths, summarise, os.cpu_count() or 1):
+        for path, result in _pool(paths, summarise, cores()):
             left.discard(path)
             yield path, result
     except BrokenExecutor:

@@ -18,7 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from analysis.cores import cores
+
+ROOT = Path(__file__).resolve().parents[1]
 
 EVENTS = (
     "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -131,7 +135,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         help_s = min(measured([*RANK, "--help"])[0] for _ in range(3))
-        print(f"`--help`: {help_s:.2f} s; {os.cpu_count()} cores")
+        print(f"`--help`: {help_s:.2f} s; {cores()} cores")
         print(
             "kernels | calls | NVTX rows | MiB | read s | rank s | CPU s | peak MiB | rank/read | again s (x help)"
         )

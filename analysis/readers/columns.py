@@ -27,7 +27,7 @@ Value = TypeVar("Value", bound=Hashable)
 # Reads one part of a table.
 Part = Callable[[], pa.Table]
 
-MAX_THREADS = 8
+MAX_THREADS = 16
 
 
 class Interner(Generic[Value]):
