@@ -10,12 +10,14 @@ also puts the file into memory. Compare ratios, not seconds: they were taken in 
 
 import argparse
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -116,6 +118,18 @@ def measured(command: list[str]) -> tuple[float, float, int]:
     return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss >> 10
 
 
+def imports(command: list[str]) -> list[tuple[str, float]]:
+    """Return the packages that a command imports and the ms each takes, its own imports of others left out."""
+    said = subprocess.run(
+        [sys.executable, "-X", "importtime", *command[1:]], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stderr
+    taken: Counter[str] = Counter()
+    for line in said.splitlines():
+        if found := re.match(r"import time: +(\d+) \| +\d+ \| +([\w]+)", line):
+            taken[found[2]] += int(found[1])
+    return [(package, microseconds / 1e3) for package, microseconds in taken.most_common(6)]
+
+
 def rows_of(report: Path) -> tuple[int, int, int]:
     """Count the kernels, API calls and NVTX rows of a report."""
     database = sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True)
@@ -136,6 +150,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         help_s = min(measured([*RANK, "--help"])[0] for _ in range(3))
         print(f"`--help`: {help_s:.2f} s; {cores()} cores")
+        for what, command in {"--help": [*RANK, "--help"], "ranking": [*RANK, str(options.source)]}.items():
+            taken = ", ".join(f"{package} {ms:.0f}" for package, ms in imports(command))
+            print(f"imports of `{what}`, ms under -X importtime: {taken}")
         print(
             "kernels | calls | NVTX rows | MiB | read s | rank s | CPU s | peak MiB | rank/read | again s (x help)"
         )
