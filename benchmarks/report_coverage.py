@@ -1,19 +1,18 @@
 """Which of the configurations that a command measures are in the files of results, and when they were measured."""
 
-import datetime
 import itertools
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from report_parts import Command, selecting
 
 from profiling.benchmark import STUDIES, parser
-from profiling.study_frames import CONFIGURATION
+from profiling.study_frames import CONFIGURATION, sessions
 from profiling.tables import word
 
 Row = dict[str, Any]
-# Measurements further apart than this were made in different sessions, perhaps on different hosts.
-APART, MINUTE = datetime.timedelta(minutes=10), datetime.timedelta(minutes=1)
+MINUTE = timedelta(minutes=1)
 NO_OPTIMIZER = ("forward", "forward-backward")
 
 
@@ -55,15 +54,15 @@ class Coverage:
         return len({row["cell"][name] for row in self.rows}) > 1
 
     def sentences(self, *, complete: bool) -> Iterator[str]:
-        """Yield what was measured, what was not, and when; of a selection only when."""
-        if complete:
-            whole = self.configurations + len(self.missing)
-            yield f"{self.configurations} of the command's {whole} configurations were measured."
-            if self.missing:
-                yield f"Not measured: {'; '.join(self._named())}."
-        else:
-            yield "The tables hold this command's rows, and those of other parts that differ in a setting."
-        yield f"Measured {'; '.join(_sessions(self.rows))} (UTC)."
+        """Yield what was measured and when, and what was not; of a selection only when."""
+        when = f"{'; '.join(map(_span, sessions(row['started'] for row in self.rows)))} (UTC)"
+        if not complete:
+            yield f"The tables hold this command's rows, and others' that differ in a setting: measured {when}."
+            return
+        whole = self.configurations + len(self.missing)
+        yield f"{self.configurations} of the command's {whole} configurations were measured, {when}."
+        if self.missing:
+            yield f"Not measured: {'; '.join(self._named())}."
 
     def _named(self) -> list[str]:
         """Name what is missing, configurations that differ in the last setting together."""
@@ -80,11 +79,6 @@ def _named(name: str, value: Any) -> str:
     return str(value) if isinstance(value, str) else f"{CONFIGURATION[name]} {word(value)}"
 
 
-def _sessions(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield begin and end of every session."""
-    began = sorted(datetime.datetime.fromisoformat(row["started"].replace("Z", "+00:00")) for row in rows)
-    first = began[0]
-    for this, after in zip(began, [*began[1:], None], strict=True):
-        if after is None or after - this > APART:
-            yield f"{first:%Y-%m-%d %H:%M}" + ("" if this - first < MINUTE else f" to {this:%H:%M}")
-            first = after or first
+def _span(session: tuple[datetime, datetime]) -> str:
+    first, last = session
+    return f"{first:%Y-%m-%d %H:%M}" + ("" if last - first < MINUTE else f" to {last:%H:%M}")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,35 +64,44 @@ def _answer(out: Path, command: Command, plot: Path, *, tiny: bool) -> Iterator[
     if not files:
         yield "No results."
         return
-    words = [sys.executable, "-m", command.module, "--results", *map(str, files), "--format", "markdown"]
     if command.module == BENCHMARK:
-        yield from _benchmark(command, files, words, plot, tiny=tiny)
+        yield from _benchmark(command, _rows(files), plot, tiny=tiny)
     else:
-        yield _said([*words, "--plot", str(plot)])
+        yield _said(command, files, ["--plot", str(plot)])
 
 
-def _benchmark(command: Command, files: list[Path], words: list[str], plot: Path, *, tiny: bool) -> Iterator[str]:
-    covered = Coverage(command, results.latest(_rows(files)), tiny=tiny)
+def _benchmark(command: Command, rows: list[dict[str, Any]], plot: Path, *, tiny: bool) -> Iterator[str]:
+    wanted = [row for row in results.latest(rows) if command.repeats or row["cell"]["repeat"] == 0]
+    covered = Coverage(command, wanted, tiny=tiny)
     if not covered.rows:
         yield "No results."
         return
     about = "".join(f"- {sentence}\n" for sentence in covered.sentences(complete=command.selects is None))
+    names = set(command.tables.split(","))
     tables = [name for name in command.tables.split(",") if name not in COMPARES or covered.varies(COMPARES[name])]
     if not command.tables or not tables:
         yield about
         return
-    asked = COMPARES.keys() & set(command.tables.split(","))
-    worth = covered.configurations > 1 and (not asked or asked & set(tables))
-    drawing = ["--plot", str(plot)] if worth else []
-    yield about + _said([*words, *selecting(command, tiny=tiny), "--table", ",".join(tables), *drawing])
+    worth = covered.configurations > 1 and (names.isdisjoint(COMPARES) or not COMPARES.keys().isdisjoint(tables))
+    options = [
+        *selecting(command, tiny=tiny),
+        "--table",
+        ",".join(tables),
+        *(["--plot", str(plot)] if worth else []),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        selected = Path(folder, "rows.jsonl")
+        selected.write_text("".join(f"{json.dumps(row)}\n" for row in covered.rows))
+        yield about + _said(command, [selected], options)
 
 
 def _rows(files: list[Path]) -> list[dict[str, Any]]:
     return [row for path in files for row in results.read(path)[0]]
 
 
-def _said(words: Sequence[str]) -> str:
-    """Return what a command prints; a plot that cannot be drawn is told on the screen."""
+def _said(command: Command, files: list[Path], options: Sequence[str]) -> str:
+    """Return what a command says of files of results; what it cannot do is told on the screen."""
+    words = [sys.executable, "-m", command.module, "--results", *map(str, files), "--format", "markdown", *options]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         print(done.stderr.strip(), flush=True)

@@ -43,6 +43,11 @@ class Command:
     selects: str | None = None
 
     @property
+    def repeats(self) -> bool:
+        """Return whether steps of several repeats are pooled; else those of the first are the answer."""
+        return "--repeats" in self.measures
+
+    @property
     def rows(self) -> str:
         """Return the name of the file of results, without number and ending."""
         return "attention" if self.module == ATTENTION else "measurements"

@@ -25,7 +25,8 @@ STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ((0, (5, 1)), "v"), 
 NOT_IN_TITLE = ("device_name", "torch", "capture", "memory_fraction", "seed", "steps")
 PANEL_INCHES = (5, 3.6)
 MOST_COLUMNS = 2
-TITLE_WIDTH = 110
+# Letters of a title over one panel.
+TITLE_WIDTH = 54
 # From this ratio of the longest time to the shortest, times are drawn by power of ten.
 WIDE = 10
 
@@ -63,7 +64,7 @@ def drawing(lines: pd.DataFrame) -> Any:
     for panel, phase in zip(panels, phases, strict=True):
         _draw_panel(panel, ok, phase)
     legend(figure, panels)
-    figure.suptitle(_title(ok), fontsize="medium")
+    figure.suptitle(_title(ok, TITLE_WIDTH * min(len(phases), MOST_COLUMNS)), fontsize="medium")
     return figure
 
 
@@ -183,11 +184,11 @@ def _label(name: str, value: Any) -> str:
     return word(value) if isinstance(value, str) else f"{CONFIGURATION[name]} {word(value)}"
 
 
-def _title(lines: pd.DataFrame) -> str:
+def _title(lines: pd.DataFrame, width: int) -> str:
     devices = " and ".join(sorted(lines["device_name"].dropna().unique()))
     low, high = lines["n"].min(), lines["n"].max()
     axis = horizontal(lines)
     same = {name: value for name, value in constant(lines).items() if name not in (*NOT_IN_TITLE, axis)}
     about = ", ".join(f"{CONFIGURATION[name]} {word(value)}" for name, value in same.items())
     count = f"n = {low:g}{'' if low == high else f' to {high:g}'} steps"
-    return f"{devices}: mean and sample std of {count}\n{textwrap.fill(about, TITLE_WIDTH)}".strip()
+    return f"{devices}: mean and sample std of {count}\n{textwrap.fill(about, width)}".strip()

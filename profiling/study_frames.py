@@ -5,11 +5,13 @@ Columns: the cell's settings by name; `device_name`, `torch`; `status` (ok, oom,
 `mean_ms`, `std_ms` (of the sample), `cv_percent`, `min_ms`, `median_ms`, `max_ms`; `first_ms`, the very first
 step, warm-up or not; `processes`, how many were pooled; `tokens_per_s`, `tflops`, `mfu_percent` of the phase
 (of the whole step for `step`); `peak_bytes` of tensors; `sm_mhz` the
-clock under load; STATE; `requested_bytes` and `message` of what went wrong.
+clock under load; STATE; `requested_bytes` and `message` of what went wrong; `started`, when each process
+began (UTC), separated by spaces.
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pandas as pd
@@ -19,6 +21,8 @@ from profiling.throughput import FLOPS_OF_PHASE, peak_tflops, phase_flops, token
 
 Row = dict[str, Any]
 ALL_MEMORY = 1.0
+# Measurements so far apart may have been made on another host, or beside other work.
+APART = timedelta(minutes=10)
 PHASES = ("forward", "backward", "optimizer", "step")
 # What tells configurations apart, in the order of a table's columns, with its header.
 CONFIGURATION: Mapping[str, str] = {
@@ -53,7 +57,7 @@ COLUMNS = (
     *CONFIGURATION,
     *("status", "phase", "n", "mean_ms", "std_ms", "cv_percent", "min_ms", "median_ms", "max_ms", "first_ms"),
     *("processes", "parameters", "tokens_per_s", "tflops", "mfu_percent", "peak_bytes", "sm_mhz"),
-    *("requested_bytes", "message"),
+    *("requested_bytes", "message", "started"),
 )
 # What else a line says of the machine while it was measured.
 STATE = ("tf32", "autocast", "cuda", "driver", "python", "threads")
@@ -89,6 +93,7 @@ def _configuration(row: Row) -> dict[str, Any]:
 
 def _lines(group: list[Row]) -> Iterator[Row]:
     known = {**_configuration(group[0]), **{name: group[0]["state"].get(name) for name in STATE}}
+    known["started"] = " ".join(sorted(str(row["started"]) for row in group if row.get("started")))
     bad = next((row for row in group if row["status"] != "ok"), None)
     if bad is not None:
         wrong = {name: bad.get(name) for name in ("status", "phase", "requested_bytes", "message")}
@@ -143,6 +148,22 @@ def _rates(row: Row, phase: str, mean_ms: float) -> dict[str, float | None]:
 def _peak_bytes(row: Row, phase: str) -> int | None:
     by_phase = row.get("phase_peak_bytes") or {}
     return by_phase.get(phase) if phase in FLOPS_OF_PHASE else max(by_phase.values(), default=None)
+
+
+def sessions(started: Iterable[str]) -> list[tuple[datetime, datetime]]:
+    """Return the first and last moment of every session, APART or more from the next, of those given."""
+    found: list[tuple[datetime, datetime]] = []
+    for moment in sorted(datetime.fromisoformat(text.replace("Z", "+00:00")) for text in started):
+        if found and moment - found[-1][1] < APART:
+            found[-1] = (found[-1][0], moment)
+        else:
+            found.append((moment, moment))
+    return found
+
+
+def sessions_of(lines: pd.DataFrame) -> list[tuple[datetime, datetime]]:
+    """Return the sessions in which lines were measured."""
+    return sessions(text for texts in lines["started"].dropna() for text in texts.split())
 
 
 def varying(lines: pd.DataFrame) -> list[str]:

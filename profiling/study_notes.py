@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from profiling.study_frames import CONFIGURATION, constant
+from profiling.study_frames import CONFIGURATION, constant, sessions_of
 from profiling.tables import word
 from profiling.throughput import peak_tflops
 
@@ -29,7 +29,7 @@ FLOPS = (
 def notes(rows: Sequence[Row], lines: pd.DataFrame, tables: Sequence[str] = RATES) -> list[str]:
     """Return the sentences that belong to these tables of these rows."""
     rates = _rates(lines) if set(tables) & set(RATES) else ()
-    return [*_state(rows, lines), TIMES, *_pooled(lines), *rates, *_warnings(rows)]
+    return [*_state(rows, lines), TIMES, *_pooled(lines), *_apart(lines), *rates, *_warnings(rows)]
 
 
 def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:
@@ -71,6 +71,12 @@ def _pooled(lines: pd.DataFrame) -> Iterator[str]:
     most = lines["processes"].max()
     if most > 1:
         yield f"Steps of the same configuration in several processes are pooled: up to {most:g}, by n."
+
+
+def _apart(lines: pd.DataFrame) -> Iterator[str]:
+    """Say where lines come from several sessions."""
+    if (count := len(sessions_of(lines))) > 1:
+        yield f"Measured in {count} sessions: launch-bound times may differ between them with the host's pace."
 
 
 def _rates(lines: pd.DataFrame) -> Iterator[str]:

@@ -8,8 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 import pandas as pd
 
 from model.config import CONFIGS
-from profiling.study_frames import CONFIGURATION, PHASES, place, varying
-from profiling.tables import GIBIBYTES, MS, WHOLE, Column, Table, number, significant, spread, trouble, word
+from profiling.study_frames import CONFIGURATION, PHASES, place, sessions_of, varying
+from profiling.tables import (
+    GIBIBYTES,
+    MS,
+    NOTHING,
+    WHOLE,
+    Column,
+    Table,
+    number,
+    significant,
+    spread,
+    trouble,
+    word,
+)
 
 SETTINGS = {name: Column(header, (name,), word) for name, header in CONFIGURATION.items()}
 PHASE = Column("phase", ("phase",), str)
@@ -18,7 +30,17 @@ STEPS = Column("n", ("step n",), WHOLE)
 MEAN = Column("mean ms", ("mean_ms",), MS)
 STD = Column("std ms", ("std_ms",), MS)
 MEDIAN = Column("median ms", ("median_ms",), MS)
+WHEN = Column("at, UTC", ("started",), lambda started: _minutes(started))
 CV = Column("CV %", ("cv_percent",), number(2))
+
+
+def _when(lines: pd.DataFrame) -> tuple[Column, ...]:
+    """Return a column that says when each line was measured, where that was in several sessions."""
+    return (WHEN,) if len(sessions_of(lines)) > 1 else ()
+
+
+def _minutes(started: str) -> str:
+    return ", ".join(dict.fromkeys(text[11:16] for text in started.split())) or NOTHING
 
 
 def _settings(lines: pd.DataFrame) -> tuple[Column, ...]:
@@ -39,7 +61,11 @@ def summary(lines: pd.DataFrame) -> Table:
     wide = _wide(lines, ("mean_ms", "std_ms", "n", "parameters"))
     phases = [phase for phase in PHASES if wide[f"{phase} mean_ms"].notna().any()]
     columns = [Column(f"{phase} ms", (f"{phase} mean_ms", f"{phase} std_ms"), spread) for phase in phases]
-    return Table("Mean and std of the measured steps", wide, (*_settings(wide), STEPS, *columns, *trouble(wide)))
+    return Table(
+        "Mean and std of the measured steps",
+        wide,
+        (*_settings(wide), STEPS, *columns, *_when(wide), *trouble(wide)),
+    )
 
 
 def backward(lines: pd.DataFrame) -> Table:
@@ -66,7 +92,18 @@ def backward(lines: pd.DataFrame) -> Table:
 def modes(lines: pd.DataFrame) -> Table:
     """Return forward alone beside forward and backward together, each from a process of its own."""
     shared = [name for name in CONFIGURATION if name not in ("mode", "optimizer")]
-    kept = [*shared, "parameters", "n", "mean_ms", "std_ms", "status", "phase", "requested_bytes", "message"]
+    kept = [
+        *shared,
+        "parameters",
+        "n",
+        "mean_ms",
+        "std_ms",
+        "status",
+        "phase",
+        "requested_bytes",
+        "message",
+        "started",
+    ]
     alone, both = _only(lines, "forward", "forward")[kept], _only(lines, "forward-backward", "step")[kept]
     pairs = alone.merge(both, how="outer", on=shared, suffixes=("", "_both"), validate="one_to_one")
     pairs["backward_ms"] = pairs["mean_ms_both"] - pairs["mean_ms"]
@@ -85,7 +122,7 @@ def modes(lines: pd.DataFrame) -> Table:
     )
     title = "Forward without gradients, forward and backward, and their difference"
     pairs = pairs.reindex(columns=list(dict.fromkeys((*CONFIGURATION, *pairs.columns))))
-    return Table(title, pairs, (*(SETTINGS[name] for name in names), *columns, *trouble(pairs)))
+    return Table(title, pairs, (*(SETTINGS[name] for name in names), *columns, *_when(pairs), *trouble(pairs)))
 
 
 def _only(lines: pd.DataFrame, mode: str, phase: str) -> pd.DataFrame:
@@ -103,6 +140,7 @@ def _with_trouble_of_both(pairs: pd.DataFrame) -> pd.DataFrame:
         pairs[name] = pairs[name].where(~wrong, pairs[f"{name}_both"])
     pairs["status"] = pairs["status"].fillna("ok")
     pairs["parameters"] = pairs["parameters"].fillna(pairs["parameters_both"])
+    pairs["started"] = pairs["started"].fillna("") + " " + pairs["started_both"].fillna("")
     return pairs
 
 
@@ -135,7 +173,7 @@ def warmup(lines: pd.DataFrame) -> Table:
     ordered = ordered.sort_values("size", kind="stable", key=lambda sizes: sizes.map(list(CONFIGS).index))
     apart = [column for column in _settings(ordered) if column.sources != ("warmup",)]
     first = Column("first step ms", ("first_ms",), MS)
-    columns = (*apart, PHASE, SETTINGS["warmup"], first, N, MEAN, STD, CV)
+    columns = (*apart, PHASE, SETTINGS["warmup"], first, N, MEAN, STD, CV, *_when(ordered))
     return Table(
         "Measured steps by steps of warm-up, each in a fresh process; its first step apart", ordered, columns
     )
@@ -150,7 +188,7 @@ def fastest(lines: pd.DataFrame) -> Table:
     return Table(
         "Fastest configuration by size and mode",
         best,
-        (*(SETTINGS[name] for name in how), *throughput(best).columns[-5:]),
+        (*(SETTINGS[name] for name in how), *throughput(best).columns[-5:], *_when(best)),
     )
 
 
@@ -167,7 +205,7 @@ def compared(axis: str) -> Callable[[pd.DataFrame], Table]:
         both["ratio"] = both["mean_ms"] / both["base_ms"]
         apart = [column for column in _settings(both) if column.sources != (axis,)]
         ratio = Column(f"/ {CONFIGURATION[axis]} {word(first)}", ("ratio",), number(3))
-        columns = (*apart, PHASE, SETTINGS[axis], N, MEAN, STD, MEDIAN, ratio)
+        columns = (*apart, PHASE, SETTINGS[axis], N, MEAN, STD, MEDIAN, ratio, *_when(both))
         order = [*(name for name in varying(both) if name != axis), "phase", axis]
         both = both.sort_values(order, kind="stable", key=_places)
         return Table(f"Times by {CONFIGURATION[axis]}; the ratio is of the means", both, columns)
@@ -207,5 +245,5 @@ def _wide(lines: pd.DataFrame, values: Sequence[str]) -> pd.DataFrame:
     numbers.columns = pd.Index(numbers.columns.map(lambda pair: f"{pair[1]} {pair[0]}"))
     wanted = [f"{phase} {value}" for phase in PHASES for value in values]
     numbers = numbers.reindex(columns=wanted).reset_index()
-    trouble = about[[*CONFIGURATION, "status", "phase", "requested_bytes", "message"]]
+    trouble = about[[*CONFIGURATION, "status", "phase", "requested_bytes", "message", "started"]]
     return trouble.merge(numbers, on=list(CONFIGURATION), validate="one_to_one")

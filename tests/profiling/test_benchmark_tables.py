@@ -113,6 +113,14 @@ def test_comparison_goes_by_size_then_phase_then_value():
     assert list(text["dtype"][:4]) == ["fp32", "bf16"] * 2
 
 
+def test_lines_of_several_sessions_say_when():
+    late = {**row(dtype="bf16"), "started": "2026-01-02T05:00:00Z"}
+    lines = cells(TABLES["dtype"](frame([row(), late])), phase="step")
+    assert [line["at, UTC"] for line in lines] == ["03:04", "05:00"]
+    assert "at, UTC" not in TABLES["dtype"](frame([row(), row(dtype="bf16")])).shown()
+    assert any("2 sessions" in note for note in study_notes.notes([row(), late], frame([row(), late])))
+
+
 def test_context_sweep_has_a_line_per_size_and_context():
     rows = [row(size=size, context_length=context) for size in ("medium", "small") for context in (1024, 128)]
     text = TABLES["summary"](frame(rows)).shown()
