@@ -1,12 +1,14 @@
 """Which of the configurations that a command measures are in the files of results, and when they were measured."""
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from report_parts import Command, selecting
 
+from profiling import results
 from profiling.benchmark import STUDIES, parser
 from profiling.study_frames import CONFIGURATION, sessions
 from profiling.tables import word
@@ -26,7 +28,8 @@ class Coverage:
         lists["capture"] = asked["captures"] or study.captures
         self.lists = {name: list(values) for name, values in lists.items() if isinstance(values, list | tuple)}
         self.rows = [row for row in rows if self._selects(row["cell"])]
-        done = [{name: row["cell"][name] for name in self.lists} for row in self.rows]
+        self._final = [row for row in self.rows if row["status"] in results.FINAL]
+        done = [{name: row["cell"][name] for name in self.lists} for row in self._final]
         self.missing = [cell for cell in self._cells() if cell not in done]
 
     def _selects(self, cell: Row) -> bool:
@@ -45,24 +48,22 @@ class Coverage:
     @property
     def configurations(self) -> int:
         """Return how many configurations have a result, repeats counted once."""
-        return len(
-            {str(sorted(row["cell"].items() - {("repeat", row["cell"]["repeat"])}, key=str)) for row in self.rows}
-        )
+        return len({json.dumps([row["cell"][name] for name in self.lists]) for row in self._final})
 
     def varies(self, name: str) -> bool:
         """Return whether results differ in a setting."""
-        return len({row["cell"][name] for row in self.rows}) > 1
+        return len({row["cell"][name] for row in self._final}) > 1
 
     def sentences(self, *, complete: bool) -> Iterator[str]:
         """Yield what was measured and when, and what was not; of a selection only when."""
-        when = f"{'; '.join(map(_span, sessions(row['started'] for row in self.rows)))} (UTC)"
+        when = f"{'; '.join(map(_span, sessions(row['started'] for row in self._final)))} (UTC)"
         if not complete:
             yield f"The tables hold this command's rows, and others' that differ in a setting: measured {when}."
             return
         whole = self.configurations + len(self.missing)
         yield f"{self.configurations} of the command's {whole} configurations were measured, {when}."
         if self.missing:
-            yield f"Not measured: {'; '.join(self._named())}."
+            yield f"Without a result: {'; '.join(self._named())}."
 
     def _named(self) -> list[str]:
         """Name what is missing, configurations that differ in the last setting together."""

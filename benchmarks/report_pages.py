@@ -103,7 +103,7 @@ def _said(command: Command, files: list[Path], options: Sequence[str]) -> str:
     """Return what a command says of files of results; what it cannot do is told on the screen."""
     words = [sys.executable, "-m", command.module, "--results", *map(str, files), "--format", "markdown", *options]
     done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
+    if done.returncode and done.stderr:
         print(done.stderr.strip(), flush=True)
     return done.stdout or "No results."
 

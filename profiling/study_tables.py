@@ -140,7 +140,8 @@ def _with_trouble_of_both(pairs: pd.DataFrame) -> pd.DataFrame:
         pairs[name] = pairs[name].where(~wrong, pairs[f"{name}_both"])
     pairs["status"] = pairs["status"].fillna("ok")
     pairs["parameters"] = pairs["parameters"].fillna(pairs["parameters_both"])
-    pairs["started"] = pairs["started"].fillna("") + " " + pairs["started_both"].fillna("")
+    alone, both = (pairs[name].fillna("").astype(str) for name in ("started", "started_both"))
+    pairs["started"] = alone + " " + both
     return pairs
 
 

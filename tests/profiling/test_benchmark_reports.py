@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.profiling.measured_rows import row
+from tests.profiling.measured_rows import failed, row
 from tests.profiling.recordings import REPOSITORY
 
 REPORTS = REPOSITORY / "reports"
@@ -60,7 +60,9 @@ def test_own_figures_stand_beside_the_published_ones(tmp_path):
 @pytest.mark.slow
 def test_page_says_what_of_its_command_was_not_measured(tmp_path):
     seen = h200({"forward": 34.0, "backward": 46.9}, mode="forward-backward", started="2026-01-02T09:04:05Z")
-    [page] = pages(tmp_path, seen, h200({"forward": 12.0}, mode="forward"), parts=["b003"])
+    lost = failed(mode="forward", size="medium", warmup=range(5), measured=range(10))
+    [page] = pages(tmp_path, seen, h200({"forward": 12.0}, mode="forward"), lost, parts=["b003"])
+    assert "Warning: medium failed: the process was ended by SIGKILL" in page
     measured = "2 of the command's 40 configurations were measured, 2026-01-02 03:04; 2026-01-02 09:04 (UTC)."
     assert f"- {measured}\n" in page
     assert (
