@@ -18,7 +18,8 @@ Decisions that a reader may want to know:
   PyTorch keeps the first ten operations of a long name only.
 - Losses sum what they gather: reduction. A cross entropy fused with its softmax is softmax. Pooling is a
   reduction over windows, dropout is rng, rotary embeddings are element-wise, quantization is a cast.
-- Every multi-tensor kernel (`_foreach_*`, gradient clipping among them) is optimizer.
+- Every multi-tensor kernel (`_foreach_*`, gradient clipping among them) is optimizer, but one that only copies:
+  CUDA graphs fill their inputs so.
 - Operators recorded on a CPU (`aten::mm`) go through the same table. `aten::linear` and `aten::matmul` only call
   the operator that multiplies, which counts as the GEMM.
 """
@@ -224,6 +225,12 @@ RULES = (
         r"(?i)(?:layer|batch|group|rms|instance|weight|rmsnorm|layernorm)_?norm|RowwiseMoments|GammaBeta|"
         r"InternalGradients|FusedParams|\bbn_|\bln_(?:fwd|bwd|parallel)|cuComputeGradInput|cuComputePartGrad",
         "at::native::vectorized_layer_norm_kernel",
+    ),
+    Rule(
+        "copy",
+        r"multi_tensor_apply|_foreach_copy",
+        "at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>, at::native::Copy<long, long>>",
+        inside=r"\bCopy<|_foreach_copy",
     ),
     Rule(
         "optimizer",

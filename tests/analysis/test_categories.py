@@ -111,7 +111,11 @@ def test_what_no_rule_knows_is_other(name):
         ("sm80_xmma_dgrad_implicit_gemm_tf32f32", "convolution"),
         ("void flash::flash_fwd_kernel<cutlass::gemm::GemmShape<1> >(flash::Flash_fwd_params)", "attention"),
         ("vllm::rotary_embedding_kernel", "elementwise"),
-        ("void at::native::multi_tensor_apply_kernel<M, Copy<long, long> >(T)", "optimizer"),
+        ("void at::native::multi_tensor_apply_kernel<M, Copy<long, long> >(T)", "copy"),
+        (
+            "void at::native::multi_tensor_apply_kernel<M, FusedAdamMathFunctor<float>, reduce_gemm>(T)",
+            "optimizer",
+        ),
         ("triton_poi_fused_addmm_relu_3", "elementwise"),
         ("triton_poi_fused_convolution_relu_3", "elementwise"),
         ("triton_red_fused_mm_0", "reduction"),
