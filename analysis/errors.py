@@ -8,11 +8,19 @@ AnalysisError             one clear sentence and a next step; the command prints
 └── TooTangled        its ranges nest or cross beyond what can be drawn
 """
 
+from __future__ import annotations
+
+from analysis.kernel_names import printable
+
 
 class AnalysisError(Exception):
     """Base of every error this package raises on purpose; its text is for people."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        """Return the sentence; what it repeats of a file cannot drive a terminal."""
+        return printable(super().__str__())
 
 
 class UsageError(AnalysisError):

@@ -14,6 +14,7 @@ from analysis.presenters.as_csv import FORMULA_STARTS
 PARTS = ("own_ns", "adopted_ns", "linked_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
 HARMLESS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*")
 SENTENCE = re.compile(r"error: [^\n]+\n")
+OUT_OF_MEMORY = re.compile(r"(?:not enough|out of) memory")
 NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 STATUSES = {scrub: (0, 1, 2, scrub.WOULD_LEAK), compare: (0, 1, 2, compare.RULE_VIOLATED)}
 VIOLATED = compare, compare.RULE_VIOLATED
@@ -120,7 +121,8 @@ def answer(command, folder, words):
     assert status in STATUSES.get(command, (0, 1, 2))
     refused = status in (1, 2) and not out
     assert SENTENCE.fullmatch(err) if refused else not err or (command, status) == VIOLATED, err
-    assert "memory" not in err, err
+    assert not OUT_OF_MEMORY.search(err), err
+    assert HARMLESS.fullmatch(err), err
     return None if refused else out
 
 

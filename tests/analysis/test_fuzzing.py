@@ -59,6 +59,14 @@ def test_what_fuzzing_found_stays_mended(tmp_path, case, command_and_rule):
     check(tmp_path, report, changed(report, changes), command_and_rule)
 
 
+@pytest.mark.parametrize("command_and_rule", dict.fromkeys(CHECKS), ids=lambda found: found[1])
+def test_no_reason_for_a_refusal_can_drive_a_terminal(tmp_path, command_and_rule):
+    report = fragments()[0]
+    damaged = report.replace(b'TABLE "TARGET_INFO_GPU"(', b'TABLE "TARGET_INFO_GPU"\x1b')
+    assert damaged != report
+    check(tmp_path, report, damaged, command_and_rule)
+
+
 def wrong(status=0, out="", err="", then=lambda report: None):
     """Return a command that behaves as no command may."""
 
@@ -80,6 +88,7 @@ WRONG = {
     "an answer and a reason": wrong(out="answer", err="error: this\n"),
     "memory": wrong(status=1, err="error: not enough memory for this report.\n"),
     "escape sequence": wrong(out="\x1b[31mred"),
+    "escape sequence in a reason": wrong(status=1, err="error: \x1b[31mred\n"),
     "a file beside the report": wrong(then=lambda report: report.with_name("stray").touch()),
     "a changed report": wrong(then=lambda report: report.write_bytes(b"")),
     "traceback": wrong(then=lambda report: report.with_name("missing").read_bytes()),
