@@ -2,7 +2,7 @@
 
 A big table comes in parts. Each part is read and made compact in a thread of its own (SQLite, Arrow and numpy
 release Python's lock), and the parts are joined in their order, so that the result does not depend on which was
-first. Columns are changed one at a time, so that a second copy of a big table never exists.
+first. Parts are joined a column at a time in each thread, so that a second copy of a big table need not exist.
 """
 
 from __future__ import annotations
