@@ -1,10 +1,11 @@
-"""What all commands of this package share: one place that prints errors, one that writes results."""
+"""What all commands of this package share: one place that prints errors, one that writes results, and options."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from analysis.errors import AnalysisError, UsageError
@@ -27,6 +28,20 @@ def run(command: Callable[[], None]) -> int:
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def spare(reports: Iterable[Path], output: Path | None) -> None:
+    """Raise UsageError where the file to write is one of the reports to read."""
+    for report in reports:
+        if output and output.exists() and report.exists() and output.samefile(report):
+            raise UsageError(f"{output} is a report to read; the answer needs a file of its own.")
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1; raises ArgumentTypeError, which argparse prints."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def write(result: str | bytes, output: Path | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import run, write
+from analysis.command import positive, run, spare, write
 from analysis.presenters import PRESENTERS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--all-work", action="store_true", help="copies, memsets and whole CUDA graphs too")
     what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     what.add_argument(
-        "--top", type=_positive, default=10, metavar="N", help="ranges and kernels shown (%(default)s)"
+        "--top", type=positive, default=10, metavar="N", help="ranges and kernels shown (%(default)s)"
     )
     rules = parser.add_argument_group("what to fail on, with exit status 3")
     rules.add_argument(
@@ -76,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compare(options: argparse.Namespace) -> list[Verdict]:
     from analysis import comparison, thresholds
 
+    spare((options.a, options.b), options.output)
     rules = [thresholds.parse(text) for text in options.fail_on]
     a, b = _reports(options)
     compared = comparison.compare(a, b, basis=options.basis or "auto", all_work=options.all_work)
@@ -121,13 +122,6 @@ def _presented(comparison: Comparison, verdicts: list[Verdict], options: argpars
         return presenter(options.format).present(document)
     width, color = as_table.screen(options.output is None and sys.stdout.isatty())
     return as_table.present(document, width=width, color=color, full_names=options.full_names)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import run, write
+from analysis.command import positive, run, spare, write
 from analysis.errors import ReportError, UsageError
 from analysis.presenters import PRESENTERS
 from analysis.report_paths import expand
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     what.add_argument("--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'")
     what.add_argument("--phase", choices=("forward", "backward", "optimizer", "other"), help="only this phase")
-    what.add_argument("--top", type=_positive, default=10, metavar="N", help="rows per table (%(default)s)")
+    what.add_argument("--top", type=positive, default=10, metavar="N", help="rows per table (%(default)s)")
     what.add_argument("--per-step", action="store_true", help="divide by the number of measured steps")
     what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     rules = parser.add_argument_group("what counts as a range")
@@ -94,13 +94,15 @@ def answer(options: argparse.Namespace) -> str | bytes:
     Raises AnalysisError where the report cannot answer, or the options do not go together.
     """
     _check(options)
+    paths = expand(options.report)
+    spare(paths, options.output)
+    if len(paths) > 1:
+        _check_many(len(paths), options)
+        return _presented(_of_many(paths, options), options)
     if options.like_nsys:
         from analysis.like_nsys import like_nsys
 
-        return _presented(like_nsys(_read(options.report[0]), grouped=options.format not in FOR_MACHINES), options)
-    paths = expand(options.report)
-    if len(paths) > 1:
-        return _presented(_of_many(paths, options), options)
+        return _presented(like_nsys(_read(paths[0]), grouped=options.format not in FOR_MACHINES), options)
     attribution = cache(lambda: attributed(paths[0], options))
     report = narrowed(summary(paths[0], options, attribution), options)
     if options.view:
@@ -125,6 +127,14 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--like-nsys is an answer by itself, without --view.")
     if options.format == "parquet" and options.output is None:
         raise UsageError("Parquet is no text: name a file for it with -o FILE.")
+
+
+def _check_many(count: int, options: argparse.Namespace) -> None:
+    """Raise UsageError for what is asked of several reports and said of one only."""
+    of_one = {"--view": options.view, "--by": options.by, "--like-nsys": options.like_nsys}
+    asked = " and ".join(name for name, value in of_one.items() if value)
+    if asked:
+        raise UsageError(f"{asked} is about one report; {count} were given, which are compared without it.")
 
 
 def _read(path: Path) -> Trace:
@@ -189,8 +199,11 @@ def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
             f"None of the {len(ranked)} reports can be ranked. {ranked[0].name}: {ranked[0].problem}"
         )
     kept = [replace(one, report=_selected(one.report, options)) if one.report else one for one in ranked]
-    top = EVERY_ROW if options.format in FOR_MACHINES else options.top
-    return ranks(kept, top=top, per_step=options.per_step)
+    whole = options.format in FOR_MACHINES
+    return ranks(
+        kept, top=EVERY_ROW if whole else options.top, per_step=options.per_step,
+        full_names=options.full_names or whole, every_index=options.every_index or whole,
+    )  # fmt: skip
 
 
 def _viewed(attribution: Callable[[], Attribution], report: Report, options: argparse.Namespace) -> Document:
@@ -242,13 +255,6 @@ def _timed(text: str) -> tuple[str, float]:
     if not found or not float(found[2]):
         raise argparse.ArgumentTypeError(f"{text!r} is no time of a phase: write forward=19.7ms")
     return found[1], float(found[2]) * {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}[found[3]]
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 if __name__ == "__main__":

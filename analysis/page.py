@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import run, write
+from analysis.command import run, spare, write
 from analysis.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,10 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def page(options: argparse.Namespace) -> str:
     """Return the page.
 
-    Raises AnalysisError where a report cannot answer, or too many are given.
+    Raises AnalysisError where a report cannot answer or would be overwritten, or too many are given.
     """
     if len(options.reports) > MAX_REPORTS:
         raise UsageError(f"A page holds at most {MAX_REPORTS} reports; {len(options.reports)} were given.")
+    spare(options.reports, options.output)
     from analysis.comparison import named_apart
     from analysis.page_parts.contents import contents
     from analysis.presenters import as_page

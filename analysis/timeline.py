@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import run
+from analysis.command import run, spare
 from analysis.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _write(options: argparse.Namespace) -> None:
     from analysis.streamed_file import write_lines
 
+    spare([options.report], options.output)
     timeline = _timeline(options)
     lines = timeline.lines()
     try:

@@ -22,13 +22,17 @@ NO_STEPS = (
 )
 
 
-def ranks(ranked: Sequence[Ranked], *, top: int = 10, per_step: bool = False) -> Document:
+def ranks(
+    ranked: Sequence[Ranked], *, top: int = 10, per_step: bool = False, full_names: bool = False,
+    every_index: bool = False,
+) -> Document:  # fmt: skip
     """Compare the reports of several ranks; clocks do not matter, only durations are compared.
 
     Raises ReportError where some count a GPU's work and some a CPU's, and where none has steps but `per_step` asks
     for them.
     """
-    whole = {one.name: with_indices_collapsed(one.report) for one in ranked if one.report is not None}
+    found = {one.name: one.report for one in ranked if one.report is not None}
+    whole = found if every_index else {name: with_indices_collapsed(one) for name, one in found.items()}
     stepless = [name for name, report in whole.items() if per_step and not report.steps]
     kept = {name: report for name, report in whole.items() if name not in stepless}
     if not kept:
@@ -40,7 +44,7 @@ def ranks(ranked: Sequence[Ranked], *, top: int = 10, per_step: bool = False) ->
     tables = (
         _by_report(reports, together),
         _spread(reports, top),
-        ranges_with_kernels(together, top, full_names=False),
+        ranges_with_kernels(together, top, full_names),
     )
     notes = (*_left_out(ranked, stepless), *_uneven(reports), *_notes(reports))
     on = provenance.NO_GPU if _on_cpu(together) else provenance.gpus(kept.values())

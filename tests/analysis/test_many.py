@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import many
+from analysis import kernels, many
 from analysis.errors import ReportError, UsageError
 from analysis.presenters import as_table
 from analysis.report import merged, per_step
@@ -133,3 +133,13 @@ def test_a_rank_without_steps_costs_its_row_where_figures_are_per_step():
     assert document.notes[0] == "b is left out: it has no measured step ranges."
     with pytest.raises(ReportError, match="None of the reports has measured step ranges"):
         ranks([many.Ranked("b", replace(one, steps=0))], per_step=True)
+
+
+def test_programs_get_every_range_and_kernel_of_several_reports_by_its_whole_name(folder, capsys):
+    paths = [str(folder / name) for name in ("rank0.sqlite", "rank1.sqlite")]
+    assert kernels.main([*paths, "--format", "csv"]) == 0
+    shown = capsys.readouterr().out
+    assert "measure > step > backward > layer 11 > ffn > down projection" in shown
+    assert "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nt_align1>(T1::Params)" in shown
+    assert kernels.main([*paths, "--every-index"]) == 0
+    assert "layer 11" in capsys.readouterr().out
