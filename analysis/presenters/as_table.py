@@ -34,7 +34,10 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
         for table in document.tables:
             console.print()
             console.print(Text(printable(cells.title(table)), style="bold"))
-            console.print(_drawn(table, width, full_names))
+            drawn, least = _drawn(table, width, full_names)
+            console.width = max(width, least)
+            console.print(drawn)
+            console.width = width
             if table.caption:
                 console.print(Text(printable(table.caption), style="dim"))
         for line in document.accounting:
@@ -44,7 +47,8 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
     return _without_trailing_blanks(capture.get())
 
 
-def _drawn(table: Table, width: int, full_names: bool) -> RenderableType:
+def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, int]:
+    """Return the table, and the width that its numbers need."""
     texts = cells.texts(table)
     laid_out = layout(table, texts, [printable(head) for head in cells.headings(table)], width)
     drawn = RichTable(
@@ -60,7 +64,7 @@ def _drawn(table: Table, width: int, full_names: bool) -> RenderableType:
     for row, line in zip(table.rows, lines, strict=True):
         cells_ = [Text(laid_out.indented(row, place) + printable(text)) for place, text in enumerate(line)]
         drawn.add_row(*cells_, style="bold" if row.strong else "")
-    return drawn
+    return drawn, laid_out.width
 
 
 def _shortened(table: Table, texts: Sequence[Sequence[str]], laid_out: Layout) -> list[list[str]]:

@@ -19,6 +19,7 @@ class Layout:
     heads: list[str]
     indent: int
     rooms: dict[int, int]
+    width: int  # of all columns: wider than the screen where even the least room for names is too much
     whole: bool  # whether every name has all the room it needs
 
     def indented(self, row: Row, place: int) -> str:
@@ -27,11 +28,16 @@ class Layout:
 
 
 def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> Layout:
-    """Return the plainest layout in which no name is cut; where each cuts one, the plainest."""
-    plain = [_laid_out(table, texts, list(heads), 2, width)]
+    """Return the plainest layout in which no name is cut; where each cuts one, the plainest that fits the width.
+
+    Where none fits, return the narrowest: a number that is cut is another number, so what is too wide stays so.
+    """
     broken = [_broken(head, [line[place] for line in texts]) for place, head in enumerate(heads)]
-    tighter = (_laid_out(table, texts, broken, indent, width) for indent in (2, 1))
-    return next((found for found in (*plain, *tighter) if found.whole), plain[0])
+    words = [head.replace(" ", "\n") for head in heads]
+    ways = ((list(heads), 2), (broken, 2), (broken, 1), (words, 1))
+    tried = [_laid_out(table, texts, *way, width) for way in ways]
+    uncut = next((found for found in tried if found.whole), None)
+    return uncut or next((found for found in tried if found.width <= width), tried[-1])
 
 
 def _broken(head: str, values: Sequence[str]) -> str:
@@ -40,20 +46,21 @@ def _broken(head: str, values: Sequence[str]) -> str:
 
 
 def _laid_out(table: Table, texts: Sequence[Sequence[str]], heads: list[str], indent: int, width: int) -> Layout:
-    wide = [max(map(cells, head.split("\n"))) for head in heads]
+    wide = least = [max(map(cells, head.split("\n"))) for head in heads]
     for row, line in zip(table.rows, texts, strict=True):
         before = (indent * row.indent if place == 0 else 0 for place in range(len(line)))
         wide = [max(most, space + cells(text)) for most, space, text in zip(wide, before, line, strict=True)]
     needs = {place: wide[place] for place, column in enumerate(table.columns) if column.kind == "name"}
-    left = width - GAP * (len(wide) - 1) - sum(wide) + sum(needs.values())
-    return Layout(heads, indent, _shared(needs, left), sum(needs.values()) <= left)
+    fixed = GAP * (len(wide) - 1) + sum(wide) - sum(needs.values())
+    rooms = _shared(needs, {place: max(MIN_NAME_WIDTH, least[place]) for place in needs}, width - fixed)
+    return Layout(heads, indent, rooms, fixed + sum(rooms.values()), sum(needs.values()) <= width - fixed)
 
 
-def _shared(needs: dict[int, int], left: int) -> dict[int, int]:
-    """Share the room: who needs less than an even share leaves the rest to the others."""
+def _shared(needs: dict[int, int], least: dict[int, int], left: int) -> dict[int, int]:
+    """Share the room: who needs less than an even share leaves the rest to the others, and each has its least."""
     rooms = {}
     for done, place in enumerate(sorted(needs, key=lambda place: needs[place])):
-        even = max(MIN_NAME_WIDTH, left // (len(needs) - done))
+        even = max(least[place], left // (len(needs) - done))
         rooms[place] = min(needs[place], even)
         left -= rooms[place]
     return rooms
