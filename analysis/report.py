@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from operator import sub
 from typing import Any, TypeVar
 
 from analysis.errors import ReportError
@@ -247,22 +248,26 @@ def from_object(value: dict[str, Any]) -> Report:
     )
 
 
-def kernel_total(rows: Iterable[KernelRow]) -> Number:
-    """Add the time of the rows that are kernels, ns."""
-    return sum(row.total_ns for row in rows if row.kind == "kernel")
-
-
 def in_tree_order(rows: Iterable[RangeRow]) -> tuple[RangeRow, ...]:
-    """Sort so that a row's inner ranges follow it; siblings by inclusive work, longest first."""
+    """Sort so that a row's inner ranges follow it; siblings by inclusive kernel time, then work, longest first."""
     rows = list(rows)
-    weight: dict[Path, Number] = {}
-    for row in rows:
-        weight[row.path] = weight.get(row.path, 0) - row.inclusive_work_ns
-    return tuple(sorted(rows, key=lambda row: (_branch(row.path, weight), row.phase)))
+    order = tree_order([(row.path, (row.inclusive_ns, row.inclusive_work_ns)) for row in rows])
+    return tuple(sorted(rows, key=lambda row: (order(row.path), row.phase)))
 
 
-def _branch(path: Path, weight: dict[Path, Number]) -> tuple[tuple[Number, str], ...]:
-    return tuple((weight.get(path[:length], 0), path[length - 1]) for length in range(1, len(path) + 1))
+def tree_order(sizes: Iterable[tuple[Path, tuple[Number, ...]]]) -> Callable[[Path], tuple[Any, ...]]:
+    """Return the sort key of a path that puts inner ranges below their outer one, and the largest sibling first.
+
+    `sizes` are the paths with what their siblings are sorted by; the sizes of one path, in several phases, add up.
+    """
+    weight: dict[Path, tuple[Number, ...]] = {}
+    for path, size in sizes:
+        weight[path] = tuple(map(sub, weight.get(path, (0,) * len(size)), size))
+
+    def key(path: Path) -> tuple[Any, ...]:
+        return tuple((weight.get(path[:length], ()), path[length - 1]) for length in range(1, len(path) + 1))
+
+    return key
 
 
 def _divider(steps: int) -> Callable[[Any], Any]:

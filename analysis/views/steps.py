@@ -7,7 +7,7 @@ from math import isnan
 from statistics import median
 
 from analysis.errors import ReportError
-from analysis.report import RangeRow, Report
+from analysis.report import RangeRow, Report, tree_order
 from analysis.selection import collapsed_path, with_indices_collapsed
 from analysis.step_figures import RangeSteps, StepFigures, ranges_of, steps_of
 from analysis.tables import Column, Document, Kind, Row, Table
@@ -60,7 +60,7 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     facts = (
         (
             len(steps) > 1,
-            f"The step with the longest CPU range stands out: {slowest.step} of 0 to {len(steps) - 1}.",
+            f"Step {slowest.step} of 0 to {len(steps) - 1} has the longest CPU range.",
         ),
         (PHASES.index(OTHER) in held, "other: kernels in no phase's range."),
         (len(steps) > len(shown), f"{len(steps) - len(shown)} more steps: --format csv."),
@@ -81,7 +81,9 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _ranges(report: Report, ranges: list[tuple[RangeRow, RangeSteps]]) -> Table:
-    """Show the ranges as a tree, each with its kernel time over the steps."""
+    """Show the ranges as a tree, each with its kernel time over the steps; siblings by their medians."""
+    order = tree_order([(found.path, (found.median_ns,)) for _, found in ranges])
+    ranges = sorted(ranges, key=lambda pair: (order(pair[1].path), pair[1].phase))
     absent = any(len(found.steps) < report.steps for _, found in ranges)
     columns = (
         Column("range", "range", "name"), Column("median_ns", "median", "ns"), Column("min_ns", "min", "ns"),

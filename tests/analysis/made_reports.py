@@ -24,6 +24,11 @@ REPORTS = st.builds(
 )
 
 
+def kernel_total(rows):
+    """Add the time of the rows that are kernels, ns."""
+    return sum(row.total_ns for row in rows if row.kind == "kernel")
+
+
 def report_of(*rows, steps=0, **source):
     """Build a report of kernel rows, and of a range row for every path they have."""
     paths = dict.fromkeys(row.path[:n] for row in rows for n in range(1, len(row.path) + 1))

@@ -21,10 +21,9 @@ from analysis.page_parts.phases import phases
 from analysis.page_parts.steps import steps
 from analysis.presenters import as_page
 from analysis.readers import read
-from analysis.report import kernel_total
 from analysis.spread import per_step, steps_of
 from analysis.summary import Paths, summarize
-from tests.analysis.made_reports import REPORTS, report_of, row, two_steps
+from tests.analysis.made_reports import REPORTS, kernel_total, report_of, row, two_steps
 
 SHARED = Path(__file__).parents[3] / "shared"
 DATA = Path(__file__).parents[1] / "data"

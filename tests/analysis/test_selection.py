@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 
 from analysis.errors import ReportError
-from analysis.report import RangeRow, kernel_total
+from analysis.report import RangeRow, in_tree_order
 from analysis.selection import collapsed_path, of_phase, of_ranges, with_indices_collapsed
-from tests.analysis.made_reports import REPORTS, report_of, row
+from tests.analysis.made_reports import REPORTS, kernel_total, report_of, row
 
 PATHS = (
     ("step", "forward", "layer 0", "attention", "computing softmax"),
@@ -112,3 +112,12 @@ def test_a_range_without_work_takes_no_span_from_those_that_have_one():
     for ranges in ((one, empty), (empty, one)):
         (merged,) = with_indices_collapsed(replace(REPORT, ranges=ranges)).ranges
         assert (merged.instances, merged.span_ns, merged.cpu_ns) == (2, 7, 9)
+
+
+def test_siblings_are_in_the_order_of_the_kernel_time_that_is_shown():
+    sizes = {("a",): (1, 9), ("b",): (3, 3), ("b", "y"): (1, 1), ("b", "x"): (2, 2), ("c",): (1, 8)}
+    rows = [
+        RangeRow(path, "other", 1, 0, 0, 0, kernels, 0, work, None, None)
+        for path, (kernels, work) in sizes.items()
+    ]
+    assert ["/".join(row.path) for row in in_tree_order(rows)] == ["b", "b/x", "b/y", "a", "c"]

@@ -45,6 +45,18 @@ def test_a_range_has_median_extremes_spread_and_its_slowest_step(tmp_path):
     assert row["spread"] == pytest.approx(1.5)
 
 
+def test_siblings_are_in_the_order_of_their_medians(tmp_path):
+    """One long step makes `b` the longer in sum, `a` the longer by the median that is shown."""
+    ranges, calls = [], []
+    for step, lasts in ((0, 60), (1000, 60), (2000, 900)):
+        ranges += [Range("step", step, step + 900), Range("a", step, step + 40), Range("b", step + 50, step + 90)]
+        calls += [(step + 10, 100), (step + 60, lasts)]
+    launches = [Launch(number, at, at + 5) for number, (at, _) in enumerate(calls)]
+    work = [Work(number, at + 10**6, at + 10**6 + lasts) for number, (at, lasts) in enumerate(calls)]
+    shown = table(viewed("steps", build(tmp_path, ranges=ranges, launches=launches, work=work)), "ranges")
+    assert [(row["range"], row["median_ns"]) for row in shown] == [("step", 160), ("a", 100), ("b", 60)]
+
+
 def test_layers_are_added_up_within_a_step_unless_each_is_asked_for(tmp_path):
     ranges = [Range("step", 0, 90), Range("layer 0", 1, 40), Range("layer 1", 41, 80)]
     report = build(tmp_path, ranges=ranges, **launched((5, 10), (45, 50)))
