@@ -16,6 +16,7 @@ from analysis.kernel_names import distinct_short_names
 from analysis.nesting import Nesting
 from analysis.tables import Column, Document, Kind, Row, Table
 from analysis.trace import KERNEL, PUSH_POP, Ranges, Trace
+from analysis.views import wording
 
 # nsys's headings, short enough for a terminal.
 HEADINGS = {
@@ -23,7 +24,7 @@ HEADINGS = {
     "min_ns": "min", "max_ns": "max", "stddev_ns": "std", "total_span_ns": "total", "total_range_ns": "range",
     "span_avg_ns": "avg", "span_med_ns": "med", "span_min_ns": "min", "span_max_ns": "max",
     "span_stddev_ns": "std",
-    "operations": "GPU ops",
+    "operations": "{unit_of_work} ops",
 }  # fmt: skip
 
 #: Columns of single launches and spans, which are shorter than sums.
@@ -37,16 +38,21 @@ def like_nsys(trace: Trace, *, grouped: bool = True) -> Document:
     """
     inside = work_in_ranges(trace)
     kernels = kernel_summary(inside)
-    heading = f"{trace.provenance.file}: counted as `nsys stats` does, by the launching thread's own ranges"
-    title, span_title = (
-        "Kernels in each range, {unit} in all",
-        "GPU span of each range (projection), {unit} in all",
+    source, draw = trace.provenance, _grouped if grouped else _table
+    heading = f"{source.file}: counted as `nsys stats` does, by " + wording.worded(
+        "the launching thread's own ranges", source
     )
+    unit = source.unit_of_work
     tables = (
-        _grouped("nvtx_kern_sum", title, kernels) if grouped else _table("nvtx_kern_sum", title, kernels),
-        _table("nvtx_gpu_proj_sum", span_title, projection_summary(inside)),
+        draw("nvtx_kern_sum", "Kernels in each range, {unit} in all", kernels, unit),
+        _table(
+            "nvtx_gpu_proj_sum",
+            f"{unit} span of each range (projection), {{unit}} in all",
+            projection_summary(inside),
+            unit,
+        ),
     )
-    return Document(heading, tables)
+    return wording.document(source, heading, tables, (), ())
 
 
 def work_in_ranges(trace: Trace) -> pd.DataFrame:
@@ -141,13 +147,13 @@ def _range_names(trace: Trace, ranges: Ranges) -> NDArray[np.object_]:
     return np.array(names, object)
 
 
-def _table(key: str, title: str, frame: pd.DataFrame) -> Table:
+def _table(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Table:
     """Draw a frame; the standard deviation of one value is zero, as nsys prints it."""
     rows = tuple(Row(tuple(row)) for row in frame.fillna(0.0).to_numpy(object).tolist())
-    return Table(key, title, _columns(frame), rows)
+    return Table(key, title, _columns(frame, unit_of_work), rows)
 
 
-def _grouped(key: str, title: str, frame: pd.DataFrame) -> Table:
+def _grouped(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Table:
     """Draw a frame with the kernels of a range, under short names, below it."""
     shown = frame.fillna(0.0).drop(columns=["range", "pid", "tid", "med_ns"])
     names = list(dict.fromkeys(shown["kernel"]))
@@ -156,12 +162,17 @@ def _grouped(key: str, title: str, frame: pd.DataFrame) -> Table:
     for (name, _, tid), kernels in frame.groupby(["range", "pid", "tid"], sort=False):
         rows.append(Row((f"{name} [{tid}]", *[""] * (shown.shape[1] - 1)), strong=True))
         rows += [Row(tuple(row), indent=1) for row in shown.loc[kernels.index].to_numpy(object).tolist()]
-    return Table(key, title, _columns(shown), tuple(rows), "In brackets the launching thread's id.")
+    return Table(key, title, _columns(shown, unit_of_work), tuple(rows), "In brackets the launching thread's id.")
 
 
-def _columns(frame: pd.DataFrame) -> tuple[Column, ...]:
+def _columns(frame: pd.DataFrame, unit_of_work: str) -> tuple[Column, ...]:
     return tuple(
-        Column(name, HEADINGS.get(name, name), _kind(name), own_unit=name.endswith(PER_LAUNCH))
+        Column(
+            name,
+            HEADINGS.get(name, name).format(unit_of_work=unit_of_work),
+            _kind(name),
+            own_unit=name.endswith(PER_LAUNCH),
+        )
         for name in map(str, frame.columns)
     )
 

@@ -13,6 +13,7 @@ from analysis.views import provenance
 
 ON_CPU = {
     "kernel": "operator", "kernels": "operators", "launch": "call", "launches": "calls", "launched": "called",
+    "launching": "calling",
 }  # fmt: skip
 _WORDS = re.compile(rf"(?<![\w:-])(?:{'|'.join(sorted(ON_CPU, reverse=True))})(?!::|[\w-])", re.IGNORECASE)
 

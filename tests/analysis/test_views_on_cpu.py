@@ -51,6 +51,14 @@ def test_no_view_of_a_cpu_speaks_of_kernels(recording, options, per_step, capsys
     assert ELSEWHERE.findall(shown) == []
 
 
+def test_what_nsys_would_count_of_a_cpu_is_said_of_operators(recording, capsys):
+    assert kernels.main([str(recording), "--like-nsys"]) == 0
+    shown = capsys.readouterr().out
+    assert "the calling thread's own ranges" in " ".join(shown.split())
+    assert "CPU span of each range" in shown
+    assert ELSEWHERE.findall(shown.replace("_kernel", "")) == []
+
+
 def test_no_comparison_or_diagnosis_of_a_cpu_speaks_of_kernels(recording, tmp_path, capsys):
     assert compare.main([str(recording), str(recording), "--fail-on", "total > +5%"]) == 0
     shown = said(capsys)
