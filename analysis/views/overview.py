@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from math import isclose
 from typing import TypeVar
 
 from analysis.kernel_names import distinct_short_names
@@ -14,8 +15,9 @@ from analysis.views.common import require_measured
 from analysis.vocabulary import OTHER
 
 KERNELS_PER_RANGE = 3
+#: What --range leaves of a denominator.
+IN_THOSE_RANGES = " in the ranges asked for"
 Key = TypeVar("Key")
-BY = ("kernel", "category", "range")
 
 
 def overview(report: Report, *, by: str | None = None, top: int = 10, full_names: bool = False) -> Document:
@@ -66,7 +68,8 @@ def phases(report: Report) -> Table:
         _counts(wording.worded("GEMM launches", report.provenance), [gemms.get(name, 0) for name in names]),
     )
     title = f"{provenance.kernel_time(report)} by phase and category, {{unit}} {provenance.scope(report)}"
-    caption = "% is of the phase's kernel time" + (
+    asked = IN_THOSE_RANGES if _is_of_ranges(report) else ""
+    caption = f"% is of the phase's kernel time{asked}" + (
         "; in the last column, of all of it." if len(names) != 1 else "."
     )
     return Table("phases", title, _phase_columns(names), rows, caption)
@@ -163,7 +166,7 @@ def range_tree(report: Report) -> Table:
     rows = tuple(_branch(row, whole) for row in shown)
     title = f"Ranges: all kernels inside, and those in no inner range (own), {{unit}} {provenance.scope(report)}"
     caption = (
-        f"% is of all kernel time. {provenance.span(report)}: from the first start to the last end of a range's "
+        f"% is of {_whole(report)}. {provenance.span(report)}: from the first start to the last end of a range's "
         "work, added over its instances. CPU range: its own duration."
     ) + (f" {provenance.LINKED}" if any(row.span_ns is None for row in shown) else "")
     return Table("ranges", title, columns, rows, caption)
@@ -240,9 +243,15 @@ def _share(part: Number, whole: Number) -> float | None:
 
 
 def _whole(report: Report) -> str:
-    """Say of what the shares are: of all phases, or of the one there is."""
+    """Say of what the shares are: of all phases or the one there is, and there of all ranges or some."""
     alone = len(report.phases) == 1 and report.phases[0].phase != OTHER
-    return f"the {report.phases[0].phase} phase's kernel time" if alone else "all kernel time"
+    whole = f"the {report.phases[0].phase} phase's kernel time" if alone else "all kernel time"
+    return whole + IN_THOSE_RANGES if _is_of_ranges(report) else whole
+
+
+def _is_of_ranges(report: Report) -> bool:
+    """Tell whether the kernels are those of some ranges only; the phases stay those of the whole report."""
+    return not isclose(_time(_kernels(report)), sum(row.kernel_ns for row in report.phases))
 
 
 def _cut(ranked: Sequence[object], top: int, what: str, whole: str) -> str:
