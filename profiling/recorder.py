@@ -58,7 +58,7 @@ class Recording:
 
     @property
     def works(self) -> int:
-        """Return how many kernels, copies and memsets are written so far."""
+        """Return how many kernels, copies and memsets are written so far; of a CPU, how many operators."""
         return self._rows.works
 
     @property

@@ -17,6 +17,7 @@ from profiling.settings import WORK_OF_DEVICE, Settings
 from profiling.workload import Workload
 
 MEMORY_OF_DEVICE = {"cuda": "held by tensors on the GPU while measuring", "cpu": "of the whole process"}
+WORK_IN_REPORT = {"cuda": "kernels and copies", "cpu": "operators"}
 GIB = 1 << 30
 
 
@@ -89,12 +90,13 @@ def footnotes(settings: Settings, measurement: Measurement, capture: Capture) ->
     memory = MEMORY_OF_DEVICE.get(settings.device_type, "")
     yield f"Peak memory {memory}: {measurement.peak_bytes / GIB:.2f} GiB."
     if measurement.recording is not None:
-        yield from recorded(measurement.recording, str(capture.record_to))
+        yield from recorded(measurement.recording, str(capture.record_to), settings.device_type)
 
 
-def recorded(recording: Recording, path: str) -> Iterator[str]:
+def recorded(recording: Recording, path: str, device_type: str) -> Iterator[str]:
     """Yield what the report holds, and what it lacks."""
-    yield f"Recorded {recording.works:,} kernels and copies to {path}; recording slows the steps down."
+    work = WORK_IN_REPORT[device_type]
+    yield f"Recorded {recording.works:,} {work} to {path}; recording slows the steps down."
     if recording.ended_early:
         dropped = f"{recording.dropped_ranges:,} later ranges and their work are missing"
         yield f"Recording ended early: {recording.ended_early}; {dropped}."

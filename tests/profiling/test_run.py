@@ -77,6 +77,12 @@ def test_the_screen_names_everything_that_decides_a_number(trained):
     )
 
 
+def test_a_recording_of_a_cpu_counts_its_operators(trained):
+    path, screen = trained
+    ((count,),) = rows(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    assert f"Recorded {count:,} operators to" in " ".join(screen.split())
+
+
 def test_a_training_step_launches_the_matrix_products_that_theory_counts(trained):
     path, _ = trained
     counts = {phase: gemms(path, phase) / 2 for phase in ("forward", "backward", "optimizer")}
