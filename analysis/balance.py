@@ -9,9 +9,9 @@ import numpy as np
 
 from analysis.attribution import Attribution
 from analysis.idle import Gaps, Idleness, gaps_of, idleness, inside, launch_lags
+from analysis.paths import Paths
 from analysis.phase_spans import NAMES, STEP, Extents, Spans
 from analysis.report import Path
-from analysis.summary import Paths
 from analysis.trace import KERNEL, Int64s
 from analysis.vocabulary import PHASES
 

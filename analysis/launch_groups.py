@@ -14,9 +14,9 @@ import numpy as np
 
 from analysis.attribution import Attribution
 from analysis.instances import instances
+from analysis.paths import Paths
 from analysis.phase_spans import Extents
 from analysis.report import Path
-from analysis.summary import Paths
 from analysis.trace import KERNEL, Int64s
 from analysis.vocabulary import PHASES
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analysis.attribution import Attribution
 from analysis.instances import instances, projections
-from analysis.spread import steps_of
+from analysis.measured_steps import measured_steps
 from analysis.trace import KERNEL, Bools, Int32s, Int64s
 from analysis.vocabulary import PHASES
 
@@ -54,7 +54,7 @@ class Extents:
         self.attribution, self._places = attribution, instances(attribution)
         warm_up = np.append(attribution.warm_up, False)
         self._left_out = warm_up & (not include_warm_up)
-        self._steps = steps_of(attribution, include_warm_up=include_warm_up)
+        self._steps = measured_steps(attribution, include_warm_up=include_warm_up)
         self.kept: Int64s = np.flatnonzero(~self._left_out[attribution.node])
         self.gpu, self.gpus = _gpus(attribution)
 

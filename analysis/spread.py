@@ -7,36 +7,19 @@ import pandas as pd
 
 from analysis.attribution import Attribution
 from analysis.instances import Instances, instances, projections
-from analysis.summary import Paths
+from analysis.measured_steps import measured_steps
+from analysis.paths import Paths
 from analysis.trace import KERNEL, Bools, Int32s, Int64s
-
-
-def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> Int32s:
-    """Return the measured steps, in the order of their starts: positions among the attribution's ranges.
-
-    A step inside another is a part of it; those in warm-up are left out unless asked for.
-    """
-    ranges, home = attribution.ranges, attribution.home
-    shown = np.flatnonzero(home >= 0)
-    is_step = _is_step(attribution)[shown]
-    if not is_step.any():
-        return np.empty(0, np.int32)
-    inside = _inside(attribution, _is_step(attribution))
-    above = attribution.forest.above(home[shown])
-    outermost = is_step & ~np.where(above >= 0, inside[above], False)
-    counted = outermost & (include_warm_up | ~attribution.warm_up[home[shown]])
-    steps = shown[counted]
-    return steps[np.argsort(ranges.start_ns[steps], kind="stable")].astype(np.int32)
 
 
 def per_step(attribution: Attribution, *, include_warm_up: bool = False) -> pd.DataFrame:
     """Return one row per path and step in which it has GPU work.
 
-    Columns: path (position in `summary.Paths`), step (0 is the first), kernel_ns (kernels inside, at any depth),
+    Columns: path (position in `paths.Paths`), step (0 is the first), kernel_ns (kernels inside, at any depth),
     span_ns (per instance first start to last end of its work, added up; NaN where an instance is a place of linked
     work, which has none).
     """
-    places, steps = instances(attribution), steps_of(attribution, include_warm_up=include_warm_up)
+    places, steps = instances(attribution), measured_steps(attribution, include_warm_up=include_warm_up)
     work = np.flatnonzero(attribution.node >= 0)
     if not include_warm_up:
         work = work[~attribution.warm_up[attribution.node[work]]]
@@ -59,21 +42,6 @@ def per_path_and_step(rows: pd.DataFrame) -> pd.DataFrame:
     whole = groups["span_ns"].count() == groups.size()
     summed = groups.sum()
     return summed.assign(span_ns=summed["span_ns"].where(whole)).reset_index()
-
-
-def _is_step(attribution: Attribution) -> Bools:
-    """Tell per range whether it is named as a step."""
-    flags: Bools = attribution.facts.step[attribution.ranges.name_id]
-    return flags
-
-
-def _inside(attribution: Attribution, is_step: Bools) -> Bools:
-    """Tell per node whether it is a step or inside one."""
-    forest = attribution.forest
-    inside: Bools = is_step[forest.range]
-    for nodes in forest.by_depth()[1:]:
-        inside[nodes] |= inside[forest.parent[nodes]]
-    return inside
 
 
 def _steps(places: Instances, steps: Int32s) -> Int64s:

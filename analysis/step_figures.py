@@ -9,10 +9,10 @@ from statistics import median
 import numpy as np
 
 from analysis.attribution import Attribution
+from analysis.paths import Paths
 from analysis.phase_spans import Extents
 from analysis.report import Path
 from analysis.spread import per_path_and_step, per_step
-from analysis.summary import Paths
 from analysis.trace import KERNEL
 from analysis.vocabulary import PHASES
 

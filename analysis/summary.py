@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from analysis.attribution import AMBIGUOUS, HOW, OUTSIDE, Attribution
 from analysis.categories import classify
-from analysis.report import KernelRow, OutsideRow, Path, PhaseRow, RangeRow, Report, Totals, in_tree_order
+from analysis.measured_steps import measured_steps
+from analysis.paths import Paths
+from analysis.report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
 from analysis.trace import GRAPH, KERNEL, KINDS, Bools, Int32s, Int64s
 from analysis.vocabulary import PHASES
 
@@ -31,33 +33,6 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
         warm_up_included=include_warm_up,
         notes=(*attribution.trace.notes, *summary.notes()),
     )
-
-
-class Paths:
-    """The distinct name paths of a forest: nodes of equal names (and phase) from the top share one."""
-
-    def __init__(self, attribution: Attribution) -> None:
-        forest, names = attribution.forest, attribution.trace.names
-        name_id = attribution.ranges.name_id[forest.range] if len(forest) else np.empty(0, np.int32)
-        self.of_node = np.full(len(forest) + 1, -1, np.int32)  # the last entry is that of node -1
-        self.paths: list[Path] = []
-        self.phase: list[int] = []
-        for nodes in forest.by_depth() if len(forest) else []:
-            above = self.of_node[forest.parent[nodes]].astype(np.int64)
-            key = (above + 1) << 32 | name_id[nodes].astype(np.int64) << 2 | attribution.node_phase[nodes]
-            distinct, back = np.unique(key, return_inverse=True)
-            self.of_node[nodes] = len(self.paths) + back
-            for value in distinct.tolist():
-                outer = self.paths[(value >> 32) - 1] if value >> 32 else ()
-                self.paths.append((*outer, names[(value & 0xFFFFFFFF) >> 2]))
-                self.phase.append(value & 3)
-        first: dict[Path, int] = {(): 0}
-        self.by_name = np.array(
-            [0, *(first.setdefault(path, n + 1) for n, path in enumerate(self.paths))], np.int64
-        )
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,20 +221,11 @@ class _Summary:
         return tuple(rows)
 
     def steps(self) -> tuple[int, int]:
-        """Count the outermost step ranges that are not warm-up, and the processes that they are in."""
-        attribution = self.attribution
-        forest, home = attribution.forest, attribution.home[attribution.home >= 0]
-        if not len(forest):
-            return 0, 0
-        is_step = attribution.facts.step[attribution.ranges.name_id[forest.range]]
-        inside = is_step.copy()
-        for nodes in forest.by_depth()[1:]:
-            inside[nodes] |= inside[forest.parent[nodes]]
-        parent = forest.parent[home]
-        outermost = is_step[home] & ~np.where(parent >= 0, inside[parent], False)
-        measured = home[outermost & ~(attribution.warm_up[home] & (not self.include_warm_up))]
-        threads = np.unique(attribution.ranges.thread[forest.range[measured]])
-        return len(measured), len({attribution.trace.threads[thread].process for thread in threads})
+        """Count the measured steps, and the processes that they are in."""
+        trace = self.attribution.trace
+        steps = measured_steps(self.attribution, include_warm_up=self.include_warm_up)
+        threads = np.unique(self.attribution.ranges.thread[steps])
+        return len(steps), len({trace.threads[thread].process for thread in threads})
 
     def notes(self) -> list[str]:
         """Say what a reader of the numbers must know."""

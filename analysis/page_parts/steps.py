@@ -8,10 +8,10 @@ import pandas as pd
 
 from analysis.attribution import Attribution
 from analysis.page_parts.names import path_texts
+from analysis.paths import Paths
 from analysis.report import Path, Report
 from analysis.selection import collapsed_path
 from analysis.spread import per_path_and_step, per_step
-from analysis.summary import Paths
 from analysis.vocabulary import PHASES
 
 MAX_RANGES, MAX_VALUES = 150, 30_000

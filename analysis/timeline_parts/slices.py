@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from analysis.attribution import HOW, Attribution
 from analysis.calls import working_calls
 from analysis.instances import instances, projections
-from analysis.summary import Paths
+from analysis.paths import Paths
 from analysis.timeline_parts.lanes import drawing_order, lanes
 from analysis.trace import KERNEL, KINDS, START_END, Bools, Int32s, Int64s
 from analysis.vocabulary import PHASES

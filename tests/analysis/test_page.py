@@ -12,6 +12,7 @@ from hypothesis import given
 
 from analysis import page as command
 from analysis.attribution import attribute
+from analysis.measured_steps import measured_steps
 from analysis.page_parts import icicle as icicles
 from analysis.page_parts.contents import contents
 from analysis.page_parts.differences import differences
@@ -19,10 +20,11 @@ from analysis.page_parts.icicle import icicle
 from analysis.page_parts.kernel_rows import MAX_ROWS, kernel_rows
 from analysis.page_parts.phases import phases
 from analysis.page_parts.steps import steps
+from analysis.paths import Paths
 from analysis.presenters import as_page
 from analysis.readers import read
-from analysis.spread import per_step, steps_of
-from analysis.summary import Paths, summarize
+from analysis.spread import per_step
+from analysis.summary import summarize
 from tests.analysis.made_reports import REPORTS, kernel_total, report_of, row, two_steps
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -102,7 +104,7 @@ def test_a_report_without_steps_has_no_spread(tmp_path):
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_times_in_the_steps_of_real_reports_sum_to_their_ranges(path):
     attribution, report = answer(path)
-    assert len(steps_of(attribution)) == report.steps
+    assert len(measured_steps(attribution)) == report.steps
     paths, frame = Paths(attribution), per_step(attribution)
     sums = frame.groupby("path")["kernel_ns"].sum()
     known = {row.path: row.inclusive_ns for row in report.ranges}

@@ -1,0 +1,41 @@
+"""Which ranges are the measured steps: what figures per step divide by, and are compared between."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.attribution import Attribution
+from analysis.trace import Bools, Int32s
+
+
+def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -> Int32s:
+    """Return the measured steps, in the order of their starts: positions among the attribution's ranges.
+
+    A step inside another is a part of it; those in warm-up are left out unless asked for.
+    """
+    ranges, home = attribution.ranges, attribution.home
+    shown = np.flatnonzero(home >= 0)
+    is_step = _is_step(attribution)[shown]
+    if not is_step.any():
+        return np.empty(0, np.int32)
+    inside = _inside(attribution, _is_step(attribution))
+    above = attribution.forest.above(home[shown])
+    outermost = is_step & ~np.where(above >= 0, inside[above], False)
+    counted = outermost & (include_warm_up | ~attribution.warm_up[home[shown]])
+    steps = shown[counted]
+    return steps[np.argsort(ranges.start_ns[steps], kind="stable")].astype(np.int32)
+
+
+def _is_step(attribution: Attribution) -> Bools:
+    """Tell per range whether it is named as a step."""
+    flags: Bools = attribution.facts.step[attribution.ranges.name_id]
+    return flags
+
+
+def _inside(attribution: Attribution, is_step: Bools) -> Bools:
+    """Tell per node whether it is a step or inside one."""
+    forest = attribution.forest
+    inside: Bools = is_step[forest.range]
+    for nodes in forest.by_depth()[1:]:
+        inside[nodes] |= inside[forest.parent[nodes]]
+    return inside
