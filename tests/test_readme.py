@@ -19,7 +19,12 @@ MODULES = sorted({command.split()[0] for command in COMMANDS})
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 # What a word of the README stands for where it is run.
-STANDS_FOR = {"report.sqlite": REPORT, "before.sqlite": REPORT, "after.sqlite": REPORT}
+STANDS_FOR = {
+    "report.sqlite": REPORT,
+    "before.sqlite": REPORT,
+    "after.sqlite": REPORT,
+    "run/*.sqlite": "tests/data/*.sqlite",
+}
 
 
 def python(*arguments, cwd=ROOT):
