@@ -150,6 +150,11 @@ def test_a_call_of_the_waiting_thread_ends_its_wait(tmp_path, call):
     assert backward_of(report) == ["adopted: wait"], "the other thread waited longer"
 
 
+def test_a_thread_inside_an_outer_call_does_not_wait_when_the_inner_one_is_over(tmp_path):
+    report = build(tmp_path, ranges=STEP, thread_names=NAMED, **launched((310, 600), (311, 312), BACKWARD[0]))
+    assert backward_of(report) == ["outside"]
+
+
 @pytest.mark.parametrize("kind", ["a range that opens", "a range that closes"])
 def test_a_thread_that_opens_or_closes_a_range_meanwhile_does_not_wait(tmp_path, kind):
     turning = Range("request", 321, 500) if kind == "a range that opens" else Range("request", 310, 321)

@@ -69,6 +69,11 @@ def test_a_number_given_out_again_after_the_node_ran_is_another_operators(tmp_pa
     assert linked(tmp_path, SOFTMAX, *node(305, 340), *again) == [f"linked: {FULL}"]
 
 
+def test_an_operator_that_starts_with_the_node_did_not_make_it(tmp_path):
+    at_once = [Range("lm head", 312, 319), Range("aten::mm, seq = 12, op_id = 9", 315, 318)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *at_once) == [f"linked: {FULL}"]
+
+
 def test_numbers_count_per_thread_and_the_waiting_threads_are_meant(tmp_path):
     other = thread(100, 103)
     elsewhere = [Range("evaluation", 100, 250, other), Range("aten::mm, seq = 12, op_id = 9", 110, 120, other)]
@@ -142,6 +147,20 @@ def test_every_node_that_the_engine_evaluates_is_followed(tmp_path, name):
 def test_a_number_leads_there_even_where_no_range_is_open_around_backward(tmp_path):
     found = linked(tmp_path, SOFTMAX, *node(305, 340), step=STEP[1:5])
     assert found == ["linked: layer 3 > attention > computing softmax"]
+
+
+def test_a_number_of_two_threads_leads_nowhere_where_none_of_them_waits(tmp_path):
+    other = thread(100, 103)
+    elsewhere = [Range("evaluation", 100, 250, other), Range("aten::mm, seq = 12, op_id = 9", 110, 120, other)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *elsewhere, step=STEP[1:5])[0].startswith("own: autograd")
+
+
+def test_an_operator_range_is_shown_where_it_holds_what_no_other_does_and_only_there(tmp_path):
+    ranges = [Range("forward", 10, 200), *(Range("aten::mm", start, start + 10) for start in (20, 300))]
+    report = build(tmp_path, ranges=ranges, **launched((22, 24), (302, 304)))
+    assert attributed(report) == ["own: forward", "own: aten::mm"]
+    rows = {row.path: (row.instances, row.cpu_ns) for row in summarize(attribute(read(report))).ranges}
+    assert rows == {("forward",): (1, 190), ("aten::mm",): (1, 10)}
 
 
 def test_a_range_named_like_an_operator_stays_the_users(tmp_path):
