@@ -59,6 +59,13 @@ def test_a_nodes_number_is_its_own_childs_and_not_that_of_a_node_further_in(tmp_
     ]
 
 
+def test_the_engines_range_has_no_number_of_a_node_of_another_name(tmp_path):
+    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
+    other, calls = node(305, 340)[1], [(302, 303, AUTOGRAD), CALL]
+    found = linked(tmp_path, SOFTMAX, accumulate, other, calls=calls)
+    assert found == ["adopted: step > backward", f"linked: {FULL}"]
+
+
 def test_of_several_forward_operators_of_a_number_the_last_is_the_one(tmp_path):
     earlier = Range("aten::to, seq = 12, op_id = 5", 25, 28)
     assert linked(tmp_path, earlier, SOFTMAX, *node(305, 340)) == [f"linked: {FULL}"]
