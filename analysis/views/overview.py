@@ -15,6 +15,8 @@ from analysis.views.common import require_measured
 from analysis.vocabulary import OTHER
 
 KERNELS_PER_RANGE = 3
+# What is ranked in its range: of a graph launched whole, the report hides the kernels.
+LAUNCHED = ("kernel", "graph")
 #: What --range leaves of a denominator.
 IN_THOSE_RANGES = " in the ranges asked for"
 Key = TypeVar("Key")
@@ -42,7 +44,9 @@ def _tables(report: Report, by: str | None, top: int, full_names: bool) -> tuple
 def phases(report: Report) -> Table:
     """Pivot kernel time: categories down, phases across, with each phase's shares."""
     kernels = _kernels(report)
-    names = [row.phase for row in report.phases if any(kernel.phase == row.phase for kernel in kernels)]
+    graphs = _sums((row.phase, row.total_ns) for row in report.kernels if row.kind == "graph")
+    filled = {row.phase for row in kernels} | set(graphs)
+    names = [row.phase for row in report.phases if row.phase in filled]
     time = _sums(((row.phase, row.category), row.total_ns) for row in kernels)
     launches = _sums((row.phase, row.count) for row in kernels)
     gemms = _sums((row.phase, row.count) for row in kernels if row.gemm_launch)
@@ -64,13 +68,17 @@ def phases(report: Report) -> Table:
         line("all else", others),
         *(line(category, [category], indent=1) for category in others),
         line("sum", list(by_category)),
-        _counts(wording.worded("launches", report.provenance), [launches[name] for name in names]),
+        *([_beside("CUDA graphs", [graphs.get(name, 0) for name in names])] if graphs else []),
+        _counts(wording.worded("launches", report.provenance), [launches.get(name, 0) for name in names]),
         _counts(wording.worded("GEMM launches", report.provenance), [gemms.get(name, 0) for name in names]),
     )
     title = f"{provenance.kernel_time(report)} by phase and category, {{unit}} {provenance.scope(report)}"
     asked = IN_THOSE_RANGES if _is_of_ranges(report) else ""
     caption = f"% is of the phase's kernel time{asked}" + (
         "; in the last column, of all of it." if len(names) != 1 else "."
+    )
+    caption += (
+        " CUDA graphs ran beside the sum, launched whole: their kernels are not in the report." if graphs else ""
     )
     return Table("phases", title, _phase_columns(names), rows, caption)
 
@@ -84,16 +92,21 @@ def _phase_columns(names: Sequence[str]) -> tuple[Column, ...]:
 
 
 def _counts(label: str, counts: Sequence[Number]) -> Row:
-    shown = counts if len(counts) == 1 else (*counts, sum(counts))
-    cells = [cell for count in shown for cell in (count, "")]
-    return Row((label, *cells), kind="count")
+    return Row(_beside(label, counts).values, kind="count")
+
+
+def _beside(label: str, figures: Sequence[Number]) -> Row:
+    """Return a row of figures without shares: one per phase, and their sum where there are several."""
+    shown = figures if len(figures) == 1 else (*figures, sum(figures))
+    return Row((label, *(cell for figure in shown for cell in (figure, ""))))
 
 
 def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
     """Rank the paths by the time of the kernels launched directly in them, and name those kernels."""
     inside: dict[tuple[Path, str], list[KernelRow]] = defaultdict(list)
-    for row in _kernels(report):
+    for row in (row for row in report.kernels if row.kind in LAUNCHED):
         inside[row.path, row.phase].append(row)
+    graphs = any(row.kind == "graph" for row in report.kernels)
     ranked = sorted(inside.items(), key=lambda item: -_time(item[1]))
     whole = sum(_time(rows) for rows in inside.values())
     shown = [row for _, rows in ranked[:top] for row in _longest(rows)]
@@ -109,13 +122,13 @@ def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
             Row((short[row.kernel], row.total_ns, _share(row.total_ns, whole), row.count), indent=1)
             for row in _longest(kernels)
         ]
-    title = f"Ranges by the time of the kernels launched directly in them, {{unit}} {provenance.scope(report)}"
+    what = "kernels and CUDA graphs" if graphs else "kernels"
     return Table(
         "ranges",
-        title,
+        f"Ranges by the time of the {what} launched directly in them, {{unit}} {provenance.scope(report)}",
         _ranked_columns("range and its longest kernels"),
         tuple(rows),
-        _cut(ranked, top, "ranges", _whole(report)),
+        _cut(ranked, top, "ranges", _whole(report) + (" and CUDA graphs" if graphs else "")),
     )
 
 
