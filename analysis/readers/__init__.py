@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.errors import NotAReport
+from analysis.report_paths import ENDINGS
 from analysis.trace import Trace
 
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -79,6 +80,8 @@ def _what_it_is(path: Path, head: bytes) -> str:
         "an nsys export (.sqlite, or the folder of --type parquetdir), a .nsys-rep or a PyTorch profiler trace "
         "(.pt.trace.json)"
     )
+    if path.is_dir() and (inside := sorted(one.name for one in path.glob("*") if one.name.endswith(ENDINGS))):
+        return f"{path} is a folder of reports. Give one of them, such as {inside[0]}."
     if path.is_dir():
         return f"{path} is a folder without a report that can be read. Give {formats}."
     if not head:

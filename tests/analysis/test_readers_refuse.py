@@ -62,7 +62,7 @@ WRONG = {
     "pointer": ("a.sqlite", holding(LFS_POINTER), "is a Git LFS pointer, not the report itself. Fetch it"),
     "pointer to a trace": ("a.pt.trace.json.gz", holding(LFS_POINTER), "is a Git LFS pointer, not the report"),
     "folder": ("reports", empty_folder, "is a folder without a report that can be read. Give an nsys export"),
-    "folder of reports": ("reports", folder_of_exports, "is a folder without a report that can be read"),
+    "folder of reports": ("reports", folder_of_exports, "is a folder of reports. Give one of them, such as re"),
     "pipe": ("a.sqlite", os.mkfifo, "is no regular file. Give the report's own path."),
     "device": ("/dev/null", lambda path: None, "is no regular file. Give the report's own path."),
     "unreachable": ("file/a.sqlite", below_a_file, "cannot be read: Not a directory."),
