@@ -51,9 +51,9 @@ def time_text(time_ns: float) -> str:
     return f"{unit.text(time_ns)} {unit.name}"
 
 
-def share_text(share: float) -> str:
+def share_text(share: float, decimals: int = 1) -> str:
     """Return a fraction of one in percent."""
-    return f"{100 * share:.1f}%".replace("-0.0%", "0.0%")
+    return f"{round(100 * share, decimals) + 0.0:.{decimals}f}%"  # adding 0.0 makes -0.0 a 0.0
 
 
 def count_text(count: float) -> str:

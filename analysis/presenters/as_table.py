@@ -49,8 +49,12 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
 
 def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, int]:
     """Return the table, and the width that its numbers need."""
-    texts = cells.texts(table)
-    laid_out = layout(table, texts, [printable(head) for head in cells.headings(table)], width)
+    heads = [printable(head) for head in cells.headings(table)]
+    for decimals in (1, 0):  # whole percentages where all else is too wide
+        texts = cells.texts(table, decimals=decimals)
+        laid_out = layout(table, texts, heads, width)
+        if laid_out.width <= width:
+            break
     drawn = RichTable(
         box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
     )

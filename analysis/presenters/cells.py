@@ -12,7 +12,6 @@ TEXT: dict[str, Callable[[Any], str]] = {
     "text": str,
     "name": str,
     "count": units.count_text,
-    "share": units.share_text,
     "ratio": lambda value: f"{value:.3g}",
     "flops": lambda value: units.si_text(value, "FLOP"),
     "flops/s": lambda value: units.si_text(value, "FLOP/s"),
@@ -60,24 +59,24 @@ def headings(table: Table) -> list[str]:
     ]
 
 
-def texts(table: Table) -> list[list[str]]:
-    """Return all values as people read them."""
+def texts(table: Table, *, decimals: int = 1) -> list[list[str]]:
+    """Return all values as people read them; percentages with so many decimals."""
     times = units_of(table)
     return [
         [
-            _text(value, row, column, unit)
+            _text(value, row, column, unit, decimals)
             for value, column, unit in zip(row.values, table.columns, times, strict=True)
         ]
         for row in table.rows
     ]
 
 
-def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit) -> str:
+def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit, decimals: int) -> str:
     if value is None:
         return units.ABSENT
     if isinstance(value, str):
         return value
     kind = row.kind or column.kind
-    if kind == "share" and "%" in column.heading:
-        return TEXT[kind](value).removesuffix("%")
+    if kind == "share":
+        return units.share_text(value, decimals).removesuffix("%" if "%" in column.heading else "")
     return unit.text(value) if kind == "ns" else TEXT[kind](value)
