@@ -11,7 +11,7 @@ from analysis.kernel_names import distinct_short_names
 from analysis.report import KernelRow, Number, Path, RangeRow, Report
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
 from analysis.views import provenance, wording
-from analysis.views.common import require_measured
+from analysis.views.common import more, require_measured
 from analysis.vocabulary import OTHER
 
 KERNELS_PER_RANGE = 3
@@ -128,7 +128,7 @@ def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
         f"Ranges by the time of the {what} launched directly in them, {{unit}} {provenance.scope(report)}",
         _ranked_columns("range and its longest kernels"),
         tuple(rows),
-        _cut(ranked, top, "ranges", _whole(report) + (" and CUDA graphs" if graphs else "")),
+        _cut(ranked, top, "range", _whole(report) + (" and CUDA graphs" if graphs else "")),
     )
 
 
@@ -153,7 +153,7 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
     )  # fmt: skip
     only = f" in {next(iter(phases))}" if len(phases) == 1 and OTHER not in phases else ""
     title = f"Kernels{only} by total time, {{unit}} {provenance.scope(report)}"
-    return Table("kernels", title, columns, shown, _cut(ranked, top, "kernels", _whole(report)))
+    return Table("kernels", title, columns, shown, _cut(ranked, top, "kernel", _whole(report)))
 
 
 def categories(report: Report) -> Table:
@@ -263,10 +263,9 @@ def _whole(report: Report) -> str:
 
 
 def _is_of_ranges(report: Report) -> bool:
-    """Tell whether the kernels are those of some ranges only; the phases stay those of the whole report."""
-    return not isclose(_time(_kernels(report)), sum(row.kernel_ns for row in report.phases))
+    """Tell whether the work is that of some ranges only; the phases stay those of the whole report."""
+    return not isclose(_time(report.kernels), sum(row.work_ns for row in report.phases))
 
 
 def _cut(ranked: Sequence[object], top: int, what: str, whole: str) -> str:
-    rest = len(ranked) - top
-    return f"% is of {whole}." + (f" {rest} more {what}: --top {len(ranked)}." if rest > 0 else "")
+    return f"% is of {whole}.{more(ranked, top, what)}"

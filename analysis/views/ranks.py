@@ -13,6 +13,7 @@ from analysis.report import per_step as divided
 from analysis.selection import with_indices_collapsed
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
 from analysis.views import provenance, wording
+from analysis.views.common import more
 from analysis.views.overview import ranges_with_kernels
 from analysis.vocabulary import PHASES
 
@@ -125,8 +126,7 @@ def _spread(reports: dict[str, Report], top: int) -> Table:
         Column("max_ns", "max", "ns"), Column("spread", "max/min", "ratio"), Column("slowest", "slowest", "name"),
     )  # fmt: skip
     title = f"Ranges: kernel time inside, across reports, {{unit}} {_scope(next(iter(reports.values())))}"
-    rest = len(ranked) - len(rows)
-    return Table("spread", title, columns, rows, f"{rest} more ranges: --top {len(ranked)}." if rest else "")
+    return Table("spread", title, columns, rows, more(ranked, top, "range").strip())
 
 
 def _spread_row(path: Path, times: list[Number], names: list[str]) -> Row:

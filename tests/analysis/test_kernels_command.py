@@ -21,7 +21,8 @@ from tests.analysis.plain_sql import GEMM, OURS, rows, value
 from tests.analysis.subjects import REPORTS
 
 REPOSITORY = Path(__file__).parents[2]
-FIGURE = re.compile(r"(?<!\S)[\d,]+\.\d+(?!\S)")
+# A time or a count; shares may lose their decimals.
+FIGURE = re.compile(r"(?<!\S)(?:[\d,]*\.\d\d+|\d{1,3}(?:,\d{3})+)(?!\S)")
 COMPILED = OURS.parent / "h200_compiled.sqlite"
 PARTS = ("own_ns", "adopted_ns", "linked_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
 KEYS = {
