@@ -66,6 +66,12 @@ def test_the_engines_range_has_no_number_of_a_node_of_another_name(tmp_path):
     assert found == ["adopted: step > backward", f"linked: {FULL}"]
 
 
+def test_the_engines_range_has_no_number_of_a_node_on_another_thread(tmp_path):
+    """The last range of one thread and the first of the next are neighbours in the table."""
+    last, first = node(305, 340)[0], Range("SoftmaxBackward0, seq = 12, op_id = 99", 301, 304, thread(100, 104))
+    assert linked(tmp_path, SOFTMAX, last, first) == ["adopted: step > backward"]
+
+
 def test_of_several_forward_operators_of_a_number_the_last_is_the_one(tmp_path):
     earlier = Range("aten::to, seq = 12, op_id = 5", 25, 28)
     assert linked(tmp_path, earlier, SOFTMAX, *node(305, 340)) == [f"linked: {FULL}"]
