@@ -13,7 +13,6 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from analysis.page_parts.contents import Contents
 from analysis.views.wording import ON_CPU, on_cpu
@@ -41,9 +40,8 @@ def present(page: Contents) -> str:
                 "differences": page.differences,
                 "words": ON_CPU if page.on_cpu else {},
             },
-            # Files of this package, not a user's text: these are not escaped.
-            styles=[Markup(text) for text in (_read("vendor", TABLE_STYLE), _read("assets", "page.css"))],  # noqa: S704
-            scripts=[Markup(script) for script in scripts],  # noqa: S704
+            styles=[_read("vendor", TABLE_STYLE), _read("assets", "page.css")],
+            scripts=scripts,
             policy=policy(scripts),
         )
     )
