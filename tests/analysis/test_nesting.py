@@ -86,3 +86,9 @@ def test_endless_nesting_is_refused():
 def test_times_that_no_clock_can_hold_are_refused():
     with pytest.raises(TooTangled, match="times are damaged"):
         Nesting(ranges_of([(0, -(2**62), 2**62, 0), (1, 0, 1, 0)]))
+
+
+def test_a_thread_far_above_those_with_ranges_has_none_on_a_clock_that_is_nearly_full():
+    nesting = Nesting(ranges_of([(0, 0, 10**18, 0)]))
+    thread, moment = np.array([0, 37], np.int32), np.array([5, 5])  # 37 spans are just over 2**65 ns
+    assert nesting.containing(thread, moment, moment).tolist() == [0, -1]
