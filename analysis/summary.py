@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from analysis.attribution import AMBIGUOUS, HOW, OUTSIDE, Attribution
 from analysis.categories import classify
 from analysis.measured_steps import measured_steps
+from analysis.notes import notes
 from analysis.paths import Paths
 from analysis.report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
-from analysis.trace import GRAPH, KERNEL, KINDS, Bools, Int32s, Int64s
+from analysis.trace import KERNEL, KINDS, Bools, Int32s, Int64s
 from analysis.vocabulary import PHASES
 
 
@@ -31,7 +32,7 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
         steps=steps,
         ranks=ranks,
         warm_up_included=include_warm_up,
-        notes=(*attribution.trace.notes, *summary.notes()),
+        notes=(*attribution.trace.notes, *notes(attribution, summary.left_out)),
     )
 
 
@@ -226,24 +227,6 @@ class _Summary:
         steps = measured_steps(self.attribution, include_warm_up=self.include_warm_up)
         threads = np.unique(self.attribution.ranges.thread[steps])
         return len(steps), len({trace.threads[thread].process for thread in threads})
-
-    def notes(self) -> list[str]:
-        """Say what a reader of the numbers must know."""
-        attribution, notes = self.attribution, []
-        for number, phase in enumerate(PHASES):
-            mine = attribution.phase == number
-            if (mine & self.left_out).any() and not (mine & ~self.left_out).any():
-                notes.append(
-                    f"All {phase} work is inside warm-up ranges and left out; --include-warmup counts it."
-                )
-        if graphs := int((self.work.kind == GRAPH).sum()):
-            notes.append(
-                f"{graphs} CUDA graph launches are counted whole, as work without kernels: the report hides "
-                "theirs. Record with `nsys profile --cuda-graph-trace=node` to see them."
-            )
-        if open_ended := int(attribution.trace.ranges.open_ended.sum()):
-            notes.append(f"{open_ended} ranges were never closed; they are taken to end with the capture.")
-        return notes
 
 
 def _groups(key: Int64s) -> tuple[Int64s, Int64s, Int64s, NDArray[np.int64]]:

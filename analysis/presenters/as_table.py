@@ -49,12 +49,7 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
 
 def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, int]:
     """Return the table, and the width that its numbers need."""
-    heads = [printable(head) for head in cells.headings(table)]
-    for decimals in (1, 0):  # whole percentages where all else is too wide
-        texts = cells.texts(table, decimals=decimals)
-        laid_out = layout(table, texts, heads, width)
-        if laid_out.width <= width:
-            break
+    texts, laid_out = _laid_out(table, width)
     drawn = RichTable(
         box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
     )
@@ -69,6 +64,15 @@ def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, 
         cells_ = [Text(laid_out.indented(row, place) + printable(text)) for place, text in enumerate(line)]
         drawn.add_row(*cells_, style="bold" if row.strong else "")
     return drawn, laid_out.width
+
+
+def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
+    """Return the texts and their layout; percentages lose their decimals where that makes the table fit."""
+    heads = [printable(head) for head in cells.headings(table)]
+    exact, whole = (cells.texts(table, decimals=decimals) for decimals in (1, 0))
+    plain = layout(table, exact, heads, width)
+    fallback = plain if plain.width <= width else layout(table, whole, heads, width)
+    return (whole, fallback) if fallback.width <= width < plain.width else (exact, plain)
 
 
 def _shortened(table: Table, texts: Sequence[Sequence[str]], laid_out: Layout) -> list[list[str]]:

@@ -123,7 +123,7 @@ def test_work_that_could_be_of_either_process_is_nobodys(tmp_path):
     ]
     report = report_of(write_kineto(tmp_path / "merged.json", *programs))
     assert report.totals.outside_ns == report.totals.work_ns == 20
-    assert report.notes == ("2 pieces of GPU work could be any of 2 processes'.",)
+    assert report.notes[0] == "2 pieces of GPU work could be any of 2 processes'."
 
 
 def test_trace_without_cpu_events_has_its_kernels_outside_all_ranges(tmp_path):
