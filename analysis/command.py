@@ -1,4 +1,4 @@
-"""What all commands of this package share: one place that prints errors, one that writes results, and options."""
+"""What all commands of this package share: how they read reports, print errors and write results."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from analysis.errors import AnalysisError, UsageError
 from analysis.files import replace_file
+
+if TYPE_CHECKING:
+    from analysis.attribution import Attribution
+    from analysis.trace import Trace
 
 
 def run(command: Callable[[], None]) -> int:
@@ -28,6 +33,41 @@ def run(command: Callable[[], None]) -> int:
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def add_range_rules(parser: argparse.ArgumentParser) -> Any:
+    """Add the options that say what counts as a range; return their group."""
+    rules = parser.add_argument_group("what counts as a range")
+    rules.add_argument(
+        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
+    )
+    rules.add_argument(
+        "--operators", choices=("auto", "keep", "hide"), default="auto",
+        help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
+    )  # fmt: skip
+    return rules
+
+
+def trace_of(path: Path) -> Trace:
+    """Read a report, showing on a terminal how far it is.
+
+    Raises AnalysisError where it cannot be read, or holds no work.
+    """
+    from analysis.absence import require_work
+    from analysis.progress import on_screen
+    from analysis.readers import read
+
+    with on_screen():
+        trace = read(path)
+    require_work(trace)
+    return trace
+
+
+def attributed(path: Path, options: argparse.Namespace) -> Attribution:
+    """Read a report and attribute its work by the options of `add_range_rules`; raises as `trace_of` does."""
+    from analysis.attribution import Rules, attribute
+
+    return attribute(trace_of(path), Rules(domains=options.domain, operators=options.operators))
 
 
 def spare(reports: Iterable[Path], output: Path | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import positive, run, spare, write
+from analysis.command import add_range_rules, attributed, positive, run, spare, write
 from analysis.presenters import PRESENTERS
 
 if TYPE_CHECKING:
@@ -47,13 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "--fail-on", action="append", default=[], metavar="RULE",
         help="such as 'softmax > +5%%', 'total > +0.3ms', 'phase:forward < -10%%' (several)",
     )  # fmt: skip
-    ranges = parser.add_argument_group("what counts as a range")
-    ranges.add_argument(
-        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
-    )
-    ranges.add_argument(
-        "--operators", choices=("auto", "keep", "hide"), default="auto", help="as in analysis.kernels"
-    )
+    add_range_rules(parser)
     shape = parser.add_argument_group("how to show it")
     shape.add_argument("--format", choices=FORMATS, default="table")
     shape.add_argument("--full-names", action="store_true", help="kernel names in full")
@@ -95,15 +89,9 @@ def _reports(options: argparse.Namespace) -> tuple[Report, Report]:
 
 
 def _report(path: Path, options: argparse.Namespace) -> Report:
-    from analysis.absence import require_work
-    from analysis.attribution import Rules, attribute
-    from analysis.readers import read
     from analysis.summary import summarize
 
-    trace = read(path)
-    require_work(trace)
-    rules = Rules(domains=options.domain, operators=options.operators)
-    return summarize(attribute(trace, rules), include_warm_up=options.include_warmup)
+    return summarize(attributed(path, options), include_warm_up=options.include_warmup)
 
 
 def _presented(comparison: Comparison, verdicts: list[Verdict], options: argparse.Namespace) -> str:

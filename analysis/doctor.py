@@ -40,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _examined(options: argparse.Namespace) -> list[Finding]:
     from analysis.examination import examine
+    from analysis.progress import on_screen
 
-    found = examine(options.report)
+    with on_screen():
+        found = examine(options.report)
     write(as_json(found) if options.json else text(found), None)
     return found
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import positive, run, spare, write
+from analysis.command import add_range_rules, attributed, positive, run, spare, trace_of, write
 from analysis.errors import ReportError, UsageError
 from analysis.presenters import PRESENTERS
 from analysis.report_paths import expand
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from analysis.attribution import Attribution
     from analysis.report import Report
     from analysis.tables import Document
-    from analysis.trace import Trace
 
 FORMATS = (*PRESENTERS, "parquet")
 # What programs read: every row, every index and full names.
@@ -56,15 +55,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--top", type=positive, default=10, metavar="N", help="rows per table (%(default)s)")
     what.add_argument("--per-step", action="store_true", help="divide by the number of measured steps")
     what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
-    rules = parser.add_argument_group("what counts as a range")
-    rules.add_argument(
-        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
-    )
-    rules.add_argument(
-        "--operators", choices=("auto", "keep", "hide"), default="auto",
-        help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
-    )  # fmt: skip
-    rules.add_argument(
+    add_range_rules(parser).add_argument(
         "--like-nsys", action="store_true",
         help="only the launching thread's ranges, by range name, with the columns of `nsys stats`",
     )  # fmt: skip
@@ -102,7 +93,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
     if options.like_nsys:
         from analysis.like_nsys import like_nsys
 
-        return _presented(like_nsys(_read(paths[0]), grouped=options.format not in FOR_MACHINES), options)
+        return _presented(like_nsys(trace_of(paths[0]), grouped=options.format not in FOR_MACHINES), options)
     attribution = cache(lambda: attributed(paths[0], options))
     report = narrowed(summary(paths[0], options, attribution), options)
     if options.view:
@@ -137,38 +128,20 @@ def _check_many(count: int, options: argparse.Namespace) -> None:
         raise UsageError(f"{asked} is about one report; {count} were given, which are compared without it.")
 
 
-def _read(path: Path) -> Trace:
-    from analysis.absence import require_work
-    from analysis.progress import on_screen
-    from analysis.readers import read
-
-    with on_screen():
-        trace = read(path)
-    require_work(trace)
-    return trace
-
-
-def attributed(path: Path, options: argparse.Namespace) -> Attribution:
-    """Read a report and attribute its work."""
-    from analysis.attribution import Rules, attribute
-
-    return attribute(_read(path), Rules(domains=options.domain, operators=options.operators))
-
-
 def summary(
     path: Path, options: argparse.Namespace, attribution: Callable[[], Attribution] | None = None
 ) -> Report:
     """Return the summary of a whole report: the kept one where there is a true one, else a new one."""
     from analysis.cache import kept
 
-    def summarise() -> Report:
+    def anew() -> Report:
         from analysis.summary import summarize
 
         found = attribution() if attribution else attributed(path, options)
         return summarize(found, include_warm_up=options.include_warmup)
 
     rules = {"domains": options.domain, "operators": options.operators, "warm_up": options.include_warmup}
-    return summarise() if options.no_cache else kept(path, rules, summarise)
+    return anew() if options.no_cache else kept(path, rules, anew)
 
 
 def narrowed(report: Report, options: argparse.Namespace) -> Report:

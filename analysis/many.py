@@ -19,7 +19,7 @@ from analysis.cores import cores
 from analysis.errors import AnalysisError, UsageError
 from analysis.report import Report
 
-Summarise = Callable[[Path], Report]
+Summarize = Callable[[Path], Report]
 
 LOST = "the process that read it was lost, as happens when memory runs out"
 
@@ -33,47 +33,47 @@ class Ranked:
     problem: str = ""
 
 
-def rank_all(paths: Sequence[Path], summarise: Summarise, *, scheduler: str | None = None) -> list[Ranked]:
-    """Summarise every report, in their order; `summarise` must be importable by other processes."""
+def rank_all(paths: Sequence[Path], summarize: Summarize, *, scheduler: str | None = None) -> list[Ranked]:
+    """Summarize every report, in their order; `summarize` must be importable by other processes."""
     names = _short_names(paths)
     run = _on_cluster(scheduler) if scheduler else _in_processes
     with progress.on_screen("ranking reports"):
-        done = dict(progress.each(run(paths, summarise), len(paths)))
+        done = dict(progress.each(run(paths, summarize), len(paths)))
     return [
         Ranked(name, problem=result) if isinstance(result, str) else Ranked(name, result)
         for name, result in ((name, done[path]) for name, path in zip(names, paths, strict=True))
     ]
 
 
-def attempt(path: Path, summarise: Summarise) -> Report | str:
-    """Summarise one report; what is wrong with it comes back as a sentence."""
+def attempt(path: Path, summarize: Summarize) -> Report | str:
+    """Summarize one report; what is wrong with it comes back as a sentence."""
     try:
-        return summarise(path)
+        return summarize(path)
     except AnalysisError as error:
         return str(error)
     except MemoryError:
         return "there was not enough memory for it"
 
 
-def _in_processes(paths: Sequence[Path], summarise: Summarise) -> Iterator[tuple[Path, Report | str]]:
+def _in_processes(paths: Sequence[Path], summarize: Summarize) -> Iterator[tuple[Path, Report | str]]:
     """Rank in one pool; whatever a lost process took with it is tried once more, alone."""
     left = set(paths)
     try:
-        for path, result in _pool(paths, summarise, cores()):
+        for path, result in _pool(paths, summarize, cores()):
             left.discard(path)
             yield path, result
     except BrokenExecutor:
         for path in (path for path in paths if path in left):
             try:
-                yield from _pool([path], summarise, 1)
+                yield from _pool([path], summarize, 1)
             except BrokenExecutor:
                 yield path, LOST
 
 
-def _pool(paths: Sequence[Path], summarise: Summarise, workers: int) -> Iterator[tuple[Path, Report | str]]:
+def _pool(paths: Sequence[Path], summarize: Summarize, workers: int) -> Iterator[tuple[Path, Report | str]]:
     context = get_context("forkserver" if hasattr(os, "fork") else "spawn")
     with ProcessPoolExecutor(min(workers, len(paths)), mp_context=context, initializer=_be_modest) as pool:
-        running = {pool.submit(attempt, path, summarise): path for path in paths}
+        running = {pool.submit(attempt, path, summarize): path for path in paths}
         for done in as_completed(running):
             yield running[done], done.result()
 
@@ -86,7 +86,7 @@ def _be_modest() -> None:
     progress.be_quiet()
 
 
-def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarise], Iterator[tuple[Path, Report | str]]]:
+def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize], Iterator[tuple[Path, Report | str]]]:
     """Return what runs on a Dask cluster; each report must lie under the same path on its workers."""
     try:
         from distributed import Client
@@ -94,23 +94,23 @@ def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarise], Iterato
     except ImportError as error:
         raise UsageError("--scheduler needs Dask: pip install 'nvtx-kernels[cluster]'") from error
 
-    def run(paths: Sequence[Path], summarise: Summarise) -> Iterator[tuple[Path, Report | str]]:
+    def run(paths: Sequence[Path], summarize: Summarize) -> Iterator[tuple[Path, Report | str]]:
         try:
             client: Any = Client(scheduler, timeout="20s", set_as_default=False)  # type: ignore[no-untyped-call]
         except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(f"No Dask scheduler answers at {scheduler}: {error}") from error
         with client, client.as_current():
-            running = {client.submit(attempt, path.absolute(), summarise, pure=False): path for path in paths}
+            running = {client.submit(attempt, path.absolute(), summarize, pure=False): path for path in paths}
             for done in completed(list(running)):  # type: ignore[no-untyped-call]
                 # A lost worker takes with it what it had not begun: each is tried once more, alone.
                 path, finished = running[done], done.status == "finished"
-                yield path, done.result() if finished else _alone(client, path, summarise)
+                yield path, done.result() if finished else _alone(client, path, summarize)
 
     return run
 
 
-def _alone(client: Any, path: Path, summarise: Summarise) -> Report | str:
-    future = client.submit(attempt, path.absolute(), summarise, pure=False)
+def _alone(client: Any, path: Path, summarize: Summarize) -> Report | str:
+    future = client.submit(attempt, path.absolute(), summarize, pure=False)
     done: Report | str = future.result() if future.exception() is None else LOST
     return done
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import run, spare, write
+from analysis.command import add_range_rules, attributed, run, spare, write
 from analysis.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,13 +27,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page, one HTML file")
     parser.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
-    parser.add_argument(
-        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
-    )
-    parser.add_argument(
-        "--operators", choices=("auto", "keep", "hide"), default="auto",
-        help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
-    )  # fmt: skip
+    add_range_rules(parser)
     return parser
 
 
@@ -61,14 +55,9 @@ def page(options: argparse.Namespace) -> str:
 
 
 def _answer(path: Path, options: argparse.Namespace) -> tuple[Attribution, Report]:
-    from analysis.absence import require_work
-    from analysis.attribution import Rules, attribute
-    from analysis.readers import read
     from analysis.summary import summarize
 
-    trace = read(path)
-    require_work(trace)
-    attribution = attribute(trace, Rules(domains=options.domain, operators=options.operators))
+    attribution = attributed(path, options)
     return attribution, summarize(attribution, include_warm_up=options.include_warmup)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import run, spare
+from analysis.command import add_range_rules, attributed, run, spare
 from analysis.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,13 +30,7 @@ def parser() -> argparse.ArgumentParser:
         help="the trace; compressed if it ends with .gz",
     )
     parser.add_argument("--no-arrows", action="store_true", help="no arrows from launches to work: a smaller file")
-    parser.add_argument(
-        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
-    )
-    parser.add_argument(
-        "--operators", choices=("auto", "keep", "hide"), default="auto",
-        help="PyTorch's operator ranges in paths: hidden inside other ranges (auto), always shown, or never",
-    )  # fmt: skip
+    add_range_rules(parser)
     return parser
 
 
@@ -59,16 +53,10 @@ def _write(options: argparse.Namespace) -> None:
 
 
 def _timeline(options: argparse.Namespace) -> Timeline:
-    from analysis.absence import require_work
-    from analysis.attribution import Rules, attribute
     from analysis.presenters.as_timeline import Timeline
-    from analysis.readers import read
     from analysis.timeline_parts.slices import Drawn
 
-    trace = read(options.report)
-    require_work(trace)
-    attribution = attribute(trace, Rules(domains=options.domain, operators=options.operators))
-    return Timeline(Drawn(attribution), arrows=not options.no_arrows)
+    return Timeline(Drawn(attributed(options.report, options)), arrows=not options.no_arrows)
 
 
 def _watched(lines: Iterable[str]) -> Iterator[str]:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import analysis
 from analysis import progress
 
@@ -24,6 +26,15 @@ with progress.on_screen():
         time.sleep(0.05)
 print("done")
 """
+
+AT_ONCE = """
+import sys, rich.console, rich.progress
+from analysis import progress, {module}
+progress.SILENT_S = 0
+sys.setswitchinterval(1e-4)
+{module}.main({words})
+"""
+COMMANDS = [f"kernels {REPORT}", f"kernels {REPORT} --like-nsys", f"compare {REPORT} {REPORT}", f"doctor {REPORT}"]
 
 
 def test_readers_read_as_many_rows_as_they_expected():
@@ -49,6 +60,13 @@ def on_a_terminal(code):
 def test_a_terminal_that_waits_gets_a_bar_and_stdout_stays_clean():
     out, drawn = on_a_terminal(SLOW)
     assert out == "done\n"
+    assert "reading rows" in drawn
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, f"page {REPORT} -o {{}}/o", f"timeline {REPORT} -o {{}}/o"])
+def test_every_command_that_reads_says_so_to_a_terminal(command, tmp_path):
+    module, *words = command.format(tmp_path).split()
+    _, drawn = on_a_terminal(AT_ONCE.format(module=module, words=words))
     assert "reading rows" in drawn
 
 
