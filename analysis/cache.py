@@ -25,7 +25,7 @@ SAMPLES, SAMPLE_BYTES = 16, 4096
 
 def kept(path: Path, options: Mapping[str, Any], rank: Callable[[], Report]) -> Report:
     """Return the summary kept beside a report if it is still true, else a new one, and keep that."""
-    if not path.is_file() or path.stat().st_size < SMALLEST_BYTES:
+    if not _is_big(path):
         return rank()
     place, fingerprint = place_of(path, options), fingerprint_of(path)
     known = _load(place, fingerprint)
@@ -35,6 +35,14 @@ def kept(path: Path, options: Mapping[str, Any], rank: Callable[[], Report]) -> 
     if fingerprint_of(path) == fingerprint:  # it did not change while it was read
         _keep(place, fingerprint, report)
     return report
+
+
+def _is_big(path: Path) -> bool:
+    """Tell whether a file is large enough; what cannot be looked at is not, and the reader says why."""
+    try:
+        return path.is_file() and path.stat().st_size >= SMALLEST_BYTES
+    except OSError:
+        return False
 
 
 def place_of(path: Path, options: Mapping[str, Any]) -> Path:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +73,14 @@ def attributed(path: Path, options: argparse.Namespace) -> Attribution:
 
 def spare(reports: Iterable[Path], output: Path | None) -> None:
     """Raise UsageError where the file to write is one of the reports to read."""
-    for report in reports:
-        if output and output.exists() and report.exists() and output.samefile(report):
-            raise UsageError(f"{output} is a report to read; the answer needs a file of its own.")
+    if output and any(_same_file(output, report) for report in reports):
+        raise UsageError(f"{output} is a report to read; the answer needs a file of its own.")
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    with suppress(OSError):  # what is not there, or cannot be looked at, is told where it is read or written
+        return one.samefile(other)
+    return False
 
 
 def positive(text: str) -> int:

@@ -20,6 +20,8 @@ def expand(paths: Sequence[Path]) -> list[Path]:
 
 
 def _reports_in(path: Path) -> list[Path]:
+    if not _can_exist(path):
+        return [path]
     if path.is_dir() and not list(path.glob("*.parquet")):
         found = [inside for inside in path.iterdir() if inside.name.endswith(ENDINGS)]
         found += [inside for inside in path.iterdir() if inside.is_dir() and list(inside.glob("*.parquet"))]
@@ -30,6 +32,15 @@ def _reports_in(path: Path) -> list[Path]:
     if not found:
         raise UsageError(f"{path} holds no reports ({', '.join(ENDINGS)}, or folders of Parquet files).")
     return sorted(_without_exported_twins(found))
+
+
+def _can_exist(path: Path) -> bool:
+    """Tell whether the system takes this for a name, as it does not if it is too long; the reader says why."""
+    try:
+        path.exists()
+    except OSError:
+        return False
+    return True
 
 
 def _without_exported_twins(paths: Iterable[Path]) -> list[Path]:

@@ -192,6 +192,8 @@ def test_an_output_file_is_whole_or_untouched(tmp_path):
         ((OURS, "--format", "parquet"), 2, "-o FILE"),
         ((OURS, "--format", "parquet", "--view", "balance", "-o", "none.parquet"), 2, "3: balance, queue, gaps"),
         ((OURS, "-o", "/nowhere/out.txt"), 2, "cannot be written"),
+        ((OURS, "-o", "o" * 300), 2, "cannot be written: File name too long"),
+        (("r" * 300,), 1, "cannot be read: File name too long"),
         ((OURS, "--domain", "mine"), 2, "no NVTX domain"),
         ((), 2, "required"),
     ],
