@@ -165,22 +165,29 @@ def _with_aside(columns: Columns, number: str, values: Sequence[int]) -> Columns
 
 
 def _joined(parts: list[Columns], pool: ThreadPoolExecutor) -> Columns:
-    """Join the parts of a table, columns side by side; each part loses its columns as they are joined."""
+    """Join the parts of a table, columns side by side; each column's parts are let go as it is joined."""
     first, aside = parts[0], [part.aside for part in parts if part.aside is not None]
     numbers = {name: [part.numbers.pop(name) for part in parts] for name in list(first.numbers)}
     codes = {name: [part.codes.pop(name) for part in parts] for name in list(first.codes)}
     return Columns(
-        dict(zip(numbers, pool.map(np.concatenate, numbers.values()), strict=True)),
+        dict(zip(numbers, pool.map(_concatenated, numbers.values()), strict=True)),
         dict(zip(codes, pool.map(_same_codes, codes.values()), strict=True)),
         _joined(aside, pool) if aside else None,
     )
+
+
+def _concatenated(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    whole = np.concatenate(parts)
+    parts.clear()
+    return whole
 
 
 def _same_codes(parts: list[Encoded]) -> Encoded:
     value: Interner[Any] = Interner()
     codes = np.empty(sum(map(len, parts)), np.int32)
     done = 0
-    for part in parts:
+    while parts:
+        part = parts.pop(0)
         codes[done : (done := done + len(part))] = part.numbered(value)
     return Encoded(codes, list(value))
 
