@@ -41,7 +41,7 @@ class LaunchKeys:
         if not len(self.keys):
             return np.full(len(key), -1, np.int32)
         at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-        return np.where((self.keys[at] == key) & (key >= 0), self.rows[at], -1).astype(np.int32)
+        return np.where(self.keys[at] == key, self.rows[at], -1).astype(np.int32)
 
 
 def _key(process: Int32s, correlation: Int64s) -> Int64s:

@@ -1,9 +1,11 @@
 """The traps of nsys's exports from 2020 to 2026, one by one, in files as nsys writes them."""
 
+import numpy as np
 import pytest
 
 from analysis.attribution import attribute
 from analysis.readers import nsys_sqlite, read
+from analysis.readers.launch_keys import LaunchKeys
 from analysis.summary import summarize
 from analysis.trace import KINDS
 from tests.analysis.building import (
@@ -244,3 +246,10 @@ def test_what_the_run_wrote_about_itself_is_read_from_its_mark(tmp_path):
 @pytest.mark.parametrize("text", ["nvtx-kernels.run {", "nvtx-kernels.run [1]", "nvtx-kernels.run ", "run {}"])
 def test_a_mark_that_says_nothing_readable_is_ignored(tmp_path, text):
     assert read(build(tmp_path, ranges=[*STEP, Range(text, 3, None, event=MARK)])).provenance.run == {}
+
+
+@pytest.mark.parametrize("impossible", [-1, 1 << 44, -(1 << 62)])
+def test_ids_that_cuda_never_gives_out_lead_to_no_launch(impossible):
+    process, nobody = np.zeros(2, np.int32), np.zeros(2, np.bool_)
+    keys = LaunchKeys.of(process, np.array([impossible, 7]), nobody, np.arange(2))
+    assert keys.find(process, np.array([impossible, 7])).tolist() == [-1, 1]

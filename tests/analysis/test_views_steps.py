@@ -138,3 +138,12 @@ def test_many_steps_are_cut_but_the_slowest_stands_there(tmp_path):
 def test_a_report_without_steps_is_refused(tmp_path):
     with pytest.raises(ReportError, match="no measured step"):
         viewed("steps", build(tmp_path, ranges=[Range("forward", 0, 90)], **launched((5, 10))))
+
+
+def test_steps_of_the_warm_up_count_where_it_is_asked_for(tmp_path):
+    ranges = [Range("warmup", 0, 100), Range("step", 5, 95), Range("step", 105, 195)]
+    report = build(tmp_path, ranges=ranges, **launched((10, 12), (110, 112)))
+    assert [len(table(viewed("steps", report, include_warm_up=both), "steps")) - 1 for both in (False, True)] == [
+        1,
+        2,
+    ]
