@@ -178,6 +178,7 @@ class _Assembly:
         order = range_order(events.codes["thread"].numbered(self.thread), column["start"], column["end"])
         if order is not None:
             events.keep(order)
+        del order  # it is as large as a column
         thread = events.codes["thread"]
         name, seq = self.range_names(events)
         return Ranges(
@@ -185,7 +186,7 @@ class _Assembly:
             end_ns=column["end"],
             thread=thread.numbered(self.thread),
             name_id=name,
-            domain=self.domains(thread, events.codes["domain"]),
+            domain=self.domains(thread, events.codes.pop("domain")),
             seq=seq,
             style=np.where(np.isin(column["event"], START_END_TYPES), np.uint8(START_END), np.uint8(PUSH_POP)),
             open_ended=column["open_ended"],
@@ -198,9 +199,12 @@ class _Assembly:
         end[open_ended] = max(capture_end, int(end.max(initial=0)), int(start.max(initial=0)))
 
     def range_names(self, events: Columns) -> tuple[Int32s, Int64s]:
-        """Return name ids and autograd sequence numbers, from the inline text or the registered string."""
-        text_id, seq = events.codes["text_id"], events.numbers["seq"]
-        name = events.codes["text"].numbered(self.name)
+        """Return name ids and autograd sequence numbers, from the inline text or the registered string.
+
+        The columns of both are taken out of the events, whose memory is then free.
+        """
+        text_id, seq = events.codes.pop("text_id"), events.numbers["seq"]
+        name = events.codes.pop("text").numbered(self.name)
         registered = {code: without_suffixes(text) for code, text in self.tables.strings(text_id.values).items()}
         if registered:
             bare = Encoded(text_id.codes, [registered.get(code, ("", -1)) for code in text_id.values])
