@@ -75,14 +75,10 @@ RULES = (
         r"^aten::_?(?:log_|masked_|safe_)*softmax(?:_backward\w*)?$",
         "aten::_softmax_backward_data",
     ),
-    Rule(
-        "normalization",
-        r"^aten::\w*(?:layer|batch|group|rms|instance|weight)_norm",
-        "aten::native_layer_norm",
-    ),
+    Rule("normalization", r"^aten::\w*(?:layer|batch|group|rms|instance|weight)_norm", "aten::native_layer_norm"),
     Rule(
         "optimizer",
-        r"^aten::_foreach_|^aten::_fused_(?:adam|adamw|sgd|adagrad)_?$|^aten::_amp_",
+        r"^aten::_foreach_(?!copy)|^aten::_fused_(?:adam|adamw|sgd|adagrad)_?$|^aten::_amp_",
         "aten::_foreach_addcdiv_",
     ),
     Rule(
@@ -229,7 +225,7 @@ RULES = (
     Rule(
         "copy",
         r"multi_tensor_apply|_foreach_copy",
-        "at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>, at::native::Copy<long, long>>",
+        "at::native::multi_tensor_apply_kernel<M, at::native::Copy<long, long>>",
         inside=r"\bCopy<|_foreach_copy",
     ),
     Rule(

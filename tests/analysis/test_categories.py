@@ -112,6 +112,7 @@ def test_what_no_rule_knows_is_other(name):
         ("void flash::flash_fwd_kernel<cutlass::gemm::GemmShape<1> >(flash::Flash_fwd_params)", "attention"),
         ("vllm::rotary_embedding_kernel", "elementwise"),
         ("void at::native::multi_tensor_apply_kernel<M, Copy<long, long> >(T)", "copy"),
+        ("aten::_foreach_copy_", "copy"),
         (
             "void at::native::multi_tensor_apply_kernel<M, FusedAdamMathFunctor<float>, reduce_gemm>(T)",
             "optimizer",
