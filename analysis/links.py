@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.nesting import Forest, Nesting
-from analysis.trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace, empty_ranges
+from analysis.trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
 from analysis.user_ranges import NameFacts, of_names, operator_ranges
 from analysis.vocabulary import ENGINE_OPERATOR
 
@@ -27,15 +27,16 @@ class Links:
         self._nodes = ranges.take(backward)
         self._seq = _with_childs_number(self._nodes, trace.names)
         self._inside = Nesting(self._nodes)
-        self._forward = ranges.take((ranges.seq >= 0) & ~backward & nested) if backward.any() else empty_ranges()
-        keys = _pairs(self._forward.thread, self._forward.seq)
-        self._order = np.argsort(keys, kind="stable")  # operators of one thread are in the order of their starts
-        self._keys = keys[self._order]
+        self._ranges = ranges
+        self._forward = np.flatnonzero((ranges.seq >= 0) & ~backward & nested & backward.any())
+        keys = _pairs(ranges.thread[self._forward], ranges.seq[self._forward])
+        order = np.argsort(keys, kind="stable")  # operators of one thread are in the order of their starts
+        self._keys, self._forward = keys[order], self._forward[order]
 
     @property
     def forward_threads(self) -> list[int]:
         """The threads that ran forward operators."""
-        return [int(thread) for thread in np.unique(self._forward.thread)]
+        return [int(thread) for thread in np.unique(self._ranges.thread[self._forward])]
 
     def __bool__(self) -> bool:
         return len(self._nodes) > 0 and len(self._forward) > 0
@@ -53,13 +54,13 @@ class Links:
         begun = np.where(row >= 0, self._nodes.start_ns[row], 0)
         found = self._last_before(forward_thread, seq, begun)
         linked: Bools = found >= 0
-        return linked, self._forward.take(self._order[found[linked]])
+        return linked, self._ranges.take(self._forward[found[linked]])
 
     def _last_before(self, thread: Int32s, seq: Int64s, limit_ns: Int64s) -> Int64s:
-        """Return where in `_order` the last operator of (thread, seq) starts before the limit; -1 for none."""
+        """Return where in `_forward` the last operator of (thread, seq) starts before the limit; -1 for none."""
         wanted = _pairs(thread, seq)
         low, high = np.searchsorted(self._keys, wanted, "left"), np.searchsorted(self._keys, wanted, "right")
-        first, start = low.copy(), self._forward.start_ns[self._order]
+        first, start = low.copy(), self._ranges.start_ns[self._forward]
         while (open_ := low < high).any():  # bisect the group of equal keys
             middle = (low + high) // 2
             earlier = open_ & (start[np.minimum(middle, len(start) - 1)] < limit_ns)
