@@ -76,11 +76,8 @@ RULES = (
         "aten::_softmax_backward_data",
     ),
     Rule("normalization", r"^aten::\w*(?:layer|batch|group|rms|instance|weight)_norm", "aten::native_layer_norm"),
-    Rule(
-        "optimizer",
-        r"^aten::_foreach_(?!copy)|^aten::_fused_(?:adam|adamw|sgd|adagrad)_?$|^aten::_amp_",
-        "aten::_foreach_addcdiv_",
-    ),
+    Rule("copy", r"^aten::_foreach_copy", "aten::_foreach_copy_"),
+    Rule("optimizer", r"^aten::(?:_foreach_|_fused_(?:adamw?|sgd|adagrad)_?$|_amp_)", "aten::_foreach_addcdiv_"),
     Rule(
         "rng",
         r"^aten::(?:native_|alpha_|feature_)*dropout_?$|^aten::(?:rand|randn|randint|randperm)(?:_like)?$|"
@@ -224,9 +221,9 @@ RULES = (
     ),
     Rule(
         "copy",
-        r"multi_tensor_apply|_foreach_copy",
+        r"multi_tensor_apply",
         "at::native::multi_tensor_apply_kernel<M, at::native::Copy<long, long>>",
-        inside=r"\bCopy<|_foreach_copy",
+        inside=r"\bCopy<",
     ),
     Rule(
         "optimizer",
