@@ -188,7 +188,7 @@ def _ranked(kernels: Iterable[KernelRow]) -> tuple[KernelRow, ...]:
 
 
 def _sum(a: Row, b: Row) -> Row:
-    return replace(a, **{field.name: _combined(field.name, a, b) for field in fields(a)})
+    return type(a)(*(_combined(field.name, a, b) for field in fields(a)))  # `replace` takes twice as long
 
 
 def _combined(name: str, a: Any, b: Any) -> Any:

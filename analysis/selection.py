@@ -6,6 +6,7 @@ import fnmatch
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from analysis.errors import ReportError
 from analysis.report import Path, Report, added, in_tree_order
@@ -57,6 +58,7 @@ def with_indices_collapsed(report: Report) -> Report:
     )
 
 
+@lru_cache(maxsize=65_536)
 def collapsed_path(path: Path) -> Path:
     """Collapse the indices in every name of a path."""
     return tuple(collapsed(name) for name in path)
