@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import analysis
 from analysis.attribution import attribute
 from analysis.balance import PhaseBalance, balance
+from profiling.nsys import MEASURED_STEPS, profile_command
 from profiling.run import parser as run_parser
 from profiling.settings import with_defaults
 from profiling.workload import Workload
@@ -29,7 +30,6 @@ from profiling.workload import Workload
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP, STEPS = 5, 10
 PHASES = ("forward", "backward", "optimizer")
-NSYS = "nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none -c cudaProfilerApi --capture-range-end=stop"
 HEADER = (
     "run", "phase", "CUDA events, ms", "kernels, ms", "kernels against events", "kernels per step",
     "events - kernels, µs per kernel", "profiled: GPU span, ms", "busy, ms",
@@ -73,7 +73,8 @@ def profiled(run: str, folder: Path) -> Path:
         subprocess.run([*program, "--record", str(report)], cwd=ROOT, check=True, capture_output=True)
         return report
     made = folder / "report.nsys-rep"
-    subprocess.run([*NSYS.split(), "-o", str(made), *program], cwd=ROOT, check=True, capture_output=True)
+    command = profile_command("nsys", program, made, flags=MEASURED_STEPS["cuda"])
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return made
 
 

@@ -26,12 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import analysis
 from analysis.ranking import Ranking
+from profiling.nsys import MEASURED_STEPS, profile_command
 from profiling.settings import Settings
 from profiling.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP = 5
-NSYS = "nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none -c cudaProfilerApi --capture-range-end=stop"
 
 
 Block = Callable[[str], AbstractContextManager[Any]]
@@ -106,9 +106,8 @@ def both(size: str) -> tuple[Ranking, Ranking]:
     without_ours = {**os.environ, "NVTX_KERNELS_OFF": "1"}
     with tempfile.TemporaryDirectory() as folder:
         report, trace = Path(folder, "nsys.nsys-rep"), Path(folder, "kineto.pt.trace.json")
-        subprocess.run(
-            [*NSYS.split(), "-o", str(report), *program], check=True, capture_output=True, env=without_ours
-        )
+        command = profile_command("nsys", program, report, flags=MEASURED_STEPS["cuda"])
+        subprocess.run(command, check=True, capture_output=True, env=without_ours)
         subprocess.run([*program, "--trace", str(trace)], check=True, capture_output=True, env=without_ours)
         return analysis.rank(analysis.read(report)), analysis.rank(analysis.read(trace))
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from analysis import scrub
+from profiling.nsys import export_command, profile_command
 from tests.analysis import private
 from tests.analysis.copies import answers, scrubbed
 
@@ -19,8 +20,6 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("nsys"), reason="nsys is not installed here"),
 ]
 REPOSITORY = Path(__file__).parents[2]
-PROFILE = "nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none -o r"
-EXPORT = "nsys export --type sqlite -o r.sqlite r.nsys-rep"
 PROGRAM = """
 import sys
 from profiling.run import main
@@ -51,11 +50,12 @@ def fresh(tmp_path_factory):
     folder.mkdir(parents=True)
     (folder / "train.py").write_text(PROGRAM)
     path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    report = folder / "r.nsys-rep"
     program = [sys.executable, "train.py", private.ARGUMENT, private.OUTPUT]
-    for command in ([*PROFILE.split(), *program], EXPORT.split()):
+    for command in (profile_command("nsys", program, report), export_command("nsys", report)):
         environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    return folder / "r.sqlite"
+    return report.with_suffix(".sqlite")
 
 
 def planted():
