@@ -13,7 +13,7 @@ def require_work(trace: Trace) -> None:
     if len(trace.work):
         return
     name = trace.provenance.file
-    if trace.provenance.tool.startswith("PyTorch"):
+    if trace.provenance.is_of_pytorch:
         raise NoGpuWork(
             f"{name} holds no work: the profiler saw neither kernels nor operators. Record with "
             f"activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]. {' '.join(trace.notes)}".rstrip()

@@ -8,7 +8,7 @@ from analysis.attribution import Attribution
 from analysis.trace import GRAPH, Bools
 from analysis.vocabulary import OTHER, PHASES
 
-# What opens a range, by the tool that recorded it: PyTorch's profiler hears no NVTX.
+# What opens a range, by what recorded it.
 NVTX = ("NVTX ranges", "with `profiling.annotate` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`")
 BLOCKS = ("record_function blocks", "with `torch.profiler.record_function`")
 
@@ -35,7 +35,7 @@ def _of_warm_up(attribution: Attribution, left_out: Bools) -> Iterator[str]:
 
 def _of_annotation(attribution: Attribution) -> Iterator[str]:
     """Say what ranges would add where there are none, or none that opens a phase."""
-    ranges, how = BLOCKS if attribution.trace.provenance.tool.startswith("PyTorch") else NVTX
+    ranges, how = BLOCKS if attribution.trace.provenance.is_of_pytorch else NVTX
     if not len(attribution.ranges):
         yield (
             f"The report has no {ranges}, so nothing tells which part of the program launched what. Open some "

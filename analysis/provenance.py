@@ -17,3 +17,8 @@ class Provenance:
     gpus: tuple[str, ...] = ()
     unit_of_work: str = "GPU"  # "CPU" where operators' self times stand in for kernels
     run: Mapping[str, Any] = field(default_factory=dict)  # what the run wrote about itself in its mark
+
+    @property
+    def is_of_pytorch(self) -> bool:
+        """Whether PyTorch's own profiler recorded it, which hears no NVTX."""
+        return self.tool.startswith("PyTorch")
