@@ -69,10 +69,13 @@ def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, 
 def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
     """Return the texts and their layout; percentages lose their decimals where that makes the table fit."""
     heads = [printable(head) for head in cells.headings(table)]
-    exact, whole = (cells.texts(table, decimals=decimals) for decimals in (1, 0))
+    exact = cells.texts(table)
     plain = layout(table, exact, heads, width)
-    fallback = plain if plain.width <= width else layout(table, whole, heads, width)
-    return (whole, fallback) if fallback.width <= width < plain.width else (exact, plain)
+    if plain.width <= width:
+        return exact, plain
+    whole = cells.texts(table, decimals=0)
+    narrow = layout(table, whole, heads, width)
+    return (whole, narrow) if narrow.width <= width else (exact, plain)
 
 
 def _shortened(table: Table, texts: Sequence[Sequence[str]], laid_out: Layout) -> list[list[str]]:

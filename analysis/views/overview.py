@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from analysis.kernel_names import distinct_short_names
 from analysis.report import KernelRow, Number, Path, RangeRow, Report
-from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
+from analysis.tables import PATH_SEPARATOR, Column, Document, Kind, Row, Table
 from analysis.views import provenance, wording
 from analysis.views.common import more, require_measured
 from analysis.vocabulary import OTHER
@@ -68,9 +68,11 @@ def phases(report: Report) -> Table:
         line("all else", others),
         *(line(category, [category], indent=1) for category in others),
         line("sum", list(by_category)),
-        *([_beside("CUDA graphs", [graphs.get(name, 0) for name in names])] if graphs else []),
-        _counts(wording.worded("launches", report.provenance), [launches.get(name, 0) for name in names]),
-        _counts(wording.worded("GEMM launches", report.provenance), [gemms.get(name, 0) for name in names]),
+        *([_without_shares("CUDA graphs", [graphs.get(name, 0) for name in names])] if graphs else []),
+        *(
+            _without_shares(wording.worded(what, report.provenance), [of.get(name, 0) for name in names], "count")
+            for what, of in (("launches", launches), ("GEMM launches", gemms))
+        ),
     )
     title = f"{provenance.kernel_time(report)} by phase and category, {{unit}} {provenance.scope(report)}"
     asked = IN_THOSE_RANGES if _is_of_ranges(report) else ""
@@ -91,14 +93,10 @@ def _phase_columns(names: Sequence[str]) -> tuple[Column, ...]:
     return (Column("category", "category", "text"), *(column for pair in pairs for column in pair))
 
 
-def _counts(label: str, counts: Sequence[Number]) -> Row:
-    return Row(_beside(label, counts).values, kind="count")
-
-
-def _beside(label: str, figures: Sequence[Number]) -> Row:
-    """Return a row of figures without shares: one per phase, and their sum where there are several."""
+def _without_shares(label: str, figures: Sequence[Number], kind: Kind | None = None) -> Row:
+    """Return a row of figures: one per phase, and their sum where there are several."""
     shown = figures if len(figures) == 1 else (*figures, sum(figures))
-    return Row((label, *(cell for figure in shown for cell in (figure, ""))))
+    return Row((label, *(cell for figure in shown for cell in (figure, ""))), kind=kind)
 
 
 def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
