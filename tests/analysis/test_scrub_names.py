@@ -25,7 +25,7 @@ LAMBDA = "void run<{lambda(int) at /home/jdoe/model/x.cu:12:3}>(T*)"
     ("table", "column", "name", "kept"),
     [
         ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", LAMBDA, "void run<{lambda(int) at path_1:12:3}>(T*)"),
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "triton_/root/a/b_0", "triton_/root/a/b_0"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "triton_/home/a/b_0", "triton_/home/a/b_0"),
         ("NVTX_EVENTS", "textId", "load /home/jdoe/data.bin", "load path_1"),
         ("NVTX_EVENTS", "textId", "/encoder/layer.0/attention/MatMul", "/encoder/layer.0/attention/MatMul"),
         ("NVTX_EVENTS", "textId", f"ask jd@example.org ({private.TOKEN})", "ask email_1 (secret_1)"),
