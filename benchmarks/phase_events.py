@@ -1,9 +1,14 @@
 """Hold the kernel time that a report gives each phase against CUDA events around the phase, without a profiler.
 
 python benchmarks/phase_events.py --run "--size medium" --run "--size large --optimizer fused"
+python benchmarks/phase_events.py --script "cuda_graphs.py --size large --train" --flags=--cuda-graph-trace=node
+python benchmarks/phase_events.py --script "two_ranks.py --size large" --ranks 2
 
-Each `--run` holds options of profiling.run. It is timed in a process of its own, then profiled in another one:
-under nsys where that is installed, else by the recorder. Prints a table in Markdown: mean per step.
+Each `--run` holds options of profiling.run, each `--script` a program of this folder that knows `--steps` and
+`--events`. It is timed in a process of its own, then profiled in another one: under nsys where that is
+installed, else (runs only) by the recorder. Prints a table in Markdown: means per step, with several ranks per
+step of a rank. `--queue-full` has the GPU wait before each step of a run until launches have filled its queue,
+so that it need not wait for them.
 """
 
 import argparse
@@ -13,15 +18,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
 import torch
+from phase_timing import Phase, between_events
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import analysis
 from analysis.attribution import attribute
-from analysis.balance import PhaseBalance, balance
+from analysis.balance import balance
+from analysis.trace import Trace
 from profiling.nsys import MEASURED_STEPS, profile_command
 from profiling.run import parser as run_parser
 from profiling.settings import with_defaults
@@ -29,95 +40,146 @@ from profiling.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP, STEPS = 5, 10
-PHASES = ("forward", "backward", "optimizer")
+# A third of a second on an H200, whose clock is 1980 MHz at most: longer than filling the queue takes.
+HELD_BACK_CYCLES = 600_000_000
 HEADER = (
-    "run", "phase", "CUDA events, ms", "kernels, ms", "kernels against events", "kernels per step",
-    "events - kernels, µs per kernel", "profiled: GPU span, ms", "busy, ms",
+    "run", "phase", "CUDA events, ms", "kernels, ms", "against events", "of them communication, ms",
+    "kernels per step", "events - kernels, µs per kernel", "busy, ms", "against events", "profiled: GPU span, ms",
 )  # fmt: skip
 
 
-def phases(workload: Workload) -> dict[str, float]:
-    """Run one step and return the milliseconds between events around each phase."""
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
-    marks[0].record()
-    loss = workload.forward()
-    marks[1].record()
-    workload.backward(loss)
-    marks[2].record()
-    workload.optimizer_step()
-    marks[3].record()
-    torch.cuda.synchronize()
-    return {name: marks[n].elapsed_time(marks[n + 1]) for n, name in enumerate(PHASES)}
+@dataclass(frozen=True)
+class Program:
+    """What is run twice: a name for the table, words that time it, words that profile it, and flags for nsys."""
+
+    name: str
+    timed: Sequence[str]
+    profiled: Sequence[str]
+    flags: Sequence[str] = field(default=MEASURED_STEPS["cuda"])
 
 
-def timed(options: list[str]) -> dict[str, float]:
-    """Return the mean of each phase's time, ms, in this process."""
-    workload = Workload(with_defaults(vars(run_parser().parse_args(options))))
-    times = [phases(workload) for _ in range(WARM_UP + STEPS)][WARM_UP:]
-    return {name: sum(step[name] for step in times) / STEPS for name in times[0]}
+def of_run(options: str, *, queue_full: bool) -> Program:
+    """Return a run of profiling.run; it is timed by this script, between events that nothing synchronizes."""
+    own = [sys.executable, __file__, "--only-time", "--run", options]
+    name = f"{options}, queue full" if queue_full else options
+    profiled = [sys.executable, "-m", "profiling.run", *shlex.split(options), "--steps", str(STEPS)]
+    return Program(name, own + ["--queue-full"] * queue_full, profiled)
 
 
-def timed_elsewhere(run: str) -> dict[str, float]:
-    """Return the mean of each phase's time, ms, in a fresh process."""
-    words = [sys.executable, __file__, "--only-time", "--run", run]
-    said = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    times: dict[str, float] = json.loads(said)
-    return times
+def of_script(script: str, ranks: int, flags: Sequence[str]) -> Program:
+    """Return a program of this folder, under torchrun if it has several ranks."""
+    file, *options = shlex.split(script)
+    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    words = [sys.executable, *start, str(Path(__file__).with_name(file)), *options, "--steps", str(STEPS)]
+    return Program(" ".join((script, *flags)), [*words, "--events"], words, flags)
 
 
-def profiled(run: str, folder: Path) -> Path:
+def time_here(options: str, *, queue_full: bool) -> None:
+    """Time the phases of a run in this process."""
+    workload = Workload(with_defaults(vars(run_parser().parse_args(shlex.split(options)))))
+
+    def step(phase: Phase) -> None:
+        if queue_full:
+            torch.cuda._sleep(HELD_BACK_CYCLES)
+        with phase("forward"):
+            loss = workload.forward()
+        with phase("backward"):
+            workload.backward(loss)
+        with phase("optimizer"):
+            workload.optimizer_step()
+        torch.cuda.synchronize()
+
+    for _ in range(WARM_UP):
+        step(lambda _: nullcontext())
+    between_events(STEPS, step)
+
+
+def said(words: Sequence[str]) -> str:
+    """Run a program and return what it said; if it fails, say what it said before it did."""
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    if ended.returncode:
+        sys.exit(f"{shlex.join(words)} failed:\n{ended.stdout[-2000:]}{ended.stderr[-4000:]}")
+    return ended.stdout
+
+
+def timed(program: Program) -> dict[str, float]:
+    """Return the mean of each phase's time, ms, in a fresh process, or in one per rank."""
+    lines = [json.loads(line) for line in said(program.timed).splitlines() if line.startswith("{")]
+    return {phase: sum(line[phase] for line in lines) / len(lines) for phase in lines[0]}
+
+
+def profiled(program: Program, folder: Path) -> Path:
     """Return a report of the same steps."""
-    program = [sys.executable, "-m", "profiling.run", *shlex.split(run), "--steps", str(STEPS)]
     if not shutil.which("nsys"):
         report = folder / "report.sqlite"
-        subprocess.run([*program, "--record", str(report)], cwd=ROOT, check=True, capture_output=True)
+        said([*program.profiled, "--record", str(report)])
         return report
     made = folder / "report.nsys-rep"
-    command = profile_command("nsys", program, made, flags=MEASURED_STEPS["cuda"])
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    said(profile_command("nsys", program.profiled, made, flags=program.flags))
     return made
 
 
-def rows(run: str) -> list[tuple[str, ...]]:
-    """Return the table's rows of one run."""
-    times = timed_elsewhere(run)
-    with tempfile.TemporaryDirectory() as folder:
-        trace = analysis.read(profiled(run, Path(folder)))
-    kernels = analysis.rank(trace, per_step=True).phases.set_index("phase")
-    spans = {row.name: row for row in balance(attribute(trace)).phases}
+def rows(program: Program, folder: Path) -> list[tuple[str, ...]]:
+    """Return the table's rows of one program, and leave its report in the folder."""
+    times = timed(program)
+    trace = analysis.read(profiled(program, folder))
     return [
-        _row(run, name, times[name], kernels["kernel_ns"][name] / 1e6, kernels["kernels"][name], spans[name])
-        for name in PHASES
+        (program.name, phase, *_cells(times[phase], row)) for phase, row in figures(trace).loc[[*times]].iterrows()
     ]
 
 
-def _row(
-    run: str, phase: str, events_ms: float, kernels_ms: float, kernels: float, span: PhaseBalance
-) -> tuple[str, ...]:
-    return (
-        run, phase, f"{events_ms:.2f}", f"{kernels_ms:.2f}", f"{kernels_ms / events_ms - 1:+.1%}",
-        f"{kernels:,.0f}", f"{(events_ms - kernels_ms) * 1e3 / kernels:.2f}",
-        f"{span.span_ns / STEPS / 1e6:.2f}", f"{span.busy_ns / STEPS / 1e6:.2f}",
-    )  # fmt: skip
+def figures(trace: Trace) -> pd.DataFrame:
+    """Return a row per phase, per step: kernels, and ms of kernels, of communication, of any work, of GPU span."""
+    ranking = analysis.rank(trace, per_step=True)
+    spans = pd.DataFrame(
+        [(row.name, row.busy_ns, row.span_ns) for row in balance(attribute(trace)).phases],
+        columns=["phase", "busy_ms", "span_ms"],
+    )
+    kernels = ranking.kernels
+    communication = kernels[kernels["category"] == "communication"].groupby("phase")["total_ns"].sum()
+    phases = ranking.phases.set_index("phase")
+    table = spans.groupby("phase").sum() / ranking.report.steps / 1e6
+    return table.assign(
+        kernels=phases["kernels"], kernels_ms=phases["kernel_ns"] / 1e6, communication_ms=communication / 1e6
+    ).fillna(0)
+
+
+def _cells(events_ms: float, row: "pd.Series[float]") -> Iterator[str]:
+    yield f"{events_ms:.2f}"
+    yield f"{row.kernels_ms:.2f}"
+    yield f"{row.kernels_ms / events_ms - 1:+.1%}"
+    yield f"{row.communication_ms:.2f}"
+    yield f"{row.kernels:,.0f}"
+    yield f"{(events_ms - row.kernels_ms) * 1e3 / max(row.kernels, 1):.2f}"
+    yield f"{row.busy_ms:.2f}"
+    yield f"{row.busy_ms / events_ms - 1:+.1%}"
+    yield f"{row.span_ms:.2f}"
 
 
 def main() -> None:
-    """Print the table, a row as soon as it is measured."""
+    """Print the table, a program's rows as soon as it is measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", action="append", help="options of profiling.run; may be given several times")
+    parser.add_argument("--run", action="append", default=[], help="options of profiling.run; repeatable")
+    parser.add_argument("--script", action="append", default=[], help="a program and its options; repeatable")
+    parser.add_argument("--ranks", type=int, default=1, help="processes of each script, one per GPU")
+    parser.add_argument("--flags", action="append", default=[], help="for nsys, when it profiles a script")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the last program's report is left")
+    parser.add_argument("--queue-full", action="store_true", help="launch each step while the GPU waits")
     parser.add_argument(
-        "--only-time", action="store_true", help="print one run's times as JSON, and profile nothing"
+        "--only-time", action="store_true", help="print the first run's times as JSON; profile nothing"
     )
     options = parser.parse_args()
-    runs = options.run or ["--size small"]
     if options.only_time:
-        print(json.dumps(timed(shlex.split(runs[0]))))
+        time_here(options.run[0], queue_full=options.queue_full)
         return
+    programs = [of_run(run, queue_full=options.queue_full) for run in options.run]
+    programs += [of_script(script, options.ranks, options.flags) for script in options.script]
     for cells in (HEADER, ("---",) * len(HEADER)):
-        print(f"| {' | '.join(cells)} |")
-    for run in runs:
-        for row in rows(run):
-            print(f"| {' | '.join(row)} |", flush=True)
+        print(f"| {' | '.join(cells)} |", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for program in programs:
+            for row in rows(program, options.keep or Path(folder)):
+                print(f"| {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":
