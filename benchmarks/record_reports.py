@@ -4,9 +4,9 @@ python benchmarks/record_reports.py OUT a b002 --budget 540
 python benchmarks/record_reports.py OUT a b002 --pages
 
 Parts, the most important first; each is a list of commands of `profiling` that go on where they were stopped,
-so the same command again finishes what a budget cut short. Rows of all parts go to OUT/measurements*.jsonl
-and OUT/attention*.jsonl; files from several machines or GPUs may lie side by side. `--pages` measures
-nothing: it writes OUT/PART.md, and OUT/PART.png where matplotlib is installed.
+so the same command again finishes what a budget cut short. Rows go to OUT/measurements*.jsonl, part c's to
+OUT/compile*.jsonl and f's to OUT/attention*.jsonl; files from several machines or GPUs may lie side by
+side. `--pages` measures nothing: it writes OUT/PART.md, and OUT/PART.png where matplotlib is installed.
 """
 
 import argparse

@@ -34,13 +34,15 @@ SMALLER_WORK = {
 class Command:
     """One command: a module, what it measures, and the tables that show it, none where another's hold its rows.
 
-    `selects` chooses the rows that tables are made of, of other parts too.
+    `selects` chooses the rows that tables are made of, of other parts too. Rows go to a file of results that
+    several commands share, or to one of this name, so that times that depend on the host's pace stay together.
     """
 
     module: str
     measures: str
     tables: str = ""
     selects: str | None = None
+    file: str = ""
 
     @property
     def repeats(self) -> bool:
@@ -50,7 +52,7 @@ class Command:
     @property
     def rows(self) -> str:
         """Return the name of the file of results, without number and ending."""
-        return "attention" if self.module == ATTENTION else "measurements"
+        return self.file or ("attention" if self.module == ATTENTION else "measurements")
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class Part:
     commands: tuple[Command, ...]
 
 
-def _benchmark(measures: str, tables: str, selects: str | None = None) -> Command:
-    return Command(BENCHMARK, measures, tables, selects)
+def _benchmark(measures: str, tables: str, selects: str | None = None, *, file: str = "") -> Command:
+    return Command(BENCHMARK, measures, tables, selects, file)
 
 
 # Sizes grow within a command, so that a budget cuts the longest off.
@@ -101,11 +103,13 @@ PARTS = {
                 "--sizes small --contexts 512 --dtypes bf16,fp32 --modes train --optimizer foreach "
                 "--attention reference,sdpa --compile off,on",
                 "summary,compile,attention,throughput",
+                file="compile",
             ),
             _benchmark(
                 "--sizes medium,large --contexts 512 --dtypes bf16 --modes train --optimizer foreach "
                 "--attention reference,sdpa --compile off,on",
                 "summary,compile,attention,throughput",
+                file="compile",
             ),
         ),
     ),
