@@ -92,25 +92,18 @@ def _said(copied: Copied) -> str:
 
 
 def require_sqlite(path: Path) -> None:
-    """Raise NotAReport, saying what a file is, unless it is a SQLite database."""
+    """Raise NotAReport, saying what a file is and what could be shared instead, unless it is a SQLite database."""
     from analysis.errors import NotAReport
-    from analysis.readers import SQLITE_MAGIC, read
+    from analysis.readers import NSYS_SQLITE, PYTORCH_TRACE, read, reader_of
 
-    if _begins_with(path, SQLITE_MAGIC):
+    format_ = reader_of(path).format
+    if format_ == NSYS_SQLITE:
         return
-    if path.suffix != ".nsys-rep":
+    instead = "Make one with `nsys export --type sqlite` and share its copy."
+    if format_ == PYTORCH_TRACE:
         read(path)
-    raise NotAReport(f"{path} is no SQLite export. Make one with `nsys export --type sqlite` and share its copy.")
-
-
-def _begins_with(path: Path, magic: bytes) -> bool:
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return file.read(len(magic)) == magic
-    except OSError:
-        return False
+        instead = "Share an answer (`python -m analysis.kernels`, `-o`) or a page (`python -m analysis.page`)."
+    raise NotAReport(f"{path} is no SQLite export but a {format_}. {instead}")
 
 
 if __name__ == "__main__":

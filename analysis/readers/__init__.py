@@ -30,11 +30,12 @@ class Reader:
     module: str
 
 
+NSYS_SQLITE, PYTORCH_TRACE = "nsys SQLite export", "PyTorch profiler trace"
 READERS = (
-    Reader("nsys SQLite export", lambda _, head: head.startswith(SQLITE_MAGIC), "analysis.readers.nsys_sqlite"),
+    Reader(NSYS_SQLITE, lambda _, head: head.startswith(SQLITE_MAGIC), "analysis.readers.nsys_sqlite"),
     Reader("nsys report", lambda path, _: path.suffix == ".nsys-rep", "analysis.readers.nsys_rep"),
     Reader("nsys Parquet folder", lambda path, _: _has_parquet(path), "analysis.readers.nsys_parquet"),
-    Reader("PyTorch profiler trace", lambda _, head: _may_be_json(head), "analysis.readers.pytorch_trace"),
+    Reader(PYTORCH_TRACE, lambda _, head: _may_be_json(head), "analysis.readers.pytorch_trace"),
 )
 
 
@@ -44,11 +45,16 @@ def read(path: Path | str) -> Trace:
     Raises NotAReport, with a sentence that says what the file is and what to do, for anything else.
     """
     path = Path(path)
+    trace: Trace = importlib.import_module(reader_of(path).module).read(path)
+    return trace
+
+
+def reader_of(path: Path) -> Reader:
+    """Return the reader that recognises a file by its first bytes; raises NotAReport as `read` does."""
     head = _first_bytes(path)
     for reader in READERS:
         if reader.recognises(path, head):
-            trace: Trace = importlib.import_module(reader.module).read(path)
-            return trace
+            return reader
     raise NotAReport(_what_it_is(path, head))
 
 

@@ -131,10 +131,13 @@ def test_output_in_the_reports_place_is_refused(tmp_path, capsys):
     assert report.read_bytes() == before
 
 
+ONE_KERNEL = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}'
 WRONG = {
     "no report": (["{0}/missing.sqlite", "-o", "{0}/x"], 1, "does not exist"),
     "no report to check": (["{0}/missing.sqlite", "--check"], 1, "does not exist"),
     "nsys's own file": (["{0}/run.nsys-rep", "-o", "{0}/x"], 1, "Make one with `nsys export --type sqlite`"),
+    "a trace of PyTorch's": (["{0}/trace.json", "--check"], 1, "Share an answer"),
+    "another JSON file": (["{0}/other.json", "--check"], 1, "is not a trace of PyTorch's profiler"),
     "no folder": (["{0}/report.sqlite", "-o", "{0}/no/folder/x"], 2, "cannot be written: No such file"),
     "a file for a folder": (["{0}/report.sqlite", "-o", "{0}/report.sqlite/x"], 2, "cannot be written: Not a"),
 }
@@ -143,6 +146,9 @@ WRONG = {
 @pytest.mark.parametrize(("arguments", "status", "sentence"), WRONG.values(), ids=WRONG.keys())
 def test_command_says_what_is_wrong(tmp_path, capsys, arguments, status, sentence):
     unpacked(OURS[1], tmp_path)
+    (tmp_path / "run.nsys-rep").write_bytes(b"nsys")
+    (tmp_path / "trace.json").write_text(ONE_KERNEL)
+    (tmp_path / "other.json").write_text("{}")
     assert scrub.main([word.format(tmp_path) for word in arguments]) == status
     said = capsys.readouterr().err
     assert said.startswith("error: ")
