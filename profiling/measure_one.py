@@ -122,7 +122,7 @@ def _no_memory(error: "NoMemoryError") -> dict[str, Any]:
 
 
 def limit_memory(settings: "Settings", fraction: float | None) -> None:
-    """Let this process use a fraction of the GPU's memory, or on a CPU of the machine's for its data."""
+    """Let this process use a fraction of the GPU's memory, or on a CPU of the machine's beside what it holds now."""
     if fraction is None:
         return
     if settings.device_type == "cuda":
@@ -131,7 +131,17 @@ def limit_memory(settings: "Settings", fraction: float | None) -> None:
         torch.cuda.set_per_process_memory_fraction(fraction, settings.device)
     else:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_DATA, (int(fraction * total), resource.RLIM_INFINITY))
+        most = _data_bytes() + int(fraction * total)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
+
+
+def _data_bytes() -> int:
+    """Return what RLIMIT_DATA counts of this process: much where PyTorch brings CUDA's libraries; 0 if unknown."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":
