@@ -122,7 +122,7 @@ def _no_memory(error: "NoMemoryError") -> dict[str, Any]:
 
 
 def limit_memory(settings: "Settings", fraction: float | None) -> None:
-    """Let this process use a fraction of the GPU's memory, or on a CPU of the machine's beside what it holds now."""
+    """Let this process use a fraction of the GPU's memory, or of a CPU machine's beside what it holds now."""
     if fraction is None:
         return
     if settings.device_type == "cuda":
