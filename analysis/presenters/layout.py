@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from analysis.kernel_names import cells
 from analysis.tables import Row, Table
 
-MIN_NAME_WIDTH = 16
+#: What a name keeps behind its indent at least; where not even this fits, the next is tried.
+NAME_WIDTHS = (16, 12, 8, 5)
 GAP = 1
 
 
@@ -28,14 +29,14 @@ class Layout:
 
 
 def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> Layout:
-    """Return the plainest layout in which no name is cut; where each cuts one, the plainest that fits the width.
+    """Return the plainest layout in which no name is cut; where each cuts one, that which leaves them the most.
 
     Where none fits, return the narrowest: a number that is cut is another number, so what is too wide stays so.
     """
     broken = [_broken(head, [line[place] for line in texts]) for place, head in enumerate(heads)]
     words = [head.replace(" ", "\n") for head in heads]
     ways = ((list(heads), 2), (broken, 2), (broken, 1), (words, 1))
-    tried = [_laid_out(table, texts, *way, width) for way in ways]
+    tried = [_laid_out(table, texts, *way, least, width) for least in NAME_WIDTHS for way in ways]
     uncut = next((found for found in tried if found.whole), None)
     return uncut or next((found for found in tried if found.width <= width), tried[-1])
 
@@ -45,15 +46,27 @@ def _broken(head: str, values: Sequence[str]) -> str:
     return head.replace(" ", "\n") if len(head) > max(map(len, values), default=0) else head
 
 
-def _laid_out(table: Table, texts: Sequence[Sequence[str]], heads: list[str], indent: int, width: int) -> Layout:
-    wide = least = [max(map(cells, head.split("\n"))) for head in heads]
-    for row, line in zip(table.rows, texts, strict=True):
-        before = (indent * row.indent if place == 0 else 0 for place in range(len(line)))
-        wide = [max(most, space + cells(text)) for most, space, text in zip(wide, before, line, strict=True)]
+def _laid_out(
+    table: Table, texts: Sequence[Sequence[str]], heads: list[str], indent: int, name: int, width: int
+) -> Layout:
+    wide, least = (_widths(table, texts, heads, indent, most) for most in (None, name))
     needs = {place: wide[place] for place, column in enumerate(table.columns) if column.kind == "name"}
     fixed = GAP * (len(wide) - 1) + sum(wide) - sum(needs.values())
-    rooms = _shared(needs, {place: max(MIN_NAME_WIDTH, least[place]) for place in needs}, width - fixed)
+    rooms = _shared(needs, {place: least[place] for place in needs}, width - fixed)
     return Layout(heads, indent, rooms, fixed + sum(rooms.values()), sum(needs.values()) <= width - fixed)
+
+
+def _widths(
+    table: Table, texts: Sequence[Sequence[str]], heads: list[str], indent: int, most: int | None
+) -> list[int]:
+    """Return how wide each column is, of names with so many cells at most behind their indent."""
+    widths = [max(map(cells, head.split("\n"))) for head in heads]
+    for row, line in zip(table.rows, texts, strict=True):
+        for place, text in enumerate(line):
+            before = indent * row.indent if place == 0 else 0
+            shown = cells(text) if most is None else min(cells(text), most)
+            widths[place] = max(widths[place], before + shown)
+    return widths
 
 
 def _shared(needs: dict[int, int], least: dict[int, int], left: int) -> dict[int, int]:

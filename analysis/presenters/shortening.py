@@ -15,17 +15,22 @@ _BETWEEN = (" ", "_", "-", ":", ",")
 
 
 def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
-    """Shorten each name to its room; different names stay different where any place for the cut allows it."""
+    """Shorten each name to its room; different names stay different where any place for the cut allows it.
+
+    A name may stand in several rooms, as in a tree, and is then shortened for each.
+    """
     names = [bounded(name) for name in names]
     shown = [_shorter(name, room) for name, room in zip(names, rooms, strict=True)]
     meant: dict[str, dict[str, int]] = {}
     for name, room, text in zip(names, rooms, shown, strict=True):
-        meant.setdefault(text, {})[name] = room
-    apart: dict[str, str] = {}
-    for group in meant.values():
+        alike = meant.setdefault(text, {})
+        alike[name] = min(room, alike.get(name, room))
+    apart: dict[tuple[str, str], str] = {}
+    for text, group in meant.items():
         if len(group) > 1:
-            apart |= _apart(group, set(meant) | set(apart.values()))
-    return [apart.get(name, text) for name, text in zip(names, shown, strict=True)]
+            cut = _apart(group, set(meant) | set(apart.values()))
+            apart |= {(name, text): better for name, better in cut.items()}
+    return [apart.get((name, text), text) for name, text in zip(names, shown, strict=True)]
 
 
 def _shorter(name: str, room: int) -> str:

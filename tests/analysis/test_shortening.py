@@ -1,5 +1,8 @@
 """Names with too little room keep what tells them apart; times keep a digit that tells them from zero."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +52,13 @@ NAMES = st.lists(st.text(alphabet="ab _>注\x1b", max_size=40), max_size=6)
 @given(NAMES, st.integers(1, 30))
 def test_no_name_is_wider_than_its_room(names, room):
     assert all(cells(text) <= room for text in shortened(names, [room] * len(names)))
+
+
+@given(NAMES, st.lists(st.integers(1, 30), min_size=2, max_size=2))
+def test_a_name_is_shortened_for_each_of_its_rooms(names, rooms):
+    places = [(name, room) for room in rooms for name in names]
+    shown = shortened([name for name, _ in places], [room for _, room in places])
+    assert all(cells(text) <= room for text, (_, room) in zip(shown, places, strict=True))
 
 
 @given(st.sets(st.sampled_from("abcdefgh"), min_size=2), st.integers(0, 30), st.integers(0, 30))
@@ -120,6 +130,16 @@ def test_names_are_worth_lines_in_headings_and_a_smaller_indent(width, heads, in
     drawn = as_table.present(Document("", (TREE,)), width=width)
     assert max(map(cells, drawn.splitlines())) <= width
     assert ("computing attention scores" in drawn) == whole
+
+
+def test_numbers_of_a_deep_tree_are_whole_and_its_names_are_not_gone():
+    rows = (Row((f"aten::operator_{depth}", 10**9 + depth, 123_456), indent=depth) for depth in range(14))
+    table = replace(TREE, rows=tuple(rows))
+    for width in (40, 60, 80):
+        drawn = as_table.present(Document("", (table,)), width=width)
+        assert len(re.findall(r" 1\.00 +123,456\n", drawn)) == 14
+        assert drawn.count("aten") >= (14 if width > 40 else 1)
+        assert max(map(cells, drawn.splitlines())) <= width
 
 
 def test_a_name_column_leaves_the_room_that_it_does_not_need():
