@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ class Rules:
     operators: str = "auto"  # PyTorch's operator ranges: "keep", "hide", or show those in no other range
     adopt: bool = True
     link: bool = True
+    step: str = ""  # what the measured steps are called, if not by the usual names; see vocabulary.step_matcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,21 @@ class Attribution:
     node_phase: NDArray[np.int8]  # per node
     warm_up: Bools  # per node
     linked: Bools  # per node: a place in a forward path that backward work was led to
+    rules: Rules = field(default_factory=Rules)
 
 
 def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
-    """Attribute all work of a trace to its ranges."""
+    """Attribute all work of a trace to its ranges.
+
+    Raises UsageError where the rules name a domain or a step that the trace does not have.
+    """
     return _Attributing(trace, rules or Rules()).result()
 
 
 class _Attributing:
     def __init__(self, trace: Trace, rules: Rules) -> None:
         self.trace, self.rules = trace, rules
-        self.facts = name_facts(trace)
+        self.facts = name_facts(trace, rules.step)
         nested = nested_ranges(trace, rules.domains)
         self.operator = nested & operator_ranges(self.facts, trace.ranges)
         chosen = nested if rules.operators == "keep" else nested & ~self.operator
@@ -213,7 +218,7 @@ class _Attributing:
         linked[self.linked_nodes] = True
         return Attribution(
             trace, self.facts, self.ranges, self.forest, home, work_node, work_how,
-            self._work_phase(work_node, node_phase), node_phase, warm_up, linked,
+            self._work_phase(work_node, node_phase), node_phase, warm_up, linked, self.rules,
         )  # fmt: skip
 
     def _of_nodes(self) -> tuple[NDArray[np.int8], Bools]:

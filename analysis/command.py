@@ -46,6 +46,10 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         "--operators", choices=("auto", "keep", "hide"), default="auto",
         help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
     )  # fmt: skip
+    rules.add_argument(
+        "--step", default="", metavar="NAME",
+        help="what the measured steps are called, if not step or iteration: a range's name, with * and ?",
+    )  # fmt: skip
     return rules
 
 
@@ -68,7 +72,8 @@ def attributed(path: Path, options: argparse.Namespace) -> Attribution:
     """Read a report and attribute its work by the options of `add_range_rules`; raises as `trace_of` does."""
     from analysis.attribution import Rules, attribute
 
-    return attribute(trace_of(path), Rules(domains=options.domain, operators=options.operators))
+    rules = Rules(domains=options.domain, operators=options.operators, step=options.step)
+    return attribute(trace_of(path), rules)
 
 
 def spare(reports: Iterable[Path], output: Path | None) -> None:

@@ -140,7 +140,10 @@ def summary(
         found = attribution() if attribution else attributed(path, options)
         return summarize(found, include_warm_up=options.include_warmup)
 
-    rules = {"domains": options.domain, "operators": options.operators, "warm_up": options.include_warmup}
+    rules = {
+        "domains": options.domain, "operators": options.operators, "step": options.step,
+        "warm_up": options.include_warmup,
+    }  # fmt: skip
     return anew() if options.no_cache else kept(path, rules, anew)
 
 

@@ -27,8 +27,8 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
 
 
 def _is_step(attribution: Attribution) -> Bools:
-    """Tell per range whether it is named as a step."""
-    flags: Bools = attribution.facts.step[attribution.ranges.name_id]
+    """Tell per range whether it is named as a step to count."""
+    flags: Bools = attribution.facts.measured[attribution.ranges.name_id]
     return flags
 
 

@@ -100,6 +100,7 @@ class Report:
     outside: tuple[OutsideRow, ...] = ()
     steps: int = 0  # measured step ranges, of all processes together
     ranks: int = 0  # processes that have measured steps
+    step: str = ""  # what the ranges counted as steps are called, if not by the usual names
     per_step: bool = False
     warm_up_included: bool = False
     notes: tuple[str, ...] = ()
@@ -121,7 +122,8 @@ def per_step(report: Report) -> Report:
     if not report.steps:
         raise ReportError(
             "The report has no measured step ranges, so nothing can be said per step. "
-            "Push a range named 'step' around each step, or leave --per-step out."
+            "Push a range named 'step' around each step, say with --step which ranges are the steps, or leave "
+            "--per-step out."
         )
     divide = _divider(report.steps)
     return replace(
@@ -216,6 +218,7 @@ def as_object(report: Report) -> dict[str, Any]:
             "gpus": list(report.provenance.gpus),
             "steps": report.steps,
             "ranks": report.ranks,
+            "step": report.step,
             "per_step": report.per_step,
             "warm_up_included": report.warm_up_included,
             "outside": [as_dict(row) for row in report.outside],
@@ -234,7 +237,7 @@ def from_object(value: dict[str, Any]) -> Report:
     Raises KeyError or TypeError where it is something else.
     """
     head = dict(value["report"])
-    about = {name: head.pop(name) for name in ("steps", "ranks", "per_step", "warm_up_included")}
+    about = {name: head.pop(name) for name in ("steps", "ranks", "step", "per_step", "warm_up_included")}
     outside, notes, gpus = head.pop("outside"), head.pop("notes"), head.pop("gpus")
     return Report(
         provenance=Provenance(gpus=tuple(gpus), **head),

@@ -11,7 +11,7 @@ from functools import lru_cache
 from analysis.errors import ReportError
 from analysis.report import Path, Report, added, in_tree_order
 from analysis.tables import PATH_SEPARATOR
-from analysis.vocabulary import collapsed
+from analysis.vocabulary import collapsed, some_of
 
 
 def of_phase(report: Report, phase: str) -> Report:
@@ -41,9 +41,8 @@ def of_ranges(report: Report, pattern: str) -> Report:
     matches = _matcher(pattern)
     ranges = tuple(row for row in report.ranges if matches(row.path))
     if not ranges:
-        names = list(dict.fromkeys(collapsed(name) for row in report.ranges for name in row.path))
-        some = ", ".join(names[:12]) or "none"
-        raise ReportError(f"No range matches {pattern!r}. Ranges: {some}{', …' if len(names) > 12 else ''}.")
+        known = some_of(name for row in report.ranges for name in row.path)
+        raise ReportError(f"No range matches {pattern!r}. Ranges: {known}.")
     return replace(report, ranges=ranges, kernels=tuple(row for row in report.kernels if matches(row.path)))
 
 

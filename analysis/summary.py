@@ -31,6 +31,7 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
         outside=summary.outside(),
         steps=steps,
         ranks=ranks,
+        step=attribution.rules.step,
         warm_up_included=include_warm_up,
         notes=(*attribution.trace.notes, *notes(attribution, summary.left_out)),
     )

@@ -20,6 +20,8 @@ from analysis.vocabulary import (
     is_step,
     is_warm_up,
     phase_of,
+    some_of,
+    step_matcher,
 )
 
 
@@ -31,6 +33,7 @@ class NameFacts:
     backward_operator: Bools
     warm_up: Bools
     step: Bools
+    measured: Bools  # what is counted as a step: `step`, or what the user calls so
     phase: np.ndarray[tuple[int], np.dtype[np.int8]]  # position in PHASES, -1: opens none
 
     @property
@@ -40,22 +43,30 @@ class NameFacts:
         return backward
 
 
-def name_facts(trace: Trace) -> NameFacts:
-    """Say what each name means; names that only kernels bear cost nothing."""
+def name_facts(trace: Trace, step: str = "") -> NameFacts:
+    """Say what each name means; names that only kernels bear cost nothing.
+
+    `step` is what the user calls a step, if not by its usual names; raises UsageError where no range is called so.
+    """
     count = len(trace.names)
     used = np.zeros(count, np.bool_)
     used[trace.ranges.name_id] = True
     engine = [name for name in trace.names if name.startswith(ENGINE_OPERATOR)]
     nodes = {name.removeprefix(ENGINE_OPERATOR) for name in engine}
-    operator, backward, warm_up, step = (np.zeros(count, np.bool_) for _ in range(4))
-    facts = NameFacts(operator, backward, warm_up, step, np.full(count, -1, np.int8))
+    operator, backward, warm_up, steps, measured = (np.zeros(count, np.bool_) for _ in range(5))
+    facts = NameFacts(operator, backward, warm_up, steps, measured, np.full(count, -1, np.int8))
+    is_measured = step_matcher(step)
     for name_id in np.flatnonzero(used):
         name = trace.names[name_id]
         facts.operator[name_id] = is_operator(name)
         facts.backward_operator[name_id] = name in nodes or bool(BACKWARD_OPERATORS.match(name))
         facts.warm_up[name_id], facts.step[name_id] = is_warm_up(name), is_step(name)
+        facts.measured[name_id] = is_measured(name)
         phase = phase_of(name)
         facts.phase[name_id] = PHASES.index(phase) if phase else -1
+    if step and not facts.measured.any():
+        known = some_of(trace.names[name_id] for name_id in np.flatnonzero(used))
+        raise UsageError(f"No range is called {step!r}. Ranges: {known}.")
     return facts
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
@@ -79,6 +81,17 @@ def is_step(name: str) -> bool:
     return bool(_STEP.fullmatch(name.lstrip(":").strip()))
 
 
+def step_matcher(called: str = "") -> Callable[[str], bool]:
+    """Return what tells whether a range is a step: its usual names, or what the user calls it.
+
+    `called` is a whole name, in which `*` and `?` stand for any characters and one; case does not count.
+    """
+    if not called:
+        return is_step
+    pattern = re.compile(translate(called.lstrip(":").strip()), re.IGNORECASE)
+    return lambda name: bool(pattern.match(name.lstrip(":").strip()))
+
+
 def is_operator(name: str) -> bool:
     """Tell whether a range of this name is one operator's, and not the user's."""
     return bool(OPERATOR_RANGES.match(name))
@@ -87,6 +100,12 @@ def is_operator(name: str) -> bool:
 def is_library_domain(name: str) -> bool:
     """Tell whether an NVTX domain of this name belongs to a library."""
     return name.lower() in LIBRARY_DOMAINS
+
+
+def some_of(names: Iterable[str], most: int = 12) -> str:
+    """List distinct names of ranges, indices collapsed, the first of many."""
+    distinct = list(dict.fromkeys(map(collapsed, names)))
+    return ", ".join(distinct[:most]) + (", …" if len(distinct) > most else "") or "none"
 
 
 def collapsed(name: str) -> str:

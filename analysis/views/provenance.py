@@ -7,7 +7,7 @@ from math import isclose
 
 from analysis.report import KernelRow, Number, Report, per_step
 from analysis.units import count_text, share_text, time_text
-from analysis.vocabulary import is_step
+from analysis.vocabulary import step_matcher
 
 # What a run says about itself in its mark, in the order in which it is shown, and how.
 RUN_FACTS = (
@@ -67,14 +67,15 @@ def scope_of_a_gpu(report: Report, gpus: int) -> str:
 
 def over(report: Report, rows: Iterable[KernelRow]) -> str:
     """Say over what these rows were summed: measured steps only where none of it lies outside them."""
-    if not report.steps or _in_no_step(rows):
+    if not report.steps or _in_no_step(report, rows):
         return "in all"
     return f"over {report.steps} step{'s' if report.steps > 1 else ''}"
 
 
-def _in_no_step(rows: Iterable[KernelRow]) -> Number:
+def _in_no_step(report: Report, rows: Iterable[KernelRow]) -> Number:
     """Add up the work that lies in none of the measured steps."""
     rows = list(rows)
+    is_step = step_matcher(report.step)
     steps = {name: is_step(name.replace("*", "0")) for row in rows for name in row.path}
     return sum(row.total_ns for row in rows if not any(steps[name] for name in row.path))
 
@@ -122,7 +123,7 @@ def _is_whole(report: Report) -> bool:
 
 def _beyond(report: Report) -> tuple[str, ...]:
     """Say how much of the work lies outside the measured steps, where both are there."""
-    beyond = _in_no_step(report.kernels) if report.steps and _is_whole(report) else 0
+    beyond = _in_no_step(report, report.kernels) if report.steps and _is_whole(report) else 0
     if not beyond:
         return ()
     divided = "; --per-step divides it by the steps too" if not report.per_step else ", divided by the steps too"

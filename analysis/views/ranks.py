@@ -19,7 +19,7 @@ from analysis.vocabulary import PHASES
 
 NO_STEPS = (
     "None of the reports has measured step ranges, so nothing can be said per step. Push a range named 'step' "
-    "around each step, or leave --per-step out."
+    "around each step, say with --step which ranges are the steps, or leave --per-step out."
 )
 
 
