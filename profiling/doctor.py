@@ -111,7 +111,7 @@ def _nsys_and_driver(facts: Facts) -> Iterator[Finding]:
 def _sampling(facts: Facts) -> Iterator[Finding]:
     if facts.paranoid is None or facts.is_root or facts.paranoid <= SAMPLING_PARANOID:
         return
-    fix = "sudo sysctl kernel.perf_event_paranoid=2; the presets here sample no CPU and need nothing"
+    fix = "sudo sysctl kernel.perf_event_paranoid=2; of the presets here, backtrace alone needs it"
     if facts.in_container:
         fix += "; in a container, on the host, and --cap-add=SYS_ADMIN"
     yield Finding("warning", f"CPU sampling is refused (perf_event_paranoid is {facts.paranoid})", fix)

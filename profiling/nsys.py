@@ -41,12 +41,19 @@ class Preset:
     program_options: tuple[str, ...] = ()
 
 
-LIGHT = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none")
+TRACE, NO_SWITCHES = "--trace=cuda,nvtx", "--cpuctxsw=none"
+LIGHT = (TRACE, "--sample=none", NO_SWITCHES)
+# nsys takes Python's call stack with CUDA's alone, and either only while it samples the CPU.
+BACKTRACE = (TRACE, "--sample=process-tree", NO_SWITCHES, "--cudabacktrace=all", "--python-backtrace=cuda")
 PRESETS: Mapping[str, Preset] = {
     "light": Preset("CUDA and NVTX, without CPU sampling", LIGHT),
     "ops": Preset("a range per operator, with sequence numbers (emit_nvtx)", LIGHT, ("--emit-nvtx",)),
     "graphs": Preset("every kernel inside CUDA graphs", (*LIGHT, "--cuda-graph-trace=node")),
     "memory": Preset("allocations of GPU memory", (*LIGHT, "--cuda-memory-usage=true")),
+    "shapes": Preset("a range per operator, with its inputs' shapes", (*LIGHT, "--pytorch=autograd-shapes-nvtx")),
+    "backtrace": Preset("CUDA calls with their call stacks, Python's too (much slower)", BACKTRACE),
+    # nsys numbers GPUs in its own way; these are the ones that the program can see.
+    "metrics": Preset("GPU counters over time", (*LIGHT, "--gpu-metrics-devices=cuda-visible")),
 }
 # Flags that capture the measured steps alone, by the kind of device; the program runs on to its end after them.
 # cudaProfilerStart and Stop stand around those steps on a GPU, and the range `measure` everywhere.

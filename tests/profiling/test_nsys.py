@@ -30,19 +30,43 @@ def standin(tmp_path, monkeypatch):
     return folder
 
 
-EXTRA_FLAGS = {
-    "light": [],
-    "ops": [],
-    "graphs": ["--cuda-graph-trace=node"],
-    "memory": ["--cuda-memory-usage=true"],
+FLAGS = {
+    "light": LIGHT,
+    "ops": LIGHT,
+    "graphs": [*LIGHT, "--cuda-graph-trace=node"],
+    "memory": [*LIGHT, "--cuda-memory-usage=true"],
+    "shapes": [*LIGHT, "--pytorch=autograd-shapes-nvtx"],
+    # nsys refuses or ignores backtraces without CPU sampling, and Python's without CUDA's.
+    "backtrace": [
+        *("--trace=cuda,nvtx", "--sample=process-tree", "--cpuctxsw=none"),
+        *("--cudabacktrace=all", "--python-backtrace=cuda"),
+    ],
+    "metrics": [*LIGHT, "--gpu-metrics-devices=cuda-visible"],
 }
 
 
-@pytest.mark.parametrize("preset", EXTRA_FLAGS)
+@pytest.mark.parametrize("preset", FLAGS)
 def test_preset_becomes_arguments_and_own_flags_come_last(preset):
     words = nsys.profile_command("nsys", ["python", "a b.py"], Path("out"), preset=preset, flags=["--wait=all"])
     output = ["--output=out", "--force-overwrite=true"]
-    assert words == ["nsys", "profile", *LIGHT, *EXTRA_FLAGS[preset], *output, "--wait=all", "python", "a b.py"]
+    assert words == ["nsys", "profile", *FLAGS[preset], *output, "--wait=all", "python", "a b.py"]
+
+
+def test_every_preset_is_held_to_its_flags():
+    assert list(FLAGS) == list(nsys.PRESETS)
+
+
+@pytest.mark.parametrize("preset", FLAGS)
+def test_printed_command_holds_the_presets_flags_and_then_the_users(standin, tmp_path, capsys, preset):
+    extra = ["--", "--gpu-metrics-devices=0"]
+    assert nsys.main([*TINY, "--reports", str(tmp_path), "--preset", preset, "--print-command", *extra]) == 0
+    words = shlex.split(capsys.readouterr().out)
+    flags, program = words[2 : words.index(sys.executable)], words[words.index("profiling.run") :]
+    output = (
+        f"--output={tmp_path}/tiny_ctx00016_train_fp32_cpu_b1_w0_n1{'' if preset == 'light' else f'_{preset}'}"
+    )
+    assert flags == [*FLAGS[preset], output, "--force-overwrite=true", *MEASURED, "--gpu-metrics-devices=0"]
+    assert ("--emit-nvtx" in program) == (preset == "ops")
 
 
 def test_ops_preset_asks_the_program_for_a_range_per_operator():
