@@ -54,11 +54,12 @@ def test_no_name_is_wider_than_its_room(names, room):
     assert all(cells(text) <= room for text in shortened(names, [room] * len(names)))
 
 
-@given(NAMES, st.lists(st.integers(1, 30), min_size=2, max_size=2))
-def test_a_name_is_shortened_for_each_of_its_rooms(names, rooms):
-    places = [(name, room) for room in rooms for name in names]
-    shown = shortened([name for name, _ in places], [room for _, room in places])
-    assert all(cells(text) <= room for text, (_, room) in zip(shown, places, strict=True))
+def test_a_name_is_shortened_for_each_of_its_rooms():
+    names = [f"autograd::engine::evaluate_function: {name}Backward0" for name in ("Bmm", "Mul")] * 2
+    rooms = [14, 14, 18, 18]
+    shown = shortened(names, rooms)
+    assert all(cells(text) <= room for text, room in zip(shown, rooms, strict=True))
+    assert len(set(shown)) == 4
 
 
 @given(st.sets(st.sampled_from("abcdefgh"), min_size=2), st.integers(0, 30), st.integers(0, 30))
@@ -138,7 +139,7 @@ def test_numbers_of_a_deep_tree_are_whole_and_its_names_are_not_gone():
     for width in (40, 60, 80):
         drawn = as_table.present(Document("", (table,)), width=width)
         assert len(re.findall(r" 1\.00 +123,456\n", drawn)) == 14
-        assert drawn.count("aten") >= (14 if width > 40 else 1)
+        assert all(len(line.split()[0]) >= 5 for line in drawn.splitlines()[-14:])
         assert max(map(cells, drawn.splitlines())) <= width
 
 
