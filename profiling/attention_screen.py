@@ -14,7 +14,7 @@ from rich.progress import track
 from profiling import results, table_formats
 from profiling.commands import UsageError
 from profiling.study_frames import statistics_of
-from profiling.study_notes import machine
+from profiling.study_notes import WATCHED, machine
 from profiling.tables import GIBIBYTES, WHOLE, Column, Table, number, spread, trouble
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ def _tells(lines: pd.DataFrame, name: str) -> bool:
 def _line(row: Row) -> Row:
     wrong = {name: row.get(name) for name in ("status", "phase", "requested_bytes", "message", "held_bytes")}
     line = {**row["cell"], **wrong, "device_name": row["state"]["device_name"]}
+    if watcher := row["state"].get("watched_by"):
+        line["kind"] = f"{line['kind']}, {watcher}"
     for phase in ("forward", "backward"):
         values = [times[phase] for times in row.get("measured", ())]
         numbers = statistics_of(values) if values else {}
@@ -147,4 +149,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
         f"Warning: {row['cell']['kind']} failed: {row['message']}" for row in rows if row["status"] == "failed"
     ]
     full = sum(row["status"] == "oom" for row in rows)
-    return [machine(rows), ", ".join(shared), DEFINITIONS, f"{full} of {len(rows)} cases out of memory", *failed]
+    watchers = sorted({row["state"].get("watched_by", "") for row in rows} - {""})
+    watched = [WATCHED.format(", ".join(watchers))] if watchers else []
+    full_text = f"{full} of {len(rows)} cases out of memory"
+    return [machine(rows), ", ".join(shared), DEFINITIONS, full_text, *watched, *failed]

@@ -46,11 +46,16 @@ def _from_files(asked: Mapping[str, Any], study: "Study") -> list[Row]:
     lists = {**study.lists, **{name: asked[name] for name in _settings() if asked[name]}}
     if captures := asked["captures"] or (study.captures if len(study.captures) > 1 else None):
         lists["capture"] = captures
+    # What nsys watched uninvited is not what `--captures none` asks for.
     return [
         row
         for row in results.latest([row for path in asked["results"] for row in _read(path)])
-        if all(row["cell"][name] in (*values, None) for name, values in lists.items())
+        if all(_value(row, name) in (*values, None) for name, values in lists.items())
     ]
+
+
+def _value(row: Row, name: str) -> Any:
+    return results.capture_of(row) if name == "capture" else row["cell"][name]
 
 
 def _settings() -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from profiling.results import NSYS
 from profiling.settings import Settings, SettingsError, with_defaults
 
 # How a cell's measured steps are watched, and the options that make `profiling.measure_one` do so. Names
@@ -15,7 +16,6 @@ CAPTURES: Mapping[str, tuple[str, ...]] = {
     "recorder": ("--record", "{folder}/recording.sqlite"),
     "emit-nvtx": ("--emit-nvtx",),
 }
-NSYS = "nsys-"
 # Settings that decide nothing in a mode; cells that differ in them alone are one.
 WITHOUT_OPTIMIZER = ("forward", "forward-backward")
 

@@ -1,4 +1,4 @@
-"""What besides the settings decides a number: versions, the device, precision flags, threads.
+"""What besides the settings decides a number: versions, the device, precision flags, threads, a profiler.
 
 It names no host, user or path, so it can travel with a report.
 """
@@ -6,6 +6,7 @@ It names no host, user or path, so it can travel with a report.
 import os
 import platform
 import re
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from profiling.settings import AUTOCAST_DTYPE, Settings
 
 # cuBLAS obeys this variable whatever PyTorch asks for: 0 forbids TF32, 1 forces it.
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+# What nsys gives every process it watches: the session's id, and its own library to load. Other tools come in
+# through the same variables, with libraries of other names.
+NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"
+INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
+NSYS_LIBRARY = "libToolsInjection"
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
@@ -28,7 +34,15 @@ def environment(settings: Settings) -> dict[str, Any]:
         "tf32": tf32_allowed(),
         "autocast": str(AUTOCAST_DTYPE.get(settings.dtype, "off")).removeprefix("torch."),
         "grad_scaler": False,
+        **watcher(os.environ),
     }
+
+
+def watcher(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return `watched_by`, the profiler that watches a process with these variables; nothing without one."""
+    libraries = (variables.get(name, "") for name in INJECTIONS)
+    is_nsys = variables.get(NSYS_SESSION) or any(NSYS_LIBRARY in library for library in libraries)
+    return {"watched_by": "nsys"} if is_nsys else {}
 
 
 def versions() -> dict[str, str | int | None]:

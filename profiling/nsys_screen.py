@@ -13,9 +13,10 @@ from typing import Any
 from profiling import results
 from profiling.benchmark import STUDIES
 from profiling.benchmark_screen import cells_of, progress_bar, show
-from profiling.cells import NSYS, Cell
+from profiling.cells import Cell
 from profiling.environment import gpu_facts
 from profiling.nsys import MEASURED_STEPS, export_command, find_nsys, profile_command
+from profiling.results import NSYS
 from profiling.sweep import Plan, sweep
 
 Row = dict[str, Any]

@@ -28,6 +28,8 @@ MODEL, ATTENTION = "model", "attention"
 FINAL = ("ok", "oom")
 # What else than the cell must be equal for a measurement to be the same: other machines' rows stay apart.
 MACHINE = ("device_name", "driver", "torch", "cuda", "threads")
+# How the captures begin that run a cell under nsys.
+NSYS = "nsys-"
 
 
 def read(path: Path, kind: str = MODEL) -> tuple[list[Row], int]:
@@ -62,8 +64,24 @@ def latest(rows: list[Row]) -> list[Row]:
 
 
 def identity(cell: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    """Return what two rows share if they measure the same on the same machine."""
-    return json.dumps([cell, {name: state.get(name) for name in MACHINE}], sort_keys=True)
+    """Return what two rows share if they measure the same on the same machine, both watched or neither."""
+    machine = {name: state.get(name) for name in MACHINE}
+    return json.dumps([cell, {**machine, **_uninvited(cell, state)}], sort_keys=True)
+
+
+def capture_of(row: Row) -> str:
+    """Return how a row's steps were watched: as its cell asks, and by what watched the whole command."""
+    capture = str(row["cell"]["capture"])
+    around = _uninvited(row["cell"], row["state"]).get("watched_by")
+    if around is None:
+        return capture
+    return around if capture == "none" else f"{around}, {capture}"
+
+
+def _uninvited(cell: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
+    """Return `watched_by` where a profiler watched that the cell does not ask for."""
+    watched_by = state.get("watched_by")
+    return {"watched_by": watched_by} if watched_by and not cell.get("capture", "").startswith(NSYS) else {}
 
 
 class ResultsFile:

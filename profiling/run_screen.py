@@ -1,8 +1,9 @@
 """What `python -m profiling.run` shows: what it runs, how far it is, and how long each phase took."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -34,7 +35,7 @@ def run(settings: Settings, capture: Capture, reduced: list[str], *, memory_to: 
             console.print(line)
         with memory.snapshot(memory_to):
             measurement = measure(workload, capture, advance)
-    console.print(_title(settings))
+    console.print(title(settings, environment(settings)))
     console.print(times_table(settings, measurement))
     for line in footnotes(settings, measurement, capture):
         console.print(line)
@@ -80,8 +81,11 @@ def times_table(settings: Settings, measurement: Measurement) -> Table:
     return table
 
 
-def _title(settings: Settings) -> str:
-    return f"\nCPU time over {settings.steps} measured steps, after {settings.warmup} of warm-up:"
+def title(settings: Settings, facts: Mapping[str, Any]) -> str:
+    """Return what stands over the times, given the environment: what they are of, and whether nsys slowed them."""
+    profiled = facts.get("watched_by")
+    label = f" (profiled: times include {profiled}'s overhead)" if profiled else ""
+    return f"\nCPU time over {settings.steps} measured steps, after {settings.warmup} of warm-up{label}:"
 
 
 def footnotes(settings: Settings, measurement: Measurement, capture: Capture) -> Iterator[str]:

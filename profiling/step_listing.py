@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from profiling.results import capture_of
 from profiling.study_frames import statistics_of
 
 Row = dict[str, Any]
@@ -18,7 +19,7 @@ def _row_lines(row: Row) -> Iterator[str]:
     cell = row["cell"]
     yield from (RULE, f"{cell['size'].upper()} MODEL", RULE)
     yield f"Parameters: {row['parameters']:,}"
-    yield f"Context length: {cell['context_length']}, batch size: {cell['batch_size']}, {_how(cell)}"
+    yield f"Context length: {cell['context_length']}, batch size: {cell['batch_size']}, {_how(row)}"
     for phase in row["measured"][0]:
         yield ""
         yield from _phase_lines(row, phase)
@@ -27,7 +28,8 @@ def _row_lines(row: Row) -> Iterator[str]:
     yield ""
 
 
-def _how(cell: Row) -> str:
+def _how(row: Row) -> str:
+    cell = row["cell"]
     parts = (
         f"mode: {cell['mode']}",
         cell["dtype"],
@@ -35,7 +37,7 @@ def _how(cell: Row) -> str:
         "compiled" if cell["compile"] else "eager",
     )
     optimizer = f"{cell['optimizer']} AdamW" if cell["optimizer"] else ""
-    return ", ".join(part for part in (*parts, optimizer, f"capture {cell['capture']}") if part)
+    return ", ".join(part for part in (*parts, optimizer, f"capture {capture_of(row)}") if part)
 
 
 def _phase_lines(row: Row, phase: str) -> Iterator[str]:

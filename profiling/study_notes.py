@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from profiling.results import capture_of
 from profiling.study_frames import CONFIGURATION, constant, sessions_of
 from profiling.tables import word
 from profiling.throughput import peak_tflops
@@ -24,6 +25,7 @@ FLOPS = (
     "forward's; TFLOP/s divides them by the step's mean, and MFU (Chowdhery et al. 2022, appendix B) that by the "
     "GPU's dense peak."
 )
+WATCHED = "Warning: times under {} are those of a watched program, slower than its own."
 
 
 def notes(rows: Sequence[Row], lines: pd.DataFrame, tables: Sequence[str] = RATES) -> list[str]:
@@ -91,9 +93,9 @@ def _warnings(rows: Sequence[Row]) -> Iterator[str]:
     yield from (f"Warning: {failure}" for failure in dict.fromkeys(failed))
     said = (warning for row in rows for warning in row.get("warnings", ()))
     yield from (f"Warning: {warning}" for warning in dict.fromkeys(said))
-    captures = {row["cell"]["capture"] for row in rows}
+    captures = {capture_of(row) for row in rows}
     if "bare" in captures:
         yield "capture none: ranges are on and nothing watches; bare: ranges are off."
     watched = sorted(captures - set(UNWATCHED))
     if watched:
-        yield f"Warning: times under {', '.join(watched)} are those of a watched program, slower than its own."
+        yield WATCHED.format(", ".join(watched))

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from profiling import results
-from profiling.cells import NSYS, Cell
+from profiling.cells import Cell
 from profiling.nsys import MEASURED_STEPS, NsysError, find_nsys, profile_command
+from profiling.results import NSYS
 
 Row = dict[str, Any]
 PATIENCE_S = 10

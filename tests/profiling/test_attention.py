@@ -12,7 +12,7 @@ from profiling import results
 from profiling.attention import main
 from profiling.attention_cases import KINDS, Case, measure
 from profiling.attention_plot import drawing
-from profiling.attention_screen import table
+from profiling.attention_screen import notes, table
 from profiling.settings import SettingsError
 from tests.profiling.recordings import REPOSITORY
 
@@ -54,6 +54,13 @@ def test_all_kinds_compute_the_same():
     expected = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=True)
     for make in KINDS.values():
         torch.testing.assert_close(make()(*inputs), expected)
+
+
+def test_cases_that_nsys_watched_say_so():
+    row = measure(CASE)
+    rows = [row, {**row, "state": {**row["state"], "watched_by": "nsys"}}]
+    assert table(rows).shown()["kind"].tolist() == ["reference", "reference, nsys"]
+    assert ["times under nsys" in " ".join(notes(some)) for some in (rows, rows[:1])] == [True, False]
 
 
 @pytest.mark.parametrize("wrong", [{"kind": "flash"}, {"d": 0}, {"steps": 0}, {"warmup": -1}])

@@ -11,7 +11,7 @@ from profiling.cells import Cell, product
 from profiling.measure_one import parser
 from profiling.settings import Settings, SettingsError, with_defaults
 from profiling.study_frames import frame
-from tests.profiling.measured_rows import failed, file_of, no_memory, row
+from tests.profiling.measured_rows import H200, failed, file_of, no_memory, row
 from tests.profiling.recordings import REPOSITORY
 
 ROWS = [row(size="small"), row(size="small", mode="forward"), row(size="medium", dtype="bf16")]
@@ -71,6 +71,19 @@ SELECTIONS = [
 def test_lists_select_from_a_file(options, count, tmp_path, capsys):
     options = ["--results", file_of(tmp_path, *ROWS), "--table", "throughput", "--format", "json", *options]
     assert len(json.loads(shown(capsys, *options)[1])["tables"][0]["lines"]) == count
+
+
+def test_captures_none_leaves_out_what_nsys_watched(tmp_path, capsys):
+    rows = [row(measured=(30,), state={**H200, "watched_by": "nsys"}), row(measured=(20,))]
+    options = ["--results", file_of(tmp_path, *rows), "--table", "throughput", "--format", "json"]
+    for more, captures in (([], ["none", "nsys"]), (["--captures", "none"], ["none"])):
+        lines = json.loads(shown(capsys, *options, *more)[1])["tables"][0]["lines"]
+        assert [line["capture"] for line in lines] == captures
+
+
+def test_steps_listed_say_that_nsys_watched(tmp_path, capsys):
+    path = file_of(tmp_path, row(state={**H200, "watched_by": "nsys"}))
+    assert "capture nsys\n" in shown(capsys, "--results", path, "--steps-listing")[1]
 
 
 def test_several_files_are_shown_together(tmp_path, capsys):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiling import results
-from tests.profiling.measured_rows import failed, file_of, no_memory, row
+from tests.profiling.measured_rows import H200, failed, file_of, no_memory, row
 
 ROWS = [row(size="small"), row(size="medium"), no_memory(size="large")]
 WHOLE = "".join(f"{json.dumps(each)}\n" for each in ROWS).encode()
@@ -54,6 +54,29 @@ def test_foreign_lines_are_counted_and_left_alone(tmp_path):
     path = file_of(tmp_path, ROWS[0], {"version": 99}, ["no", "row"], {**ROWS[1], "kind": "attention"})
     assert results.read(path) == ([ROWS[0]], 3)
     assert results.read(tmp_path / "absent.jsonl") == ([], 0)
+
+
+WATCHED_H200 = {**H200, "watched_by": "nsys"}
+
+
+def test_rows_that_nsys_watched_uninvited_stand_for_no_others():
+    asked, watched = row(capture="nsys-light"), row(state=WATCHED_H200)
+    assert results.latest([row(), watched]) == [row(), watched]
+    assert results.identity(asked["cell"], H200) == results.identity(asked["cell"], WATCHED_H200)
+    assert [results.capture_of(each) for each in (row(), watched, asked)] == ["none", "nsys", "nsys-light"]
+    assert results.capture_of(row(state=WATCHED_H200, capture="bare")) == "nsys, bare"
+
+
+MEASURED_BEFORE = Path(__file__).parents[2] / "reports" / "h200" / "measurements"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("measurements", results.MODEL), ("attention", results.ATTENTION)])
+def test_rows_from_before_watchers_were_told_keep_their_identity(name, kind):
+    rows, torn = results.read(MEASURED_BEFORE / f"{name}.jsonl", kind)
+    machines = [{key: row["state"].get(key) for key in results.MACHINE} for row in rows]
+    before = [json.dumps([row["cell"], seen], sort_keys=True) for row, seen in zip(rows, machines, strict=True)]
+    assert (len(rows) > 50, torn) == (True, 0)
+    assert [results.identity(row["cell"], row["state"]) for row in rows] == before
 
 
 first, again, other_gpu = row(), row(measured=(1, 2)), row(state={"device_name": "NVIDIA L4"})

@@ -8,7 +8,7 @@ from model.cost import matmul_flops
 from profiling import study_notes
 from profiling.study_frames import frame
 from profiling.study_tables import TABLES
-from tests.profiling.measured_rows import failed, no_memory, row
+from tests.profiling.measured_rows import H200, failed, no_memory, row
 
 MEASURED = (20, 22, 27)
 
@@ -38,6 +38,15 @@ def test_single_step_has_no_spread():
 def test_repeats_are_pooled():
     line = frame([row(measured=(20,)), row(measured=(22,), repeat=1)]).iloc[0]
     assert (line["n"], line["processes"], line["mean_ms"], line["first_ms"]) == (2, 2, 21, 40)
+
+
+def test_rows_that_nsys_watched_are_lines_of_their_own_with_a_warning():
+    rows = [row(measured=(20,)), row(measured=(30,), state={**H200, "watched_by": "nsys"})]
+    lines = frame(rows)
+    forward = lines[lines["phase"] == "forward"]
+    assert list(zip(forward["capture"], forward["mean_ms"], strict=True)) == [("none", 20), ("nsys", 30)]
+    assert [note for note in study_notes.notes(rows, lines) if "times under nsys are" in note]
+    assert [line["tokens/s"] for line in cells(TABLES["fastest"](lines))] == ["32,000"]
 
 
 def test_throughput_and_mfu_follow_from_flops_and_the_known_peak():

@@ -77,6 +77,14 @@ def test_the_screen_names_everything_that_decides_a_number(trained):
     )
 
 
+def test_times_under_nsys_are_labelled_and_others_are_not(trained, capsys, monkeypatch):
+    label = "(profiled: times include nsys's overhead):"
+    assert label not in " ".join(trained[1].split())
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    assert main(["--size", "tiny", "--device", "cpu", "--mode", "forward", "--warmup", "0"]) == 0
+    assert f"after 0 of warm-up {label}" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_recording_of_a_cpu_counts_its_operators(trained):
     path, screen = trained
     ((count,),) = rows(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")

@@ -4,7 +4,7 @@ import pytest
 
 from model.config import CONFIGS
 from profiling.description import costs
-from profiling.environment import environment, tf32_allowed
+from profiling.environment import environment, tf32_allowed, watcher
 from profiling.measurement import Spread
 from profiling.settings import Settings, SettingsError, reduced_by_cpu, with_defaults
 
@@ -59,6 +59,35 @@ def test_environment_names_versions_and_device_and_no_secrets(monkeypatch):
     facts = environment(TINY)
     assert {"python", "torch", "nvtx", "device_name", "tf32", "autocast", "threads"} <= set(facts)
     assert "a-host" not in str(facts)
+
+
+NSYS = "/opt/nvidia/nsight-systems/2026.3.1/target-linux-x64"
+WATCHED = [
+    {"NSYS_PROFILING_SESSION_ID": "123"},
+    {"CUDA_INJECTION64_PATH": f"{NSYS}/libToolsInjection64.so"},
+    {"NVTX_INJECTION64_PATH": f"{NSYS}/libToolsInjection64.so"},
+    {"LD_PRELOAD": f"{NSYS}/libnvperf_host.so:{NSYS}/libToolsInjectionProxy64.so"},
+]
+UNWATCHED = [
+    {},
+    {"NSYS_PROFILING_SESSION_ID": "", "NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"},
+    {"CUDA_INJECTION64_PATH": "/usr/local/cuda/compute-sanitizer/libsanitizer-collection.so"},
+    {"NVTX_INJECTION64_PATH": "/home/me/nvtx_tool.so", "LD_PRELOAD": "/usr/lib/libjemalloc.so.2"},
+]
+
+
+@pytest.mark.parametrize("variables", WATCHED)
+def test_nsys_is_known_by_what_it_gives_the_processes_it_watches(variables, monkeypatch):
+    assert watcher(variables) == {"watched_by": "nsys"}
+    for name, value in variables.items():
+        if name != "LD_PRELOAD":
+            monkeypatch.setenv(name, value)
+            assert environment(TINY)["watched_by"] == "nsys"
+
+
+@pytest.mark.parametrize("variables", UNWATCHED)
+def test_other_tools_and_nsys_settings_are_not_nsys(variables):
+    assert watcher(variables) == {}
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,16 @@ def test_resumed_sweep_measures_what_is_missing_and_what_failed(tmp_path):
     assert missing(cells, path) == cells[1:]
 
 
+def test_sweep_under_nsys_leaves_its_cells_to_be_measured_without(tmp_path, monkeypatch):
+    path, cells = tmp_path / "rows.jsonl", CELLS[:1]
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    assert sweep(cells, path, Heard(), Plan()) == 0
+    [told] = rows_in(path)
+    assert (told["status"], told["state"]["watched_by"], missing(cells, path)) == ("ok", "nsys", [])
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID")
+    assert missing(cells, path) == cells
+
+
 def test_budget_ends_a_sweep_between_two_cells(tmp_path):
     heard, cells = Heard(), [replace(cell, capture="bare") for cell in CELLS]
     assert sweep(cells, tmp_path / "rows.jsonl", heard, Plan(budget_s=0.01)) == 1
