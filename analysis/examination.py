@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import Literal
 
 import numpy as np
 
+from analysis import doubts
 from analysis.absence import RECORD, require_work
 from analysis.attribution import ADOPTED, Attribution, attribute
 from analysis.errors import AnalysisError
+from analysis.measured_steps import kernels_per_step
 from analysis.precision import UNKNOWN, by_arithmetic, launches_by_arithmetic
 from analysis.readers import read
 from analysis.report import Report
-from analysis.step_figures import steps_of
 from analysis.summary import summarize
 from analysis.trace import GRAPH, KERNEL, Trace
 from analysis.units import share_text, time_text
@@ -29,8 +29,6 @@ Level = Literal["good", "warning", "problem"]
 # Shares of all GPU work from which it is worth a warning, or makes the answer wrong.
 OUTSIDE = (0.05, 0.50)
 AMBIGUOUS = (0.0, 0.05)
-# A step with fewer kernels than this share of the median was cut off.
-WHOLE_STEP = 0.5
 # An export is written after its report; file systems keep times to two seconds.
 OLDER_BY_S = 2
 
@@ -92,7 +90,8 @@ def _stale(path: Path) -> Iterator[Finding]:
 def _content(patient: Patient) -> Iterator[Finding]:
     trace = patient.trace
     kernels = int((trace.work.kind == KERNEL).sum())
-    found = f"{kernels:,} kernels, {len(trace.launches):,} launches, {len(trace.ranges):,} ranges"
+    launches = len(np.unique(trace.work.launch[trace.work.launch >= 0]))
+    found = f"{kernels:,} kernels, {launches:,} launches, {len(trace.ranges):,} ranges"
     counts = worded(found, trace.provenance)
     if kernels or (trace.work.kind == GRAPH).any():
         yield Finding("good", f"{counts}, {trace.provenance.tool or 'by an unknown tool'}")
@@ -140,7 +139,7 @@ def _no_ranges(patient: Patient) -> Iterator[Finding]:
     if steps:
         yield Finding("good", f"{steps} measured step{'s' if steps > 1 else ''}")
     else:
-        fix = "push a range named 'step' around each step"
+        fix = "push a range named 'step' around each step, or say with --step which ranges are the steps"
         yield Finding("warning", "no measured step ranges: nothing can be said per step", fix)
 
 
@@ -205,10 +204,8 @@ def _precision(patient: Patient) -> Iterator[Finding]:
         return
     used = by_arithmetic(counts)
     fix = "look at torch.backends.cuda.matmul.allow_tf32, set_float32_matmul_precision and NVIDIA_TF32_OVERRIDE"
-    if run.get("tf32") is False and "tf32" in counts:
-        yield Finding("problem", f"the run says that TF32 is off, but its GEMMs tell otherwise ({used})", fix)
-    elif run.get("tf32") is True and "tf32" not in counts and UNKNOWN not in counts and "fp32" in counts:
-        yield Finding("problem", f"the run says that TF32 is on, but no GEMM used it ({used})", fix)
+    if doubt := doubts.of_arithmetic(run, counts):
+        yield Finding("problem", doubt, fix)
     elif UNKNOWN in counts and "tf32" not in counts and "tf32" in run:
         fix = "record again with NVIDIA_TF32_OVERRIDE=0: where that takes no longer, TF32 was not used"
         yield Finding("warning", f"whether TF32 was used cannot be decided from names ({used})", fix)
@@ -219,21 +216,18 @@ def _precision(patient: Patient) -> Iterator[Finding]:
 
 
 def _cut_off(patient: Patient) -> Iterator[Finding]:
-    kernels = [step.kernels for step in steps_of(patient.attribution)]
-    usual = median(kernels) if kernels else 0
-    short = [step for step, count in enumerate(kernels) if count < WHOLE_STEP * usual]
-    if short:
-        some = ", ".join(f"{step} ({kernels[step]:,})" for step in short[:6])
-        yield Finding(
-            "problem",
-            f"of {len(kernels)} steps with {usual:,.0f} kernels as a rule, some have far fewer: {some}: the "
-            "capture began or ended, or memory ran out, within them",
-            "record again, with the capture around whole steps",
-        )
+    if doubt := doubts.of_steps(kernels_per_step(patient.attribution).tolist()):
+        yield Finding("problem", doubt, "record again, with the capture around whole steps")
+
+
+def _schema(patient: Patient) -> Iterator[Finding]:
+    if doubt := doubts.of_schema(patient.trace.provenance):
+        yield Finding("warning", doubt, "compare `--like-nsys` with what `nsys stats` says")
 
 
 CHECKS: tuple[Check, ...] = (
     _content,
+    _schema,
     _graphs,
     _no_ranges,
     _open_ranges,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.attribution import Attribution
-from analysis.trace import Bools, Int32s
+from analysis.trace import KERNEL, Bools, Int32s, Int64s
 
 
 def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -> Int32s:
@@ -24,6 +24,18 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
     counted = outermost & (include_warm_up | ~attribution.warm_up[home[shown]])
     steps = shown[counted]
     return steps[np.argsort(ranges.start_ns[steps], kind="stable")].astype(np.int32)
+
+
+def kernels_per_step(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
+    """Count the kernels inside each of `measured_steps`, in their order; adopted and linked ones too."""
+    steps, forest = measured_steps(attribution, include_warm_up=include_warm_up), attribution.forest
+    number = np.full(len(attribution.ranges), -1, np.int32)
+    number[steps] = np.arange(len(steps))
+    of_node = np.append(number[forest.range], np.int32(-1))  # the last is for work in no range
+    for nodes in forest.by_depth()[1:]:
+        of_node[nodes] = np.where(of_node[nodes] >= 0, of_node[nodes], of_node[forest.parent[nodes]])
+    step = of_node[attribution.node[attribution.trace.work.kind == KERNEL]]
+    return np.bincount(step[step >= 0], minlength=len(steps)).astype(np.int64)
 
 
 def _is_step(attribution: Attribution) -> Bools:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import NamedTuple
 
 from analysis.report import KernelRow, Number
@@ -36,6 +37,7 @@ ARITHMETICS = (
 UNKNOWN = "unknown"
 
 
+@cache
 def arithmetic_of(kernel: str) -> str:
     """Return the arithmetic that a GEMM's name tells, or UNKNOWN."""
     return next((one.name for one in ARITHMETICS if one.pattern.search(kernel)), UNKNOWN)
@@ -51,7 +53,7 @@ def launches_by_arithmetic(rows: Iterable[KernelRow]) -> dict[str, Number]:
     return counts
 
 
-def by_arithmetic(counts: dict[str, Number]) -> str:
+def by_arithmetic(counts: Mapping[str, Number]) -> str:
     """Write the launches of each arithmetic, most first: `218 fp32, 2 whose names do not tell`."""
     called = {UNKNOWN: "whose names do not tell"}
     ranked = sorted(counts.items(), key=lambda item: -item[1])

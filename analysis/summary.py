@@ -33,7 +33,7 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
         ranks=ranks,
         step=attribution.rules.step,
         warm_up_included=include_warm_up,
-        notes=(*attribution.trace.notes, *notes(attribution, summary.left_out)),
+        notes=(*attribution.trace.notes, *notes(attribution, summary.left_out, summary.kernels)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isclose
 
+from analysis.provenance import Provenance
 from analysis.report import KernelRow, Number, Report, per_step
 from analysis.units import count_text, share_text, time_text
 from analysis.vocabulary import step_matcher
@@ -36,14 +37,18 @@ def heading(report: Report) -> str:
     parts = [source.file, " + ".join(source.gpus[:2]), source.tool]
     if source.unit_of_work == "CPU":
         parts.append(NO_GPU)
-    parts += [
-        form.format(source.run[key]) for key, form in RUN_FACTS if source.run.get(key) not in (None, "", False)
-    ]
-    if source.run.get("compile"):
-        parts.append("compiled")
+    parts += run_facts(source)
     if report.steps:
         parts.append(f"{report.steps} step{'s' if report.steps > 1 else ''} measured")
     return " · ".join(part for part in parts if part)
+
+
+def run_facts(source: Provenance) -> list[str]:
+    """Say what a run says about itself in its mark: the settings that decide its times."""
+    facts = [
+        form.format(source.run[key]) for key, form in RUN_FACTS if source.run.get(key) not in (None, "", False)
+    ]
+    return [*facts, "compiled"] if source.run.get("compile") else facts
 
 
 def gpus(reports: Iterable[Report]) -> str:

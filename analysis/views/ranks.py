@@ -17,6 +17,7 @@ from analysis.views.common import more
 from analysis.views.overview import ranges_with_kernels
 from analysis.vocabulary import PHASES
 
+SOME = 6
 NO_STEPS = (
     "None of the reports has measured step ranges, so nothing can be said per step. Push a range named 'step' "
     "around each step, say with --step which ranges are the steps, or leave --per-step out."
@@ -42,15 +43,27 @@ def ranks(
     reports = {name: divided(report) for name, report in kept.items()} if per_step else kept
     added_up = merged(list(kept.values()), "all reports")
     together = divided(added_up) if per_step else added_up
-    tables = (
-        _by_report(reports, together),
-        _spread(reports, top),
-        ranges_with_kernels(together, top, full_names),
-    )
-    notes = (*_left_out(ranked, stepless), *_uneven(reports), *_notes(reports))
+    differing = _different_runs(reports)
+    tables: tuple[Table, ...] = (_by_report(reports, together, summed=not differing), _spread(reports, top))
+    if not differing:
+        tables = (*tables, ranges_with_kernels(together, top, full_names))
+    notes = (*_left_out(ranked, stepless), *differing, *_uneven(reports), *_notes(reports))
     on = provenance.NO_GPU if _on_cpu(together) else provenance.gpus(kept.values())
     heading = " · ".join(filter(None, (f"{len(reports)} of {len(ranked)} reports", on)))
-    return wording.document(together.provenance, heading, tables, provenance.accounting(together), notes)
+    accounting = () if differing else provenance.accounting(together)
+    return wording.document(together.provenance, heading, tables, accounting, notes)
+
+
+def _different_runs(reports: dict[str, Report]) -> tuple[str, ...]:
+    """Say what tells runs apart whose marks differ, which those of one run's ranks do not."""
+    facts = {name: provenance.run_facts(report.provenance) for name, report in reports.items()}
+    common = set.intersection(*map(set, facts.values()))
+    own = {name: [fact for fact in said if fact not in common] for name, said in facts.items()}
+    told = [f"{name}: {', '.join(words)}" for name, words in own.items() if words]
+    if not told:
+        return ()
+    some = "; ".join(told[:SOME]) + ("; …" if len(told) > SOME else "")
+    return (f"These are different runs, so they are not added up ({some}).",)
 
 
 def _left_out(ranked: Sequence[Ranked], stepless: Sequence[str]) -> Iterator[str]:
@@ -61,7 +74,9 @@ def _left_out(ranked: Sequence[Ranked], stepless: Sequence[str]) -> Iterator[str
 def _uneven(reports: dict[str, Report]) -> Iterator[str]:
     steps = sorted({report.steps for report in reports.values()})
     if len(steps) > 1:
-        yield f"The reports measured different numbers of steps: {', '.join(map(str, steps))}."
+        per_step = any(report.per_step for report in reports.values())
+        advice = "" if per_step or not steps[0] else "; --per-step compares one step of each"
+        yield f"The reports measured different numbers of steps ({', '.join(map(str, steps))}){advice}."
 
 
 def _notes(reports: dict[str, Report]) -> Iterator[str]:
@@ -80,8 +95,8 @@ def _require_one_unit(reports: dict[str, Report]) -> None:
         raise ReportError(f"{some}: their times cannot be compared. Rank the reports of each alone.")
 
 
-def _by_report(reports: dict[str, Report], together: Report) -> Table:
-    """Show a row per report, and last their sum; per step that is the mean of a rank's step."""
+def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) -> Table:
+    """Show a row per report, and if asked last their sum; per step that is the mean of a rank's step."""
     phases = [phase for phase in PHASES if _phase_ns(together, phase)]
     columns = (
         Column("report", "report", "name"),
@@ -92,10 +107,11 @@ def _by_report(reports: dict[str, Report], together: Report) -> Table:
     )
     rows = [_report_row(name, report, phases) for name, report in reports.items()]
     last = _report_row("mean of all" if together.per_step else "all reports", together, phases)
+    rows += [replace(last, strong=True)] * summed
     title = f"{provenance.kernel_time(together)} of each report by phase, {{unit}} {_scope(together)}"
     work = "" if _on_cpu(together) else "All work counts copies, memsets and CUDA graphs too. "
     caption = f"{work}Warm-up is left out."
-    return Table("reports", title, columns, (*rows, replace(last, strong=True)), caption)
+    return Table("reports", title, columns, tuple(rows), caption)
 
 
 def _scope(report: Report) -> str:

@@ -54,6 +54,23 @@ def test_every_report_is_ranked_in_its_order(folder):
     assert ranked[0].report.totals == summary(REPORT).totals
 
 
+def test_different_runs_are_not_added_up(capsys):
+    assert kernels.main([str(REPORT), str(DATA / "h200_compiled.sqlite")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "different runs, so they are not added up (h200_compiled.sqlite: compiled)" in said
+    assert "numbers of steps (1, 2); --per-step compares one step of each." in said
+    assert "all reports" not in said
+    assert "All GPU work, " not in said
+    assert "launched directly in them" not in said
+
+
+def test_ranks_of_one_run_are_added_up(folder, capsys):
+    assert kernels.main([str(folder / "rank0.sqlite"), str(folder / "rank1.sqlite")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "different runs" not in said
+    assert "all reports 73.77 144.92" in said
+
+
 def test_unreadable_report_costs_its_own_row_only(folder):
     (folder / "rank1.sqlite").write_bytes(b"")
     first, second = many.rank_all([folder / "rank0.sqlite", folder / "rank1.sqlite"], summary)
