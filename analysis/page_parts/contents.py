@@ -18,6 +18,7 @@ from analysis.page_parts.steps import steps
 from analysis.report import Report
 from analysis.selection import with_indices_collapsed
 from analysis.units import time_unit
+from analysis.views import graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +46,22 @@ def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
 
 
 def _report(attribution: Attribution, report: Report) -> dict[str, Any]:
-    together = with_indices_collapsed(report)
+    """Draw one report; graphs that ran whole count among the kernels that they hide."""
+    counted = graphs.counted(report)
+    together = with_indices_collapsed(counted)
     per = report.steps or 1
-    unit = time_unit([sum(row.kernel_ns for row in report.phases) / per])
+    unit = time_unit([sum(row.kernel_ns for row in counted.phases) / per])
     icicles = {"together": icicle(together)}
     if len(together.ranges) < len(report.ranges):
-        icicles["apart"] = icicle(report)
+        icicles["apart"] = icicle(counted)
+    if counted is not report:
+        attribution = graphs.counted_work(attribution)
     return {
         "scope": scope(report),
         "per": per,
         "unit": {"ns": unit.ns, "name": unit.name},
         "facts": facts(report),
-        "phases": phases(report),
+        "phases": phases(counted),
         "icicles": icicles,
         "kernels": kernel_rows(together),
         "steps": steps(attribution, report),

@@ -8,7 +8,7 @@ from typing import Any
 from analysis.kernel_names import fit
 from analysis.report import Number, Report
 from analysis.units import count_text, share_text, time_text
-from analysis.views import provenance
+from analysis.views import graphs, provenance
 from analysis.views.wording import worded
 
 LONGEST_FACT = 200
@@ -18,7 +18,8 @@ def facts(report: Report) -> dict[str, Any]:
     """Return heading, provenance, accounting and the figures at the top as texts, and the work's parts in ns."""
     return {
         "heading": [fit(part, LONGEST_FACT) for part in provenance.heading(report).split(" · ")],
-        "measured": provenance.kernel_time(report),
+        "measured": _measured(report),
+        "time": worded(_time(report), report.provenance),
         "span": provenance.span(report),
         "provenance": [(name, fit(str(value), LONGEST_FACT)) for name, value in _provenance(report)],
         "accounting": [worded(line, report.provenance) for line in _accounting(report)],
@@ -30,6 +31,15 @@ def facts(report: Report) -> dict[str, Any]:
         "figures": _figures(report),
         "notes": [fit(note, 5 * LONGEST_FACT) for note in report.notes],
     }
+
+
+def _time(report: Report) -> str:
+    return "kernel and CUDA graph time" if graphs.of_graphs(report) else "kernel time"
+
+
+def _measured(report: Report) -> str:
+    time = _time(report)
+    return f"{time[0].upper()}{time[1:]}" if graphs.of_graphs(report) else provenance.kernel_time(report)
 
 
 def _accounting(report: Report) -> tuple[str, ...]:
@@ -71,14 +81,15 @@ def _of_ranges(value: object) -> bool:
 def _figures(report: Report) -> list[tuple[str, str, str]]:
     """Return (label, figure, what it is of) of the whole and of each phase."""
     per = report.steps or 1
-    kernels = [row for row in report.phases if row.kernels]
+    kernels = [row for row in graphs.counted(report).phases if row.kernels]
     whole, gemm = sum(row.kernel_ns for row in kernels), sum(row.gemm_ns for row in kernels)
     launches = sum(row.kernels for row in kernels)
+    what = "kernel and graph" if graphs.of_graphs(report) else "kernel"
     return [
-        (provenance.kernel_time(report), time_text(whole / per), scope(report)),
+        (_measured(report), time_text(whole / per), scope(report)),
         *((row.phase, time_text(row.kernel_ns / per), _of(row.kernel_ns, whole)) for row in kernels),
         ("GEMM", share_text(gemm / whole if whole else 0), f"{time_text(gemm / per)}"),
-        (worded("kernel launches", report.provenance), count_text(round(launches / per, 1)), scope(report)),
+        (worded(f"{what} launches", report.provenance), count_text(round(launches / per, 1)), scope(report)),
     ]
 
 

@@ -12,6 +12,7 @@ from analysis.page_parts.names import kernel_texts, path_texts
 from analysis.report import KernelRow, Number, Path, Report
 from analysis.selection import collapsed_path
 from analysis.tables import PATH_SEPARATOR
+from analysis.views import graphs
 from analysis.views.wording import worded
 
 MAX_BOXES = 1_200
@@ -42,7 +43,8 @@ def icicle(report: Report) -> dict[str, Any]:
     rows = [row for row in report.kernels if row.kind == "kernel"]
     above = common_path([row.path for row in rows])
     root = _tree(rows, len(above), {row.path: row.phase for row in report.ranges})
-    root.label = worded("all kernels", report.provenance)
+    with_graphs = any(row.category == graphs.CATEGORY for row in rows)
+    root.label = worded(f"all {graphs.COUNTED if with_graphs else 'kernels'}", report.provenance)
     boxes = _chosen(root)
     return {
         "above": path_texts(collapsed_path(above)) if above else [],

@@ -64,7 +64,7 @@ def _own_script() -> str:
 
 def _drawn(report: dict[str, Any]) -> dict[str, Any]:
     """Return what the page's script needs of a report; the other texts are in the page already."""
-    facts = {name: report["facts"][name] for name in ("measured", "span", "parts")}
+    facts = {name: report["facts"][name] for name in ("measured", "time", "span", "parts")}
     return {**report, "facts": facts}
 
 

@@ -10,13 +10,14 @@ from typing import TypeVar
 from analysis.kernel_names import distinct_short_names
 from analysis.report import KernelRow, Number, Path, RangeRow, Report
 from analysis.tables import PATH_SEPARATOR, Column, Document, Kind, Row, Table
-from analysis.views import provenance, wording
+from analysis.views import graphs, provenance, wording
 from analysis.views.common import more, require_measured
 from analysis.vocabulary import OTHER
 
 KERNELS_PER_RANGE = 3
 # What is ranked in its range: of a graph launched whole, the report hides the kernels.
 LAUNCHED = ("kernel", "graph")
+BESIDE = "CUDA graphs ran beside the sum, launched whole: their kernels are not in the report."
 #: What --range leaves of a denominator.
 IN_THOSE_RANGES = " in the ranges asked for"
 Key = TypeVar("Key")
@@ -44,8 +45,8 @@ def _tables(report: Report, by: str | None, top: int, full_names: bool) -> tuple
 def phases(report: Report) -> Table:
     """Pivot kernel time: categories down, phases across, with each phase's shares."""
     kernels = _kernels(report)
-    graphs = _sums((row.phase, row.total_ns) for row in report.kernels if row.kind == "graph")
-    filled = {row.phase for row in kernels} | set(graphs)
+    whole_graphs = _sums((row.phase, row.total_ns) for row in graphs.of_graphs(report))
+    filled = {row.phase for row in kernels} | set(whole_graphs)
     names = [row.phase for row in report.phases if row.phase in filled]
     time = _sums(((row.phase, row.category), row.total_ns) for row in kernels)
     launches = _sums((row.phase, row.count) for row in kernels)
@@ -68,7 +69,7 @@ def phases(report: Report) -> Table:
         line("all else", others),
         *(line(category, [category], indent=1) for category in others),
         line("sum", list(by_category)),
-        *([_without_shares("CUDA graphs", [graphs.get(name, 0) for name in names])] if graphs else []),
+        *([_without_shares("CUDA graphs", [whole_graphs.get(name, 0) for name in names])] if whole_graphs else []),
         *(
             _without_shares(wording.worded(what, report.provenance), [of.get(name, 0) for name in names], "count")
             for what, of in (("launches", launches), ("GEMM launches", gemms))
@@ -79,9 +80,7 @@ def phases(report: Report) -> Table:
     caption = f"% is of the phase's kernel time{asked}" + (
         "; in the last column, of all of it." if len(names) != 1 else "."
     )
-    caption += (
-        " CUDA graphs ran beside the sum, launched whole: their kernels are not in the report." if graphs else ""
-    )
+    caption += f" {BESIDE}" if whole_graphs else ""
     return Table("phases", title, _phase_columns(names), rows, caption)
 
 
@@ -104,7 +103,6 @@ def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
     inside: dict[tuple[Path, str], list[KernelRow]] = defaultdict(list)
     for row in (row for row in report.kernels if row.kind in LAUNCHED):
         inside[row.path, row.phase].append(row)
-    graphs = any(row.kind == "graph" for row in report.kernels)
     ranked = sorted(inside.items(), key=lambda item: -_time(item[1]))
     whole = sum(_time(rows) for rows in inside.values())
     shown = [row for _, rows in ranked[:top] for row in _longest(rows)]
@@ -120,13 +118,13 @@ def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
             Row((short[row.kernel], row.total_ns, _share(row.total_ns, whole), row.count), indent=1)
             for row in _longest(kernels)
         ]
-    what = "kernels and CUDA graphs" if graphs else "kernels"
+    title = f"Ranges by the time of the {_counted(report)} launched directly in them, {{unit}}"
     return Table(
         "ranges",
-        f"Ranges by the time of the {what} launched directly in them, {{unit}} {provenance.scope(report)}",
+        f"{title} {provenance.scope(report)}",
         _ranked_columns("range and its longest kernels"),
         tuple(rows),
-        _cut(ranked, top, "range", _whole(report) + (" and CUDA graphs" if graphs else "")),
+        _cut(ranked, top, "range", _whole_with_graphs(report)),
     )
 
 
@@ -158,29 +156,33 @@ def categories(report: Report) -> Table:
     """Rank the categories."""
     total = _sums((row.category, row.total_ns) for row in _kernels(report))
     count = _sums((row.category, row.count) for row in _kernels(report))
-    whole = sum(total.values())
-    rows = tuple(Row((name, time, _share(time, whole), count[name])) for name, time in _ranked(total))
+    whole, beside = sum(total.values()), graphs.of_graphs(report)
+    rows = [Row((name, time, _share(time, whole), count[name])) for name, time in _ranked(total)]
+    rows += [Row(("CUDA graphs", _time(beside), "", _count(beside)))] if beside else []
     title = f"Categories of kernels by total time, {{unit}} {provenance.scope(report)}"
-    return Table("categories", title, _ranked_columns("category"), rows, f"% is of {_whole(report)}.")
+    caption = f"% is of {_whole(report)}." + (f" {BESIDE}" if beside else "")
+    return Table("categories", title, _ranked_columns("category"), tuple(rows), caption)
 
 
 def range_tree(report: Report) -> Table:
-    """Show the ranges as a tree, siblings by the time of all kernels inside them."""
-    whole = sum(row.self_ns for row in report.ranges)
-    shown = [row for row in report.ranges if row.inclusive_ns or row.inclusive_work_ns]
+    """Show the ranges as a tree, siblings by the time of all kernels (and CUDA graphs) inside them."""
+    tree = graphs.counted(report)
+    whole = sum(row.self_ns for row in tree.ranges)
+    shown = [row for row in tree.ranges if row.inclusive_ns or row.inclusive_work_ns]
+    time = "kernel time" if tree is report else "time"
     columns = (
-        Column("range", "range", "name"), Column("inclusive_ns", "kernels", "ns"), Column("share", "%", "share"),
+        Column("range", "range", "name"), Column("inclusive_ns", time, "ns"), Column("share", "%", "share"),
         Column("self_ns", "own", "ns"), Column("kernels", "launches", "count"),
         Column("instances", "times", "count"), Column("span_ns", provenance.span(report), "ns"),
         Column("cpu_ns", "CPU range", "ns"),
     )  # fmt: skip
-    rows = tuple(_branch(row, whole) for row in shown)
-    title = f"Ranges: all kernels inside, and those in no inner range (own), {{unit}} {provenance.scope(report)}"
+    title = f"Ranges: all {_counted(report)} inside, and those in no inner range (own), {{unit}}"
     caption = (
-        f"% is of {_whole(report)}. {provenance.span(report)}: from the first start to the last end of a range's "
-        "work, added over its instances. CPU range: its own duration."
+        f"% is of {_whole_with_graphs(report)}. {provenance.span(report)}: from the first start to the last end "
+        "of a range's work, added over its instances. CPU range: its own duration."
     ) + (f" {provenance.LINKED}" if any(row.span_ns is None for row in shown) else "")
-    return Table("ranges", title, columns, rows, caption)
+    rows = tuple(_branch(row, whole) for row in shown)
+    return Table("ranges", f"{title} {provenance.scope(report)}", columns, rows, caption)
 
 
 def _branch(row: RangeRow, whole: Number) -> Row:
@@ -253,11 +255,20 @@ def _share(part: Number, whole: Number) -> float | None:
     return part / whole if whole else None
 
 
-def _whole(report: Report) -> str:
+def _whole(report: Report, time: str = "kernel time") -> str:
     """Say of what the shares are: of all phases or the one there is, and there of all ranges or some."""
     alone = len(report.phases) == 1 and report.phases[0].phase != OTHER
-    whole = f"the {report.phases[0].phase} phase's kernel time" if alone else "all kernel time"
+    whole = f"the {report.phases[0].phase} phase's {time}" if alone else f"all {time}"
     return whole + IN_THOSE_RANGES if _is_of_ranges(report) else whole
+
+
+def _counted(report: Report) -> str:
+    """Say what the times are of that count graphs too, where there are some."""
+    return graphs.COUNTED if graphs.of_graphs(report) else "kernels"
+
+
+def _whole_with_graphs(report: Report) -> str:
+    return _whole(report, "kernel and CUDA graph time") if graphs.of_graphs(report) else _whole(report)
 
 
 def _is_of_ranges(report: Report) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import isnan
 from statistics import median
+from typing import TypeVar
 
+from analysis.attribution import Attribution
 from analysis.errors import ReportError
 from analysis.report import RangeRow, Report, tree_order
 from analysis.selection import collapsed_path, with_indices_collapsed
 from analysis.step_figures import RangeSteps, StepFigures, ranges_of, steps_of
 from analysis.tables import Column, Document, Kind, Row, Table
-from analysis.views import provenance, wording
+from analysis.views import graphs, provenance, wording
 from analysis.views.common import label, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import OTHER, PHASES
@@ -21,6 +24,7 @@ NO_STEPS = (
     "of them."
 )
 SHOWN_STEPS = 20
+Measured = TypeVar("Measured")
 
 
 def view(subject: Subject) -> Document:
@@ -32,17 +36,29 @@ def view(subject: Subject) -> Document:
     if not report.steps:
         raise ReportError(NO_STEPS)
     require_measured(report)
-    attribution, warm_up = subject.attribution(), report.warm_up_included
-    steps = steps_of(attribution, include_warm_up=warm_up)
-    naming = tuple if subject.every_index else collapsed_path
-    rows = {(row.path, row.phase): row for row in ranges_of(attribution, naming, include_warm_up=warm_up)}
-    asked = report if subject.every_index else with_indices_collapsed(report)
-    ranges = [(row, rows[row.path, row.phase]) for row in asked.ranges if (row.path, row.phase) in rows]
-    if subject.whole:
-        tables: tuple[Table, ...] = (_every_value(report, [found for _, found in ranges]),)
-    else:
-        tables = (_steps(report, steps), _ranges(report, ranges))
+    tables = (_every_value(subject),) if subject.whole else _for_people(subject)
     return wording.answer(report, tables, report.notes, accounting=provenance.accounting_per_step(report))
+
+
+def _for_people(subject: Subject) -> tuple[Table, ...]:
+    """Show the steps and the ranges; graphs that ran whole count among the kernels that they hide."""
+    report, attribution = subject.report, subject.attribution()
+    attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
+    steps = steps_of(attribution, include_warm_up=report.warm_up_included)
+    return _steps(report, steps), _ranges(report, _asked(subject, attribution))
+
+
+def _asked(subject: Subject, attribution: Attribution) -> list[tuple[RangeRow, RangeSteps]]:
+    """Return the ranges that were asked for, each with its steps."""
+    report, naming = subject.report, tuple if subject.every_index else collapsed_path
+    found = ranges_of(attribution, naming, include_warm_up=report.warm_up_included)
+    rows = {(row.path, row.phase): row for row in found}
+    asked = report if subject.every_index else with_indices_collapsed(report)
+    return [(row, rows[row.path, row.phase]) for row in asked.ranges if (row.path, row.phase) in rows]
+
+
+def _time(report: Report) -> str:
+    return f"Time of {graphs.COUNTED}" if graphs.of_graphs(report) else provenance.kernel_time(report)
 
 
 def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
@@ -50,7 +66,7 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     held = [n for n, phase in enumerate(PHASES) if any(step.phase_ns[n] for step in steps)]
     columns = (
         Column("step", "step"), *(Column(f"{PHASES[n]}_ns", PHASES[n], "ns") for n in held),
-        Column("kernel_ns", "all kernels", "ns"), Column("kernels", "launches", "count"),
+        Column("kernel_ns", "all", "ns"), Column("kernels", "launches", "count"),
         Column("span_ns", provenance.span(report), "ns"), Column("cpu_ns", "CPU range", "ns"),
     )  # fmt: skip
     slowest = max(steps, key=lambda step: step.cpu_ns)
@@ -66,9 +82,7 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
         (len(steps) > len(shown), f"{len(steps) - len(shown)} more steps: --format csv."),
     )
     caption = " ".join(text for holds, text in facts if holds)
-    return Table(
-        "steps", f"{provenance.kernel_time(report)} of each step by phase, {{unit}}", columns, tuple(rows), caption
-    )
+    return Table("steps", f"{_time(report)} of each step by phase, {{unit}}", columns, tuple(rows), caption)
 
 
 def _figures(step: StepFigures, held: Iterable[int]) -> tuple[int | None, ...]:
@@ -96,7 +110,7 @@ def _ranges(report: Report, ranges: list[tuple[RangeRow, RangeSteps]]) -> Table:
         for row, found in ranges
     )
     count = f"{report.steps} step{'s' if report.steps > 1 else ''}"
-    title = f"{provenance.kernel_time(report)} inside each range per step, {{unit}}, of {count}"
+    title = f"{_time(report)} inside each range per step, {{unit}}, of {count}"
     caption = (
         "spread: max - min, as a share of the median. slowest: the step with the most. "
         f"{provenance.span(report)}: median of the time from the first start to the last end of the range's work, "
@@ -118,15 +132,41 @@ def _span(found: RangeSteps) -> float | None:
     return None if any(map(isnan, found.span_ns)) else median(found.span_ns)
 
 
-def _every_value(report: Report, ranges: list[RangeSteps]) -> Table:
-    """Return one row per path and step."""
+def _every_value(subject: Subject) -> Table:
+    """Return one row per step, per step and phase, and per step and range, each with its level."""
     keys: tuple[tuple[str, Kind], ...] = (
-        ("range", "name"), ("phase", "text"), ("step", "count"), ("kernel_ns", "ns"), ("span_ns", "ns"),
+        ("level", "text"), ("range", "name"), ("phase", "text"), ("step", "count"), ("kernel_ns", "ns"),
+        ("graph_ns", "ns"), ("kernels", "count"), ("span_ns", "ns"), ("cpu_ns", "ns"),
     )  # fmt: skip
-    rows = tuple(
-        Row((label(found.path), found.phase, step, kernel_ns, None if isnan(span) else int(span)))
-        for found in ranges
-        for step, kernel_ns, span in zip(found.steps, found.kernel_ns, found.span_ns, strict=True)
-    )
     columns = tuple(Column(key, key, kind) for key, kind in keys)
-    return Table("steps", f"each range in each of {report.steps} steps", columns, rows)
+    rows = tuple(map(Row, (*_every_step(subject), *_every_range(subject))))
+    return Table("steps", f"each of {subject.report.steps} steps, its phases and its ranges", columns, rows)
+
+
+def _every_step(subject: Subject) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of the steps and of their phases."""
+    for step, counted in _both(subject, partial(steps_of, include_warm_up=subject.report.warm_up_included)):
+        graph_ns = counted.kernel_ns - step.kernel_ns
+        yield "step", "", "", step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns
+        for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True):
+            if counted_ns:
+                yield "phase", "", phase, step.step, ns, counted_ns - ns, None, None, None
+
+
+def _every_range(subject: Subject) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of the ranges that were asked for."""
+    for (_, found), (_, counted) in _both(subject, partial(_asked, subject)):
+        times = (found.steps, found.kernel_ns, counted.kernel_ns, found.span_ns)
+        for step, ns, counted_ns, span in zip(*times, strict=True):
+            span_ns = None if isnan(span) else int(span)
+            yield "range", label(found.path), found.phase, step, ns, counted_ns - ns, None, span_ns, None
+
+
+def _both(
+    subject: Subject, measure: Callable[[Attribution], Sequence[Measured]]
+) -> Iterator[tuple[Measured, Measured]]:
+    """Yield what is measured of the kernels alone, and with the graphs that ran whole."""
+    attribution = subject.attribution()
+    alone = measure(attribution)
+    counted = graphs.of_graphs(subject.report)
+    return zip(alone, measure(graphs.counted_work(attribution)) if counted else alone, strict=True)

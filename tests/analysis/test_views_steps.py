@@ -120,6 +120,7 @@ def test_a_program_gets_every_range_in_every_step():
     document = viewed("steps", OURS, whole=True, every_index=True, phase="forward", within="computing softmax")
     found = table(document, "steps")
     assert {row["step"] for row in found} == {0, 1}
+    found = [row for row in found if row["level"] == "range"]
     assert len(found) == 2 * 12
     assert sum(row["kernel_ns"] for row in found) == sum(
         ns for (ns,) in rows(OURS, "SELECT ns FROM inside WHERE range = 'computing softmax' AND thread = "
@@ -147,3 +148,12 @@ def test_steps_of_the_warm_up_count_where_it_is_asked_for(tmp_path):
         1,
         2,
     ]
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+def test_a_program_gets_each_phase_of_each_step_too(phase):
+    found = table(viewed("steps", OURS, whole=True, every_index=True), "steps")
+    of_phase = [row["kernel_ns"] for row in found if (row["level"], row["phase"]) == ("phase", phase)]
+    assert of_phase == [ns for _, ns, _ in rows(OURS, PER_STEP, phase)]
+    whole = [(row["kernel_ns"], row["kernels"]) for row in found if row["level"] == "step"]
+    assert whole == [(ns, count) for _, ns, count in rows(OURS, PER_STEP, "step")]

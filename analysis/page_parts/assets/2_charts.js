@@ -131,7 +131,7 @@ function phaseOption(report, series, whole, told, asShare) {
       type: "value",
       lines: true,
       max: asShare ? 100 : undefined,
-      name: asShare ? say("% of the phase's kernel time") : time,
+      name: asShare ? `% of the phase's ${report.facts.time}` : time,
       nameGap: 28,
     }),
     yAxis: axis({

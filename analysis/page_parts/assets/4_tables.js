@@ -117,7 +117,7 @@ function keptSum(report, rows, shown) {
     ? ` ${count(cut)} shorter rows are not on this page: ${withUnit(cutNs / report.per)} together.`
     : "";
   const share = percent((ns * report.per) / (report.kernels.total_ns || 1));
-  return `${count(shown.length)} of ${count(rows.length)} rows: ${withUnit(ns)}, ${say(`${share} of all kernel time`)}.${rest}`;
+  return `${count(shown.length)} of ${count(rows.length)} rows: ${withUnit(ns)}, ${share} of all ${report.facts.time}.${rest}`;
 }
 
 // Filters beside the table: phase, category, and the range that was clicked. Returns what chooses a range.
