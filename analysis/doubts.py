@@ -16,6 +16,7 @@ WHOLE_STEP = 0.5
 SHOWN = 6
 # The newest of nsys's export schemas that reports were read of: nsys 2026.3.
 NEWEST_SCHEMA = "3.27.0"
+VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
 
 
 def of_steps(kernels: Sequence[int]) -> str:
@@ -45,7 +46,7 @@ def of_arithmetic(run: Mapping[str, Any], launches: Mapping[str, Number]) -> str
 
 def of_schema(provenance: Provenance) -> str:
     """Say that an export is newer than any that was tried."""
-    if _version(provenance.schema) <= _version(NEWEST_SCHEMA):
+    if not VERSION.fullmatch(provenance.schema) or _numbers(provenance.schema) <= _numbers(NEWEST_SCHEMA):
         return ""
     return (
         f"the export's schema is {provenance.schema}, and the newest that was tried {NEWEST_SCHEMA}: what its "
@@ -53,5 +54,5 @@ def of_schema(provenance: Provenance) -> str:
     )
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d{1,9}", text)))
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

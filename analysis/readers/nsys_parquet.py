@@ -65,6 +65,8 @@ WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
     MEMSET: ("CUPTI_ACTIVITY_KIND_MEMSET", {}),
     GRAPH: ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", {}),
 }
+# Every export has these, though single rows may not: without one, all work would be nobody's.
+NEVER_ABSENT = frozenset({"globalTid", "correlationId", "domainId", "deviceId", "streamId"})
 EVENTS_READ = (*PUSH_POP_TYPES, *START_END_TYPES, MARK_TYPE, DOMAIN_TYPE)
 CUDA_EVENT_CLASSES = (0, 1)
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -191,7 +193,7 @@ def _filled(raw: pa.Table, table: str, column: str, missing: int | None) -> pa.C
     if column in raw.column_names:
         values = pc.cast(raw[column], pa.int64())
         return values if missing is None else pc.fill_null(values, missing)
-    if missing is None:
+    if missing is None or column in NEVER_ABSENT:
         raise NotAReport(f"{table}.parquet has no column {column!r}: it is not nsys's.")
     return pa.chunked_array([pa.repeat(missing, raw.num_rows)])
 

@@ -105,7 +105,7 @@ class NsysSqlite:
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
         sql = "SELECT id, value FROM StringIds WHERE id IN (SELECT value FROM json_each(?))"
-        return {key: str(value or "") for key, value in self.database.rows(sql, json.dumps(sorted(ids)))}
+        return {key: _text(value) for key, value in self.database.rows(sql, json.dumps(sorted(ids)))}
 
     def thread_names(self) -> list[tuple[int, str]]:
         """Return (global thread id, name) rows; a thread may have several."""
@@ -113,24 +113,33 @@ class NsysSqlite:
             return []
         sql = """SELECT globalTid, value FROM ThreadNames JOIN StringIds ON StringIds.id = nameId
                  ORDER BY ThreadNames.rowid"""
-        return [(tid, str(name or "")) for tid, name in self.database.rows(sql) if tid is not None]
+        return [(tid, _text(name)) for tid, name in self.database.rows(sql) if tid is not None]
 
     def gpus(self) -> tuple[str, ...]:
         """Return the names of the GPUs in the machine, each once."""
         if not self.database.has("TARGET_INFO_GPU") or "name" not in self.database.columns["TARGET_INFO_GPU"]:
             return ()
         return tuple(
-            dict.fromkeys(str(name) for (name,) in self.database.rows("SELECT name FROM TARGET_INFO_GPU") if name)
+            dict.fromkeys(
+                _text(name) for (name,) in self.database.rows("SELECT name FROM TARGET_INFO_GPU") if name
+            )
         )
 
     def metadata(self) -> dict[str, str]:
         """Return the export's own description of itself; empty before nsys 2022.1."""
         found = [table for table in METADATA_TABLES if table in self.database.columns]
         return {
-            str(name): str(value)
+            _text(name): _text(value)
             for table in found
             for name, value in self.database.rows(f'SELECT name, value FROM "{table}"')  # noqa: S608
         }
+
+
+def _text(value: object) -> str:
+    """Return what a table has for a text; nsys writes nothing but texts, damage and other programs do."""
+    if value is None:
+        return ""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def read(path: Path) -> Trace:

@@ -6,10 +6,15 @@ import io
 import json
 import re
 import sqlite3
+import tempfile
 from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
 
 from analysis import compare, doctor, kernels, page, scrub, timeline
 from analysis.presenters.as_csv import FORMULA_STARTS
+from tests.analysis.parquet_folders import as_parquet
 
 PARTS = ("own_ns", "adopted_ns", "linked_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
 HARMLESS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*")
@@ -68,6 +73,30 @@ def answers_alike(out, folder):
         assert expected is None or answer(kernels, folder / "out", ADDED_UP) == expected
 
 
+def answers_as_parquet(out, folder):
+    """The same tables as a Parquet folder give the same answer, or are refused for what no column can hold."""
+    report = folder / "report.sqlite"
+    if not sound(report):
+        return
+    with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
+        tables = Path(beside, "tables")
+        try:
+            as_parquet(report, tables)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):  # values of several kinds in one column
+            return
+        status, found, err = said(kernels, str(tables), *ADDED_UP.split()[1:])
+        assert SENTENCE.fullmatch(err) if status else not err, err
+        if not status:
+            assert without_file(found) == without_file(out)
+
+
+def without_file(out):
+    """Return an answer in JSON without the name of the report."""
+    found = parsed(out)
+    del found["report"]["file"]
+    return found
+
+
 # Command; its words, with REPORT for the changed report, OTHER for the whole one, OUT for a file to write; what
 # must hold where it answers.
 CHECKS = (
@@ -95,6 +124,7 @@ CHECKS = (
     (scrub, "REPORT --check", is_harmless),
     (scrub, "REPORT -o OUT --rename-ranges", is_harmless),
     *[(kernels, ADDED_UP, adds_up)] * 4,
+    *[(kernels, ADDED_UP, answers_as_parquet)] * 2,
     *[(scrub, "REPORT -o OUT", answers_alike)] * 4,
 )
 

@@ -89,7 +89,9 @@ def test_kernels_per_step_are_those_of_the_step_figures():
     assert counts == [step.kernels for step in steps_of(attribution)] == [3727, 3727]
 
 
-@pytest.mark.parametrize(("schema", "says"), [("3.27.0", False), ("2.9.1", False), ("99.0.0", True), ("", False)])
+@pytest.mark.parametrize(
+    ("schema", "says"), [("3.27.0", False), ("2.9.1", False), ("99.0.0", True), ("", False), ("9x", False)]
+)
 def test_an_export_newer_than_any_that_was_tried_is_told(tmp_path, schema, says):
     path = build(tmp_path, ranges=[Range("forward", 0, 90)], **launched((20, 30)))
     trace = analysis.read(path)

@@ -1,14 +1,12 @@
 """Folders of `nsys export --type parquetdir`: the same tables as the SQLite export, so the same answer."""
 
 import random
-import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -21,15 +19,13 @@ from analysis.readers.nsys_parquet import _as_text, _without_suffixes
 from analysis.summary import summarize
 from analysis.vocabulary import without_suffixes
 from profiling.trace_file import global_pid, global_tid, writing
+from tests.analysis.parquet_folders import as_parquet
 
 SHARED = Path(__file__).parents[3] / "shared"
 REPORTS = sorted(SHARED.glob("*/*.sqlite"))
 MAIN, AUTOGRAD, PROCESS = global_tid(100, 100), global_tid(100, 101), global_pid(100)
 KERNEL_SIZES = ("registersPerThread", "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory")
 KERNEL_ZEROS = dict.fromkeys((*KERNEL_SIZES, "localMemoryPerThread", "localMemoryTotal", "gridId"), 0)
-# Parquet has integers of any width and texts as dictionaries; nsys chose differently over the years.
-NARROW = {"eventType": pa.uint8(), "correlationId": pa.uint32(), "globalTid": pa.uint64(), "domainId": pa.int32()}
-DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 def nvtx(start, end, thread=MAIN, event=59, domain=0, **name):
@@ -79,29 +75,6 @@ def write_report(path):
         file.add("TARGET_INFO_GPU", [{"vmId": 0, "id": n, "name": "NVIDIA H200"} for n in range(2)])
         file.add_metadata({"EXPORT_PRODUCT_VERSION": "2025.3.2.0", "EXPORT_SCHEMA_VERSION": "3.20.3"})
     return path
-
-
-def as_parquet(source, folder, narrow=False):
-    """Write each table of a SQLite export as one Parquet file, as nsys does."""
-    folder.mkdir(exist_ok=True)
-    with closing(sqlite3.connect(source)) as database:
-        database.text_factory = bytes
-        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            rows = database.execute(f'SELECT * FROM "{table.decode()}"')
-            names = [column[0] for column in rows.description]
-            columns = zip(*rows.fetchall(), strict=True)
-            arrays = {
-                name: _array(list(values), name, narrow) for name, values in zip(names, columns, strict=False)
-            }
-            pq.write_table(pa.table(arrays), folder / f"{table.decode()}.parquet")
-    return folder
-
-
-def _array(values, name, narrow):
-    if not any(isinstance(value, bytes) for value in values):
-        return pa.array(values, NARROW.get(name) if narrow else None)
-    texts = pa.array([str(v).encode() if isinstance(v, int) else v for v in values], pa.binary())
-    return pc.cast(texts, pa.string()).cast(DICTIONARY) if narrow else _as_text(pa.chunked_array([texts]))
 
 
 def report_of(path):
@@ -187,6 +160,21 @@ def test_column_that_is_needed_is_asked_for(folder):
     file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
     pq.write_table(pq.read_table(file).drop_columns("end"), file)
     with pytest.raises(NotAReport, match=r"KERNEL\.parquet has no column 'end'"):
+        analysis.read(folder)
+
+
+ESSENTIAL = [
+    ("NVTX_EVENTS", "globalTid"), ("NVTX_EVENTS", "domainId"), ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid"),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId"), ("CUPTI_ACTIVITY_KIND_KERNEL", "correlationId"),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", "correlationId"), ("ThreadNames", "globalTid"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "column"), ESSENTIAL)
+def test_column_without_which_work_would_be_nobodys_is_asked_for(folder, table, column):
+    file = folder / f"{table}.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(column), file)
+    with pytest.raises(NotAReport, match=rf"{table}\.parquet has no column '{column}'"):
         analysis.read(folder)
 
 
