@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 Attention = Literal["reference", "sdpa"]
 
@@ -13,13 +14,23 @@ ROPE_THETA = 10_000.0
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """One size: widths and counts, nothing about batch, context length or precision."""
+    """One size: widths and counts, nothing about batch, context length or precision.
+
+    ValueError says why no model has these.
+    """
 
     d_model: int
     d_ff: int
     layers: int
     heads: int
     vocabulary: int = VOCABULARY
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.heads:
+            raise ValueError(f"d_model {self.d_model} is no multiple of {self.heads} heads: change one of the two")
+        if self.d_head % 2:
+            head = f"d_model {self.d_model} / {self.heads} heads = {self.d_head}"
+            raise ValueError(f"a head's width is even, for rotary positions, and {head} is odd: change the heads")
 
     @property
     def d_head(self) -> int:
@@ -34,6 +45,29 @@ class ModelConfig:
         return 2 * self.vocabulary * d + d + self.layers * per_layer
 
 
+# The dimensions that a run may change, by the names of its options, and the fields that they are.
+DIMENSIONS = {name: name for name in ("d_model", "d_ff", "layers", "heads")} | {"vocab_size": "vocabulary"}
+
+
+def changed(model: Mapping[str, Any]) -> dict[str, int]:
+    """Return the dimensions in a run's settings, or a row's cell, that its `size` does not have."""
+    size = CONFIGS[model["size"]]
+    asked = {name: model.get(name) for name in DIMENSIONS}
+    return {name: value for name, value in asked.items() if value not in (None, getattr(size, DIMENSIONS[name]))}
+
+
+def config_of(model: Mapping[str, Any]) -> ModelConfig:
+    """Return the model of a run's settings, or of a row's cell: its `size`, with the dimensions given beside."""
+    values = {DIMENSIONS[name]: value for name, value in changed(model).items()}
+    return replace(CONFIGS[model["size"]], **values)
+
+
+def name_of(model: Mapping[str, Any]) -> str:
+    """Name the model of a run's settings, or of a row's cell: `small`, or `small, layers 4, heads 8`."""
+    words = [f"{name} {value}" for name, value in changed(model).items()]
+    return ", ".join([str(model["size"]), *words])
+
+
 # fmt: off
 CONFIGS = {
     "tiny":   ModelConfig(d_model=64,    d_ff=128,    layers=2,  heads=2, vocabulary=256),
@@ -45,3 +79,12 @@ CONFIGS = {
     "10B":    ModelConfig(d_model=4_608, d_ff=12_288, layers=50, heads=36),
 }
 # fmt: on
+# What a size of a year's handout is called here, where that is otherwise, and what is to be said of such a name.
+SIZES_OF_YEAR: Mapping[str, Mapping[str, str]] = {"2024": {}, "2025": {}, "2026": {"xl": "2.7B"}}
+YEARS_OF_SIZE = {"xl": "as of 2024 and 2025", "2.7B": "xl of 2026"}
+YEAR = "2025"
+
+
+def size_in(year: str | None, size: str) -> str:
+    """Return what a size of a year's handout is called here, of YEAR's if None. KeyError if there is none."""
+    return SIZES_OF_YEAR[year or YEAR].get(size, size)

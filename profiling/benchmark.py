@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from profiling.commands import ended, list_of
+from profiling.commands import add_preset, ended, list_of
 
 DESCRIPTION = "Measure every combination of lists of settings, each in a process of its own."
 EPILOG = """\
@@ -41,6 +41,11 @@ def _switch(word: str) -> bool:
 LISTS = {
     "--sizes": Option("size", str, "tiny, small, medium, large, xl, 2.7B, 10B"),
     "--contexts": Option("context_length", int, "tokens in a sequence"),
+    "--d-model": Option("d_model", int, "the model's width, instead of the sizes' own"),
+    "--d-ff": Option("d_ff", int, "the feed-forward's width, instead of the sizes' own"),
+    "--layers": Option("layers", int, "layers, instead of the sizes' own"),
+    "--heads": Option("heads", int, "attention heads, instead of the sizes' own"),
+    "--vocab-size": Option("vocab_size", int, "tokens in the vocabulary, instead of the sizes' own"),
     "--batch-sizes": Option("batch_size", int, "sequences in a batch"),
     "--modes": Option("mode", str, "forward, forward-backward, train"),
     "--dtypes": Option("dtype", str, "fp32, tf32, bf16, fp16"),
@@ -86,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_lists(this)
+    add_preset(this, "--preset", "--model-preset")
     this.add_argument(
         "--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ..."
     )

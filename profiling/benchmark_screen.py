@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from model.config import CONFIGS, DIMENSIONS, config_of, size_in
 from profiling import results, study_frames, study_notes, study_tables, table_formats
 from profiling.commands import UsageError
 from profiling.step_listing import listing
@@ -27,6 +28,9 @@ def run(asked: Mapping[str, Any], study: "Study") -> int:
     _chosen([asked["format"]], table_formats.FORMATS, "format")
     of_study = study.tables[:1] if asked["format"] == "csv" else study.tables
     tables = _chosen(asked["table"] or of_study, study_tables.TABLES, "table")
+    for theirs in asked["size"] or ():
+        if (ours := size_in(asked["model_preset"], theirs)) != theirs:
+            _say(f"{theirs} of {asked['model_preset']} is {ours} here, {CONFIGS[ours].parameters:,} parameters")
     rows = _from_files(asked, study) if asked["results"] else _measured(asked, study)
     if not rows:
         raise results.ResultsError("there is no measurement to show")
@@ -43,7 +47,7 @@ def _chosen(names: Sequence[str], known: Mapping[str, Any], what: str) -> list[s
 
 def _from_files(asked: Mapping[str, Any], study: "Study") -> list[Row]:
     """Return the latest rows of files that have one of the values that options or the study list for a setting."""
-    lists = {**study.lists, **{name: asked[name] for name in _settings() if asked[name]}}
+    lists = _lists(asked, study)
     if captures := asked["captures"] or (study.captures if len(study.captures) > 1 else None):
         lists["capture"] = captures
     # What nsys watched uninvited is not what `--captures none` asks for.
@@ -55,13 +59,20 @@ def _from_files(asked: Mapping[str, Any], study: "Study") -> list[Row]:
 
 
 def _value(row: Row, name: str) -> Any:
+    if name in DIMENSIONS:
+        return getattr(config_of(row["cell"]), DIMENSIONS[name])
     return results.capture_of(row) if name == "capture" else row["cell"][name]
 
 
-def _settings() -> list[str]:
+def _lists(asked: Mapping[str, Any], study: "Study") -> dict[str, Sequence[Any]]:
+    """Return the lists of settings that are asked for, completed by a study's, sizes under our names."""
     from profiling.benchmark import LISTS
 
-    return [option.setting for option in LISTS.values()]
+    settings = [option.setting for option in LISTS.values()]
+    lists = {**study.lists, **{name: asked[name] for name in settings if asked[name]}}
+    if "size" in lists:
+        lists["size"] = [size_in(asked.get("model_preset"), size) for size in lists["size"]]
+    return lists
 
 
 def _read(path: Path) -> list[Row]:
@@ -93,7 +104,7 @@ def cells_of(asked: Mapping[str, Any], study: "Study") -> list["Cell"]:
     from profiling.cells import product
     from profiling.settings import SettingsError
 
-    lists = {**study.lists, **{name: asked[name] for name in _settings() if asked[name]}}
+    lists = _lists(asked, study)
     captures = asked["captures"] or study.captures
     fraction = asked["memory_fraction"]
     try:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from model.config import name_of
 from profiling.results import NSYS
 from profiling.settings import Settings, SettingsError, with_defaults
 
@@ -35,7 +36,7 @@ class Cell:
     @property
     def key(self) -> dict[str, Any]:
         """Return what identifies the cell in a file of results."""
-        this = {**asdict(self.settings), **asdict(self)}
+        this = {**self.settings.told(), **asdict(self)}
         del this["settings"]
         if self.settings.mode in WITHOUT_OPTIMIZER:
             this["optimizer"] = None
@@ -45,7 +46,7 @@ class Cell:
     def label(self) -> str:
         """Return the cell in a few words, for progress and errors."""
         this = self.settings
-        words = [this.size, f"ctx{this.context_length}", this.mode, this.dtype]
+        words = [name_of(this.told()), f"ctx{this.context_length}", this.mode, this.dtype]
         extras = {
             f"b{this.batch_size}": True,
             this.attention: this.attention != "reference",
@@ -59,7 +60,7 @@ class Cell:
 
     def options(self, folder: str) -> list[str]:
         """Return the options with which `profiling.measure_one` measures this cell, files going to `folder`."""
-        values = asdict(self.settings)
+        values = self.settings.told()
         compiles = ["--compile"] if values.pop("compile") else []
         words = [word for name, value in values.items() for word in (option(name), str(value))]
         limit = [] if self.memory_fraction is None else ["--memory-fraction", str(self.memory_fraction)]

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from model.config import SIZES_OF_YEAR, YEAR
+
 
 class UsageError(Exception):
     """What was asked for cannot be done; the text is a sentence for the user."""
@@ -12,6 +14,16 @@ class UsageError(Exception):
 
 class CommandError(Exception):
     """What was asked for failed; the text is a sentence for the user."""
+
+
+def add_preset(this: argparse.ArgumentParser, *names: str) -> None:
+    """Add the option that says which year's handout names the sizes, under these names."""
+    this.add_argument(
+        *names,
+        dest="model_preset",
+        choices=SIZES_OF_YEAR,
+        help=f"the year whose handout names the sizes (default {YEAR}); the xl of 2026 is 2.7B",
+    )
 
 
 def list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:

@@ -1,16 +1,16 @@
 """What a capture says of itself, in one NVTX mark: settings, machine, and what each range must compute.
 
-The mark's text is the word `MARK`, a space, and a JSON object: the settings and the environment by name,
-`parameters`, and `flops` and `bytes` of one step by range. A range is its path from the phase down, joined
-by ` > `; layers count together as `layer *`. `model.cost` defines both figures.
+The mark's text is the word `MARK`, a space, and a JSON object: the settings and the environment by name, with
+`size` naming the dimensions that a run changed (`small, layers 4`), `parameters`, and `flops` and `bytes` of
+one step by range. A range is its path from the phase down, joined by ` > `; layers count together as `layer *`.
+`model.cost` defines both figures.
 """
 
 import json
 import re
 from collections import Counter
-from dataclasses import asdict
 
-from model.config import CONFIGS
+from model.config import name_of
 from model.cost import cost_by_range
 from profiling.environment import environment
 from profiling.settings import AUTOCAST_DTYPE, Settings
@@ -30,7 +30,8 @@ def description(workload: Workload) -> dict[str, object]:
     settings = workload.settings
     flops, least_bytes = costs(settings)
     return {
-        **asdict(settings),
+        **settings.told(),
+        "size": name_of(settings.told()),
         "parameters": workload.parameters,
         **environment(settings),
         "flops_convention": FLOPS_CONVENTION,
@@ -44,7 +45,7 @@ def costs(settings: Settings) -> tuple[dict[str, int], dict[str, int]]:
     flops: Counter[str] = Counter()
     least_bytes: Counter[str] = Counter()
     for path, cost in cost_by_range(
-        CONFIGS[settings.size],
+        settings.config,
         settings.batch_size,
         settings.context_length,
         attention=settings.attention,

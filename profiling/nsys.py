@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profiling.commands import CommandError, ended
+from profiling.commands import CommandError, add_preset, ended
 
 # Where nsys is installed when it is not on PATH; the newest of several is taken.
 USUAL_PLACES = (
@@ -119,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
         description="Capture every combination of lists of settings, a report for each.",
     )
     add_lists(this)
+    add_preset(this, "--model-preset")
     presets = "; ".join(f"{name}: {preset.what}" for name, preset in PRESETS.items())
     this.add_argument(
         "--preset", choices=PRESETS, default="light", help=f"what is captured (default light). {presets}"

@@ -29,6 +29,11 @@ UNUSUAL: Mapping[str, tuple[Any, str]] = {
     "warmup": (5, "w{}"),
     "steps": (10, "n{}"),
     "seed": (0, "seed{}"),
+    "d_model": (None, "d{}"),
+    "d_ff": (None, "ff{}"),
+    "layers": (None, "l{}"),
+    "heads": (None, "h{}"),
+    "vocab_size": (None, "v{}"),
 }
 INDEX = "index.jsonl"
 
@@ -88,7 +93,7 @@ def name_of(cell: Mapping[str, Any], gpu: str) -> str:
     """Return a report's name without ending: size, context, mode, dtype, GPU, and what is unusual. It sorts."""
     words = [cell["size"], f"ctx{cell['context_length']:05d}", cell["mode"], cell["dtype"], slug(gpu)]
     extras = [
-        said.format(cell[name]) for name, (usual, said) in UNUSUAL.items() if cell[name] not in (usual, None)
+        said.format(cell[name]) for name, (usual, said) in UNUSUAL.items() if cell.get(name) not in (usual, None)
     ]
     preset = cell["capture"].removeprefix(NSYS)
     return "_".join([*words, *extras, *([] if preset == "light" else [preset])])

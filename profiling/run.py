@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from profiling.commands import add_preset
+
 DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
 EPILOG = """\
 ranges    warmup > step > phases, then measure > step > phases; measure begins with one mark that holds
@@ -27,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for option, what in TEXT_OPTIONS.items():
         this.add_argument(option, help=what)
+    add_preset(this, "--preset", "--model-preset")
     for option, what in NUMBER_OPTIONS.items():
         this.add_argument(option, type=int, metavar="N", help=what)
     for option, what in SWITCHES.items():
@@ -47,6 +50,11 @@ TEXT_OPTIONS = {
     "--device": "cuda, cuda:1, cpu (default: cuda where there is one)",
 }
 NUMBER_OPTIONS = {
+    "--d-model": "the model's width, instead of the size's own",
+    "--d-ff": "the feed-forward's width, instead of the size's own",
+    "--layers": "layers, instead of the size's own",
+    "--heads": "attention heads, instead of the size's own",
+    "--vocab-size": "tokens in the vocabulary, instead of the size's own",
     "--context-length": "tokens in a sequence (default 512; 64 on a CPU)",
     "--batch-size": "sequences in a batch (default 4; 1 on a CPU)",
     "--warmup": "steps before measuring (default 5; 1 on a CPU)",

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from model.config import YEARS_OF_SIZE, name_of
 from profiling import memory, memory_screen
 from profiling.environment import environment
 from profiling.measurement import Capture, Measurement, measure
@@ -48,7 +49,7 @@ def what_runs(workload: Workload) -> Iterator[str]:
     """Yield what is run and on what: every setting and version that decides a number."""
     settings, facts = workload.settings, environment(workload.settings)
     yield (
-        f"{settings.size}: {workload.parameters:,} parameters, batch {settings.batch_size}, "
+        f"{model_name(settings)}: {workload.parameters:,} parameters, batch {settings.batch_size}, "
         f"context {settings.context_length}, mode {settings.mode}, seed {settings.seed}"
     )
     yield (
@@ -58,6 +59,12 @@ def what_runs(workload: Workload) -> Iterator[str]:
     )
     names = ("device_name", "driver", "torch", "cuda", "python")
     yield ", ".join(f"{name.replace('_name', '')} {facts[name]}" for name in names if facts.get(name))
+
+
+def model_name(settings: Settings) -> str:
+    """Return the model's name, and of which year's handouts it is where those differ."""
+    name = name_of(settings.told())
+    return f"{name} ({YEARS_OF_SIZE[name]})" if name in YEARS_OF_SIZE else name
 
 
 def less_work(settings: Settings, reduced: list[str]) -> Iterator[str]:

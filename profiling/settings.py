@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
 
-from model.config import CONFIGS
+from model.config import CONFIGS, DIMENSIONS, ModelConfig, changed, config_of, size_in
 from model.transformer import ATTENTION, Attention
 from profiling.optimizers import OPTIMIZERS
 
@@ -33,7 +33,7 @@ CHOICES = {
     "attention": tuple(ATTENTION),
     "optimizer": tuple(OPTIMIZERS),
 }
-AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1}
+AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1, **dict.fromkeys(DIMENSIONS, 1)}
 
 
 class SettingsError(ValueError):
@@ -42,7 +42,10 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """One run: model, batch, what a step does, how often. SettingsError says what cannot be."""
+    """One run: model, batch, what a step does, how often. SettingsError says what cannot be.
+
+    `size` is a name of CONFIGS; the dimensions at the end are None where the size decides.
+    """
 
     size: str = "small"
     context_length: int = 512
@@ -56,15 +59,32 @@ class Settings:
     steps: int = 10
     seed: int = 0
     device: str = "cuda"
+    d_model: int | None = None
+    d_ff: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    vocab_size: int | None = None
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise SettingsError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)}")
         for name, least in AT_LEAST.items():
-            if getattr(self, name) < least:
-                raise SettingsError(f"{name} is {least} or more, not {getattr(self, name)}")
+            if (value := getattr(self, name)) is not None and value < least:
+                raise SettingsError(f"{name} is {least} or more, not {value}")
+        _check_model(self)
         _check_device(self.device)
+
+    @property
+    def config(self) -> ModelConfig:
+        """Return the model's dimensions."""
+        return config_of(asdict(self))
+
+    def told(self) -> dict[str, Any]:
+        """Return the settings by name; of the model's dimensions those alone that its size does not have."""
+        values = asdict(self)
+        left_out = DIMENSIONS.keys() - changed(values).keys()
+        return {name: value for name, value in values.items() if name not in left_out}
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -75,6 +95,13 @@ class Settings:
     def device_type(self) -> str:
         """Return the kind of device, `cuda` for `cuda:1`."""
         return self.device.partition(":")[0]
+
+
+def _check_model(settings: Settings) -> None:
+    try:
+        config_of(asdict(settings))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _check_device(device: str) -> None:
@@ -91,11 +118,16 @@ def default_device() -> str:
 
 
 def with_defaults(asked: Mapping[str, Any]) -> Settings:
-    """Complete what was asked (None for what was not) with the defaults of its device."""
+    """Complete what was asked (None for what was not) with the defaults of its device.
+
+    `model_preset` is the year whose handout names the size, one of SIZES_OF_YEAR.
+    """
     device = asked.get("device") or default_device()
     work = WORK_OF_DEVICE.get(device.partition(":")[0], {})
     known = {field.name for field in fields(Settings)}
     given = {name: value for name, value in asked.items() if name in known and value is not None}
+    if "size" in given:
+        given["size"] = size_in(asked.get("model_preset"), given["size"])
     return Settings(**{**work, **given, "device": device})
 
 

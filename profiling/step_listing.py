@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from model.config import name_of
 from profiling.results import capture_of
 from profiling.study_frames import statistics_of
 
@@ -17,7 +18,7 @@ def listing(rows: Sequence[Row]) -> str:
 
 def _row_lines(row: Row) -> Iterator[str]:
     cell = row["cell"]
-    yield from (RULE, f"{cell['size'].upper()} MODEL", RULE)
+    yield from (RULE, f"{name_of(cell).upper()} MODEL", RULE)
     yield f"Parameters: {row['parameters']:,}"
     yield f"Context length: {cell['context_length']}, batch size: {cell['batch_size']}, {_how(row)}"
     for phase in row["measured"][0]:

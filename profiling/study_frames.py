@@ -1,7 +1,7 @@
 """Rows of a sweep as one pandas frame: a line per configuration and phase, numbers in it.
 
-Columns: the cell's settings by name, `capture` with what watched the whole command; `device_name`, `torch`;
-`status` (ok, oom, failed), `parameters`;
+Columns: the cell's settings by name, `size` with the dimensions that were changed, `capture` with what watched
+the whole command; `device_name`, `torch`; `status` (ok, oom, failed), `parameters`;
 `phase` (forward, backward, optimizer, step; of an oom row the phase that failed); of the measured steps `n`,
 `mean_ms`, `std_ms` (of the sample), `cv_percent`, `min_ms`, `median_ms`, `max_ms`; `first_ms`, the very first
 step, warm-up or not; `processes`, how many were pooled; `tokens_per_s`, `tflops`, `mfu_percent` of the phase
@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from model.config import CONFIGS
+from model.config import CONFIGS, name_of
 from profiling import results
 from profiling.throughput import FLOPS_OF_PHASE, peak_tflops, phase_flops, tokens
 
@@ -90,6 +90,7 @@ def _configuration(row: Row) -> dict[str, Any]:
     state = row["state"]
     known = {
         **row["cell"],
+        "size": name_of(row["cell"]),
         "capture": results.capture_of(row),
         "device_name": state.get("device_name"),
         "torch": state.get("torch"),

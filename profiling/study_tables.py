@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from model.config import CONFIGS
 from profiling.study_frames import CONFIGURATION, PHASES, place, sessions_of, varying
 from profiling.tables import (
     GIBIBYTES,
@@ -171,7 +170,7 @@ def memory(lines: pd.DataFrame) -> Table:
 def warmup(lines: pd.DataFrame) -> Table:
     """Return the first step of the process apart, and the measured steps by how many came before them."""
     ordered = lines[lines["status"] == "ok"].sort_values("warmup", kind="stable")
-    ordered = ordered.sort_values("size", kind="stable", key=lambda sizes: sizes.map(list(CONFIGS).index))
+    ordered = ordered.sort_values("size", kind="stable", key=_places)
     apart = [column for column in _settings(ordered) if column.sources != ("warmup",)]
     first = Column("first step ms", ("first_ms",), MS)
     columns = (*apart, PHASE, SETTINGS["warmup"], first, N, MEAN, STD, CV, *_when(ordered))

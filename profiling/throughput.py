@@ -8,7 +8,7 @@ PaLM (Chowdhery et al. 2022, appendix B), with the attention's products included
 from collections.abc import Mapping
 from typing import Any
 
-from model.config import CONFIGS
+from model.config import config_of
 from model.cost import matmul_flops
 
 FLOPS_OF_PHASE = {"forward": 1, "backward": 2, "optimizer": 0}
@@ -44,7 +44,7 @@ PEAK_TFLOPS: Mapping[str, Mapping[str, float]] = {
 
 def phase_flops(cell: Mapping[str, Any], phases: tuple[str, ...]) -> int:
     """Return the FLOPs of the matrix products in these phases of one step."""
-    forward = matmul_flops(CONFIGS[cell["size"]], cell["batch_size"], cell["context_length"])
+    forward = matmul_flops(config_of(cell), cell["batch_size"], cell["context_length"])
     return forward * sum(FLOPS_OF_PHASE[phase] for phase in phases)
 
 

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from model.config import CONFIGS
 from model.transformer import TransformerLM, cross_entropy
 from profiling import annotate
 from profiling.optimizers import OPTIMIZERS
@@ -56,7 +55,7 @@ class Workload:
             self._build(settings)
 
     def _build(self, settings: Settings) -> None:
-        config = CONFIGS[settings.size]
+        config = settings.config
         with torch.device(settings.device):
             attention = settings.attention
             self.model = TransformerLM(config, settings.context_length, attention=attention)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from model.config import CONFIGS
+from model.config import CONFIGS, SIZES_OF_YEAR, ModelConfig, changed, config_of, name_of, size_in
 from model.transformer import TransformerLM
 
 # Table 1 of the assignment, with the vocabulary of 10,000.
@@ -42,3 +42,38 @@ def test_heads_divide_the_model_evenly(size, width):
 
 def test_tiny_is_built_from_its_own_parameter_count():
     assert sum(parameter.numel() for parameter in parameters_on_meta("tiny")) == CONFIGS["tiny"].parameters
+
+
+XL_OF_YEAR = {None: 1_998_235_200, "2024": 1_998_235_200, "2025": 1_998_235_200, "2026": 3_406_809_600}
+
+
+@pytest.mark.parametrize(("year", "count"), XL_OF_YEAR.items())
+def test_xl_is_that_of_the_years_handout(year, count):
+    assert CONFIGS[size_in(year, "xl")].parameters == count
+    assert {size: size_in(year, size) for size in CONFIGS if size != "xl"} == {
+        size: size for size in CONFIGS if size != "xl"
+    }
+
+
+def test_every_year_names_sizes_that_there_are():
+    assert {size for names in SIZES_OF_YEAR.values() for pair in names.items() for size in pair} <= CONFIGS.keys()
+
+
+def test_changed_dimensions_make_another_model_with_a_name_of_its_own():
+    asked = {"size": "small", "layers": 4, "heads": 12, "d_ff": None, "vocab_size": 500, "mode": "train"}
+    assert changed(asked) == {"layers": 4, "vocab_size": 500}
+    assert config_of(asked) == ModelConfig(d_model=768, d_ff=3_072, layers=4, heads=12, vocabulary=500)
+    assert name_of(asked) == "small, layers 4, vocab_size 500"
+    assert (config_of({"size": "small"}), name_of({"size": "small"})) == (CONFIGS["small"], "small")
+
+
+IMPOSSIBLE = [
+    ({"heads": 10}, "^d_model 64 is no multiple of 10 heads: change one of the two$"),
+    ({"d_model": 50}, "^a head's width is even, .* d_model 50 / 2 heads = 25 is odd: change the heads$"),
+]
+
+
+@pytest.mark.parametrize(("dimensions", "sentence"), IMPOSSIBLE)
+def test_impossible_model_is_refused_in_a_sentence(dimensions, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        config_of({"size": "tiny", **dimensions})

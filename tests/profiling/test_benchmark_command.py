@@ -11,7 +11,7 @@ from profiling.cells import Cell, product
 from profiling.measure_one import parser
 from profiling.settings import Settings, SettingsError, with_defaults
 from profiling.study_frames import frame
-from tests.profiling.measured_rows import H200, failed, file_of, no_memory, row
+from tests.profiling.measured_rows import CELL, H200, failed, file_of, no_memory, row
 from tests.profiling.recordings import REPOSITORY
 
 ROWS = [row(size="small"), row(size="small", mode="forward"), row(size="medium", dtype="bf16")]
@@ -61,6 +61,8 @@ def test_file_is_shown_without_pytorch(tmp_path):
 
 SELECTIONS = [
     (["--sizes", "medium"], 1),
+    (["--layers", "12"], 2),
+    (["--layers", "24,36", "--d-model", "1024"], 1),
     (["--modes", "train"], 2),
     (["--dtypes", "fp32,bf16", "--optimizer", "foreach"], 3),
     (["--captures", "none"], 3),
@@ -148,8 +150,24 @@ def test_unknown_capture_is_refused():
         product({"size": ["tiny"]}, captures=["nsys-heavy"])
 
 
+def test_xl_of_2026_is_measured_as_27b_and_that_is_said(tmp_path, capsys):
+    rows = file_of(tmp_path, row(size="xl"), row(size="2.7B"))
+    options = ["--results", str(rows), "--sizes", "xl", "--table", "throughput", "--format", "json"]
+    assert main([*options, "--preset", "2026"]) == 0
+    out, err = capsys.readouterr()
+    assert [line["size"] for line in json.loads(out)["tables"][0]["lines"]] == ["2.7B"]
+    assert err == "profiling.benchmark: xl of 2026 is 2.7B here, 3,406,809,600 parameters\n"
+
+
+def test_key_of_a_cell_is_what_it_was_before_dimensions_could_be_changed():
+    assert Cell(Settings(device="cpu", heads=12)).key == Cell(Settings(device="cpu")).key
+    assert set(Cell(Settings(device="cpu")).key) == set(CELL)
+    assert Cell(Settings(device="cpu", layers=4)).key == {**Cell(Settings(device="cpu")).key, "layers": 4}
+    assert Cell(Settings(device="cpu", layers=4)).label.startswith("small, layers 4 ctx512 train")
+
+
 def test_options_of_a_cell_ask_for_its_settings():
-    settings = Settings(size="tiny", compile=True, warmup=0, mode="forward", dtype="bf16", device="cpu")
+    settings = Settings(size="tiny", compile=True, warmup=0, mode="forward", dtype="bf16", device="cpu", layers=3)
     cell = Cell(settings, capture="recorder", memory_fraction=0.5)
     asked = vars(parser().parse_args([*cell.options("/there"), "--result", "row.json"]))
     assert with_defaults(asked) == settings

@@ -1,4 +1,5 @@
 import statistics
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -56,6 +57,17 @@ def test_throughput_and_mfu_follow_from_flops_and_the_known_peak():
     assert line["tokens_per_s"] == pytest.approx(2048 / 0.064)
     assert line["tflops"] == pytest.approx(flops / 0.064 / 1e12)
     assert line["mfu_percent"] == pytest.approx(100 * flops / 0.064 / 66.9e12)
+
+
+def test_rows_of_a_changed_model_are_lines_of_their_own_with_its_flops():
+    lines = frame([row(), row(size="small", layers=24), row(size="medium")])
+    steps = lines[lines["phase"] == "step"].set_index("size")
+    assert list(steps.index) == ["small", "medium", "small, layers 24"]
+    assert [line["size"] for line in cells(TABLES["warmup"](lines), phase="step")] == list(steps.index)
+    flops = steps["tflops"] * steps["mean_ms"] * 1e9
+    deeper = matmul_flops(replace(CONFIGS["small"], layers=24), 4, 512)
+    assert flops["small, layers 24"] == pytest.approx(3 * deeper)
+    assert flops["small"] == pytest.approx(3 * matmul_flops(CONFIGS["small"], 4, 512))
 
 
 def test_unknown_peak_is_a_dash():

@@ -146,6 +146,15 @@ def test_program_that_says_no_version_is_refused(program):
         nsys.version(program)
 
 
+def test_model_preset_names_the_sizes_and_changed_dimensions_the_report(standin, tmp_path, capsys):
+    options = ["--model-preset", "2026", "--sizes", "xl", "--layers", "2", "--contexts", "16", "--device", "cpu"]
+    assert nsys.main([*options, "--reports", str(tmp_path), "--print-command"]) == 0
+    line = capsys.readouterr().out
+    assert "--size 2.7B " in line
+    assert "--layers 2" in line
+    assert f"--output={tmp_path}/2.7B_ctx00016_train_fp32_cpu_b1_w1_n3_l2 " in line
+
+
 NAMES = {
     "small_ctx00512_train_fp32_h200_foreach_w1_n2": {},
     "2.7B_ctx16384_forward_bf16_h200_sdpa_compiled_b8": {

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import analysis
+from analysis.views.provenance import heading
 from profiling.run import main
 from tests.profiling.recordings import REPOSITORY, kernels, launched_in, metadata, range_names, rows
 
@@ -29,6 +30,8 @@ WRONG = [
     (["--size", "huge"], "size is one of tiny, small, medium"),
     (["--steps", "0"], "steps is 1 or more, not 0"),
     (["--steps", "many"], "invalid int value"),
+    (["--device", "cpu", "--size", "tiny", "--heads", "5"], "d_model 64 is no multiple of 5 heads: change one of"),
+    (["--preset", "2023"], "choose from"),
     (["--device", "cuda:99"], "device cuda:99 is not there"),
     (["--device", "cpu", "--emit-nvtx"], "add --record FILE"),
 ]
@@ -128,6 +131,17 @@ def test_one_mark_at_the_start_of_measure_says_what_ran(trained):
     assert (told["size"], told["steps"], told["parameters"], told["tf32"]) == ("tiny", 2, 115_008, False)
     assert told["flops"]["forward > lm head"] == 2 * 64 * 64 * 256
     assert all(start < at < end for start, end in rows(path, "SELECT min(start), max(end) FROM NVTX_EVENTS"))
+
+
+def test_a_changed_model_is_named_on_the_screen_in_the_mark_and_in_the_analysis(tmp_path, capsys):
+    path, name = tmp_path / "r.sqlite", "tiny, layers 3, heads 4"
+    options = f"--size tiny --layers 3 --heads 4 --d-model 64 --device cpu --mode forward --record {path}"
+    assert main(options.split()) == 0
+    assert f"{name}: {115_008 + 41_088:,} parameters" in capsys.readouterr().out
+    told = json.loads(rows(path, MARK)[0][0].partition(" ")[2])
+    assert (told["size"], told["layers"], told["heads"], "d_model" in told) == (name, 3, 4, False)
+    assert gemms(path, "forward") == 3 * (9 * 3 + 1)
+    assert heading(analysis.rank(analysis.read(path)).report).count(f" · {name} · ") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@ import dataclasses
 
 import pytest
 
-from model.config import CONFIGS
+from model.config import CONFIGS, DIMENSIONS
+from profiling import run
 from profiling.description import costs
 from profiling.environment import environment, tf32_allowed, watcher
 from profiling.measurement import Spread
+from profiling.run_screen import model_name
 from profiling.settings import Settings, SettingsError, reduced_by_cpu, with_defaults
 
 TINY = Settings(size="tiny", context_length=64, batch_size=1, device="cpu")
@@ -17,6 +19,9 @@ REFUSED = [
     ({"optimizer": "sgd"}, "optimizer is one of reference, forloop, foreach, fused"),
     ({"steps": 0}, "steps is 1 or more, not 0"),
     ({"warmup": -1}, "warmup is 0 or more, not -1"),
+    ({"heads": 0}, "heads is 1 or more, not 0"),
+    ({"heads": 7}, "d_model 768 is no multiple of 7 heads"),
+    ({"heads": 256}, "768 / 256 heads = 3 is odd"),
     ({"device": "tpu"}, "device is cuda, cuda:N or cpu, not tpu"),
     ({"device": "cuda:x"}, "device is cuda, cuda:N or cpu"),
     ({"device": "cuda:99"}, "cuda:99 is not there"),
@@ -40,6 +45,29 @@ def test_what_is_asked_for_is_never_reduced():
     settings = with_defaults(asked)
     assert (settings.steps, settings.warmup, settings.size) == (7, 0, "small")
     assert reduced_by_cpu(asked, settings) == ["context_length", "batch_size"]
+
+
+def test_preset_decides_what_xl_is():
+    asked = run.parser().parse_args(["--size", "xl", "--preset", "2026", "--device", "cpu"])
+    settings = with_defaults(vars(asked))
+    assert (settings.size, settings.config.parameters) == ("2.7B", 3_406_809_600)
+    assert model_name(settings) == "2.7B (xl of 2026)"
+    assert model_name(with_defaults({"size": "xl", "device": "cpu"})) == "xl (as of 2024 and 2025)"
+
+
+def test_unchanged_dimensions_are_not_told():
+    settings = dataclasses.replace(TINY, heads=2, layers=5)
+    assert settings.told() == {**TINY.told(), "layers": 5}
+    assert set(TINY.told()) & set(DIMENSIONS) == set()
+
+
+def test_flops_are_those_of_the_changed_model():
+    deeper, _ = costs(dataclasses.replace(TINY, layers=6, vocab_size=512))
+    flops, _ = costs(TINY)
+    assert deeper["forward > lm head"] == 2 * flops["forward > lm head"]
+    assert (
+        deeper["backward > layer * > ffn > up projection"] == 3 * flops["backward > layer * > ffn > up projection"]
+    )
 
 
 def test_settings_default_to_the_assignment():
