@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from analysis.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
 from analysis.errors import ReportError
 from analysis.report import Number, Report
@@ -118,7 +120,7 @@ def _rate(amount: Number | None, time_ns: Number) -> float | None:
 
 def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     """Hold the ratio of the runtimes of softmax and matmuls beside that of their FLOPs."""
-    rows = [row for mine in _by_phase(parts).values() if (row := _ratio({part.name: part for part in mine}))]
+    rows = [row for mine in _by_phase(parts).values() if (row := ratio({part.name: part for part in mine}))]
     if not rows:
         return ()
     stated = any(row[-1] is not None for row in rows)
@@ -133,7 +135,8 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     return (Table("ratios", title, columns, shown, f"{RATIOS} {FORMULAS}" if stated else RATIOS),)
 
 
-def _ratio(parts: dict[str, Part]) -> tuple[object, ...] | None:
+def ratio(parts: Mapping[str, Part]) -> tuple[object, ...] | None:
+    """Return one phase's cells in the table of ratios; None where softmax or one of the matmuls is missing."""
     if SOFTMAX not in parts or not all(name in parts for name in MATMULS):
         return None
     softmax, matmuls = parts[SOFTMAX], [parts[name] for name in MATMULS]

@@ -1,0 +1,111 @@
+"""Answer the assignment's profiling questions, report by report: python -m analysis.questions run/*.sqlite."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.command import add_range_rules, attributed, run, spare, write
+from analysis.errors import ReportError
+from analysis.presenters import PRESENTERS
+from analysis.question_parts.document import QUESTIONS
+from analysis.report_paths import expand
+
+if TYPE_CHECKING:
+    from analysis.many import Ranked
+    from analysis.question_parts.answered import Answered
+    from analysis.tables import Document
+
+# What programs read: full names and every category.
+FOR_MACHINES = frozenset({"csv", "json"})
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    questions = "".join(f"  {letter}  {asked}\n" for letter, (_, asked) in QUESTIONS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.questions", description=__doc__, epilog=f"questions:\n{questions}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument(
+        "report",
+        type=Path,
+        nargs="+",
+        help="a report of any kind that analysis.kernels reads, several, or folders",
+    )
+    what = parser.add_argument_group("what to answer")
+    what.add_argument(
+        "--questions", type=_letters, default="".join(QUESTIONS), metavar="LETTERS", help="such as a,c (all)"
+    )
+    what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
+    add_range_rules(parser)
+    shape = parser.add_argument_group("how to show it")
+    shape.add_argument("--format", choices=tuple(PRESENTERS), default="table")
+    shape.add_argument("--full-names", action="store_true", help="kernel names in full")
+    shape.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    options = parser().parse_args(arguments)
+    return run(lambda: write(_presented(answer(options), options), options.output))
+
+
+def answer(options: argparse.Namespace) -> Document:
+    """Return the answers; raises AnalysisError where no report has any."""
+    from analysis.question_parts import document
+    from analysis.question_parts.answered import Answered
+
+    paths = expand(options.report)
+    spare(paths, options.output)
+    asked = _asked(paths, options)
+    found = [(one.name, one.report) for one in asked if isinstance(one.report, Answered)]
+    if not found:
+        raise ReportError(f"None of the {len(asked)} reports can be read. {asked[0].name}: {asked[0].problem}")
+    whole = options.format in FOR_MACHINES
+    return document.document(
+        found, options.questions, problems=[(one.name, one.problem) for one in asked if one.problem],
+        full_names=options.full_names or whole, whole=whole,
+    )  # fmt: skip
+
+
+def of_report(path: Path, options: argparse.Namespace) -> Answered:
+    """Read one report and ask it all that the questions need; raises AnalysisError where it gives no answer."""
+    from analysis.question_parts.answered import answered
+
+    return answered(attributed(path, options), include_warm_up=options.include_warmup)
+
+
+def _asked(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked]:
+    """Ask every report: one here, where what is wrong with it ends the command, and several in processes."""
+    from analysis.many import Ranked, rank_all
+
+    if len(paths) == 1:
+        return [Ranked(paths[0].name, of_report(paths[0], options))]
+    return rank_all(paths, partial(of_report, options=options))
+
+
+def _presented(document: Document, options: argparse.Namespace) -> str:
+    from analysis.presenters import as_table, presenter
+
+    if options.format != "table":
+        return presenter(options.format).present(document)
+    width, color = as_table.screen(options.output is None and sys.stdout.isatty())
+    return as_table.present(document, width=width, color=color, full_names=options.full_names)
+
+
+def _letters(text: str) -> str:
+    """Read the letters of questions, and sort them; raises ArgumentTypeError, which argparse prints."""
+    asked = set(text.replace(",", "").replace(" ", "").lower())
+    if not asked or asked - set(QUESTIONS):
+        raise argparse.ArgumentTypeError(f"{text!r} names no questions: write letters of {','.join(QUESTIONS)}")
+    return "".join(letter for letter in QUESTIONS if letter in asked)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
