@@ -7,7 +7,7 @@ from analysis.errors import ReportError, UsageError
 from analysis.tables import Column, Document, Row, Table
 from analysis.units import share_text, time_text
 from analysis.views import provenance, wording
-from analysis.views.common import per_step
+from analysis.views.common import level, per_step, with_levels
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
@@ -56,7 +56,8 @@ def _together(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
         cells = (row.name, ranges, cpu_ns, span_ns, row.span_share, kernel_ns, row.kernel_share, row.verdict)
         rows.append(Row(cells))
     title = f"CPU range, {provenance.span(report)} and kernel time, {{unit}} {provenance.scope(report)}"
-    return Table("agreement", title, columns, tuple(rows), CAPTION.format(span=provenance.span(report)))
+    table = Table("agreement", title, columns, tuple(rows), CAPTION.format(span=provenance.span(report)))
+    return with_levels(table, [level(row.name) for row in times]) if subject.whole else table
 
 
 def _timed(subject: Subject, times: tuple[PhaseTimes, ...]) -> tuple[Table, ...]:
@@ -72,7 +73,8 @@ def _timed(subject: Subject, times: tuple[PhaseTimes, ...]) -> tuple[Table, ...]
         Column("kernel_ns", "kernels", "ns"), Column("verdict", "verdict"),
     )  # fmt: skip
     rows = tuple(Row(_against(known[name], timed_ns)) for name, timed_ns in subject.timed.items())
-    return (Table("timed", "Against times measured elsewhere, {unit} per range, means", columns, rows, TIMED),)
+    table = Table("timed", "Against times measured elsewhere, {unit} per range, means", columns, rows, TIMED)
+    return (with_levels(table, [level(name) for name in subject.timed]) if subject.whole else table,)
 
 
 def _against(row: PhaseTimes, timed_ns: float) -> tuple[object, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from analysis.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
 from analysis.errors import ReportError
 from analysis.report import Number, Report
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance, wording
-from analysis.views.common import require_measured
+from analysis.views.common import require_measured, with_levels
 from analysis.views.registry import Subject
 from analysis.vocabulary import BACKWARD, FORWARD
 
@@ -35,6 +36,8 @@ RATIOS = (
     "are inside."
 )
 NO_MARK = "The report does not hold the run's own mark, so FLOPs and bytes are not known. profiling.run writes it."
+#: What a row is of, by its indent: the time of those inside scores is in that of scores too.
+LEVELS = ("phase", "part", "inside scores")
 IS_FUSED = "Attention is one range here, so its parts cannot be told apart: it is fused, or not annotated inside."
 
 
@@ -53,8 +56,21 @@ def view(subject: Subject) -> Document:
         raise ReportError(NONE)
     stated = any(part.flops is not None or part.bytes is not None for part in parts)
     notes += [*([] if stated else [NO_MARK]), *_missing(report, parts)]
-    tables = (_times(report, parts), *((_rates(report, parts),) if stated else ()), *_ratios(report, parts))
+    trees = (_times(report, parts), *((_rates(report, parts),) if stated else ()))
+    tables = (*(map(_flat, trees) if subject.whole else trees), *_ratios(report, parts))
     return wording.answer(report, tables, notes)
+
+
+def _flat(table: Table) -> Table:
+    """Name each row's phase and level for a program; a phase's row without figures is left out."""
+    phase, rows, levels = "", [], []
+    for row in table.rows:
+        phase = row.values[0] if row.strong else phase
+        if any(value != "" for value in row.values[1:]):
+            rows.append(Row((phase, "" if row.strong else row.values[0], *row.values[1:])))
+            levels.append(LEVELS[row.indent])
+    columns = (Column("phase", "phase"), *table.columns)
+    return with_levels(replace(table, columns=columns, rows=tuple(rows)), levels)
 
 
 def _missing(report: Report, parts: tuple[Part, ...]) -> list[str]:

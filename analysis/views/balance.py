@@ -19,7 +19,16 @@ from analysis.report import Number, Report
 from analysis.selection import collapsed_path
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance, wording
-from analysis.views.common import common_length, label, more, per_step, per_step_of_a_gpu, require_measured
+from analysis.views.common import (
+    common_length,
+    label,
+    level,
+    more,
+    per_step,
+    per_step_of_a_gpu,
+    require_measured,
+    with_levels,
+)
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
@@ -50,7 +59,7 @@ def view(subject: Subject) -> Document:
     whole = subject.attribution()
     require_measured(report)
     found = balance(whole, asked if subject.one_phase else PHASES, include_warm_up=report.warm_up_included)
-    drawing = _Drawing(report, found)
+    drawing = _Drawing(report, found, subject.whole)
     notes = (*report.notes, *([NO_RANGES] if found.phases[0].name == NAMES[ALL] else []))
     tables = (drawing.busy(), drawing.queue(), drawing.owners(subject.top, subject.every_index))
     return wording.answer(report, tables, notes)
@@ -59,8 +68,8 @@ def view(subject: Subject) -> Document:
 class _Drawing:
     """Draws one balance."""
 
-    def __init__(self, report: Report, found: Balance) -> None:
-        self.report, self.found = report, found
+    def __init__(self, report: Report, found: Balance, whole: bool) -> None:
+        self.report, self.found, self.whole = report, found, whole
         self.gpus = len({row.gpu for row in found.phases})
         self.several = self.gpus > 1
         self.scope = provenance.scope_of_a_gpu(report, self.gpus)
@@ -105,7 +114,8 @@ class _Drawing:
     def owners(self, top: int, every_index: bool) -> Table:
         """Rank the ranges by the idle time that ended when their work began."""
         owners = self.found.owners if every_index else _collapsed(self.found.owners)
-        whole, common = sum(owner.idle_ns for owner in owners), common_length(owner.path for owner in owners)
+        whole = sum(owner.idle_ns for owner in owners)
+        common = 0 if self.whole else common_length(owner.path for owner in owners)
         columns = (
             Column("range", "range that launched the next work", "name"), Column("idle_ns", "idle", "ns"),
             Column("share", "%", "share"), Column("gaps", "gaps", "count"), Column("largest_ns", "largest", "ns"),
@@ -127,7 +137,8 @@ class _Drawing:
         keys = (Column("phase", "phase"), *((Column("gpu", "GPU"),) if self.several else ()))
         of = [(row.name, *((row.gpu,) if self.several else ())) for row in self.found.phases]
         lines = tuple(Row((*what, *cells)) for what, cells in zip(of, rows, strict=True))
-        return Table(key, title, (*keys, *columns), lines, caption)
+        table = Table(key, title, (*keys, *columns), lines, caption)
+        return with_levels(table, [level(row.name) for row in self.found.phases]) if self.whole else table
 
     def gpu_mean(self, value: Number) -> Number:
         """Divide one GPU's figure by its own rank's steps where figures are per step."""

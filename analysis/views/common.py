@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from analysis.errors import ReportError
 from analysis.report import Number, Path, Report
-from analysis.tables import PATH_SEPARATOR
+from analysis.tables import PATH_SEPARATOR, Column, Table
+from analysis.vocabulary import PHASES
 
 NOWHERE = "(outside all ranges)"
 
@@ -48,6 +50,17 @@ def common_length(paths: Iterable[Path]) -> int:
 def label(path: Path, common: int = 0) -> str:
     """Write a path without the ranges that all paths begin with."""
     return PATH_SEPARATOR.join(path[common:]) or NOWHERE
+
+
+def level(name: str) -> str:
+    """Say of a row among phases what it is of: a phase, the steps or all work."""
+    return "phase" if name in PHASES else name
+
+
+def with_levels(table: Table, levels: Sequence[str]) -> Table:
+    """Tell a program of each row what sort it is of."""
+    rows = (replace(row, values=(level, *row.values)) for level, row in zip(levels, table.rows, strict=True))
+    return replace(table, columns=(Column("level", "level"), *table.columns), rows=tuple(rows))
 
 
 def more(found: Sequence[object], top: int, what: str) -> str:

@@ -1,24 +1,66 @@
-"""All rows of one of a report's tables, for machines: names in full, nothing collapsed, nothing cut."""
+"""All rows of one of a report's tables, for machines: names in full, nothing collapsed, nothing cut.
+
+Where a table has rows of several sorts, such as phases and the categories in them, its first column, `level`, says
+which sort a row is of.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from analysis.report import KernelRow, RangeRow, Report
+from analysis.report import KernelRow, Number, RangeRow, Report, added
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
 from analysis.views import provenance
 
+#: What is ranked: of a graph launched whole, the report hides the kernels.
+RANKED = ("kernel", "graph")
+
 
 def everything(report: Report, *, by: str | None = None) -> Document:
-    """Return the kernels of every path (the default), or one row per range, or per phase and category."""
+    """Return the kernels of every path (the default), or rank kernels or categories by phase, or all ranges."""
     if by == "range":
         table = _table("ranges", RangeRow, report.ranges)
     elif by == "category":
         table = _by_category(report)
+    elif by == "kernel":
+        table = _by_kernel(report)
     else:
         table = _table("kernels", KernelRow, report.kernels)
     return Document(provenance.heading(report), (table,), provenance.accounting(report), report.notes)
+
+
+def by_phase(report: Report) -> Table:
+    """Return a row per phase, and per phase and category; `share` is of the phase's kernel time."""
+    columns = (
+        Column("level", "level"), Column("phase", "phase"), Column("category", "category"),
+        Column("kernel_ns", "kernel_ns", "ns"), Column("share", "share", "share"),
+        Column("kernels", "kernels", "count"), Column("gemm_kernels", "gemm_kernels", "count"),
+        Column("graph_ns", "graph_ns", "ns"),
+    )  # fmt: skip
+    rows = [row for phase in report.phases for row in _phase(phase.phase, report)]
+    title = f"Kernel time by phase and category, {{unit}} {provenance.scope(report)}"
+    return Table("phases", title, columns, tuple(map(Row, rows)))
+
+
+def _phase(phase: str, report: Report) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of one phase: the whole, and its categories, longest first."""
+    inside = [row for row in report.kernels if row.phase == phase]
+    kernels = [row for row in inside if row.kind == "kernel"]
+    whole, graphs = _time(kernels), _time(row for row in inside if row.kind == "graph")
+    if not (kernels or graphs):
+        return
+    yield "phase", phase, "", whole, 1.0 if whole else None, *_counts(kernels), graphs
+    for category in _ranked(added(kernels, ("category",))):
+        of = [row for row in kernels if row.category == category.category]
+        share = category.total_ns / whole if whole else None
+        yield "category", phase, category.category, category.total_ns, share, *_counts(of), None
+
+
+def _counts(rows: list[KernelRow]) -> tuple[Number, Number]:
+    """Return how many launches there are, and how many of them are matrix products."""
+    return sum(row.count for row in rows), sum(row.count for row in rows if row.gemm_launch)
 
 
 def _table(key: str, kind: type[Any], rows: tuple[Any, ...]) -> Table:
@@ -27,18 +69,41 @@ def _table(key: str, kind: type[Any], rows: tuple[Any, ...]) -> Table:
     return Table(key, key, columns, tuple(Row(tuple(_flat(getattr(row, name)) for name in names)) for row in rows))
 
 
+def _by_kernel(report: Report) -> Table:
+    """Rank kernels, and graphs launched whole, by phase wherever they were launched."""
+    keys = ("kernel", "category", "kind", "phase")
+    return _ranking(report, "kernels", keys, ("mean_ns", "min_ns", "max_ns"))
+
+
 def _by_category(report: Report) -> Table:
-    keys = dict.fromkeys((row.phase, row.category) for row in report.kernels)
-    chosen = {key: [row for row in report.kernels if (row.phase, row.category) == key] for key in keys}
+    """Rank categories by phase; graphs launched whole are one of their own."""
+    return _ranking(report, "categories", ("category", "kind", "phase"), ())
+
+
+def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:
+    """Add up what is ranked, longest first; `share` is of all kernel time, which graphs are beside."""
+    ranked = _ranked(added((row for row in report.kernels if row.kind in RANKED), keys))
+    whole = _time(row for row in ranked if row.kind == "kernel")
     columns = (
-        Column("phase", "phase"), Column("category", "category"), Column("count", "count", "count"),
-        Column("total_ns", "total_ns", "ns"),
+        *(Column(name, name, "name" if name == "kernel" else "text") for name in keys),
+        Column("total_ns", "total_ns", "ns"), Column("share", "share", "share"), Column("count", "count", "count"),
+        *(Column(name, name, "ns") for name in extremes),
     )  # fmt: skip
-    rows = [
-        (*key, sum(row.count for row in rows), sum(row.total_ns for row in rows)) for key, rows in chosen.items()
-    ]
-    rows.sort(key=lambda values: -values[-1])
-    return Table("categories", "categories", columns, tuple(map(Row, rows)))
+    rows = []
+    for row in ranked:
+        share = row.total_ns / whole if row.kind == "kernel" and whole else None
+        each = {"mean_ns": row.total_ns / row.count, "min_ns": row.min_ns, "max_ns": row.max_ns}
+        named = (getattr(row, name) for name in keys)
+        rows.append(Row((*named, row.total_ns, share, row.count, *(each[name] for name in extremes))))
+    return Table(key, key, columns, tuple(rows))
+
+
+def _ranked(rows: Iterable[KernelRow]) -> list[KernelRow]:
+    return sorted(rows, key=lambda row: (-row.total_ns, row.kernel, row.category, row.phase))
+
+
+def _time(rows: Iterable[KernelRow]) -> Number:
+    return sum(row.total_ns for row in rows)
 
 
 def _flat(value: Any) -> Any:

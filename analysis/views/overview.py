@@ -130,7 +130,7 @@ def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
 
 def kernels(report: Report, top: int, full_names: bool) -> Table:
     """Rank the kernels, wherever they were launched."""
-    rows = _kernels(report)
+    rows = _kernels(graphs.counted(report))
     total = _sums(((row.kernel, row.category, row.phase), row.total_ns) for row in rows)
     count = _sums(((row.kernel, row.category, row.phase), row.count) for row in rows)
     ranked, whole = _ranked(total), sum(total.values())
@@ -148,8 +148,9 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
         Column("mean_ns", "mean", "ns", own_unit=True),
     )  # fmt: skip
     only = f" in {next(iter(phases))}" if len(phases) == 1 and OTHER not in phases else ""
-    title = f"Kernels{only} by total time, {{unit}} {provenance.scope(report)}"
-    return Table("kernels", title, columns, shown, _cut(ranked, top, "kernel", _whole(report)))
+    what = _counted(report)
+    title = f"{what[0].upper()}{what[1:]}{only} by total time, {{unit}} {provenance.scope(report)}"
+    return Table("kernels", title, columns, shown, _cut(ranked, top, "kernel", _whole_with_graphs(report)))
 
 
 def categories(report: Report) -> Table:

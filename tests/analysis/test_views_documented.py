@@ -4,10 +4,13 @@ import re
 
 import pytest
 
+from analysis.views.everything import everything
+from analysis.views.registry import VIEWS
 from tests.analysis.plain_sql import OURS
-from tests.analysis.subjects import DATA, screen, viewed
+from tests.analysis.subjects import DATA, screen, subject, viewed
 
 PAGE = (DATA.parents[1] / "docs" / "views.md").read_text(encoding="utf-8")
+FOR_PROGRAMS = (DATA.parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
 SHOWN = dict(re.findall(r"^## (\w+)\n\n```\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL))
 
 
@@ -21,3 +24,17 @@ def test_every_paragraph_shown_is_printed(name):
     assert [
         part for part in SHOWN[name].split("\n\n") if part not in [text.rstrip("\n") for text in printed]
     ] == []
+
+
+def columns_of(document):
+    return [(table.key, ", ".join(f"`{column.key}`" for column in table.columns)) for table in document.tables]
+
+
+def test_the_columns_that_programs_get_are_those_written_down():
+    written = re.findall(r"^\| `--(by|view) (\w+)` \| `(\w+)` \| (.*) \|$", FOR_PROGRAMS, re.MULTILINE)
+    named = list(dict.fromkeys((how, what) for how, what, *_ in written))
+    assert [what for _, what in named] == ["kernel", "category", "range", *VIEWS]
+    whole = {"whole": True, "every_index": True, "timed": {"step": 1e6}}
+    for how, what in named:
+        document = everything(subject(OURS).report, by=what) if how == "by" else viewed(what, OURS, **whole)
+        assert [row[2:] for row in written if row[:2] == (how, what)] == columns_of(document)

@@ -56,6 +56,14 @@ def test_categories_have_a_row_of_graphs_beside_them(report):
     assert "ran beside the sum" in document.tables[0].caption
 
 
+def test_kernels_and_graphs_are_ranked_together(report):
+    (ranked,) = overview(subject(report).report, by="kernel").tables
+    assert [row.values[:3] for row in ranked.rows] == [
+        ("[CUDA graph]", "CUDA graph", 500), ("direct_copy_kernel_cuda", "copy", 10),
+    ]  # fmt: skip
+    assert "Kernels and CUDA graphs in forward by total time" in ranked.title
+
+
 def test_the_tree_of_ranges_counts_graphs_among_their_kernels(report):
     document = overview(subject(report).report, by="range")
     rows = by(document, "ranges", "range")
