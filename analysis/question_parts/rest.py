@@ -34,9 +34,9 @@ def answer(sweep: Sweep) -> Answer:
     """Show the share of the forward that is no GEMM, its largest categories, and its operations."""
     kinds = answer_by_phase(sweep, no_kernels, lambda _: _categories(sweep), (FORWARD,))
     parts = answer_by_phase(sweep, _unnamed, lambda _: _operations(sweep, IN_ATTENTION), (FORWARD,))
-    elsewhere = (_operations(sweep, ELSEWHERE),) if any(map(_shown(sweep), ELSEWHERE)) else ()
-    lacks = parts.lacks if kinds.tables else ()
-    return Answer((*kinds.tables, *parts.tables, *elsewhere), (*kinds.lacks, *lacks))
+    rest = any(map(_shown(sweep), ELSEWHERE)) and parts.tables
+    elsewhere = (_operations(sweep, ELSEWHERE),) if rest else ()
+    return Answer((*kinds.tables, *parts.tables, *elsewhere), (*kinds.lacks, *parts.lacks))
 
 
 def _unnamed(report: Answered, phase: str) -> str:
@@ -75,19 +75,16 @@ def _operations(sweep: Sweep, names: Sequence[str]) -> Table:
         whole, time = _whole(report), operations_of(report)
         return [time[name] / whole if name in time else None for name in shown] if whole and time else None
 
-    inside = names is IN_ATTENTION
-    title = (
-        f"(c) Operations {'of attention' if inside else 'elsewhere'} in the forward, no GEMMs, %, {sweep.scope}"
-    )
+    key, where = ("c_attention", "of attention") if names is IN_ATTENTION else ("c_elsewhere", "elsewhere")
+    title = f"(c) Operations {where} in the forward, no GEMMs, %, {sweep.scope}"
     caption = f"{OF_FORWARD}; both tables sum to all else. {DEFINITIONS}"
-    key = "c_attention" if inside else "c_elsewhere"
     return sweep.table(key, title, [_share(name, name) for name in shown], cells, caption)
 
 
 def _shown(sweep: Sweep) -> Callable[[str], bool]:
-    """Tell which operations have a column: those that any report has, and in attention all."""
+    """Tell which operations have a column: those that any report has, and in attention and for programs all."""
     found = {name for report in sweep.counted for name, time in operations_of(report).items() if time}
-    return lambda name: name in found or name in IN_ATTENTION
+    return lambda name: name in found or name in IN_ATTENTION or sweep.whole
 
 
 def _share(key: str, heading: str) -> Column:

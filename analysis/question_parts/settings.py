@@ -11,10 +11,12 @@ from analysis.views import provenance
 
 #: Settings of a run's mark, in the order of the columns.
 SETTINGS = (
-    Column("size", "size"), Column("context_length", "context", "count"), Column("batch_size", "batch", "count"),
-    Column("dtype", "dtype"), Column("mode", "mode"), Column("attention", "attention"),
-    Column("compile", "compile"), Column("optimizer", "optimizer"), Column("torch", "PyTorch"),
-    Column("device_name", "GPU"),
+    Column("size", "size"), Column("d_model", "d_model", "count"), Column("d_ff", "d_ff", "count"),
+    Column("layers", "layers", "count"), Column("heads", "heads", "count"),
+    Column("vocab_size", "vocabulary", "count"), Column("context_length", "context", "count"),
+    Column("batch_size", "batch", "count"), Column("dtype", "dtype"), Column("mode", "mode"),
+    Column("attention", "attention"), Column("compile", "compile"), Column("optimizer", "optimizer"),
+    Column("torch", "PyTorch"), Column("device_name", "GPU", "name"),
 )  # fmt: skip
 NAME = Column("report", "report", "name")
 #: What rows are sorted by before all other settings: sizes grow with their parameters, not with their names.
