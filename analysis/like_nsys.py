@@ -20,7 +20,7 @@ from analysis.views import wording
 
 # nsys's headings, short enough for a terminal.
 HEADINGS = {
-    "range_instances": "ranges", "count": "kernels", "total_ns": "total", "avg_ns": "avg", "med_ns": "med",
+    "range_instances": "ranges", "count": "launches", "total_ns": "total", "avg_ns": "avg", "med_ns": "med",
     "min_ns": "min", "max_ns": "max", "stddev_ns": "std", "total_span_ns": "total", "total_range_ns": "range",
     "span_avg_ns": "avg", "span_med_ns": "med", "span_min_ns": "min", "span_max_ns": "max",
     "span_stddev_ns": "std",

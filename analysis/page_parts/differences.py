@@ -13,7 +13,7 @@ from analysis.tables import PATH_SEPARATOR
 from analysis.units import count_text, share_text, time_text
 from analysis.views import provenance
 from analysis.views.comparison import scope
-from analysis.views.wording import worded
+from analysis.views.wording import category, worded
 
 MAX_ROWS = 400
 
@@ -56,7 +56,7 @@ def _texts(axis: Axis, rows: list[Change]) -> list[tuple[str, str]]:
             (PATH_SEPARATOR.join(path_texts(row.key[above:])), PATH_SEPARATOR.join(path_texts(row.key)))
             for row in rows
         ]
-    return [(row.key[0], "") for row in rows]
+    return [(category(row.key[0]), "") for row in rows]
 
 
 def _numbers(row: Change) -> dict[str, Any]:

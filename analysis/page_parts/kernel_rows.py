@@ -6,6 +6,7 @@ from typing import Any
 
 from analysis.page_parts.names import Names, kernel_texts, path_texts
 from analysis.report import KernelRow, Report
+from analysis.views import wording
 
 MAX_ROWS = 2_500
 
@@ -24,7 +25,7 @@ def kernel_rows(report: Report) -> dict[str, Any]:
         "kernel": [kernel(row.kernel) for row in shown],
         "path": [path(row) for row in shown],
         "phase": [row.phase for row in shown],
-        "category": [row.category for row in shown],
+        "category": [wording.category(row.category) for row in shown],
         "ns": [row.total_ns for row in shown],
         "count": [row.count for row in shown],
         "min_ns": [row.min_ns for row in shown],

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from analysis.report import Number, Report
+from analysis.views import wording
 
 
 def phases(report: Report) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def phases(report: Report) -> dict[str, Any]:
     categories = sorted(whole, key=lambda category: -whole[category])
     return {
         "phases": names,
-        "categories": categories,
+        "categories": [wording.category(category) for category in categories],
         "ns": [[ns[category, phase] for phase in names] for category in categories],
         "count": [[count[category, phase] for phase in names] for category in categories],
     }

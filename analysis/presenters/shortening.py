@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from itertools import chain, count, takewhile
 
 from analysis.kernel_names import bounded, cells, fit, head_of
 from analysis.tables import PATH_SEPARATOR
@@ -57,7 +57,8 @@ def _between_words(name: str, room: int) -> str:
 
 def _apart(group: dict[str, int], taken: set[str]) -> dict[str, str]:
     """Cut the names of a group, each to its room, at one place so that they differ; nothing where none does."""
-    for texts in (*_cut_once(group, at_words=True), *_cut_once(group, at_words=False), _without_beginning(group)):
+    ways = (_cut_once(group, at_words=True), _cut_once(group, at_words=False), _without_beginning(group))
+    for texts in chain(*ways, _numbered(group)):
         if len(set(texts.values())) == len(group) and taken.isdisjoint(texts.values()):
             return texts
     return {}
@@ -71,10 +72,17 @@ def _cut_once(group: dict[str, int], *, at_words: bool) -> Iterator[dict[str, st
             yield {name: f"{front}{ELLIPSIS}{back}" for name, (front, back) in cuts.items()}
 
 
-def _without_beginning(group: dict[str, int]) -> dict[str, str]:
+def _without_beginning(group: dict[str, int]) -> Iterator[dict[str, str]]:
     """Leave out what all names of a group begin with."""
     common = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*group, strict=False)))
-    return {name: fit(ELLIPSIS + name[common:], room) for name, room in group.items()}
+    yield {name: fit(ELLIPSIS + name[common:], room) for name, room in group.items()}
+
+
+def _numbered(group: dict[str, int]) -> Iterator[dict[str, str]]:
+    """Give names that no cut tells apart a number each, where that leaves some of the names."""
+    marks = dict(zip(group, (f"#{number}" for number in count(1)), strict=False))
+    if all(room > len(marks[name]) for name, room in group.items()):
+        yield {name: fit(name, room - len(marks[name])) + marks[name] for name, room in group.items()}
 
 
 def _cuts(room: int) -> Iterator[int]:

@@ -13,12 +13,13 @@ from analysis.vocabulary import PHASES
 
 CAPTION = (
     "ranges: the phase's outermost ranges. CPU range: their own durations, which is what a timer around them "
-    "sees. {span}: from the first start to the last end of their work. kernels: the sum of their kernels' "
-    f"times. % is of the CPU range. agree: the {{span}} is within {AGREES_WITHIN:.0%} of it. not synchronized: "
-    "work ran on after the range had closed."
+    "sees. {span}: from the first start to the last end of their work. kernel time: the sum of their kernels' "
+    f"times. % is of the CPU range. agree: the {{span}} is within {AGREES_WITHIN:.0%} of it. CPU longer: it is "
+    "longer, as the work began later or was done sooner. not synchronized: work ran on after the range had closed."
 )
 TIMED = (
-    f"timed: measured elsewhere, as given with --timed. agree: the CPU range is within {AGREES_WITHIN:.0%} of it."
+    f"timed: measured elsewhere, as given with --timed. agree: the CPU range is within {AGREES_WITHIN:.0%} of it. "
+    "longer here, shorter here: the CPU range is not. not synchronized: as above, so that it cannot be compared."
 )
 
 
@@ -46,7 +47,8 @@ def _together(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
     columns = (
         Column("phase", "phase"), Column("ranges", "ranges", "count"), Column("cpu_ns", "CPU range", "ns"),
         Column("span_ns", provenance.span(report), "ns"), Column("span_share", "%", "share"),
-        Column("kernel_ns", "kernels", "ns"), Column("kernel_share", "%", "share"), Column("verdict", "verdict"),
+        Column("kernel_ns", "kernel time", "ns"), Column("kernel_share", "%", "share"),
+        Column("verdict", "verdict"),
     )  # fmt: skip
     rows = []
     for row in times:
@@ -70,7 +72,7 @@ def _timed(subject: Subject, times: tuple[PhaseTimes, ...]) -> tuple[Table, ...]
     columns = (
         Column("phase", "phase"), Column("timed_ns", "timed", "ns"), Column("cpu_ns", "CPU range", "ns"),
         Column("ratio", "CPU/timed", "ratio"), Column("span_ns", "GPU span", "ns"),
-        Column("kernel_ns", "kernels", "ns"), Column("verdict", "verdict"),
+        Column("kernel_ns", "kernel time", "ns"), Column("verdict", "verdict"),
     )  # fmt: skip
     rows = tuple(Row(_against(known[name], timed_ns)) for name, timed_ns in subject.timed.items())
     table = Table("timed", "Against times measured elsewhere, {unit} per range, means", columns, rows, TIMED)

@@ -20,8 +20,8 @@ NONE = (
     "ranges inside the model."
 )
 TIMES = (
-    "kernels: all inside the part's ranges, scale and mask with scores where they are inside. GEMMs: of these the "
-    "matrix products. % is of the phase's attention."
+    "time: of all kernels inside the part's ranges, scale and mask with scores where they are inside. GEMMs: of "
+    "these the matrix products. % is of the phase's attention."
 )
 RATES = (
     "FLOPs and least bytes are what the run states for its shapes. FLOP/s and B/s divide by the time shown: that "
@@ -85,7 +85,7 @@ def _missing(report: Report, parts: tuple[Part, ...]) -> list[str]:
 
 def _times(report: Report, parts: tuple[Part, ...]) -> Table:
     columns = (
-        Column("part", "part of attention"), Column("kernel_ns", "kernels", "ns"), Column("share", "%", "share"),
+        Column("part", "part of attention"), Column("kernel_ns", "time", "ns"), Column("share", "%", "share"),
         Column("gemm_ns", "GEMMs", "ns"), Column("other_ns", "all else", "ns"),
         Column("kernels", "launches", "count"),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from analysis.balance import (
     balance,
 )
 from analysis.errors import ReportError
-from analysis.phase_spans import ALL, NAMES
+from analysis.phase_spans import ALL, NAMES, STEP
 from analysis.report import Number, Report
 from analysis.selection import collapsed_path
 from analysis.tables import Column, Document, Row, Table
@@ -104,9 +104,9 @@ class _Drawing:
             for row in self.found.phases
         ]
         caption = (
-            "lag: from the start of a launch call to the start of its work on the GPU; median, and what 95% are "
-            "below. It is long where launches queue up before a busy GPU, and as short as a launch can be where "
-            "the GPU waits for each."
+            "launches: of kernels. idle gaps: before work of any kind. lag: from the start of a launch call to "
+            "the start of its work on the GPU; median, and what 95% are below. It is long where launches queue up "
+            "before a busy GPU, and as short as a launch can be where the GPU waits for each."
         )
         title = f"Launches {self.scope}, and how long their work waits"
         return self.table("queue", title, columns, rows, caption)
@@ -126,9 +126,18 @@ class _Drawing:
                  owner.largest_ns, owner.waiting_ns / owner.idle_ns))
             for owner in owners[:top]
         ]  # fmt: skip
-        caption = "% is of the idle time inside the spans above, unlaunched % of the row's."
-        title = f"Idle gaps by the range that ends them, {{unit}} {provenance.scope(self.report)}"
+        where = self.where()
+        caption = f"% is of the idle time {where}, unlaunched % of the row's."
+        title = f"Idle gaps {where} by the range that ends them, {{unit}} {provenance.scope(self.report)}"
         return Table("gaps", title, columns, tuple(rows), caption + more(owners, top, "range"))
+
+    def where(self) -> str:
+        """Say inside which spans the gaps are: those of the steps hold those of their phases."""
+        names = {row.name for row in self.found.phases}
+        idle_ns = sum(row.idle_ns for row in self.found.phases if row.name == NAMES[STEP])
+        if idle_ns == sum(owner.idle_ns for owner in self.found.owners):
+            return "of the steps"
+        return f"of {names.pop()}" if len(names) == 1 else "of the spans above"
 
     def table(
         self, key: str, title: str, columns: tuple[Column, ...], rows: Sequence[tuple[object, ...]], caption: str

@@ -63,7 +63,7 @@ def with_levels(table: Table, levels: Sequence[str]) -> Table:
     return replace(table, columns=(Column("level", "level"), *table.columns), rows=tuple(rows))
 
 
-def more(found: Sequence[object], top: int, what: str) -> str:
-    """Say how many of `what` (in the singular) a table leaves out, and how to see them."""
+def more(found: Sequence[object], top: int, what: str, each: str = "") -> str:
+    """Say how many of `what` (in the singular) a table leaves out, what each is, and how to see them."""
     rest = len(found) - top
-    return f" {rest} more {what}{'s' if rest > 1 else ''}: --top {len(found)}." if rest > 0 else ""
+    return f" {rest} more {what}{'s' if rest > 1 else ''}{each}: --top {len(found)}." if rest > 0 else ""

@@ -170,7 +170,7 @@ class _Drawing:
         if axis == "range":
             common = _common_length([row.key for row in found if row.key])
             return lambda key: _path_text(key[min(common, max(len(key) - 1, 0)) :])
-        return lambda key: key[0]
+        return lambda key: wording.category(key[0])
 
 
 def _whole_axis(comparison: Comparison, axis: Axis) -> Table:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from analysis.kernel_names import distinct_short_names
 from analysis.report import KernelRow, Number, Path, RangeRow, Report
 from analysis.tables import PATH_SEPARATOR, Column, Document, Kind, Row, Table
+from analysis.units import count_text
 from analysis.views import graphs, provenance, wording
 from analysis.views.common import more, require_measured
 from analysis.vocabulary import OTHER
@@ -17,6 +18,10 @@ from analysis.vocabulary import OTHER
 KERNELS_PER_RANGE = 3
 # What is ranked in its range: of a graph launched whole, the report hides the kernels.
 LAUNCHED = ("kernel", "graph")
+SPLIT = (
+    "GEMM launches are of matrix products; GEMM's time is also that of kernels that add up the parts of a split "
+    "one (split-K)."
+)
 BESIDE = "CUDA graphs ran beside the sum, launched whole: their kernels are not in the report."
 #: What --range leaves of a denominator.
 IN_THOSE_RANGES = " in the ranges asked for"
@@ -80,7 +85,7 @@ def phases(report: Report) -> Table:
     caption = f"% is of the phase's kernel time{asked}" + (
         "; in the last column, of all of it." if len(names) != 1 else "."
     )
-    caption += f" {BESIDE}" if whole_graphs else ""
+    caption += "".join(f" {text}" for text, holds in ((SPLIT, _splits(kernels)), (BESIDE, whole_graphs)) if holds)
     return Table("phases", title, _phase_columns(names), rows, caption)
 
 
@@ -137,8 +142,8 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
     short = _names([key[0] for key, _ in ranked[:top]], full_names)
     phases = dict.fromkeys(row.phase for row in rows)
     shown = tuple(
-        Row((short[name], category, *([phase] if len(phases) > 1 else []), time, _share(time, whole),
-             count[name, category, phase], time / count[name, category, phase]))
+        Row((short[name], wording.category(category), *([phase] if len(phases) > 1 else []), time,
+             _share(time, whole), count[name, category, phase], time / count[name, category, phase]))
         for (name, category, phase), time in ranked[:top]
     )  # fmt: skip
     columns = (
@@ -150,7 +155,9 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
     only = f" in {next(iter(phases))}" if len(phases) == 1 and OTHER not in phases else ""
     what = _counted(report)
     title = f"{what[0].upper()}{what[1:]}{only} by total time, {{unit}} {provenance.scope(report)}"
-    return Table("kernels", title, columns, shown, _cut(ranked, top, "kernel", _whole_with_graphs(report)))
+    each = (", one per kernel and phase",) if len(phases) > 1 else ()
+    cut = more(ranked, top, "row" if each else "kernel", *each)
+    return Table("kernels", title, columns, shown, f"% is of {_whole_with_graphs(report)}.{cut}")
 
 
 def categories(report: Report) -> Table:
@@ -158,10 +165,10 @@ def categories(report: Report) -> Table:
     total = _sums((row.category, row.total_ns) for row in _kernels(report))
     count = _sums((row.category, row.count) for row in _kernels(report))
     whole, beside = sum(total.values()), graphs.of_graphs(report)
-    rows = [Row((name, time, _share(time, whole), count[name])) for name, time in _ranked(total)]
+    rows = [Row((wording.category(name), time, _share(time, whole), count[name])) for name, time in _ranked(total)]
     rows += [Row(("CUDA graphs", _time(beside), "", _count(beside)))] if beside else []
     title = f"Categories of kernels by total time, {{unit}} {provenance.scope(report)}"
-    caption = f"% is of {_whole(report)}." + (f" {BESIDE}" if beside else "")
+    caption = f"% is of {_whole(report)}." + _apart(_kernels(report)) + (f" {BESIDE}" if beside else "")
     return Table("categories", title, _ranked_columns("category"), tuple(rows), caption)
 
 
@@ -200,7 +207,7 @@ def _branch(row: RangeRow, whole: Number) -> Row:
 
 def _ranked_columns(what: str) -> tuple[Column, ...]:
     return (
-        Column("name", what, "name"), Column("kernel_ns", "kernels", "ns"), Column("share", "%", "share"),
+        Column("name", what, "name"), Column("kernel_ns", "time", "ns"), Column("share", "%", "share"),
         Column("count", "launches", "count"),
     )  # fmt: skip
 
@@ -254,6 +261,20 @@ def _ranked(sums: dict[Key, Number]) -> list[tuple[Key, Number]]:
 
 def _share(part: Number, whole: Number) -> float | None:
     return part / whole if whole else None
+
+
+def _splits(rows: Iterable[KernelRow]) -> list[KernelRow]:
+    """Return the kernels that only add up the parts of matrix products."""
+    return [row for row in rows if row.category == "gemm" and not row.gemm_launch]
+
+
+def _apart(rows: Sequence[KernelRow]) -> str:
+    """Tell launches of matrix products from those of the kernels that add up their parts."""
+    products, splits = _count(row for row in rows if row.gemm_launch), _count(_splits(rows))
+    told = (
+        f" GEMM: {count_text(products)} launches of matrix products, {count_text(splits)} of kernels that add up"
+    )
+    return f"{told} the parts of split ones (split-K)." if splits else ""
 
 
 def _whole(report: Report, time: str = "kernel time") -> str:

@@ -18,6 +18,11 @@ ON_CPU = {
 _WORDS = re.compile(rf"(?<![\w:-])(?:{'|'.join(sorted(ON_CPU, reverse=True))})(?!::|[\w-])", re.IGNORECASE)
 
 
+def category(name: str) -> str:
+    """Write a category as people do; programs get it as it is."""
+    return "GEMM" if name == "gemm" else name
+
+
 def worded(text: str, source: Provenance) -> str:
     """Return a text in the words that suit what a report is of."""
     return on_cpu(text) if source.unit_of_work == "CPU" else text

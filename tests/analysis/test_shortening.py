@@ -62,6 +62,11 @@ def test_a_name_is_shortened_for_each_of_its_rooms():
     assert len(set(shown)) == 4
 
 
+def test_names_that_no_cut_tells_apart_are_numbered():
+    names = [f"sm80_xmma_gemm_{layout}_tile{tile}_stage3" for layout in ("nn", "nt") for tile in ("64", "128")]
+    assert shortened(names, [9] * 4) == ["sm8…ge3#1", "sm8…ge3#2", "sm8…ge3#3", "sm8…ge3#4"]
+
+
 @given(st.sets(st.sampled_from("abcdefgh"), min_size=2), st.integers(0, 30), st.integers(0, 30))
 def test_names_that_differ_in_one_letter_are_never_shown_alike(letters, before, after):
     names = [f"{'kernel_' * 5}"[:before] + letter + f"{' name' * 6}"[:after] for letter in sorted(letters)]

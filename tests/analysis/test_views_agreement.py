@@ -46,6 +46,13 @@ def test_verdict_follows_from_where_the_range_closes(tmp_path, opened, closed, v
     assert row["verdict"] == verdict
 
 
+def test_every_verdict_is_in_the_legend():
+    document = viewed("agreement", OURS, timed={"forward": 30e6, "step": 10e6})
+    verdicts = {row["verdict"] for key in ("agreement", "timed") for row in table(document, key)}
+    assert verdicts == {"agree", "CPU longer", "shorter here", "longer here"}
+    assert [verdict for verdict in verdicts if verdict not in " ".join(t.caption for t in document.tables)] == []
+
+
 def test_a_span_within_three_percent_agrees(tmp_path):
     (row,) = table(viewed("agreement", one_forward(tmp_path, 19, 1110, started=40)), "agreement")
     assert (row["cpu_ns"], row["span_ns"], row["verdict"]) == (1091, 1060, "agree")

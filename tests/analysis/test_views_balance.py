@@ -120,6 +120,20 @@ def test_warm_up_is_not_measured(tmp_path):
     assert table(everything, "balance")[0]["span_ns"] == 50
 
 
+@pytest.mark.parametrize(("phase", "where"), [(None, "of the steps"), ("forward", "of forward")])
+def test_idle_gaps_say_whose_they_are(phase, where):
+    *_, phases, gaps = viewed("balance", OURS, phase=phase).tables
+    assert gaps.title.startswith(f"Idle gaps {where} by the range")
+    assert f"% is of the idle time {where}," in gaps.caption
+    assert "launches: of kernels. idle gaps: before work of any kind." in phases.caption
+
+
+def test_gaps_of_a_phase_outside_the_steps_are_not_called_those_of_the_steps(tmp_path):
+    ranges = [Range("step", 0, 90), Range("forward", 100, 190)]
+    report = build(tmp_path, ranges=ranges, **launched((5, 10), (40, 45), (105, 110), (150, 155)))
+    assert viewed("balance", report).tables[-1].title.startswith("Idle gaps of the spans above by")
+
+
 def test_one_phase_alone_hides_the_others():
     (row,) = table(viewed("balance", OURS, phase="backward"), "balance")
     assert row["phase"] == "backward"

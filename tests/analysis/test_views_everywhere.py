@@ -14,6 +14,7 @@ from analysis.attribution import attribute
 from analysis.balance import balance
 from analysis.errors import AnalysisError
 from analysis.kernel_names import cells
+from analysis.like_nsys import like_nsys
 from analysis.phase_spans import Extents
 from analysis.presenters import PRESENTERS, presenter
 from analysis.step_figures import steps_of
@@ -180,6 +181,33 @@ def test_one_phase_alone_is_not_shown_twice():
     assert phases.caption == "% is of the phase's kernel time."
     assert "phase" not in [column.key for column in kernels.columns]
     assert kernels.title.startswith("Kernels in forward by total time")
+
+
+def headings(document):
+    return {(table.key, column.key): column.heading for table in document.tables for column in table.columns}
+
+
+def test_times_of_kernels_and_counts_of_launches_are_called_so():
+    report = subject(OURS).report
+    shown = [overview(report), *(overview(report, by=by) for by in ("kernel", "category", "range"))]
+    shown += [viewed(name, OURS) for name in ("agreement", "attention", "steps")]
+    assert "kernels" not in {heading for document in shown for heading in headings(document).values()}
+    assert headings(like_nsys(attributed(OURS).trace))["nvtx_kern_sum", "count"] == "launches"
+
+
+def test_launches_of_split_products_are_told_from_gemm_launches():
+    phases, categories = overview(subject(OURS).report), overview(subject(OURS).report, by="category")
+    assert phases.tables[0].caption.endswith("the parts of a split one (split-K).")
+    assert "GEMM: 654 launches of matrix products, 96 of kernels that add up" in categories.tables[0].caption
+    assert categories.tables[0].rows[0].values[0] == "GEMM"
+    forward = overview(subject(OURS, phase="forward").report)
+    assert "split-K" not in forward.tables[0].caption
+
+
+def test_what_more_there_is_is_counted_as_it_is_shown():
+    both, one = (overview(subject(OURS, phase=phase).report, by="kernel") for phase in (None, "forward"))
+    assert "57 more rows, one per kernel and phase: --top 67." in both.tables[0].caption
+    assert re.search(r"\d+ more kernels: --top", one.tables[0].caption)
 
 
 def test_a_report_without_phases_does_not_speak_of_one(tmp_path):

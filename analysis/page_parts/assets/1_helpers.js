@@ -59,7 +59,7 @@ const PHASES = ["forward", "backward", "optimizer"];
 const phaseName = (phase) => (PHASES.includes(phase) ? phase : "other");
 const phaseColour = (phase) => css(phaseName(phase));
 const CATEGORY_COLOURS = {
-  gemm: "#4f5bd5",
+  GEMM: "#4f5bd5",
   attention: "#e5484d",
   convolution: "#ab4aba",
   elementwise: "#12a594",
