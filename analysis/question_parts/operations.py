@@ -24,7 +24,9 @@ NAMES = {
     LOSS: re.compile(r"(.*[\W_])?(loss|cross[\W_]?entropy)", re.IGNORECASE),
 }
 #: Copies whose names say that they change the type.
-CAST = re.compile(r"float\w*_copy_kernel|half_copy_kernel|(Load|Store)WithCast|_to_copy|convert", re.IGNORECASE)
+CAST = re.compile(
+    r"float\w*_copy_kernel|half_copy_kernel|(Load|Store)WithCast|gpu_kernel_impl<|_to_copy|convert", re.IGNORECASE
+)
 
 
 def operations_of(report: Report) -> dict[str, Number]:

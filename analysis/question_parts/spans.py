@@ -12,9 +12,9 @@ from analysis.views.common import per_step
 from analysis.vocabulary import BACKWARD, FORWARD
 
 CAPTION = (
-    "ranges: the phase's outermost ranges. kernels: the sum of their kernels' times. {span}: from the first start "
-    "to the last end of their work. CPU range: their own durations, which is what a timer around them sees. % is "
-    "of the CPU range."
+    "ranges: the phase's outermost ranges. kernel time: the sum of their kernels' times. {span}: from the first "
+    "start to the last end of their work. CPU range: their own durations, which is what a timer around them sees. % "
+    "is of the CPU range."
 )
 LATE = (
     "The {unit} worked on after {phase} ranges had closed: their CPU range is no measure of it. Synchronize "
@@ -36,7 +36,7 @@ def answer(sweep: Sweep) -> Answer:
 
 def _table(sweep: Sweep, phase: str) -> Table:
     columns = (
-        Column("ranges", "ranges", "count"), Column("kernel_ns", "kernels", "ns"),
+        Column("ranges", "ranges", "count"), Column("kernel_ns", "kernel time", "ns"),
         Column("kernel_share", "%", "share"), Column("span_ns", sweep.span, "ns"),
         Column("span_share", "%", "share"), Column("cpu_ns", "CPU range", "ns"),
     )  # fmt: skip

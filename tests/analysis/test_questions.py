@@ -10,8 +10,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from analysis import questions
+from analysis.attribution import attribute
+from analysis.errors import AnalysisError
 from analysis.kernel_names import cells
 from analysis.presenters import PRESENTERS, as_table
 from analysis.question_parts.answered import answered
@@ -19,15 +22,18 @@ from analysis.question_parts.document import QUESTIONS, document
 from analysis.question_parts.operations import named, operations_of
 from analysis.vocabulary import FORWARD
 from tests.analysis.building import MAIN, Range, build, launched
+from tests.analysis.generated import programs
 from tests.analysis.kineto import STEP, write_kineto
 from tests.analysis.plain_sql import OURS
 from tests.analysis.subjects import DATA, REPORTS, SHARED, attributed, by, table, viewed
+from tests.analysis.traces import trace_of
 
 RECORDED, COMPILED = DATA / "h200_recorder.sqlite", DATA / "h200_compiled.sqlite"
 README = (DATA.parents[1] / "reports" / "README.md").read_text(encoding="utf-8")
 PAGE = (DATA.parents[1] / "docs" / "questions.md").read_text(encoding="utf-8")
 WORKING = [path for path in REPORTS if not path.name.startswith(("IhorAtlanov", "YoonKyonghwan"))]
 FIGURE = re.compile(r"(?<!\S)[\d,]*\.\d\d+(?!\S)")
+BRIEF = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_report = pytest.mark.parametrize("path", WORKING, ids=lambda path: path.stem[:24])
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the reports in ../shared")
 
@@ -178,6 +184,9 @@ ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor
 CAST = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(at::TensorIterator&)>"
 )
+STRIDED_CAST = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda>>"
+)
 COPY = "void at::native::elementwise_kernel<128, 2, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>"
 
 
@@ -192,8 +201,9 @@ def made(tmp_path, *kernels, ranges=(), name="report.sqlite", steps=0):
 def test_what_no_range_names_is_told_by_its_place_and_its_kernel(tmp_path):
     layer = [Range("layer 0", 100, 900), Range("ln1", 110, 200), Range("ffn", 500, 600)]
     kernels = [(ADD, 120), (ADD, 300), (ADD, 520), (ADD, 950), (CAST, 310), (COPY, 330), ("sgemm", 530)]
+    kernels += [(STRIDED_CAST, 350)]
     report = answered(attributed(made(tmp_path, *kernels, ranges=layer)))
-    assert operations_of(report) == {"norm": 10, "residual": 10, "casts": 10, "copies": 10, "rest": 20}
+    assert operations_of(report) == {"norm": 10, "residual": 10, "casts": 20, "copies": 10, "rest": 20}
 
 
 def test_outermost_operation_has_the_kernels_and_one_without_kernels_is_zero(tmp_path):
@@ -437,6 +447,27 @@ def test_a_trace_of_pytorch_answers_too(tmp_path, capsys):
     status, out, err = called(capsys, write_kineto(tmp_path / "rank0.pt.trace.json", STEP))
     assert (status, err) == (0, "")
     assert "(b) Longest kernel of the backward" in out
+
+
+@BRIEF
+@given(programs)
+def test_any_program_is_answered_or_refused_in_one_sentence(rows):
+    try:
+        answer = document([("program", answered(attribute(trace_of(rows))))], "abcde")
+    except AnalysisError:
+        return
+    assert all(len(row.values) == len(one.columns) for one in answer.tables for row in one.rows)
+    assert max(map(cells, said(answer, 400).splitlines())) <= 400
+
+
+HOSTILE = {"size": ["small"], "context_length": "\x1b[31m512", "dtype": {"a": 1}, "mode": None, "compile": 2.5}
+
+
+def test_a_mark_of_anything_is_shown_and_drives_no_terminal(tmp_path):
+    paths = [marked(tmp_path, "plain"), marked(tmp_path, "odd", **HOSTILE, parameters="many")]
+    text = said(asked(*paths), 400)
+    assert "\x1b" not in text
+    assert "['small']" in text
 
 
 @needs_shared
