@@ -13,8 +13,8 @@ from analysis.vocabulary import BACKWARD, FORWARD
 
 CAPTION = (
     "ranges: the phase's outermost ranges. kernel time: the sum of their kernels' times. {span}: from the first "
-    "start to the last end of their work. CPU range: their own durations, which is what a timer around them sees. % "
-    "is of the CPU range."
+    "start to the last end of their work. CPU range: their own durations, which is what a timer around them sees. "
+    "% is of the CPU range."
 )
 LATE = (
     "The {unit} worked on after {phase} ranges had closed: their CPU range is no measure of it. Synchronize "
