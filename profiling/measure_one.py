@@ -7,25 +7,18 @@ A sweep runs one such process per configuration. It takes the options of `profil
 """
 
 import argparse
-import json
 import os
 import resource
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from profiling import run
+from profiling import results, run
 
 if TYPE_CHECKING:
     from profiling.settings import Settings
-    from profiling.workload import NoMemoryError
-
-T = TypeVar("T")
-GIB = 1 << 30
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,10 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=_die_with_parent, daemon=True).start()
     if asked["no_annotate"]:
         os.environ["NVTX_KERNELS_OFF"] = "1"
-    began, began_s = datetime.now(UTC), time.monotonic()
-    row = {"started": began.strftime("%Y-%m-%dT%H:%M:%SZ"), **_row(asked)}
-    row["seconds"] = round(time.monotonic() - began_s, 3)
-    _publish(row, asked["result"])
+    began = results.Began()
+    # PyTorch takes seconds to import, and annotations are switched off before that.
+    from profiling.run_row import publish
+
+    publish(began.completed(_row(asked)), asked["result"])
     return 0
 
 
@@ -59,66 +53,31 @@ def _die_with_parent() -> None:
     os._exit(1)
 
 
-def _publish(row: dict[str, Any], path: Path) -> None:
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(row))
-    beside.replace(path)
-
-
 def _row(asked: dict[str, Any]) -> dict[str, Any]:
-    # PyTorch takes seconds to import, and annotations are switched off before that.
     from profiling.environment import environment
     from profiling.settings import apply_precision, with_defaults
-    from profiling.workload import NoMemoryError
 
     settings = with_defaults(asked)
     apply_precision(settings)
     limit_memory(settings, asked["memory_fraction"])
     known = {"state": environment(settings)}
-    if asked["state_only"]:
-        return known
-    try:
-        return {**known, **_measured(settings, asked)}
-    except NoMemoryError as error:
-        return {**known, **_no_memory(error)}
-    except Exception as error:
-        return {**known, "status": "failed", "message": f"{type(error).__name__}: {error}"}
+    return known if asked["state_only"] else {**known, **_outcome(settings, asked)}
 
 
-def _measured(settings: "Settings", asked: dict[str, Any]) -> dict[str, Any]:
-    from profiling import machine_checks, memory
+def _outcome(settings: "Settings", asked: dict[str, Any]) -> dict[str, Any]:
+    from profiling import run_row
     from profiling.measurement import Capture, measure
-    from profiling.workload import Workload
+    from profiling.workload import NoMemoryError, Workload
 
     capture = Capture(asked["record"], operators=asked["emit_nvtx"])
-    capture.check(settings)
-    workload = Workload(settings)
-    done = measure(workload, capture, lambda: None)
-    lost: list[str] = []
-    return {
-        "status": "ok",
-        "parameters": workload.parameters,
-        "warmup": done.warmup,
-        "measured": done.measured,
-        "peak_bytes": done.peak_bytes,
-        "phase_peak_bytes": _extra(lost, lambda: memory.phase_peaks(workload)),
-        "clocks": _extra(lost, lambda: machine_checks.clocks_under_load(workload)),
-        "warnings": [*(_extra(lost, lambda: machine_checks.warnings(settings)) or ()), *lost],
-    }
-
-
-def _extra(lost: list[str], look: Callable[[], T]) -> T | None:
-    """Look at something beside the measurement, which is kept if this fails."""
     try:
-        return look()
+        capture.check(settings)
+        workload = Workload(settings)
+        return run_row.measured(workload, measure(workload, capture, lambda: None))
+    except NoMemoryError as error:
+        return run_row.out_of_memory(error)
     except Exception as error:
-        lost.append(f"not everything could be looked at: {type(error).__name__}: {error}")
-        return None
-
-
-def _no_memory(error: "NoMemoryError") -> dict[str, Any]:
-    asked = None if error.asked_gib is None else round(error.asked_gib * GIB)
-    return {"status": "oom", "phase": error.phase, "requested_bytes": asked}
+        return {"status": "failed", "message": f"{type(error).__name__}: {error}"}
 
 
 def limit_memory(settings: "Settings", fraction: float | None) -> None:

@@ -7,8 +7,10 @@ what is appended later begins a line of its own. One sweep at a time may append 
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,18 @@ FINAL = ("ok", "oom")
 MACHINE = ("device_name", "driver", "torch", "cuda", "threads")
 # How the captures begin that run a cell under nsys.
 NSYS = "nsys-"
+
+
+class Began:
+    """The moment at which a run began."""
+
+    def __init__(self) -> None:
+        self._at, self._at_s = datetime.now(UTC), time.monotonic()
+
+    def completed(self, row: Row) -> Row:
+        """Return a row with when its run began, and how many seconds ago."""
+        seconds = round(time.monotonic() - self._at_s, 3)
+        return {"started": self._at.strftime("%Y-%m-%dT%H:%M:%SZ"), **row, "seconds": seconds}
 
 
 def read(path: Path, kind: str = MODEL) -> tuple[list[Row], int]:

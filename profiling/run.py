@@ -2,13 +2,15 @@
 
 nsys profile -t cuda,nvtx python -m profiling.run
 python -m profiling.run --record report.sqlite
+python -m profiling.run --json run.json
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 from profiling.commands import add_preset
 
@@ -23,7 +25,7 @@ exit      0 done; 1 out of memory, or the report could not be written; 2 wrong u
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the options; choices and numbers are checked by `profiling.settings`."""
+    """Return the options that a sweep's runs have too; `profiling.settings` checks choices and numbers."""
     this = argparse.ArgumentParser(
         "python -m profiling.run", None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -71,24 +73,22 @@ SWITCHES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     this = parser()
+    this.add_argument("--json", metavar="FILE", help="write times and state there, as a sweep's row")
     asked = vars(this.parse_args(arguments))
     if asked["no_annotate"]:
         os.environ["NVTX_KERNELS_OFF"] = "1"
+    if asked["json"] is not None:
+        # PyTorch would warn that it does not know the size of what was allocated before a phase's memory is read.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not (find_spec("torch") and find_spec("nvtx")):
         return _say("this needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'", 1)
     # PyTorch takes seconds to import, and annotations are switched off before that.
-    from profiling import memory, run_screen
-    from profiling.measurement import Capture
-    from profiling.settings import SettingsError, reduced_by_cpu, with_defaults
+    from profiling.settings import SettingsError
     from profiling.trace_file import TraceFileError
     from profiling.workload import NoMemoryError
 
-    capture = Capture(asked["record"], operators=asked["emit_nvtx"])
     try:
-        settings = with_defaults(asked)
-        capture.check(settings)
-        memory.check(asked["memory"], settings)
-        run_screen.run(settings, capture, reduced_by_cpu(asked, settings), memory_to=asked["memory"])
+        _run(asked)
     except SettingsError as error:
         this.error(str(error))
     except (NoMemoryError, TraceFileError, OSError) as error:
@@ -96,6 +96,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     return 0
+
+
+def _run(asked: Mapping[str, Any]) -> None:
+    """Check what is asked for, then run it."""
+    from profiling import memory, run_screen
+    from profiling.measurement import Capture
+    from profiling.settings import SettingsError, reduced_by_cpu, with_defaults
+    from profiling.trace_file import check_writable
+
+    capture, settings = Capture(asked["record"], operators=asked["emit_nvtx"]), with_defaults(asked)
+    capture.check(settings)
+    memory.check(asked["memory"], settings)
+    files = [asked[name] for name in ("record", "memory", "json") if asked[name] is not None]
+    if len(set(files)) < len(files):
+        raise SettingsError("--record, --memory and --json name one file: give each its own")
+    if asked["json"] is not None:
+        check_writable(asked["json"])
+    to = {"memory_to": asked["memory"], "row_to": asked["json"]}
+    run_screen.run(settings, capture, reduced_by_cpu(asked, settings), **to)
 
 
 def _say(sentence: str, status: int) -> int:

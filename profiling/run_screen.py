@@ -15,6 +15,7 @@ from profiling import memory, memory_screen
 from profiling.environment import environment
 from profiling.measurement import Capture, Measurement, measure
 from profiling.recorder import Recording
+from profiling.run_row import kept, measured
 from profiling.settings import WORK_OF_DEVICE, Settings
 from profiling.workload import Workload
 
@@ -23,26 +24,50 @@ WORK_IN_REPORT = {"cuda": "kernels and copies", "cpu": "operators"}
 GIB = 1 << 30
 
 
-def run(settings: Settings, capture: Capture, reduced: list[str], *, memory_to: str | None = None) -> Measurement:
+def run(
+    settings: Settings,
+    capture: Capture,
+    reduced: list[str],
+    *,
+    memory_to: str | None = None,
+    row_to: str | None = None,
+) -> None:
     """Run the workload, showing progress on stderr and the result on stdout.
 
     `reduced` names the settings that a CPU's defaults made smaller than the assignment's; `memory_to` is the
-    file for PyTorch's memory snapshot.
+    file for PyTorch's memory snapshot, `row_to` the one for times and state.
     """
+    with kept(row_to, settings, capture) as row:
+        workload, measurement = _measured(settings, capture, reduced, memory_to)
+        facts = environment(settings)
+        _show(workload, measurement, capture, facts)
+        if memory_to:
+            sys.stdout.write(memory_screen.text(workload))
+        if row_to:
+            # nsys would count more steps as the program's.
+            row.update(measured(workload, measurement, more_steps="watched_by" not in facts))
+    if row_to:
+        sys.stdout.write(f"Times and state are in {row_to}.\n")
+
+
+def _measured(
+    settings: Settings, capture: Capture, reduced: list[str], memory_to: str | None
+) -> tuple[Workload, Measurement]:
     console = Console(highlight=False)
     with _progress(settings.warmup + settings.steps) as advance:
         workload = Workload(settings)
         for line in (*what_runs(workload), *less_work(settings, reduced)):
             console.print(line)
         with memory.snapshot(memory_to):
-            measurement = measure(workload, capture, advance)
-    console.print(title(settings, environment(settings)))
+            return workload, measure(workload, capture, advance)
+
+
+def _show(workload: Workload, measurement: Measurement, capture: Capture, facts: Mapping[str, Any]) -> None:
+    console, settings = Console(highlight=False), workload.settings
+    console.print(title(settings, facts))
     console.print(times_table(settings, measurement))
     for line in footnotes(settings, measurement, capture):
         console.print(line)
-    if memory_to:
-        sys.stdout.write(memory_screen.text(workload))
-    return measurement
 
 
 def what_runs(workload: Workload) -> Iterator[str]:
