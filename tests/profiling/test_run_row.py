@@ -3,6 +3,7 @@
 import json
 import resource
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -61,10 +62,15 @@ def test_run_that_breaks_off_leaves_the_row_that_was_there(tmp_path, monkeypatch
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("run.json", "before")]
 
 
-def test_row_that_cannot_be_written_whole_is_not_written(tmp_path):
-    with pytest.raises(TypeError):
-        run_row.publish({"whole": 1, "not": object()}, tmp_path / "run.json")
-    assert list(tmp_path.iterdir()) == []
+def test_row_that_cannot_be_put_into_place_leaves_everything_as_it_was(tmp_path, monkeypatch):
+    def replace(self, target):
+        raise OSError("No space left on device")
+
+    (tmp_path / "run.json").write_text("before")
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(OSError, match="No space left"):
+        run_row.publish({"status": "ok"}, tmp_path / "run.json")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("run.json", "before")]
 
 
 def test_place_for_the_row_is_looked_at_before_any_work(tmp_path, capsys):
