@@ -11,7 +11,7 @@ BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")
 ABSENT = "–"
 #: Below this, two decimals show a time as zero.
 HIDDEN = 0.005
-#: A column with a unit of its own shows its shortest time with two digits, unless its longest gets too long.
+#: A column with a unit of its own shows its shortest time with two digits, unless its longest gets too long in it.
 TWO_DIGITS, TOO_LONG = 0.1, 100_000
 
 
@@ -33,9 +33,16 @@ class TimeUnit:
 
 
 def time_unit(times_ns: Iterable[float]) -> TimeUnit:
-    """Choose the largest unit in which the largest time is at least one."""
-    largest = max((abs(time) for time in times_ns), default=0.0)
-    return TimeUnit(*next(((ns, name) for ns, name in TIME_UNITS if largest >= ns), TIME_UNITS[-1]))
+    """Choose the largest unit in which the largest time is at least one.
+
+    Seconds give way to milliseconds where a quarter of the times are shorter than one, of which two decimals show
+    two digits at most, unless the longest gets too long.
+    """
+    times = sorted(abs(time) for time in times_ns if time) or [0.0]
+    ns, name = next(((ns, name) for ns, name in TIME_UNITS if times[-1] >= ns), TIME_UNITS[-1])
+    if name == "s" and times[len(times) // 4] < ns and times[-1] < TOO_LONG * 1e6:
+        return TimeUnit(1e6, "ms")
+    return TimeUnit(ns, name)
 
 
 def column_unit(times_ns: Iterable[float]) -> TimeUnit:

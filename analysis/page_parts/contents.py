@@ -50,7 +50,8 @@ def _report(attribution: Attribution, report: Report) -> dict[str, Any]:
     counted = graphs.counted(report)
     together = with_indices_collapsed(counted)
     per = report.steps or 1
-    unit = time_unit([sum(row.kernel_ns for row in counted.phases) / per])
+    whole = sum(row.kernel_ns for row in counted.phases)
+    unit = time_unit([time / per for time in (whole, *(row.inclusive_ns for row in together.ranges))])
     icicles = {"together": icicle(together)}
     if len(together.ranges) < len(report.ranges):
         icicles["apart"] = icicle(counted)

@@ -88,6 +88,17 @@ def test_less_than_a_nanosecond_is_not_zero_either():
 
 @pytest.mark.parametrize(
     ("times_ns", "unit"),
+    [
+        ([3.36e9, 2.48e9, 0.64e9, 0.64e9], "ms"), ([3.36e9, 2.48e9, 1.2e9, 0.64e9], "s"), ([3.36e9], "s"),
+        ([2e11, 0.1e9, 0.1e9], "s"), ([6e7, 5e4, 5e4], "ms"), ([0, 0], "ns"), ([0, 0, 0, 3e9], "s"), ([], "ns"),
+    ],
+)  # fmt: skip
+def test_times_of_less_than_a_second_are_not_shown_in_seconds_where_they_are_many(times_ns, unit):
+    assert time_unit(times_ns).name == unit
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "unit"),
     [([118_360, 3_240], "µs"), ([4_010_000, 540_000], "ms"), ([9e9, 50], "ms"), ([0, 0], "ns"), ([7e13], "s")],
 )
 def test_a_column_shows_two_digits_of_its_shortest_time(times_ns, unit):
