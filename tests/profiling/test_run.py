@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import analysis
 from analysis.views.provenance import heading
@@ -79,6 +80,17 @@ def test_the_screen_names_everything_that_decides_a_number(trained):
     assert "Less work, since this is no GPU: context length 64 not 512, batch size 1 not 4." in " ".join(
         screen.split()
     )
+
+
+@pytest.mark.parametrize(("options", "word"), [(["--compile"], "torch.compile"), ([], "eager")])
+def test_the_screen_says_whether_the_model_is_compiled_and_it_is(options, word, capsys, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda model: compiled.append(model) or model)
+    with torch._inductor.config.patch("cpp.enable_kernel_profile", False):
+        assert main(["--size", "tiny", "--device", "cpu", "--mode", "forward", *options]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    assert [each for each in ("torch.compile", "eager") if f", {each}, reference AdamW" in screen] == [word]
+    assert len(compiled) == len(options)
 
 
 def test_times_under_nsys_are_labelled_and_others_are_not(trained, capsys, monkeypatch):
