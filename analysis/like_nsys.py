@@ -52,7 +52,17 @@ def like_nsys(trace: Trace, *, grouped: bool = True) -> Document:
             unit,
         ),
     )
-    return wording.document(source, heading, tables, (), ())
+    shown = tables if len(inside) or not grouped else ()
+    return wording.document(source, heading, shown, (), () if len(inside) else (_nothing(trace),))
+
+
+def _nothing(trace: Trace) -> str:
+    """Say why no range holds work, as nsys counts it."""
+    if not (trace.ranges.style == PUSH_POP).any():
+        return (
+            f"The report has no NVTX push/pop ranges, of which alone nsys counts. {' '.join(trace.notes)}".strip()
+        )
+    return "No work was launched inside a range of its own thread, which is what nsys counts."
 
 
 def work_in_ranges(trace: Trace) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from analysis.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
 from analysis.errors import ReportError
 from analysis.report import Number, Report
+from analysis.summary import summarize
 from analysis.tables import Column, Document, Row, Table
 from analysis.views import provenance, wording
 from analysis.views.common import require_measured, with_levels
@@ -53,12 +54,22 @@ def view(subject: Subject) -> Document:
         parts = fused_of(report)
         notes.append(IS_FUSED)
     if not parts:
-        raise ReportError(NONE)
+        raise ReportError(_none(subject))
     stated = any(part.flops is not None or part.bytes is not None for part in parts)
     notes += [*([] if stated else [NO_MARK]), *_missing(report, parts)]
     trees = (_times(report, parts), *((_rates(report, parts),) if stated else ()))
     tables = (*(map(_flat, trees) if subject.whole else trees), *_ratios(report, parts))
     return wording.answer(report, tables, notes)
+
+
+def _none(subject: Subject) -> str:
+    """Say why there is nothing to show: in the phase that was asked for, or at all."""
+    whole = summarize(subject.attribution(), include_warm_up=subject.report.warm_up_included)
+    phases = list(dict.fromkeys(part.phase for part in parts_of(whole) or fused_of(whole)))
+    if not phases:
+        return NONE
+    asked = ", ".join(row.phase for row in subject.report.phases)
+    return f"No {asked} work is inside the ranges of attention: they hold work of {' and '.join(phases)}."
 
 
 def _flat(table: Table) -> Table:

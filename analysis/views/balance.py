@@ -61,7 +61,9 @@ def view(subject: Subject) -> Document:
     found = balance(whole, asked if subject.one_phase else PHASES, include_warm_up=report.warm_up_included)
     drawing = _Drawing(report, found, subject.whole)
     notes = (*report.notes, *([NO_RANGES] if found.phases[0].name == NAMES[ALL] else []))
-    tables = (drawing.busy(), drawing.queue(), drawing.owners(subject.top, subject.every_index))
+    tables = [drawing.busy(), drawing.queue()]
+    if found.owners:
+        tables.append(drawing.owners(subject.top, subject.every_index))
     return wording.answer(report, tables, notes)
 
 

@@ -23,6 +23,8 @@ SPLIT = (
     "one (split-K)."
 )
 BESIDE = "CUDA graphs ran beside the sum, launched whole: their kernels are not in the report."
+NO_RANGES = "No range holds any of the work, so there are none to rank."
+NO_KERNELS = "There are no kernels in what was asked for, only other work, so there is nothing to rank."
 #: What --range leaves of a denominator.
 IN_THOSE_RANGES = " in the ranges asked for"
 Key = TypeVar("Key")
@@ -34,7 +36,9 @@ def overview(report: Report, *, by: str | None = None, top: int = 10, full_names
     Raises ReportError where nothing is left to rank.
     """
     require_measured(report)
-    return wording.answer(report, _tables(report, by, top, full_names), report.notes)
+    tables = tuple(table for table in _tables(report, by, top, full_names) if table.rows)
+    empty = NO_RANGES if by == "range" else NO_KERNELS
+    return wording.answer(report, tables, report.notes if tables else (empty, *report.notes))
 
 
 def _tables(report: Report, by: str | None, top: int, full_names: bool) -> tuple[Table, ...]:

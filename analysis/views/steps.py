@@ -23,6 +23,7 @@ NO_STEPS = (
     "The report has no measured step ranges, so steps cannot be compared. Push a range named 'step' around each "
     "of them."
 )
+NO_RANGES = "No range that was asked for holds work of a measured step, so there are none to compare."
 SHOWN_STEPS = 20
 Measured = TypeVar("Measured")
 
@@ -37,7 +38,9 @@ def view(subject: Subject) -> Document:
         raise ReportError(NO_STEPS)
     require_measured(report)
     tables = (_every_value(subject),) if subject.whole else _for_people(subject)
-    return wording.answer(report, tables, report.notes, accounting=provenance.accounting_per_step(report))
+    shown = [table for table in tables if table.rows]
+    notes = report.notes if len(shown) == len(tables) else (NO_RANGES, *report.notes)
+    return wording.answer(report, shown, notes, accounting=provenance.accounting_per_step(report))
 
 
 def _for_people(subject: Subject) -> tuple[Table, ...]:

@@ -117,3 +117,8 @@ def test_a_report_without_such_ranges_is_refused(tmp_path):
     report = build(tmp_path, ranges=[Range("forward", 0, 99)], **launched((10, 20)))
     with pytest.raises(ReportError, match="computing softmax"):
         viewed("attention", report)
+
+
+def test_a_phase_without_attention_is_not_taken_for_a_report_without():
+    with pytest.raises(ReportError, match=r"No optimizer work .* they hold work of forward and backward"):
+        viewed("attention", OURS, phase="optimizer")

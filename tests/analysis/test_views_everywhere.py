@@ -217,3 +217,30 @@ def test_a_report_without_phases_does_not_speak_of_one(tmp_path):
     )
     assert "other" not in text
     assert "% is of all kernel time." in text
+
+
+def test_what_is_not_there_is_a_sentence_and_no_empty_table(tmp_path):
+    none = build(tmp_path, **launched((10, 20)))
+    document = overview(subject(none).report, by="range")
+    assert (document.tables, document.notes[0]) == (
+        (),
+        "No range holds any of the work, so there are none to rank.",
+    )
+    counted = like_nsys(attributed(none).trace)
+    assert counted.tables == ()
+    assert "no NVTX push/pop ranges" in counted.notes[0]
+    assert [len(table.rows) for table in like_nsys(attributed(none).trace, grouped=False).tables] == [0, 0]
+
+
+def test_copies_alone_are_no_kernels_to_rank(tmp_path):
+    copies = build(tmp_path, ranges=[Range("forward", 0, 90)], **launched((10, 20), kind="memcpy", name=1))
+    document = overview(subject(copies).report, by="kernel")
+    assert (document.tables, document.notes[0][:21]) == ((), "There are no kernels ")
+
+
+def test_ranges_outside_the_steps_leave_no_empty_table(tmp_path):
+    ranges = [Range("step", 0, 90), Range("validation", 100, 190)]
+    report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 140)))
+    document = viewed("steps", report, within="validation")
+    assert [table.key for table in document.tables] == ["steps"]
+    assert document.notes[0].startswith("No range that was asked for holds work of a measured step")
