@@ -8,7 +8,6 @@ import torch
 from profiling import machine_checks
 from profiling.settings import Settings, apply_precision
 from profiling.workload import Workload
-from tests.profiling.hearing import heard_from
 from tests.profiling.pretended_gpu import UUID, moved, pretend
 
 TINY = Settings(size="tiny", context_length=16, batch_size=1, mode="forward", warmup=0, steps=1, device="cpu")
@@ -94,13 +93,25 @@ def smi(tmp_path, monkeypatch):
     return write
 
 
+class Waits(list):
+    """A log that makes a file once the GPU was waited for twice."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def append(self, said):
+        super().append(said)
+        if self.count("GPU is waited for") == 2:
+            self.path.touch()
+
+
 def test_clocks_are_read_while_steps_run(smi, tmp_path, monkeypatch):
-    smi(f'echo "$@" > {tmp_path}/asked', "sleep 0.3", "echo 1755, 1980, 2619, 45, 312.5")
-    workload, found = Workload(TINY), []
-    pretend(monkeypatch, [])
-    paths = heard_from(lambda: found.append(machine_checks.clocks_under_load(moved(workload))))
-    assert found == [dict(zip(NAMES, [1755, 1980, 2619, 45, 312.5], strict=True))]
-    assert paths.count("forward") > 1
+    until_steps_ran = f"until [ -e {tmp_path}/ran ]; do sleep 0.01; done"
+    smi(f'echo "$@" > {tmp_path}/asked', until_steps_ran, "echo 1755, 1980, 2619, 45, 312.5")
+    workload = Workload(TINY)
+    pretend(monkeypatch, Waits(tmp_path / "ran"))
+    found = machine_checks.clocks_under_load(moved(workload))
+    assert found == dict(zip(NAMES, [1755, 1980, 2619, 45, 312.5], strict=True))
     asked = (tmp_path / "asked").read_text()
     assert f"--id=GPU-{UUID}" in asked
     assert "--query-gpu=clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw " in asked
