@@ -143,8 +143,7 @@ def test_operations_and_categories_sum_to_all_that_is_no_gemm(path):
         (attention,), (elsewhere,) = table(answer, "c_attention"), table(answer, "c_elsewhere")
         told = [value for row in (attention, elsewhere) for key, value in row.items() if key != "report"]
         assert sum(value or 0 for value in told) == pytest.approx(row("c", path)["other_share"])
-    if "c" in keys(answer):
-        (found,) = table(answer, "c")
+    for found in table(answer, "c") + table(asked(path), "c") if "c" in keys(answer) else ():
         parts = [value for key, value in found.items() if key not in ("report", "gemm_share", "other_share")]
         assert sum(parts) == pytest.approx(found["other_share"])
         assert found["gemm_share"] + found["other_share"] == pytest.approx(1)
@@ -155,6 +154,7 @@ def test_softmax_is_the_same_among_operations_and_in_attention():
     assert share * kernels == pytest.approx(row("e_forward")["softmax_ns"])
 
 
+PARTS = ("computing attention scores", "computing softmax", "final matmul")
 NAMES = {
     "norm": (
         "attention norm",
@@ -307,6 +307,22 @@ def test_a_report_of_a_forward_alone_has_tables_of_nothing_else(tmp_path):
     assert keys(answer) == ["a_forward", "b_forward", "c", "d", "d_launches"]
 
 
+def test_a_report_without_a_mark_has_no_flops_and_says_so(tmp_path):
+    parts = [Range(name, at, at + 90) for name, at in zip(PARTS, (100, 200, 300), strict=True)]
+    path = made(tmp_path, ("sgemm", 110), ("exp", 210), ("sgemm", 310), ranges=parts)
+    (found,) = table(asked(path), "e_forward")
+    assert (found["softmax_to_gemms"], "flops_ratio" in found) == (0.5, False)
+    assert any(note.startswith("(e): The report does not hold the run's own mark") for note in asked(path).notes)
+
+
+def test_work_outside_the_steps_is_said_of_each_of_several_reports(tmp_path):
+    path = made(tmp_path, ("sgemm", 10), ("sgemm", 2000), name="beyond.sqlite", steps=1)
+    assert "beyond.sqlite: Work outside the measured steps is counted too, and divided by the steps." in (
+        asked(path, OURS).notes
+    )
+    assert not any("Work outside" in note for note in asked(path).notes)
+
+
 def on_cpu(tmp_path):
     """Build the recording of a CPU."""
     calls = launched((10, 20, MAIN), (30, 40, MAIN), name="aten::bmm")
@@ -321,6 +337,8 @@ def test_a_recording_of_a_cpu_speaks_of_operators_alone_and_is_dashes_beside_a_g
     alone = said(asked(path)).split("\n\n", 1)[1]
     assert "Longest operator of the forward" in alone
     assert not re.search(r"\b(kernels?|launch\w*|GPU)\b", alone)
+    without = build(tmp_path, metadata={"NVTX_KERNELS_WORK": "CPU"}, **launched((10, 20), name="aten::bmm"))
+    assert "(a), (c), (d): There are no forward operators." in asked(without).notes
     beside = asked(path, OURS)
     assert set(by(beside, "a_forward", "report")["cpu.sqlite"].values()) == {"cpu.sqlite", None}
     assert by(beside, "a_forward", "report")[OURS.name] == row("a_forward")
@@ -333,10 +351,12 @@ def test_work_that_runs_on_after_its_range_is_said_once_for_all_reports(tmp_path
     assert note.startswith("(a): The GPU worked on after forward ranges had closed")
 
 
-def test_warm_up_is_left_out_unless_asked_for(tmp_path):
+def test_warm_up_is_left_out_unless_asked_for(tmp_path, capsys):
     path = made(tmp_path, ("sgemm", 10), ("sgemm", 700), ranges=[Range("warmup", 0, 500)])
     counts = [table(asked(path, include_warm_up=included), "d_launches")[0] for included in (False, True)]
     assert [count["step_gemms"] for count in counts] == [1, 2]
+    arguments = (path, "--questions", "d", "--format", "csv", "--include-warmup")
+    assert called(capsys, *arguments)[1].splitlines()[-1].endswith(",2")
 
 
 def test_one_kernel_has_one_name_whatever_recorded_it():
