@@ -60,7 +60,8 @@ def _nothing(trace: Trace) -> str:
     """Say why no range holds work, as nsys counts it."""
     if not (trace.ranges.style == PUSH_POP).any():
         return (
-            f"The report has no NVTX push/pop ranges, of which alone nsys counts. {' '.join(trace.notes)}".strip()
+            "The report has no NVTX push/pop ranges, and nsys counts by no others. Open some with "
+            "`profiling.annotate` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`."
         )
     return "No work was launched inside a range of its own thread, which is what nsys counts."
 

@@ -63,6 +63,14 @@ def with_levels(table: Table, levels: Sequence[str]) -> Table:
     return replace(table, columns=(Column("level", "level"), *table.columns), rows=tuple(rows))
 
 
+def in_tree(sizes: Sequence[tuple[Path, Number]], top: int) -> list[int]:
+    """Return the positions of the largest of a tree's paths and of those around them, in the tree's order."""
+    largest = sorted(range(len(sizes)), key=lambda at: (-sizes[at][1], len(sizes[at][0])))[:top]
+    around = {sizes[at][0][:depth] for at in largest for depth in range(1, len(sizes[at][0]))}
+    chosen = set(largest)
+    return [at for at, (path, _) in enumerate(sizes) if at in chosen or path in around]
+
+
 def more(found: Sequence[object], top: int, what: str, each: str = "") -> str:
     """Say how many of `what` (in the singular) a table leaves out, what each is, and how to see them."""
     rest = len(found) - top

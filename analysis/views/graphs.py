@@ -22,6 +22,11 @@ def of_graphs(report: Report) -> list[KernelRow]:
     return [row for row in report.kernels if row.kind == "graph"]
 
 
+def counted_kinds(report: Report) -> str:
+    """Say what is counted: graphs too, where some ran whole."""
+    return COUNTED if of_graphs(report) else "kernels"
+
+
 def counted(report: Report) -> Report:
     """Count graphs as kernels, in every figure of kernels but the totals; without graphs all stays as it is."""
     graphs = of_graphs(report)

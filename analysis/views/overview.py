@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from math import isclose
 from typing import TypeVar
 
 from analysis.kernel_names import distinct_short_names
-from analysis.report import KernelRow, Number, Path, RangeRow, Report
+from analysis.report import KernelRow, Number, Path, Report
 from analysis.tables import PATH_SEPARATOR, Column, Document, Kind, Row, Table
 from analysis.units import count_text
-from analysis.views import graphs, provenance, wording
+from analysis.views import denominators, graphs, provenance, wording
 from analysis.views.common import more, require_measured
+from analysis.views.range_tree import range_tree
 from analysis.vocabulary import OTHER
 
 KERNELS_PER_RANGE = 3
@@ -25,8 +25,6 @@ SPLIT = (
 BESIDE = "CUDA graphs ran beside the sum, launched whole: their kernels are not in the report."
 NO_RANGES = "No range holds any of the work, so there are none to rank."
 NO_KERNELS = "There are no kernels in what was asked for, only other work, so there is nothing to rank."
-#: What --range leaves of a denominator.
-IN_THOSE_RANGES = " in the ranges asked for"
 Key = TypeVar("Key")
 
 
@@ -47,7 +45,7 @@ def _tables(report: Report, by: str | None, top: int, full_names: bool) -> tuple
     if by == "category":
         return (categories(report),)
     if by == "range":
-        return (range_tree(report),)
+        return (range_tree(report, top),)
     return (phases(report), ranges_with_kernels(report, top, full_names))
 
 
@@ -85,7 +83,7 @@ def phases(report: Report) -> Table:
         ),
     )
     title = f"{provenance.kernel_time(report)} by phase and category, {{unit}} {provenance.scope(report)}"
-    asked = IN_THOSE_RANGES if _is_of_ranges(report) else ""
+    asked = denominators.IN_THOSE_RANGES if denominators.is_of_ranges(report) else ""
     caption = f"% is of the phase's kernel time{asked}" + (
         "; in the last column, of all of it." if len(names) != 1 else "."
     )
@@ -127,13 +125,13 @@ def ranges_with_kernels(report: Report, top: int, full_names: bool) -> Table:
             Row((short[row.kernel], row.total_ns, _share(row.total_ns, whole), row.count), indent=1)
             for row in _longest(kernels)
         ]
-    title = f"Ranges by the time of the {_counted(report)} launched directly in them, {{unit}}"
+    title = f"Ranges by the time of the {graphs.counted_kinds(report)} launched directly in them, {{unit}}"
     return Table(
         "ranges",
         f"{title} {provenance.scope(report)}",
         _ranked_columns("range and its longest kernels"),
         tuple(rows),
-        _cut(ranked, top, "range", _whole_with_graphs(report)),
+        _cut(ranked, top, "range", denominators.with_graphs(report)),
     )
 
 
@@ -157,11 +155,11 @@ def kernels(report: Report, top: int, full_names: bool) -> Table:
         Column("mean_ns", "mean", "ns", own_unit=True),
     )  # fmt: skip
     only = f" in {next(iter(phases))}" if len(phases) == 1 and OTHER not in phases else ""
-    what = _counted(report)
+    what = graphs.counted_kinds(report)
     title = f"{what[0].upper()}{what[1:]}{only} by total time, {{unit}} {provenance.scope(report)}"
     each = (", one per kernel and phase",) if len(phases) > 1 else ()
     cut = more(ranked, top, "row" if each else "kernel", *each)
-    return Table("kernels", title, columns, shown, f"% is of {_whole_with_graphs(report)}.{cut}")
+    return Table("kernels", title, columns, shown, f"% is of {denominators.with_graphs(report)}.{cut}")
 
 
 def categories(report: Report) -> Table:
@@ -172,41 +170,10 @@ def categories(report: Report) -> Table:
     rows = [Row((wording.category(name), time, _share(time, whole), count[name])) for name, time in _ranked(total)]
     rows += [Row(("CUDA graphs", _time(beside), "", _count(beside)))] if beside else []
     title = f"Categories of kernels by total time, {{unit}} {provenance.scope(report)}"
-    caption = f"% is of {_whole(report)}." + _apart(_kernels(report)) + (f" {BESIDE}" if beside else "")
-    return Table("categories", title, _ranked_columns("category"), tuple(rows), caption)
-
-
-def range_tree(report: Report) -> Table:
-    """Show the ranges as a tree, siblings by the time of all kernels (and CUDA graphs) inside them."""
-    tree = graphs.counted(report)
-    whole = sum(row.self_ns for row in tree.ranges)
-    shown = [row for row in tree.ranges if row.inclusive_ns or row.inclusive_work_ns]
-    time = "kernel time" if tree is report else "time"
-    columns = (
-        Column("range", "range", "name"), Column("inclusive_ns", time, "ns"), Column("share", "%", "share"),
-        Column("self_ns", "own", "ns"), Column("kernels", "launches", "count"),
-        Column("instances", "times", "count"), Column("span_ns", provenance.span(report), "ns"),
-        Column("cpu_ns", "CPU range", "ns"),
-    )  # fmt: skip
-    title = f"Ranges: all {_counted(report)} inside, and those in no inner range (own), {{unit}}"
     caption = (
-        f"% is of {_whole_with_graphs(report)}. {provenance.span(report)}: from the first start to the last end "
-        "of a range's work, added over its instances. CPU range: its own duration."
-    ) + (f" {provenance.LINKED}" if any(row.span_ns is None for row in shown) else "")
-    rows = tuple(_branch(row, whole) for row in shown)
-    return Table("ranges", f"{title} {provenance.scope(report)}", columns, rows, caption)
-
-
-def _branch(row: RangeRow, whole: Number) -> Row:
-    values = (
-        row.path[-1],
-        row.inclusive_ns,
-        _share(row.inclusive_ns, whole),
-        row.self_ns,
-        row.kernels,
-        row.instances,
+        f"% is of {denominators.kernels(report)}." + _apart(_kernels(report)) + (f" {BESIDE}" if beside else "")
     )
-    return Row((*values, row.span_ns, row.cpu_ns), indent=len(row.path) - 1)
+    return Table("categories", title, _ranked_columns("category"), tuple(rows), caption)
 
 
 def _ranked_columns(what: str) -> tuple[Column, ...]:
@@ -279,27 +246,6 @@ def _apart(rows: Sequence[KernelRow]) -> str:
         f" GEMM: {count_text(products)} launches of matrix products, {count_text(splits)} of kernels that add up"
     )
     return f"{told} the parts of split ones (split-K)." if splits else ""
-
-
-def _whole(report: Report, time: str = "kernel time") -> str:
-    """Say of what the shares are: of all phases or the one there is, and there of all ranges or some."""
-    alone = len(report.phases) == 1 and report.phases[0].phase != OTHER
-    whole = f"the {report.phases[0].phase} phase's {time}" if alone else f"all {time}"
-    return whole + IN_THOSE_RANGES if _is_of_ranges(report) else whole
-
-
-def _counted(report: Report) -> str:
-    """Say what the times are of that count graphs too, where there are some."""
-    return graphs.COUNTED if graphs.of_graphs(report) else "kernels"
-
-
-def _whole_with_graphs(report: Report) -> str:
-    return _whole(report, "kernel and CUDA graph time") if graphs.of_graphs(report) else _whole(report)
-
-
-def _is_of_ranges(report: Report) -> bool:
-    """Tell whether the work is that of some ranges only; the phases stay those of the whole report."""
-    return not isclose(_time(report.kernels), sum(row.work_ns for row in report.phases))
 
 
 def _cut(ranked: Sequence[object], top: int, what: str, whole: str) -> str:

@@ -15,7 +15,7 @@ from analysis.selection import collapsed_path, with_indices_collapsed
 from analysis.step_figures import RangeSteps, StepFigures, ranges_of, steps_of
 from analysis.tables import Column, Document, Kind, Row, Table
 from analysis.views import graphs, provenance, wording
-from analysis.views.common import label, require_measured
+from analysis.views.common import in_tree, label, more, require_measured
 from analysis.views.registry import Subject
 from analysis.vocabulary import OTHER, PHASES
 
@@ -48,7 +48,7 @@ def _for_people(subject: Subject) -> tuple[Table, ...]:
     report, attribution = subject.report, subject.attribution()
     attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
     steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-    return _steps(report, steps), _ranges(report, _asked(subject, attribution))
+    return _steps(report, steps), _ranges(report, _asked(subject, attribution), subject.top)
 
 
 def _asked(subject: Subject, attribution: Attribution) -> list[tuple[RangeRow, RangeSteps]]:
@@ -97,10 +97,11 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _ranges(report: Report, ranges: list[tuple[RangeRow, RangeSteps]]) -> Table:
-    """Show the ranges as a tree, each with its kernel time over the steps; siblings by their medians."""
-    order = tree_order([(found.path, (found.median_ns,)) for _, found in ranges])
-    ranges = sorted(ranges, key=lambda pair: (order(pair[1].path), pair[1].phase))
+def _ranges(report: Report, asked: list[tuple[RangeRow, RangeSteps]], most: int) -> Table:
+    """Show the longest ranges and those around them, with their time over the steps; siblings by their medians."""
+    order = tree_order([(found.path, (found.median_ns,)) for _, found in asked])
+    asked = sorted(asked, key=lambda pair: (order(pair[1].path), pair[1].phase))
+    ranges = [asked[at] for at in in_tree([(found.path, found.median_ns) for _, found in asked], most)]
     absent = any(len(found.steps) < report.steps for _, found in ranges)
     columns = (
         Column("range", "range", "name"), Column("median_ns", "median", "ns"), Column("min_ns", "min", "ns"),
@@ -119,7 +120,7 @@ def _ranges(report: Report, ranges: list[tuple[RangeRow, RangeSteps]]) -> Table:
         f"{provenance.span(report)}: median of the time from the first start to the last end of the range's work, "
         "added over its instances in a step." + (" steps: how many have work in the range." if absent else "")
     ) + (f" {provenance.LINKED}" if any(_span(found) is None for _, found in ranges) else "")
-    return Table("ranges", title, columns, rows, caption)
+    return Table("ranges", title, columns, rows, caption + more(asked, len(ranges), "range"))
 
 
 def _over_steps(found: RangeSteps) -> tuple[object, ...]:

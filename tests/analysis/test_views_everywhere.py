@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analysis import selection
 from analysis.attribution import attribute
 from analysis.balance import balance
 from analysis.errors import AnalysisError
@@ -20,6 +21,7 @@ from analysis.presenters import PRESENTERS, presenter
 from analysis.step_figures import steps_of
 from analysis.summary import summarize
 from analysis.trace import KERNEL
+from analysis.views.common import in_tree
 from analysis.views.overview import overview
 from analysis.views.registry import VIEWS, Subject, viewer
 from analysis.vocabulary import PHASES, phase_of
@@ -202,6 +204,28 @@ def test_launches_of_split_products_are_told_from_gemm_launches():
     assert categories.tables[0].rows[0].values[0] == "GEMM"
     forward = overview(subject(OURS, phase="forward").report)
     assert "split-K" not in forward.tables[0].caption
+
+
+@pytest.mark.parametrize("top", [1, 4, 60])
+@pytest.mark.parametrize("view", ["range", "steps"])
+def test_a_tree_has_its_longest_ranges_whole_and_says_how_many_more_there_are(view, top):
+    report = subject(OURS).report
+    whole, part = (
+        viewed("steps", OURS, top=most).tables[1] if view == "steps"
+        else overview(selection.with_indices_collapsed(report), by="range", top=most).tables[0]
+        for most in (10**9, top)
+    )  # fmt: skip
+    assert [row for row in whole.rows if row in part.rows] == list(part.rows)
+    assert len(part.rows) == min(top, len(whole.rows))
+    rest = len(whole.rows) - top
+    said = f" {rest} more ranges: --top {len(whole.rows)}." if rest > 0 else ""
+    assert part.caption == whole.caption + said
+
+
+def test_ranges_around_a_long_one_are_shown_with_it():
+    sizes = [(("a",), 9), (("a", "b"), 1), (("a", "b", "c"), 8), (("d",), 2)]
+    assert in_tree(sizes, 2) == [0, 1, 2]
+    assert in_tree(sizes, 3) == [0, 1, 2, 3]
 
 
 def test_what_more_there_is_is_counted_as_it_is_shown():
