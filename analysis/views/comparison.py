@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import takewhile
+from typing import Any
 
 from analysis.comparison import Axis, Change, Comparison, Key, changes, notes
 from analysis.kernel_names import distinct_short_names
@@ -29,6 +31,9 @@ HEADINGS = {
     "kernel": "{what} by kernel, {{unit}} {scope}",
     "tree": "{what} inside each range, {{unit}} {scope}",
 }
+#: From this change on, B is said to be so many times A.
+TIMES_FROM = 10
+MULTIPLES = " n×: B is n times A."
 STATES = {"new": "only in B", "gone": "only in A"}
 AXIS_ORDER: tuple[Axis, ...] = ("phase", "category", "range", "kernel")
 
@@ -62,13 +67,14 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
     rows: list[Row] = []
     for verdict in verdicts:
         word = "VIOLATED" if verdict.violated else "holds"
-        rows.append(Row((verdict.rule.text, *_rule_times(verdict), word), strong=verdict.violated))
+        *times, change = _rule_times(verdict)
+        rows.append(Row((verdict.rule.text, *times, _change_text(change), word), strong=verdict.violated))
         only = f", only in {verdict.only_in}" if verdict.only_in else ""
         rows.append(Row((verdict.compared + only, *[""] * 5), indent=1))
     violated = sum(verdict.violated for verdict in verdicts)
     title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
     columns = (Column("rule", "rule", "name"), *NUMBERS[:4], Column("verdict", "verdict"))
-    return (Table("rules", title, columns, tuple(rows)),) if rows else ()
+    return (_with_multiples(Table("rules", title, columns, tuple(rows))),) if rows else ()
 
 
 def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
@@ -83,7 +89,7 @@ def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
     return (Table("rules", "rules", columns, tuple(rows)),) if rows else ()
 
 
-def _rule_times(verdict: Verdict) -> tuple[object, ...]:
+def _rule_times(verdict: Verdict) -> tuple[Any, ...]:
     return _times(Change((), verdict.a_ns, verdict.b_ns), words=False)
 
 
@@ -155,7 +161,7 @@ class _Drawing:
     ) -> Table:
         """Put a table together."""
         title = HEADINGS[heading or axis].format(what=self.what, scope=scope(self.comparison))
-        return Table(f"by_{axis}", title, columns, tuple(rows), caption)
+        return _with_multiples(Table(f"by_{axis}", title, columns, tuple(rows), caption))
 
     def everything(self) -> str:
         """Name what the rows sum to."""
@@ -210,7 +216,20 @@ def _numbers(row: Change, *, words: bool = True) -> tuple[object, ...]:
 
 
 def _times(row: Change, *, words: bool = True) -> tuple[object, ...]:
-    return row.a_ns, row.b_ns, row.delta_ns, (row.state if words else "") or row.change
+    change = row.state or _change_text(row.change) if words else row.change
+    return row.a_ns, row.b_ns, row.delta_ns, change
+
+
+def _change_text(change: float | None) -> float | str | None:
+    """Write what has grown manifold as a multiple of A; of it a percentage would only be long."""
+    return change if change is None or change < TIMES_FROM else f"{round(change + 1):,}×"
+
+
+def _with_multiples(table: Table) -> Table:
+    """Explain multiples where there are some."""
+    places = [place for place, column in enumerate(table.columns) if column.kind == "share"]
+    some = any(str(row.values[place]).endswith("×") for row in table.rows for place in places)
+    return replace(table, caption=f"{table.caption}{MULTIPLES}".strip()) if some else table
 
 
 def _inside(row: Change, *, words: bool = False) -> tuple[object, ...]:

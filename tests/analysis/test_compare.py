@@ -89,6 +89,20 @@ def test_a_range_has_what_is_launched_inside_it_beside_its_own():
     assert (layer.a_ns, layer.b_ns, layer.a_inside_ns, layer.b_inside_ns) == (4e6, 4e6, 6e6, 6.1e6)
 
 
+@pytest.mark.parametrize(("grown", "shown"), [(1.5, 0.5), (10.9, 9.9), (11, "11×"), (36_432.3, "36,432×")])
+def test_what_has_grown_manifold_is_a_multiple_with_a_legend(grown, shown):
+    after = report_of(*(replace(row, total_ns=row.total_ns * grown) for row in BEFORE.kernels), steps=2)
+    comparison = compare(BEFORE, after)
+    verdicts = [judge(parse("total > +5%"), comparison)]
+    for table in compared(comparison, verdicts).tables:
+        place = [column.key for column in table.columns].index("change")
+        assert table.rows[0].values[place] == (shown if isinstance(shown, str) else pytest.approx(shown))
+        assert ("n×: B is n times A." in table.caption) == isinstance(shown, str)
+    for table in everything_compared(comparison, verdicts).tables:
+        place = [column.key for column in table.columns].index("change")
+        assert table.rows[0].values[place] == pytest.approx(grown - 1)
+
+
 EXPECTED = """\
 A: r.sqlite · 2 steps measured → B: r.sqlite · 1 step measured
 
