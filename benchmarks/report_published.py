@@ -104,7 +104,7 @@ def _ours(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def _is_plain(row: dict[str, Any], captures: Sequence[str]) -> bool:
     cell = row["cell"]
     same = all(cell[name] == value for name, value in PLAIN.items())
-    return same and cell["optimizer"] in (None, "foreach") and cell["capture"] in captures
+    return same and cell["optimizer"] in (None, "foreach") and results.capture_of(row) in captures
 
 
 def _columns(pairs: pd.DataFrame) -> Iterator[Column]:

@@ -125,7 +125,8 @@ RUN_FACTS = frozenset(
         "size", "context_length", "batch_size", "mode", "dtype", "attention", "compile", "optimizer", "warmup",
         "steps", "seed", "device", "parameters", "nvtx-kernels", "python", "torch", "cuda", "cudnn", "nvtx",
         "device_name", "device_memory_bytes", "multiprocessors", "capability", "driver", "threads", "cores",
-        "tf32", "autocast", "grad_scaler", "flops_convention", "flops", "bytes",
+        "tf32", "autocast", "grad_scaler", "flops_convention", "flops", "bytes", "watched_by",
+        "d_model", "d_ff", "layers", "heads", "vocab_size",
     }
 )  # fmt: skip
 RUN_FACTS_BY_RANGE = ("flops", "bytes")

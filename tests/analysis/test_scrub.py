@@ -7,8 +7,11 @@ from contextlib import closing
 import pytest
 
 from analysis import compare, doctor, kernels, page, scrub, timeline
-from analysis.scrubbing.allowed import STRINGS, TABLES
+from analysis.scrubbing.allowed import RUN_FACTS, STRINGS, TABLES
 from analysis.views.registry import VIEWS
+from profiling.description import description
+from profiling.settings import with_defaults
+from profiling.workload import Workload
 from tests.analysis import private
 from tests.analysis.bundled import DATA, OURS, REPORTS, unpacked
 from tests.analysis.copies import answers, inside, rows, scrubbed
@@ -171,3 +174,10 @@ def test_text_where_a_number_belongs_is_refused(tmp_path, capsys):
     assert scrub.main([str(report), "-o", str(tmp_path / "x")]) == 1
     assert "values in CUPTI_ACTIVITY_KIND_KERNEL that nsys never writes there" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["report.sqlite"]
+
+
+def test_every_fact_that_a_run_may_say_of_itself_can_be_shared(monkeypatch):
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    sizes = {"d_model": 32, "d_ff": 64, "layers": 1, "heads": 2, "vocab_size": 99}
+    told = description(Workload(with_defaults({"size": "tiny", "device": "cpu", **sizes})))
+    assert {"watched_by", *sizes} <= told.keys() <= RUN_FACTS
