@@ -178,6 +178,6 @@ def test_text_where_a_number_belongs_is_refused(tmp_path, capsys):
 
 def test_every_fact_that_a_run_may_say_of_itself_can_be_shared(monkeypatch):
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
-    sizes = {"d_model": 32, "d_ff": 64, "layers": 1, "heads": 2, "vocab_size": 99}
+    sizes = {"d_model": 48, "d_ff": 80, "layers": 5, "heads": 3, "vocab_size": 99}
     told = description(Workload(with_defaults({"size": "tiny", "device": "cpu", **sizes})))
     assert {"watched_by", *sizes} <= told.keys() <= RUN_FACTS
