@@ -93,12 +93,17 @@ def graphs_only(folder):
     return [build(folder, ranges=[Range("step", 0, 1000)], launches=[Launch(1, 10, 20)], work=work)]
 
 
+def copies_only(folder):
+    work = [Work(1, 30, 400, 1, "memcpy")]
+    return [build(folder, ranges=[Range("step", 0, 1000)], launches=[Launch(1, 10, 20)], work=work)]
+
+
 def nothing_but_a_kernel(folder):
     return [build(folder, work=[Work(None, 1, 5, "sgemm")])]
 
 
 PAGES = {
-    "hostile": hostile, "graphs only": graphs_only, "no ranges": nothing_but_a_kernel,
+    "hostile": hostile, "graphs only": graphs_only, "copies only": copies_only, "no ranges": nothing_but_a_kernel,
     "two steps": lambda folder: [two_steps(folder / "a.sqlite")],
     "against itself": lambda folder: [two_steps(folder / "a.sqlite")] * 2,
     "three": lambda folder: [two_steps(folder / f"{name}.sqlite", name) for name in range(3)],
@@ -123,6 +128,13 @@ def test_hostile_names_are_shown_as_they_are_and_do_nothing(tmp_path, driver):
     assert "__proto__" in shown.column("kernel-table", 1)
     assert shown.do("return document.querySelectorAll('img, main script, main svg [onload]').length") == 0
     assert "<b>GPU</b>" in shown.text("header")
+
+
+def test_graphs_that_hide_their_kernels_are_drawn_and_listed(tmp_path, driver):
+    shown = Page(driver, page(tmp_path / "page.html", *graphs_only(tmp_path)))
+    assert "all kernels and CUDA graphs" in shown.drawn("icicle-chart")
+    assert shown.column("kernel-table", 1) == ["[CUDA graph]"]
+    assert shown.text("#kernel-sum").endswith("100.0% of all kernel and CUDA graph time.")
 
 
 def test_boxes_are_drawn_for_ranges_and_kernels(steps):
