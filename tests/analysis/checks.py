@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from analysis import compare, doctor, kernels, page, scrub, timeline
+from analysis import compare, doctor, kernels, page, questions, scrub, timeline
 from analysis.presenters.as_csv import FORMULA_STARTS
 from tests.analysis.parquet_folders import as_parquet
 
@@ -115,6 +115,8 @@ CHECKS = (
     (kernels, "REPORT --view balance", is_harmless),
     (kernels, "REPORT --view overlap", is_harmless),
     (kernels, "REPORT --view explain --kernel gemm", is_harmless),
+    (questions, "REPORT", is_harmless),
+    (questions, "REPORT --format csv", is_csv),
     (compare, "OTHER REPORT --fail-on total>+5%", is_harmless),
     (compare, "REPORT OTHER --format json", is_json),
     (timeline, "REPORT -o OUT", is_timeline),
