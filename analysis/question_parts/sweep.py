@@ -116,6 +116,8 @@ def sweep_of(
     names, reports = [names[place] for place in places], [reports[place] for place in places]
     spelled = [report for report in in_one_spelling(reports) if isinstance(report, Answered)]
     columns, cells = identity(names, spelled)
+    if len(spelled) == 1 and not whole:  # the heading names it
+        columns, cells = (), [()]
     units = {report.provenance.unit_of_work for report in spelled}
     unit = "GPU" if "GPU" in units else "CPU"
     return Sweep(tuple(names), tuple(spelled), columns, tuple(cells), unit, full_names, whole)

@@ -14,7 +14,7 @@ from analysis.question_parts.answered import answered
 from analysis.question_parts.document import document
 from tests.analysis.building import Range, build, launched
 from tests.analysis.plain_sql import OURS
-from tests.analysis.subjects import DATA, REPORTS, SHARED, attributed, by
+from tests.analysis.subjects import DATA, REPORTS, SHARED, attributed, by, table
 
 RECORDED, COMPILED = DATA / "h200_recorder.sqlite", DATA / "h200_compiled.sqlite"
 WORKING = [path for path in REPORTS if not path.name.startswith(("IhorAtlanov", "YoonKyonghwan"))]
@@ -31,8 +31,11 @@ def asked(*paths, letters="abcde", include_warm_up=False, whole=False):
 
 
 def row(key, path=OURS, among=()):
-    """Return the row of a report, by column."""
-    return by(asked(*(among or (path,))), key, "report")[path.name]
+    """Return the row of a report, alone or among others, by column."""
+    if among:
+        return by(asked(*among), key, "report")[path.name]
+    [alone] = table(asked(path), key)
+    return alone
 
 
 def keys(answer):

@@ -102,7 +102,7 @@ def test_a_recording_of_a_cpu_speaks_of_operators_alone_and_is_dashes_beside_a_g
     assert "(a), (c), (d): There are no forward operators." in asked(without).notes
     beside = asked(path, OURS)
     assert set(by(beside, "a_forward", "report")["cpu.sqlite"].values()) == {"cpu.sqlite", None}
-    assert by(beside, "a_forward", "report")[OURS.name] == row("a_forward")
+    assert by(beside, "a_forward", "report")[OURS.name] == {"report": OURS.name, **row("a_forward")}
     assert any(note.startswith("cpu.sqlite: The figures are a CPU's") for note in beside.notes)
 
 
