@@ -9,40 +9,41 @@ TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 ABSENT = "–"
-#: Below this, two decimals show a time as zero.
-HIDDEN = 0.005
 #: A column with a unit of its own shows its shortest time with two digits, unless its longest gets too long in it.
 TWO_DIGITS, TOO_LONG = 0.1, 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class TimeUnit:
-    """A unit that suits all times of one table."""
+    """A unit that suits all times of one table, and the decimals that most of them need."""
 
     ns: float
     name: str
+    decimals: int = 2
 
     def text(self, time_ns: float) -> str:
-        """Return a time in this unit: two decimals, a third where they hide it, ≈0 for what is shorter still."""
-        time = time_ns / self.ns
+        """Return a time in this unit: one decimal more where they hide it, ≈0 for what is shorter still."""
+        time, hidden = time_ns / self.ns, 0.5 * 10**-self.decimals
         if self.ns == 1 and (abs(time) >= 1 or not time):
             return f"{time:,.0f}"
-        if 0 < abs(time) < HIDDEN:
-            return f"{time:.3f}" if abs(time) >= HIDDEN / 10 else "≈0"
-        return f"{time:,.2f}"
+        if 0 < abs(time) < hidden:
+            return f"{time:.{self.decimals + 1}f}" if abs(time) >= hidden / 10 else "≈0"
+        return f"{time:,.{self.decimals}f}"
 
 
 def time_unit(times_ns: Iterable[float]) -> TimeUnit:
     """Choose the largest unit in which the largest time is at least one.
 
-    Seconds give way to milliseconds where a quarter of the times are shorter than one, of which two decimals show
-    two digits at most, unless the longest gets too long.
+    Where a quarter of the times are shorter than one, two decimals show little of them: seconds then give way to
+    milliseconds, unless the longest gets too long, and a table of times below ten has a third decimal.
     """
     times = sorted(abs(time) for time in times_ns if time) or [0.0]
     ns, name = next(((ns, name) for ns, name in TIME_UNITS if times[-1] >= ns), TIME_UNITS[-1])
-    if name == "s" and times[len(times) // 4] < ns and times[-1] < TOO_LONG * 1e6:
+    if times[len(times) // 4] >= ns or ns == 1:
+        return TimeUnit(ns, name)
+    if name == "s" and times[-1] < TOO_LONG * 1e6:
         return TimeUnit(1e6, "ms")
-    return TimeUnit(ns, name)
+    return TimeUnit(ns, name, 3 if times[-1] < 10 * ns else 2)
 
 
 def column_unit(times_ns: Iterable[float]) -> TimeUnit:

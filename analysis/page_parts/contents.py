@@ -60,7 +60,7 @@ def _report(attribution: Attribution, report: Report) -> dict[str, Any]:
     return {
         "scope": scope(report),
         "per": per,
-        "unit": {"ns": unit.ns, "name": unit.name},
+        "unit": {"ns": unit.ns, "name": unit.name, "decimals": unit.decimals},
         "facts": facts(report),
         "phases": phases(counted),
         "icicles": icicles,

@@ -107,21 +107,21 @@ EXPECTED = """\
 A: r.sqlite · 2 steps measured → B: r.sqlite · 1 step measured
 
 Kernel time inside each range, ms per step, mean of A's 2 and B's 1
-range            A    B  B−A   % launches A B own B−A
-step          6.20 6.30 0.10 1.6       4.50 5    0.00
-  forward     6.00 6.10 0.10 1.7          4 4    0.00
-    layer *   6.00 6.10 0.10 1.7          4 4    0.00
-      softmax 2.00 2.10 0.10 5.0          2 2    0.10
-  backward    0.20 0.20 0.00 0.0       0.50 1    0.00
-all kernels   6.20 6.30 0.10 1.6       4.50 5    0.10
+range             A     B   B−A   % launches A B own B−A
+step          6.200 6.300 0.100 1.6       4.50 5   0.000
+  forward     6.000 6.100 0.100 1.7          4 4   0.000
+    layer *   6.000 6.100 0.100 1.7          4 4   0.000
+      softmax 2.000 2.100 0.100 5.0          2 2   0.100
+  backward    0.200 0.200 0.000 0.0       0.50 1   0.000
+all kernels   6.200 6.300 0.100 1.6       4.50 5   0.100
 % is of A's time. `own` is of what is launched in no inner range, and sums to
 the total.
 
 Rules: 1 of 2 violated, ms per step, mean of A's 2 and B's 1
-rule               A    B  B−A   % verdict
-softmax > +5%   2.00 2.10 0.10 5.0 holds
+rule                A     B   B−A   % verdict
+softmax > +5%   2.000 2.100 0.100 5.0 holds
   range softmax
-total > +99us   6.20 6.30 0.10 1.6 VIOLATED
+total > +99us   6.200 6.300 0.100 1.6 VIOLATED
   all kernels
 """
 

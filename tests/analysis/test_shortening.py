@@ -98,6 +98,19 @@ def test_times_of_less_than_a_second_are_not_shown_in_seconds_where_they_are_man
 
 
 @pytest.mark.parametrize(
+    ("times_ns", "shown"),
+    [
+        ([7_835_400, 309_260, 600_100], ["7.835", "0.309", "0.600"]),
+        ([7_835_400, 1_309_260, 600_100, 2_000_000], ["7.84", "1.31", "0.60", "2.00"]),
+        ([60_170_000, 309_260], ["60.17", "0.31"]), ([7_835_400, 300, 40, 0], ["7.835", "0.0003", "≈0", "0.000"]),
+        ([9_999_999, 100], ["10.000", "0.0001"]), ([7, 0.3, 0.3], ["7", "0.30", "0.30"]),
+    ],
+)  # fmt: skip
+def test_times_of_less_than_one_have_a_third_decimal_where_they_are_many(times_ns, shown):
+    assert list(map(time_unit(times_ns).text, times_ns)) == shown
+
+
+@pytest.mark.parametrize(
     ("times_ns", "unit"),
     [([118_360, 3_240], "µs"), ([4_010_000, 540_000], "ms"), ([9e9, 50], "ms"), ([0, 0], "ns"), ([7e13], "s")],
 )

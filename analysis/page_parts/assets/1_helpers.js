@@ -26,7 +26,7 @@ function unitFor(ns) {
   return { ns: scale, name };
 }
 
-const timeIn = (unit, ns) => grouped(ns / unit.ns, unit.ns > 1 ? 2 : 0);
+const timeIn = (unit, ns) => grouped(ns / unit.ns, unit.ns > 1 ? (unit.decimals ?? 2) : 0);
 const withUnit = (ns) => `${timeIn(unitFor(ns), ns)} ${unitFor(ns).name}`;
 
 // Names come from whoever wrote the program: nothing that reads HTML gets one that is not inert.
