@@ -52,7 +52,10 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     what.add_argument("--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'")
     what.add_argument("--phase", choices=("forward", "backward", "optimizer", "other"), help="only this phase")
-    what.add_argument("--top", type=positive, default=10, metavar="N", help="rows per table (%(default)s)")
+    what.add_argument(
+        "--top", type=positive, default=10, metavar="N",
+        help="rows per table; of a tree the longest ranges, with the phases and what is around them (%(default)s)",
+    )  # fmt: skip
     what.add_argument("--per-step", action="store_true", help="divide by the number of measured steps")
     what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser).add_argument(
@@ -178,7 +181,7 @@ def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     whole = options.format in FOR_MACHINES
     return ranks(
         kept, top=EVERY_ROW if whole else options.top, per_step=options.per_step,
-        full_names=options.full_names or whole, every_index=options.every_index or whole,
+        full_names=options.full_names or whole, every_index=options.every_index or whole, whole=whole,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from analysis.errors import ReportError
 from analysis.report import Number, Path, Report
 from analysis.tables import PATH_SEPARATOR, Column, Table
-from analysis.vocabulary import PHASES
+from analysis.vocabulary import PHASES, phase_of
 
 NOWHERE = "(outside all ranges)"
 
@@ -64,11 +64,16 @@ def with_levels(table: Table, levels: Sequence[str]) -> Table:
 
 
 def in_tree(sizes: Sequence[tuple[Path, Number]], top: int) -> list[int]:
-    """Return the positions of the largest of a tree's paths and of those around them, in the tree's order."""
+    """Return the positions of a tree's largest paths, of every phase, and of those around them, in order."""
     largest = sorted(range(len(sizes)), key=lambda at: (-sizes[at][1], len(sizes[at][0])))[:top]
-    around = {sizes[at][0][:depth] for at in largest for depth in range(1, len(sizes[at][0]))}
-    chosen = set(largest)
+    chosen = {*largest, *(at for at, (path, _) in enumerate(sizes) if _opens_a_phase(path))}
+    around = {sizes[at][0][:depth] for at in chosen for depth in range(1, len(sizes[at][0]))}
     return [at for at, (path, _) in enumerate(sizes) if at in chosen or path in around]
+
+
+def _opens_a_phase(path: Path) -> bool:
+    """Tell whether the last range of a path is a phase's outermost."""
+    return bool(phase_of(path[-1])) and not any(map(phase_of, path[:-1]))
 
 
 def more(found: Sequence[object], top: int, what: str, each: str = "") -> str:

@@ -15,9 +15,9 @@ from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
 WHOLE = (
-    "span: from the first start to the last end of all work, with that between steps; % of it the GPU is busy. "
-    "compute: kernels but those of communication, and CUDA graphs. hidden: communication while compute ran; "
-    "exposed: the rest of it. Times are unions: what overlaps its own kind counts once."
+    "span: from the first start to the last end of all work, with that between steps and in warm-up; % of it the "
+    "GPU is busy. compute: kernels but those of communication, and CUDA graphs. hidden: communication while "
+    "compute ran; exposed: the rest of it. Times are unions: what overlaps its own kind counts once."
 )
 TRANSFERS = (
     "time: when any of them ran, overlaps counted once. hidden: while compute ran on that GPU; % is of time."

@@ -13,7 +13,7 @@ from analysis.report import per_step as divided
 from analysis.selection import with_indices_collapsed
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
 from analysis.views import provenance, wording
-from analysis.views.common import more
+from analysis.views.common import more, with_levels
 from analysis.views.overview import ranges_with_kernels
 from analysis.vocabulary import PHASES
 
@@ -26,17 +26,19 @@ NO_STEPS = (
 
 def ranks(
     ranked: Sequence[Ranked], *, top: int = 10, per_step: bool = False, full_names: bool = False,
-    every_index: bool = False,
+    every_index: bool = False, whole: bool = False,
 ) -> Document:  # fmt: skip
     """Compare the reports of several ranks; clocks do not matter, only durations are compared.
+
+    `whole` is for programs, which are told of each row whether it is one report's or of all.
 
     Raises ReportError where some count a GPU's work and some a CPU's, and where none has steps but `per_step` asks
     for them.
     """
     found = {one.name: one.report for one in ranked if one.report is not None}
-    whole = found if every_index else {name: with_indices_collapsed(one) for name, one in found.items()}
-    stepless = [name for name, report in whole.items() if per_step and not report.steps]
-    kept = {name: report for name, report in whole.items() if name not in stepless}
+    shown = found if every_index else {name: with_indices_collapsed(one) for name, one in found.items()}
+    stepless = [name for name, report in shown.items() if per_step and not report.steps]
+    kept = {name: report for name, report in shown.items() if name not in stepless}
     if not kept:
         raise ReportError(NO_STEPS)
     _require_one_unit(kept)
@@ -44,7 +46,11 @@ def ranks(
     added_up = merged(list(kept.values()), "all reports")
     together = divided(added_up) if per_step else added_up
     differing = _different_runs(reports)
-    tables: tuple[Table, ...] = (_by_report(reports, together, summed=not differing), _spread(reports, top))
+    by_report = _by_report(reports, together, summed=not differing)
+    tables: tuple[Table, ...] = (
+        _with_level(by_report, len(reports)) if whole else by_report,
+        _spread(reports, top),
+    )
     if not differing:
         tables = (*tables, ranges_with_kernels(together, top, full_names))
     notes = (*_left_out(ranked, stepless), *differing, *_uneven(reports), *_notes(reports))
@@ -101,7 +107,7 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
     columns = (
         Column("report", "report", "name"),
         *(Column(f"{phase}_ns", phase, "ns") for phase in phases),
-        Column("kernel_ns", "all kernels", "ns"),
+        Column("kernel_ns", "all kernel time", "ns"),
         Column("work_ns", "all work", "ns"),
         Column("steps", "steps", "count"),
     )
@@ -112,6 +118,11 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
     work = "" if _on_cpu(together) else "All work counts copies, memsets and CUDA graphs too. "
     caption = f"{work}Warm-up is left out."
     return Table("reports", title, columns, tuple(rows), caption)
+
+
+def _with_level(table: Table, reports: int) -> Table:
+    """Tell a program which rows are one report's, and which is of all."""
+    return with_levels(table, ["report"] * reports + ["all"] * (len(table.rows) - reports))
 
 
 def _scope(report: Report) -> str:

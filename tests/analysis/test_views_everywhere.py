@@ -216,8 +216,9 @@ def test_a_tree_has_its_longest_ranges_whole_and_says_how_many_more_there_are(vi
         for most in (10**9, top)
     )  # fmt: skip
     assert [row for row in whole.rows if row in part.rows] == list(part.rows)
-    assert len(part.rows) == min(top, len(whole.rows))
-    rest = len(whole.rows) - top
+    assert min(top, len(whole.rows)) <= len(part.rows) <= top + len(("measure", "step", *PHASES))
+    assert {"forward", "backward", "optimizer"} <= {row.values[0] for row in part.rows}
+    rest = len(whole.rows) - len(part.rows)
     said = f" {rest} more ranges: --top {len(whole.rows)}." if rest > 0 else ""
     assert part.caption == whole.caption + said
 
@@ -226,6 +227,11 @@ def test_ranges_around_a_long_one_are_shown_with_it():
     sizes = [(("a",), 9), (("a", "b"), 1), (("a", "b", "c"), 8), (("d",), 2)]
     assert in_tree(sizes, 2) == [0, 1, 2]
     assert in_tree(sizes, 3) == [0, 1, 2, 3]
+
+
+def test_no_phase_is_left_out_of_a_tree():
+    sizes = [(("step",), 9), (("step", "forward"), 8), (("step", "forward", "forward 2"), 3), (("optimizer",), 1)]
+    assert in_tree(sizes, 1) == [0, 1, 3]
 
 
 def test_what_more_there_is_is_counted_as_it_is_shown():
