@@ -41,6 +41,10 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--questions", type=_letters, default="".join(QUESTIONS), metavar="LETTERS", help="such as a,c (all)"
     )
+    what.add_argument(
+        "--timed", type=Path, metavar="FILE",
+        help="results of profiling.benchmark, for (a): times of the same settings without a profiler",
+    )  # fmt: skip
     what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser)
     shape = parser.add_argument_group("how to show it")
@@ -58,11 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def answer(options: argparse.Namespace) -> Document:
     """Return the answers; raises AnalysisError where no report has any."""
-    from analysis.question_parts import document
+    from analysis.question_parts import document, timed
     from analysis.question_parts.answered import Answered
 
     paths = expand(options.report)
     spare(paths, options.output)
+    times = timed.read(options.timed) if options.timed else ()
     asked = _asked(paths, options)
     found = [(one.name, one.report) for one in asked if isinstance(one.report, Answered)]
     if not found:
@@ -70,7 +75,7 @@ def answer(options: argparse.Namespace) -> Document:
     whole = options.format in FOR_MACHINES
     return document.document(
         found, options.questions, problems=[(one.name, one.problem) for one in asked if one.problem],
-        full_names=options.full_names or whole, whole=whole,
+        full_names=options.full_names or whole, whole=whole, times=times,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from analysis.question_parts import accounting, settings
 from analysis.question_parts.accounting import Said
 from analysis.question_parts.answered import Answered
 from analysis.question_parts.sweep import Answer, Sweep, sweep_of
+from analysis.question_parts.timed import Row
 from analysis.tables import Document, Table
 from analysis.views import provenance, wording
 
@@ -39,14 +40,16 @@ class Question(Protocol):
 
 def document(
     found: Sequence[tuple[str, Answered]], asked: str, *, problems: Sequence[tuple[str, str]] = (),
-    full_names: bool = False, whole: bool = False,
+    full_names: bool = False, whole: bool = False, times: Sequence[Row] = (),
 ) -> Document:  # fmt: skip
     """Answer the questions asked, such as "ac", of reports by name; `problems` are of those that gave none.
+
+    `times` are runs without a profiler, of `timed.read`.
 
     Raises ReportError where no report answers any of them.
     """
     names, reports = zip(*found, strict=True)
-    sweep = sweep_of(names, reports, full_names=full_names, whole=whole)
+    sweep = sweep_of(names, reports, full_names=full_names, whole=whole, times=times)
     first = sweep.counted[0]
     answers = {letter: _question(letter).answer(sweep) for letter in asked}
     tables = [table for answer in answers.values() for table in _said_once(answer.tables)]

@@ -7,6 +7,7 @@ from functools import partial
 from analysis.agreement import PhaseTimes
 from analysis.question_parts.answered import Answered
 from analysis.question_parts.sweep import Answer, Sweep, answer_by_phase, no_kernels
+from analysis.question_parts.timed import of_run
 from analysis.tables import Column, Table
 from analysis.views.common import per_step
 from analysis.vocabulary import BACKWARD, FORWARD
@@ -15,6 +16,10 @@ CAPTION = (
     "ranges: the phase's outermost ranges. kernel time: the sum of their kernels' times. {span}: from the first "
     "start to the last end of their work. CPU range: their own durations, which is what a timer around them sees. "
     "% is of the CPU range."
+)
+BESIDE = (
+    "mean, std: of n steps without a profiler, synchronized; the newest run with the same settings and GPU, and "
+    "the most warm-up. % is of that mean."
 )
 LATE = (
     "The {unit} worked on after {phase} ranges had closed: their CPU range is no measure of it. Synchronize "
@@ -31,7 +36,10 @@ def answer(sweep: Sweep) -> Answer:
         for name, report in sweep.named
         if (times := _times(report, phase)) and times.late
     ]
-    return Answer(found.tables, (*found.lacks, *late))
+    beside = Answer(())
+    if sweep.timed:
+        beside = answer_by_phase(sweep, partial(_untimed, sweep), partial(_beside, sweep))
+    return Answer((*found.tables, *beside.tables), (*found.lacks, *late, *beside.lacks))
 
 
 def _table(sweep: Sweep, phase: str) -> Table:
@@ -52,6 +60,32 @@ def _cells(phase: str, report: Answered) -> tuple[object, ...] | None:
         per_step(report, value) for value in (times.ranges, times.kernel_ns, times.span_ns, times.cpu_ns)
     )
     return ranges, kernel_ns, times.kernel_share, span_ns, times.span_share, cpu_ns
+
+
+def _beside(sweep: Sweep, phase: str) -> Table:
+    """Hold the times of one range of a phase against its wall time without a profiler."""
+    columns = (
+        Column("n", "n", "count"), Column("timed_ns", "mean", "ns"), Column("timed_std_share", "std %", "share"),
+        Column("kernel_ns", "kernel time", "ns"), Column("kernel_share", "%", "share"),
+        Column("span_ns", sweep.span, "ns"), Column("span_share", "%", "share"),
+        Column("cpu_ns", "CPU range", "ns"), Column("cpu_share", "%", "share"),
+    )  # fmt: skip
+    title = f"(a) {phase} beside its wall time without a profiler, {{unit}} for each of its ranges"
+    return sweep.table(f"a_{phase}_timed", title, columns, partial(_beside_cells, sweep, phase), BESIDE)
+
+
+def _beside_cells(sweep: Sweep, phase: str, report: Answered) -> tuple[object, ...] | None:
+    times, found = _times(report, phase), of_run(report.provenance.run, sweep.timed, phase)
+    if times is None or found is None:
+        return None
+    each = [time / times.ranges for time in (times.kernel_ns, times.span_ns, times.cpu_ns)]
+    return found.n, found.mean_ns, found.std_share, *(cell for ns in each for cell in (ns, ns / found.mean_ns))
+
+
+def _untimed(sweep: Sweep, report: Answered, phase: str) -> str:
+    if not _times(report, phase) or of_run(report.provenance.run, sweep.timed, phase):
+        return ""
+    return f"No run without a profiler has the settings and the GPU of this {phase}."
 
 
 def _times(report: Answered, phase: str) -> PhaseTimes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from analysis.question_parts import timed
 from analysis.question_parts.answered import Answered
 from analysis.question_parts.settings import identity, order
 from analysis.report import in_one_spelling
@@ -23,6 +24,7 @@ class Sweep:
     """Reports with their names, in the order of the rows; `columns` and `cells` tell them apart.
 
     `unit` is whose work is counted; `full_names` asks for kernels' names as they are, `whole` for all columns.
+    `timed` are runs without a profiler.
     """
 
     names: tuple[str, ...]
@@ -32,6 +34,7 @@ class Sweep:
     unit: str
     full_names: bool = False
     whole: bool = False
+    timed: Sequence[timed.Row] = ()
 
     @property
     def named(self) -> list[tuple[str, Answered]]:
@@ -109,8 +112,9 @@ def _to_the_digit(table: Table) -> Table:
 
 
 def sweep_of(
-    names: Sequence[str], reports: Sequence[Answered], *, full_names: bool = False, whole: bool = False
-) -> Sweep:
+    names: Sequence[str], reports: Sequence[Answered], *, full_names: bool = False, whole: bool = False,
+    times: Sequence[timed.Row] = (),
+) -> Sweep:  # fmt: skip
     """Put reports in the order of their settings; of a kernel that is spelled in two ways, one spelling stays."""
     places = order(reports)
     names, reports = [names[place] for place in places], [reports[place] for place in places]
@@ -120,7 +124,7 @@ def sweep_of(
         columns, cells = (), [()]
     units = {report.provenance.unit_of_work for report in spelled}
     unit = "GPU" if "GPU" in units else "CPU"
-    return Sweep(tuple(names), tuple(spelled), columns, tuple(cells), unit, full_names, whole)
+    return Sweep(tuple(names), tuple(spelled), columns, tuple(cells), unit, full_names, whole, times)
 
 
 def answer_by_phase(
