@@ -15,7 +15,11 @@ from analysis.files import replace_file
 
 if TYPE_CHECKING:
     from analysis.attribution import Attribution
+    from analysis.tables import Document
     from analysis.trace import Trace
+
+# Formats that programs read: every row, every index and full names.
+FOR_MACHINES = frozenset({"csv", "json", "parquet"})
 
 
 def run(command: Callable[[], None]) -> int:
@@ -93,6 +97,16 @@ def positive(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
+
+
+def presented(document: Document, options: argparse.Namespace) -> str:
+    """Return a document in the format asked for: a table as wide as the screen, or any text of `presenters`."""
+    from analysis.presenters import as_table, presenter
+
+    if options.format != "table":
+        return presenter(options.format).present(document)
+    width, color = as_table.screen(options.output is None and sys.stdout.isatty())
+    return as_table.present(document, width=width, color=color, full_names=options.full_names)
 
 
 def write(result: str | bytes, output: Path | None) -> None:

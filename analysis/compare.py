@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import add_range_rules, attributed, positive, run, spare, write
+from analysis.command import add_range_rules, attributed, positive, presented, run, spare, write
 from analysis.presenters import PRESENTERS
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _report(path: Path, options: argparse.Namespace) -> Report:
 
 
 def _presented(comparison: Comparison, verdicts: list[Verdict], options: argparse.Namespace) -> str:
-    from analysis.presenters import as_comparison_json, as_table, presenter
+    from analysis.presenters import as_comparison_json, presenter
     from analysis.views.comparison import compared, everything_compared
 
     if options.format == "json":
@@ -106,10 +106,7 @@ def _presented(comparison: Comparison, verdicts: list[Verdict], options: argpars
         comparison, verdicts, by=options.by, top=options.top, full_names=options.full_names,
         every_index=options.every_index,
     )  # fmt: skip
-    if options.format != "table":
-        return presenter(options.format).present(document)
-    width, color = as_table.screen(options.output is None and sys.stdout.isatty())
-    return as_table.present(document, width=width, color=color, full_names=options.full_names)
+    return presented(document, options)
 
 
 if __name__ == "__main__":

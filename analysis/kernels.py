@@ -10,7 +10,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import add_range_rules, attributed, positive, run, spare, trace_of, write
+from analysis.command import (
+    FOR_MACHINES,
+    add_range_rules,
+    attributed,
+    positive,
+    presented,
+    run,
+    spare,
+    trace_of,
+    write,
+)
 from analysis.errors import ReportError, UsageError
 from analysis.presenters import PRESENTERS
 from analysis.report_paths import expand
@@ -22,8 +32,6 @@ if TYPE_CHECKING:
     from analysis.tables import Document
 
 FORMATS = (*PRESENTERS, "parquet")
-# What programs read: every row, every index and full names.
-FOR_MACHINES = frozenset({"csv", "json", "parquet"})
 EVERY_ROW = 2**31
 
 
@@ -215,18 +223,11 @@ def _document(report: Report, options: argparse.Namespace) -> Document:
 
 
 def _presented(document: Document, options: argparse.Namespace) -> str | bytes:
-    from analysis.presenters import presenter
-
     if options.format == "parquet":
         from analysis.presenters import as_parquet
 
         return as_parquet.present(document)
-    if options.format != "table":
-        return presenter(options.format).present(document)
-    from analysis.presenters import as_table
-
-    width, color = as_table.screen(options.output is None and sys.stdout.isatty())
-    return as_table.present(document, width=width, color=color, full_names=options.full_names)
+    return presented(document, options)
 
 
 def _timed(text: str) -> tuple[str, float]:

@@ -18,8 +18,9 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
     is_step = _is_step(attribution)[shown]
     if not is_step.any():
         return np.empty(0, np.int32)
-    inside = _inside(attribution, _is_step(attribution))
-    above = attribution.forest.above(home[shown])
+    forest = attribution.forest
+    inside = forest.nearest(np.where(_is_step(attribution)[forest.range], 0, -1).astype(np.int32)) >= 0
+    above = forest.above(home[shown])
     outermost = is_step & ~np.where(above >= 0, inside[above], False)
     counted = outermost & (include_warm_up | ~attribution.warm_up[home[shown]])
     steps = shown[counted]
@@ -31,9 +32,7 @@ def kernels_per_step(attribution: Attribution, *, include_warm_up: bool = False)
     steps, forest = measured_steps(attribution, include_warm_up=include_warm_up), attribution.forest
     number = np.full(len(attribution.ranges), -1, np.int32)
     number[steps] = np.arange(len(steps))
-    of_node = np.append(number[forest.range], np.int32(-1))  # the last is for work in no range
-    for nodes in forest.by_depth()[1:]:
-        of_node[nodes] = np.where(of_node[nodes] >= 0, of_node[nodes], of_node[forest.parent[nodes]])
+    of_node = np.append(forest.nearest(number[forest.range]), np.int32(-1))  # the last is for work in no range
     step = of_node[attribution.node[attribution.trace.work.kind == KERNEL]]
     return np.bincount(step[step >= 0], minlength=len(steps)).astype(np.int64)
 
@@ -42,12 +41,3 @@ def _is_step(attribution: Attribution) -> Bools:
     """Tell per range whether it is named as a step to count."""
     flags: Bools = attribution.facts.measured[attribution.ranges.name_id]
     return flags
-
-
-def _inside(attribution: Attribution, is_step: Bools) -> Bools:
-    """Tell per node whether it is a step or inside one."""
-    forest = attribution.forest
-    inside: Bools = is_step[forest.range]
-    for nodes in forest.by_depth()[1:]:
-        inside[nodes] |= inside[forest.parent[nodes]]
-    return inside

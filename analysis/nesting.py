@@ -68,6 +68,13 @@ class Forest:
         order = np.argsort(depth, kind="stable")
         return np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1)))
 
+    def nearest(self, own: Int32s) -> Int32s:
+        """Return each node's own value, or where that is -1 the nearest one above it; -1 where there is none."""
+        found = own.copy()
+        for nodes in self.by_depth()[1:]:
+            found[nodes] = np.where(found[nodes] >= 0, found[nodes], found[self.parent[nodes]])
+        return found
+
     def merge(self, a: Int32s, b: Int32s) -> Int32s:
         """Return nodes whose paths hold the ranges of both paths, ordered by start.
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import add_range_rules, attributed, run, spare, write
+from analysis.command import FOR_MACHINES, add_range_rules, attributed, presented, run, spare, write
 from analysis.errors import ReportError
 from analysis.presenters import PRESENTERS
 from analysis.question_parts.document import QUESTIONS
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from analysis.many import Ranked
     from analysis.question_parts.answered import Answered
     from analysis.tables import Document
-
-# What programs read: full names and every category.
-FOR_MACHINES = frozenset({"csv", "json"})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = parser().parse_args(arguments)
-    return run(lambda: write(_presented(answer(options), options), options.output))
+    return run(lambda: write(presented(answer(options), options), options.output))
 
 
 def answer(options: argparse.Namespace) -> Document:
@@ -93,15 +90,6 @@ def _asked(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked]:
     if len(paths) == 1:
         return [Ranked(paths[0].name, of_report(paths[0], options))]
     return rank_all(paths, partial(of_report, options=options))
-
-
-def _presented(document: Document, options: argparse.Namespace) -> str:
-    from analysis.presenters import as_table, presenter
-
-    if options.format != "table":
-        return presenter(options.format).present(document)
-    width, color = as_table.screen(options.output is None and sys.stdout.isatty())
-    return as_table.present(document, width=width, color=color, full_names=options.full_names)
 
 
 def _letters(text: str) -> str:

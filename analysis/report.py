@@ -108,6 +108,9 @@ class Report:
 
 Row = TypeVar("Row", Totals, PhaseRow, RangeRow, KernelRow, OutsideRow)
 
+# What to do where steps are needed and there are none; another way out may follow.
+TO_HAVE_STEPS = "Push a range named 'step' around each step, say with --step which ranges are the steps"
+
 # Not multiplied by the number of steps, so not divided by it either.
 _PER_LAUNCH = frozenset({"min_ns", "max_ns"})
 
@@ -122,8 +125,7 @@ def per_step(report: Report) -> Report:
     if not report.steps:
         raise ReportError(
             "The report has no measured step ranges, so nothing can be said per step. "
-            "Push a range named 'step' around each step, say with --step which ranges are the steps, or leave "
-            "--per-step out."
+            f"{TO_HAVE_STEPS}, or leave --per-step out."
         )
     divide = _divider(report.steps)
     return replace(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from analysis.comparison import Comparison
 from analysis.errors import ReportError, UsageError
 from analysis.kernel_spelling import canonical_spelling
-from analysis.report import KernelRow, Number, Report
+from analysis.report import TO_HAVE_STEPS, KernelRow, Number, Report
 from analysis.selection import of_ranges
 from analysis.vocabulary import collapsed
 
@@ -90,8 +90,8 @@ def judge(rule: Rule, comparison: Comparison) -> Verdict:
 def _require_one_footing(comparison: Comparison) -> None:
     if comparison.uneven:
         raise ReportError(
-            "Only one of the reports has measured step ranges, so --fail-on has no common measure. Push a range "
-            "named 'step' around each step, or compare the totals as they are with --totals."
+            "Only one of the reports has measured step ranges, so --fail-on has no common measure. "
+            f"{TO_HAVE_STEPS}, or compare the totals as they are with --totals."
         )
     if comparison.hides_kernels:
         raise ReportError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,21 +53,27 @@ def name_facts(trace: Trace, step: str = "") -> NameFacts:
     used[trace.ranges.name_id] = True
     engine = [name for name in trace.names if name.startswith(ENGINE_OPERATOR)]
     nodes = {name.removeprefix(ENGINE_OPERATOR) for name in engine}
-    operator, backward, warm_up, steps, measured = (np.zeros(count, np.bool_) for _ in range(5))
+    operator, backward, warm_up, steps = (np.zeros(count, np.bool_) for _ in range(4))
+    measured = np.zeros(count, np.bool_) if step else steps
     facts = NameFacts(operator, backward, warm_up, steps, measured, np.full(count, -1, np.int8))
-    is_measured = step_matcher(step)
     for name_id in np.flatnonzero(used):
         name = trace.names[name_id]
         facts.operator[name_id] = is_operator(name)
         facts.backward_operator[name_id] = name in nodes or bool(BACKWARD_OPERATORS.match(name))
         facts.warm_up[name_id], facts.step[name_id] = is_warm_up(name), is_step(name)
-        facts.measured[name_id] = is_measured(name)
         phase = phase_of(name)
         facts.phase[name_id] = PHASES.index(phase) if phase else -1
-    if step and not facts.measured.any():
-        known = some_of(trace.names[name_id] for name_id in np.flatnonzero(used))
-        raise UsageError(f"No range is called {step!r}. Ranges: {known}.")
+    if step:
+        _mark_steps(measured, {name_id: trace.names[name_id] for name_id in np.flatnonzero(used).tolist()}, step)
     return facts
+
+
+def _mark_steps(measured: Bools, names: Mapping[int, str], step: str) -> None:
+    """Mark the names that the user calls a step; raises UsageError where there is none."""
+    is_measured = step_matcher(step)
+    measured[[name_id for name_id, name in names.items() if is_measured(name)]] = True
+    if not measured.any():
+        raise UsageError(f"No range is called {step!r}. Ranges: {some_of(names.values())}.")
 
 
 def nested_ranges(trace: Trace, domains: Sequence[str] = ()) -> Bools:

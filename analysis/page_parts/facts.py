@@ -17,9 +17,9 @@ LONGEST_FACT = 200
 def facts(report: Report) -> dict[str, Any]:
     """Return heading, provenance, accounting and the figures at the top as texts, and the work's parts in ns."""
     return {
-        "heading": [fit(part, LONGEST_FACT) for part in provenance.heading(report).split(" · ")],
+        "heading": [fit(part, LONGEST_FACT) for part in provenance.facts(report)],
         "measured": _measured(report),
-        "time": worded(_time(report), report.provenance),
+        "time": worded(graphs.counted_time(report), report.provenance),
         "span": provenance.span(report),
         "provenance": [(name, fit(str(value), LONGEST_FACT)) for name, value in _provenance(report)],
         "accounting": [worded(line, report.provenance) for line in _accounting(report)],
@@ -33,12 +33,9 @@ def facts(report: Report) -> dict[str, Any]:
     }
 
 
-def _time(report: Report) -> str:
-    return "kernel and CUDA graph time" if graphs.of_graphs(report) else "kernel time"
-
-
 def _measured(report: Report) -> str:
-    time = _time(report)
+    """Name what is measured, as headings do."""
+    time = graphs.counted_time(report)
     return f"{time[0].upper()}{time[1:]}" if graphs.of_graphs(report) else provenance.kernel_time(report)
 
 

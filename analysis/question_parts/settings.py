@@ -44,8 +44,7 @@ def order(reports: Sequence[Report]) -> list[int]:
 
 def heading(reports: Sequence[Report], given: int) -> str:
     """Say how many reports of how many given there are, and what they have in common."""
-    facts = [provenance.heading(report).split(" · ")[1:] for report in reports]
-    common = [fact for fact in facts[0] if all(fact in others for others in facts)]
+    common = provenance.common([provenance.facts(report)[1:] for report in reports])
     return " · ".join([f"{len(reports)} of {given} reports", *common])
 
 

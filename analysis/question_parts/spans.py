@@ -9,14 +9,11 @@ from analysis.question_parts.answered import Answered
 from analysis.question_parts.sweep import Answer, Sweep, answer_by_phase, no_kernels
 from analysis.question_parts.timed import of_run
 from analysis.tables import Column, Table
+from analysis.views.agreement import CPU_RANGE, KERNEL_TIME, RANGES, SHARE, SPAN
 from analysis.views.common import per_step
 from analysis.vocabulary import BACKWARD, FORWARD
 
-CAPTION = (
-    "ranges: the phase's outermost ranges. kernel time: the sum of their kernels' times. {span}: from the first "
-    "start to the last end of their work. CPU range: their own durations, which is what a timer around them sees. "
-    "% is of the CPU range."
-)
+CAPTION = f"{RANGES} {KERNEL_TIME} {SPAN} {CPU_RANGE} {SHARE}"
 BESIDE = (
     "mean, std: of n steps without a profiler, synchronized; the newest run with the same settings and GPU, and "
     "the most warm-up. % is of that mean."

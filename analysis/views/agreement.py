@@ -11,11 +11,15 @@ from analysis.views.common import level, per_step, with_levels
 from analysis.views.registry import Subject
 from analysis.vocabulary import PHASES
 
+RANGES = "ranges: the phase's outermost ranges."
+CPU_RANGE = "CPU range: their own durations, which is what a timer around them sees."
+SPAN = "{span}: from the first start to the last end of their work."
+KERNEL_TIME = "kernel time: the sum of their kernels' times."
+SHARE = "% is of the CPU range."
 CAPTION = (
-    "ranges: the phase's outermost ranges. CPU range: their own durations, which is what a timer around them "
-    "sees. {span}: from the first start to the last end of their work. kernel time: the sum of their kernels' "
-    f"times. % is of the CPU range. agree: the {{span}} is within {AGREES_WITHIN:.0%} of it. CPU longer: it is "
-    "longer, as the work began later or was done sooner. not synchronized: work ran on after the range had closed."
+    f"{RANGES} {CPU_RANGE} {SPAN} {KERNEL_TIME} {SHARE} agree: the {{span}} is within {AGREES_WITHIN:.0%} of it. "
+    "CPU longer: it is longer, as the work began later or was done sooner. not synchronized: work ran on after "
+    "the range had closed."
 )
 TIMED = (
     f"timed: measured elsewhere, as given with --timed. agree: the CPU range is within {AGREES_WITHIN:.0%} of it. "

@@ -104,8 +104,8 @@ def scope(comparison: Comparison) -> str:
 
 def heading(comparison: Comparison) -> str:
     """Say what each report is, and once what both are."""
-    a, b = (provenance.heading(report).split(" · ") for report in (comparison.a, comparison.b))
-    common = [fact for fact in a[1:] if fact in b[1:]]
+    a, b = (provenance.facts(report) for report in (comparison.a, comparison.b))
+    common = provenance.common([a[1:], b[1:]])
     sides = [" · ".join([facts[0], *(fact for fact in facts[1:] if fact not in common)]) for facts in (a, b)]
     return f"A: {sides[0]} → B: {sides[1]}" + (f" — both: {' · '.join(common)}" if common else "")
 

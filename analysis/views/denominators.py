@@ -21,7 +21,7 @@ def kernels(report: Report, time: str = "kernel time") -> str:
 
 def with_graphs(report: Report) -> str:
     """Say of what the shares are where graphs that ran whole count too."""
-    return kernels(report, "kernel and CUDA graph time") if graphs.of_graphs(report) else kernels(report)
+    return kernels(report, graphs.counted_time(report))
 
 
 def is_of_ranges(report: Report) -> bool:

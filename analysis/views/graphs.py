@@ -27,6 +27,11 @@ def counted_kinds(report: Report) -> str:
     return COUNTED if of_graphs(report) else "kernels"
 
 
+def counted_time(report: Report) -> str:
+    """Name the time that is counted: of graphs too, where some ran whole."""
+    return "kernel and CUDA graph time" if of_graphs(report) else "kernel time"
+
+
 def counted(report: Report) -> Report:
     """Count graphs as kernels, in every figure of kernels but the totals; without graphs all stays as it is."""
     graphs = of_graphs(report)

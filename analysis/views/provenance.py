@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isclose
 
 from analysis.provenance import Provenance
@@ -33,6 +33,11 @@ LINKED = "–: none, for work was linked to the range by autograd's sequence num
 
 def heading(report: Report) -> str:
     """Say which report this is, from which GPU and tool, of what run and how many steps."""
+    return " · ".join(facts(report))
+
+
+def facts(report: Report) -> list[str]:
+    """Return the parts of the heading, the file's name first."""
     source = report.provenance
     parts = [source.file, " + ".join(source.gpus[:2]), source.tool]
     if source.unit_of_work == "CPU":
@@ -40,7 +45,12 @@ def heading(report: Report) -> str:
     parts += run_facts(source)
     if report.steps:
         parts.append(f"{report.steps} step{'s' if report.steps > 1 else ''} measured")
-    return " · ".join(part for part in parts if part)
+    return [part for part in parts if part]
+
+
+def common(facts: Sequence[Sequence[str]]) -> list[str]:
+    """Return the facts that all of several reports have."""
+    return [fact for fact in facts[0] if all(fact in others for others in facts)]
 
 
 def run_facts(source: Provenance) -> list[str]:

@@ -8,7 +8,7 @@ from statistics import median
 
 from analysis.errors import ReportError
 from analysis.many import Ranked
-from analysis.report import Number, Path, Report, merged
+from analysis.report import TO_HAVE_STEPS, Number, Path, Report, merged
 from analysis.report import per_step as divided
 from analysis.selection import with_indices_collapsed
 from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
@@ -19,8 +19,8 @@ from analysis.vocabulary import PHASES
 
 SOME = 6
 NO_STEPS = (
-    "None of the reports has measured step ranges, so nothing can be said per step. Push a range named 'step' "
-    "around each step, say with --step which ranges are the steps, or leave --per-step out."
+    "None of the reports has measured step ranges, so nothing can be said per step. "
+    f"{TO_HAVE_STEPS}, or leave --per-step out."
 )
 
 
@@ -63,7 +63,7 @@ def ranks(
 def _different_runs(reports: dict[str, Report]) -> tuple[str, ...]:
     """Say what tells runs apart whose marks differ, which those of one run's ranks do not."""
     facts = {name: provenance.run_facts(report.provenance) for name, report in reports.items()}
-    common = set.intersection(*map(set, facts.values()))
+    common = provenance.common(list(facts.values()))
     own = {name: [fact for fact in said if fact not in common] for name, said in facts.items()}
     told = [f"{name}: {', '.join(words)}" for name, words in own.items() if words]
     if not told:

@@ -21,7 +21,7 @@ from analysis.vocabulary import OTHER, PHASES
 
 NO_STEPS = (
     "The report has no measured step ranges, so steps cannot be compared. Push a range named 'step' around each "
-    "of them."
+    "of them, or say with --step which ranges are the steps."
 )
 NO_RANGES = "No range that was asked for holds work of a measured step, so there are none to compare."
 SHOWN_STEPS = 20

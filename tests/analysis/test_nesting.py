@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.errors import TooTangled
-from analysis.nesting import Nesting
+from analysis.nesting import Forest, Nesting
 from analysis.trace import Ranges, sorted_ranges
 
 SPAN = st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 8))
@@ -76,6 +76,14 @@ def test_graft_puts_one_path_below_another():
 def test_depth_counts_the_nodes_above():
     nesting = Nesting(ranges_of([(0, 0, 100, 0), (0, 10, 90, 0), (0, 20, 80, 0), (1, 0, 5, 0)]))
     assert nesting.forest.depth().tolist() == [0, 1, 2, 0]
+
+
+def test_nearest_value_is_a_nodes_own_or_that_of_the_nearest_above():
+    forest = Forest(np.array([-1, 0, 1, -1, 3, 2], np.int32))
+    own = np.array([7, -1, 8, -1, -1, -1], np.int32)
+    assert forest.nearest(own).tolist() == [7, 7, 8, -1, -1, 8]
+    assert own.tolist() == [7, -1, 8, -1, -1, -1]
+    assert len(Forest(np.empty(0, np.int32)).nearest(np.empty(0, np.int32))) == 0
 
 
 def test_endless_nesting_is_refused():
