@@ -112,15 +112,35 @@ class LinkRule:
 def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
     """Give the engine's range around a node the node's own number; gradient accumulation has none."""
     engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
-    outer = np.flatnonzero(of_names(engine, nodes)[:-1])
-    inner = outer + 1
+    outer = np.flatnonzero(of_names(engine, nodes))
     around = {name: number for number, name in enumerate(names)}
     wanted = np.array([around.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
-    child = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
-    child &= nodes.name_id[inner] == wanted[nodes.name_id[outer]]
     seq = nodes.seq.copy()
+    inner = np.minimum(outer + 1, len(nodes) - 1)
+    child = _is_child(nodes, wanted, outer, inner) & (nodes.seq[inner] >= 0)
     seq[outer[child]] = nodes.seq[inner[child]]
+    # The node is all but always what its engine's range begins with; the others are few, and looked for singly.
+    numbered = np.unique(nodes.name_id[nodes.seq >= 0])
+    for one in outer[~child & np.isin(wanted[nodes.name_id[outer]], numbered)].tolist():
+        inside = _begun_inside(nodes, one)
+        found = inside[_is_child(nodes, wanted, np.full(len(inside), one), inside) & (nodes.seq[inside] >= 0)]
+        if len(found):
+            seq[one] = nodes.seq[found[0]]
     return seq
+
+
+def _begun_inside(nodes: Ranges, one: int) -> Int64s:
+    """Return the positions of the ranges after this one on its thread that start before it ends."""
+    of_thread = int(np.searchsorted(nodes.thread, nodes.thread[one], "right"))
+    begun = int(np.searchsorted(nodes.start_ns[one + 1 : of_thread], nodes.end_ns[one], "right"))
+    return np.arange(one + 1, one + 1 + begun)
+
+
+def _is_child(nodes: Ranges, wanted: Int32s, outer: Int64s, inner: Int64s) -> Bools:
+    """Tell which inner ranges are the nodes that the engine's ranges, as they are called, are around."""
+    inside = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
+    named: Bools = inside & (nodes.name_id[inner] == wanted[nodes.name_id[outer]])
+    return named
 
 
 def _pairs(thread: Int32s, seq: Int64s) -> Int64s:

@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from analysis.attribution import Rules, attribute
@@ -16,7 +16,7 @@ from analysis.readers import read
 from analysis.summary import summarize
 from tests.analysis import reference_report
 from tests.analysis.building import Dialect, write
-from tests.analysis.generated import chaos, programs
+from tests.analysis.generated import Program, chaos, programs
 from tests.analysis.reference import Reference
 from tests.analysis.traces import answers, trace_of
 
@@ -61,6 +61,7 @@ def test_anything_anywhere_goes_where_the_definitions_say(rows):
 
 @examples(1.5)
 @given(programs)
+@example(Program(255789).run())  # an engine's range that never closed, and another that began with it
 def test_programs_go_where_the_definitions_say(rows):
     assert answers(attribute(trace_of(rows))) == expected(rows)
 
