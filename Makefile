@@ -4,16 +4,25 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check lint types audit fuzz clean
+.PHONY: demo test check lint types typed audit coverage docs fuzz clean
 
-demo: $(INSTALLED)  ## record a training step without nsys or a GPU, rank it, then rank a report of an H200
-	mkdir -p build
-	$(PY) -m profiling.run --size small --steps 2 --record build/demo.sqlite
-	$(PY) -m analysis.kernels build/demo.sqlite
-	$(PY) -m analysis.kernels tests/data/h200_train_fp32.sqlite
+# Shows the command to type, and runs it.
+TYPED_COMMAND = @printf '\n$$ nvtx-kernels %s\n\n' '$(1)' && $(PY) -m nvtx_kernels $(1)
+H200 := tests/data/h200_train_fp32.sqlite
+
+demo: $(INSTALLED)  ## rank a report of an H200, make a page of it, then record training steps here and rank them
+	@mkdir -p build
+	$(call TYPED_COMMAND,rank $(H200) --per-step)
+	$(call TYPED_COMMAND,page $(H200) -o build/page.html)
+	$(call TYPED_COMMAND,run --size tiny --record build/demo.sqlite)
+	$(call TYPED_COMMAND,rank build/demo.sqlite --per-step --top 5)
+	@printf '\nTo type these yourself: . $(VENV)/bin/activate\n'
 
 test: $(INSTALLED)  ## run the tests
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -n auto --dist loadfile
+
+coverage: $(INSTALLED)  ## run the tests and hold the floor of covered lines
+	$(PY) -m pytest -q -n auto --dist loadfile --cov --cov-report=term:skip-covered
 
 check: lint types audit test  ## everything a change must pass
 
@@ -21,19 +30,32 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
-types: $(INSTALLED)
+# The type checker finds nvtx_kernels.analysis and the like as the import system does: laid out as one package.
+TYPED := build/typed/nvtx_kernels
+
+types: $(INSTALLED) typed
 	$(VENV)/bin/mypy
+
+typed:
+	mkdir -p $(TYPED)
+	for part in nvtx_kernels/* analysis model profiling; do ln -sfn $(CURDIR)/$$part $(TYPED)/; done
+
+docs: $(INSTALLED) typed  ## build the documentation; a warning is an error
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(VENV)/bin/mkdocs build --quiet
 
 audit: $(INSTALLED)  ## look the pinned versions up among known vulnerabilities; skipped where nothing answers
 	-$(VENV)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
 
-fuzz: $(INSTALLED)  ## try a hundred thousand changed reports; the tests try a fixed few
-	$(PY) -m tests.fuzzing --cases 100000
+fuzz: $(INSTALLED)  ## try two hundred thousand changed inputs; the tests try a fixed few
+	$(PY) -m tests.fuzzing --cases 200000 --coverage
 
 $(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[profiling,dev]'
-	touch $@
+	@echo "installing the tested versions into $(VENV); the first time takes minutes"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[profiling,dev]' \
+		>$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info

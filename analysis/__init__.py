@@ -1,8 +1,7 @@
 """Read a profile, attribute every piece of GPU work to the ranges that caused it, and rank the kernels.
 
 >>> import analysis
->>> trace = analysis.read("report.sqlite")
->>> analysis.rank(trace).kernels  # a pandas frame
+>>> analysis.rank("report.sqlite").kernels  # a pandas frame
 """
 
 from __future__ import annotations
@@ -11,11 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from analysis.attribution import Rules
-    from analysis.ranking import Ranking
-    from analysis.trace import Trace
+    from .attribution.causes import Rules
+    from .frames.ranking import Ranking
+    from .trace import Trace
 
 __all__ = ["rank", "read"]
+
+if __name__ == "analysis":  # imported by its bare name
+    from nvtx_kernels.folders import be_one
+
+    be_one(__name__)
 
 
 def read(path: Path | str) -> Trace:
@@ -23,18 +27,23 @@ def read(path: Path | str) -> Trace:
 
     Raises analysis.errors.NotAReport, whose text says what the file is and what to do.
     """
-    from analysis.readers import read as read_report  # deferred: `--help` needs no reader
+    from .readers import read as read_report  # deferred: `--help` needs no reader
 
     return read_report(path)
 
 
 def rank(
-    trace: Trace, *, include_warm_up: bool = False, per_step: bool = False, rules: Rules | None = None
+    source: Trace | Path | str,
+    *,
+    include_warm_up: bool = False,
+    per_step: bool = False,
+    rules: Rules | None = None,
 ) -> Ranking:
-    """Attribute the work of a trace to its ranges and rank it.
+    """Attribute the work of a trace, or of the report at a path, to its ranges and rank it.
 
-    Raises analysis.errors.ReportError where `per_step` is asked of a report without step ranges.
+    Raises analysis.errors.NotAReport and NoGpuWork where a path leads to no report that can be ranked, and
+    analysis.errors.ReportError where `per_step` is asked of a report without step ranges.
     """
-    from analysis.ranking import ranking  # deferred: it imports pandas
+    from .frames.ranking import ranking  # deferred: it imports pandas
 
-    return ranking(trace, include_warm_up=include_warm_up, per_step=per_step, rules=rules)
+    return ranking(source, include_warm_up=include_warm_up, per_step=per_step, rules=rules)

@@ -3,14 +3,14 @@
 AnalysisError             one clear sentence and a next step; the command prints it and exits
 ├── UsageError            the command was called wrongly                          exit 2
 └── ReportError           this report cannot answer                               exit 1
-├── NotAReport        the file is no report, or cannot be read
-├── NoGpuWork         the report holds no GPU work to rank
-└── TooTangled        its ranges nest or cross beyond what can be drawn
+    ├── NotAReport        the file is no report, or cannot be read
+    ├── NoGpuWork         the report holds no GPU work to rank
+    └── TooTangled        its ranges nest or cross beyond what can be drawn
 """
 
 from __future__ import annotations
 
-from analysis.kernel_names import printable
+from .support.text import printable
 
 
 class AnalysisError(Exception):

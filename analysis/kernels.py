@@ -4,42 +4,33 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analysis.command import (
-    FOR_MACHINES,
-    add_range_rules,
-    attributed,
-    positive,
-    presented,
-    run,
-    spare,
-    trace_of,
-    write,
-)
-from analysis.errors import ReportError, UsageError
-from analysis.presenters import PRESENTERS
-from analysis.report_paths import expand
-from analysis.views.registry import VIEWS
+from .cli import add_range_rules, attributed, detail_of, positive, presented, run, spare, trace_of
+from .errors import ReportError, UsageError
+from .presenters.output import add_output, write
+from .readers.paths import expand
+from .support.units import UNITS_NS
+from .views.registry import VIEWS
 
 if TYPE_CHECKING:
-    from analysis.attribution import Attribution
-    from analysis.report import Report
-    from analysis.tables import Document
-
-FORMATS = (*PRESENTERS, "parquet")
-EVERY_ROW = 2**31
+    from .attribution.causes import Attribution
+    from .document import Document
+    from .report import Report
+    from .trace import Trace
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     """Describe the command line."""
     questions = "".join(f"  {name:<10} {view.question}\n" for name, view in VIEWS.items())
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.kernels", description=__doc__, epilog=f"views:\n{questions}",
+        prog=prog, description=__doc__, epilog=f"views:\n{questions}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument(
@@ -59,34 +50,46 @@ def parser() -> argparse.ArgumentParser:
         help="a time measured elsewhere, such as forward=19.7ms, for --view agreement (several)",
     )  # fmt: skip
     what.add_argument("--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'")
-    what.add_argument("--phase", choices=("forward", "backward", "optimizer", "other"), help="only this phase")
     what.add_argument(
-        "--top", type=positive, default=10, metavar="N",
-        help="rows per table; of a tree the longest ranges, with the phases and what is around them (%(default)s)",
+        "--phase", action="append", choices=("forward", "backward", "optimizer", "other"),
+        help="only this phase (several)",
     )  # fmt: skip
-    what.add_argument("--per-step", action="store_true", help="divide by the number of measured steps")
+    what.add_argument(
+        "--top", type=positive, metavar="N",
+        help="rows per table (10; ranges of the overview: 5); of a tree the ranges with the most time, with the "
+        "phases and what is around them",
+    )  # fmt: skip
+    over = what.add_mutually_exclusive_group()
+    over.add_argument(
+        "--per-step", action="store_true", default=None,
+        help="the mean of a measured step (the default for people where a report has steps)",
+    )  # fmt: skip
+    over.add_argument(
+        "--totals", dest="per_step", action="store_false", help="sums (the default of csv, json and parquet)"
+    )
     what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser).add_argument(
         "--like-nsys", action="store_true",
         help="only the launching thread's ranges, by range name, with the columns of `nsys stats`",
     )  # fmt: skip
     shape = parser.add_argument_group("how to show it")
-    shape.add_argument("--format", choices=FORMATS, default="table")
+    add_output(shape)
     shape.add_argument("--full-names", action="store_true", help="kernel names in full")
     shape.add_argument("--every-index", action="store_true", help="keep `layer 0`, `layer 1`, … apart in tables")
     shape.add_argument(
-        "--no-cache", action="store_true", help="neither use nor keep a big report's summary beside it"
+        "--no-cache",
+        action="store_true",
+        help="neither use nor keep a big report's summary (in your cache folder, or NVTX_KERNELS_CACHE)",
     )
     shape.add_argument(
         "--scheduler", metavar="ADDRESS", help="rank several reports on a Dask cluster, such as tcp://head:8786"
     )
-    shape.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.kernels") -> int:
     """Run the command; return its exit status."""
-    options = parser().parse_args(arguments)
+    options = parser(prog).parse_args(arguments)
     return run(lambda: write(answer(options), options.output))
 
 
@@ -95,25 +98,49 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
     Raises AnalysisError where the report cannot answer, or the options do not go together.
     """
+    paths = _checked(options)
+    if len(paths) > 1:
+        return presented(_of_many(paths, options), options)
+    trace = Later(trace_of, paths[0])
+    attribution = Later(attributed, trace, options)
+    if options.like_nsys:
+        return presented(_like_nsys(trace(), options), options)
+    report = narrowed(summarized(paths[0], attribution, options), options)
+    document = _viewed(report, attribution, options)
+    if document.verdict:
+        from .views.verdict import commands
+
+        document = replace(document, next=commands(report, _target(paths[0], options)))
+    return presented(document, options)
+
+
+class Later:
+    """A call that is made when its value is asked for, once; a second look at a big report needs none of them.
+
+    Of arguments that are such calls themselves, the call gets the values.
+    """
+
+    def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self._call, self._arguments = call, arguments
+
+    def __call__(self) -> Any:
+        """Return the value."""
+        return self._value
+
+    @cached_property
+    def _value(self) -> Any:
+        return self._call(*(one() if isinstance(one, Later) else one for one in self._arguments))
+
+
+def _checked(options: argparse.Namespace) -> list[Path]:
+    """Return the reports that are meant; raises UsageError for options that do not go together."""
     _check(options)
     paths = expand(options.report)
     spare(paths, options.output)
+    detail_of(options)  # raises for a format that needs a file
     if len(paths) > 1:
         _check_many(len(paths), options)
-        return _presented(_of_many(paths, options), options)
-    if options.like_nsys:
-        from analysis.like_nsys import like_nsys
-
-        return _presented(like_nsys(trace_of(paths[0]), grouped=options.format not in FOR_MACHINES), options)
-    attribution = cache(lambda: attributed(paths[0], options))
-    report = narrowed(summary(paths[0], options, attribution), options)
-    if options.view:
-        return _presented(_viewed(attribution, report, options), options)
-    if options.format == "json":
-        from analysis.presenters import as_json
-
-        return as_json.present(report)
-    return _presented(_document(report, options), options)
+    return paths
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -127,8 +154,6 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--like-nsys shows all that nsys counts, without --range, --phase, --by or --per-step.")
     if options.view and options.like_nsys:
         raise UsageError("--like-nsys is an answer by itself, without --view.")
-    if options.format == "parquet" and options.output is None:
-        raise UsageError("Parquet is no text: name a file for it with -o FILE.")
 
 
 def _check_many(count: int, options: argparse.Namespace) -> None:
@@ -139,46 +164,56 @@ def _check_many(count: int, options: argparse.Namespace) -> None:
         raise UsageError(f"{asked} is about one report; {count} were given, which are compared without it.")
 
 
-def summary(
-    path: Path, options: argparse.Namespace, attribution: Callable[[], Attribution] | None = None
-) -> Report:
+def summary(path: Path, options: argparse.Namespace) -> Report:
     """Return the summary of a whole report: the kept one where there is a true one, else a new one."""
-    from analysis.cache import kept
+    return summarized(path, Later(attributed, Later(trace_of, path), options), options)
 
-    def anew() -> Report:
-        from analysis.summary import summarize
 
-        found = attribution() if attribution else attributed(path, options)
-        return summarize(found, include_warm_up=options.include_warmup)
+def summarized(path: Path, attribution: Later, options: argparse.Namespace) -> Report:
+    """Return the summary of a whole report, the kept one where that is still true."""
+    from .summary.cache import kept
 
+    anew = Later(_summarize, attribution, options)
     rules = {
         "domains": options.domain, "operators": options.operators, "step": options.step,
-        "warm_up": options.include_warmup,
+        "phase_names": options.phase_names, "warm_up": options.include_warmup,
     }  # fmt: skip
-    return anew() if options.no_cache else kept(path, rules, anew)
+    found: Report = anew() if options.no_cache else kept(path, rules, anew)
+    return found
+
+
+def _summarize(attribution: Attribution, options: argparse.Namespace) -> Report:
+    from .summary.totals import summarize
+
+    return summarize(attribution, include_warm_up=options.include_warmup)
 
 
 def narrowed(report: Report, options: argparse.Namespace) -> Report:
-    """Keep what was asked for, per step if asked for that."""
-    from analysis import report as reports
+    """Keep what was asked for, per step unless totals are asked for."""
+    from . import report as reports
 
-    return _selected(reports.per_step(report) if options.per_step else report, options)
+    return _selected(reports.per_step(report) if _is_per_step([report], options) else report, options)
+
+
+def _is_per_step(found: Sequence[Report], options: argparse.Namespace) -> bool:
+    """Tell whether figures are per step: as asked for, else for people where all reports have work in steps."""
+    if options.per_step is not None or detail_of(options).whole:
+        return bool(options.per_step)
+    return all(report.steps and (report.measured or report).kernels for report in found)
 
 
 def _selected(report: Report, options: argparse.Namespace) -> Report:
     """Keep the ranges and the phase that were asked for."""
-    from analysis import selection
+    from .summary import selection
 
     report = selection.of_ranges(report, options.range) if options.range else report
-    return selection.of_phase(report, options.phase) if options.phase else report
+    return selection.of_phases(report, *options.phase) if options.phase else report
 
 
 def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     """Compare several reports, each ranked in a process of its own or on a cluster."""
-    from dataclasses import replace
-
-    from analysis.many import rank_all
-    from analysis.views.ranks import ranks
+    from .summary.parallel import rank_all
+    from .views.ranks import ranks
 
     ranked = rank_all(paths, partial(summary, options=options), scheduler=options.scheduler)
     if not any(one.report for one in ranked):
@@ -186,55 +221,57 @@ def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
             f"None of the {len(ranked)} reports can be ranked. {ranked[0].name}: {ranked[0].problem}"
         )
     kept = [replace(one, report=_selected(one.report, options)) if one.report else one for one in ranked]
-    whole = options.format in FOR_MACHINES
-    return ranks(
-        kept, top=EVERY_ROW if whole else options.top, per_step=options.per_step,
-        full_names=options.full_names or whole, every_index=options.every_index or whole, whole=whole,
-    )  # fmt: skip
+    per_step = _is_per_step([one.report for one in ranked if one.report], options)
+    return ranks(kept, detail_of(options), per_step=per_step)
 
 
-def _viewed(attribution: Callable[[], Attribution], report: Report, options: argparse.Namespace) -> Document:
-    from analysis.views.registry import Subject, viewer
+def _like_nsys(trace: Trace, options: argparse.Namespace) -> Document:
+    from .views.like_nsys import like_nsys
 
-    whole = options.format in FOR_MACHINES
+    return like_nsys(trace, detail_of(options))
+
+
+def _target(path: Path, options: argparse.Namespace) -> str:
+    """Write a report and what counts as a range in it, as a command line has them."""
+    words = [str(path), *(word for name in options.domain for word in ("--domain", name))]
+    words += ["--operators", options.operators] if options.operators != "auto" else []
+    words += ["--step", options.step] if options.step else []
+    words += [word for phase, name in options.phase_names for word in ("--phase-names", f"{phase}={name}")]
+    return shlex.join([*words, *(["--include-warmup"] if options.include_warmup else [])])
+
+
+def _counted(attribution: Attribution, report: Report) -> Attribution:
+    """Return what views count: per step, only the work in measured steps."""
+    from .attribution.places import in_measured_steps
+
+    if not report.per_step:
+        return attribution
+    return in_measured_steps(attribution, include_warm_up=report.warm_up_included)
+
+
+def _viewed(report: Report, attribution: Later, options: argparse.Namespace) -> Document:
+    """Answer the view's question, or the project's."""
+    from .views.overview import overview
+    from .views.registry import Subject, viewer
+
+    if not options.view:
+        return overview(report, detail_of(options), by=options.by)
     subject = Subject(
         report,
-        attribution,
-        one_phase=options.phase is not None,
+        Later(_counted, attribution, report),
+        detail_of(options),
+        some_phases=bool(options.phase),
         timed=dict(options.timed),
-        whole=whole,
-        top=EVERY_ROW if whole else options.top,
-        full_names=options.full_names or whole,
-        every_index=options.every_index or whole,
         kernel=options.kernel or "",
     )
     return viewer(options.view).view(subject)
-
-
-def _document(report: Report, options: argparse.Namespace) -> Document:
-    from analysis import selection
-    from analysis.views.everything import everything
-    from analysis.views.overview import overview
-
-    if options.format in FOR_MACHINES:
-        return everything(report, by=options.by)
-    shown = report if options.every_index else selection.with_indices_collapsed(report)
-    return overview(shown, by=options.by, top=options.top, full_names=options.full_names)
-
-
-def _presented(document: Document, options: argparse.Namespace) -> str | bytes:
-    if options.format == "parquet":
-        from analysis.presenters import as_parquet
-
-        return as_parquet.present(document)
-    return presented(document, options)
 
 
 def _timed(text: str) -> tuple[str, float]:
     found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+\.?\d*|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
     if not found or not float(found[2]):
         raise argparse.ArgumentTypeError(f"{text!r} is no time of a phase: write forward=19.7ms")
-    return found[1], float(found[2]) * {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}[found[3]]
+    return found[1], float(found[2]) * UNITS_NS[found[3]]
 
 
 if __name__ == "__main__":

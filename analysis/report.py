@@ -7,13 +7,13 @@ Every `_ns` is nanoseconds over all measured steps, or per step (then perhaps a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import sub
 from typing import Any, TypeVar
 
-from analysis.errors import ReportError
-from analysis.kernel_spelling import spelled_like
-from analysis.provenance import Provenance
+from .errors import ReportError
+from .kernel_names.spelling import spelled_like
+from .trace import Provenance
 
 Number = int | float
 Path = tuple[str, ...]
@@ -21,13 +21,14 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All GPU work of the report: `work_ns` is the sum of the six parts below it, to the nanosecond."""
+    """All GPU work of the report: `work_ns` is the sum of the seven parts below it, to the nanosecond."""
 
     work_ns: Number
     kernel_ns: Number
     own_ns: Number  # launched inside ranges of the launching thread
     adopted_ns: Number  # launched on autograd's thread while another waited in the ranges it is given to
     linked_ns: Number  # led to its forward operator by autograd's sequence number
+    captured_ns: Number  # replayed by a CUDA graph, and led to the ranges of its capture
     outside_ns: Number  # inside no range, or without a launch row
     ambiguous_ns: Number  # two threads could have waited for it
     excluded_ns: Number  # inside warm-up ranges
@@ -89,6 +90,19 @@ class OutsideRow:
 
 
 @dataclass(frozen=True, slots=True)
+class BusyRow:
+    """How long all GPUs together were busy in one phase, in the steps (`step`), or without both in `all work`."""
+
+    phase: str
+    span_ns: Number  # per range and GPU from the first start to the last end of its work
+    busy_ns: Number  # of this, when any work ran
+    waiting_ns: Number  # of this, idle before the next work's launch had returned
+    kernels: Number
+    gpus: int
+    verdict: str  # what bounds it, by the thresholds of `--view balance`
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A whole answer."""
 
@@ -101,22 +115,28 @@ class Report:
     steps: int = 0  # measured step ranges, of all processes together
     ranks: int = 0  # processes that have measured steps
     step: str = ""  # what the ranges counted as steps are called, if not by the usual names
+    phase_names: tuple[tuple[str, str], ...] = ()  # and what the phases'
     per_step: bool = False
     warm_up_included: bool = False
+    unmeasured_ns: int = 0  # work in no measured step, and not in warm-up, whatever the other figures are over
+    warm_up_ns: int = 0  # of a report per step, the work in warm-up that its totals leave out
     notes: tuple[str, ...] = ()
+    busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
+    # The same of the work in measured steps, where some work lies in none; it follows from the rest.
+    measured: Report | None = field(default=None, compare=False, repr=False)
 
 
-Row = TypeVar("Row", Totals, PhaseRow, RangeRow, KernelRow, OutsideRow)
+Row = TypeVar("Row", Totals, PhaseRow, RangeRow, KernelRow, OutsideRow, BusyRow)
 
 # What to do where steps are needed and there are none; another way out may follow.
 TO_HAVE_STEPS = "Push a range named 'step' around each step, say with --step which ranges are the steps"
 
 # Not multiplied by the number of steps, so not divided by it either.
-_PER_LAUNCH = frozenset({"min_ns", "max_ns"})
+_PER_LAUNCH = frozenset({"min_ns", "max_ns", "gpus"})
 
 
 def per_step(report: Report) -> Report:
-    """Divide every figure by the number of measured steps.
+    """Divide the figures of the work in measured steps by their number; what lies in none is in no mean.
 
     Raises ReportError where the report has no step ranges.
     """
@@ -127,15 +147,18 @@ def per_step(report: Report) -> Report:
             "The report has no measured step ranges, so nothing can be said per step. "
             f"{TO_HAVE_STEPS}, or leave --per-step out."
         )
-    divide = _divider(report.steps)
+    divide, measured = _divider(report.steps), report.measured or report
     return replace(
         report,
-        totals=divide(report.totals),
-        phases=tuple(map(divide, report.phases)),
-        ranges=tuple(map(divide, report.ranges)),
-        kernels=tuple(map(divide, report.kernels)),
-        outside=tuple(map(divide, report.outside)),
+        totals=divide(measured.totals),
+        phases=tuple(map(divide, measured.phases)),
+        ranges=tuple(map(divide, measured.ranges)),
+        kernels=tuple(map(divide, measured.kernels)),
+        outside=tuple(map(divide, measured.outside)),
+        busy=tuple(map(divide, measured.busy)),
         per_step=True,
+        warm_up_ns=int(report.totals.excluded_ns),
+        measured=None,
     )
 
 
@@ -157,8 +180,18 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         outside=added((row for report in reports for row in report.outside), ("reason", "kind")),
         steps=sum(report.steps for report in reports),
         ranks=sum(report.ranks for report in reports),
+        unmeasured_ns=sum(report.unmeasured_ns for report in reports),
+        warm_up_ns=sum(report.warm_up_ns for report in reports),
+        busy=first.busy if len(reports) == 1 else (),
+        measured=_merged_measured(reports, name),
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
+
+
+def _merged_measured(reports: Sequence[Report], name: str) -> Report | None:
+    if not any(report.measured for report in reports):
+        return None
+    return merged([report.measured or report for report in reports], name)
 
 
 def in_one_spelling(reports: Sequence[Report]) -> list[Report]:
@@ -221,8 +254,11 @@ def as_object(report: Report) -> dict[str, Any]:
             "steps": report.steps,
             "ranks": report.ranks,
             "step": report.step,
+            "phase_names": [list(pair) for pair in report.phase_names],
             "per_step": report.per_step,
             "warm_up_included": report.warm_up_included,
+            "unmeasured_ns": report.unmeasured_ns,
+            "warm_up_ns": report.warm_up_ns,
             "outside": [as_dict(row) for row in report.outside],
             "notes": list(report.notes),
         },
@@ -230,7 +266,11 @@ def as_object(report: Report) -> dict[str, Any]:
         "phases": [as_dict(row) for row in report.phases],
         "ranges": [as_dict(row) for row in report.ranges],
         "kernels": [as_dict(row) for row in report.kernels],
+        "busy": [as_dict(row) for row in report.busy],
     }
+
+
+_ABOUT = ("steps", "ranks", "step", "per_step", "warm_up_included", "unmeasured_ns", "warm_up_ns")
 
 
 def from_object(value: dict[str, Any]) -> Report:
@@ -239,8 +279,9 @@ def from_object(value: dict[str, Any]) -> Report:
     Raises KeyError or TypeError where it is something else.
     """
     head = dict(value["report"])
-    about = {name: head.pop(name) for name in ("steps", "ranks", "step", "per_step", "warm_up_included")}
+    about = {name: head.pop(name) for name in _ABOUT}
     outside, notes, gpus = head.pop("outside"), head.pop("notes"), head.pop("gpus")
+    phase_names = tuple((phase, called) for phase, called in head.pop("phase_names"))
     return Report(
         provenance=Provenance(gpus=tuple(gpus), **head),
         totals=Totals(**value["totals"]),
@@ -248,7 +289,9 @@ def from_object(value: dict[str, Any]) -> Report:
         ranges=tuple(RangeRow(**{**row, "path": tuple(row["path"])}) for row in value["ranges"]),
         kernels=tuple(KernelRow(**{**row, "path": tuple(row["path"])}) for row in value["kernels"]),
         outside=tuple(OutsideRow(**row) for row in outside),
+        busy=tuple(BusyRow(**row) for row in value["busy"]),
         notes=tuple(notes),
+        phase_names=phase_names,
         **about,
     )
 
@@ -278,7 +321,7 @@ def tree_order(sizes: Iterable[tuple[Path, tuple[Number, ...]]]) -> Callable[[Pa
 def _divider(steps: int) -> Callable[[Any], Any]:
     def divide(row: Any) -> Any:
         changes = {
-            field.name: _ratio(getattr(row, field.name), steps)
+            field.name: quotient(getattr(row, field.name), steps)
             for field in fields(row)
             if field.name not in _PER_LAUNCH and isinstance(getattr(row, field.name), int | float)
         }
@@ -287,5 +330,6 @@ def _divider(steps: int) -> Callable[[Any], Any]:
     return divide
 
 
-def _ratio(value: Number, steps: int) -> Number:
+def quotient(value: Number, steps: int) -> Number:
+    """Divide a figure; whole quotients stay integers."""
     return value // steps if isinstance(value, int) and value % steps == 0 else value / steps

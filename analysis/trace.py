@@ -1,21 +1,43 @@
-"""The shape in the middle: what a report holds, whichever file it came from.
-
-All times are int64 nanoseconds on one clock. Columns are numpy arrays of equal length; a row's position
-is its id within the trace, so `Work.launch` and `Launches.thread` are positions in the other tables.
-"""
+"""Where a report's numbers come from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.provenance import Provenance
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the numbers come from, as far as the report says."""
+
+    file: str
+    tool: str = ""  # "nsys 2025.3.2", "nvtx-kernels recorder 0.1.0", "PyTorch profiler"
+    schema: str = ""
+    gpus: tuple[str, ...] = ()
+    unit_of_work: str = "GPU"  # "CPU" where operators' self times stand in for kernels
+    run: Mapping[str, Any] = field(default_factory=dict)  # what the run wrote about itself in its mark
+    # What annotated models wrote: by a model's name, each module's class by its path of ranges below the model.
+    models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    steps: str = ""  # what the ranges that annotation opened as steps count: "steps of AdamW"
+
+    @property
+    def is_of_pytorch(self) -> bool:
+        """Whether PyTorch's own profiler recorded it, which hears no NVTX."""
+        return self.tool.startswith("PyTorch")
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether our own recorder wrote it, without nsys."""
+        return self.tool.startswith("nvtx-kernels")
+
 
 Int64s: TypeAlias = NDArray[np.int64]
 Int32s: TypeAlias = NDArray[np.int32]
+Int8s: TypeAlias = NDArray[np.int8]
 Bools: TypeAlias = NDArray[np.bool_]
 
 KINDS = ("kernel", "memcpy", "memset", "graph")
@@ -23,9 +45,30 @@ KERNEL, MEMCPY, MEMSET, GRAPH = range(len(KINDS))
 
 PUSH_POP, START_END = 0, 1
 
+# What this project's annotation says of a range, by its NVTX category: nothing, or which part of a model it is.
+NO_CATEGORY, MODEL_FORWARD, MODEL_BACKWARD = range(3)
+
+
+class Columns:
+    """A table whose dataclass has one field per column, all of one length."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__slots__[0]))
+
+    def take(self, rows: NDArray[Any]) -> Self:
+        """Return the rows at these positions, or under this mask."""
+        return type(self)(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts, one part after another."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Work(Columns):
     """What the GPU did, one row per kernel, copy, memset or whole CUDA graph launch."""
 
     start_ns: Int64s
@@ -38,9 +81,6 @@ class Work:
     launch: Int32s  # position in Launches; -1 where the report has no launch row
     grid: Int32s  # blocks in the grid; 0 where unknown
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
     @property
     def duration_ns(self) -> Int64s:
         """How long each piece of work ran, ns."""
@@ -48,19 +88,16 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(Columns):
     """CUDA API calls, runtime and driver alike; those that caused work are pointed at by `Work.launch`."""
 
     start_ns: Int64s
     end_ns: Int64s
     thread: Int32s  # position in Trace.threads
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(Columns):
     """NVTX ranges, sorted by (thread, start, longest first, order in the file): outer before inner."""
 
     start_ns: Int64s
@@ -71,17 +108,19 @@ class Ranges:
     seq: Int64s  # autograd's sequence number; -1 where the name has none
     style: NDArray[np.uint8]  # PUSH_POP or START_END
     open_ended: Bools  # never closed: taken to end with the capture
+    category: Int8s  # NO_CATEGORY, MODEL_FORWARD or MODEL_BACKWARD
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
 
-    def take(self, rows: NDArray[Any]) -> Ranges:
-        """Return the ranges at these positions, or under this mask."""
-        return Ranges(*(getattr(self, name)[rows] for name in Ranges.__slots__))
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """Where nodes of CUDA graphs were created: a moment on a thread each (nsys gives it no length).
 
-    def followed_by(self, other: Ranges) -> Ranges:
-        """Return these ranges and then the others; no longer sorted."""
-        return Ranges(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in Ranges.__slots__))
+    `of_work` has the position of the creation for each piece of work, -1 where no node with a known one made it.
+    """
+
+    of_work: Int32s
+    at_ns: Int64s
+    thread: Int32s  # position in Trace.threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +162,13 @@ class Trace:
     domains: list[Domain]
     provenance: Provenance
     notes: tuple[str, ...] = ()
+    captures: Captures | None = None  # only where the report has the creation of graph nodes
 
 
 def empty_ranges() -> Ranges:
     """Return a table of no ranges."""
     i64, i32 = np.empty(0, np.int64), np.empty(0, np.int32)
-    return Ranges(i64, i64, i32, i32, i32, i64, np.empty(0, np.uint8), np.empty(0, np.bool_))
+    return Ranges(i64, i64, i32, i32, i32, i64, np.empty(0, np.uint8), np.empty(0, np.bool_), np.empty(0, np.int8))
 
 
 def sorted_ranges(ranges: Ranges) -> Ranges:
@@ -147,3 +187,35 @@ def range_order(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s | No
         # Events mostly come in the order of their starts; then a radix sort by thread is all that is needed.
         return np.argsort(thread.astype(np.int16), kind="stable")
     return np.lexsort((-end_ns, start_ns, thread))
+
+
+@dataclass(frozen=True, slots=True)
+class Calls(Columns):
+    """Calls that caused work, each once: positions in `Launches`, their columns, whether a kernel came of it."""
+
+    row: Int64s
+    thread: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+    launches_kernel: Bools
+
+
+def working_calls(trace: Trace) -> Calls:
+    """Collect the calls that caused work."""
+    launch, launches = trace.work.launch, trace.launches
+    kernel = (trace.work.kind == KERNEL) | (trace.work.kind == GRAPH)
+    row = np.flatnonzero(_marked(launch, len(launches)))
+    return Calls(
+        row=row,
+        thread=launches.thread[row],
+        start_ns=launches.start_ns[row],
+        end_ns=launches.end_ns[row],
+        launches_kernel=_marked(launch[kernel], len(launches))[row],
+    )
+
+
+def _marked(rows: Int32s, count: int) -> Bools:
+    """Mark the rows that occur; -1 is none."""
+    marked = np.zeros(count, np.bool_)
+    marked[rows[rows >= 0]] = True
+    return marked

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
+from itertools import groupby
+
+from .range_names import PHASE_NAMES, STEP_NAMES, NamePattern
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
-
-# A range has the phase whose word its name starts with. `_flash_attn_forward` therefore has none.
-PHASE_WORDS: dict[str, tuple[str, ...]] = {
-    FORWARD: ("forward", "fwd"),
-    BACKWARD: ("backward", "bwd", "loss.backward"),
-    OPTIMIZER: ("optimizer", "optimiser", "optim", "zero_grad", "zero grad"),
+# The domain of this project's annotation, and what that calls the range around what a backward computes again.
+OWN_DOMAIN, RECOMPUTE = "nvtx-kernels", "recompute"
+#: Pairs of a phase and what the user calls its ranges.
+PhaseNames = Sequence[tuple[str, str]]
+#: The words that name a phase by themselves.
+PLAIN_WORDS = {
+    FORWARD: frozenset(("forward", "fwd")),
+    BACKWARD: frozenset(("backward", "bwd")),
+    OPTIMIZER: frozenset(("optimizer", "optimiser", "optim")),
 }
 
 # Ranges that a library pushes about itself must not become parents of the user's.
@@ -55,30 +61,52 @@ WORKER_THREADS = re.compile(
     re.IGNORECASE,
 )
 
+# Longer names than this are no phase's, whatever they hold.
+_LONGEST = 512
+
 _WARM_UP = re.compile(r"warm[-_ ]?up", re.IGNORECASE)
-_STEP = re.compile(
-    r"(?:(?:train|training|eval|profiler)[-_ ]?)?(?:step|iter|iteration)(?:[-_ #:]*\d+)?", re.IGNORECASE
-)
+FUSED = " + "
+_ITEM = re.compile(r".*?(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 
 
 def phase_of(name: str) -> str | None:
-    """Return the phase that a range of this name opens, or None: most ranges open none."""
-    bare = name.lstrip(":").strip().lower()
-    found = [phase for phase, words in PHASE_WORDS.items() if any(_starts_with(bare, word) for word in words)]
-    if not found or _names_another(bare, found[0]):
-        return None
-    return found[0]
+    """Return the phase of the work in a range of this name, or None: most names say none."""
+    return _meaning(_PHASES, name)[0]
+
+
+def opens_phase(name: str) -> bool:
+    """Tell whether a range of this name is a phase as a whole, and not only a part of one."""
+    phase, part = _meaning(_PHASES, name)
+    return bool(phase) and not part
+
+
+def phase_matcher(named: PhaseNames = ()) -> Callable[[str], tuple[str | None, bool]]:
+    """Return what finds a name's phase, and whether the name is but a part's.
+
+    `named` are pairs of a phase and what the user calls its ranges: a whole name, with `*` and `?`. These names
+    come first, and take the place of the usual ones of the phases that they are given for.
+    """
+    own = [(phase, step_matcher(called)) for phase, called in named]
+    given = {phase for phase, _ in own}
+
+    def matches(name: str) -> tuple[str | None, bool]:
+        if phase := next((phase for phase, is_called in own if is_called(name)), None):
+            return phase, False
+        usual, part = _meaning(_PHASES, name)
+        return (None, False) if usual in given and not part else (usual, part)
+
+    return matches
 
 
 def is_warm_up(name: str) -> bool:
     """Tell whether a range of this name holds warm-up, which is not measurement."""
-    return bool(_WARM_UP.match(name.lstrip(":").strip()))
+    return bool(_WARM_UP.match(_bare(name)))
 
 
 def is_step(name: str) -> bool:
     """Tell whether a range of this name is one step of training or inference."""
-    return bool(_STEP.fullmatch(name.lstrip(":").strip()))
+    return bool(_meaning(_STEPS, name)[0])
 
 
 def step_matcher(called: str = "") -> Callable[[str], bool]:
@@ -89,7 +117,7 @@ def step_matcher(called: str = "") -> Callable[[str], bool]:
     if not called:
         return is_step
     pattern = re.compile(translate(called.lstrip(":").strip()), re.IGNORECASE)
-    return lambda name: bool(pattern.match(name.lstrip(":").strip()))
+    return lambda name: bool(pattern.match(name.lstrip(":").strip()) or pattern.match(_bare(name)))
 
 
 def is_operator(name: str) -> bool:
@@ -113,6 +141,21 @@ def collapsed(name: str) -> str:
     return _INDEX.sub("*", name)
 
 
+def fused_parts(name: str) -> tuple[str, ...]:
+    """Return the parts that a fusion's name lists (`norm + up projection`); () for a range of one part.
+
+    profiling.annotate names a kernel so that a compiler made of several ranges' work.
+    """
+    parts = tuple(name.split(FUSED))
+    return parts if len(parts) > 1 and all(parts) else ()
+
+
+def spans_layers(parts: Iterable[str]) -> bool:
+    """Tell whether the parts of a fusion lie in several items of a list, as `layer 3 …` and `layer 4 …` do."""
+    items = {found[0] for part in parts if (found := _ITEM.match(part))}
+    return len(items) > len({collapsed(item) for item in items})
+
+
 def without_suffixes(name: str) -> tuple[str, int]:
     """Split PyTorch's suffixes off an operator's name: the bare name, and its `seq` (-1 without one)."""
     cuts = [at for at in (name.find(suffix) for suffix in OPERATOR_SUFFIXES) if at >= 0]
@@ -122,11 +165,35 @@ def without_suffixes(name: str) -> tuple[str, int]:
     return name[: min(cuts)], int(found[1]) if found else -1
 
 
-def _starts_with(name: str, word: str) -> bool:
-    return name.startswith(word) and not name[len(word) : len(word) + 1].isalpha()
+_Meanings = tuple[tuple[str, bool, re.Pattern[str]], ...]
+
+
+def _compiled(rows: Iterable[NamePattern]) -> _Meanings:
+    """Make one pattern of neighbouring rows that mean the same."""
+    return tuple(
+        (means, part, re.compile("|".join(f"(?:{row.pattern})" for row in group), re.IGNORECASE))
+        for (means, part), group in groupby(rows, key=lambda row: (row.means, row.part))
+    )
+
+
+_PHASES, _STEPS = _compiled(PHASE_NAMES), _compiled(STEP_NAMES)
+
+
+def _meaning(known: _Meanings, name: str) -> tuple[str | None, bool]:
+    """Return what the first pattern that matches the whole name means, and whether it is a part's."""
+    bare = _bare(name)
+    if len(bare) > _LONGEST:
+        return None, False
+    found = next(((means, part) for means, part, pattern in known if pattern.fullmatch(bare)), (None, False))
+    return (None, False) if found[0] and _names_another(bare, found[0]) else found
+
+
+def _bare(name: str) -> str:
+    """Return a name without the marks that programs put around it: `## forward ##`, `=== step ===`."""
+    return name.strip(" \t\n:#=*~<>")
 
 
 def _names_another(name: str, phase: str) -> bool:
-    """Tell whether a name such as `forward_backward` holds a second phase's word."""
-    parts = re.split(r"[^a-z]+", name)
-    return any(word in parts for other, words in PHASE_WORDS.items() if other != phase for word in words[:2])
+    """Tell whether a name such as `forward (and backward)` holds a second phase's word."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    return any(words & others for other, others in PLAIN_WORDS.items() if other != phase)

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 
 import torch
-
-from model.config import CONFIGS
-from model.transformer import TransformerLM, cross_entropy
-from profiling import annotate, range_stack
+from nvtx_kernels.model.config import CONFIGS
+from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
+from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.annotate import range_stack
 
 CALLS = 1000
 

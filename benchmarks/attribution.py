@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analysis.cores import cores
+from nvtx_kernels.analysis.support.cores import cores
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,7 +34,7 @@ EVENTS = (
 # The columns that attribution needs, read one table after the other into Arrow.
 BARE_READ = """
 import sys
-from analysis.readers.arrow_sql import Database
+from nvtx_kernels.analysis.readers.sqlite import Database
 from pathlib import Path
 database = Database(Path(sys.argv[1]))
 WANTED = {

@@ -16,8 +16,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from model.config import CONFIGS
-from model.transformer import TransformerLM, cross_entropy
+from nvtx_kernels.model.config import CONFIGS
+from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 
 BATCH, CONTEXT, WARM_UP = 4, 512, 4
 

@@ -21,7 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analysis.cores import cores
+from nvtx_kernels.analysis.support.cores import cores
+
 from benchmarks.attribution import ROOT, rows_of, tile
 
 RANK = [sys.executable, "-m", "analysis.kernels", "--no-cache", "--format", "json"]

@@ -29,14 +29,15 @@ from phase_timing import Phase, between_events
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import analysis
-from analysis.attribution import attribute
-from analysis.balance import balance
-from analysis.trace import Trace
-from profiling.nsys import MEASURED_STEPS, profile_command
-from profiling.run import parser as run_parser
-from profiling.settings import with_defaults
-from profiling.workload import Workload
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.measures.balance import balance
+from nvtx_kernels.analysis.trace import Trace
+from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, profile_command
+from nvtx_kernels.profiling.run import parser as run_parser
+from nvtx_kernels.profiling.workload.settings import with_defaults
+from nvtx_kernels.profiling.workload.steps import Workload
+
+from nvtx_kernels import analysis
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP, STEPS = 5, 10

@@ -11,7 +11,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from profiling import annotate
+from nvtx_kernels.profiling import annotate
 
 # Opens a range, or records events, by the phase's name.
 Phase = Callable[[str], AbstractContextManager[Any]]

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from nvtx_kernels.profiling.benchmark import parser
+from nvtx_kernels.profiling.show.frames import CONFIGURATION, sessions
+from nvtx_kernels.profiling.show.tables import word
+from nvtx_kernels.profiling.sweep import results
+from nvtx_kernels.profiling.sweep.lists import STUDIES
 from report_parts import Command, selecting
-
-from profiling import results
-from profiling.benchmark import STUDIES, parser
-from profiling.study_frames import CONFIGURATION, sessions
-from profiling.tables import word
 
 Row = dict[str, Any]
 MINUTE = timedelta(minutes=1)

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from nvtx_kernels.profiling.sweep import results
 from report_coverage import Coverage
 from report_parts import BENCHMARK, PARTS, PRECISION, Command, measuring, selecting
-from report_published import beside
-
-from profiling import results
+from report_published import beside, rows_of
 
 # Tables that compare the values of a setting, and say nothing where there is one.
 COMPARES = {
@@ -92,7 +91,7 @@ def _benchmark(command: Command, rows: list[dict[str, Any]], plot: Path, *, tiny
     with tempfile.TemporaryDirectory() as folder:
         selected = Path(folder, "rows.jsonl")
         selected.write_text("".join(f"{json.dumps(row)}\n" for row in covered.rows))
-        yield about + _said(command, [selected], options)
+        yield f"{about}\n{_said(command, [selected], options)}"
 
 
 def _rows(files: list[Path]) -> list[dict[str, Any]]:
@@ -110,8 +109,9 @@ def _said(command: Command, files: list[Path], options: Sequence[str]) -> str:
 
 def _precision(path: Path) -> str:
     told = json.loads(path.read_text())
-    parts = [f"- {line}" for line in told["about"]]
+    about = told["about"] if "about" in told else [told["heading"], *told["accounting"]]
+    parts = [f"- {line}" for line in about]
     for table in told["tables"]:
-        lines = pd.DataFrame(table["lines"]).to_markdown(index=False, disable_numparse=True)
+        lines = pd.DataFrame(rows_of(table)).to_markdown(index=False, disable_numparse=True)
         parts.append(f"\n**{table['title']}**\n\n{lines}")
     return "\n".join(parts) + "\n"

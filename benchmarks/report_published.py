@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-
-from profiling import results, study_tables, table_formats
-from profiling.study_frames import frame
-from profiling.tables import Column, Table, number, spread, word
+from nvtx_kernels.analysis.document import Document
+from nvtx_kernels.analysis.presenters import as_markdown
+from nvtx_kernels.profiling.show import studies
+from nvtx_kernels.profiling.show.frames import frame
+from nvtx_kernels.profiling.show.tables import Shown, number, pair, setting, table
+from nvtx_kernels.profiling.sweep import results
 
 HERE = Path(__file__).parent
 # Whose published figures belong to which part.
@@ -76,10 +78,9 @@ def _times(rows: list[dict[str, Any]], published: pd.DataFrame) -> str:
     pairs["ratio"] = pairs["mean_ms_ours"] / pairs["mean_ms"]
     close = ((pairs["ratio"] - 1).abs() <= TOLERANCE).astype(object)
     pairs["close"] = close.where((pairs["gpu"] == SAME_GPU) & pairs["ratio"].notna())
-    table = Table(
-        "Beside the published figures (mean ± sample std; n steps in each)", pairs, tuple(_columns(pairs))
-    )
-    return table_formats.as_markdown([table], [_about(published)])
+    title = "Beside the published figures (mean ± sample std; n steps in each)"
+    made = table("published", title, pairs, tuple(_columns(pairs)))
+    return as_markdown.present(Document(_about(published), (made,)))
 
 
 def _about(published: pd.DataFrame) -> str:
@@ -92,7 +93,7 @@ def _ours(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return plain eager figures by what they measure; the difference of two modes is a phase of its own."""
     rows = [row for row in rows if _is_plain(row, ("none",)) and row["cell"]["repeat"] == FIRST]
     lines = frame(results.latest(rows))
-    differences = study_tables.modes(lines).lines
+    differences = studies.forward_and_both(lines)
     differences = differences.assign(
         mode="forward-backward", phase="step - forward", mean_ms=differences["backward_ms"]
     )
@@ -107,20 +108,20 @@ def _is_plain(row: dict[str, Any], captures: Sequence[str]) -> bool:
     return same and cell["optimizer"] in (None, "foreach") and results.capture_of(row) in captures
 
 
-def _columns(pairs: pd.DataFrame) -> Iterator[Column]:
+def _columns(pairs: pd.DataFrame) -> Iterator[Shown]:
     if pairs["source"].nunique() > 1:
-        yield Column("source", ("source",), str)
+        yield setting("source", "source")
     for name in SAME:
         shown = "said" if name == "warmup" else name
         if name == "size" or pairs[shown].nunique(dropna=False) > 1:
-            yield Column(name.replace("context_length", "context").replace("warmup", "warm-up"), (shown,), word)
-    yield Column("published, n", ("n",), number(0))
-    yield Column("published ms", ("mean_ms", "std_ms"), spread)
-    yield Column("ours, n", ("n_ours",), number(0))
-    yield Column("ours ms", ("mean_ms_ours", "std_ms_ours"), spread)
-    yield Column("ours / published", ("ratio",), number(3))
+            yield setting(name.replace("context_length", "context").replace("warmup", "warm-up"), shown)
+    yield number("published, n", "n", "count")
+    yield Shown("published ms", ("mean_ms", "std_ms"), "spread", pair)
+    yield number("ours, n", "n_ours", "count")
+    yield Shown("ours ms", ("mean_ms_ours", "std_ms_ours"), "spread", pair)
+    yield number("ours / published", "ratio", "ratio")
     if pairs["close"].notna().any():
-        yield Column("within 10 %", ("close",), word)
+        yield setting("within 10 %", "close")
 
 
 def _slowdown(rows: list[dict[str, Any]]) -> str:
@@ -134,14 +135,14 @@ def _slowdown(rows: list[dict[str, Any]]) -> str:
         *_ratios(lines[lines["dtype"] == "fp32"], ours, "here, nsys-light"),
     ]
     columns = (
-        *(Column(name, (name,), str) for name in ("source", "size", "mode", "phase")),
-        Column("alone ms", ("alone",), number(3)),
-        Column("under nsys ms", ("watched",), number(3)),
-        Column("ratio", ("ratio",), number(3)),
+        *(setting(name, name) for name in ("source", "size", "mode", "phase")),
+        number("alone ms", "alone", "ms"),
+        number("under nsys ms", "watched", "ms"),
+        number("ratio", "ratio", "ratio"),
     )
     title = "Slower under nsys: mean of the phase under it, and without it"
     about = "seed 000 and 001 are of one model, compiled, on a GPU that they do not say"
-    return table_formats.as_markdown([Table(title, pd.DataFrame(told), columns)], [about])
+    return as_markdown.present(Document(about, (table("slower", title, pd.DataFrame(told), columns),)))
 
 
 def _ratios(lines: pd.DataFrame, captures: tuple[str, str], source: str) -> Iterator[dict[str, Any]]:
@@ -164,9 +165,14 @@ def _precision(path: Path) -> str:
     return f"**{title}**\n\n{published.to_markdown(index=False, disable_numparse=True)}\n"
 
 
+def rows_of(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a table in JSON; files of before 0.2.0 call them lines."""
+    return list(table["rows"] if "rows" in table else table["lines"])
+
+
 def _precision_here(tables: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
     """Return our results by what and dtype."""
-    sums, types = (table["lines"] for table in tables)
+    sums, types = (rows_of(table) for table in tables)
     found = {}
     for line in sums:
         cast = "" if line["added_as"] == "no" else f" as {line['added_as']}"

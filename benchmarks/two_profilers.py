@@ -24,11 +24,12 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import analysis
-from analysis.ranking import Ranking
-from profiling.nsys import MEASURED_STEPS, profile_command
-from profiling.settings import Settings
-from profiling.workload import Workload
+from nvtx_kernels.analysis.frames.ranking import Ranking
+from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, profile_command
+from nvtx_kernels.profiling.workload.settings import Settings
+from nvtx_kernels.profiling.workload.steps import Workload
+
+from nvtx_kernels import analysis
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP = 5

@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from model.config import CONFIGS
-from model.transformer import TransformerLM, cross_entropy
+from nvtx_kernels.model.config import CONFIGS
+from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 
 CONTEXT, WARM_UP = 512, 2
 

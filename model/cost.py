@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from model.config import Attention, ModelConfig
+from .config import Attention, ModelConfig
 
 Path = tuple[str, ...]
 Phase = Literal["forward", "backward"]

@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 
 import torch
+from nvtx_kernels.profiling import annotate
 from torch import Tensor, nn
 
-from model.config import ROPE_THETA, ModelConfig
-from model.config import Attention as Attention
-from profiling import annotate
+from .config import ROPE_THETA, ModelConfig
+from .config import Attention as Attention
 
 
 class TransformerLM(nn.Module):

@@ -10,19 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profiling.commands import ended, list_of
+from nvtx_kernels.analysis.presenters.output import add_output
+
+from .cli import add_running, ended, list_of
 
 DESCRIPTION = "Time attention alone: batch 8, one head, causal; forward, backward, memory between them."
-GRID_OF_DEVICE = {
-    "cuda": {"dims": [16, 32, 64, 128], "lengths": [256, 1024, 4096, 8192, 16384], "steps": 100},
-    "cpu": {"dims": [16, 64], "lengths": [64, 128, 256], "steps": 5},
-}
 KINDS = ("reference", "compiled", "sdpa")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m profiling.attention") -> argparse.ArgumentParser:
     """Return the options of the command."""
-    this = argparse.ArgumentParser("python -m profiling.attention", description=DESCRIPTION)
+    this = argparse.ArgumentParser(prog, description=DESCRIPTION)
     numbers, words = list_of(int), list_of(str)
     this.add_argument(
         "--dims", metavar="LIST", type=numbers, help="head dimensions (16,32,64,128; fewer on a CPU)"
@@ -38,32 +36,26 @@ def parser() -> argparse.ArgumentParser:
     this.add_argument("--warmup", type=int, default=5, help="forward and backward passes before (default 5)")
     this.add_argument("--steps", type=int, help="measured passes (default 100; 5 on a CPU)")
     this.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda where there is one)")
-    this.add_argument("--memory-fraction", type=float, help="of the device's memory that may be used")
-    this.add_argument("--into", metavar="FILE", type=Path, default=Path("attention.jsonl"), help="where rows go")
-    this.add_argument("--again", action="store_true", help="measure what the file holds already, too")
-    this.add_argument("--budget", type=float, metavar="S", help="begin nothing after so many seconds")
-    this.add_argument(
-        "--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show what these hold"
-    )
+    add_running(this, "attention.jsonl")
     this.add_argument(
         "--plot", metavar="FILE", type=Path, help="draw times and memory over length (png, svg, pdf)"
     )
-    this.add_argument("--format", default="table", help="table (default), markdown, latex, typst, csv, json")
+    add_output(this)
     return this
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.attention") -> int:
     """Run the command and return its exit status."""
-    this = parser()
+    this = parser(prog)
     asked = vars(this.parse_args(arguments))
     return ended(this, lambda: _work(asked))
 
 
 def _work(asked: Mapping[str, Any]) -> int:
     # PyTorch and pandas take seconds to import.
-    from profiling import attention_screen
+    from .show import attention
 
-    attention_screen.run(asked)
+    attention.run(asked)
     return 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from profiling.machine_facts import Facts, look
+from .machine.facts import Facts, look
 
 DESCRIPTION = "Check nsys, driver, permissions and surroundings; each finding comes with its fix."
 EPILOG = "exit  0 reports can be recorded (warnings included); 1 something must be fixed; 2 wrong usage"
@@ -169,9 +169,9 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.doctor") -> int:
     """Run the command and return its exit status."""
-    this = argparse.ArgumentParser("python -m profiling.doctor", None, DESCRIPTION, EPILOG)
+    this = argparse.ArgumentParser(prog, None, DESCRIPTION, EPILOG)
     this.add_argument("--quick", action="store_true", help="do not let nsys write a small report")
     this.add_argument("--json", action="store_true", help="print the findings as JSON")
     asked = this.parse_args(arguments)

@@ -8,17 +8,17 @@ A sweep runs one such process per configuration. It takes the options of `profil
 
 import argparse
 import os
-import resource
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profiling import results, run
+from . import run
+from .sweep import results
 
 if TYPE_CHECKING:
-    from profiling.settings import Settings
+    from .workload.settings import Settings
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,9 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=_die_with_parent, daemon=True).start()
     if asked["no_annotate"]:
         os.environ["NVTX_KERNELS_OFF"] = "1"
+    if asked["opaque"]:
+        os.environ["NVTX_KERNELS_OPAQUE"] = "1"
     began = results.Began()
     # PyTorch takes seconds to import, and annotations are switched off before that.
-    from profiling.run_row import publish
+    from .sweep.row import publish
 
     publish(began.completed(_row(asked)), asked["result"])
     return 0
@@ -54,8 +56,8 @@ def _die_with_parent() -> None:
 
 
 def _row(asked: dict[str, Any]) -> dict[str, Any]:
-    from profiling.environment import environment
-    from profiling.settings import apply_precision, with_defaults
+    from .workload.environment import environment, limit_memory
+    from .workload.settings import apply_precision, with_defaults
 
     settings = with_defaults(asked)
     apply_precision(settings)
@@ -65,42 +67,19 @@ def _row(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(settings: "Settings", asked: dict[str, Any]) -> dict[str, Any]:
-    from profiling import run_row
-    from profiling.measurement import Capture, measure
-    from profiling.workload import NoMemoryError, Workload
+    from .sweep import row
+    from .workload.measurement import Capture, measure
+    from .workload.steps import NoMemoryError, Workload
 
     capture = Capture(asked["record"], operators=asked["emit_nvtx"])
     try:
         capture.check(settings)
         workload = Workload(settings)
-        return run_row.measured(workload, measure(workload, capture, lambda: None))
+        return row.measured(workload, measure(workload, capture, lambda: None))
     except NoMemoryError as error:
-        return run_row.out_of_memory(error)
+        return row.out_of_memory(error)
     except Exception as error:
         return {"status": "failed", "message": f"{type(error).__name__}: {error}"}
-
-
-def limit_memory(settings: "Settings", fraction: float | None) -> None:
-    """Let this process use a fraction of the GPU's memory, or of a CPU machine's beside what it holds now."""
-    if fraction is None:
-        return
-    if settings.device_type == "cuda":
-        import torch
-
-        torch.cuda.set_per_process_memory_fraction(fraction, settings.device)
-    else:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        most = _data_bytes() + int(fraction * total)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
-
-
-def _data_bytes() -> int:
-    """Return what RLIMIT_DATA counts of this process: much where PyTorch brings CUDA's libraries; 0 if unknown."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[5])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

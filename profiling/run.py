@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from profiling.commands import add_preset
+from .cli import add_preset
 
 DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
 EPILOG = """\
@@ -24,10 +24,10 @@ exit      0 done; 1 out of memory, or the report could not be written; 2 wrong u
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
     """Return the options that a sweep's runs have too; `profiling.settings` checks choices and numbers."""
     this = argparse.ArgumentParser(
-        "python -m profiling.run", None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog, None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option, what in TEXT_OPTIONS.items():
         this.add_argument(option, help=what)
@@ -64,28 +64,31 @@ NUMBER_OPTIONS = {
     "--seed": "of weights and tokens (default 0)",
 }
 SWITCHES = {
-    "--compile": "torch.compile the model; its ranges then hold the phases only",
+    "--compile": "torch.compile the model; its code has the model's ranges, and ranges for what it fused",
+    "--opaque": "with --compile, open no ranges inside compiled code: the model is one piece",
     "--emit-nvtx": "make every operator a range too, with its sequence number",
     "--no-annotate": "open no ranges at all, to see what they cost",
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.run") -> int:
     """Run the command and return its exit status."""
-    this = parser()
+    this = parser(prog)
     this.add_argument("--json", metavar="FILE", help="write times and state there, as a sweep's row")
     asked = vars(this.parse_args(arguments))
     if asked["no_annotate"]:
         os.environ["NVTX_KERNELS_OFF"] = "1"
+    if asked["opaque"]:
+        os.environ["NVTX_KERNELS_OPAQUE"] = "1"
     if asked["json"] is not None:
         # PyTorch would warn that it does not know the size of what was allocated before a phase's memory is read.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not (find_spec("torch") and find_spec("nvtx")):
         return _say("this needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'", 1)
     # PyTorch takes seconds to import, and annotations are switched off before that.
-    from profiling.settings import SettingsError
-    from profiling.trace_file import TraceFileError
-    from profiling.workload import NoMemoryError
+    from .recorder.trace_file import TraceFileError
+    from .workload.settings import SettingsError
+    from .workload.steps import NoMemoryError
 
     try:
         _run(asked)
@@ -100,10 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(asked: Mapping[str, Any]) -> None:
     """Check what is asked for, then run it."""
-    from profiling import memory, run_screen
-    from profiling.measurement import Capture
-    from profiling.settings import SettingsError, reduced_by_cpu, with_defaults
-    from profiling.trace_file import check_writable
+    from .recorder.trace_file import check_writable
+    from .show import run
+    from .workload import memory
+    from .workload.measurement import Capture
+    from .workload.settings import SettingsError, reduced_by_cpu, with_defaults
 
     capture, settings = Capture(asked["record"], operators=asked["emit_nvtx"]), with_defaults(asked)
     capture.check(settings)
@@ -114,7 +118,7 @@ def _run(asked: Mapping[str, Any]) -> None:
     if asked["json"] is not None:
         check_writable(asked["json"])
     to = {"memory_to": asked["memory"], "row_to": asked["json"]}
-    run_screen.run(settings, capture, reduced_by_cpu(asked, settings), **to)
+    run.run(settings, capture, reduced_by_cpu(asked, settings), **to)
 
 
 def _say(sentence: str, status: int) -> int:

@@ -1,12 +1,14 @@
-"""Fuzz the commands with changed reports: python -m tests.fuzzing --cases 100000 --seed 1.
+"""Fuzz the commands with changed inputs: python -m tests.fuzzing --cases 200000 --seed 1.
 
-Every case takes a stretch of a real report, changes its values, tables or bytes (tests/analysis/mutations.py) and
-runs a command on it, as tests/analysis/checks.py has it. A command must answer or say one sentence, within
-`SECONDS` and `MEMORY_BYTES`. Each seed stands for `CASES_PER_SEED` cases in a process of its own. What fails is
-shrunk and printed, ends the cases of its seed, and makes the exit status 1.
+Every case takes a stretch of a real report, changes its values, tables or bytes (making/mutations.py) and runs a
+command on it, as making/checks.py has it, or in one of the ways of making/ways.py: another format, options, output
+targets, a kept summary. A command must answer or refuse in one sentence, within `SECONDS` and `MEMORY_BYTES`. Each
+seed stands for `CASES_PER_SEED` cases in a process of its own. What fails is shrunk and printed, ends the cases of
+its seed, and makes the exit status 1. `--coverage` prints how much of each reader the cases ran.
 """
 
 import argparse
+import contextlib
 import faulthandler
 import multiprocessing
 import multiprocessing.connection
@@ -15,19 +17,28 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
-from tests.analysis.checks import CHECKS, check
-from tests.analysis.fragments import fragments
-from tests.analysis.mutations import CHANGES, changed
+from tests.analysis.making.checks import CHECKS, check
+from tests.analysis.making.fragments import fragments
+from tests.analysis.making.mutations import CHANGES, changed
+from tests.analysis.making.ways import WAYS, Way, go, past_header
 
-SECONDS, MEMORY_BYTES = 10, 1 << 30
+# Of real memory; and of what may be set aside, which the stacks and pools of Arrow's threads are a part of.
+SECONDS, MEMORY_BYTES, SET_ASIDE_BYTES = 10, 1 << 29, 1 << 30
 IN_MEMORY = "/dev/shm"
 CASES_PER_SEED = 1_000
+READERS = [
+    "*/analysis/readers/*",
+    "*/analysis/scrub/source.py",
+    "*/analysis/scrub/traces.py",
+    "*/summary/cache.py",
+]
 
 
 class Independent(HypothesisProvider):
@@ -45,25 +56,33 @@ AVAILABLE_PROVIDERS["independent"] = f"{__name__}.{Independent.__name__}"
 
 
 def cases():
-    """Return a strategy for cases: which stretch, what is changed, which check."""
-    return st.tuples(st.integers(0, len(fragments()) - 1), CHANGES, st.integers(0, len(CHECKS) - 1))
+    """Return a strategy for cases: which stretch, what is changed, and which check or way."""
+    return st.tuples(st.integers(0, len(fragments()) - 1), CHANGES, st.integers(0, len(CHECKS) - 1) | WAYS)
 
 
 def run(case, folder):
-    """Run one case in an empty folder; a process in which one takes too long ends and says where."""
-    which, changes, number = case
+    """Run one case in an empty folder; a process in which one takes too long ends and says where.
+
+    Returns whether the input had what a reader looks at first, and whether it was answered; None if unknown.
+    """
+    which, changes, asked = case
+    whole = fragments()[which]
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
-        check(folder, fragments()[which], changed(fragments()[which], changes), CHECKS[number])
+        if isinstance(asked, Way):
+            return go(folder, whole, changed(whole, changes), asked)
+        content = changed(whole, changes)
+        check(folder, whole, content, CHECKS[asked])
+        return past_header(folder / "report.sqlite"), None
     finally:
         faulthandler.cancel_dump_traceback_later()
         for path in folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def fuzz(count, first):
-    """Run cases drawn from a seed, and raise the first that fails, shrunk; return how many passed."""
-    passed = 0
+    """Run cases drawn from a seed, and raise the first that fails, shrunk; return how many of each kind passed."""
+    passed = Counter()
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() else None) as folder:
 
         @seed(first)
@@ -73,29 +92,58 @@ def fuzz(count, first):
         )  # fmt: skip
         @given(cases())
         def every(case):
-            nonlocal passed
-            run(case, Path(folder))
-            passed += 1
+            past_header, answered = run(case, Path(folder))
+            passed["cases"] += 1
+            passed["past the header"] += past_header
+            passed["answered"] += bool(answered)
+            passed["answered or refused by a way"] += answered is not None
 
         every()
     return passed
 
 
-def _work(cases_, first, results):
+@contextlib.contextmanager
+def _covered(folder):
+    """Note which lines of the readers run, in a file of the folder; nothing without one."""
+    if folder is None:
+        yield
+        return
+    import coverage
+
+    noted = coverage.Coverage(
+        data_file=str(folder / "readers"), data_suffix=True, branch=True, include=READERS, config_file=False
+    )
+    with noted.collect():
+        yield
+    noted.save()
+
+
+def _print_coverage(folder):
+    import coverage
+
+    noted = coverage.Coverage(data_file=str(folder / "readers"), branch=True, config_file=False)
+    noted.combine([str(folder)])
+    noted.report(file=sys.stdout, include=READERS)
+
+
+def _work(cases_, first, coverage, results):
     """Fuzz in a process of its own; one that fails, hangs or runs out of memory leaves no result."""
     # Of data, not of addresses: the allocator sets 64 MiB of these aside for each thread that Arrow starts.
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    passed = fuzz(cases_, first)
-    results.put((passed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
+    resource.setrlimit(resource.RLIMIT_DATA, (SET_ASIDE_BYTES, SET_ASIDE_BYTES))
+    with _covered(coverage):
+        passed = fuzz(cases_, first)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    assert most <= MEMORY_BYTES, f"{most >> 20} MiB"
+    results.put((first, passed, most >> 20))
 
 
-def _processes(seeds, workers, results):
+def _processes(seeds, workers, *arguments):
     """Start a process for each seed, so many at a time; yield each with its seed when it has ended."""
     waiting, running = list(seeds), {}
     while waiting or running:
         while waiting and len(running) < workers:
             first, count = waiting.pop(0)
-            process = multiprocessing.Process(target=_work, args=(count, first, results))
+            process = multiprocessing.Process(target=_work, args=(count, first, *arguments))
             process.start()
             running[process.sentinel] = process, first
         for sentinel in multiprocessing.connection.wait(list(running)):
@@ -110,22 +158,27 @@ def _print(text):
 def main():
     """Fuzz on several processes; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing", description=__doc__)
-    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--cases", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the same cases again (now: the time)")
+    parser.add_argument("--coverage", action="store_true", help="say how much of each reader was run")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     options = parser.parse_args()
     _print(f"seed {options.seed}: {options.cases:,} cases of {len(fragments())} stretches of reports")
-    began, results, passed, most, failed = time.monotonic(), multiprocessing.SimpleQueue(), 0, 0, []
+    began, results, passed, most, failed = time.monotonic(), multiprocessing.SimpleQueue(), Counter(), 0, []
+    folder = Path(tempfile.mkdtemp()) if options.coverage else None
     counts = [min(CASES_PER_SEED, options.cases - done) for done in range(0, options.cases, CASES_PER_SEED)]
-    for process, first in _processes([*enumerate(counts, options.seed)], options.workers, results):
+    for process, first in _processes([*enumerate(counts, options.seed)], options.workers, folder, results):
         process.join()  # its pipe closes a moment before its exit status is there
         if process.exitcode:
             failed.append(first)
             continue
-        count, mebibytes = results.get()
-        passed, most = passed + count, max(most, mebibytes)
-        _print(f"{passed:,} passed in {time.monotonic() - began:.0f} s, at most {most} MiB each")
-    _print(f"seed {options.seed}: {passed:,} passed" + (f"; failed: seeds {failed}" if failed else ""))
+        _, counted, mebibytes = results.get()
+        passed, most = passed + counted, max(most, mebibytes)
+        _print(f"{passed['cases']:,} passed in {time.monotonic() - began:.0f} s, at most {most} MiB each")
+    _print(f"seed {options.seed}: {dict(passed)}" + (f"; failed: seeds {failed}" if failed else ""))
+    if folder:
+        _print_coverage(folder)
+        shutil.rmtree(folder)
     return 1 if failed else 0
 
 

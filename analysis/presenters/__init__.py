@@ -8,26 +8,26 @@ from __future__ import annotations
 import importlib
 from typing import Protocol
 
-from analysis.tables import Document
+from ..document import Document
 
 
 class Presenter(Protocol):
     """What the module of a document format offers."""
 
-    def present(self, document: Document) -> str:
-        """Return the whole document as text."""
+    def present(self, document: Document) -> str | bytes:
+        """Return the whole document as text, or as what a binary file holds."""
         ...
 
 
-# Formats that draw any document. JSON of a whole report is the contract of `as_json` and is not among them;
-# neither is Parquet (`as_parquet`), which is no text and holds one table.
 PRESENTERS = {
-    "table": "analysis.presenters.as_table",
-    "markdown": "analysis.presenters.as_markdown",
-    "latex": "analysis.presenters.as_latex",
-    "typst": "analysis.presenters.as_typst",
-    "csv": "analysis.presenters.as_csv",
-    "json": "analysis.presenters.as_tables_json",
+    "table": "nvtx_kernels.analysis.presenters.as_table",
+    "markdown": "nvtx_kernels.analysis.presenters.as_markdown",
+    "latex": "nvtx_kernels.analysis.presenters.as_latex",
+    "typst": "nvtx_kernels.analysis.presenters.as_typst",
+    "html": "nvtx_kernels.analysis.presenters.as_html",
+    "csv": "nvtx_kernels.analysis.presenters.as_csv",
+    "json": "nvtx_kernels.analysis.presenters.as_json",
+    "parquet": "nvtx_kernels.analysis.presenters.as_parquet",
 }
 
 

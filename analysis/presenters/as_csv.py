@@ -1,24 +1,24 @@
-"""Comma-separated values: raw numbers, nanoseconds, one table after another with a blank line between."""
+"""Comma-separated values: one format, so one small file. Raw numbers, nanoseconds, all tables as one."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
+import unicodedata
 from typing import Any
 
-from analysis.tables import Document, Table
+from ..document import Document, as_one
 
-# A spreadsheet takes a cell that begins so for a formula.
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet takes a cell that begins so for a formula: some also after spaces, or in full-width letters.
+FORMULA_STARTS = ("=", "+", "-", "@")
+CONTROL_STARTS = ("\t", "\r")
+INVISIBLE = re.compile(r"[\s\u200b\u2060\ufeff]*")
 
 
 def present(document: Document) -> str:
     """Write the tables of a document; times are in nanoseconds and shares fractions of one."""
-    return "\n".join(_table(table) for table in document.tables)
-
-
-def _table(table: Table) -> str:
-    out = io.StringIO()
+    table, out = as_one(document), io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
     writer.writerows([[_cell(value) for value in row.values] for row in table.rows])
@@ -26,6 +26,11 @@ def _table(table: Table) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
+    if isinstance(value, str) and _may_be_formula(value):
         return "'" + value
     return "" if value is None else value
+
+
+def _may_be_formula(text: str) -> bool:
+    begins = unicodedata.normalize("NFKC", INVISIBLE.sub("", text, count=1)[:1])
+    return text.startswith(CONTROL_STARTS) or begins.startswith(FORMULA_STARTS)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from analysis.kernel_names import printable
-from analysis.presenters import cells
-from analysis.tables import Document, Row, Table
+from ..document import Document, Row, Table
+from ..support.text import printable
+from . import cell_text
 
 ESCAPED = str.maketrans(
     {
@@ -30,7 +30,9 @@ HYPHENS = re.compile("-(?=-)")
 def present(document: Document) -> str:
     """Write each table as a float with its caption, ready to be included in a document."""
     parts = ["% \\usepackage{booktabs}", _paragraph(f"\\textbf{{{safe(document.heading)}}}")]
-    parts += ["\n".join(_float(table)) for table in document.tables]
+    parts += [_paragraph(safe(document.verdict))] if document.verdict else []
+    for table in cell_text.for_people(document):
+        parts += [*([_paragraph(safe(table.lead))] if table.lead else []), "\n".join(_float(table))]
     parts += [_paragraph(safe(line)) for line in document.accounting]
     parts += [_paragraph(f"Note: {safe(note)}") for note in document.notes]
     return "\n\n".join(parts) + "\n"
@@ -46,12 +48,12 @@ def _paragraph(text: str) -> str:
 
 
 def _float(table: Table) -> Iterator[str]:
-    aligned = "".join("r" if cells.is_number(column) else "l" for column in table.columns)
-    yield from ("\\begin{table}[ht]", "\\centering", f"\\caption{{{safe(cells.title(table))}}}")
+    aligned = "".join("r" if cell_text.is_number(column) else "l" for column in table.columns)
+    yield from ("\\begin{table}[ht]", "\\centering", f"\\caption{{{safe(cell_text.title(table))}}}")
     yield from (f"\\begin{{tabular}}{{{aligned}}}", "\\toprule")
-    yield _line([safe(heading) for heading in cells.headings(table)])
+    yield _line([safe(heading) for heading in cell_text.headings(table)])
     yield "\\midrule"
-    for row, texts in zip(table.rows, cells.texts(table), strict=True):
+    for row, texts in zip(table.rows, cell_text.texts(table), strict=True):
         yield _line([_cell(row, place, text) for place, text in enumerate(texts)])
     yield from ("\\bottomrule", "\\end{tabular}")
     if table.caption:

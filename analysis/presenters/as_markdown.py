@@ -1,25 +1,32 @@
-"""Markdown pipe tables, through tabulate."""
+"""Markdown pipe tables, through tabulate: one format."""
 
 from __future__ import annotations
 
+import re
+
 from tabulate import tabulate
 
-from analysis.kernel_names import printable
-from analysis.presenters import cells
-from analysis.tables import Document, Row, Table
+from ..document import Document, Row, Table
+from ..support.text import printable
+from . import cell_text
 
 # Characters that would end a cell or start something else in it.
 ESCAPED = str.maketrans(
-    {"\\": "\\\\", "|": "\\|", "$": "\\$", "<": "&lt;", ">": "&gt;", "`": "\\`", "*": "\\*", "_": "\\_", "\n": " "}
+    {character: f"\\{character}" for character in "\\|$`*_[]!~"}
+    | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " "}
 )
+# Where viewers make links, and call for people and issues, without any of these: a space without width goes there.
+LINKED_UNASKED = re.compile(r"(?i)(?<=:)(?=//)|(?<=\bwww)(?=\.)|(?<=@)(?=[a-z0-9])|(?<=#)(?=\d)")
+NOTHING_WIDE = "&#8203;"
 
 
 def present(document: Document) -> str:
     """Write a document as Markdown, every name in full."""
-    parts = [f"**{_safe(document.heading)}**"]
-    for table in document.tables:
+    parts = [f"**{_safe(document.heading)}**", *([_safe(document.verdict)] if document.verdict else [])]
+    for table in cell_text.for_people(document):
         parts += [
-            f"### {_safe(cells.title(table))}",
+            *([_safe(table.lead)] if table.lead else []),
+            f"### {_safe(cell_text.title(table))}",
             _pipe_table(table),
             *([_safe(table.caption)] if table.caption else []),
         ]
@@ -31,10 +38,10 @@ def present(document: Document) -> str:
 def _pipe_table(table: Table) -> str:
     rows = [
         [_cell(row, place, text) for place, text in enumerate(line)]
-        for row, line in zip(table.rows, cells.texts(table), strict=True)
+        for row, line in zip(table.rows, cell_text.texts(table), strict=True)
     ]
-    aligned = ["right" if cells.is_number(column) else "left" for column in table.columns]
-    heads = [_safe(head) for head in cells.headings(table)]
+    aligned = ["right" if cell_text.is_number(column) else "left" for column in table.columns]
+    heads = [_safe(head) for head in cell_text.headings(table)]
     return str(tabulate(rows, heads, tablefmt="pipe", colalign=aligned, disable_numparse=True))
 
 
@@ -46,4 +53,4 @@ def _cell(row: Row, place: int, text: str) -> str:
 
 
 def _safe(text: str) -> str:
-    return printable(text).translate(ESCAPED)
+    return LINKED_UNASKED.sub(NOTHING_WIDE, printable(text).translate(ESCAPED))

@@ -1,4 +1,4 @@
-"""Parquet of one table: raw values under their columns' keys, and what the table is of in the file's metadata."""
+"""Parquet, one format: raw values of all tables as one, and what they are of in the file's metadata."""
 
 from __future__ import annotations
 
@@ -8,24 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.errors import UsageError
-from analysis.tables import Document, Table
+from ..document import Document, Table, as_one
 
 
 def present(document: Document) -> bytes:
-    """Write the document's only table.
-
-    Raises UsageError where it has several: a Parquet file is one table.
-    """
-    if len(document.tables) != 1:
-        names = ", ".join(table.key for table in document.tables) or "none"
-        raise UsageError(f"Parquet holds one table, and this answer has {len(document.tables)}: {names}. Use csv.")
-    table = document.tables[0]
+    """Write the tables of a document; times are in nanoseconds and shares fractions of one."""
+    table = as_one(document)
     columns = {column.key: _column(table, place) for place, column in enumerate(table.columns)}
     about = {
         "heading": document.heading,
-        "title": table.title.replace("{unit}", "ns"),
-        "caption": table.caption,
+        "titles": "\n".join(table.title.replace("{unit}", "ns") for table in document.tables),
+        "captions": "\n".join(table.caption for table in document.tables if table.caption),
         "accounting": "\n".join(document.accounting),
         "notes": "\n".join(document.notes),
     }

@@ -12,11 +12,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from analysis.kernel_names import printable
-from analysis.presenters import cells
-from analysis.presenters.layout import GAP, Layout, layout
-from analysis.presenters.shortening import shortened
-from analysis.tables import Document, Table
+from ..document import Document, Table
+from ..support.text import printable
+from . import cell_text
+from .layout import GAP, PROSE, Layout, layout, shortened
 
 
 def present(document: Document, *, width: int = 80, color: bool = False, full_names: bool = False) -> str:
@@ -31,20 +30,42 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
     )
     with console.capture() as capture:
         console.print(Text(printable(document.heading), style="bold"))
-        for table in document.tables:
-            console.print()
-            console.print(Text(printable(cells.title(table)), style="bold"))
-            drawn, least = _drawn(table, width, full_names)
-            console.width = max(width, least)
-            console.print(drawn)
-            console.width = width
-            if table.caption:
-                console.print(Text(printable(table.caption), style="dim"))
-        for line in document.accounting:
-            console.print(Padding(Text(printable(line)), (1, 0, 0, 0)))
+        if document.verdict:
+            console.print(Padding(Text(printable(document.verdict)), (1, 0, 0, 0)))
+        for table in cell_text.for_people(document):
+            _print_table(console, table, full_names)
+        if document.accounting:
+            console.print(Padding(Text("\n".join(map(printable, document.accounting)), style="dim"), (1, 0, 0, 0)))
         for note in document.notes:
             console.print(Padding(Text(f"Note: {printable(note)}", style="yellow"), (1, 0, 0, 0)))
+        if document.next:
+            _print_next(console, document.next)
     return _without_trailing_blanks(capture.get())
+
+
+def _print_table(console: Console, table: Table, full_names: bool) -> None:
+    """Print a table between its answer in a sentence and its caption."""
+    width = console.width
+    console.print()
+    if table.lead:
+        console.print(Padding(Text(printable(table.lead)), (0, 0, 1, 0)))
+    if table.title:
+        console.print(Text(printable(cell_text.title(table)), style="bold"))
+    drawn, least = _drawn(table, width, full_names)
+    console.width = max(width, least)
+    console.print(drawn)
+    console.width = width
+    if table.caption:
+        console.print(Text(printable(table.caption), style="dim"))
+
+
+def _print_next(console: Console, commands: Sequence[str]) -> None:
+    """Print commands to copy: on one line where they fit, else one a line, never broken."""
+    together = f"Next: {' · '.join(map(printable, commands))}"
+    lines = (
+        [together] if len(together) <= console.width else ["Next:", *(f"  {printable(one)}" for one in commands)]
+    )
+    console.print(Text("\n" + "\n".join(lines), style="dim"), soft_wrap=True)
 
 
 def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, int]:
@@ -54,10 +75,11 @@ def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, 
         box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
     )
     for column, head in zip(table.columns, laid_out.heads, strict=True):
-        right = cells.is_number(column)
+        right = cell_text.is_number(column)
         drawn.add_column(
-            escape(head), justify="right" if right else "left", no_wrap=not full_names or right, overflow="fold",
-            header_style="dim", vertical="bottom",
+            escape(head), justify="right" if right else "left", overflow="fold", header_style="dim",
+            vertical="bottom", no_wrap=column.kind != "prose" and (not full_names or right),
+            max_width=PROSE if column.kind == "prose" else None,
         )  # fmt: skip
     lines = texts if full_names else _shortened(table, texts, laid_out)
     for row, line in zip(table.rows, lines, strict=True):
@@ -68,12 +90,12 @@ def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, 
 
 def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
     """Return the texts and their layout; percentages lose their decimals where that makes the table fit."""
-    heads = [printable(head) for head in cells.headings(table)]
-    exact = cells.texts(table)
+    heads = [printable(head) for head in cell_text.headings(table)]
+    exact = cell_text.texts(table)
     plain = layout(table, exact, heads, width)
     if plain.width <= width:
         return exact, plain
-    whole = cells.texts(table, decimals=0)
+    whole = cell_text.texts(table, decimals=0)
     narrow = layout(table, whole, heads, width)
     return (whole, narrow) if narrow.width <= width else (exact, plain)
 

@@ -1,18 +1,20 @@
-"""Typst tables: every text is a string literal, so that nothing in it means anything to Typst."""
+"""Typst tables, one format: every text is a string literal, so that nothing in it means anything to Typst."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.kernel_names import printable
-from analysis.presenters import cells
-from analysis.tables import Document, Row, Table
+from ..document import Document, Row, Table
+from ..support.text import printable
+from . import cell_text
 
 
 def present(document: Document) -> str:
     """Write each table as a figure with its caption, ready to be included in a document."""
     parts = ["#show figure: set block(breakable: true)", f"#strong({literal(document.heading)})"]
-    parts += ["\n".join(_figure(table)) for table in document.tables]
+    parts += [f"#{literal(document.verdict)}"] if document.verdict else []
+    for table in cell_text.for_people(document):
+        parts += [*([f"#{literal(table.lead)}"] if table.lead else []), "\n".join(_figure(table))]
     parts += [f"#{literal(line)}" for line in document.accounting]
     parts += [f"#{literal(f'Note: {note}')}" for note in document.notes]
     return "\n\n".join(parts) + "\n"
@@ -25,12 +27,12 @@ def literal(text: str) -> str:
 
 
 def _figure(table: Table) -> Iterator[str]:
-    aligned = ", ".join("right" if cells.is_number(column) else "left" for column in table.columns)
-    heads = ", ".join(f"strong({literal(heading)})" for heading in cells.headings(table))
-    yield f"#figure(caption: figure.caption(position: top, {literal(cells.title(table))}),"
+    aligned = ", ".join("right" if cell_text.is_number(column) else "left" for column in table.columns)
+    heads = ", ".join(f"strong({literal(heading)})" for heading in cell_text.headings(table))
+    yield f"#figure(caption: figure.caption(position: top, {literal(cell_text.title(table))}),"
     yield from ("  table(", f"    columns: {len(table.columns)},", f"    align: ({aligned},),")
     yield from ("    stroke: none,", "    table.hline(),", f"    table.header({heads}),", "    table.hline(),")
-    for row, texts in zip(table.rows, cells.texts(table), strict=True):
+    for row, texts in zip(table.rows, cell_text.texts(table), strict=True):
         yield "    " + " ".join(f"{_cell(row, place, text)}," for place, text in enumerate(texts))
     yield from ("    table.hline(),", "  ),", ")")
     if table.caption:

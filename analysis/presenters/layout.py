@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.kernel_names import cells
-from analysis.tables import Row, Table
+from ..document import Row, Table
+from ..support.text import cells, fit
 
 #: What a name keeps behind its indent at least; where not even this fits, the next is tried.
 NAME_WIDTHS = (16, 12, 8, 5)
 GAP = 1
+#: How wide text that may be broken is at most.
+PROSE = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def _widths(
     for row, line in zip(table.rows, texts, strict=True):
         for place, text in enumerate(line):
             before = indent * row.indent if place == 0 else 0
-            shown = cells(text) if most is None else min(cells(text), most)
+            room = PROSE if table.columns[place].kind == "prose" else most
+            shown = cells(text) if room is None else min(cells(text), room)
             widths[place] = max(widths[place], before + shown)
     return widths
 
@@ -77,3 +80,22 @@ def _shared(needs: dict[int, int], least: dict[int, int], left: int) -> dict[int
         rooms[place] = min(needs[place], even)
         left -= rooms[place]
     return rooms
+
+
+def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
+    """Cut each name in the middle to its room; different names that look alike then have a number each."""
+    shown = [fit(name, room) for name, room in zip(names, rooms, strict=True)]
+    alike: dict[str, dict[str, int]] = {}
+    for name, text in zip(names, shown, strict=True):
+        group = alike.setdefault(text, {})
+        group.setdefault(name, len(group) + 1)
+    return [
+        _numbered(name, room, alike[text][name]) if len(alike[text]) > 1 else text
+        for name, room, text in zip(names, rooms, shown, strict=True)
+    ]
+
+
+def _numbered(name: str, room: int, number: int) -> str:
+    """Cut a name and number it, where that leaves some of it."""
+    mark = f"#{number}"
+    return fit(name, room - len(mark)) + mark if room > len(mark) else fit(name, room)

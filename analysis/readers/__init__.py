@@ -11,10 +11,13 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from analysis.errors import NotAReport
-from analysis.report_paths import ENDINGS
-from analysis.trace import Trace
+from ..errors import NotAReport
+from .identity import Identity, identity, require_unchanged
+
+if TYPE_CHECKING:
+    from ..trace import Trace
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -23,29 +26,67 @@ LFS_MAGIC = b"version https://git-lfs"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One report format. `recognises` gets the path and its first bytes (none of a folder)."""
+    """One report format. `recognises` gets the path and its first bytes (none of a folder).
+
+    `endings` are those of its files' names, by which they are found in folders.
+    """
 
     format: str
     recognises: Callable[[Path, bytes], bool]
     module: str
+    endings: tuple[str, ...] = ()
 
 
 NSYS_SQLITE, PYTORCH_TRACE = "nsys SQLite export", "PyTorch profiler trace"
 READERS = (
-    Reader(NSYS_SQLITE, lambda _, head: head.startswith(SQLITE_MAGIC), "analysis.readers.nsys_sqlite"),
-    Reader("nsys report", lambda path, _: path.suffix == ".nsys-rep", "analysis.readers.nsys_rep"),
-    Reader("nsys Parquet folder", lambda path, _: _has_parquet(path), "analysis.readers.nsys_parquet"),
-    Reader(PYTORCH_TRACE, lambda _, head: _may_be_json(head), "analysis.readers.pytorch_trace"),
+    Reader(
+        NSYS_SQLITE,
+        lambda _, head: head.startswith(SQLITE_MAGIC),
+        "nvtx_kernels.analysis.readers.nsys_sqlite",
+        (".sqlite",),
+    ),
+    Reader(
+        "nsys report",
+        lambda path, _: path.suffix == ".nsys-rep",
+        "nvtx_kernels.analysis.readers.nsys_rep",
+        (".nsys-rep",),
+    ),
+    Reader(
+        "nsys Parquet folder", lambda path, _: _has_parquet(path), "nvtx_kernels.analysis.readers.nsys_parquet"
+    ),
+    Reader(
+        PYTORCH_TRACE,
+        lambda _, head: _may_be_json(head),
+        "nvtx_kernels.analysis.readers.pytorch_trace",
+        (".pt.trace.json", ".pt.trace.json.gz"),
+    ),
 )
+
+# Imports numpy, as the readers do: when a report is read, not before.
+CHECKS = "nvtx_kernels.analysis.readers.checks"
+ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 
 
 def read(path: Path | str) -> Trace:
     """Read a report of any known format.
 
-    Raises NotAReport, with a sentence that says what the file is and what to do, for anything else.
+    Raises NotAReport, with a sentence that says what the file is and what to do, for anything else, and where the
+    report is written meanwhile.
     """
     path = Path(path)
-    trace: Trace = importlib.import_module(reader_of(path).module).read(path)
+    reader, before = reader_of(path), identity(path)
+    trace = _read(reader, path, before)
+    require_unchanged(path, before)
+    importlib.import_module(CHECKS).require_plausible(trace, path)
+    return trace
+
+
+def _read(reader: Reader, path: Path, before: Identity) -> Trace:
+    try:
+        trace: Trace = importlib.import_module(reader.module).read(path)
+    except (NotAReport, OSError):
+        require_unchanged(path, before)  # half of one state and half of another looks damaged
+        raise
     return trace
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.trace import Bools, Int32s, Int64s
+from ..trace import Bools, Int32s, Int64s
 
 _ID_BITS = 44
 

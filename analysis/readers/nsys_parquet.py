@@ -14,20 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from analysis.errors import NotAReport
-from analysis.readers.columns import Part
-from analysis.readers.nsys_events import (
-    DOMAIN_TYPE,
-    MARK_TYPE,
-    NEVER_CLOSED,
-    PUSH_POP_TYPES,
-    START_END_TYPES,
-)
-from analysis.readers.nsys_trace import read_trace
-from analysis.trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
-from analysis.vocabulary import OPERATOR_SUFFIXES
+from ..errors import NotAReport
+from ..support.progress import expect
+from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
+from . import graph_nodes
+from .columns import Part
+from .nsys_trace import EVENTS_READ, NEVER_CLOSED, read_trace
+from .operator_names import with_bare_names
+from .parquet_table import ParquetTable
 
 # Ours: (nsys's column, what stands for a missing value). A column without a stand-in must be there.
 Columns = Mapping[str, tuple[str, int | None]]
@@ -39,6 +34,7 @@ RANGES: Columns = {
     "thread": ("globalTid", 0),
     "domain": ("domainId", 0),
     "text_id": ("textId", -1),
+    "category": ("category", 0),
 }
 LAUNCHES: Columns = {
     "start": ("start", None),
@@ -55,6 +51,12 @@ WORK: Columns = {
     "device": ("deviceId", 0),
     "stream": ("streamId", 0),
 }
+NODES: Columns = {
+    "start": ("start", None),
+    "thread": ("globalTid", 0),
+    "node": ("graphNodeId", None),
+    "original": ("originalGraphNodeId", -1),
+}
 # What a kind of work has besides those, and its table. Columns of this name that no table has are filled in.
 WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
     KERNEL: (
@@ -67,14 +69,18 @@ WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
 }
 # Every export has these, though single rows may not: without one, all work would be nobody's.
 NEVER_ABSENT = frozenset({"globalTid", "correlationId", "domainId", "deviceId", "streamId"})
-EVENTS_READ = (*PUSH_POP_TYPES, *START_END_TYPES, MARK_TYPE, DOMAIN_TYPE)
 CUDA_EVENT_CLASSES = (0, 1)
+IS_TEXT = (
+    pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary, pa.types.is_null,
+)  # fmt: skip
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
-# RE2 runs in linear time. Its patterns see bytes, for a name need not be UTF-8.
-_SUFFIXES = "|".join(suffix.strip(", =") for suffix in OPERATOR_SUFFIXES)
-BARE_NAME = rf"(?s)^(?P<name>.*?)(?:, (?:{_SUFFIXES}) = .*)?$"
-SEQUENCE = r", seq = (?P<seq>[0-9]{1,18})(?:[^0-9]|$)"
+
+# Every table that is read: what `nsys export --tables` is asked for.
+TABLES = (
+    "StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", *(table for table, _ in WORK_TABLES.values()),
+    "ThreadNames", "TARGET_INFO_GPU", *METADATA_TABLES,
+)  # fmt: skip
 
 
 class NsysParquet:
@@ -90,16 +96,21 @@ class NsysParquet:
 
     def ranges(self) -> Sequence[Part]:
         """Return NVTX ranges, marks and domain names."""
-        return _parts(self._integers("NVTX_EVENTS", RANGES, texts=("text",)), _events)
+        return self._parts("NVTX_EVENTS", RANGES, _events, texts=("text",))
 
     def launches(self) -> Sequence[Part]:
         """Return CUDA API calls, the runtime's and the driver's."""
-        return _parts(self._integers("CUPTI_ACTIVITY_KIND_RUNTIME", LAUNCHES), _calls)
+        return self._parts("CUPTI_ACTIVITY_KIND_RUNTIME", LAUNCHES, _calls)
 
     def work(self, kind: int) -> Sequence[Part]:
         """Return the GPU work of one kind."""
         table, extra = WORK_TABLES[kind]
-        return _parts(self._integers(table, {**WORK, **extra}), partial(_work, extra))
+        node: Columns = {"graph_node": ("graphNodeId", -1)} if graph_nodes.TABLE in self.files else {}
+        return self._parts(table, {**WORK, **extra, **node}, partial(_work, extra))
+
+    def graph_nodes(self) -> Sequence[Part]:
+        """Return the creations of CUDA graphs' nodes."""
+        return self._parts(graph_nodes.TABLE, NODES, _as_read)
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
@@ -132,26 +143,33 @@ class NsysParquet:
     def _strings(self) -> pa.Table | None:
         return self._integers("StringIds", {"id": ("id", None)}, texts=("value",))
 
-    def _integers(self, table: str, columns: Columns, texts: Iterable[str] = ()) -> pa.Table | None:
-        """Return integer columns under our names, and text ones as bytes under theirs; None without rows."""
-        raw = self._read(table, {*texts, *(theirs for theirs, _ in columns.values())})
-        if raw is None or not raw.num_rows:
-            return None
-        try:
-            whole = {ours: _filled(raw, table, *source) for ours, source in columns.items()}
-            return pa.table({**whole, **{name: _as_bytes(raw, name) for name in texts}})
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise NotAReport(f"{self.files[table]} holds values of another kind than nsys's: {error}.") from error
+    def _parts(
+        self, table: str, columns: Columns, finish: Callable[[pa.Table], pa.Table], texts: Sequence[str] = ()
+    ) -> Sequence[Part]:
+        """Offer a table in its row groups, to be read on several cores; none if it has no rows."""
+        if table not in self.files:
+            return ()
+        file = ParquetTable(self.files[table], {theirs for theirs, _ in columns.values()}, texts)
+        expect(file.rows)
 
-    def _read(self, table: str, columns: set[str]) -> pa.Table | None:
+        def part(group: int) -> pa.Table:
+            return finish(self._named(file.read([group]), table, columns, texts))
+
+        return [partial(part, group) for group in file.groups]
+
+    def _integers(self, table: str, columns: Columns, texts: Sequence[str] = ()) -> pa.Table | None:
+        """Return integer columns under our names, and text ones as bytes under theirs; None without rows."""
         if table not in self.files:
             return None
+        file = ParquetTable(self.files[table], {theirs for theirs, _ in columns.values()}, texts)
+        return self._named(file.read(file.groups), table, columns, texts) if file.rows else None
+
+    def _named(self, raw: pa.Table, table: str, columns: Columns, texts: Iterable[str]) -> pa.Table:
         try:
-            with pq.ParquetFile(self.files[table]) as file:
-                return file.read(columns=[name for name in file.schema_arrow.names if name in columns])
-        except (pa.ArrowException, OSError, UnicodeError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise NotAReport(f"{self.files[table]} is damaged: {reason}. Export the report again.") from error
+            whole = {ours: _filled(raw, table, *source) for ours, source in columns.items()}
+            return pa.table({**whole, **{name: _texts(raw, name) for name in texts}})
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise NotAReport(f"{self.files[table]} holds values of another kind than nsys's: {error}.") from error
 
 
 def read(path: Path) -> Trace:
@@ -165,22 +183,19 @@ def read(path: Path) -> Trace:
     return read_trace(tables)
 
 
-def _parts(table: pa.Table | None, finish: Callable[[pa.Table], pa.Table]) -> Sequence[Part]:
-    """Offer a table as one part; none if it has no rows."""
-    return [partial(finish, table)] if table is not None else ()
-
-
 def _events(events: pa.Table) -> pa.Table:
-    events = events.filter(pc.is_in(events["event"], pa.array(EVENTS_READ, pa.int64())))
-    whole = pc.is_in(events["event"], pa.array((MARK_TYPE, DOMAIN_TYPE), pa.int64()))
-    name, seq = _without_suffixes(events["text"])
-    name = pc.if_else(whole, events["text"], name)
-    return _with(events, text=_as_text(name), seq=pc.if_else(whole, -1, seq))
+    read = pc.is_in(events["event"], pa.array(EVENTS_READ, pa.int64()))
+    kept = events if pc.all(read).as_py() else events.filter(read)
+    return with_bare_names(_with(kept, category=pc.bit_wise_and(kept["category"], 255)))
 
 
 def _calls(calls: pa.Table) -> pa.Table:
     cuda = pc.is_in(calls["event_class"], pa.array(CUDA_EVENT_CLASSES, pa.int64()))
     return _with(calls, foreign_class=pc.cast(pc.invert(cuda), pa.int64()))
+
+
+def _as_read(table: pa.Table) -> pa.Table:
+    return table
 
 
 def _work(extra: Columns, work: pa.Table) -> pa.Table:
@@ -198,30 +213,22 @@ def _filled(raw: pa.Table, table: str, column: str, missing: int | None) -> pa.C
     return pa.chunked_array([pa.repeat(missing, raw.num_rows)])
 
 
-def _as_bytes(raw: pa.Table, column: str) -> pa.ChunkedArray:
-    """Return a text column as bytes, empty where it is missing."""
+def _texts(raw: pa.Table, column: str) -> pa.ChunkedArray:
+    """Return a text column, as a dictionary where the file has one; empty where the column is missing."""
     if column not in raw.column_names:
         return pa.chunked_array([pa.repeat(b"", raw.num_rows)])
-    values = raw[column]
-    if pa.types.is_dictionary(values.type):
-        values = pc.cast(values, values.type.value_type)
-    return pc.fill_null(pc.cast(values, pa.binary()), b"")
-
-
-def _as_text(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Call bytes a text without checking them; whoever decodes them repairs what is no UTF-8."""
-    return pa.chunked_array([chunk.view(pa.string()) for chunk in values.chunks], pa.string())
+    type_ = raw[column].type
+    stored = type_.value_type if pa.types.is_dictionary(type_) else type_
+    if not any(is_text(stored) for is_text in IS_TEXT):
+        raise pa.ArrowInvalid(f"{stored} in the column {column!r}")
+    return raw[column].cast(pa.binary()) if pa.types.is_null(stored) else raw[column]
 
 
 def _decoded(values: pa.ChunkedArray) -> list[str]:
-    return [raw.decode("utf-8", "replace") for raw in values.to_pylist()]
-
-
-def _without_suffixes(text: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Split PyTorch's suffixes off operators' names, as `vocabulary.without_suffixes` does of one."""
-    name = pc.struct_field(pc.extract_regex(text, BARE_NAME), 0)
-    seq = pc.struct_field(pc.extract_regex(text, SEQUENCE), 0)
-    return name, pc.fill_null(pc.cast(_as_text(seq), pa.int64()), -1)
+    """Return texts, empty where they are missing, and repaired where they are no UTF-8."""
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    return [(raw or b"").decode("utf-8", "replace") for raw in values.cast(pa.binary()).to_pylist()]
 
 
 def _with(table: pa.Table, **columns: Any) -> pa.Table:

@@ -1,44 +1,146 @@
-"""nsys's own report files: exported through nsys, where it is installed, into a temporary SQLite file."""
+"""nsys's own report files: exported through nsys, where it is installed, into a temporary folder.
+
+nsys 2025.3 and later write the tables that are needed as Parquet, which is faster to write and to read; earlier
+ones, and any that fail at it, write everything as SQLite.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
-import tempfile
+import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
-from analysis.errors import NotAReport
-from analysis.readers import nsys_sqlite
-from analysis.trace import Trace
+from ..errors import NotAReport, UsageError
+from ..support.files import temporary_folder
+from ..support.progress import advance, expect, stage
+from ..trace import Trace
+from . import nsys_parquet, nsys_sqlite
 
-EXPORT_TIMEOUT_S = 3600
+EXPORT_TIMEOUT_S, VERSION_TIMEOUT_S = 3600, 60
+# Names the folder in which what nsys exported is kept.
+KEEP = "NVTX_KERNELS_KEEP_EXPORT"
+# The first nsys whose `--tables` takes the tables' full names for Parquet.
+FIRST_WITH_TABLES = (2025, 3)
+# An export without any of these is not believed: some versions leave out what they do not know, without a word.
+PROOFS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
+LAST_WORDS = 4096
 
 
 def read(path: Path) -> Trace:
     """Export a .nsys-rep with nsys and read the result; nothing is written beside the report.
 
-    Raises NotAReport where nsys is not installed, or cannot read the report.
+    Where the environment names a folder in NVTX_KERNELS_KEEP_EXPORT, what nsys exported is kept there.
+
+    Raises NotAReport where nsys is not installed, or cannot read the report, and UsageError where what is to be
+    kept is there already.
     """
-    nsys = shutil.which("nsys")
+    nsys, keep = shutil.which("nsys"), _keeping(path)
     if nsys is None:
         raise NotAReport(
             f"{path} needs nsys to be read, and nsys is not on the PATH. On a machine that has it, run: "
             f"nsys export --type sqlite {path.name}"
         )
-    with tempfile.TemporaryDirectory(prefix="nvtx-kernels-") as folder:
-        exported = Path(folder) / f"{path.stem}.sqlite"
-        _export(nsys, path, exported)
-        trace = nsys_sqlite.read(exported)
+    with temporary_folder(keep) as folder:
+        exported = _exported(nsys, path, folder)
+        trace = nsys_parquet.read(exported) if exported.is_dir() else nsys_sqlite.read(exported)
+        if keep is not None:
+            exported.rename(keep / exported.name)
     return replace(trace, provenance=replace(trace.provenance, file=path.name))
 
 
-def _export(nsys: str, path: Path, exported: Path) -> None:
-    command = [nsys, "export", "--type", "sqlite", "--output", str(exported), "--", str(path)]
+def _keeping(path: Path) -> Path | None:
+    if not (named := os.environ.get(KEEP)):
+        return None
+    folder = Path(named)
+    for place in (_parquet_in(folder, path), _sqlite_in(folder, path)):
+        if place.exists():
+            raise UsageError(f"{place} is there already: read it instead of {path.name}, or move it away.")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=EXPORT_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotAReport(f"{nsys} could not be run on {path}: {error}.") from error
-    if done.returncode or not exported.exists():
-        said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
-        raise NotAReport(f"nsys could not export {path}: {said[-1]}. A newer report needs a newer nsys.")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}, which {KEEP} names, cannot be made: {error.strerror}.") from error
+    return folder
+
+
+def _parquet_in(folder: Path, report: Path) -> Path:
+    return folder / f"{report.stem}_pqtdir"
+
+
+def _sqlite_in(folder: Path, report: Path) -> Path:
+    return folder / f"{report.stem}.sqlite"
+
+
+def _exported(nsys: str, path: Path, folder: Path) -> Path:
+    """Return what nsys exported: a folder of Parquet files, or a SQLite file; raises NotAReport where it fails."""
+    if _version(nsys) >= FIRST_WITH_TABLES:
+        place = _parquet_in(folder, path)
+        tables = f"--tables={','.join(nsys_parquet.TABLES)}"
+        _export([nsys, "export", "--type", "parquetdir", tables, "--output", str(place), "--", str(path)])
+        if _is_whole(place):
+            return place
+    place = _sqlite_in(folder, path)
+    status, said = _export([nsys, "export", "--type", "sqlite", "--output", str(place), "--", str(path)])
+    if status or not place.exists():
+        raise NotAReport(f"nsys could not export {path}: {said}. A newer report needs a newer nsys.")
+    return place
+
+
+def _version(nsys: str) -> tuple[int, ...]:
+    """Return the year and number of nsys; those of none where it does not say."""
+    try:
+        said = subprocess.run(
+            [nsys, "--version"], capture_output=True, timeout=VERSION_TIMEOUT_S, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = re.search(rb"(\d{4})\.(\d+)", said)
+    return tuple(int(number) for number in found.groups()) if found else ()
+
+
+def _is_whole(folder: Path) -> bool:
+    """Tell whether a folder holds the tables that prove an export."""
+    there = {file.stem for file in folder.glob("*.parquet")}
+    return "StringIds" in there and bool(there.intersection(PROOFS))
+
+
+def _export(command: list[str]) -> tuple[int, str]:
+    """Run an export; return its exit status, and the last line that it said."""
+    with stage("exporting with nsys"):
+        expect(100)
+        try:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+                status, said = _followed(process)
+        except OSError as error:
+            raise NotAReport(f"{command[0]} could not be run on {command[-1]}: {error}.") from error
+    lines = said.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+    return status, lines[-1].strip()
+
+
+def _followed(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    """Show how far a process says it is, and wait for its end; kill it after an hour, and where we are stopped."""
+    assert process.stdout is not None
+    clock = threading.Timer(EXPORT_TIMEOUT_S, process.kill)
+    clock.start()
+    said, shown = b"", 0
+    try:
+        for piece in _pieces(process.stdout):
+            said = (said + piece)[-LAST_WORDS:]
+            percent = max([shown, *(int(found) for found in re.findall(rb"\b(\d{1,2}|100) ?%", said))])
+            advance(percent - shown)
+            shown = percent
+        return process.wait(), said
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        clock.cancel()
+
+
+def _pieces(stream: IO[bytes]) -> Iterable[bytes]:
+    return iter(lambda: os.read(stream.fileno(), LAST_WORDS), b"")

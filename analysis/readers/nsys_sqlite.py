@@ -12,30 +12,25 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from analysis.errors import NotAReport
-from analysis.readers.arrow_sql import Database
-from analysis.readers.columns import Part
-from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED
-from analysis.readers.nsys_trace import read_trace
-from analysis.readers.plausible import require_plausible
-from analysis.readers.sqlite_file import require_unchanged, state
-from analysis.trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
+from ..errors import NotAReport
+from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
+from . import graph_nodes
+from .columns import Part
+from .nsys_trace import EVENTS_READ, NEVER_CLOSED, read_trace
+from .operator_names import with_bare_names
+from .sqlite import Database, trimmed
 
 RANGES_SQL = f"""
-SELECT start, coalesce("end", {NEVER_CLOSED}) AS "end", eventType AS event, coalesce(globalTid, 0) AS thread,
-       coalesce(domainId, 0) AS domain, coalesce({{text_id}}, -1) AS text_id,
-       CAST(CASE WHEN eventType IN ({MARK_TYPE}, {DOMAIN_TYPE}) THEN coalesce(text, '')
-                 WHEN instr(text, ', seq = ') THEN substr(text, 1, instr(text, ', seq = ') - 1)
-                 WHEN instr(text, ', op_id = ') THEN substr(text, 1, instr(text, ', op_id = ') - 1)
-                 WHEN instr(text, ', sizes = ') THEN substr(text, 1, instr(text, ', sizes = ') - 1)
-                 ELSE coalesce(text, '') END AS TEXT) AS text,
-       CASE WHEN instr(text, ', seq = ') THEN CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER)
-            ELSE -1 END AS seq
-FROM NVTX_EVENTS WHERE {{rows}} AND eventType IN (59, 60, 70, 71, {MARK_TYPE}, {DOMAIN_TYPE})
+SELECT start AS start, coalesce("end", {NEVER_CLOSED}) AS "end", eventType AS event,
+       coalesce(globalTid, 0) AS thread, coalesce(domainId, 0) AS domain, coalesce({{text_id}}, -1) AS text_id,
+       coalesce({{category}}, 0) & 255 AS category,
+       CAST(coalesce(text, '') AS TEXT) AS text
+FROM NVTX_EVENTS WHERE {{rows}} AND eventType IN {EVENTS_READ}
 """  # noqa: S608 - constants only
 
 LAUNCHES_SQL = """
-SELECT start, "end", coalesce(globalTid, 0) AS thread, coalesce(correlationId, -1) AS correlation,
+SELECT start AS start, "end" AS "end", coalesce(globalTid, 0) AS thread,
+       coalesce(correlationId, -1) AS correlation,
        eventClass NOT IN (0, 1) AS foreign_class
 FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {rows}
 """
@@ -49,11 +44,19 @@ WORK_TABLES = {
 }
 
 WORK_SQL = """
-SELECT start, "end", coalesce({process}, 0) AS process, coalesce(correlationId, -1) AS correlation,
+SELECT start AS start, "end" AS "end", {node}coalesce({process}, 0) AS process,
+       coalesce(correlationId, -1) AS correlation,
        coalesce(deviceId, 0) AS device, coalesce(streamId, 0) AS stream, coalesce({name}, -1) AS name,
        coalesce({grid}, 0) AS grid
 FROM {table} WHERE {{rows}}
 """
+
+NODE_COLUMN = "coalesce(graphNodeId, -1) AS graph_node, "
+NODES_SQL = f"""
+SELECT start AS start, coalesce(globalTid, 0) AS thread, graphNodeId AS node,
+       coalesce(originalGraphNodeId, -1) AS original
+FROM {graph_nodes.TABLE} WHERE {{rows}}
+"""  # noqa: S608 - constants only
 
 ROWS_PER_PART = 200_000
 # Arrow's types of what can stand where a number belongs.
@@ -74,8 +77,11 @@ class NsysSqlite:
 
     def ranges(self) -> Sequence[Part]:
         """Return NVTX ranges, marks and domain names."""
-        text_id = "textId" if "textId" in self.database.columns.get("NVTX_EVENTS", ()) else "NULL"
-        return self._parts("NVTX_EVENTS", RANGES_SQL.format(text_id=text_id, rows="{rows}"))
+        text_id = "textId" if self.database.has_column("NVTX_EVENTS", "textId") else "NULL"
+        category = "category" if self.database.has_column("NVTX_EVENTS", "category") else "0"
+        sql = RANGES_SQL.format(text_id=text_id, category=category, rows="{rows}")
+        parts = self._parts("NVTX_EVENTS", sql)
+        return [partial(_with_bare_names, part) for part in parts]
 
     def launches(self) -> Sequence[Part]:
         """Return CUDA API calls, the runtime's and the driver's."""
@@ -84,18 +90,28 @@ class NsysSqlite:
     def work(self, kind: int) -> Sequence[Part]:
         """Return the GPU work of one kind."""
         table, name, grid = WORK_TABLES[kind]
-        process = "globalPid" if "globalPid" in self.database.columns.get(table, ()) else "NULL"
-        return self._parts(table, WORK_SQL.format(table=table, name=name, grid=grid, process=process))
+        process = "globalPid" if self.database.has_column(table, "globalPid") else "NULL"
+        node = NODE_COLUMN if self.database.has_column(table, "graphNodeId") else "-1 AS graph_node, "
+        node = node if self.database.has(graph_nodes.TABLE) else ""
+        sql = WORK_SQL.format(table=table, name=name, grid=grid, process=process, node=node)
+        return self._parts(table, sql)
+
+    def graph_nodes(self) -> Sequence[Part]:
+        """Return the creations of CUDA graphs' nodes."""
+        return self._parts(graph_nodes.TABLE, NODES_SQL)
 
     def _parts(self, table: str, sql: str) -> Sequence[Part]:
         """Cut a table into stretches of its rows, to be read on several cores with little memory each."""
         if not self.database.has(table):
             return ()
-        queries = [sql.format(rows=rows) for rows in self.database.stretches(table, ROWS_PER_PART)]
-        return [partial(self._part, query) for query in queries]
+        if not self.database.has_column(table, "end"):  # a word of SQL's, which would read as a text
+            raise trimmed(self.path, "column end")
+        parts = [(sql.format(rows=rows), most) for rows, most in self.database.stretches(table, ROWS_PER_PART)]
+        self.database.require_plain(parts[0][0])
+        return [partial(self._part, query, most) for query, most in parts]
 
-    def _part(self, query: str) -> pa.Table:
-        part = self.database.table(query)
+    def _part(self, query: str, most_rows: int) -> pa.Table:
+        part = self.database.table(query, most_rows)
         # SQLite stores what it is given; in a damaged record a number can be a text.
         for field in part.schema:
             if field.name != "text" and (found := NO_NUMBERS.get(str(field.type))):
@@ -117,7 +133,7 @@ class NsysSqlite:
 
     def gpus(self) -> tuple[str, ...]:
         """Return the names of the GPUs in the machine, each once."""
-        if not self.database.has("TARGET_INFO_GPU") or "name" not in self.database.columns["TARGET_INFO_GPU"]:
+        if not self.database.has("TARGET_INFO_GPU") or not self.database.has_column("TARGET_INFO_GPU", "name"):
             return ()
         return tuple(
             dict.fromkeys(
@@ -135,6 +151,10 @@ class NsysSqlite:
         }
 
 
+def _with_bare_names(part: Part) -> pa.Table:
+    return with_bare_names(part())
+
+
 def _text(value: object) -> str:
     """Return what a table has for a text; nsys writes nothing but texts, damage and other programs do."""
     if value is None:
@@ -147,11 +167,7 @@ def read(path: Path) -> Trace:
 
     Raises NotAReport for a database that is neither, for a damaged one, and for one that is being written.
     """
-    before = state(path)
     tables = NsysSqlite(path)
     if not tables.is_export():
         raise NotAReport(f"{path} is a SQLite database, but not one that `nsys export` wrote.")
-    trace = read_trace(tables)
-    require_unchanged(path, before)
-    require_plausible(trace, path)
-    return trace
+    return read_trace(tables)

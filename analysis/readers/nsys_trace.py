@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from analysis.provenance import Provenance
-from analysis.readers.columns import Columns, Encoded, Interner, Layout, Part, encode, gather
-from analysis.readers.launch_keys import LaunchKeys
-from analysis.readers.nsys_events import DOMAIN_TYPE, MARK_TYPE, NEVER_CLOSED, START_END_TYPES
-from analysis.trace import (
+from ..trace import (
     GRAPH,
     KINDS,
     MEMCPY,
@@ -26,6 +21,7 @@ from analysis.trace import (
     Int64s,
     Launches,
     Process,
+    Provenance,
     Ranges,
     Thread,
     Trace,
@@ -33,7 +29,21 @@ from analysis.trace import (
     empty_ranges,
     range_order,
 )
-from analysis.vocabulary import without_suffixes
+from ..vocabulary import OWN_DOMAIN, without_suffixes
+from .columns import Columns, Encoded, Interner, Layout, Part, encode, gather
+from .graph_nodes import NODES, Creations
+from .launch_keys import LaunchKeys
+from .written import Written
+
+# Stands for the end of a range that was never closed; no event has this time.
+NEVER_CLOSED = -(2**63)
+
+# NVTX event types: push/pop and start/end ranges (70 and 71 where they carry an extended payload), marks, and the
+# names of domains. Seen in exports of 2020 to 2026.
+PUSH_POP_TYPES, START_END_TYPES = (59, 70), (60, 71)
+CATEGORY_TYPE, MARK_TYPE, DOMAIN_TYPE = 33, 34, 75
+META_TYPES = (CATEGORY_TYPE, MARK_TYPE, DOMAIN_TYPE)
+EVENTS_READ = (*PUSH_POP_TYPES, *START_END_TYPES, *META_TYPES)
 
 # CUpti_ActivityMemcpyKind, in the words of nsys's reports.
 COPY_KINDS = {
@@ -41,21 +51,24 @@ COPY_KINDS = {
     6: "Array-to-Device", 7: "Device-to-Array", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer",
 }  # fmt: skip
 
-RUN_MARK = "nvtx-kernels.run "
 TOOLS = {"NVIDIA Nsight Systems": "nsys"}
 
 
 # What is kept of each table. Sequence numbers and correlation ids are as wide as CUDA's and PyTorch's own.
 EVENTS = Layout(
-    {"start": "i8", "end": "i8", "event": "u1", "seq": "i8"},
+    {"start": "i8", "end": "i8", "event": "u1", "category": "u1", "seq": "i8"},
     ("thread", "domain", "text", "text_id"),
-    aside=("event", (MARK_TYPE, DOMAIN_TYPE)),
+    aside=("event", META_TYPES),
 )
 CALLS = Layout({"start": "i8", "end": "i8", "correlation": "i8", "foreign_class": "?"}, ("thread",))
 WORK = Layout(
     {"start": "i8", "end": "i8", "correlation": "i8", "device": "i8", "stream": "i8", "grid": "i8"},
     ("process", "name"),
 )
+
+
+# Only where the report has the creation of graph nodes is it of use which node made a piece of work.
+WORK_OF_NODES = Layout({**WORK.numbers, "graph_node": "i8"}, WORK.codes)
 
 
 class NsysTables(Protocol):
@@ -72,7 +85,11 @@ class NsysTables(Protocol):
         ...
 
     def work(self, kind: int) -> Sequence[Part]:
-        """Return the GPU work of one kind: the columns of WORK."""
+        """Return the GPU work of one kind: the columns of WORK, and of WORK_OF_NODES where there are nodes."""
+        ...
+
+    def graph_nodes(self) -> Sequence[Part]:
+        """Return the creations of CUDA graphs' nodes: the columns of NODES."""
         ...
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
@@ -94,9 +111,15 @@ class NsysTables(Protocol):
 
 def read_trace(tables: NsysTables) -> Trace:
     """Read everything that attribution needs."""
-    kinds = [(WORK, tables.work(kind)) for kind in range(len(KINDS))]
-    events, calls, *work = gather([(EVENTS, tables.ranges()), (CALLS, tables.launches()), *kinds])
-    return _Assembly(tables).trace(events, calls, work)
+    nodes = tables.graph_nodes()
+    layout = WORK_OF_NODES if nodes else WORK
+    kinds = [(layout, tables.work(kind)) for kind in range(len(KINDS))]
+    rest = [(EVENTS, tables.ranges()), (CALLS, tables.launches()), (NODES, nodes)]
+    events, calls, created, *work = gather([*rest, *kinds])
+    assembly = _Assembly(tables)
+    if created is not None:
+        assembly.creations = assembly.created(created)
+    return assembly.trace(events, calls, work)
 
 
 class _Assembly:
@@ -109,8 +132,10 @@ class _Assembly:
         self.thread: Interner[int] = Interner()
         self.domain: Interner[tuple[int, int]] = Interner()
         self.domain_names: dict[tuple[int, int], str] = {}
-        self.run: dict[str, Any] = {}
+        self.written = Written()
         self.notes: list[str] = []
+        self.creations: tuple[Creations, Int32s] | None = None  # with the thread of each
+        self.made_by: list[tuple[Int32s, Int64s]] = []  # per kind of work: processes, and ids of nodes
 
     def trace(self, events: Columns | None, calls: Columns | None, work: list[Columns | None]) -> Trace:
         launches, keys = self.launches(calls)
@@ -129,7 +154,14 @@ class _Assembly:
             domains=[Domain(*key, self.domain_names.get(key, "")) for key in self.domain],
             provenance=self.provenance(),
             notes=tuple(self.notes),
+            captures=self.creations[0].captures(self.made_by, self.creations[1]) if self.creations else None,
         )
+
+    def created(self, events: Columns) -> tuple[Creations, Int32s]:
+        """Return the creations of graph nodes, and the thread of each."""
+        thread = events.codes["thread"]
+        process = thread.numbered(lambda tid: self.process(tid >> 24))
+        return Creations(events, process), thread.numbered(self.thread)
 
     def launches(self, calls: Columns | None) -> tuple[Launches, LaunchKeys]:
         """Return the CUDA API calls and the index by which work finds its own."""
@@ -145,6 +177,8 @@ class _Assembly:
         """Return the GPU work of one kind."""
         self.keep_sane(table, f"{KINDS[kind]} rows")
         column, process = table.numbers, table.codes["process"].numbered(lambda pid: self.process(pid >> 24))
+        if self.creations is not None:
+            self.made_by.append((process, column["graph_node"]))
         return Work(
             start_ns=column["start"],
             end_ns=column["end"],
@@ -181,15 +215,17 @@ class _Assembly:
         del order  # it is as large as a column
         thread = events.codes["thread"]
         name, seq = self.range_names(events)
+        domain = self.domains(thread, events.codes.pop("domain"))
         return Ranges(
             start_ns=column["start"],
             end_ns=column["end"],
             thread=thread.numbered(self.thread),
             name_id=name,
-            domain=self.domains(thread, events.codes.pop("domain")),
+            domain=domain,
             seq=seq,
             style=np.where(np.isin(column["event"], START_END_TYPES), np.uint8(START_END), np.uint8(PUSH_POP)),
             open_ended=column["open_ended"],
+            category=self.written.categories_of(domain, column["category"], self.domain_keys()),
         )
 
     def close_open_ends(self, events: Columns, capture_end: int) -> None:
@@ -207,10 +243,10 @@ class _Assembly:
         name = events.codes.pop("text").numbered(self.name)
         registered = {code: without_suffixes(text) for code, text in self.tables.strings(text_id.values).items()}
         if registered:
-            bare = Encoded(text_id.codes, [registered.get(code, ("", -1)) for code in text_id.values])
-            from_id = np.array([code >= 0 for code in text_id.values], np.bool_)[text_id.codes]
-            np.copyto(name, bare.numbered(lambda of: self.name(of[0])), where=from_id)
-            np.copyto(seq, np.array([number for _, number in bare.values], np.int64)[bare.codes], where=from_id)
+            rows = np.flatnonzero(np.array([code >= 0 for code in text_id.values], np.bool_)[text_id.codes])
+            bare = Encoded(text_id.codes[rows], [registered.get(code, ("", -1)) for code in text_id.values])
+            name[rows] = bare.numbered(lambda of: self.name(of[0]))
+            seq[rows] = np.array([number for _, number in bare.values], np.int64)[bare.codes]
         return name, seq
 
     def domains(self, thread: Encoded, domain: Encoded) -> Int32s:
@@ -220,16 +256,25 @@ class _Assembly:
         return pairs.numbered(lambda pair: self.domain((pair >> 32, domain.values[pair & 0xFFFFFFFF])))
 
     def meta_events(self, events: Columns) -> None:
-        """Take domain names, and what the run wrote about itself."""
+        """Take the names of domains and categories, and what the run wrote about itself."""
         text, text_id, domain = events.codes["text"], events.codes["text_id"], events.codes["domain"]
         registered = self.tables.strings(text_id.values[code] for code in np.unique(text_id.codes))
         process = events.codes["thread"].numbered(lambda tid: self.process(tid >> 24))
         for row, kind in enumerate(events.numbers["event"].tolist()):
             name = registered.get(text_id.values[text_id.codes[row]]) or text.values[text.codes[row]]
+            key = int(process[row]), domain.values[domain.codes[row]]
             if kind == DOMAIN_TYPE:
-                self.domain_names[int(process[row]), domain.values[domain.codes[row]]] = name
-            elif name.startswith(RUN_MARK):
-                self.run = _parsed(name.removeprefix(RUN_MARK))
+                self.domain_names[key] = name
+            elif kind == CATEGORY_TYPE:
+                self.written.category(key, int(events.numbers["category"][row]), name)
+            else:
+                self.written.mark(key, name)
+
+    def domain_keys(self) -> list[tuple[int, int] | None]:
+        """Return the keys of the domains seen, None in the place of those that are not annotation's."""
+        for key in self.written.domains:  # their names are lost before nsys's capture range
+            self.domain_names.setdefault(key, OWN_DOMAIN)
+        return [key if self.domain_names.get(key) == OWN_DOMAIN else None for key in self.domain]
 
     def threads(self) -> list[Thread]:
         """Return the threads seen, each with all the names that the report gives it."""
@@ -259,21 +304,14 @@ class _Assembly:
             schema=meta.get("EXPORT_SCHEMA_VERSION", ""),
             gpus=self.tables.gpus(),
             unit_of_work="CPU" if meta.get("NVTX_KERNELS_WORK") == "CPU" else "GPU",
-            run=self.run,
+            run=self.written.run,
+            models=self.written.models,
+            steps=self.written.steps,
         )
 
 
 def _joined(parts: list[Work]) -> Work:
-    columns = Work.__dataclass_fields__
     if not parts:
         none = np.empty(0, np.int64)
         return Work(none, none, *(none.astype(kind) for kind in ("u1", "i4", "i4", "i8", "i4", "i4", "i4")))
-    return Work(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return Work.joined(parts)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analysis.readers.cpu_operators import DELEGATES, NOTHING, role
-from analysis.trace import Int32s, Int64s
+from ..trace import Int32s, Int64s
+from .operator_table import DELEGATES, NOTHING, role
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.errors import NotAReport
-from analysis.progress import advance
-from analysis.provenance import Provenance
-from analysis.readers.columns import Interner
-from analysis.readers.launch_keys import LaunchKeys
-from analysis.readers.operator_work import operator_work
-from analysis.readers.trace_columns import Id, TraceColumns
-from analysis.readers.trace_events import Envelope, TraceFile
-from analysis.trace import (
+from ..errors import NotAReport
+from ..support.progress import advance
+from ..trace import (
     KERNEL,
     PUSH_POP,
     Bools,
@@ -30,12 +24,19 @@ from analysis.trace import (
     Int64s,
     Launches,
     Process,
+    Provenance,
     Ranges,
     Thread,
     Trace,
     Work,
     sorted_ranges,
 )
+from .chrome_columns import Id, TraceColumns
+from .chrome_events import Envelope, TraceFile
+from .columns import Interner
+from .forward_threads import told_numbers
+from .launch_keys import LaunchKeys
+from .operator_work import operator_work
 
 TOOL = "PyTorch profiler"
 NO_GPU = (
@@ -126,9 +127,10 @@ class _Assembly:
             thread=thread,
             name_id=table["name"].astype(np.int32),
             domain=self.process_of[thread],
-            seq=table["sequence"],
+            seq=told_numbers(self.columns, self.process_of),
             style=np.full(table.rows, PUSH_POP, np.uint8),
             open_ended=np.zeros(table.rows, np.bool_),
+            category=np.zeros(table.rows, np.int8),
         )
 
     def gpu_work(self, ranges: Ranges) -> tuple[Work, Launches]:

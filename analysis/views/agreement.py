@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from analysis.agreement import AGREES_WITHIN, PhaseTimes, agrees, phase_times
-from analysis.errors import ReportError, UsageError
-from analysis.tables import Column, Document, Row, Table
-from analysis.units import share_text, time_text
-from analysis.views import provenance, wording
-from analysis.views.common import level, per_step, with_levels
-from analysis.views.registry import Subject
-from analysis.vocabulary import PHASES
+from ..document import Column, Document, Row, Table
+from ..errors import ReportError, UsageError
+from ..measures.agreement import AGREES_WITHIN, PhaseTimes, agrees, phase_times
+from ..support.units import share_text, time_text
+from ..vocabulary import PHASES
+from . import headings
+from .registry import Subject
+from .rows import level, per_step, with_levels
 
 RANGES = "ranges: the phase's outermost ranges."
 CPU_RANGE = "CPU range: their own durations, which is what a timer around them sees."
@@ -34,41 +34,42 @@ def view(subject: Subject) -> Document:
     in the report.
     """
     report = subject.report
-    asked = {row.phase for row in report.phases} if subject.one_phase else PHASES
+    asked = {row.phase for row in report.phases} if subject.some_phases else PHASES
     times = phase_times(subject.attribution(), asked, include_warm_up=report.warm_up_included)
-    if not times:
+    if not any(row.ranges for row in times):
         raise ReportError(
             "No range with GPU work opens a phase or a step, so there is no CPU range to compare with. Push "
             "ranges named 'forward', 'backward', 'optimizer' or 'step'."
         )
     tables = (_together(subject, times), *_timed(subject, times))
     notes = (*report.notes, *_late(times), *_unfilled(subject, times))
-    return wording.answer(report, tables, notes)
+    return headings.answer(report, tables, notes)
 
 
 def _together(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
     report = subject.report
     columns = (
         Column("phase", "phase"), Column("ranges", "ranges", "count"), Column("cpu_ns", "CPU range", "ns"),
-        Column("span_ns", provenance.span(report), "ns"), Column("span_share", "%", "share"),
+        Column("span_ns", headings.span(report), "ns"), Column("span_share", "%", "share"),
         Column("kernel_ns", "kernel time", "ns"), Column("kernel_share", "%", "share"),
         Column("verdict", "verdict"),
     )  # fmt: skip
     rows = []
     for row in times:
         ranges, cpu_ns, span_ns, kernel_ns = (
-            per_step(report, value) for value in (row.ranges, row.cpu_ns, row.span_ns, row.kernel_ns)
+            None if value is None else per_step(report, value)
+            for value in (row.ranges or None, row.cpu_ns, row.span_ns, row.kernel_ns)
         )
         cells = (row.name, ranges, cpu_ns, span_ns, row.span_share, kernel_ns, row.kernel_share, row.verdict)
         rows.append(Row(cells))
-    title = f"CPU range, {provenance.span(report)} and kernel time, {{unit}} {provenance.scope(report)}"
-    table = Table("agreement", title, columns, tuple(rows), CAPTION.format(span=provenance.span(report)))
-    return with_levels(table, [level(row.name) for row in times]) if subject.whole else table
+    title = f"CPU range, {headings.span(report)} and kernel time, {{unit}} {headings.scope(report)}"
+    table = Table("agreement", title, columns, tuple(rows), CAPTION.format(span=headings.span(report)))
+    return with_levels(table, [level(row.name) for row in times])
 
 
 def _timed(subject: Subject, times: tuple[PhaseTimes, ...]) -> tuple[Table, ...]:
     """Compare with times measured elsewhere, per range."""
-    known = {row.name: row for row in times}
+    known = {row.name: row for row in times if row.ranges}
     if strangers := sorted(set(subject.timed) - set(known)):
         raise UsageError(f"The report has no {strangers[0]!r} to compare a time with; it has {', '.join(known)}.")
     if not subject.timed:
@@ -80,11 +81,11 @@ def _timed(subject: Subject, times: tuple[PhaseTimes, ...]) -> tuple[Table, ...]
     )  # fmt: skip
     rows = tuple(Row(_against(known[name], timed_ns)) for name, timed_ns in subject.timed.items())
     table = Table("timed", "Against times measured elsewhere, {unit} per range, means", columns, rows, TIMED)
-    return (with_levels(table, [level(name) for name in subject.timed]) if subject.whole else table,)
+    return (with_levels(table, [level(name) for name in subject.timed]),)
 
 
 def _against(row: PhaseTimes, timed_ns: float) -> tuple[object, ...]:
-    cpu_ns, span_ns, kernel_ns = (value / row.ranges for value in (row.cpu_ns, row.span_ns, row.kernel_ns))
+    cpu_ns, span_ns, kernel_ns = (value / row.ranges for value in (row.cpu_ns or 0, row.span_ns, row.kernel_ns))
     word = "agree" if agrees(timed_ns, cpu_ns) else "longer here" if cpu_ns > timed_ns else "shorter here"
     verdict = "not synchronized" if row.late else word
     return row.name, timed_ns, cpu_ns, cpu_ns / timed_ns, span_ns, kernel_ns, verdict

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
-from analysis.errors import ReportError
-from analysis.report import Number, Report
-from analysis.summary import summarize
-from analysis.tables import Column, Document, Row, Table
-from analysis.views import provenance, wording
-from analysis.views.common import require_measured, with_levels
-from analysis.views.registry import Subject
-from analysis.vocabulary import BACKWARD, FORWARD
+from ..document import Column, Document, Row, Table
+from ..errors import ReportError
+from ..measures.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..report import Number, Report
+from ..summary.totals import summarize
+from ..vocabulary import BACKWARD, FORWARD
+from . import headings
+from .registry import Subject
+from .rows import require_measured, share, with_levels
 
 NONE = (
     "No range is named as a part of attention, so scores, softmax and matmuls cannot be told apart. Push ranges "
@@ -58,8 +58,8 @@ def view(subject: Subject) -> Document:
     stated = any(part.flops is not None or part.bytes is not None for part in parts)
     notes += [*([] if stated else [NO_MARK]), *_missing(report, parts)]
     trees = (_times(report, parts), *((_rates(report, parts),) if stated else ()))
-    tables = (*(map(_flat, trees) if subject.whole else trees), *_ratios(report, parts))
-    return wording.answer(report, tables, notes)
+    tables = (*(map(_flat, trees) if subject.detail.whole else trees), *_ratios(report, parts))
+    return headings.answer(report, tables, notes)
 
 
 def _none(subject: Subject) -> str:
@@ -106,7 +106,7 @@ def _times(report: Report, parts: tuple[Part, ...]) -> Table:
         whole = sum(part.kernel_ns for part in outer)
         rows.append(Row((phase, *_cells(outer, whole)), strong=True))
         rows += [Row((part.name, *_cells([part], whole)), indent=1 + part.inner) for part in mine]
-    title = f"{provenance.kernel_time(report)} of attention by part, {{unit}} {provenance.scope(report)}"
+    title = f"{headings.kernel_time(report)} of attention by part, {{unit}} {headings.scope(report)}"
     return Table("attention", title, columns, tuple(rows), TIMES)
 
 
@@ -117,8 +117,7 @@ def _by_phase(parts: tuple[Part, ...]) -> dict[str, list[Part]]:
 
 def _cells(parts: list[Part], whole: Number) -> tuple[object, ...]:
     kernel_ns, gemm_ns = sum(part.kernel_ns for part in parts), sum(part.gemm_ns for part in parts)
-    share = kernel_ns / whole if whole else None
-    return kernel_ns, share, gemm_ns, kernel_ns - gemm_ns, sum(part.kernels for part in parts)
+    return kernel_ns, share(kernel_ns, whole), gemm_ns, kernel_ns - gemm_ns, sum(part.kernels for part in parts)
 
 
 def _rates(report: Report, parts: tuple[Part, ...]) -> Table:
@@ -137,7 +136,7 @@ def _rates(report: Report, parts: tuple[Part, ...]) -> Table:
             rows.append(Row((part.name, *cells), indent=1 + part.inner))
     convention = report.provenance.run.get("flops_convention")
     stated = f" The run counts {convention}." if convention else ""
-    title = f"FLOPs and least bytes of attention, {provenance.scope(report)}"
+    title = f"FLOPs and least bytes of attention, {headings.scope(report)}"
     return Table("rates", title, columns, tuple(rows), f"{RATES}{stated}")
 
 
@@ -157,7 +156,7 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
         Column("softmax_to_ranges", "softmax/ranges", "ratio"),
         Column("flops_ratio", "FLOPs GEMMs/softmax", "ratio"),
     )[: 7 if stated else 6]  # fmt: skip
-    title = f"Softmax against the two matmuls: kernel time, {{unit}} {provenance.scope(report)}"
+    title = f"Softmax against the two matmuls: kernel time, {{unit}} {headings.scope(report)}"
     shown = tuple(Row(row[: len(columns)]) for row in rows)
     return (Table("ratios", title, columns, shown, f"{RATIOS} {FORMULAS}" if stated else RATIOS),)
 

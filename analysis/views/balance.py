@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from analysis.balance import (
+from ..document import Column, Detail, Document, Row, Table
+from ..errors import ReportError
+from ..measures.balance import (
+    FILLED_FROM,
     GPU_BOUND_FROM,
     LAUNCH_BOUND_BELOW,
     WAITING_FROM,
@@ -13,24 +16,13 @@ from analysis.balance import (
     GapOwner,
     balance,
 )
-from analysis.errors import ReportError
-from analysis.phase_spans import ALL, NAMES, STEP
-from analysis.report import Number, Report
-from analysis.selection import collapsed_path
-from analysis.tables import Column, Document, Row, Table
-from analysis.views import provenance, wording
-from analysis.views.common import (
-    common_length,
-    label,
-    level,
-    more,
-    per_step,
-    per_step_of_a_gpu,
-    require_measured,
-    with_levels,
-)
-from analysis.views.registry import Subject
-from analysis.vocabulary import PHASES
+from ..measures.spans import ALL, NAMES, STEP
+from ..report import Number, Report
+from ..summary.collapsing import Naming, naming_of
+from ..vocabulary import PHASES
+from . import headings
+from .registry import Subject
+from .rows import common_length, label, level, more, per_step, per_step_of_a_gpu, require_measured, with_levels
 
 BUSY = (
     "GPU span: from the first start to the last end of a phase's work, added over its ranges. busy: the time in "
@@ -38,7 +30,8 @@ BUSY = (
     "launch call of the next work had returned."
 )
 VERDICTS = (
-    f"GPU-bound: busy at least {GPU_BOUND_FROM:.0%} of the span. launch-bound: busy less than "
+    f"GPU-bound: busy at least {GPU_BOUND_FROM:.0%} of the span; copy-bound or communication-bound where only "
+    f"copies or only communication ran for {FILLED_FROM:.0%} of that. launch-bound: busy less than "
     f"{LAUNCH_BOUND_BELOW:.0%}, and at least {WAITING_FROM:.0%} of the idle time unlaunched. undecided: neither."
 )
 
@@ -58,23 +51,23 @@ def view(subject: Subject) -> Document:
     asked = {row.phase for row in report.phases}
     whole = subject.attribution()
     require_measured(report)
-    found = balance(whole, asked if subject.one_phase else PHASES, include_warm_up=report.warm_up_included)
-    drawing = _Drawing(report, found, subject.whole)
+    found = balance(whole, asked if subject.some_phases else PHASES, include_warm_up=report.warm_up_included)
+    drawing = _Drawing(report, found, subject.detail)
     notes = (*report.notes, *([NO_RANGES] if found.phases[0].name == NAMES[ALL] else []))
     tables = [drawing.busy(), drawing.queue()]
     if found.owners:
-        tables.append(drawing.owners(subject.top, subject.every_index))
-    return wording.answer(report, tables, notes)
+        tables.append(drawing.owners())
+    return headings.answer(report, tables, notes)
 
 
 class _Drawing:
     """Draws one balance."""
 
-    def __init__(self, report: Report, found: Balance, whole: bool) -> None:
-        self.report, self.found, self.whole = report, found, whole
+    def __init__(self, report: Report, found: Balance, detail: Detail) -> None:
+        self.report, self.found, self.detail = report, found, detail
         self.gpus = len({row.gpu for row in found.phases})
         self.several = self.gpus > 1
-        self.scope = provenance.scope_of_a_gpu(report, self.gpus)
+        self.scope = headings.scope_of_a_gpu(report, self.gpus)
 
     def busy(self) -> Table:
         """Show how long each phase's work ran and how long nothing did; the two sum to the span."""
@@ -113,11 +106,12 @@ class _Drawing:
         title = f"Launches {self.scope}, and how long their work waits"
         return self.table("queue", title, columns, rows, caption)
 
-    def owners(self, top: int, every_index: bool) -> Table:
+    def owners(self) -> Table:
         """Rank the ranges by the idle time that ended when their work began."""
-        owners = self.found.owners if every_index else _collapsed(self.found.owners)
+        collapse = not self.detail.every_index
+        owners = _collapsed(self.found.owners, naming_of(self.report)) if collapse else self.found.owners
         whole = sum(owner.idle_ns for owner in owners)
-        common = 0 if self.whole else common_length(owner.path for owner in owners)
+        common = 0 if self.detail.whole else common_length(owner.path for owner in owners)
         columns = (
             Column("range", "range that launched the next work", "name"), Column("idle_ns", "idle", "ns"),
             Column("share", "%", "share"), Column("gaps", "gaps", "count"), Column("largest_ns", "largest", "ns"),
@@ -126,12 +120,12 @@ class _Drawing:
         rows = [
             Row((label(owner.path, common), self.mean(owner.idle_ns), owner.idle_ns / whole, self.mean(owner.gaps),
                  owner.largest_ns, owner.waiting_ns / owner.idle_ns))
-            for owner in owners[:top]
+            for owner in owners[: self.detail.top]
         ]  # fmt: skip
         where = self.where()
         caption = f"% is of the idle time {where}, unlaunched % of the row's."
-        title = f"Idle gaps {where} by the range that ends them, {{unit}} {provenance.scope(self.report)}"
-        return Table("gaps", title, columns, tuple(rows), caption + more(owners, top, "range"))
+        title = f"Idle gaps {where} by the range that ends them, {{unit}} {headings.scope(self.report)}"
+        return Table("gaps", title, columns, tuple(rows), caption + more(owners, self.detail.top, "range"))
 
     def where(self) -> str:
         """Say inside which spans the gaps are: those of the steps hold those of their phases."""
@@ -149,7 +143,7 @@ class _Drawing:
         of = [(row.name, *((row.gpu,) if self.several else ())) for row in self.found.phases]
         lines = tuple(Row((*what, *cells)) for what, cells in zip(of, rows, strict=True))
         table = Table(key, title, (*keys, *columns), lines, caption)
-        return with_levels(table, [level(row.name) for row in self.found.phases]) if self.whole else table
+        return with_levels(table, [level(row.name) for row in self.found.phases])
 
     def gpu_mean(self, value: Number) -> Number:
         """Divide one GPU's figure by its own rank's steps where figures are per step."""
@@ -160,10 +154,10 @@ class _Drawing:
         return per_step(self.report, value)
 
 
-def _collapsed(owners: Iterable[GapOwner]) -> list[GapOwner]:
+def _collapsed(owners: Iterable[GapOwner], naming: Naming) -> list[GapOwner]:
     merged: dict[tuple[str, ...], GapOwner] = {}
     for owner in owners:
-        path = collapsed_path(owner.path)
+        path = naming(owner.path)
         held = merged.get(path, GapOwner(path, 0, 0, 0, 0))
         merged[path] = replace(
             held,

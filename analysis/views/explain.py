@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from analysis.errors import ReportError
-from analysis.kernel_names import distinct_short_names, short_name
-from analysis.launch_groups import STEP, Explanation, Group, LaunchGroups, Term
-from analysis.report import Number, Report
-from analysis.selection import collapsed_path
-from analysis.tables import Column, Document, Row, Table
-from analysis.views import provenance, wording
-from analysis.views.common import common_length, label, require_measured
-from analysis.views.registry import Subject
-from analysis.vocabulary import OTHER, PHASES
+from ..document import Column, Document, Row, Table
+from ..errors import ReportError
+from ..kernel_names.short import distinct_short_names, short_name
+from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
+from ..report import Number, Report
+from ..summary.collapsing import naming_of
+from ..vocabulary import OTHER, PHASES
+from . import headings
+from .registry import Subject
+from .rows import common_length, label, require_measured, share
 
 NUMBERS = (
     Column("blocks", "blocks", "count"), Column("launches", "launches", "count"),
@@ -24,7 +24,8 @@ NUMBERS = (
 )  # fmt: skip
 BLOCKS = "blocks: the grid's size. "
 CAPTION = (
-    "launches: of this kernel directly in the range. ranges: how many of that name launch it, each so many times. "
+    "launches: of this kernel in the range and in no inner one. ranges: how many of that name launch "
+    "it, each so many times. "
     "% is of the kernel's time."
 )
 Key = tuple[str, str]  # a kernel's name and the phase
@@ -38,21 +39,21 @@ def view(subject: Subject) -> Document:
     require_measured(subject.report)
     report, found = subject.report, _asked(subject)
     groups = LaunchGroups(subject.attribution(), include_warm_up=report.warm_up_included)
-    naming = tuple if subject.every_index else collapsed_path
+    naming = tuple if subject.detail.every_index else naming_of(subject.report)
     paths = {key: {row.path for row in report.kernels if (row.kernel, row.phase) == key} for key in found}
-    explained = [groups.explain(*key, paths=paths[key], naming=naming) for key in found[: subject.top]]
-    names = dict(zip(paths, _names([kernel for kernel, _ in found], subject.full_names), strict=True))
+    explained = [groups.explain(*key, paths=paths[key], naming=naming) for key in found[: subject.detail.top]]
+    names = dict(zip(paths, _names([kernel for kernel, _ in found], subject.detail.full_names), strict=True))
     draw = partial(_table, report)
     tables = (
         [_whole(report, explained)]
-        if subject.whole
+        if subject.detail.whole
         else [draw(one, names[one.kernel, one.phase]) for one in explained]
     )
     rest = len(found) - len(explained)
     notes = [f"{rest} more kernels and phases match: --top {len(found)} shows them."] if rest > 0 else []
-    per_step = all(one.unit == STEP for one in explained) and not subject.whole
-    accounting = (provenance.accounting_per_step if per_step else provenance.accounting)(report)
-    return wording.answer(report, tables, (*report.notes, *notes), accounting=accounting)
+    per_step = all(one.unit == STEP for one in explained) and not subject.detail.whole
+    accounting = (headings.accounting_per_step if per_step else headings.accounting_of)(report)
+    return headings.answer(report, tables, (*report.notes, *notes), accounting=accounting)
 
 
 def _asked(subject: Subject) -> list[Key]:
@@ -96,8 +97,16 @@ def _table(report: Report, one: Explanation, name: str) -> Table:
     rows: list[Row] = []
     for term in one.terms:
         if len(one.terms) > 1:
-            count = wording.worded(f"{term.text} launch{'es' if term.launches > 1 else ''}", report.provenance)
-            cells = (count, "", term.launches, "", "", _time(one, term.groups), _share(term, whole))
+            count = headings.worded(f"{term.text} launch{'es' if term.launches > 1 else ''}", report.provenance)
+            cells = (
+                count,
+                "",
+                term.launches,
+                "",
+                "",
+                _time(one, term.groups),
+                share(sum(group.total_ns for group in term.groups), whole),
+            )
             rows.append(Row(cells, strong=True))
         rows += [
             Row((label(group.path, common), *_numbers(one, group, whole)), indent=int(len(one.terms) > 1))
@@ -122,7 +131,7 @@ def _title(report: Report, one: Explanation, name: str) -> str:
     where = "no phase" if one.phase == OTHER else one.phase
     if not one.unit:
         rows = [row for row in report.kernels if (row.kernel, row.phase) == (one.kernel, one.phase)]
-        return f"{name}: {count} in {where}, {provenance.over(report, rows)}, {{unit}}"
+        return f"{name}: {count} in {where}, {headings.over(report, rows)}, {{unit}}"
     inside = "" if one.unit == one.phase else f" in {where}"
     return f"{name}: {count} per {one.unit}{inside}, {{unit}}, mean of {one.units}"
 
@@ -133,16 +142,12 @@ def _numbers(one: Explanation, group: Group, whole: int) -> tuple[object, ...]:
     each = group.launches / group.places if group.places else None
     return (
         group.blocks or None, group.launches / one.units, places, each, _time(one, (group,)),
-        group.total_ns / whole if whole else None,
+        share(group.total_ns, whole),
     )  # fmt: skip
 
 
 def _time(one: Explanation, groups: Sequence[Group]) -> float:
     return sum(group.total_ns for group in groups) / one.units
-
-
-def _share(term: Term, whole: int) -> float | None:
-    return sum(group.total_ns for group in term.groups) / whole if whole else None
 
 
 def _whole(report: Report, explained: Sequence[Explanation]) -> Table:
@@ -160,4 +165,4 @@ def _whole(report: Report, explained: Sequence[Explanation]) -> Table:
         for term in one.terms
         for group in term.groups
     )  # fmt: skip
-    return Table("explained", f"launches {provenance.over(report, report.kernels)}", columns, rows)
+    return Table("explained", f"launches {headings.over(report, report.kernels)}", columns, rows)

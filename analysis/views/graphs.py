@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.attribution import Attribution
-from analysis.report import KernelRow, Number, Path, RangeRow, Report, in_tree_order
-from analysis.trace import GRAPH, KERNEL
+from ..attribution.causes import Attribution
+from ..report import KernelRow, Number, Path, RangeRow, Report, in_tree_order
+from ..trace import GRAPH, KERNEL
 
 CATEGORY = "CUDA graph"
 #: What is counted then.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.errors import ReportError
-from analysis.kernel_names import distinct_short_names
-from analysis.overlap import COMMUNICATION, GpuOverlap, Overlap, TransferOverlap, overlap
-from analysis.report import Number, Report
-from analysis.tables import Column, Document, Row, Table
-from analysis.views import provenance, wording
-from analysis.views.common import more, per_step_of_a_gpu, require_measured
-from analysis.views.registry import Subject
-from analysis.vocabulary import PHASES
+from ..document import Column, Document, Row, Table
+from ..errors import ReportError
+from ..kernel_names.short import distinct_short_names
+from ..measures.overlap import COMMUNICATION, GpuOverlap, Overlap, TransferOverlap, overlap
+from ..report import Number, Report
+from ..vocabulary import PHASES
+from . import headings
+from .registry import Subject
+from .rows import more, per_step_of_a_gpu, require_measured
 
 WHOLE = (
     "span: from the first start to the last end of all work, with that between steps and in warm-up; % of it the "
@@ -33,12 +33,12 @@ def view(subject: Subject) -> Document:
     report = subject.report
     if report.provenance.unit_of_work == "CPU":
         raise ReportError("The report is of a CPU: nothing is copied to a GPU or between GPUs. Record on a GPU.")
-    asked = {row.phase for row in report.phases} if subject.one_phase else PHASES
+    asked = {row.phase for row in report.phases} if subject.some_phases else PHASES
     require_measured(report)
     found = overlap(subject.attribution(), asked, include_warm_up=report.warm_up_included)
     notes = [] if any(gpu.communication_ns for gpu in found.gpus) else [NO_COMMUNICATION]
     tables = (_gpus(subject, found), *((_transfers(subject, found),) if found.transfers else ()))
-    return wording.answer(report, tables, (*report.notes, *notes))
+    return headings.answer(report, tables, (*report.notes, *notes))
 
 
 def _gpus(subject: Subject, found: Overlap) -> Table:
@@ -49,11 +49,11 @@ def _gpus(subject: Subject, found: Overlap) -> Table:
         Column("communication_ns", "commun.", "ns"), Column("hidden_ns", "hidden", "ns"),
         Column("exposed_ns", "exposed", "ns"),
     )  # fmt: skip
-    hidden = ("span_ns", "busy_share") if subject.one_phase else ()
+    hidden = ("span_ns", "busy_share") if subject.some_phases else ()
     shown = [place for place, column in enumerate(columns) if column.key not in hidden]
     lines = [_gpu(subject.report, gpu, len(found.gpus)) for gpu in found.gpus]
     rows = tuple(Row(tuple(line[place] for place in shown)) for line in lines)
-    scope = provenance.scope_of_a_gpu(subject.report, len(found.gpus))
+    scope = headings.scope_of_a_gpu(subject.report, len(found.gpus))
     title = f"Compute and communication by GPU, {{unit}} {scope}"
     return Table("overlap", title, tuple(columns[place] for place in shown), rows, WHOLE)
 
@@ -67,8 +67,8 @@ def _gpu(report: Report, gpu: GpuOverlap, gpus: int) -> tuple[object, ...]:
 
 
 def _transfers(subject: Subject, found: Overlap) -> Table:
-    report, shown = subject.report, found.transfers[: subject.top]
-    names = _names(shown, subject.full_names)
+    report, shown = subject.report, found.transfers[: subject.detail.top]
+    names = _names(shown, subject.detail.full_names)
     columns = (
         Column("name", "communication, copy or memset", "name"), Column("gpu", "GPU"),
         Column("count", "launches", "count"), Column("total_ns", "sum", "ns"), Column("union_ns", "time", "ns"),
@@ -78,9 +78,9 @@ def _transfers(subject: Subject, found: Overlap) -> Table:
         Row((name, row.gpu, *_times(report, row, len(found.gpus)), row.hidden_share))
         for name, row in zip(names, shown, strict=True)
     )
-    scope = provenance.scope_of_a_gpu(report, len(found.gpus))
+    scope = headings.scope_of_a_gpu(report, len(found.gpus))
     title = f"What is no compute, and how much of it is hidden, {{unit}} {scope}"
-    return Table("transfers", title, columns, rows, TRANSFERS + more(found.transfers, subject.top, "row"))
+    return Table("transfers", title, columns, rows, TRANSFERS + more(found.transfers, subject.detail.top, "row"))
 
 
 def _times(report: Report, row: TransferOverlap, gpus: int) -> tuple[Number, ...]:

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from analysis.errors import ReportError
-from analysis.many import Ranked
-from analysis.report import TO_HAVE_STEPS, Number, Path, Report, merged
-from analysis.report import per_step as divided
-from analysis.selection import with_indices_collapsed
-from analysis.tables import PATH_SEPARATOR, Column, Document, Row, Table
-from analysis.views import provenance, wording
-from analysis.views.common import more, with_levels
-from analysis.views.overview import ranges_with_kernels
-from analysis.vocabulary import PHASES
+from ..document import PATH_SEPARATOR, SHORT, Column, Detail, Document, Row, Table
+from ..errors import ReportError
+from ..report import TO_HAVE_STEPS, Number, Path, Report, merged
+from ..report import per_step as divided
+from ..summary.parallel import Ranked
+from ..summary.selection import with_indices_collapsed
+from ..vocabulary import PHASES
+from . import headings
+from .overview import ranges_with_kernels
+from .rows import more, with_levels
 
 SOME = 6
 NO_STEPS = (
@@ -24,19 +24,14 @@ NO_STEPS = (
 )
 
 
-def ranks(
-    ranked: Sequence[Ranked], *, top: int = 10, per_step: bool = False, full_names: bool = False,
-    every_index: bool = False, whole: bool = False,
-) -> Document:  # fmt: skip
+def ranks(ranked: Sequence[Ranked], detail: Detail = SHORT, *, per_step: bool = False) -> Document:
     """Compare the reports of several ranks; clocks do not matter, only durations are compared.
-
-    `whole` is for programs, which are told of each row whether it is one report's or of all.
 
     Raises ReportError where some count a GPU's work and some a CPU's, and where none has steps but `per_step` asks
     for them.
     """
     found = {one.name: one.report for one in ranked if one.report is not None}
-    shown = found if every_index else {name: with_indices_collapsed(one) for name, one in found.items()}
+    shown = found if detail.every_index else {name: with_indices_collapsed(one) for name, one in found.items()}
     stepless = [name for name, report in shown.items() if per_step and not report.steps]
     kept = {name: report for name, report in shown.items() if name not in stepless}
     if not kept:
@@ -47,23 +42,21 @@ def ranks(
     together = divided(added_up) if per_step else added_up
     differing = _different_runs(reports)
     by_report = _by_report(reports, together, summed=not differing)
-    tables: tuple[Table, ...] = (
-        _with_level(by_report, len(reports)) if whole else by_report,
-        _spread(reports, top),
-    )
+    levels = ["report"] * len(reports) + ["all"] * (len(by_report.rows) - len(reports))
+    tables: tuple[Table, ...] = (with_levels(by_report, levels), _spread(reports, detail.top))
     if not differing:
-        tables = (*tables, ranges_with_kernels(together, top, full_names))
+        tables = (*tables, ranges_with_kernels(together, detail))
     notes = (*_left_out(ranked, stepless), *differing, *_uneven(reports), *_notes(reports))
-    on = provenance.NO_GPU if _on_cpu(together) else provenance.gpus(kept.values())
+    on = headings.NO_GPU if _on_cpu(together) else headings.gpus(kept.values())
     heading = " · ".join(filter(None, (f"{len(reports)} of {len(ranked)} reports", on)))
-    accounting = () if differing else provenance.accounting(together)
-    return wording.document(together.provenance, heading, tables, accounting, notes)
+    accounting = () if differing else headings.accounting_of(together)
+    return headings.document(together.provenance, heading, tables, accounting, notes)
 
 
 def _different_runs(reports: dict[str, Report]) -> tuple[str, ...]:
     """Say what tells runs apart whose marks differ, which those of one run's ranks do not."""
-    facts = {name: provenance.run_facts(report.provenance) for name, report in reports.items()}
-    common = provenance.common(list(facts.values()))
+    facts = {name: headings.run_facts(report.provenance) for name, report in reports.items()}
+    common = headings.common(list(facts.values()))
     own = {name: [fact for fact in said if fact not in common] for name, said in facts.items()}
     told = [f"{name}: {', '.join(words)}" for name, words in own.items() if words]
     if not told:
@@ -114,15 +107,10 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
     rows = [_report_row(name, report, phases) for name, report in reports.items()]
     last = _report_row("mean of all" if together.per_step else "all reports", together, phases)
     rows += [replace(last, strong=True)] * summed
-    title = f"{provenance.kernel_time(together)} of each report by phase, {{unit}} {_scope(together)}"
+    title = f"{headings.kernel_time(together)} of each report by phase, {{unit}} {_scope(together)}"
     work = "" if _on_cpu(together) else "All work counts copies, memsets and CUDA graphs too. "
     caption = f"{work}Warm-up is left out."
     return Table("reports", title, columns, tuple(rows), caption)
-
-
-def _with_level(table: Table, reports: int) -> Table:
-    """Tell a program which rows are one report's, and which is of all."""
-    return with_levels(table, ["report"] * reports + ["all"] * (len(table.rows) - reports))
 
 
 def _scope(report: Report) -> str:

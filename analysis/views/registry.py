@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..document import SHORT, Detail
+
 if TYPE_CHECKING:
-    from analysis.attribution import Attribution
-    from analysis.report import Report
-    from analysis.tables import Document
+    from ..attribution.causes import Attribution
+    from ..document import Document
+    from ..report import Report
 
 
 class View(NamedTuple):
@@ -22,13 +24,25 @@ class View(NamedTuple):
 
 
 VIEWS = {
-    "phases": View("analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True),
-    "agreement": View("analysis.views.agreement", "do CPU range, GPU span and kernel time of a phase agree?"),
-    "attention": View("analysis.views.attention", "what do scores, mask, softmax and final matmul cost?"),
-    "steps": View("analysis.views.steps", "how much do the measured steps differ, and in which range?", True),
-    "explain": View("analysis.views.explain", "where do a kernel's launches come from? (--kernel NAME)", True),
-    "balance": View("analysis.views.balance", "does the GPU wait for launches, and where?"),
-    "overlap": View("analysis.views.overlap", "how much communication and copying hides behind compute?"),
+    "phases": View(
+        "nvtx_kernels.analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True
+    ),
+    "agreement": View(
+        "nvtx_kernels.analysis.views.agreement", "do CPU range, GPU span and kernel time of a phase agree?"
+    ),
+    "attention": View(
+        "nvtx_kernels.analysis.views.attention", "what do scores, mask, softmax and final matmul cost?"
+    ),
+    "steps": View(
+        "nvtx_kernels.analysis.views.steps", "how much do the measured steps differ, and in which range?", True
+    ),
+    "explain": View(
+        "nvtx_kernels.analysis.views.explain", "where do a kernel's launches come from? (--kernel NAME)", True
+    ),
+    "balance": View("nvtx_kernels.analysis.views.balance", "does the GPU wait for launches, and where?"),
+    "overlap": View(
+        "nvtx_kernels.analysis.views.overlap", "how much communication and copying hides behind compute?"
+    ),
 }
 
 
@@ -36,19 +50,15 @@ VIEWS = {
 class Subject:
     """What a view looks at: the report of what was asked for, and where that does not say enough, all work.
 
-    `top` bounds the rows of long tables; `kernel` is a part of a kernel's name; `one_phase` says that the report
-    holds the one phase that was asked for; `timed` are times of phases measured elsewhere, ns; `whole` asks for
-    every row as it is, for a program.
+    `detail` says how much to show; `kernel` is a part of a kernel's name; `some_phases` says that the report holds
+    only the phases that were asked for; `timed` are times of phases measured elsewhere, ns.
     """
 
     report: Report
     attribution: Callable[[], Attribution]
-    one_phase: bool = False
+    detail: Detail = SHORT
+    some_phases: bool = False
     timed: Mapping[str, float] = field(default_factory=dict)
-    whole: bool = False
-    top: int = 10
-    full_names: bool = False
-    every_index: bool = False
     kernel: str = ""
 
 

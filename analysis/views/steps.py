@@ -8,16 +8,17 @@ from math import isnan
 from statistics import median
 from typing import TypeVar
 
-from analysis.attribution import Attribution
-from analysis.errors import ReportError
-from analysis.report import RangeRow, Report, tree_order
-from analysis.selection import collapsed_path, with_indices_collapsed
-from analysis.step_figures import RangeSteps, StepFigures, ranges_of, steps_of
-from analysis.tables import Column, Document, Kind, Row, Table
-from analysis.views import graphs, provenance, wording
-from analysis.views.common import in_tree, label, more, require_measured
-from analysis.views.registry import Subject
-from analysis.vocabulary import OTHER, PHASES
+from ..attribution.causes import Attribution
+from ..document import Column, Document, Kind, Row, Table
+from ..errors import ReportError
+from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
+from ..report import RangeRow, Report, tree_order
+from ..summary.collapsing import naming_of
+from ..summary.selection import with_indices_collapsed
+from ..vocabulary import OTHER, PHASES
+from . import graphs, headings
+from .registry import Subject
+from .rows import in_tree, label, last_names, more, require_measured
 
 NO_STEPS = (
     "The report has no measured step ranges, so steps cannot be compared. Push a range named 'step' around each "
@@ -37,10 +38,10 @@ def view(subject: Subject) -> Document:
     if not report.steps:
         raise ReportError(NO_STEPS)
     require_measured(report)
-    tables = (_every_value(subject),) if subject.whole else _for_people(subject)
+    tables = (_every_value(subject),) if subject.detail.whole else _for_people(subject)
     shown = [table for table in tables if table.rows]
     notes = report.notes if len(shown) == len(tables) else (NO_RANGES, *report.notes)
-    return wording.answer(report, shown, notes, accounting=provenance.accounting_per_step(report))
+    return headings.answer(report, shown, notes, accounting=headings.accounting_per_step(report))
 
 
 def _for_people(subject: Subject) -> tuple[Table, ...]:
@@ -48,20 +49,20 @@ def _for_people(subject: Subject) -> tuple[Table, ...]:
     report, attribution = subject.report, subject.attribution()
     attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
     steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-    return _steps(report, steps), _ranges(report, _asked(subject, attribution), subject.top)
+    return _steps(report, steps), _ranges(report, _asked(subject, attribution), subject.detail.top)
 
 
 def _asked(subject: Subject, attribution: Attribution) -> list[tuple[RangeRow, RangeSteps]]:
     """Return the ranges that were asked for, each with its steps."""
-    report, naming = subject.report, tuple if subject.every_index else collapsed_path
+    report, naming = subject.report, tuple if subject.detail.every_index else naming_of(subject.report)
     found = ranges_of(attribution, naming, include_warm_up=report.warm_up_included)
     rows = {(row.path, row.phase): row for row in found}
-    asked = report if subject.every_index else with_indices_collapsed(report)
+    asked = report if subject.detail.every_index else with_indices_collapsed(report)
     return [(row, rows[row.path, row.phase]) for row in asked.ranges if (row.path, row.phase) in rows]
 
 
 def _time(report: Report) -> str:
-    return f"Time of {graphs.COUNTED}" if graphs.of_graphs(report) else provenance.kernel_time(report)
+    return f"Time of {graphs.COUNTED}" if graphs.of_graphs(report) else headings.kernel_time(report)
 
 
 def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
@@ -70,7 +71,7 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     columns = (
         Column("step", "step"), *(Column(f"{PHASES[n]}_ns", PHASES[n], "ns") for n in held),
         Column("kernel_ns", "all", "ns"), Column("kernels", "launches", "count"),
-        Column("span_ns", provenance.span(report), "ns"), Column("cpu_ns", "CPU range", "ns"),
+        Column("span_ns", headings.span(report), "ns"), Column("cpu_ns", "CPU range", "ns"),
     )  # fmt: skip
     slowest = max(steps, key=lambda step: step.cpu_ns)
     shown = sorted({*range(min(len(steps), SHOWN_STEPS)), slowest.step})
@@ -81,7 +82,7 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
             len(steps) > 1,
             f"Step {slowest.step} of 0 to {len(steps) - 1} has the longest CPU range.",
         ),
-        (PHASES.index(OTHER) in held, "other: kernels in no phase's range."),
+        (PHASES.index(OTHER) in held, "other: kernels of no phase."),
         (len(steps) > len(shown), f"{len(steps) - len(shown)} more steps: --format csv."),
     )
     caption = " ".join(text for holds, text in facts if holds)
@@ -101,25 +102,26 @@ def _ranges(report: Report, asked: list[tuple[RangeRow, RangeSteps]], most: int)
     """Show the longest ranges and those around them, with their time over the steps; siblings by their medians."""
     order = tree_order([(found.path, (found.median_ns,)) for _, found in asked])
     asked = sorted(asked, key=lambda pair: (order(pair[1].path), pair[1].phase))
-    ranges = [asked[at] for at in in_tree([(found.path, found.median_ns) for _, found in asked], most)]
+    sizes = [(found.path, found.median_ns) for _, found in asked]
+    ranges = [asked[at] for at in in_tree(sizes, most, report.phase_names)]
     absent = any(len(found.steps) < report.steps for _, found in ranges)
     columns = (
         Column("range", "range", "name"), Column("median_ns", "median", "ns"), Column("min_ns", "min", "ns"),
         Column("max_ns", "max", "ns"), Column("spread", "spread %", "share"), Column("slowest", "slowest", "text"),
-        Column("span_ns", provenance.span(report), "ns"), Column("steps", "steps", "count"),
+        Column("span_ns", headings.span(report), "ns"), Column("steps", "steps", "count"),
     )[: 8 if absent else 7]  # fmt: skip
     top = min((len(row.path) for row, _ in ranges), default=1)
     rows = tuple(
-        Row((found.path[-1], *_over_steps(found))[: len(columns)], indent=len(row.path) - top)
-        for row, found in ranges
+        Row((name, *_over_steps(found))[: len(columns)], indent=len(row.path) - top)
+        for name, (row, found) in zip(last_names([(f.path, f.phase) for _, f in ranges]), ranges, strict=True)
     )
     count = f"{report.steps} step{'s' if report.steps > 1 else ''}"
     title = f"{_time(report)} inside each range per step, {{unit}}, of {count}"
     caption = (
         "spread: max - min, as a share of the median. slowest: the step with the most. "
-        f"{provenance.span(report)}: median of the time from the first start to the last end of the range's work, "
+        f"{headings.span(report)}: median of the time from the first start to the last end of the range's work, "
         "added over its instances in a step." + (" steps: how many have work in the range." if absent else "")
-    ) + (f" {provenance.LINKED}" if any(_span(found) is None for _, found in ranges) else "")
+    ) + (f" {headings.LINKED}" if any(_span(found) is None for _, found in ranges) else "")
     return Table("ranges", title, columns, rows, caption + more(asked, len(ranges), "range"))
 
 

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.support.text import cells
+from nvtx_kernels.analysis.views.registry import VIEWS
 
-from analysis import kernels
-from analysis.kernel_names import cells
-from analysis.views.registry import VIEWS
-from tests.analysis.building import Range, build, launched
-from tests.analysis.plain_sql import GEMM, OURS, rows, value
-from tests.analysis.subjects import REPORTS
+from tests.analysis.making.building import Range, build, launched
+from tests.analysis.making.plain_sql import GEMM, OURS, rows, value
+from tests.analysis.making.subjects import REPORTS
 
 REPOSITORY = Path(__file__).parents[2]
 # A time or a count; shares may lose their decimals.
 FIGURE = re.compile(r"(?<!\S)(?:[\d,]*\.\d\d+|\d{1,3}(?:,\d{3})+)(?!\S)")
 COMPILED = OURS.parent / "h200_compiled.sqlite"
-PARTS = ("own_ns", "adopted_ns", "linked_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
+PARTS = ("own_ns", "adopted_ns", "linked_ns", "captured_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
 KEYS = {
     "totals": {"work_ns", "kernel_ns", *PARTS},
     "phases": {"phase", "kernel_ns", "kernels", "gemm_ns", "gemm_kernels", "work_ns"},
@@ -32,6 +32,7 @@ KEYS = {
         "path", "phase", "instances", "kernels", "self_ns", "inclusive_ns", "self_work_ns", "span_ns", "cpu_ns",
     },
     "kernels": {"path", "phase", "kind", "kernel", "category", "count", "total_ns", "min_ns", "max_ns"},
+    "busy": {"phase", "span_ns", "busy_ns", "waiting_ns", "kernels", "gpus", "verdict"},
 }  # fmt: skip
 
 
@@ -60,7 +61,7 @@ def test_json_has_the_keys_that_were_promised_and_no_row_lacks_one():
     whole = as_json()
     assert set(whole) == {"report", *KEYS}
     assert set(whole["totals"]) == KEYS["totals"]
-    for name in ("phases", "ranges", "kernels"):
+    for name in ("phases", "ranges", "kernels", "busy"):
         assert whole[name]
         assert all(set(row) >= KEYS[name] for row in whole[name])
 
@@ -124,16 +125,18 @@ def test_one_ranking_has_one_table_of_at_most_top_rows(by):
         assert "more" in shown
 
 
-@pytest.mark.parametrize("words", [(), ("--by", "category"), ("--by", "range"), ("--view", "steps")])
+@pytest.mark.parametrize(
+    "words", [(), ("--by", "category"), ("--by", "range"), ("--view", "steps"), ("--view", "balance")]
+)
 def test_csv_and_parquet_hold_the_same_rows(tmp_path, words):
     table = list(csv.DictReader(io.StringIO(answered(OURS, "--format", "csv", *words))))
-    answered(OURS, "--format", "parquet", "-o", tmp_path / "rows.parquet", *words)
+    answered(OURS, "-o", tmp_path / "rows.parquet", *words)
     frame = pd.read_parquet(tmp_path / "rows.parquet")
     assert list(frame.columns) == list(table[0])
     assert [str(found) for found in frame.iloc[:, 0]] == [row[frame.columns[0]] for row in table]
 
 
-@pytest.mark.parametrize("format_", ["table", "markdown", "latex", "typst", "csv", "json"])
+@pytest.mark.parametrize("format_", ["table", "markdown", "latex", "typst", "html", "csv", "json"])
 def test_every_format_names_the_kernel_that_takes_longest(format_):
     shown = answered(OURS, "--format", format_, "--by", "kernel").replace("\\", "")
     assert re.search(r"cutlass(::Kernel2.*simt_| )sgemm", shown)
@@ -150,7 +153,8 @@ def test_full_names_are_full_and_wrapped_on_the_screen():
 def test_warm_up_is_left_out_and_said_so_unless_it_is_asked_for(tmp_path):
     ranges = [Range("warm-up", 0, 90), Range("step", 100, 190), Range("forward", 101, 180)]
     report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120)))
-    assert "warm-up left out" in answered(report)
+    assert "warm-up left out" in answered(report, "--totals")
+    assert "In no mean: 10 ns in warm-up" in answered(report)
     assert "warm-up left out" not in answered(report, "--include-warmup")
 
 
@@ -192,7 +196,6 @@ def test_an_output_file_is_whole_or_untouched(tmp_path):
         ((OURS, COMPILED, "--by", "range"), 2, "--by is about one report"),
         ((OURS, COMPILED, "--like-nsys"), 2, "--like-nsys is about one report"),
         ((OURS, "--format", "parquet"), 2, "-o FILE"),
-        ((OURS, "--format", "parquet", "--view", "balance", "-o", "none.parquet"), 2, "3: balance, queue, gaps"),
         ((OURS, "-o", "/nowhere/out.txt"), 2, "cannot be written"),
         ((OURS, "-o", "o" * 300), 2, "cannot be written: File name too long"),
         (("r" * 300,), 1, "cannot be read: File name too long"),
@@ -213,7 +216,8 @@ def test_80_columns_are_enough_for_people(words):
 
 
 def test_the_screen_may_be_wider_or_narrower():
-    widths = [max(map(cells, called(OURS, COLUMNS=str(width))[1].splitlines())) for width in (72, 140)]
+    screens = [called(OURS, COLUMNS=str(width))[1].partition("\nNext:")[0] for width in (72, 140)]
+    widths = [max(map(cells, screen.splitlines())) for screen in screens]
     assert widths[0] <= 72 < widths[1] <= 140
 
 
@@ -238,10 +242,54 @@ def test_help_names_every_view_and_its_question():
 def test_the_reader_of_a_pipe_may_stop_early():
     piped = subprocess.run(f"{sys.executable} -m analysis.kernels {OURS} --format csv | head -1", shell=True,
                            capture_output=True, text=True, cwd=REPOSITORY, check=True)  # fmt: skip
-    assert piped.stdout.startswith("path,phase,kind,kernel")
+    assert piped.stdout.startswith("table,path,phase,kind,kernel")
     assert piped.stderr == ""
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_answers_from_the_command_line(view):
     assert len(answered(OURS, "--view", view).splitlines()) > 8
+
+
+PHASES = [Range("fit", 0, 90), Range("bp", 100, 190), Range("optimizer step", 200, 290)]
+
+
+@pytest.fixture
+def three_phases(tmp_path):
+    return str(build(tmp_path, ranges=PHASES, **launched((10, 20), (110, 120), (210, 220))))
+
+
+def phases_of(arguments, capsys):
+    assert kernels.main([*arguments, "--format", "json"]) == 0
+    return [row["phase"] for row in json.loads(capsys.readouterr().out)["phases"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "phases"),
+    [
+        ([], ["optimizer", "other"]),
+        (["--phase-names", "forward=fit,backward='b?'"], ["forward", "backward", "optimizer"]),
+        (["--phase-names", "forward=fit", "--phase-names", "backward=bp"], ["forward", "backward", "optimizer"]),
+        (["--phase-names", "optimizer=FIT"], ["optimizer", "other"]),
+    ],
+)
+def test_phases_are_those_whose_names_are_given(three_phases, capsys, options, phases):
+    assert phases_of([three_phases, *options], capsys) == phases
+
+
+def test_phases_asked_for_one_by_one_are_all_shown(three_phases, capsys):
+    names = ["--phase-names", "forward=fit,backward=bp"]
+    asked = ["--phase", "forward", "--phase", "backward"]
+    assert phases_of([three_phases, *names, *asked], capsys) == ["forward", "backward"]
+
+
+@pytest.mark.parametrize("text", ["fit", "forwards=fit", "forward=", "forward=fit,backwards=bp=1,optimizer="])
+def test_names_of_no_phase_are_refused_with_the_form(three_phases, capsys, text):
+    with pytest.raises(SystemExit, match="2"):
+        kernels.main([three_phases, "--phase-names", text])
+    assert "write forward='fit *',backward='bp'" in capsys.readouterr().err
+
+
+def test_a_phase_name_that_no_range_has_is_wrong_usage(three_phases, capsys):
+    assert kernels.main([three_phases, "--phase-names", "forward=train"]) == 2
+    assert "No range is called 'train'. Ranges: fit, bp, optimizer step." in capsys.readouterr().err

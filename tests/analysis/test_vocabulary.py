@@ -1,34 +1,62 @@
 """What names mean: phases, warm-up, steps, operators, libraries, threads, and names without their numbers."""
 
+import re
+
 import pytest
+from nvtx_kernels.analysis import vocabulary
+from nvtx_kernels.analysis.range_names import PHASE_NAMES, STEP_NAMES
+from nvtx_kernels.analysis.vocabulary import AUTOGRAD_THREADS, BACKWARD_OPERATORS, LIBRARY_RANGES, WORKER_THREADS
 
-from analysis import vocabulary
-from analysis.vocabulary import AUTOGRAD_THREADS, BACKWARD_OPERATORS, LIBRARY_RANGES, WORKER_THREADS
+from benchmarks import list_names
 
+# Names beside the tables' own: (name, phase).
 PHASES = {
     "forward": "forward",
     "Forward": "forward",
     ":forward": "forward",
+    "## forward ##": "forward",
     "forward pass": "forward",
     "fwd_step 3": "forward",
     "Forward-2": "forward",
+    "model forward": "forward",
+    "train/forward": "forward",
+    "step.forward": "forward",
+    "1_forward": "forward",
+    "iter_3_forward": "forward",
+    "fw": "forward",
+    "forward + loss": "forward",
+    "loss": "forward",
+    "[pl]GPT: forward": "forward",
+    "FSDP::root_pre_forward": "forward",
     "backward": "backward",
     "Backward Pass": "backward",
     "bwd": "backward",
     "loss.backward()": "backward",
+    "backward prop": "backward",
     "optimizer": "optimizer",
-    "Optimizer.step#AdamW.step": "optimizer",
     "optimizer step": "optimizer",
+    "Optimizer.step#AdamW.step": "optimizer",
     "optim_step": "optimizer",
+    "opt.step()": "optimizer",
+    "AdamW.step": "optimizer",
+    "update": "optimizer",
+    "param optim": "optimizer",
     "optimizer.zero_grad": "optimizer",
     "zero_grad": "optimizer",
+    "[pl]optimizer_step": "optimizer",
     "_flash_attn_forward": None,
     "flash_attn::_flash_attn_forward": None,
-    "model forward": None,
+    "forward_fill": None,
+    "update_metrics": None,
+    "backwards compatible": None,
+    "attention forward": None,
+    "lr_scheduler.step": None,
+    "loss scaling": None,
     "forwarding": None,
     "fwdbwd": None,
     "forward_backward": None,
     "forward/backward": None,
+    "forward (and backward)": None,
     "backward and optimizer step": None,
     "optimization": None,
     "attention": None,
@@ -37,8 +65,42 @@ PHASES = {
 
 
 @pytest.mark.parametrize(("name", "phase"), PHASES.items())
-def test_phase_is_the_word_that_a_name_starts_with(name, phase):
+def test_whole_name_says_the_phase(name, phase):
     assert vocabulary.phase_of(name) == phase
+
+
+@pytest.mark.parametrize("row", PHASE_NAMES, ids=lambda row: row.example)
+def test_row_of_phases_knows_its_example_and_not_the_near_name(row):
+    assert re.fullmatch(row.pattern, row.example.strip("# ").lower())
+    assert vocabulary.phase_of(row.example) == row.means
+    assert vocabulary.opens_phase(row.example) is not row.part
+    assert vocabulary.phase_of(row.near_miss) is None
+    assert not vocabulary.is_step(row.example)
+
+
+@pytest.mark.parametrize("row", STEP_NAMES, ids=lambda row: row.example)
+def test_row_of_steps_knows_its_example_and_not_the_near_name(row):
+    assert re.fullmatch(row.pattern, row.example.lower())
+    assert vocabulary.is_step(row.example)
+    assert not vocabulary.is_step(row.near_miss)
+    assert vocabulary.phase_of(row.example) is None
+
+
+NAMED = (("forward", "fit *"), ("backward", "bp"))
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    {
+        "fit batch": ("forward", False),
+        "BP": ("backward", False),
+        "forward": (None, False),
+        "loss": ("forward", True),
+        "optimizer": ("optimizer", False),
+    }.items(),
+)
+def test_names_that_are_given_take_the_place_of_the_usual_ones(name, meaning):
+    assert vocabulary.phase_matcher(NAMED)(name) == meaning
 
 
 @pytest.mark.parametrize("name", ["warmup", "warm-up", "warm_up", "Warm-up", "WARMUP 3", "warmup step", ":warmup"])
@@ -61,6 +123,12 @@ STEPS = [
     "ProfilerStep#3",
     "iteration 12",
     "iter",
+    "step[EXTEND bs=8]",
+    "epoch 0 step 3",
+    "global_step 7",
+    "step=3",
+    "step3/100",
+    "batch 3",
 ]
 
 
@@ -70,7 +138,8 @@ def test_a_step_is_a_step(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["optimizer step", "optimizer_step", "steps", "step size", "stepwise", "iterator"]
+    "name",
+    ["optimizer step", "optimizer_step", "steps", "step size", "stepwise", "iterator", "batch"],
 )
 def test_what_only_mentions_a_step_is_none(name):
     assert not vocabulary.is_step(name)
@@ -197,3 +266,7 @@ def test_most_names_of_threads_say_nothing(name):
 )
 def test_indices_collapse_and_numbers_within_words_stay(name, collapsed):
     assert vocabulary.collapsed(name) == collapsed
+
+
+def test_page_of_names_is_made_of_the_tables():
+    assert list_names.PAGE.read_text(encoding="utf-8") == list_names.page()

@@ -1,8 +1,7 @@
 import pytest
 import torch
-
-from model.config import CONFIGS, SIZES_OF_YEAR, ModelConfig, changed, config_of, name_of, size_in
-from model.transformer import TransformerLM
+from nvtx_kernels.model.config import CONFIGS, SIZES_OF_YEAR, ModelConfig, changed, config_of, name_of, size_in
+from nvtx_kernels.model.transformer import TransformerLM
 
 # Table 1 of the assignment, with the vocabulary of 10,000.
 PARAMETERS = {

@@ -1,11 +1,10 @@
 import pytest
 import torch
+from nvtx_kernels.model import cost
+from nvtx_kernels.model.config import CONFIGS
+from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
+from nvtx_kernels.profiling import annotate
 from torch.utils.flop_counter import FlopCounterMode
-
-from model import cost
-from model.config import CONFIGS
-from model.transformer import TransformerLM, cross_entropy
-from profiling import annotate
 
 CONTEXTS = (128, 256, 512, 1024, 2048)
 # TFLOP of one forward at batch 4, two per multiply-add, as published for the assignment's sizes.

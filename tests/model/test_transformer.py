@@ -4,12 +4,11 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from nvtx_kernels.model.config import CONFIGS
+from nvtx_kernels.model.transformer import RMSNorm, TransformerLM, cross_entropy, softmax
+from nvtx_kernels.profiling import annotate
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from model.config import CONFIGS
-from model.transformer import RMSNorm, TransformerLM, cross_entropy, softmax
-from profiling import annotate
 
 TINY = CONFIGS["tiny"]
 L = TINY.layers

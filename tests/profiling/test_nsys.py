@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from nvtx_kernels.profiling import nsys
+from nvtx_kernels.profiling.machine import nsight
+from nvtx_kernels.profiling.show import nsys as nsys_screen
+from nvtx_kernels.profiling.sweep import results
+from nvtx_kernels.profiling.sweep.configurations import Cell
+from nvtx_kernels.profiling.sweep.processes import Plan, measured
+from nvtx_kernels.profiling.workload.settings import Settings
 
-from profiling import nsys, nsys_screen, results
-from profiling.cells import Cell
-from profiling.settings import Settings
-from profiling.sweep import Plan, measured
-from tests.profiling.measured_rows import CELL
+from tests.profiling.making.measured_rows import CELL
 
 TINY = ["--sizes", "tiny", "--contexts", "16", "--warmup", "0", "--steps", "1", "--device", "cpu"]
 LIGHT = ["--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none"]
@@ -23,7 +26,7 @@ def standin(tmp_path, monkeypatch):
     """Put the stand-in on PATH as nsys, and return its folder."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    script = Path(__file__).with_name("standin_nsys.py").read_text()
+    script = Path(__file__).with_name("making").joinpath("standin_nsys.py").read_text()
     (folder / "nsys").write_text(f"#!{sys.executable}\n{script}")
     (folder / "nsys").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -47,13 +50,13 @@ FLAGS = {
 
 @pytest.mark.parametrize("preset", FLAGS)
 def test_preset_becomes_arguments_and_own_flags_come_last(preset):
-    words = nsys.profile_command("nsys", ["python", "a b.py"], Path("out"), preset=preset, flags=["--wait=all"])
+    words = nsight.profile_command("nsys", ["python", "a b.py"], Path("out"), preset=preset, flags=["--wait=all"])
     output = ["--output=out", "--force-overwrite=true"]
     assert words == ["nsys", "profile", *FLAGS[preset], *output, "--wait=all", "python", "a b.py"]
 
 
 def test_every_preset_is_held_to_its_flags():
-    assert list(FLAGS) == list(nsys.PRESETS)
+    assert list(FLAGS) == list(nsight.PRESETS)
 
 
 @pytest.mark.parametrize("preset", FLAGS)
@@ -61,7 +64,7 @@ def test_printed_command_holds_the_presets_flags_and_then_the_users(standin, tmp
     extra = ["--", "--gpu-metrics-devices=0"]
     assert nsys.main([*TINY, "--reports", str(tmp_path), "--preset", preset, "--print-command", *extra]) == 0
     words = shlex.split(capsys.readouterr().out)
-    flags, program = words[2 : words.index(sys.executable)], words[words.index("profiling.run") :]
+    flags, program = words[2 : words.index(sys.executable)], words[words.index("nvtx_kernels.profiling.run") :]
     output = (
         f"--output={tmp_path}/tiny_ctx00016_train_fp32_cpu_b1_w0_n1{'' if preset == 'light' else f'_{preset}'}"
     )
@@ -118,7 +121,7 @@ def test_printed_command_runs_as_it_stands(standin, tmp_path, capfd):
 
 def test_missing_nsys_is_a_sentence_and_a_failed_row(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
-    if shutil.which("nsys") or list(nsys._installed()):
+    if shutil.which("nsys") or list(nsight._installed()):
         pytest.skip("nsys is installed in one of its usual places")
     assert nsys.main(TINY) == 1
     assert "profiling.nsys: nsys was not found on PATH" in capsys.readouterr().err
@@ -137,13 +140,13 @@ def test_version_is_read_from_what_nsys_says(said, version, tmp_path):
     program = tmp_path / "nsys"
     program.write_text(f"#!/bin/sh\necho '{said}'\n")
     program.chmod(0o755)
-    assert nsys.version(str(program)) == version
+    assert nsight.version(str(program)) == version
 
 
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/false", "/nowhere/nsys"])
 def test_program_that_says_no_version_is_refused(program):
-    with pytest.raises(nsys.NsysError, match=program):
-        nsys.version(program)
+    with pytest.raises(nsight.NsysError, match=program):
+        nsight.version(program)
 
 
 def test_model_preset_names_the_sizes_and_changed_dimensions_the_report(standin, tmp_path, capsys):

@@ -2,8 +2,10 @@ import json
 
 import pytest
 import torch
+from nvtx_kernels.profiling import precision
+from nvtx_kernels.profiling.precision import experiments
 
-from profiling import precision
+from tests.profiling.making.shown_tables import shown
 
 SUMS = [
     ("float32", "float32", "no", "10.0001", "10.000134"),
@@ -22,34 +24,34 @@ def _has_device(request):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_thousand_hundredths_come_to_what_everybody_finds(device):
-    shown = precision.accumulation(device).shown()
-    assert list(shown.itertuples(index=False, name=None)) == SUMS
+    lines = shown(experiments.accumulation(device))
+    assert [tuple(line.values()) for line in lines] == SUMS
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "low"), [("fp16", "float16"), ("bf16", "bfloat16")])
 def test_autocast_lowers_products_and_keeps_weights_loss_and_gradients(name, low, device):
-    lines = precision.autocast_report(device).lines.set_index("tensor")[name]
+    lines = {line["tensor"]: line[f"{name} autocast"] for line in shown(experiments.autocast(device))}
     assert (lines["output of fc1"], lines["logits"], lines["loss"]) == (low, low, "float32")
     weights = ["fc1.weight", "ln.weight", "ln.bias", "fc2.weight"]
-    kept = lines[[f"{kind} {weight}" for kind in ("parameter", "gradient of") for weight in weights]]
-    assert set(kept) == {"float32"}
+    kept = {lines[f"{kind} {weight}"] for kind in ("parameter", "gradient of") for weight in weights}
+    assert kept == {"float32"}
 
 
 def test_layer_norm_is_lowered_on_a_cpu():
-    assert precision.autocast_types(torch.float16, "cpu")["output of layer norm"] == "float16"
+    assert experiments.autocast_types(torch.float16, "cpu")["output of layer norm"] == "float16"
 
 
 @pytest.mark.gpu
 def test_layer_norm_stays_in_full_precision_on_cuda():
-    assert precision.autocast_types(torch.float16, "cuda")["output of layer norm"] == "float32"
+    assert experiments.autocast_types(torch.float16, "cuda")["output of layer norm"] == "float32"
 
 
 def test_command_prints_both_tables(capsys):
     assert precision.main(["--device", "cpu", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [line["result"] for line in told["tables"][0]["lines"]][1] == 9.953125
-    assert len(told["tables"][1]["lines"]) == 12
+    assert [line["result"] for line in told["tables"][0]["rows"]][1] == 9.953125
+    assert len(told["tables"][1]["rows"]) == 12
 
 
 def test_unknown_device_is_refused(capsys):

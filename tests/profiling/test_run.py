@@ -7,11 +7,11 @@ import sys
 
 import pytest
 import torch
+from nvtx_kernels.analysis.views.headings import heading
+from nvtx_kernels.profiling.run import main
 
-import analysis
-from analysis.views.provenance import heading
-from profiling.run import main
-from tests.profiling.recordings import REPOSITORY, kernels, launched_in, metadata, range_names, rows
+from nvtx_kernels import analysis
+from tests.profiling.making.recordings import REPOSITORY, kernels, launched_in, metadata, range_names, rows
 
 GEMM = {"aten::mm", "aten::bmm", "aten::addmm"}
 LAYERS = 2
@@ -104,7 +104,7 @@ def test_times_under_nsys_are_labelled_and_others_are_not(trained, capsys, monke
 def test_a_recording_of_a_cpu_counts_its_operators(trained):
     path, screen = trained
     ((count,),) = rows(path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
-    assert f"Recorded {count:,} operators to" in " ".join(screen.split())
+    assert f"Recorded {count:,} operators;" in " ".join(screen.split())
 
 
 def test_a_training_step_launches_the_matrix_products_that_theory_counts(trained):
@@ -209,7 +209,7 @@ def test_operators_become_ranges_on_request(tmp_path, capsys):
 
 def test_a_failing_program_says_in_its_metadata_how_it_ended(tmp_path, monkeypatch, capsys):
     path = tmp_path / "r.sqlite"
-    monkeypatch.setattr("profiling.measurement.mark_text", lambda workload: 1 / 0)
+    monkeypatch.setattr("nvtx_kernels.profiling.workload.measurement.mark_text", lambda workload: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(f"--size tiny --device cpu --record {path}".split())
     assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == "ZeroDivisionError"

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 import torch
+from nvtx_kernels.profiling.run import main
 
-import analysis
-from profiling.run import main
-from tests.profiling.recordings import REPOSITORY, kernels, metadata, range_names, rows
+from nvtx_kernels import analysis
+from tests.profiling.making.recordings import REPOSITORY, kernels, metadata, range_names, rows
 
 pytestmark = [
     pytest.mark.gpu,
@@ -93,7 +93,7 @@ def test_torchs_optimizers_launch_few_kernels(tmp_path, optimizer, most):
 
 def test_annotation_leaves_the_multiset_of_kernels_as_it_is(trained, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("profiling.range_stack.off", True)
+        patch.setattr("nvtx_kernels.profiling.annotate.range_stack.off", True)
         bare = record(tmp_path)
     assert range_names(bare) == []
     assert sorted(name for name, _ in kernels(bare)) == sorted(name for name, _ in kernels(trained))

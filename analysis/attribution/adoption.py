@@ -1,0 +1,122 @@
+"""Whose ranges continue upward into another thread's: the thread that called backward, and waits.
+
+PyTorch runs backward on threads of its own, on which the `backward` range of the model is not open. A launch
+there is adopted by the thread of the same process that waits for it (`waiting`); so is one of a helper,
+as the replicas' threads of DataParallel. docs/attribution.md says which threads these are, and who of several
+waits.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ..trace import Bools, Int32s, Int64s
+from .thread_facts import ThreadFacts
+from .waiting import Intervals, Waiting, Waits
+
+# A nameless thread may launch this share of its calls while nobody waits, and still be autograd's.
+MAX_CONTRADICTIONS = 0.01
+
+NOBODY, AMBIGUOUS = -1, -2
+
+
+class Adoption:
+    """Says under which node the calls and ranges on autograd's threads hang."""
+
+    def __init__(self, threads: ThreadFacts, waiting: Waiting) -> None:
+        self.facts, self._waiting = threads, waiting
+
+    @cached_property
+    def threads(self) -> tuple[int, ...]:
+        """The threads, among those that launched work, whose work and ranges others can adopt."""
+        return tuple(thread for thread in sorted(self.facts.launching) if self._is_adopted(thread))
+
+    @cached_property
+    def known_threads(self) -> tuple[int, ...]:
+        """Those of them that are autograd's by their name or the engine's ranges, not by behaviour alone."""
+        return tuple(thread for thread in self.threads if self.facts.says_autograd(thread))
+
+    def base(self, during: Intervals) -> Int32s:
+        """Return for intervals on a thread the node they hang under, or NOBODY, or AMBIGUOUS."""
+        found = {other: self._waiting.waits(other, during) for other in self.facts.candidates(during.thread)}
+        found = {other: waits for other, waits in found.items() if waits.waits.any()}
+        best, node = np.full(len(during), -1, np.int64), np.full(len(during), NOBODY, np.int32)
+        for other, waits in found.items():
+            rank = self._rank(other, during.thread, waits)
+            node = np.where(rank > best, waits.node, np.where((rank == best) & waits.waits, AMBIGUOUS, node))
+            best = np.maximum(rank, best)
+        undecided = np.flatnonzero(node == AMBIGUOUS)
+        if len(undecided):
+            tied = {
+                other: waits
+                for other, waits in found.items()
+                if (self._rank(other, during.thread, waits) == best)[undecided].any()
+            }
+            node[undecided] = self._of_tied(tied, during.thread, undecided, best)
+        return node.astype(np.int32)
+
+    def _rank(self, other: int, thread: int, waits: Waits) -> Int64s:
+        """Rank a thread that waits by where it has worked and its phase; -1 where it does not wait."""
+        devices = self.facts.devices
+        here = bool(devices[other] & devices[thread])
+        elsewhere = bool(devices[other]) and not here
+        rank = 4 * (not elsewhere) + 2 * waits.in_backward + here
+        return np.where(waits.waits, rank, -1)
+
+    def _of_tied(self, tied: dict[int, Waits], thread: int, rows: Int64s, best: Int64s) -> Int32s:
+        """Decide by the burst: one that waited for all of it wins over those that did not."""
+        node = np.full(len(rows), AMBIGUOUS, np.int32)
+        in_tie = {o: (self._rank(o, thread, waits) == best)[rows] for o, waits in tied.items()}
+        for one, waits in tied.items():
+            wins = in_tie[one].copy()
+            for other in tied.keys() - {one}:
+                wins &= ~in_tie[other] | self._outlasts(one, other, thread, rows, tied)
+            node[wins] = waits.node[rows[wins]]
+        return node
+
+    def _outlasts(self, one: int, other: int, thread: int, rows: Int64s, tied: dict[int, Waits]) -> Bools:
+        """Tell where one waited for a longer burst, during some of which the other was busy."""
+        a, b = self._waiting.for_calls(one, thread), self._waiting.for_calls(other, thread)
+        busy = np.unique(a.stretch[(a.stretch >= 0) & ~b.waits])
+        mine, theirs = tied[one].stretch[rows], tied[other].stretch[rows]
+        longer = _count_of(a.stretch, mine) > _count_of(b.stretch, theirs)
+        outlasts: Bools = longer & np.isin(mine, busy)
+        return outlasts
+
+    def _is_adopted(self, thread: int) -> bool:
+        facts = self.facts
+        if facts.is_worker(thread) or facts.is_main(thread):
+            return False
+        if facts.says_autograd(thread):
+            return True
+        if thread in facts.independent or thread not in facts.launching_kernels:
+            return False
+        awaited = self._always_awaited(thread)
+        if facts.has_autograd_beside(thread):  # a helper of the program's, and not autograd's
+            return thread not in facts.phased and awaited == {False}
+        return bool(awaited) if thread not in facts.phased else awaited == {True}
+
+    def _always_awaited(self, thread: int) -> set[bool]:
+        """Return in what the thread was always awaited: backward (True) or else (False); empty if it was not."""
+        candidates = self.facts.candidates(thread)
+        working = [other for other in candidates if other in self.facts.launching]
+        found = [self._waiting.for_calls(other, thread) for other in working or candidates]
+        if not found:
+            return set()
+        awaited = np.any([waits.waits for waits in found], axis=0)
+        watched = np.any([waits.node >= 0 for waits in found], axis=0)
+        if not watched.any() or (watched & ~awaited).sum() > MAX_CONTRADICTIONS * len(watched):
+            return set()
+        backward = np.any([waits.waits & waits.in_backward for waits in found], axis=0)
+        return set(backward[awaited].tolist())
+
+
+def _count_of(values: Int64s, wanted: Int64s) -> Int64s:
+    """Count how often each wanted value occurs among those that are not negative."""
+    distinct, count = np.unique(values[values >= 0], return_counts=True)
+    if not len(distinct):
+        return np.zeros(len(wanted), np.int64)
+    at = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
+    return np.where(distinct[at] == wanted, count[at], 0)

@@ -1,0 +1,93 @@
+"""The modules of a CUDA graph's kernels: the ranges that were open where the graph's nodes were created.
+
+A replay is one launch, in a range of its own time; what its kernels are for was known when the graph was
+captured. The path of such a kernel is the launch's, then the capture's ranges below phases and steps: phases
+by launch, modules by capture. docs/attribution.md has the definition.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..trace import Bools, Captures, Int32s, Ranges
+from .nesting import Nesting, distinct_pairs
+from .user_ranges import NameFacts, of_titles
+
+#: The ids of the names of a path, outermost first.
+Names = tuple[int, ...]
+
+
+class Captured:
+    """Leads the work of graph nodes to the ranges of their creation; `made` are the nodes made for that."""
+
+    def __init__(self, captures: Captures, ranges: Ranges, nesting: Nesting, facts: NameFacts) -> None:
+        self._of_work, self._ranges, self._forest = captures.of_work, ranges, nesting.forest
+        self._created = nesting.containing(captures.thread, captures.at_ns, captures.at_ns)
+        self._ends = of_titles(facts.warm_up | facts.step | facts.measured | facts.opens_phase, ranges)
+        self.made = np.empty(0, np.int32)
+
+    def lead(self, node: Int32s, led: Bools) -> Int32s:
+        """Return the nodes of all work, some of those in `led` below their capture's ranges; `led` keeps these."""
+        rows = np.flatnonzero((self._of_work >= 0) & led)
+        led[:] = False
+        created = self._created[self._of_work[rows]]
+        rows, created = rows[created >= 0], created[created >= 0]
+        if not len(rows):
+            return node
+        before = len(self._forest)
+        below = self._kept(node[rows], created)
+        rows, below = rows[below >= 0], below[below >= 0]
+        placed = node.copy()
+        placed[rows] = self._forest.graft(node[rows], below)
+        led[rows] = True
+        self.made = self._made(placed[rows], before)
+        return placed
+
+    def _made(self, node: Int32s, before: int) -> Int32s:
+        """Return the nodes of these paths that were made since the forest had `before`."""
+        levels = [np.unique(node)]
+        while len(levels[-1]):
+            above = np.unique(self._forest.above(levels[-1]))
+            levels.append(above[above >= before])
+        return np.unique(np.concatenate(levels))
+
+    def _kept(self, launch: Int32s, created: Int32s) -> Int32s:
+        """Return the part of each capture's path that goes below its launch's, copied; -1 for none."""
+        launches, of_row = np.unique(launch, return_inverse=True)
+        paths: dict[Names, int] = {}
+        path = np.array([paths.setdefault(self._names(one), len(paths)) for one in launches.tolist()], np.int32)
+        (path, capture), back = distinct_pairs(path[of_row], created)
+        known = list(paths)
+        cut = [self._cut(known[at], one) for at, one in zip(path.tolist(), capture.tolist(), strict=True)]
+        return self._copied(created, np.array(cut, np.int32)[back])
+
+    def _cut(self, launch: Names, capture: int) -> int:
+        """Count the outermost ranges of a capture's path that do not go below a launch of this path of names."""
+        chain = self._chain(capture)
+        first = max((at + 1 for at, one in enumerate(chain) if self._ends[self._forest.range[one]]), default=0)
+        names = self._names(capture)[first:]
+        longest = min(len(names), len(launch))
+        return first + next((n for n in range(longest, 0, -1) if launch[-n:] == names[:n]), 0)
+
+    def _chain(self, node: int) -> list[int]:
+        """Return a node and those above it, outermost first."""
+        chain: list[int] = []
+        while node >= 0:
+            chain.append(node)
+            node = int(self._forest.parent[node])
+        return chain[::-1]
+
+    def _names(self, node: int) -> Names:
+        return tuple(int(self._ranges.name_id[self._forest.range[one]]) for one in self._chain(node))
+
+    def _copied(self, node: Int32s, cut: Int32s) -> Int32s:
+        """Return copies of nodes under nothing, without the outermost `cut` ranges of their paths."""
+        (distinct, first), back = distinct_pairs(node, cut)
+        depth, levels = self._forest.depth(), [distinct]
+        while (levels[-1] >= 0).any():
+            levels.append(self._forest.above(levels[-1]))
+        copy = np.full(len(distinct), -1, np.int32)
+        for level in reversed(levels):
+            kept = (level >= 0) & (depth[level] >= first)
+            copy[kept] = self._forest.add(copy[kept], self._forest.range[level[kept]])
+        return copy[back]

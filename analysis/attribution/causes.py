@@ -1,0 +1,213 @@
+"""Which ranges caused each piece of GPU work: the answer this project exists for.
+
+A range owns the work launched inside it: the whole launch call lies inside the range. The path of a piece of
+work is every such range, in the order of their starts: on the launching thread (*own*); continued upward into
+the ranges of the thread that waits in backward (*adopted*); led to the forward operator of the same sequence
+number (*linked*); or continued downward into the ranges in which the node of a CUDA graph was created
+(*captured*). docs/attribution.md draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, working_calls
+from ..vocabulary import PhaseNames
+from .adoption import Adoption
+from .capture import Captured
+from .links import Links
+from .nesting import Forest, Nesting
+from .phases import IN_BACKWARD, NOTHING, OfNodes, Said, Unnamed, of_nodes
+from .placing import (
+    ADOPTED,
+    AMBIGUOUS,
+    CAPTURED,
+    HOW,
+    LINKED,
+    OUTSIDE,
+    OWN,
+    Placed,
+    Placing,
+    Spots,
+)
+from .thread_facts import ThreadFacts
+from .user_ranges import NameFacts, name_facts, nested_ranges, operator_ranges
+from .waiting import Intervals, Waiting
+
+__all__ = [
+    "ADOPTED",
+    "AMBIGUOUS",
+    "CAPTURED",
+    "HOW",
+    "LINKED",
+    "OUTSIDE",
+    "OWN",
+    "Attribution",
+    "Rules",
+    "attribute",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What counts as a parent; the defaults are this project's, `LAUNCHING_THREAD` is what nsys does."""
+
+    domains: Sequence[str] = ()  # the only NVTX domains to take; empty: all but libraries'
+    operators: str = "auto"  # PyTorch's operator ranges: "keep", "hide", or show those in no other range
+    adopt: bool = True
+    link: bool = True
+    phase_names: PhaseNames = ()  # what phases are called, if not by the usual names; see vocabulary.phase_matcher
+    step: str = ""  # what the measured steps are called, if not by the usual names; see vocabulary.step_matcher
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Every piece of work with its node, and the forest of nodes.
+
+    `ranges` are those that paths are made of; `forest.range` are positions among them; `home[r]` is the node
+    of range r itself, -1 for one that is not shown.
+    `node` and `how` (a position in HOW) have one entry per piece of work; node is -1 for work in no range.
+    """
+
+    trace: Trace
+    facts: NameFacts
+    ranges: Ranges
+    forest: Forest
+    home: Int32s
+    node: Int32s
+    how: NDArray[np.uint8]
+    phase: Int8s  # per piece of work, a position in PHASES
+    node_phase: Int8s  # per node
+    warm_up: Bools  # per node
+    recompute: Bools  # per node: forward below backward, which is computed again and counts as backward
+    linked: Bools  # per node: a place in another path that work was led to, a forward's or a capture's
+    unfit: Bools  # per piece of work: in a numbered backward node that no forward operator fits
+    rules: Rules = field(default_factory=Rules)
+
+
+def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
+    """Attribute all work of a trace to its ranges.
+
+    Raises UsageError where the rules name a domain or a step that the trace does not have.
+    """
+    return _Attributing(trace, rules or Rules()).result()
+
+
+class _Attributing:
+    def __init__(self, trace: Trace, rules: Rules) -> None:
+        self.trace, self.rules = trace, rules
+        self.facts = name_facts(trace, rules.step, rules.phase_names)
+        nested = nested_ranges(trace, rules.domains)
+        self.operator = nested & operator_ranges(self.facts, trace.ranges)
+        chosen = nested if rules.operators == "keep" else nested & ~self.operator
+        self.ranges = self.own_ranges = trace.ranges if chosen.all() else trace.ranges.take(chosen)
+        self.nesting = Nesting(self.ranges)
+        self.forest = self.nesting.forest
+        self.calls = working_calls(trace)
+        self.threads = ThreadFacts(trace, self.facts, self.ranges, self.calls)
+        waiting = Waiting(trace, self.facts, self.ranges, self.nesting, self.calls, self.threads)
+        self.adoption = Adoption(self.threads, waiting)
+        self.known = self.adoption.known_threads  # asked now, for the answer can make nodes
+
+    def result(self) -> Attribution:
+        calls, home = self.calls, self.nesting.home.copy()
+        placing = Placing(self.facts, self.ranges, self.nesting, self.adoption)
+        placing.adopts = self.rules.adopt
+        with ThreadPoolExecutor(1) as pool:  # links are prepared from the trace alone, and numpy lets both run
+            links = pool.submit(Links, self.trace, self.facts, self.threads) if self.rules.link else None
+            placing.prepared = links
+            placed = placing.place(Spots(calls.thread, calls.start_ns, calls.end_ns))
+        if self.rules.adopt and len(self.ranges):
+            self._adopt_ranges(home)
+        if self.rules.operators == "auto":
+            home = self._show_stray_operators(placed.node, placed.how, home)
+        return self._attribution(placed, home, placing.rule.made)
+
+    def _show_stray_operators(self, node: Int32s, how: NDArray[np.int64], home: Int32s) -> Int32s:
+        """Place calls that no range of the user's holds in PyTorch's operator ranges, where those do."""
+        stray = np.flatnonzero(how == OUTSIDE)
+        threads = np.unique(self.calls.thread[stray])
+        operators = self.trace.ranges.take(self.operator & np.isin(self.trace.ranges.thread, threads))
+        if not len(operators):
+            return home
+        nesting, calls = Nesting(operators), self.calls
+        at = nesting.containing(calls.thread[stray], calls.start_ns[stray], calls.end_ns[stray])
+        first = self.forest.append(nesting.forest, len(self.ranges))
+        node[stray] = np.where(at >= 0, at + first, -1)
+        how[stray[at >= 0]] = OWN
+        inside = self.nesting.containing(operators.thread, operators.start_ns, operators.end_ns) >= 0
+        self.ranges = Ranges.joined([self.ranges, operators])
+        return np.concatenate([home, np.where(inside, -1, nesting.home + first)]).astype(np.int32)
+
+    def _adopt_ranges(self, home: Int32s) -> None:
+        """Hang the ranges of autograd's and helpers' threads under those of who waits."""
+        ranges = self.ranges
+        for thread in self.adoption.threads:
+            mine = np.flatnonzero(ranges.thread == thread)
+            above = self.adoption.base(Intervals(thread, ranges.start_ns[mine], ranges.end_ns[mine]))
+            home[mine] = self.forest.graft(np.maximum(above, -1), home[mine])
+
+    def _attribution(self, placed: Placed, home: Int32s, made: list[Int32s]) -> Attribution:
+        launch = self.trace.work.launch
+        at = np.searchsorted(self.calls.row, launch) if len(self.calls) else np.zeros(len(launch), np.int64)
+        known = launch >= 0
+        node, how = np.full(len(launch), -1, np.int32), np.full(len(launch), OUTSIDE, np.uint8)
+        unfit = np.zeros(len(launch), np.bool_)
+        node[known], how[known] = placed.node[at[known]], placed.how[at[known]].astype(np.uint8)
+        unfit[known] = placed.unfit[at[known]]
+        node, captured = self._led_to_captures(node, how)
+        linked = self._holding(node)
+        linked[np.setdiff1d(np.arange(len(linked)), np.concatenate([*made, np.empty(0, np.int32)]))] = False
+        of_nodes = self._of_nodes(linked, captured)
+        linked[captured] = True
+        return Attribution(
+            self.trace, self.facts, self.ranges, self.forest, home, node, how,
+            self._work_phase(node, of_nodes.phase), of_nodes.phase, of_nodes.warm_up, of_nodes.recompute, linked,
+            unfit, self.rules,
+        )  # fmt: skip
+
+    def _led_to_captures(self, node: Int32s, how: NDArray[np.uint8]) -> tuple[Int32s, Int32s]:
+        """Lead CUDA graphs' replays to the ranges of their capture; return all work's nodes, and those made."""
+        if self.trace.captures is None or not len(self.nesting.home):
+            return node, np.empty(0, np.int32)
+        captured = Captured(self.trace.captures, self.ranges, self.nesting, self.facts)
+        led = how != AMBIGUOUS
+        node = captured.lead(node, led)
+        how[led] = CAPTURED
+        return node, captured.made
+
+    def _holding(self, node: Int32s) -> Bools:
+        """Tell which nodes hold work, at any depth."""
+        holding = np.zeros(len(self.forest), np.bool_)
+        holding[node[node >= 0]] = True
+        for nodes in self.forest.by_depth()[:0:-1]:
+            holding[self.forest.parent[nodes[holding[nodes]]]] = True
+        return holding
+
+    def _of_nodes(self, linked: Bools, captured: Int32s) -> OfNodes:
+        said = Said.of(self.trace, self.facts, self.ranges).at(self.forest, linked)
+        engine = np.isin(self.ranges.thread, self.known)[self.forest.range]
+        engine[captured] = False  # the phase of a replay is its launch's, whichever thread captured it
+        return of_nodes(self.forest, said, linked, engine)
+
+    def _work_phase(self, node: Int32s, node_phase: Int8s) -> Int8s:
+        """Return the phase of each piece of work: its node's, else what its thread tells, or its turn."""
+        launches, launch = self.trace.launches, self.trace.work.launch
+        phase = np.full(len(node), NOTHING, np.int8)
+        phase[node >= 0] = node_phase[node[node >= 0]]
+        undecided = np.flatnonzero((phase == NOTHING) & (launch >= 0))
+        calls, back = np.unique(launch[undecided], return_inverse=True)
+        spots = Spots(launches.thread[calls], launches.start_ns[calls], launches.end_ns[calls])
+        found = np.full(len(spots), NOTHING, np.int8)
+        if (self.own_ranges.category != NO_CATEGORY).any():
+            found = Unnamed(self.trace, self.facts, self.own_ranges).phase(
+                spots.thread, spots.start_ns, spots.end_ns
+            )
+        found[np.isin(spots.thread, self.known)] = IN_BACKWARD
+        phase[undecided] = found[back]
+        return phase

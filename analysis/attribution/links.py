@@ -1,0 +1,220 @@
+"""The forward operator that made the backward node around a launch: both carry autograd's sequence number.
+
+Under emit_nvtx (and `nsys --pytorch=autograd-nvtx`) a forward operator is named `aten::softmax, seq = 12` and
+its backward node `SoftmaxBackward0, seq = 12`. Numbers count per thread, and nothing in such a report says whose a
+node's number is: an operator must fit (`Links.made`). In PyTorch's own traces the profiler tells the thread; their
+readers make numbers of it that no two threads share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
+from ..vocabulary import ENGINE_OPERATOR
+from .nesting import Nesting
+from .node_names import makers
+from .thread_facts import ThreadFacts
+from .user_ranges import NameFacts, of_names, of_titles, operator_ranges
+
+NEVER, ALWAYS = -(2**62), 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The backward nodes of a trace: engines' ranges and the nodes in them, with their numbers.
+
+    `within` is the position of the numbered node that another is inside of, as in a backward called in backward;
+    -1 for none.
+    """
+
+    ranges: Ranges
+    seq: Int64s
+    within: Int64s
+    nesting: Nesting
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def around(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+        """Return the position of the innermost node around each interval; -1 for none."""
+        at = self.nesting.containing(thread, start_ns, end_ns)
+        ranges = self.nesting.forest.range[at] if len(self) else at
+        return np.where(at >= 0, ranges, -1).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Nodes whose operator is looked for: their positions, and the thread that waits for each, -1 for none."""
+
+    node: Int64s
+    waiting: Int32s
+
+    def take(self, rows: Int64s) -> Wanted:
+        """Return some of them."""
+        return Wanted(self.node[rows], self.waiting[rows])
+
+
+class Links:
+    """Finds the forward operators of backward nodes."""
+
+    def __init__(self, trace: Trace, facts: NameFacts, threads: ThreadFacts) -> None:
+        ranges = trace.ranges
+        nested = ranges.style == PUSH_POP
+        backward = operator_ranges(facts, ranges) & of_names(facts.backward_operator, ranges) & nested
+        self.nodes = _nodes(ranges.take(backward), trace.names)
+        forward = ranges.take(np.flatnonzero((ranges.seq >= 0) & ~backward & nested & backward.any()))
+        order = np.lexsort((forward.start_ns, forward.thread, forward.seq))  # of equal ones, the last is the inner
+        self.operators = forward.take(order)
+        self._makers = makers(trace.names, _used(trace.names, self.nodes.ranges, self.operators))
+        self._step_ranges = threads.ranges.take(of_titles(facts.step | facts.measured, threads.ranges))
+        self._steps = Nesting(self._step_ranges)
+        self._process = np.array([thread.process for thread in trace.threads] or [0], np.int32)
+        self._threads = threads
+
+    def __bool__(self) -> bool:
+        return len(self.nodes) > 0
+
+    def made(self, wanted: Wanted) -> Int64s:
+        """Return the position of the operator that made each node; -1 where none fits, or two threads' do.
+
+        One fits that has the node's number and can make such a node; it is the last on its thread to start before
+        the node, in the same step, and on a thread that does not run a program of its own, unless that waits. A
+        node inside another was made there.
+        """
+        asked, operator = self._candidates(wanted)
+        fits = np.flatnonzero(self._fits(wanted.take(asked), operator))
+        asked, operator = asked[fits], operator[fits]
+        near = self._shares_a_device(wanted.node[asked], operator)
+        has_near = np.zeros(len(wanted.node), np.bool_)
+        has_near[asked[near]] = True
+        kept = near | ~has_near[asked]
+        asked, operator = asked[kept], operator[kept]
+        made = np.full(len(wanted.node), -1, np.int64)
+        made[asked] = operator
+        made[np.bincount(asked, minlength=len(made)) > 1] = -1
+        return made
+
+    def _candidates(self, wanted: Wanted) -> tuple[Int64s, Int64s]:
+        """Return pairs of a wanted node and an operator: of each thread the last of the number before the node."""
+        seq, table = self.nodes.seq[wanted.node], self.operators
+        low, high = np.searchsorted(table.seq, seq, "left"), np.searchsorted(table.seq, seq, "right")
+        count = np.where(seq >= 0, high - low, 0)
+        asked = np.repeat(np.arange(len(seq)), count)
+        operator = np.arange(len(asked)) + np.repeat(low - np.cumsum(count) + count, count)
+        earlier = np.flatnonzero(table.start_ns[operator] < self.nodes.ranges.start_ns[wanted.node[asked]])
+        asked, operator = asked[earlier], operator[earlier]
+        thread = table.thread[operator]
+        last = np.ones(len(asked), np.bool_)
+        last[:-1] = (asked[1:] != asked[:-1]) | (thread[1:] != thread[:-1])
+        return asked[last], operator[last]
+
+    def _fits(self, wanted: Wanted, operator: Int64s) -> Bools:
+        """Tell of pairs whether the operator can have made the node."""
+        node, made = self.nodes.ranges.take(wanted.node), self.operators.take(operator)
+        independent = np.isin(made.thread, sorted(self._threads.independent))
+        stranger = independent & (made.thread != wanted.waiting) & (wanted.waiting >= 0)
+        fits: Bools = (
+            self._makers.fit(node.name_id, made.name_id)
+            & (self._process[node.thread] == self._process[made.thread])
+            & ~stranger
+            & self._in_one_step(node, made, wanted.waiting)
+            & self._made_within(wanted.node, made)
+        )
+        return fits
+
+    def _in_one_step(self, node: Ranges, made: Ranges, waiting: Int32s) -> Bools:
+        """Tell whether neither ran outside of the step that the other is in."""
+        at = np.where(waiting >= 0, waiting, node.thread).astype(np.int32)
+        began, _ = self._step_around(at, node.start_ns, node.end_ns)
+        _, ended = self._step_around(made.thread, made.start_ns, made.end_ns)
+        same: Bools = (made.start_ns >= began) & (node.start_ns <= ended)
+        return same
+
+    def _step_around(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the bounds of the outermost step around intervals; without one, all time."""
+        node, forest = self._steps.containing(thread, start_ns, end_ns), self._steps.forest
+        while (above := forest.above(node)).max(initial=-1) >= 0:
+            node = np.where(above >= 0, above, node)
+        if not len(forest):
+            return np.full(len(node), NEVER), np.full(len(node), ALWAYS)
+        step = forest.range[node]
+        began = np.where(node >= 0, self._step_ranges.start_ns[step], NEVER)
+        return began, np.where(node >= 0, self._step_ranges.end_ns[step], ALWAYS)
+
+    def _made_within(self, node: Int64s, made: Ranges) -> Bools:
+        """Tell whether what made a node inside another is inside it too."""
+        outer = self.nodes.within[node]
+        around = self.nodes.ranges.take(np.maximum(outer, 0))
+        inside = (around.thread == made.thread) & (around.start_ns <= made.start_ns)
+        made_there: Bools = (outer < 0) | inside
+        return made_there
+
+    def _shares_a_device(self, node: Int64s, operator: Int64s) -> Bools:
+        """Tell of pairs whether the operator's thread gave work to a GPU that the node's thread did."""
+        devices = self._threads.devices
+        one, two = devices[self.nodes.ranges.thread[node]], devices[self.operators.thread[operator]]
+        shares: Bools = (one & two) != 0
+        return shares
+
+
+def _used(names: list[str], *tables: Ranges) -> Bools:
+    used = np.zeros(len(names), np.bool_)
+    for table in tables:
+        used[table.name_id] = True
+    return used
+
+
+def _nodes(ranges: Ranges, names: list[str]) -> Nodes:
+    nesting = Nesting(ranges)
+    seq = _with_childs_number(ranges, names)
+    return Nodes(ranges, seq, _within(seq, nesting), nesting)
+
+
+def _within(seq: Int64s, nesting: Nesting) -> Int64s:
+    """Return for each node the innermost one around it with another number; -1 for none."""
+    forest, node = nesting.forest, np.arange(len(seq))
+    outer = forest.above(nesting.home)
+    while True:
+        range_ = np.where(outer >= 0, forest.range[outer], -1) if len(forest) else outer
+        number = np.where(range_ >= 0, seq[range_], -1) if len(seq) else range_
+        same = (outer >= 0) & ((number < 0) | (number == seq[node]))
+        if not same.any():
+            return np.where(outer >= 0, range_, -1).astype(np.int64)
+        outer = np.where(same, forest.above(outer), outer)
+
+
+def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
+    """Give the engine's range around a node the node's own number; gradient accumulation has none."""
+    engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
+    outer = np.flatnonzero(of_names(engine, nodes))
+    around = {name: number for number, name in enumerate(names)}
+    wanted = np.array([around.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
+    seq = nodes.seq.copy()
+    inner = np.minimum(outer + 1, len(nodes) - 1)
+    child = _is_child(nodes, wanted, outer, inner) & (nodes.seq[inner] >= 0)
+    seq[outer[child]] = nodes.seq[inner[child]]
+    # The node is all but always what its engine's range begins with; the others are few, and looked for singly.
+    numbered = np.unique(nodes.name_id[nodes.seq >= 0])
+    for one in outer[~child & np.isin(wanted[nodes.name_id[outer]], numbered)].tolist():
+        inside = _begun_inside(nodes, one)
+        found = inside[_is_child(nodes, wanted, np.full(len(inside), one), inside) & (nodes.seq[inside] >= 0)]
+        if len(found):
+            seq[one] = nodes.seq[found[0]]
+    return seq
+
+
+def _begun_inside(nodes: Ranges, one: int) -> Int64s:
+    """Return the positions of the ranges after this one on its thread that start before it ends."""
+    of_thread = int(np.searchsorted(nodes.thread, nodes.thread[one], "right"))
+    begun = int(np.searchsorted(nodes.start_ns[one + 1 : of_thread], nodes.end_ns[one], "right"))
+    return np.arange(one + 1, one + 1 + begun)
+
+
+def _is_child(nodes: Ranges, wanted: Int32s, outer: Int64s, inner: Int64s) -> Bools:
+    """Tell which inner ranges are the nodes that the engine's ranges, as they are called, are around."""
+    inside = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
+    named: Bools = inside & (nodes.name_id[inner] == wanted[nodes.name_id[outer]])
+    return named

@@ -1,0 +1,273 @@
+"""Which ranges contain a moment: fast, and exact also where ranges cross.
+
+NVTX keeps a stack per thread *and domain*, so the ranges of one domain nest while those of two may cross.
+A *lane* is a set of ranges of which any two on one thread nest or do not overlap; almost every report is one
+lane. Within a lane the ranges that contain an interval are a chain of parents, found by one binary search;
+the chains of several lanes are merged by start. Everything is vectorised over rows.
+
+A *node* is a place in the resulting forest: a range, and the node above it. The first nodes are the ranges in
+their lanes; merging, adoption and linking append further ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TooTangled
+from ..trace import Int32s, Int64s, Ranges
+
+MAX_DEPTH = 1_000
+MAX_LANES = 200
+
+Step = Callable[[Int32s, Int32s], tuple[Int32s, Int32s, Int32s]]
+
+
+class Forest:
+    """Nodes as two growing columns: the range of each node, and the node above it (-1 at the top)."""
+
+    def __init__(self, parent: Int32s) -> None:
+        self.parent = parent
+        self.range = np.arange(len(parent), dtype=np.int32)
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def add(self, parent: Int32s, range_: Int32s) -> Int32s:
+        """Append nodes and return their ids."""
+        first = len(self.parent)
+        self.parent = np.concatenate([self.parent, parent])
+        self.range = np.concatenate([self.range, range_])
+        return np.arange(first, len(self.parent), dtype=np.int32)
+
+    def append(self, other: Forest, first_range: int) -> int:
+        """Append another forest, whose ranges are numbered on from `first_range`; return its first node."""
+        first = len(self.parent)
+        self.add(np.where(other.parent >= 0, other.parent + first, -1).astype(np.int32), other.range + first_range)
+        return first
+
+    def above(self, node: Int32s) -> Int32s:
+        """Return the node above each node; -1 stays -1."""
+        return np.where(node >= 0, self.parent[node], np.int32(-1)) if len(self) else node
+
+    def depth(self) -> Int32s:
+        """Return how many nodes lie above each node, by doubling jumps."""
+        depth, jump = (self.parent >= 0).astype(np.int32), self.parent.copy()
+        while (jump >= 0).any():
+            depth += np.where(jump >= 0, depth[jump], 0).astype(np.int32)
+            jump = np.where(jump >= 0, jump[jump], -1)
+        return depth
+
+    def by_depth(self) -> list[Int64s]:
+        """Return the nodes of each depth, outermost first."""
+        depth = self.depth()
+        order = np.argsort(depth, kind="stable")
+        return np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1)))
+
+    def nearest(self, own: Int32s) -> Int32s:
+        """Return each node's own value, or where that is -1 the nearest one above it; -1 where there is none."""
+        found = own.copy()
+        for nodes in self.by_depth()[1:]:
+            found[nodes] = np.where(found[nodes] >= 0, found[nodes], found[self.parent[nodes]])
+        return found
+
+    def merge(self, a: Int32s, b: Int32s) -> Int32s:
+        """Return nodes whose paths hold the ranges of both paths, ordered by start.
+
+        Ranges are numbered in the order of their starts, so the later of two ranges is the inner one.
+        """
+
+        def step(a: Int32s, b: Int32s) -> tuple[Int32s, Int32s, Int32s]:
+            first, second = self.range[a], self.range[b]
+            above_a = np.where(first >= second, self.parent[a], a)
+            above_b = np.where(second >= first, self.parent[b], b)
+            return above_a, above_b, np.maximum(first, second)
+
+        return self.combine(a, b, step)
+
+    def graft(self, base: Int32s, own: Int32s) -> Int32s:
+        """Return nodes whose paths are the base's path followed by the own one."""
+        return self.combine(base, own, lambda base, own: (base, self.parent[own], self.range[own]))
+
+    def combine(self, a: Int32s, b: Int32s, step: Step) -> Int32s:
+        """Return one node for each pair of nodes: the other where one is -1, else what `step` says.
+
+        `step` takes distinct pairs of nodes; it returns the pairs that make the path above, and the range
+        to put below it (-1: none).
+        """
+        pending = []
+        while True:
+            node, both = np.where(a < 0, b, a), (a >= 0) & (b >= 0) & (a != b)
+            if not both.any():
+                break
+            (one, two), back = distinct_pairs(a[both], b[both])
+            a, b, range_ = step(one, two)
+            pending.append((node, both, back, range_))
+        for outer, both, back, range_ in reversed(pending):
+            node = self._below(node, range_)
+            outer[both] = node[back]
+            node = outer
+        return node
+
+    def _below(self, node: Int32s, range_: Int32s) -> Int32s:
+        named = range_ >= 0
+        result = node.copy()
+        result[named] = self.add(node[named], range_[named])
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Ranges that nest: their positions in `Ranges`, bounds on the stretched clock, parents' positions here."""
+
+    rows: Int32s
+    start: Int64s
+    end: Int64s
+    parent: Int32s
+
+
+class Nesting:
+    """The ranges of a trace, ready to be asked which of them contain an interval on a thread.
+
+    `forest` holds the nodes; `home[r]` is range r's own node, below all ranges of its thread that contain it.
+    """
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._clock = _Clock(ranges)
+        start = self._clock.at(ranges.thread, ranges.start_ns)
+        end = self._clock.at(ranges.thread, ranges.end_ns)
+        self._lanes, parent = _lanes(ranges, start, end)
+        self.forest = Forest(parent)
+        self.home = self._homes(start, end)
+
+    def containing(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int32s:
+        """Return the node of the ranges on these threads that contain each whole interval; -1 for none."""
+        start, end = self._clock.at(thread, start_ns), self._clock.at(thread, end_ns)
+        node = np.full(len(start), -1, np.int32)
+        for lane in self._lanes:
+            last = np.searchsorted(lane.start, start, "right")
+            node = self.forest.merge(node, self._chain(lane, last, start, end))
+        return node
+
+    def _homes(self, start: Int64s, end: Int64s) -> Int32s:
+        home = np.arange(len(start), dtype=np.int32)
+        if len(self._lanes) <= 1:
+            return home
+        above = np.full(len(home), -1, np.int32)
+        for lane in self._lanes:  # of equal spans, the range that comes first is the outer one
+            above = self.forest.merge(above, self._chain(lane, np.searchsorted(lane.rows, home), start, end))
+        moved = np.flatnonzero(above != self.forest.parent[home])
+        home[moved] = self.forest.add(above[moved], home[moved])
+        return home
+
+    def _chain(self, lane: Lane, last: NDArray[Any], start: Int64s, end: Int64s) -> Int32s:
+        """Return the innermost of the lane's first `last` ranges that contains each interval, or -1."""
+        node = _climb(lane, last, end)
+        # An instant on the seam of two ranges lies in both.
+        seams = np.flatnonzero(start == end)
+        if len(seams):
+            before = np.searchsorted(lane.start, start[seams], "left")
+            node[seams] = self.forest.merge(node[seams], _climb(lane, before, end[seams]))
+        return node
+
+
+class _Clock:
+    """Stretches time so that each thread has a stretch of its own, on which one sort order serves all."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._first = int(ranges.start_ns.min()) - 1 if len(ranges) else -1
+        self._last = int(ranges.end_ns.max()) + 1 if len(ranges) else 1
+        self._threads = int(ranges.thread.max(initial=-1)) + 1
+        self._stride = self._last - self._first + 1
+        if self._stride * (self._threads + 2) >= 2**63:
+            raise TooTangled(
+                f"Its ranges span {self._last - self._first} ns on {self._threads} threads: the times are "
+                "damaged. Export the report again."
+            )
+
+    def at(self, thread: Int32s, time_ns: Int64s) -> Int64s:
+        """Return stretched times; what lies before or after all ranges stays out of every range."""
+        within = np.clip(time_ns, self._first, self._last) - self._first
+        return np.minimum(thread, self._threads).astype(np.int64) * self._stride + within
+
+
+def distinct_pairs(a: Int32s, b: Int32s) -> tuple[tuple[Int32s, Int32s], Int64s]:
+    """Return the distinct pairs (both non-negative) as two columns, and each row's position among them."""
+    key, back = np.unique(a.astype(np.int64) << 32 | b, return_inverse=True)
+    return ((key >> 32).astype(np.int32), (key & 0xFFFFFFFF).astype(np.int32)), back
+
+
+def _climb(lane: Lane, last: NDArray[Any], end: Int64s) -> Int32s:
+    """From the last of the ranges that start early enough, go up to the first that ends late enough."""
+    node = np.full(len(end), -1, np.int32)
+    todo = np.flatnonzero(last > 0)
+    at = last[todo] - 1
+    while len(todo):
+        found = lane.end[at] >= end[todo]
+        node[todo[found]] = lane.rows[at[found]]
+        todo, at = todo[~found], lane.parent[at[~found]]
+        todo, at = todo[at >= 0], at[at >= 0]
+    return node
+
+
+def _lanes(ranges: Ranges, start: Int64s, end: Int64s) -> tuple[list[Lane], Int32s]:
+    """Put every range in a lane; return the lanes, and each range's parent within its own."""
+    parent = np.full(len(ranges), -1, np.int32)
+    number = _first_guess(ranges, start, end)
+    lanes: list[Lane] = []
+    while len(lanes) <= number.max(initial=-1):
+        if len(lanes) == MAX_LANES:
+            raise TooTangled(f"More than {MAX_LANES} ranges cross each other on one thread: it is damaged.")
+        rows, overflow = np.flatnonzero(number == len(lanes)), number.max() + 1
+        inside, offenders = _parents(start[rows], end[rows])
+        while len(offenders):
+            number[rows[offenders]] = overflow
+            rows = np.delete(rows, offenders)
+            inside, offenders = _parents(start[rows], end[rows])
+        lanes.append(Lane(rows.astype(np.int32), start[rows], end[rows], inside))
+        parent[rows] = np.where(inside >= 0, rows[inside], -1) if len(rows) else inside
+    return lanes, parent
+
+
+def _first_guess(ranges: Ranges, start: Int64s, end: Int64s) -> Int32s:
+    """Return lane 0 for all, but on threads with crossing ranges one per domain, and one for all instants.
+
+    Instants are apart because one on the seam of two ranges is inside both, and so has no single parent.
+    """
+    number = np.zeros(len(ranges), np.int32)
+    offenders = _parents(start, end)[1]
+    if len(offenders):
+        tangled = np.flatnonzero(np.isin(ranges.thread, np.unique(ranges.thread[offenders])))
+        (thread, _), back = distinct_pairs(ranges.thread[tangled], ranges.domain[tangled])
+        rank = np.arange(len(thread)) - np.searchsorted(thread, thread)
+        number[tangled] = rank[back]
+    number[start == end] = number.max(initial=-1) + 1
+    return number
+
+
+def _parents(start: Int64s, end: Int64s) -> tuple[Int32s, Int64s]:
+    """Find each range's parent, level by level from the outside; sorted by (start, longest first).
+
+    Return the parents' positions (-1: none), and the positions of ranges that cross an earlier one. Where
+    there are such, the parents are not to be used.
+    """
+    parent = np.full(len(start), -1, np.int32)
+    rest, outer = np.arange(len(start)), np.empty(0, np.int64)
+    crossing = [outer]
+    while len(rest):
+        if len(crossing) > MAX_DEPTH:
+            raise TooTangled(
+                f"Its ranges nest more than {MAX_DEPTH} deep on one thread, as pushes without their pops do."
+            )
+        reach = np.maximum.accumulate(end[rest])
+        outermost = np.concatenate([[True], end[rest[1:]] > reach[:-1]])
+        level = rest[outermost]
+        crossing.append(level[1:][start[level[1:]] < end[level[:-1]]])
+        if len(outer):
+            parent[level] = outer[np.searchsorted(start[outer], start[level], "right") - 1]
+        rest, outer = rest[~outermost], level
+    return parent, np.concatenate(crossing)

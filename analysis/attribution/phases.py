@@ -1,0 +1,179 @@
+"""Which phase places and work are in: what names say, else what this project's annotation says of its ranges.
+
+docs/attribution.md has the definitions, under "Phases".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import (
+    MODEL_BACKWARD,
+    MODEL_FORWARD,
+    NO_CATEGORY,
+    PUSH_POP,
+    Bools,
+    Int8s,
+    Int32s,
+    Int64s,
+    Ranges,
+    Trace,
+)
+from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, RECOMPUTE
+from .nesting import Forest, Nesting
+from .user_ranges import NameFacts, named, named_phases, of_names, of_titles, operator_ranges
+
+NO_PHASE, IN_FORWARD, IN_BACKWARD = -1, PHASES.index(FORWARD), PHASES.index(BACKWARD)
+NOTHING = PHASES.index(OTHER)
+_TOLD = {NO_CATEGORY: NO_PHASE, MODEL_FORWARD: IN_FORWARD, MODEL_BACKWARD: IN_BACKWARD}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of ranges, one entry for each.
+
+    That is the phase by the name, whether it is the whole of that, warm-up, the phase by annotation, and whether
+    annotation says that the range computes again. Phases are positions in PHASES, or NO_PHASE.
+    """
+
+    by_name: Int8s
+    whole: Bools
+    warm_up: Bools
+    told: Int8s
+    again: Bools
+
+    @classmethod
+    def of(cls, trace: Trace, facts: NameFacts, ranges: Ranges) -> Said:
+        """Look up what names and annotation say."""
+        again = (ranges.category == MODEL_FORWARD) & of_names(named(trace, RECOMPUTE), ranges)
+        told = np.array([_TOLD[category] for category in sorted(_TOLD)], np.int8)[ranges.category]
+        return cls(
+            named_phases(facts, ranges),
+            of_titles(facts.opens_phase, ranges),
+            of_titles(facts.warm_up, ranges),
+            np.where(again, np.int8(IN_BACKWARD), told),
+            again,
+        )
+
+    def at(self, forest: Forest, linked: Bools) -> Said:
+        """Return the same by node; to a `linked` one, a part of forward, backward work was led."""
+        by_name, told = self.by_name[forest.range], self.told[forest.range]
+        by_name[linked & (by_name == IN_FORWARD)] = NO_PHASE
+        told[linked & (told == IN_FORWARD)] = NO_PHASE
+        rest = self.whole[forest.range], self.warm_up[forest.range], self.again[forest.range]
+        return Said(by_name, rest[0], rest[1], told, rest[2])
+
+
+@dataclass(frozen=True, slots=True)
+class OfNodes:
+    """Per node its phase, in PHASES, whether it is in warm-up, and whether backward computes it again."""
+
+    phase: Int8s
+    warm_up: Bools
+    recompute: Bools
+
+
+def of_nodes(forest: Forest, said: Said, linked: Bools, engine: Bools) -> OfNodes:
+    """Return each node's phase: its nearest name's, else its nearest category's, else what its thread tells.
+
+    `said` and `linked` are by node; `engine` marks the nodes on autograd's threads.
+    """
+    if not len(forest):
+        return OfNodes(np.empty(0, np.int8), np.empty(0, np.bool_), np.empty(0, np.bool_))
+    phase, warm_up = np.full(len(forest), NO_PHASE, np.int8), said.warm_up.copy()
+    recompute, is_named = np.zeros(len(forest), np.bool_), said.by_name >= 0
+    for depth, nodes in enumerate(forest.by_depth()):
+        above, told = forest.parent[nodes], said.told[nodes]
+        outer, below_name = np.full(len(nodes), NO_PHASE, np.int8), np.zeros(len(nodes), np.bool_)
+        if depth:
+            outer, below_name = phase[above], is_named[above]
+            warm_up[nodes] |= warm_up[above]
+        in_backward = (outer == IN_BACKWARD) | ((outer == NO_PHASE) & engine[nodes])
+        inherited = np.where((outer == NO_PHASE) & (engine | linked)[nodes], IN_BACKWARD, outer)
+        says = np.where(is_named[nodes], said.by_name[nodes], np.where(below_name, NO_PHASE, told))
+        again = (says == IN_FORWARD) & in_backward
+        phase[nodes] = np.where(again, IN_BACKWARD, np.where(says >= 0, says, inherited))
+        computes = (again & (said.whole[nodes] | (told == IN_FORWARD))) | ((told == IN_FORWARD) & in_backward)
+        goes_on = (recompute[above] if depth else False) & (said.by_name[nodes] < 0) & (told != IN_BACKWARD)
+        recompute[nodes] = (goes_on | computes | said.again[nodes]) & (phase[nodes] == IN_BACKWARD)
+        is_named[nodes] |= below_name
+    return OfNodes(np.where(phase >= 0, phase, NOTHING).astype(np.int8), warm_up, recompute)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """Of one thread, in order: ends of calls of a model, turns of its phases and steps, begins of backward.
+
+    `tells` says of each backward whether all before it was forward: it begins on a thread of autograd's, or with
+    a node, and not with the first module after the loss's own backward.
+    """
+
+    ends: Int64s
+    turns: Int64s
+    begins: Int64s
+    tells: Bools
+
+    def before_backward(self, start_ns: Int64s, end_ns: Int64s) -> Bools:
+        """Tell which intervals lie between a call of the model and its backward, with no turn between these."""
+        before = np.searchsorted(self.ends, start_ns, "right")
+        ended = self.ends[np.maximum(before - 1, 0)]
+        at = np.searchsorted(self.begins, ended, "left")
+        rows = (before > 0) & (at < len(self.begins))
+        at = np.minimum(at, len(self.begins) - 1)
+        begin = self.begins[at]
+        turns = np.searchsorted(self.turns, begin, "right") - np.searchsorted(self.turns, ended, "left")
+        found: Bools = rows & self.tells[at] & (end_ns <= begin) & (turns == 0)
+        return found
+
+
+class Unnamed:
+    """Tells the phase of work in no range that says one, in processes with an annotated model."""
+
+    def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges) -> None:
+        self._trace, self._facts, self._ranges = trace, facts, ranges
+        process = np.array([thread.process for thread in trace.threads] or [0], np.int32)
+        self._process, annotated = process, np.unique(process[ranges.thread[ranges.category != NO_CATEGORY]])
+        node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
+        node &= (trace.ranges.style == PUSH_POP) & np.isin(process[trace.ranges.thread], annotated)
+        self._nodes = trace.ranges.take(node) if len(annotated) else trace.ranges.take(np.empty(0, np.int64))
+        self._nesting = Nesting(self._nodes)
+        self._roots = self._calls_of_models()
+
+    def phase(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int8s:
+        """Return the phases of intervals: in a backward node, between a model and its backward, or neither."""
+        found = np.full(len(thread), NOTHING, np.int8)
+        for one in np.intersect1d(thread, self._roots.thread).tolist():
+            mine, turns = np.flatnonzero(thread == one), self._turns(one)
+            if len(turns.begins):
+                found[mine[turns.before_backward(start_ns[mine], end_ns[mine])]] = IN_FORWARD
+        found[self._nesting.containing(thread, start_ns, end_ns) >= 0] = IN_BACKWARD
+        return found
+
+    def _calls_of_models(self) -> Ranges:
+        """Return the outermost ranges of modules that a program calls, not backward."""
+        inside = self._nesting.containing(self._ranges.thread, self._ranges.start_ns, self._ranges.end_ns) >= 0
+        ours = self._ranges.take((self._ranges.category != NO_CATEGORY) & ~inside)
+        nesting = Nesting(ours)
+        again = of_names(named(self._trace, RECOMPUTE), ours)
+        return ours.take((nesting.forest.above(nesting.home) < 0) & (ours.category == MODEL_FORWARD) & ~again)
+
+    def _turns(self, thread: int) -> _Turns:
+        ranges, facts, nodes = self._ranges, self._facts, self._nodes
+        opens = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
+        opens &= ranges.thread == thread
+        others = np.setdiff1d(np.flatnonzero(self._process == self._process[thread]), self._roots.thread)
+        backward = ranges.take(
+            (ranges.category == MODEL_BACKWARD) & np.isin(ranges.thread, np.append(others, thread))
+        )
+        run = nodes.take(np.isin(nodes.thread, np.append(others, thread)))
+        begins = np.concatenate([backward.start_ns, run.start_ns])
+        tells = np.concatenate([backward.thread != thread, np.ones(len(run), np.bool_)])
+        order = np.lexsort((~tells, begins))
+        return _Turns(
+            np.sort(self._roots.end_ns[self._roots.thread == thread]),
+            np.sort(np.concatenate([ranges.start_ns[opens], ranges.end_ns[opens]])),
+            begins[order],
+            tells[order],
+        )

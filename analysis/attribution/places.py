@@ -1,0 +1,208 @@
+"""Every place in the ranges once: a range below its ranges, however many nodes the forest has for it.
+
+Adoption and linking append nodes, so one range below the same ranges can be several nodes. An *instance* is all of
+them; it is what a range's GPU span is measured of, and what a timeline draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..report import Path
+from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
+from .causes import Attribution
+from .user_ranges import of_titles
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Columns by instance, outer before inner; `of_node` has an entry per node, and -1 for node -1."""
+
+    of_node: Int32s
+    parent: Int32s  # -1 at the top
+    range: Int32s  # position among the attribution's ranges
+    depth: Int32s  # how many instances lie above
+    node: Int32s  # one of its nodes
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def of_depth(self) -> list[Int64s]:
+        """Return the instances of each depth, outermost first."""
+        return [np.flatnonzero(self.depth == depth) for depth in range(int(self.depth.max(initial=-1)) + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Projections(Columns):
+    """Instances on the GPU, one row per instance and group (a stream, say): first start to last end of their work.
+
+    `kernel_ns` is the time of the kernels launched inside, at any depth.
+    """
+
+    instance: Int32s
+    group: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+    kernel_ns: Int64s
+
+
+def instances(attribution: Attribution) -> Instances:
+    """Give each place of an attribution's forest one number."""
+    forest = attribution.forest
+    of_node = np.full(len(forest) + 1, -1, np.int32)
+    parents, ranges, depths, nodes_of = ([np.empty(0, np.int32)] for _ in range(4))
+    count = 0
+    for depth, nodes in enumerate(forest.by_depth() if len(forest) else []):
+        key = (of_node[forest.parent[nodes]].astype(np.int64) + 1) << 32 | forest.range[nodes]
+        distinct, first, back = np.unique(key, return_index=True, return_inverse=True)
+        of_node[nodes] = count + back
+        parents.append(((distinct >> 32) - 1).astype(np.int32))
+        ranges.append((distinct & 0xFFFFFFFF).astype(np.int32))
+        depths.append(np.full(len(distinct), depth, np.int32))
+        nodes_of.append(nodes[first].astype(np.int32))
+        count += len(distinct)
+    return Instances(of_node, *(np.concatenate(column) for column in (parents, ranges, depths, nodes_of)))
+
+
+def projections(
+    places: Instances, work: Int64s, attribution: Attribution, group: Int32s, kernel: Bools
+) -> Projections:
+    """Project instances onto the chosen pieces of work, separately for each group of theirs.
+
+    `work` are positions in `Work`; `group` and `kernel` have one entry per piece of all work.
+    """
+    table = attribution.trace.work
+    chosen = work[attribution.node[work] >= 0]
+    rows = Projections(
+        places.of_node[attribution.node[chosen]],
+        group[chosen],
+        table.start_ns[chosen],
+        table.end_ns[chosen],
+        np.where(kernel[chosen], table.duration_ns[chosen], 0),
+    )
+    rows = _merged(rows)
+    depth = places.depth[rows.instance]
+    below, done = _take(rows, np.zeros(len(rows), np.bool_)), []
+    for level in range(int(depth.max(initial=-1)), -1, -1):
+        done.append(_merged(Projections.joined([_take(rows, np.flatnonzero(depth == level)), below])))
+        below = _above(done[-1], places)
+    return Projections.joined(done[::-1]) if done else below
+
+
+def _above(rows: Projections, places: Instances) -> Projections:
+    """Give rows to the instances above them."""
+    parent = places.parent[rows.instance]
+    held = parent >= 0
+    kept = _take(rows, held)
+    return Projections(parent[held], kept.group, kept.start_ns, kept.end_ns, kept.kernel_ns)
+
+
+def _merged(rows: Projections) -> Projections:
+    """Make one row of all rows of an instance and group."""
+    if not len(rows):
+        return rows
+    order = np.lexsort((rows.group, rows.instance))
+    rows = _take(rows, order)
+    new = (rows.instance[1:] != rows.instance[:-1]) | (rows.group[1:] != rows.group[:-1])
+    first = np.concatenate([[0], np.flatnonzero(new) + 1])
+    return Projections(
+        rows.instance[first],
+        rows.group[first],
+        np.minimum.reduceat(rows.start_ns, first),
+        np.maximum.reduceat(rows.end_ns, first),
+        np.add.reduceat(rows.kernel_ns, first),
+    )
+
+
+def _take(rows: Projections, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Projections:
+    return Projections(*(getattr(rows, name)[chosen] for name in Projections.__slots__))
+
+
+def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -> Int32s:
+    """Return the measured steps, in the order of their starts: positions among the attribution's ranges.
+
+    A step inside another is a part of it; those in warm-up are left out unless asked for.
+    """
+    ranges, home = attribution.ranges, attribution.home
+    shown = np.flatnonzero(home >= 0)
+    is_step = _is_step(attribution)[shown]
+    if not is_step.any():
+        return np.empty(0, np.int32)
+    forest = attribution.forest
+    inside = forest.nearest(np.where(_is_step(attribution)[forest.range], 0, -1).astype(np.int32)) >= 0
+    above = forest.above(home[shown])
+    outermost = is_step & ~np.where(above >= 0, inside[above], False)
+    counted = outermost & (include_warm_up | ~attribution.warm_up[home[shown]])
+    steps = shown[counted]
+    return steps[np.argsort(ranges.start_ns[steps], kind="stable")].astype(np.int32)
+
+
+def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -> Attribution:
+    """Return the same attribution of the work inside measured steps alone: what figures per step are made of.
+
+    The ranges that are shown are those in a step, or around one.
+    """
+    of_node = _step_of_nodes(attribution, include_warm_up=include_warm_up)
+    rows, home = np.flatnonzero(of_node[attribution.node] >= 0), attribution.home
+    shown = of_node >= 0
+    for nodes in attribution.forest.by_depth()[:0:-1]:
+        shown[attribution.forest.parent[nodes[shown[nodes]]]] = True
+    work = attribution.trace.work
+    inside = type(work)(*(getattr(work, name)[rows] for name in type(work).__slots__))
+    return replace(
+        attribution,
+        trace=replace(attribution.trace, work=inside),
+        home=np.where(shown[home], home, -1).astype(np.int32),
+        **{name: getattr(attribution, name)[rows] for name in ("node", "how", "phase", "unfit")},
+    )
+
+
+def kernels_per_step(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
+    """Count the kernels inside each of `measured_steps`, in their order; adopted and linked ones too."""
+    of_node = _step_of_nodes(attribution, include_warm_up=include_warm_up)
+    step = of_node[attribution.node[attribution.trace.work.kind == KERNEL]]
+    steps = len(measured_steps(attribution, include_warm_up=include_warm_up))
+    return np.bincount(step[step >= 0], minlength=steps).astype(np.int64)
+
+
+def _step_of_nodes(attribution: Attribution, *, include_warm_up: bool) -> Int32s:
+    """Return the number of the measured step that each node is in, -1 for none; the last is for node -1."""
+    steps, forest = measured_steps(attribution, include_warm_up=include_warm_up), attribution.forest
+    number = np.full(len(attribution.ranges), -1, np.int32)
+    number[steps] = np.arange(len(steps))
+    return np.append(forest.nearest(number[forest.range]), np.int32(-1))
+
+
+def _is_step(attribution: Attribution) -> Bools:
+    """Tell per range whether it is called a step to count."""
+    return of_titles(attribution.facts.measured, attribution.ranges)
+
+
+class Paths:
+    """The distinct name paths of a forest: nodes of equal names (and phase) from the top share one."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        forest, names = attribution.forest, attribution.trace.names
+        name_id = attribution.ranges.name_id[forest.range] if len(forest) else np.empty(0, np.int32)
+        self.of_node = np.full(len(forest) + 1, -1, np.int32)  # the last entry is that of node -1
+        self.paths: list[Path] = []
+        self.phase: list[int] = []
+        for nodes in forest.by_depth() if len(forest) else []:
+            above = self.of_node[forest.parent[nodes]].astype(np.int64)
+            key = (above + 1) << 32 | name_id[nodes].astype(np.int64) << 2 | attribution.node_phase[nodes]
+            distinct, back = np.unique(key, return_inverse=True)
+            self.of_node[nodes] = len(self.paths) + back
+            for value in distinct.tolist():
+                outer = self.paths[(value >> 32) - 1] if value >> 32 else ()
+                self.paths.append((*outer, names[(value & 0xFFFFFFFF) >> 2]))
+                self.phase.append(value & 3)
+        first: dict[Path, int] = {(): 0}
+        self.by_name = np.array(
+            [0, *(first.setdefault(path, n + 1) for n, path in enumerate(self.paths))], np.int64
+        )
+
+    def __len__(self) -> int:
+        return len(self.paths)

@@ -1,0 +1,155 @@
+"""Where an interval of a thread belongs: in its own ranges, under those of who waits, or where its operator was.
+
+What is placed are the calls that caused work, and in turn the operators that backward nodes are linked to: an
+operator in a backward (computed again, or differentiated twice) is itself placed by the node that it runs in.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..trace import Bools, Int32s, Int64s, Ranges
+from .adoption import AMBIGUOUS as NO_DECISION
+from .adoption import Adoption
+from .linked_paths import LinkRule
+from .links import Links, Wanted
+from .nesting import Nesting, distinct_pairs
+from .user_ranges import NameFacts, of_titles, operator_ranges
+from .waiting import Intervals
+
+HOW = ("own", "adopted", "linked", "outside", "ambiguous", "captured")
+OWN, ADOPTED, LINKED, OUTSIDE, AMBIGUOUS, CAPTURED = range(len(HOW))
+
+# A derivative of a derivative of … is followed so often.
+MAX_ORDER = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """Intervals on threads: calls, or operators."""
+
+    thread: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+    def take(self, rows: NDArray[np.int64]) -> Spots:
+        """Return some of them."""
+        return Spots(self.thread[rows], self.start_ns[rows], self.end_ns[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Per interval its node (-1 for none), how that was found, and whether its backward node has no operator.
+
+    `own` and `base` are what the node was made of: the thread's own ranges, and those of who waits.
+    """
+
+    node: Int32s
+    how: NDArray[np.int64]
+    unfit: Bools
+    own: Int32s
+    base: Int32s
+
+
+class Placing:
+    """Places intervals: under others' ranges if it `adopts`, by their operators if links are `prepared`."""
+
+    def __init__(self, facts: NameFacts, ranges: Ranges, nesting: Nesting, adoption: Adoption) -> None:
+        self.facts, self.ranges, self.nesting, self.adoption = facts, ranges, nesting, adoption
+        self.forest, self.adopts = nesting.forest, True
+        self.prepared: Future[Links] | None = None
+        self._operator = operator_ranges(facts, ranges)
+        opens = facts.step | facts.measured | facts.warm_up | facts.opens_phase
+        self.rule = LinkRule(self.forest, self._operator | of_titles(opens, ranges))
+
+    def place(self, spots: Spots, order: int = 0) -> Placed:
+        """Find the nodes of intervals; `order` counts the derivatives that led here."""
+        own = self.nesting.containing(spots.thread, spots.start_ns, spots.end_ns)
+        base = self._bases(spots)
+        how = np.where(own >= 0, OWN, OUTSIDE)
+        how[base >= 0], how[base == NO_DECISION] = ADOPTED, AMBIGUOUS
+        placed = Placed(own, how, np.zeros(len(own), np.bool_), own.copy(), np.maximum(base, -1))
+        if self.prepared is not None and len(self.ranges) and order < MAX_ORDER:
+            self._link(spots, placed, self.prepared.result(), order)
+        node = self.forest.graft(placed.base, placed.own)
+        node[how == AMBIGUOUS] = -1
+        return Placed(node, how, placed.unfit, placed.own, placed.base)
+
+    def _bases(self, spots: Spots) -> Int32s:
+        """Return the nodes that intervals on autograd's and helpers' threads hang under."""
+        base = np.full(len(spots), -1, np.int32)
+        if self.adopts and len(self.ranges):
+            for thread in np.intersect1d(spots.thread, np.array(self.adoption.threads, np.int32)).tolist():
+                mine = np.flatnonzero(spots.thread == thread)
+                base[mine] = self.adoption.base(Intervals(thread, spots.start_ns[mine], spots.end_ns[mine]))
+        return base
+
+    def _link(self, spots: Spots, placed: Placed, links: Links, order: int) -> None:
+        """Lead backward work to its forward operator's ranges, where no range of its own says more."""
+        if not links:
+            return
+        rows, above = self._eligible(spots, placed)
+        inside = spots.take(rows)
+        at = links.nodes.around(inside.thread, inside.start_ns, inside.end_ns)
+        numbered = np.flatnonzero((at >= 0) & (links.nodes.seq[at] >= 0))
+        rows, above, at = rows[numbered], above[numbered], at[numbered]
+        made = self._made(links, at, above)
+        placed.unfit[rows] = made < 0
+        rows, above, made = rows[made >= 0], above[made >= 0], made[made >= 0]
+        operators, back = np.unique(made, return_inverse=True)
+        table = links.operators
+        there = Spots(table.thread[operators], table.start_ns[operators], table.end_ns[operators])
+        forward = self.place(there, order + 1).node[back] if len(operators) else made.astype(np.int32)
+        self._lead(placed, rows[forward >= 0], above[forward >= 0], forward[forward >= 0])
+
+    def _lead(self, placed: Placed, rows: Int64s, above: Int32s, forward: Int32s) -> None:
+        """Put the forward paths of some intervals under what is above them."""
+        under = above >= 0
+        target = np.full(len(rows), -1, np.int32)
+        target[under] = self.rule.link(above[under], forward[under])
+        target[~under] = self.rule.alone(forward[~under])
+        led = target >= 0
+        rows, target, under = rows[led], target[led], under[led]
+        placed.how[rows] = LINKED
+        adopted = placed.base[rows] >= 0
+        placed.base[rows[adopted]] = target[adopted]
+        own = rows[~adopted]
+        placed.own[own] = np.where(
+            under[~adopted], target[~adopted], self.forest.graft(target[~adopted], placed.own[own])
+        )
+
+    def _made(self, links: Links, at: Int64s, above: Int32s) -> Int64s:
+        """Return the operators that made the nodes around intervals; -1 where none fits."""
+        waiting = np.where(above >= 0, self.ranges.thread[self.forest.range[above]], -1)
+        (node, who), back = distinct_pairs(at.astype(np.int32), (waiting + 1).astype(np.int32))
+        return links.made(Wanted(node.astype(np.int64), who - 1))[back]
+
+    def _eligible(self, spots: Spots, placed: Placed) -> tuple[Int64s, Int32s]:
+        """Return the intervals without a range of the user's closer than the phase, and the node above each.
+
+        That is the phase's, or -1 on a thread of autograd's that nobody waits for.
+        """
+        own, base = placed.own, placed.base
+        mine = self._inherited_count(~self._operator)[own] > 0
+        backward = of_titles(self.facts.backward_phase, self.ranges)
+        innermost = self.forest.range[own] if len(self.forest) else own
+        in_phase = (base < 0) & (own >= 0) & backward[innermost]
+        unawaited = np.isin(spots.thread, self.adoption.known_threads) & (base < 0) & ~mine
+        chosen = ((base >= 0) & ~mine) | in_phase | unawaited
+        rows = np.flatnonzero(chosen & (placed.how != AMBIGUOUS))
+        above = np.where(base >= 0, base, np.where(in_phase, own, -1))[rows]
+        return rows, above.astype(np.int32)
+
+    def _inherited_count(self, flag: Bools) -> Int32s:
+        """Count per node the ranges of its path that have the flag; one more entry for node -1."""
+        count = np.append(flag[self.forest.range].astype(np.int32), 0)
+        for nodes in self.forest.by_depth()[1:]:
+            count[nodes] += count[self.forest.parent[nodes]]
+        return count

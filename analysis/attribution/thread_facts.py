@@ -1,0 +1,128 @@
+"""What the threads of a trace say of themselves: by their names, the engine's ranges, and ranges of their own."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Bools, Calls, Int32s, Int64s, Ranges, Trace
+from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, RECOMPUTE, WORKER_THREADS
+from .nesting import Nesting
+from .user_ranges import NameFacts, named, of_names, of_titles
+
+MAX_WAITING_THREADS = 64
+
+
+class ThreadFacts:
+    """Facts about threads, by their positions in `Trace.threads`; `ranges` are those that can be parents."""
+
+    def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges, calls: Calls) -> None:
+        self.ranges = ranges
+        self._trace, self._facts, self._calls = trace, facts, calls
+
+    def is_main(self, thread: int) -> bool:
+        """Tell whether it is its process's first thread."""
+        here = self._trace.threads[thread]
+        return here.thread_id == self._trace.processes[here.process].process_id
+
+    def is_worker(self, thread: int) -> bool:
+        """Tell by its name whether it works for itself: nobody waits for it, and it waits for nobody."""
+        return bool(WORKER_THREADS.search(self._trace.threads[thread].name))
+
+    def says_autograd(self, thread: int) -> bool:
+        """Tell by its name, else by the engine's ranges on it, whether a thread is autograd's."""
+        if self.is_main(thread):
+            return False
+        named = bool(AUTOGRAD_THREADS.search(self._trace.threads[thread].name))
+        own = thread in self.independent or thread in self.phased or thread in self._calling_models
+        return named or (thread in self._engine_threads and not own)
+
+    def has_autograd_beside(self, thread: int) -> bool:
+        """Tell whether some thread of its process is known to be autograd's."""
+        return self._trace.threads[thread].process in self._processes_with_autograd
+
+    @cached_property
+    def _processes_with_autograd(self) -> frozenset[int]:
+        return frozenset(
+            thread.process
+            for number, thread in enumerate(self._trace.threads)
+            if AUTOGRAD_THREADS.search(thread.name) or number in self._engine_threads
+        )
+
+    @cached_property
+    def launching_kernels(self) -> frozenset[int]:
+        """The threads that launched a kernel or a graph."""
+        return frozenset(np.unique(self._calls.thread[self._calls.launches_kernel]).tolist())
+
+    @cached_property
+    def launching(self) -> frozenset[int]:
+        """The threads that launched any work."""
+        return frozenset(np.unique(self._calls.thread).tolist())
+
+    @cached_property
+    def independent(self) -> frozenset[int]:
+        """The threads that run a program of their own: with a step, a warm-up or a backward phase of their own."""
+        facts = self._facts
+        return self._with(of_titles(facts.warm_up | facts.step | facts.backward_phase, self.ranges))
+
+    @cached_property
+    def phased(self) -> frozenset[int]:
+        """The threads with any phase of their own, as one that computes again in backward may have."""
+        return self._with(of_titles(self._facts.opens_phase, self.ranges))
+
+    @cached_property
+    def _calling_models(self) -> frozenset[int]:
+        """The threads on which a program calls an annotated model; what backward computes again is none."""
+        forward = self.ranges.category == MODEL_FORWARD
+        again = self.ranges.take(forward & of_names(named(self._trace, RECOMPUTE), self.ranges))
+        inside = Nesting(again).containing(self.ranges.thread, self.ranges.start_ns, self.ranges.end_ns) >= 0
+        return self._with(forward & ~inside)
+
+    @cached_property
+    def devices(self) -> Int64s:
+        """Per thread the GPUs that it gave work to: bit 3 stands for GPU 3."""
+        work, bits = self._trace.work, np.zeros(len(self._trace.threads), np.int64)
+        rows = np.flatnonzero(work.launch >= 0)
+        thread = self._trace.launches.thread[work.launch[rows]]
+        np.bitwise_or.at(bits, thread, np.int64(1) << (work.device_id[rows].astype(np.int64) & 63))
+        return bits
+
+    def candidates(self, thread: int) -> list[int]:
+        """Return the threads of the same process that could wait for this one: they have ranges of their own."""
+        threads = self._trace.threads
+        others, count = self._threads_with_ranges
+        return [
+            int(other)
+            for other in others[np.argsort(-count, kind="stable")]
+            if threads[other].process == threads[thread].process
+            and other != thread
+            and not self.says_autograd(int(other))
+            and not self.is_worker(int(other))
+        ][:MAX_WAITING_THREADS]
+
+    @cached_property
+    def _threads_with_ranges(self) -> tuple[Int32s, Int64s]:
+        return np.unique(self.ranges.thread, return_counts=True)
+
+    @cached_property
+    def _engine(self) -> Ranges:
+        """Return the ranges of autograd's engine; or, as before PyTorch 1.9 there were none, of its nodes.
+
+        The backward of an annotated model runs in nodes too.
+        """
+        names = np.array([name.startswith(ENGINE_OPERATOR) for name in self._trace.names], np.bool_)
+        if not names.any():
+            names = self._facts.operator & self._facts.backward_operator
+        ranges = self._trace.ranges
+        return ranges.take(of_names(names, ranges) | (ranges.category == MODEL_BACKWARD))
+
+    @cached_property
+    def _engine_threads(self) -> frozenset[int]:
+        return frozenset(np.unique(self._engine.thread).tolist())
+
+    def _with(self, chosen: Bools) -> frozenset[int]:
+        """Return the threads with one of these ranges that autograd's engine did not open."""
+        found = self.ranges.take(chosen)
+        outside = Nesting(self._engine).containing(found.thread, found.start_ns, found.end_ns) < 0
+        return frozenset(np.unique(found.thread[outside]).tolist())

@@ -1,0 +1,159 @@
+"""When a thread waits for another: it has a range open, opens and closes none, and is inside no CUDA call.
+
+One CUDA call that encloses the whole burst is allowed to the only thread that has a backward range open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..trace import Bools, Calls, Int32s, Int64s, Ranges, Trace
+from .nesting import Nesting
+from .thread_facts import ThreadFacts
+from .user_ranges import NameFacts, of_titles
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Intervals on one thread: calls, or ranges."""
+
+    thread: int
+    start_ns: Int64s
+    end_ns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How a thread was meanwhile, per interval of another: whether it waited, in which node, in which stretch.
+
+    `stretch` numbers the stretches between two turns of the thread; it is -1 where the thread was inside a call.
+    """
+
+    waits: Bools
+    node: Int32s
+    in_backward: Bools
+    stretch: Int64s
+
+
+class Waiting:
+    """Answers whether threads wait for the intervals of another."""
+
+    def __init__(
+        self, trace: Trace, facts: NameFacts, ranges: Ranges, nesting: Nesting, calls: Calls, threads: ThreadFacts
+    ) -> None:
+        self._trace, self._nesting = trace, nesting
+        self._calls, self.threads = calls, threads
+        self._in_backward = of_titles(facts.backward_phase, ranges)
+        self._quiet: dict[int, _Quiet] = {}
+        self._for_calls: dict[tuple[int, int], Waits] = {}
+
+    def calls(self, thread: int) -> Intervals:
+        """Return a thread's calls that caused work."""
+        own = self._calls.thread == thread
+        return Intervals(thread, self._calls.start_ns[own], self._calls.end_ns[own])
+
+    def for_calls(self, waiting: int, thread: int) -> Waits:
+        """Tell how a thread was during each call of another."""
+        if (waiting, thread) not in self._for_calls:
+            self._for_calls[waiting, thread] = self.waits(waiting, self.calls(thread))
+        return self._for_calls[waiting, thread]
+
+    def waits(self, waiting: int, during: Intervals) -> Waits:
+        """Tell how a thread was during each interval of another."""
+        quiet = self._of(waiting)
+        stretch, node = quiet.stretch(during), self._open(waiting, during)
+        in_backward = self.in_backward(node)
+        waits: Bools = (stretch >= 0) & (node >= 0)
+        inside = np.flatnonzero(in_backward & ~waits)
+        if len(inside):
+            part = Intervals(during.thread, during.start_ns[inside], during.end_ns[inside])
+            enclosed = quiet.enclosed(part, self.calls(during.thread))
+            waits[inside] = enclosed & ~self._others_in_backward(waiting, part)
+        return Waits(waits, node, in_backward, stretch)
+
+    def in_backward(self, node: Int32s) -> Bools:
+        """Tell which nodes lie in a range that opens the backward phase."""
+        forest = self._nesting.forest
+        inside = np.zeros(len(node), np.bool_)
+        while (node >= 0).any():
+            here = node >= 0
+            inside[here] |= self._in_backward[forest.range[node[here]]]
+            node = forest.above(node)
+        return inside
+
+    def _others_in_backward(self, waiting: int, during: Intervals) -> Bools:
+        others = np.zeros(len(during), np.bool_)
+        for other in self.threads.candidates(during.thread):
+            if other != waiting:
+                others |= self.in_backward(self._open(other, during))
+        return others
+
+    def _open(self, thread: int, during: Intervals) -> Int32s:
+        place = np.full(len(during), thread, np.int32)
+        return self._nesting.containing(place, during.start_ns, during.end_ns)
+
+    def _of(self, thread: int) -> _Quiet:
+        if thread not in self._quiet:
+            self._quiet[thread] = _Quiet(self._trace, thread)
+        return self._quiet[thread]
+
+
+class _Quiet:
+    """The turns of a thread: where it opens and closes ranges, and when it is inside a CUDA call."""
+
+    def __init__(self, trace: Trace, thread: int) -> None:
+        ranges, launches = trace.ranges, trace.launches
+        mine = ranges.thread == thread
+        # Ranges are in the order of their starts; their ends are nearly so, which a stable sort is quick at.
+        self._starts, self._ends = ranges.start_ns[mine], np.sort(ranges.end_ns[mine], kind="stable")
+        mine = launches.thread == thread
+        order = np.argsort(launches.start_ns[mine], kind="stable")
+        self._call_start = launches.start_ns[mine][order]
+        self._call_end = np.maximum.accumulate(launches.end_ns[mine][order])
+
+    def stretch(self, during: Intervals) -> Int64s:
+        """Return the number of the stretch that contains each interval; -1 where the thread was active."""
+        number, calls = self._between_turns(during.start_ns, during.end_ns)
+        begun = (number >= 0) & (calls > 0)
+        number[begun] = np.where(self._call_end[calls[begun] - 1] < during.start_ns[begun], number[begun], -1)
+        return number
+
+    def enclosed(self, during: Intervals, calls: Intervals) -> Bools:
+        """Tell which intervals lie in one call of this thread that encloses the whole burst around them.
+
+        The burst is those of `calls` between the same two turns.
+        """
+        number, begun = self._between_turns(during.start_ns, during.end_ns)
+        burst, _ = self._between_turns(calls.start_ns, calls.end_ns)
+        order = np.argsort(burst, kind="stable")
+        last = np.maximum.reduceat(calls.end_ns[order], _firsts(burst[order])) if len(order) else calls.end_ns
+        distinct = np.unique(burst)
+        at = np.minimum(np.searchsorted(distinct, number), max(len(distinct) - 1, 0))
+        end = during.end_ns.copy()
+        if len(distinct):
+            end = np.where(distinct[at] == number, np.maximum(end, last[at]), end)
+        inside: Bools = (number >= 0) & (begun > 0)
+        inside[inside] = self._call_end[begun[inside] - 1] >= end[inside]
+        return inside
+
+    def _between_turns(self, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the stretch between two turns that each interval lies in, -1 for none, and the calls begun."""
+        before, upto = self._bounds(start_ns, "left"), self._bounds(end_ns, "right")
+        calls = np.searchsorted(self._call_start, end_ns, "right")
+        steady = (before == upto) & (np.searchsorted(self._call_start, start_ns, "left") == calls)
+        return np.where(steady, calls * (2 * len(self._starts) + 1) + before, -1), calls
+
+    def _bounds(self, time_ns: Int64s, side: Literal["left", "right"]) -> Int64s:
+        """Count the starts and ends of ranges up to each moment."""
+        return np.searchsorted(self._starts, time_ns, side) + np.searchsorted(self._ends, time_ns, side)
+
+
+def _firsts(ordered: Int64s) -> Int64s:
+    """Return where each run of equal values begins."""
+    return np.concatenate([[0], np.flatnonzero(ordered[1:] != ordered[:-1]) + 1])

@@ -1,0 +1,143 @@
+"""What all commands of this package share: how they read reports, print errors and show results."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .document import FOR_MACHINES, WHOLE, Detail
+from .errors import AnalysisError, UsageError
+from .presenters import output
+from .presenters.output import format_of
+
+if TYPE_CHECKING:
+    from .attribution.causes import Attribution
+    from .document import Document
+    from .trace import Trace
+
+
+def run(command: Callable[[], None]) -> int:
+    """Run a command and return its exit status; what went wrong is one sentence on stderr."""
+    try:
+        command()
+        sys.stdout.flush()
+    except AnalysisError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_status
+    except MemoryError:
+        print("error: not enough memory for this report.", file=sys.stderr)  # noqa: T201
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def add_range_rules(parser: argparse.ArgumentParser) -> Any:
+    """Add the options that say what counts as a range; return their group."""
+    rules = parser.add_argument_group("what counts as a range")
+    rules.add_argument(
+        "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
+    )
+    rules.add_argument(
+        "--operators", choices=("auto", "keep", "hide"), default="auto",
+        help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
+    )  # fmt: skip
+    rules.add_argument(
+        "--step", default="", metavar="NAME",
+        help="what the measured steps are called, if not step or iteration: a range's name, with * and ?",
+    )  # fmt: skip
+    rules.add_argument(
+        "--phase-names", action="extend", default=[], type=_phase_names, metavar="PHASE=NAME,…",
+        help="what the phases' ranges are called, if not by the usual names, such as forward='fit *',backward=bp",
+    )  # fmt: skip
+    return rules
+
+
+def _phase_names(text: str) -> list[tuple[str, str]]:
+    """Read `forward=a*,backward=b`; raises ArgumentTypeError, which argparse prints."""
+    from .vocabulary import PHASES
+
+    pairs = [part.partition("=") for part in re.split(rf",(?=\s*(?:{'|'.join(PHASES)})\s*=)", text)]
+    named = [(phase.strip(), called.strip().strip("'\"")) for phase, _, called in pairs]
+    if any(phase not in PHASES or not called for phase, called in named):
+        raise argparse.ArgumentTypeError(f"{text!r} names no phase: write forward='fit *',backward='bp'")
+    return named
+
+
+def trace_of(path: Path) -> Trace:
+    """Read a report, showing on a terminal how far it is.
+
+    Raises AnalysisError where it cannot be read, or holds no work.
+    """
+    from .readers import read
+    from .readers.checks import require_work
+    from .support.progress import on_screen
+
+    with on_screen():
+        trace = read(path)
+    require_work(trace)
+    return trace
+
+
+def attributed(trace: Trace, options: argparse.Namespace) -> Attribution:
+    """Attribute a report's work by the options of `add_range_rules`."""
+    from .attribution.causes import Rules, attribute
+
+    rules = Rules(
+        domains=options.domain,
+        operators=options.operators,
+        step=options.step,
+        phase_names=tuple(options.phase_names),
+    )
+    return attribute(trace, rules)
+
+
+def detail_of(options: argparse.Namespace) -> Detail:
+    """Return how much of an answer the format and its options ask for."""
+    if format_of(options.format, options.output) in FOR_MACHINES:
+        return WHOLE
+    names = {field.name for field in fields(Detail)}
+    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    return Detail(**({"ranges": given["top"]} if "top" in given else {}) | given)
+
+
+def spare(reports: Iterable[Path], into: Path | None) -> None:
+    """Raise UsageError where the file to write is one of the reports to read."""
+    if into and any(_same_file(into, report) for report in reports):
+        raise UsageError(f"{into} is a report to read; the answer needs a file of its own.")
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    with suppress(OSError):  # what is not there, or cannot be looked at, is told where it is read or written
+        return one.samefile(other)
+    return False
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1; raises ArgumentTypeError, which argparse prints."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def say_written(path: Path, then: str) -> None:
+    """Print what was written, how large it is, and what to do with it."""
+    from .support.text import printable
+    from .support.units import bytes_text
+
+    sys.stdout.write(f"{printable(str(path))}, {bytes_text(path.stat().st_size)}. {then}\n")
+
+
+def presented(document: Document, options: argparse.Namespace) -> str | bytes:
+    """Return a document in the format of the options of `add_output`."""
+    format_ = format_of(options.format, options.output)
+    return output.presented(document, format_, options.output, full_names=options.full_names)

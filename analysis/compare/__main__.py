@@ -1,0 +1,7 @@
+"""python -m analysis.compare."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

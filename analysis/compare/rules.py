@@ -1,0 +1,154 @@
+"""Rules such as `softmax > +5%`: what may change between two reports, for a build to fail on."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from ..errors import ReportError, UsageError
+from ..kernel_names.spelling import canonical_spelling
+from ..report import TO_HAVE_STEPS, KernelRow, Number, Report
+from ..summary.selection import of_ranges
+from ..support.units import UNITS_NS
+from ..vocabulary import collapsed
+from .changes import Comparison
+
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+KINDS = ("range", "phase", "category")  # what a bare name may name; the first that knows it is taken
+
+_RULE = re.compile(
+    r"(?:(?P<kind>range|phase|category|kernel):)?(?P<name>.+?)\s*(?P<operator>[<>]=?)\s*"
+    r"(?P<sign>[-+])\s*(?P<amount>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>%|ns|us|µs|ms|s)"
+)
+_FORM = "write NAME > +5%, NAME > +0.3ms, NAME < -10%, where NAME is a range, a phase, a category, or total"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; `amount` is a fraction of A's time where `relative`, else ns. `kind` is empty if not given."""
+
+    text: str
+    kind: str
+    name: str
+    operator: str
+    amount: float
+    relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule was held against, ns, and whether it is violated."""
+
+    rule: Rule
+    compared: str
+    a_ns: Number
+    b_ns: Number
+    violated: bool
+    only_in: str = ""  # "A" or "B" where the other has nothing of that name
+
+
+def parse(text: str) -> Rule:
+    """Read a rule.
+
+    Raises UsageError for a text that is none.
+    """
+    found = _RULE.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"{text!r} is no rule for --fail-on: {_FORM}.")
+    amount = float(found["sign"] + found["amount"])
+    relative = found["unit"] == "%"
+    return Rule(
+        text=text.strip(),
+        kind=found["kind"] or "",
+        name=found["name"].strip(),
+        operator=found["operator"],
+        amount=amount / 100 if relative else amount * UNITS_NS[found["unit"]],
+        relative=relative,
+    )
+
+
+def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) -> Verdict:
+    """Hold a comparison against a rule; what B no longer has violates it, unless that is allowed.
+
+    Raises UsageError where neither report has anything of the rule's name, and ReportError where the two reports
+    cannot be measured by one rule.
+    """
+    _require_one_footing(comparison)
+    kind = _kind(rule, comparison)
+    parts = [_part(report, kind, rule.name, comparison) for report in (comparison.a, comparison.b)]
+    a_ns, b_ns = (sum(row.total_ns for row in rows) for rows in parts)
+    allowed = rule.amount * a_ns if rule.relative else rule.amount
+    only_in = "" if all(parts) or kind == "total" else "A" if parts[0] else "B"
+    gone = only_in == "A" and not allow_missing
+    violated = gone or OPERATORS[rule.operator](b_ns - a_ns, allowed)
+    return Verdict(rule, _described(kind, rule.name, comparison), a_ns, b_ns, violated, only_in)
+
+
+def _require_one_footing(comparison: Comparison) -> None:
+    if comparison.uneven:
+        raise ReportError(
+            "Only one of the reports has measured step ranges, so --fail-on has no common measure. "
+            f"{TO_HAVE_STEPS}, or compare the totals as they are with --totals."
+        )
+    if comparison.hides_kernels:
+        raise ReportError(
+            "A report hides kernels inside CUDA graphs, so --fail-on cannot judge kernel time. Compare "
+            "--all-work, or record with `nsys profile --cuda-graph-trace=node`."
+        )
+
+
+def _kind(rule: Rule, comparison: Comparison) -> str:
+    """Say what the name names: what was written before it, else the first kind that knows it."""
+    if rule.name == "total" and not rule.kind:
+        return "total"
+    kinds = (rule.kind,) if rule.kind else KINDS
+    for kind in kinds:
+        if any(_part(report, kind, rule.name, comparison) for report in (comparison.a, comparison.b)):
+            return kind
+    rows = [row for report in (comparison.a, comparison.b) for row in comparison.rows(report)]
+    raise UsageError(
+        f"Neither report has a {' or '.join(kinds)} {rule.name!r}, so the rule {rule.text!r} says nothing. "
+        f"Phases: {_listed(row.phase for row in rows)}. Categories: {_listed(row.category for row in rows)}. "
+        f"Ranges: {_listed(collapsed(name) for row in rows for name in row.path)}."
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    return ", ".join(distinct[:12]) + (", …" if len(distinct) > 12 else "") if distinct else "none"
+
+
+def _part(report: Report, kind: str, name: str, comparison: Comparison) -> list[KernelRow]:
+    """Return the rows of a report that a name names."""
+    rows = comparison.rows(report)
+    if kind == "total":
+        return rows
+    if kind == "range":
+        return comparison.rows(_matching(report, name))
+    if kind == "kernel":
+        spelling = canonical_spelling(name).lower()
+        return [row for row in rows if canonical_spelling(row.kernel).lower() == spelling]
+    return [row for row in rows if getattr(row, kind).lower() == name.lower()]
+
+
+def _matching(report: Report, name: str) -> Report:
+    """Return what a report has of a range; nothing where it has no such range."""
+    try:
+        return of_ranges(report, name)
+    except ReportError:
+        return replace(report, ranges=(), kernels=())
+
+
+def _described(kind: str, name: str, comparison: Comparison) -> str:
+    """Say what was compared; of a pattern, which ranges it matched."""
+    if kind == "total":
+        return comparison.whole
+    if kind != "range":
+        return f"{kind} {name}"
+    paths = {row.path for report in (comparison.a, comparison.b) for row in _matching(report, name).ranges}
+    outermost = sorted(collapsed(path[-1]) for path in paths if path[:-1] not in paths)
+    return f"range {_listed(outermost)}"

@@ -1,0 +1,248 @@
+"""What changed from one report to another, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..kernel_names.short import distinct_short_names
+from ..report import Path
+from ..views import headings
+from ..views.rows import NOWHERE, common_length, label
+from .as_json import as_object
+from .changes import Axis, Change, Comparison, Key, changes, notes
+from .rules import Verdict
+
+NUMBERS = (
+    Column("a_ns", "A", "ns"), Column("b_ns", "B", "ns"), Column("delta_ns", "B−A", "ns"),
+    Column("change", "%", "share"), Column("a_count", "launches A", "count"), Column("b_count", "B", "count"),
+)  # fmt: skip
+INSIDE = (
+    Column("a_inside_ns", "A", "ns"), Column("b_inside_ns", "B", "ns"), Column("delta_inside_ns", "B−A", "ns"),
+    Column("change_inside", "%", "share"), Column("a_inside_count", "launches A", "count"),
+    Column("b_inside_count", "B", "count"), Column("delta_ns", "own B−A", "ns"),
+)  # fmt: skip
+HEADINGS = {
+    "phase": "{what} by phase, {{unit}} {scope}",
+    "category": "{what} by category, {{unit}} {scope}",
+    "range": "{what} by innermost range, {{unit}} {scope}",
+    "kernel": "{what} by kernel, {{unit}} {scope}",
+    "tree": "{what} inside each range, {{unit}} {scope}",
+}
+#: From this change on, B is said to be so many times A.
+TIMES_FROM = 10
+MULTIPLES = " n×: B is n times A."
+STATES = {"new": "only in B", "gone": "only in A"}
+AXIS_ORDER: tuple[Axis, ...] = ("phase", "category", "range", "kernel")
+
+
+def compared(
+    comparison: Comparison,
+    verdicts: Sequence[Verdict] = (),
+    detail: Detail = SHORT,
+    *,
+    by: Axis | None = None,
+) -> Document:
+    """Show where two reports differ most; `by` shows one axis alone, ranges then as a tree."""
+    if detail.whole:
+        return everything_compared(comparison, verdicts, by=by)
+    drawing = _Drawing(comparison, detail)
+    axes = (by,) if by else AXIS_ORDER
+    tables = [drawing.tree() if by == "range" else drawing.ranked(axis) for axis in axes]
+    return _document(comparison, (*tables, *rules(verdicts, comparison)))
+
+
+def everything_compared(
+    comparison: Comparison, verdicts: Sequence[Verdict] = (), *, by: Axis | None = None
+) -> Document:
+    """Return every row of one axis or of all, for machines: names in full, nothing collapsed, nothing cut."""
+    tables = [_whole_axis(comparison, axis) for axis in ((by,) if by else AXIS_ORDER)]
+    document = _document(comparison, (*tables, *_whole_rules(verdicts)))
+    return replace(document, promised=partial(as_object, comparison, verdicts))
+
+
+def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, ...]:
+    """Return a table of the rules' verdicts, each with what it was held against; none without rules."""
+    rows: list[Row] = []
+    for verdict in verdicts:
+        word = "VIOLATED" if verdict.violated else "holds"
+        *times, change = _rule_times(verdict)
+        rows.append(Row((verdict.rule.text, *times, _change_text(change), word), strong=verdict.violated))
+        only = f", only in {verdict.only_in}" if verdict.only_in else ""
+        rows.append(Row((verdict.compared + only, *[""] * 5), indent=1))
+    violated = sum(verdict.violated for verdict in verdicts)
+    title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
+    columns = (Column("rule", "rule", "name"), *NUMBERS[:4], Column("verdict", "verdict"))
+    return (_with_multiples(Table("rules", title, columns, tuple(rows))),) if rows else ()
+
+
+def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
+    """Return the verdicts for machines: one row each."""
+    columns = (
+        Column("rule", "rule"), Column("compared", "compared"), *NUMBERS[:4], Column("violated", "violated"),
+        Column("only_in", "only in"),
+    )  # fmt: skip
+    rows = [
+        Row((v.rule.text, v.compared, *_rule_times(v), "yes" if v.violated else "no", v.only_in)) for v in verdicts
+    ]
+    return (Table("rules", "rules", columns, tuple(rows)),) if rows else ()
+
+
+def _rule_times(verdict: Verdict) -> tuple[Any, ...]:
+    return _times(Change((), verdict.a_ns, verdict.b_ns), words=False)
+
+
+def scope(comparison: Comparison) -> str:
+    """Say over what both sides are counted."""
+    a, b = comparison.a, comparison.b
+    if comparison.per_step and a.steps != b.steps:
+        return f"per step, mean of A's {a.steps} and B's {b.steps}"
+    one, two = headings.scope(a), headings.scope(b)
+    return one if one == two else f"A {one}, B {two}"
+
+
+def heading(comparison: Comparison) -> str:
+    """Say what each report is, and once what both are."""
+    a, b = (headings.facts(report) for report in (comparison.a, comparison.b))
+    common = headings.common([a[1:], b[1:]])
+    sides = [" · ".join([facts[0], *(fact for fact in facts[1:] if fact not in common)]) for facts in (a, b)]
+    return f"A: {sides[0]} → B: {sides[1]}" + (f" — both: {' · '.join(common)}" if common else "")
+
+
+def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
+    accounting = [
+        f"{name}: {line}"
+        for name, report in (("A", comparison.a), ("B", comparison.b))
+        for line in headings.accounting_of(report)
+    ]
+    return headings.document(comparison.a.provenance, heading(comparison), tables, accounting, notes(comparison))
+
+
+class _Drawing:
+    """Draws the axes of one comparison for people."""
+
+    def __init__(self, comparison: Comparison, detail: Detail) -> None:
+        self.comparison, self.detail = comparison, detail
+        self.collapse = not detail.every_index
+        a = comparison.a
+        self.what = f"All {headings.work(a)}" if comparison.all_work else headings.kernel_time(a)
+
+    def ranked(self, axis: Axis) -> Table:
+        """Rank one axis by the size of the difference; what is cut and the total are rows too."""
+        found = [
+            row for row in changes(self.comparison, axis, collapse=self.collapse) if row.a_count or row.b_count
+        ]
+        top = self.detail.top if axis in ("range", "kernel") else len(found)
+        shown, rest = found[:top], found[top:]
+        names = self.names(axis, found, shown)
+        rows = [Row((names(row.key), *_numbers(row))) for row in shown]
+        if rest:
+            rows.append(Row((f"… {len(rest)} more: --top {len(found)}", *_numbers(_added(rest)))))
+        rows.append(Row((self.everything(), *_numbers(self.comparison.total())), strong=True))
+        return self.table(axis, (Column(axis, axis, "name"), *NUMBERS), rows, _caption(found))
+
+    def tree(self) -> Table:
+        """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
+        found = changes(self.comparison, "range", collapse=self.collapse)
+        inside = {row.key: row for row in found if row.key}
+        rows = [
+            Row((key[-1], *_inside(inside[key], words=True)), indent=len(key) - 1)
+            for key in _tree_order(inside.values())
+        ]
+        rows += [Row((NOWHERE, *_inside(row, words=True))) for row in found if not row.key]
+        total = self.comparison.total()
+        rows.append(Row((self.everything(), *_inside(total, words=True)), strong=True))
+        caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
+        return self.table("range", (Column("range", "range", "name"), *INSIDE), rows, caption, heading="tree")
+
+    def table(
+        self, axis: Axis, columns: tuple[Column, ...], rows: list[Row], caption: str, heading: str = ""
+    ) -> Table:
+        """Put a table together."""
+        title = HEADINGS[heading or axis].format(what=self.what, scope=scope(self.comparison))
+        return _with_multiples(Table(f"by_{axis}", title, columns, tuple(rows), caption))
+
+    def everything(self) -> str:
+        """Name what the rows sum to."""
+        return self.comparison.whole
+
+    def names(self, axis: Axis, found: Sequence[Change], shown: Sequence[Change]) -> Callable[[Key], str]:
+        """Return how the things of an axis are called here."""
+        if axis == "kernel":
+            full = [row.key[0] for row in shown]
+            short = dict(zip(full, full if self.detail.full_names else distinct_short_names(full), strict=True))
+            return lambda key: short[key[0]]
+        if axis == "range":
+            common = common_length(row.key for row in found)
+            return lambda key: label(key, common)
+        return lambda key: headings.category(key[0])
+
+
+def _whole_axis(comparison: Comparison, axis: Axis) -> Table:
+    """Return all of an axis with keys in full."""
+    keys = (Column(axis, axis, "name"), *((Column("category", "category"),) if axis == "kernel" else ()))
+    own = (*NUMBERS, Column("state", "state"))
+    inside = axis == "range"
+    rows = [
+        Row(
+            (
+                *_key_cells(axis, row),
+                *_numbers(row, words=False),
+                row.state,
+                *(_inside(row)[:-1] if inside else ()),
+            )
+        )
+        for row in changes(comparison, axis)
+    ]
+    return Table(f"by_{axis}", f"by {axis}", (*keys, *own, *(INSIDE[:-1] if inside else ())), tuple(rows))
+
+
+def _key_cells(axis: Axis, row: Change) -> Key:
+    return (label(row.key),) if axis == "range" else row.key
+
+
+def _numbers(row: Change, *, words: bool = True) -> tuple[object, ...]:
+    return (*_times(row, words=words), row.a_count, row.b_count)
+
+
+def _times(row: Change, *, words: bool = True) -> tuple[object, ...]:
+    change = row.state or _change_text(row.change) if words else row.change
+    return row.a_ns, row.b_ns, row.delta_ns, change
+
+
+def _change_text(change: float | None) -> float | str | None:
+    """Write what has grown manifold as a multiple of A; of it a percentage would only be long."""
+    return change if change is None or change < TIMES_FROM else f"{round(change + 1):,}×"
+
+
+def _with_multiples(table: Table) -> Table:
+    """Explain multiples where there are some."""
+    places = [place for place, column in enumerate(table.columns) if column.kind == "share"]
+    some = any(str(row.values[place]).endswith("×") for row in table.rows for place in places)
+    return replace(table, caption=f"{table.caption}{MULTIPLES}".strip()) if some else table
+
+
+def _inside(row: Change, *, words: bool = False) -> tuple[object, ...]:
+    whole = Change(row.key, row.a_inside_ns, row.b_inside_ns, row.a_inside_count, row.b_inside_count)
+    return (*_numbers(whole, words=words), row.delta_ns)
+
+
+def _added(rows: Iterable[Change]) -> Change:
+    rows = list(rows)
+    sums = [sum(getattr(row, name) for row in rows) for name in ("a_ns", "b_ns", "a_count", "b_count")]
+    return Change((), *sums)
+
+
+def _caption(found: Sequence[Change]) -> str:
+    states = [row.state for row in found]
+    counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
+    return "% is of A's time." + (f" {', '.join(counts)}." if counts else "")
+
+
+def _tree_order(rows: Iterable[Change]) -> list[Path]:
+    """Order paths so that inner ranges follow theirs; siblings by time, longest first."""
+    weight = {row.key: -max(row.a_inside_ns, row.b_inside_ns) for row in rows}
+    return sorted(weight, key=lambda path: [(weight[path[:n]], path[n - 1]) for n in range(1, len(path) + 1)])

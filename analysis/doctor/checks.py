@@ -1,0 +1,290 @@
+"""What can be wrong with a report, or with what is read out of it: one check per way, each with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attribution.causes import ADOPTED, Attribution, attribute
+from ..attribution.places import kernels_per_step
+from ..errors import AnalysisError
+from ..readers import read
+from ..readers.checks import RECORD, require_work
+from ..report import Report
+from ..summary import caveats
+from ..summary.arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
+from ..summary.totals import LAUNCHED_OUTSIDE, NO_LAUNCH, summarize
+from ..support.units import share_text, time_text
+from ..trace import GRAPH, KERNEL, Trace
+from ..views.headings import worded
+from ..vocabulary import AUTOGRAD_THREADS, PHASES, is_step, phase_of
+
+Level = Literal["good", "warning", "problem"]
+
+# Shares of all GPU work from which it is worth a warning, or makes the answer wrong.
+OUTSIDE = (0.05, 0.50)
+AMBIGUOUS = (0.0, 0.05)
+#: How kernels that Inductor generates are named, and their share in no module that is worth a warning.
+COMPILED_KERNELS = ("triton_poi_", "triton_per_", "triton_red_", "triton_tem_", "triton_for_")
+ONE_PIECE = 0.5
+# What to do about work in no range, by why it is in none.
+REMEDIES = {
+    LAUNCHED_OUTSIDE: "push ranges around the whole program, or capture only the measured steps",
+    NO_LAUNCH: "record the CUDA calls too, from before the work is launched until it is done: begin and end the "
+    "capture where the GPU is idle (torch.cuda.synchronize)",
+}
+# An export is written after its report; file systems keep times to two seconds.
+OLDER_BY_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: how it stands, and what to do about it."""
+
+    level: Level
+    what: str
+    fix: str = ""
+
+
+class Patient:
+    """A report that was read, with what the checks look at."""
+
+    def __init__(self, path: Path, trace: Trace) -> None:
+        self.path, self.trace = path, trace
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """All work with its ranges."""
+        return attribute(self.trace)
+
+    @property
+    def work(self) -> str:
+        """What is counted: the GPU's work, or a CPU's operators."""
+        return f"{self.trace.provenance.unit_of_work} work"
+
+    @cached_property
+    def report(self) -> Report:
+        """The summary without warm-up."""
+        return summarize(self.attribution)
+
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+
+def examine(path: Path) -> list[Finding]:
+    """Look at a report in every way; what cannot be read or has no work is looked at no further."""
+    found = list(_stale(path))
+    try:
+        patient = Patient(path, read(path))
+        require_work(patient.trace)
+    except AnalysisError as error:
+        return [*found, Finding("problem", str(error))]
+    return found + [finding for check in CHECKS for finding in check(patient)]
+
+
+def _stale(path: Path) -> Iterator[Finding]:
+    """Compare an export with the report beside it."""
+    source = path.with_suffix(".nsys-rep")
+    if source == path or not path.is_file() or not source.is_file():
+        return
+    behind_s = source.stat().st_mtime - path.stat().st_mtime
+    if behind_s > OLDER_BY_S:
+        yield Finding(
+            "problem",
+            f"{source.name} beside it is {time_text(behind_s * 1e9)} newer: this export may be of an earlier run",
+            f"nsys export --type sqlite --force-overwrite true --output {path.name} {source.name}",
+        )
+
+
+def _content(patient: Patient) -> Iterator[Finding]:
+    trace = patient.trace
+    kernels = int((trace.work.kind == KERNEL).sum())
+    launches = len(np.unique(trace.work.launch[trace.work.launch >= 0]))
+    found = f"{kernels:,} kernels, {launches:,} launches, {len(trace.ranges):,} ranges"
+    counts = worded(found, trace.provenance)
+    if kernels or (trace.work.kind == GRAPH).any():
+        yield Finding("good", f"{counts}, {trace.provenance.tool or 'by an unknown tool'}")
+    else:
+        yield Finding("problem", f"there are copies or memsets but no kernels ({counts})", f"record: {RECORD}")
+
+
+def _graphs(patient: Patient) -> Iterator[Finding]:
+    work = patient.trace.work
+    graphs = work.kind == GRAPH
+    if graphs.any():
+        share = work.duration_ns[graphs].sum() / max(work.duration_ns.sum(), 1)
+        yield Finding(
+            "problem",
+            f"{share_text(share)} of the {patient.work} is inside {int(graphs.sum())} CUDA graph launches, whose "
+            "kernels are hidden",
+            "record with `nsys profile --cuda-graph-trace=node`",
+        )
+
+
+def _replays(patient: Patient) -> Iterator[Finding]:
+    if doubt := caveats.of_replays(patient.attribution):
+        yield Finding("warning", doubt, caveats.TELL_REPLAYS)
+
+
+def _compiled(patient: Patient) -> Iterator[Finding]:
+    """Look for the kernels of compiled code that no range of a module holds."""
+    trace, attribution = patient.trace, patient.attribution
+    triton = np.array([name.startswith(COMPILED_KERNELS) for name in trace.names], np.bool_)
+    compiled = (trace.work.kind == KERNEL) & triton[trace.work.name_id]
+    if compiled.any():
+        whole = attribution.forest.nearest(_part_or_none(attribution)) < 0
+        of_node = np.append(whole, True)
+        lost = trace.work.duration_ns[compiled & of_node[attribution.node]].sum()
+        share = lost / max(trace.work.duration_ns[compiled].sum(), 1)
+        if share > ONE_PIECE:
+            yield Finding(
+                "warning",
+                f"{share_text(share)} of the time of kernels that torch.compile made is in no range of a module: "
+                "the compiled program is one piece",
+                "call annotate_modules(model) before the model runs for the first time (PyTorch 2.9 or newer)",
+            )
+
+
+def _part_or_none(attribution: Attribution) -> NDArray[np.int32]:
+    """Return per node its range, -1 for a phase, a step and warm-up."""
+    facts, of_node = attribution.facts, attribution.forest.range
+    frame = facts.warm_up | facts.step | facts.measured | (facts.phase >= 0) | facts.operator
+    name = attribution.ranges.name_id[of_node] if len(of_node) else np.empty(0, np.int32)
+    return np.where(frame[name], -1, of_node).astype(np.int32)
+
+
+def _open_ranges(patient: Patient) -> Iterator[Finding]:
+    ranges, names = patient.trace.ranges, patient.trace.names
+    never = [names[name] for name in ranges.name_id[ranges.open_ended].tolist()]
+    if not never:
+        return
+    measured = any(is_step(name) or phase_of(name) for name in never)
+    some = ", ".join(dict.fromkeys(never[:6])) + (", …" if len(set(never)) > 6 else "")
+    yield Finding(
+        "problem" if measured else "warning",
+        f"{len(never)} ranges were never closed ({some}): the run was cut off or a range_pop is missing, and what "
+        "came later counts into them",
+        "let the run end by itself, and open ranges in `with` blocks",
+    )
+
+
+def _no_ranges(patient: Patient) -> Iterator[Finding]:
+    if not len(patient.trace.ranges):
+        yield Finding(
+            "problem",
+            "there are no NVTX ranges, so no kernel can be given to a part of the program",
+            "record with `-t cuda,nvtx` a program that pushes ranges",
+        )
+        return
+    if unused := caveats.of_unused(patient.attribution):
+        yield Finding("problem", unused, "open push/pop ranges around forward, backward and optimizer")
+        return
+    steps = patient.report.steps
+    if steps:
+        yield Finding("good", f"{steps} measured step{'s' if steps > 1 else ''}")
+    else:
+        fix = "push a range named 'step' around each step, or say with --step which ranges are the steps"
+        yield Finding("warning", "no measured step ranges: nothing can be said per step", fix)
+
+
+def _outside(patient: Patient) -> Iterator[Finding]:
+    totals = patient.report.totals
+    share = totals.outside_ns / max(totals.work_ns, 1)
+    if len(patient.trace.ranges) and share > OUTSIDE[0]:
+        reasons = dict.fromkeys(row.reason for row in patient.report.outside if row.reason in REMEDIES)
+        yield Finding(
+            "problem" if share > OUTSIDE[1] else "warning",
+            f"{share_text(share)} of the {patient.work} is in no range, {' and '.join(reasons)}",
+            "; ".join(REMEDIES[reason] for reason in reasons),
+        )
+
+
+def _ambiguous(patient: Patient) -> Iterator[Finding]:
+    totals = patient.report.totals
+    share = totals.ambiguous_ns / max(totals.work_ns, 1)
+    if share > AMBIGUOUS[0]:
+        yield Finding(
+            "problem" if share > AMBIGUOUS[1] else "warning",
+            f"{share_text(share)} of the {patient.work} was launched on autograd's threads while two threads "
+            "could have waited for it",
+            "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which says whose it is",
+        )
+
+
+def _nameless(patient: Patient) -> Iterator[Finding]:
+    trace, attribution = patient.trace, patient.attribution
+    launch = trace.work.launch[(attribution.how == ADOPTED) & (trace.work.launch >= 0)]
+    threads = [trace.threads[thread] for thread in np.unique(trace.launches.thread[launch]).tolist()]
+    nameless = [thread for thread in threads if not AUTOGRAD_THREADS.search(thread.name)]
+    if threads and not nameless:
+        yield Finding("good", f"autograd's threads are named: {', '.join(sorted({t.name for t in threads}))}")
+    if nameless:
+        numbers = ", ".join(str(thread.thread_id) for thread in nameless)
+        yield Finding(
+            "good",
+            f"thread {numbers} has no name in the report and is taken for autograd's, as it only launches while "
+            "another waits in its ranges",
+        )
+
+
+def _warm_up(patient: Patient) -> Iterator[Finding]:
+    attribution, totals = patient.attribution, patient.report.totals
+    fix = "measure steps outside the range named warm-up, or count it with --include-warmup"
+    if totals.excluded_ns and totals.excluded_ns == totals.work_ns:
+        yield Finding("problem", f"all {patient.work} is inside warm-up ranges, so nothing is left to rank", fix)
+        return
+    present = {PHASES[phase] for phase in np.unique(attribution.phase).tolist()}
+    lost = sorted(present - {row.phase for row in patient.report.phases}, key=PHASES.index)
+    if lost:
+        yield Finding("problem", f"all {' and '.join(lost)} work is inside warm-up ranges and left out", fix)
+
+
+def _precision(patient: Patient) -> Iterator[Finding]:
+    """Hold the arithmetic that the run says it used against the names of its GEMMs."""
+    run, counts = patient.trace.provenance.run, launches_by_arithmetic(patient.report.kernels)
+    if not counts or patient.report.provenance.unit_of_work == "CPU":  # names of operators do not tell
+        return
+    used = by_arithmetic(counts)
+    fix = "look at torch.backends.cuda.matmul.allow_tf32, set_float32_matmul_precision and NVIDIA_TF32_OVERRIDE"
+    if doubt := caveats.of_arithmetic(run, counts):
+        yield Finding("problem", doubt, fix)
+    elif UNKNOWN in counts and "tf32" not in counts and "tf32" in run:
+        fix = "record again with NVIDIA_TF32_OVERRIDE=0: where that takes no longer, TF32 was not used"
+        yield Finding("warning", f"whether TF32 was used cannot be decided from names ({used})", fix)
+    elif "tf32" in counts and "tf32" not in run:
+        yield Finding("warning", f"GEMMs ran in TF32 ({used}): these are no FP32 times", fix)
+    else:
+        yield Finding("good", f"GEMM launches by arithmetic: {used}")
+
+
+def _cut_off(patient: Patient) -> Iterator[Finding]:
+    if doubt := caveats.of_steps(kernels_per_step(patient.attribution).tolist()):
+        yield Finding("problem", doubt, "record again, with the capture around whole steps")
+
+
+def _schema(patient: Patient) -> Iterator[Finding]:
+    if doubt := caveats.of_schema(patient.trace.provenance):
+        yield Finding("warning", doubt, "compare `--like-nsys` with what `nsys stats` says")
+
+
+CHECKS: tuple[Check, ...] = (
+    _content,
+    _schema,
+    _graphs,
+    _replays,
+    _compiled,
+    _no_ranges,
+    _open_ranges,
+    _cut_off,
+    _warm_up,
+    _outside,
+    _ambiguous,
+    _nameless,
+    _precision,
+)

@@ -1,0 +1,135 @@
+"""What views make and presenters draw: tables of raw values whose columns say what they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+# ns: a time, drawn in the table's unit; share: a fraction of one, in percent; name: text that may be shortened;
+# prose: text that may be broken; ms: milliseconds, to the microsecond; spread: a pair of these, mean and sample
+# std; GiB, MiB: bytes, drawn in the unit that the heading names.
+Kind = Literal[
+    "text", "name", "prose", "count", "ns", "ms", "spread", "share", "ratio", "flops", "flops/s", "bytes",
+    "bytes/s", "GiB", "MiB",
+]  # fmt: skip
+Reader = Literal["people", "programs"]
+
+PATH_SEPARATOR = " > "
+
+#: Formats that programs read: every row, every index and full names.
+FOR_MACHINES = frozenset({"csv", "json", "parquet"})
+EVERY_ROW = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """How much of an answer is shown; made once, of the format that was asked for.
+
+    `top` bounds the rows of long tables, `ranges` those of the overview's ranges, which are `top` where that is
+    asked for; `whole` asks for every row as it is, for a program.
+    """
+
+    top: int = 10
+    ranges: int = 5
+    full_names: bool = False
+    every_index: bool = False
+    whole: bool = False
+
+
+#: What people see unless they ask for more, and all that there is.
+SHORT, WHOLE = Detail(), Detail(EVERY_ROW, EVERY_ROW, full_names=True, every_index=True, whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its key in machine formats, its heading for people, and what its values are.
+
+    Times of another size than the table's, such as means beside sums, are drawn in a unit of the column's own.
+    `seen_by` leaves a column out of what the others get.
+    """
+
+    key: str
+    heading: str
+    kind: Kind = "text"
+    own_unit: bool = False
+    seen_by: Reader | Literal["all"] = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: a value per column (None: does not exist; "": has no place here).
+
+    `indent` is how deep it is below the row above, `strong` whether it stands out; a row of counts in a table of
+    times says so in `kind`.
+    """
+
+    values: tuple[Any, ...]
+    indent: int = 0
+    strong: bool = False
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; `caption` says what its numbers are of, `phase` of which phase it is where it is of one.
+
+    `lead` says its answer in a sentence, for people.
+
+    `{unit}` in the title stands for the unit of its times; without it each heading of times names the unit, as the
+    heading of a column with a unit of its own always does.
+    """
+
+    key: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    caption: str = ""
+    phase: str = ""
+    lead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a command answers: where the numbers come from, tables, and what must be known beside them.
+
+    `verdict` is the answer in sentences, for people; `next` are commands that lead on from it.
+    `promised` makes what JSON holds instead of the tables, where docs/json.md promises an object of its own.
+    """
+
+    heading: str
+    tables: tuple[Table, ...]
+    accounting: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    promised: Callable[[], Mapping[str, Any]] | None = None
+    verdict: str = ""
+    next: tuple[str, ...] = ()
+
+
+def seen_by(reader: Reader, table: Table) -> Table:
+    """Leave out the columns that are not for these readers."""
+    kept = [place for place, column in enumerate(table.columns) if column.seen_by in ("all", reader)]
+    if len(kept) == len(table.columns):
+        return table
+    rows = tuple(replace(row, values=tuple(row.values[place] for place in kept)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows)
+
+
+def as_one(document: Document) -> Table:
+    """Return all rows of a document's tables for programs, as one table with a leading column `table`.
+
+    A column `phase` follows where a table is of one phase. Where a row's own table lacks a column, it holds None.
+    """
+    tables = [seen_by("programs", table) for table in document.tables]
+    keys = {"table": Column("table", "table")}
+    if any(table.phase for table in tables):
+        keys["phase"] = Column("phase", "phase")
+    for column in (column for table in tables for column in table.columns):
+        keys.setdefault(column.key, column)
+    rows = []
+    for table in tables:
+        places = {"table": table.key, "phase": table.phase or None}
+        own = [column.key for column in table.columns]
+        rows += [{**places, **dict(zip(own, row.values, strict=True))} for row in table.rows]
+    lines = tuple(Row(tuple(row.get(key) for key in keys)) for row in rows)
+    return Table("tables", document.heading, tuple(keys.values()), lines)

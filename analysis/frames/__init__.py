@@ -1,0 +1,1 @@
+"""What notebooks and scripts get: rankings and views as pandas frames."""

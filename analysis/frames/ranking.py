@@ -1,0 +1,113 @@
+"""The answer as pandas frames, for notebooks and scripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from .. import report as reports
+from ..attribution.causes import Attribution, Rules, attribute
+from ..document import Document
+from ..measures.steps import steps_of
+from ..presenters import as_html, as_table
+from ..report import Report, as_dict
+from ..summary.selection import with_indices_collapsed
+from ..summary.totals import summarize
+from ..support.units import time_text
+from ..trace import Trace
+from ..views.overview import overview
+from .reading import trace_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, repr=False)
+class Ranking:
+    """A `Report` whose tables are frames; their columns are the fields of the row classes in `analysis.report`.
+
+    Times are in nanoseconds over all measured steps, or per step if the ranking was made so.
+    """
+
+    report: Report
+    attribution: Attribution | None = None
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """One row per phase: phase, kernel_ns, kernels, gemm_ns, gemm_kernels, work_ns."""
+        return _frame(self.report.phases)
+
+    @cached_property
+    def ranges(self) -> pd.DataFrame:
+        """One row per path of ranges, outer before inner: path (a list of names), phase, instances and so on."""
+        return _frame(self.report.ranges)
+
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """One row per path and kernel, longest first: path, phase, kind, kernel, category, count and times."""
+        return _frame(self.report.kernels)
+
+    @cached_property
+    def totals(self) -> pd.Series[Any]:
+        """All work and its parts, ns: the parts sum to work_ns."""
+        return pd.Series(as_dict(self.report.totals))
+
+    def overview(self) -> Document:
+        """Return what `nvtx-kernels rank` shows: phases by category, the longest ranges, the accounting."""
+        return overview(with_indices_collapsed(self.report))
+
+    def show(self, width: int = WIDTH) -> None:
+        """Print the overview."""
+        print(as_table.present(self.overview(), width=width), end="")  # noqa: T201
+
+    def plot(self) -> Figure:
+        """Draw phases by category, the longest ranges, and the steps; needs matplotlib (extra `plot`)."""
+        from .plots import figure
+
+        steps = steps_of(self.attribution) if self.attribution is not None and self.report.steps else ()
+        return figure(self.report, [step.kernel_ns for step in steps])
+
+    def __repr__(self) -> str:
+        """Say in a few lines what the report holds."""
+        per = (
+            "per step"
+            if self.report.per_step
+            else f"over {self.report.steps} steps"
+            if self.report.steps
+            else "in all"
+        )
+        phases = ", ".join(f"{row.phase} {time_text(row.kernel_ns)}" for row in self.report.phases)
+        return (
+            f"Ranking of {self.report.provenance.file}: {time_text(self.report.totals.work_ns)} of work {per}\n"
+            f"  phases: {phases}\n"
+            f"  frames: .phases ({len(self.report.phases)} rows), .ranges ({len(self.report.ranges)}), "
+            f".kernels ({len(self.report.kernels)}), .totals\n"
+            f"  screens: .show(), .plot()"
+        )
+
+    def _repr_html_(self) -> str:
+        """Show a notebook the overview."""
+        return as_html.fragment(self.overview())
+
+
+def ranking(
+    source: Trace | Path | str,
+    *,
+    include_warm_up: bool = False,
+    per_step: bool = False,
+    rules: Rules | None = None,
+) -> Ranking:
+    """Attribute, add up, and divide by the steps if asked to."""
+    attribution = attribute(trace_of(source), rules)
+    report = summarize(attribution, include_warm_up=include_warm_up)
+    return Ranking(reports.per_step(report) if per_step else report, attribution)
+
+
+def _frame(rows: tuple[Any, ...]) -> pd.DataFrame:
+    return pd.DataFrame([as_dict(row) for row in rows])

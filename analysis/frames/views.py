@@ -1,0 +1,145 @@
+"""Every view as frames: what the screens show, with raw values, every row and full names.
+
+>>> import nvtx_kernels as nk
+>>> answer = nk.balance("report.sqlite")
+>>> answer["gaps"]  # a pandas frame; answer.keys() names them all
+>>> answer  # in a notebook, the screen
+
+`source` is a report's path or a trace. With `per_step`, figures are divided by the measured steps; rules and
+warm-up are those of `rank`. ReportError says why a report cannot answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import pandas as pd
+
+from .. import report as reports
+from ..attribution.causes import Attribution, Rules, attribute
+from ..compare.changes import compare as compared
+from ..compare.changes import named_apart
+from ..compare.tables import compared as shown
+from ..compare.tables import everything_compared
+from ..document import SHORT, WHOLE, Detail, Document, Table, seen_by
+from ..presenters import as_html, as_table
+from ..report import Report
+from ..summary.totals import summarize
+from ..trace import Trace
+from ..views.registry import Subject, viewer
+from .reading import trace_of
+
+Source = Trace | Path | str
+
+
+class Options(TypedDict, total=False):
+    """What every function here takes."""
+
+    per_step: bool
+    include_warm_up: bool
+    rules: Rules
+
+
+class Answer(dict[str, pd.DataFrame]):
+    """The tables of a view by their keys, the main one first; times in ns. `screen` makes what people see."""
+
+    def __init__(self, whole: Document, screen: Callable[[], Document]) -> None:
+        super().__init__((table.key, _frame(table)) for table in whole.tables)
+        self.screen = screen
+
+    def show(self, width: int = 100) -> None:
+        """Print the view."""
+        print(as_table.present(self.screen(), width=width), end="")  # noqa: T201
+
+    def __repr__(self) -> str:
+        """Name the frames, a line each."""
+        lines = (f"  [{key!r}]  {len(frame)} rows: {', '.join(frame.columns)}" for key, frame in self.items())
+        return "\n".join(("Frames; .show() prints the view", *lines))
+
+    def _repr_html_(self) -> str:
+        return as_html.fragment(self.screen())
+
+
+def phases(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return each phase's kernel time by category."""
+    return _view("phases", source, options)
+
+
+def balance(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return how busy the GPU is in each phase, how far launches run ahead, and the idle gaps by range."""
+    return _view("balance", source, options)
+
+
+def idle(source: Source, **options: Unpack[Options]) -> pd.DataFrame:
+    """Return the GPU's idle time by the range whose work ended it, longest first; empty where there is none."""
+    return balance(source, **options).get("gaps", pd.DataFrame())
+
+
+def overlap(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return how much communication and copying hides behind compute."""
+    return _view("overlap", source, options)
+
+
+def steps(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return the times of every measured step, and of every range in it."""
+    return _view("steps", source, options)
+
+
+def attention(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return what scores, mask, softmax and the final product cost."""
+    return _view("attention", source, options)
+
+
+def agreement(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return each phase's CPU range, GPU span and kernel time, and whether they agree."""
+    return _view("agreement", source, options)
+
+
+def explain(source: Source, kernel: str, **options: Unpack[Options]) -> Answer:
+    """Return where the launches of the kernels come from whose name contains `kernel`."""
+    return _view("explain", source, options, kernel)
+
+
+def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
+    """Return what changed from report `a` to report `b`: by phase, category, range and kernel.
+
+    Figures are per step where both reports have steps; `per_step=False` compares whole reports.
+    """
+    basis = {True: "step", False: "total", None: "auto"}[options.get("per_step")]
+    first, second = (_look(source, options).report for source in (a, b))
+    paths = [Path(str(one)) if not isinstance(one, Trace) else Path(one.provenance.file) for one in (a, b)]
+    comparison = compared(*named_apart([first, second], paths), basis=basis)  # type: ignore[arg-type]
+    return Answer(everything_compared(comparison), lambda: shown(comparison))
+
+
+@dataclass(frozen=True)
+class _Looked:
+    report: Report
+    attribution: Attribution
+
+
+def _look(source: Source, options: Options) -> _Looked:
+    attribution = attribute(trace_of(source), options.get("rules"))
+    return _Looked(summarize(attribution, include_warm_up=options.get("include_warm_up", False)), attribution)
+
+
+def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answer:
+    looked = _look(source, options)
+    report = reports.per_step(looked.report) if options.get("per_step") else looked.report
+
+    def seen(detail: Detail = SHORT) -> Document:
+        return viewer(name).view(Subject(report, lambda: looked.attribution, detail, kernel=kernel))
+
+    return Answer(seen(WHOLE), seen)
+
+
+def _frame(table: Table) -> pd.DataFrame:
+    """Return a table's raw values; what has no place in a row is missing."""
+    table = seen_by("programs", table)
+    keys = [column.key for column in table.columns]
+    return pd.DataFrame(
+        [[None if value == "" else value for value in row.values] for row in table.rows], columns=keys
+    )

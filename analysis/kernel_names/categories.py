@@ -1,0 +1,110 @@
+"""What kind of work a kernel does, read from its demangled name by the table of `category_rules`.
+
+The patterns run in RE2 (through Arrow), whose time is linear in the name whatever the name holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..support import arrow
+from .category_rules import RULES
+from .parts import fused_ops, in_words, split_name
+
+__all__ = [
+    "CATEGORIES", "MEANINGS", "RULES", "categorize", "classify", "fused_ops", "gemm_launches", "is_gemm_launch",
+]  # fmt: skip
+
+#: Category -> what is in it, in the order of tables. The last three are no kernels; they repeat the kind.
+MEANINGS = {
+    "gemm": "matrix products, with matrix-vector, dot and split-K",
+    "attention": "fused attention, forward and backward",
+    "convolution": "convolutions, their gradients and layout offsets",
+    "elementwise": "one output element per input element: arithmetic, activations, masks, fills",
+    "reduction": "sums, means, extrema, norms of vectors, losses, pooling",
+    "softmax": "softmax and log-softmax in one kernel",
+    "normalization": "layer, RMS, batch, group and weight norm",
+    "copy": "copies, casts, quantization, concatenation, transposition, padding",
+    "index": "gather, scatter, indexing, embeddings",
+    "rng": "random numbers and dropout",
+    "scan": "sorting, prefix sums, selection, top-k",
+    "optimizer": "multi-tensor and fused optimizer kernels",
+    "communication": "collectives and transfers between GPUs",
+    "other": "what no rule knows",
+    "memcpy": "copies between memories, not by a kernel",
+    "memset": "memory fills, not by a kernel",
+    "graph": "whole CUDA graph launches whose kernels the report hides",
+}
+CATEGORIES = tuple(MEANINGS)
+
+#: Names matched together, which bounds the memory that millions of them take.
+_AT_ONCE = 65_536
+
+
+#: Rules in a row with the same answer and the same `inside` are one pattern, so a name passes few of them.
+_Group = tuple[str, bool, str, bool, str]
+_GROUPS: list[_Group] = [
+    (category, helper, inside, by_words, "|".join(rule.pattern for rule in rules))
+    for (category, helper, inside, by_words), rules in groupby(
+        RULES, key=lambda rule: (rule.category, rule.helper, rule.inside, bool(rule.words))
+    )
+]
+
+
+def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
+    """Say for each text whether `pattern` occurs in it."""
+    matches: npt.NDArray[np.bool_] = arrow.to_numpy(pc.match_substring_regex(texts, f"(?s){pattern}")).astype(
+        np.bool_
+    )
+    return matches
+
+
+def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return for each name the index of the first group that knows it, or -1."""
+    parts = [split_name(name) for name in names]
+    heads, insides = arrow.binary(head for head, _ in parts), arrow.binary(inside for _, inside in parts)
+    words = arrow.binary(in_words(head) for head, _ in parts)
+    found = np.full(len(parts), -1, dtype=np.int64)
+    left = np.arange(len(parts))
+    for number, (_, _, inside, by_words, pattern) in enumerate(_GROUPS):
+        if not len(left):
+            break
+        hit = _matches((words if by_words else heads).take(arrow.from_numpy(left)), pattern)
+        if inside:
+            hit[hit] = _matches(insides.take(arrow.from_numpy(left[hit])), inside)
+        found[left[hit]] = number
+        left = left[~hit]
+    return found
+
+
+def _groups(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield for each name its category and whether it only helps a GEMM."""
+    for begin in range(0, len(names), _AT_ONCE):
+        for group in _first_groups(names[begin : begin + _AT_ONCE]).tolist():
+            yield _GROUPS[group][:2] if group >= 0 else ("other", False)
+
+
+def classify(names: Sequence[str]) -> list[tuple[str, bool]]:
+    """Return of each name its category, and whether one launch of it is one matrix product."""
+    return [(category, category == "gemm" and not helper) for category, helper in _groups(names)]
+
+
+def categorize(names: Sequence[str]) -> list[str]:
+    """Return the category of each demangled kernel name or recorded operator."""
+    return [category for category, _ in _groups(names)]
+
+
+def gemm_launches(names: Sequence[str]) -> list[bool]:
+    """Say of each name whether one launch of it is one matrix product: a GEMM, and no helper of one."""
+    return [launch for _, launch in classify(names)]
+
+
+def is_gemm_launch(name: str) -> bool:
+    """Say whether one launch of this kernel is one matrix product; `splitKreduce_kernel` is but a part."""
+    return gemm_launches([name])[0]

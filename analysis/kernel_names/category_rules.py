@@ -1,0 +1,248 @@
+"""The table that says what kind of work a kernel does: first match, over the parts of its demangled name.
+
+`head` is searched in the kernel's own function (namespaces included, template arguments and parameters not),
+`inside` in its template arguments and parameters: the functor of an element-wise kernel decides between
+element-wise and copy, the instance inside `cutlass::Kernel2` between GEMM, convolution and attention, and a
+template argument that only mentions another operation decides nothing. `words` are whole words of the function's
+name, in snake case: `fill` is a word of `FillKernel` and of `fill_2d`, and of no `Prefill`. What no rule knows is
+`other`.
+
+Decisions that a reader may want to know:
+
+- A copy or cast is a kernel whose *functor* copies. An addition that loads with a cast is an addition.
+- Matrix-vector and dot products of cuBLAS are gemm. So is what a GEMM leaves to a second kernel (split-K sums,
+  epilogues): rules marked `helper`, whose launches are not counted as GEMMs.
+- Triton's generated kernels are classed by their template or loop first: `tem` is a GEMM (or the attention or
+  convolution it names), since an `addmm` in the name of a `poi` kernel is only the bias behind it. Then by
+  the rarest of the fused operations: normalization (by name, or a mean with rsqrt), softmax (by name, or max,
+  exp and sum), scan. A `red` or `per` kernel without these is a reduction; a `poi` kernel is index or rng
+  where it names such an operation, copy where it names nothing but copies and views, else element-wise.
+  PyTorch keeps the first ten operations of a long name only.
+- Losses sum what they gather: reduction. A cross entropy fused with its softmax is softmax. Pooling is a
+  reduction over windows, dropout is rng, rotary embeddings are element-wise, quantization is a cast.
+- Every multi-tensor kernel (`_foreach_*`, gradient clipping among them) is optimizer, but one that only copies:
+  CUDA graphs fill their inputs so.
+- Unfused attention's parts keep their names (a softmax is a softmax); what merges the parts of a split fused
+  attention is attention. Writing keys and values into a cache is a copy. Routing tokens to experts is index, a
+  top-k among them scan. A state-space model's chunked scan is scan, its convolution a convolution.
+- XLA names a fusion after its root: `loop_transpose_fusion` copies, `loop_broadcast_fusion` computes.
+- Operators recorded on a CPU (`aten::mm`) go through the same table. `aten::linear` and `aten::matmul` only call
+  the operator that multiplies, which counts as the GEMM.
+"""
+
+from __future__ import annotations
+
+from .generated_rules import GENERATED_RULES, Rule
+
+__all__ = ["RULES", "Rule"]
+
+_CUTLASS = r"^(?:cutlass\w*::)?(?:Kernel2?|device_kernel)$"
+_CK_TILE = r"^ck_tile::k?entry"
+
+RULES = (
+    *GENERATED_RULES,
+    # --- communication
+    Rule(
+        "communication",
+        r"^(?:nccl|rccl|gloo:|c10d::|_c10d_functional::)|mscclpp|nvshmem|deep_ep|symm_mem|userbuffers|^ub_",
+        "ncclDevKernel_SendRecv",
+    ),
+    Rule(
+        "communication",
+        r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|multimem",
+        "vllm::cross_device_reduce_1stage",
+    ),
+    # --- matrix work: attention before convolution before GEMM, whose words they contain
+    # --- ROCm's generic kernels say inside what they do
+    Rule("attention", _CK_TILE, "ck_tile::kentry<1, ck_tile::FmhaFwdKernel<…>>", inside=r"Fmha"),
+    Rule("normalization", _CK_TILE, "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdI…", inside=r"(?i)(?:rms|layer)norm"),
+    Rule("gemm", _CK_TILE, "ck_tile::kentry<1, ck_tile::GemmKernel<…>>", inside=r"Gemm"),
+    Rule(
+        "scan",
+        _CK_TILE + r"|rocprim::.*(?:trampoline_|_)kernel$",
+        "rocprim::detail::trampoline_kernel<…radix_sort_config_selector…>",
+        inside=r"[Ss]ort|[^a-z]scan|partition|select_|unique|run_length",
+    ),
+    Rule(
+        "reduction",
+        _CK_TILE + r"|rocprim::.*trampoline_kernel$",
+        "rocprim::detail::trampoline_kernel<…reduce_config_selector…>",
+        inside=r"(?i)reduc|histogram",
+    ),
+    Rule(
+        "elementwise",
+        r"rocprim::.*trampoline_kernel$",
+        "rocprim::detail::trampoline_kernel<…transform_config_selector…>",
+        inside=r"transform",
+    ),
+    Rule(
+        "copy",
+        r"(?:reshape|concat)_and_cache|(?:store|write|copy|set|append)_(?:mla_)?kv_?(?:cache|buffer)",
+        "vllm::reshape_and_cache_flash_kernel",
+    ),
+    Rule(
+        "attention",
+        r"(?i)attention|attn|fmha|sdpa|flash_(?:fwd|bwd)|flash::|flash_?mla|"
+        r"scaled_dot_product|\bmha_|dot_do_o|convert_dq|(?:Batch|Single)(?:Prefill|Decode)With|\bsage_(?:fwd|bwd)|"
+        r"(?:^|[^a-z])mla_(?:fwd|bwd|decode|prefill|merge|reduce)|^reduce_segments$|merge_?states?|"
+        r"_mha_|^_fwd_(?:grouped_)?kernel_stage[12]$",
+        "flash::flash_fwd_kernel",
+    ),
+    Rule(
+        "attention",
+        _CUTLASS,
+        "cutlass::device_kernel<flash::FlashAttnFwdSm90<…>>",
+        inside=r"(?i)flash|fmha|attention",
+    ),
+    Rule(
+        "convolution",
+        r"(?i)fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|convolve|winograd|conv_?(?:transpose|depthwise)?[123]d|"
+        r"::conv[_\d]|_conv_|[sh]cudnn_|flip_filter|depthwise|"
+        r"im2d?2?col|col2im|fft[12]d_|compute[AB]?OffsetsKernel|^igemm_|bwd_weight|bwd_data|causal_?conv",
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_…",
+    ),
+    Rule(
+        "convolution",
+        _CUTLASS,
+        "cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688fprop_…>",
+        inside=r"fprop|dgrad|wgrad|conv",
+    ),
+    Rule(
+        "gemm",
+        r"(?i)splitk_?reduce|reduce_splitk|split_k_kernel|reduce_1Block_kernel|cublasLt::epilogue|cublasLtEpilogue|"
+        r"prepare_grouped_gemm|group_gemm_starts|finalize_matmul",
+        "cublasLt::splitKreduce_kernel",
+        helper=True,
+    ),
+    Rule(
+        "gemm",
+        _CUTLASS,
+        "cutlass::Kernel<cutlass::reduction::kernel::ReduceSplitK<…>>",
+        inside=r"ReduceSplitK",
+        helper=True,
+    ),
+    Rule("gemm", _CUTLASS, "cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>", inside=r"(?i)gemm"),
+    Rule(
+        "gemm",
+        r"(?i)gemm[^:]*$|gemv|nvjet_|matmul|mul_mat|marlin|^Cijk_|^bmm_|^dot_kernel|fused_moe_kernel|"
+        r"(?:^|_)(?:b?mm|grouped_mm|scaled_mm)(?:_chunk\w*)?(?:_kernel|_fwd|_bwd|$)|wvsplitk|skinny|LLMM|"
+        r"(?:^|[^a-z])(?:spmm|spmv|sddmm|csrmm)|(?:^|_)moe_(?:\w+_)?q\d|routed_moe",
+        "ampere_sgemm_128x64_tn",
+    ),
+    # --- reductions over a row that have a name of their own
+    Rule("softmax", r"(?i)soft_?max|cross_entropy_kernel", "at::native::cunn_SoftMaxForward"),
+    Rule(
+        "normalization",
+        r"(?i)(?:layer|batch|group|rms|instance|weight|rmsnorm|layernorm)_?norm|RowwiseMoments|GammaBeta|"
+        r"InternalGradients|FusedParams|\bbn_|\bln_(?:fwd|bwd|parallel)|cuComputeGradInput|cuComputePartGrad",
+        "at::native::vectorized_layer_norm_kernel",
+    ),
+    Rule(
+        "copy",
+        r"multi_tensor_apply",
+        "at::native::multi_tensor_apply_kernel<M, at::native::Copy<long, long>>",
+        inside=r"\bCopy<",
+    ),
+    Rule(
+        "optimizer",
+        r"(?i)multi_tensor_apply|_foreach_|lpnorm_cleanup|amp_update_scale|amp_non_finite|kOptimizer",
+        "at::native::multi_tensor_apply_kernel",
+    ),
+    Rule(
+        "optimizer",
+        "",
+        "fused_adam_cuda_kernel",
+        words=r"adamw? fused_?(?:adamw?|sgd|adagrad|lamb|lion) lamb_stage\d",
+    ),
+    # --- PyTorch's own kernels, and what follows their naming
+    Rule("elementwise", r"(?i)rotary|(?:^|[^a-z])rope(?:[^a-z]|$)", "vllm::rotary_embedding_kernel"),
+    Rule(
+        "index",
+        r"(?i)routing|moe_?(?:align|permute|unpermute|finalize|expand)|expand_?input_?rows|finalize_?moe|"
+        r"moe_fused_gate|bounds_check_indices|"
+        r"offsets_range|expert_offsets",
+        "moe::dev::routing::routingRenormalize::routingIndicesBlockKernel",
+    ),
+    Rule(
+        "index",
+        r"index_elementwise|scatter_gather|(?i:indexing_backward|vectorized_gather|indexSelect|indexFunc|indexAdd|"
+        r"index_put|index_(?:copy|fill|add|select)|embedding|gather_kernel|scatter|masked_select|write_indices|"
+        r"compute_grad_weight|sum_and_scatter|segment_offset|partial_segments|num_of_segments|repeat_interleave|upsample|grid_sampler|moe_align)",
+        "at::native::vectorized_gather_kernel",
+    ),
+    Rule(
+        "rng",
+        r"(?i)distribution_|dropout_kernel|philox|curand|bernoulli|multinomial|randperm|random",
+        "at::native::fused_dropout_kernel_vec",
+    ),
+    Rule(
+        "copy",
+        r"(?i)permute_(?:pooled|2D|1D|indices|sequence|embedding)",
+        "fbgemm_gpu::permute_pooled_embs_kernel",
+    ),
+    Rule(
+        "copy",
+        r"elementwise_kernel",
+        "at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(…)::[lambda…]>",
+        inside=r"direct_copy_kernel|float\w*_copy_kernel|half_copy_kernel|conj_copy|[^a-z]copy_kernel|flip_kernel|"
+        r"_to_(?:h?fp8|float|half|bfloat16)_gpu|_(?:de)?quantize",
+    ),
+    Rule("elementwise", r"(?i)elementwise|pointwise", "at::native::vectorized_elementwise_kernel"),
+    Rule(
+        "scan",
+        "",
+        "cub::DeviceRadixSortOnesweepKernel",
+        words=r"sort\w* argsort scan topk top_k\w* select compact\w* partition unique run_length cumsum cumprod"
+        r" kthvalue radix\w* compute_(?:blockwise|digit)\w* prefix_sum reverse_indices index_and_segment"
+        r" state_passing (?:selective|chunk)_(?:scan|state|cumsum)",
+    ),
+    Rule(
+        "scan",
+        r"_kernel_agent$",
+        "thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__scan::ScanAgent<…>>",
+        inside=r"__scan|[Ss]ort|__unique|__partition|__copy_if",
+    ),
+    Rule(
+        "reduction",
+        r"_kernel_agent$",
+        "thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__reduce::ReduceAgent<…>>",
+        inside=r"__reduce",
+    ),
+    Rule(
+        "elementwise",
+        r"_kernel_agent$|for_each::static_kernel$|transform_kernel$",
+        "thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::ParallelForAgent<…>>",
+        inside=r"transform|fill|tabulate|for_each|parallel_for",
+    ),
+    Rule(
+        "reduction",
+        "",
+        "at::native::reduce_kernel",
+        words=r"reduc(?:e|es|er|tion)\d* nll_loss\d*d? class_nll\w* loss arg_?m(?:ax|in) asum nrm2 i?amax"
+        r" histogram max_?pool\w* avg_?pool\w* (?:\w+_)?pool(?:ing)?\d?d? welford\w* logsumexp cdist moe_sum"
+        r" sum",
+    ),
+    Rule(
+        "copy",
+        "",
+        "at::native::CatArrayBatchedCopy",
+        words=r"cat_array\w* copy\w* cast\w* transpose\w* nch?wto\w* nchw_to\w* nhwc_to\w* \w*nchw2\w* add_padding"
+        r" chunk_cat split_with_sizes pad\d?d? memcpy\w* roll_cuda flip permut(?:e|ation)\w* (?:de)?quant"
+        r" (?:de)?quanti[sz]e\w* quantization cpy"
+        r" (?:float|half|bfloat16|h?fp8)_to_(?:float|half|bfloat16|h?fp8) convert\w* concat\w* reformat",
+    ),
+    Rule(
+        "elementwise",
+        "",
+        "vllm::act_and_mul_kernel",
+        words=r"act_and_mul\w* silu\w* gelu\w* (?:p|se)?relu\d? (?:swi|ge|re)?glu sigmoid tanh bias fill"
+        r" backfill triu_tril arange op_tensor\w* op_generic scal axpy masked_scale scale_packed_tensor bin_bcast"
+        r" memset tensor_op\w*",
+    ),
+    Rule(
+        "index",
+        "",
+        "create_flashinfer_kv_indices_triton",
+        words=r"kv_indices get_rows set_rows to_dense gather\w* scatter\w*",
+    ),
+)

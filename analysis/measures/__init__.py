@@ -1,0 +1,1 @@
+"""From an `Attribution` to times of phases, steps, gaps and copies: one module a question."""

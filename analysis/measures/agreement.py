@@ -1,0 +1,83 @@
+"""What a timer saw of each phase against what the GPU did: CPU range, GPU span and kernel time.
+
+A timer around a phase that ends with a synchronization sees the phase's CPU range. Without one, the range closes
+while its work still runs, and its length says nothing about the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..attribution.causes import Attribution
+from ..vocabulary import PHASES
+from .spans import NAMES, STEP, Extents, Spans
+
+# Two times agree if they differ by no more than this share of the first.
+AGREES_WITHIN = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """One phase or the measured steps, over all its ranges that have GPU work; times are sums, ns.
+
+    `ranges` counts no parts of a phase where ranges of the whole are. `late` counts the ranges whose work went
+    on after they had closed, `late_ns` for how long. A phase that its threads tell and no range opens has no
+    `ranges`, and None as `cpu_ns`.
+    """
+
+    name: str
+    ranges: int
+    late: int
+    late_ns: int
+    cpu_ns: int | None
+    span_ns: int
+    kernel_ns: int
+
+    @property
+    def span_share(self) -> float | None:
+        """The GPU span as a share of the CPU range."""
+        return self.span_ns / self.cpu_ns if self.cpu_ns else None
+
+    @property
+    def kernel_share(self) -> float | None:
+        """The kernel time as a share of the CPU range."""
+        return self.kernel_ns / self.cpu_ns if self.cpu_ns else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the CPU range measures what the GPU did."""
+        if self.cpu_ns is None:
+            return "no range"
+        if self.late:
+            return "not synchronized"
+        return "agree" if agrees(self.cpu_ns, self.span_ns) else "CPU longer"
+
+
+def agrees(a: float, b: float) -> bool:
+    """Tell whether a second time is close enough to the first."""
+    return abs(b - a) <= AGREES_WITHIN * a
+
+
+def phase_times(
+    attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
+) -> tuple[PhaseTimes, ...]:
+    """Time the phases asked for, and of a whole report also its steps."""
+    spans = Extents(attribution, include_warm_up=include_warm_up).spans(apart=False)
+    asked = [number for number, phase in enumerate(PHASES) if phase in phases]
+    asked += [STEP] if set(phases) == set(PHASES) else []
+    return tuple(_times(NAMES[of], spans.take(spans.of == of)) for of in asked if (spans.of == of).any())
+
+
+def _times(name: str, spans: Spans) -> PhaseTimes:
+    over = spans.end_ns - spans.cpu_end_ns
+    late = over > 0
+    return PhaseTimes(
+        name=name,
+        ranges=int((spans.ranged & ~spans.part).sum()) or int(spans.ranged.sum()),
+        late=int(late.sum()),
+        late_ns=int(over[late].sum()),
+        cpu_ns=int((spans.cpu_end_ns - spans.cpu_start_ns).sum()) if spans.ranged.any() else None,
+        span_ns=int((spans.end_ns - spans.start_ns).sum()),
+        kernel_ns=int(spans.kernel_ns.sum()),
+    )

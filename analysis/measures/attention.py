@@ -1,0 +1,114 @@
+"""The parts of attention: kernel times of scores, scale, mask, softmax and final matmul, beside their FLOPs.
+
+Parts are found by their ranges' names. FLOPs and bytes are what the run states in its mark, for one step and by
+range; a report without the mark has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..document import PATH_SEPARATOR
+from ..report import KernelRow, Number, Path, RangeRow, Report
+from ..vocabulary import PHASES
+
+SCORES, SCALE, MASK, SOFTMAX, FINAL = "scores", "scale", "mask", "softmax", "final matmul"
+FUSED = "fused attention"
+MATMULS = (SCORES, FINAL)
+# How the parts' ranges are named, in full and in any case. Scale and mask count only beside or inside scores.
+NAMES = {
+    SCORES: re.compile(r"(computing )?attention scores", re.IGNORECASE),
+    SCALE: re.compile(r"scal(e|ing)", re.IGNORECASE),
+    MASK: re.compile(r"(causal )?mask(ing)?", re.IGNORECASE),
+    SOFTMAX: re.compile(r"(computing )?softmax", re.IGNORECASE),
+    FINAL: re.compile(r"(computing )?final matmul", re.IGNORECASE),
+    FUSED: re.compile(r"scaled dot product attention", re.IGNORECASE),
+}
+PARTS = (SCORES, SCALE, MASK, SOFTMAX, FINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of attention in one phase: its ranges with all inside, ns, and what it computes and moves.
+
+    `flops` and `bytes` are over the same steps as the times; None where the report does not state them. `inner`
+    tells that its ranges are inside those of scores, whose times then hold its own.
+    """
+
+    phase: str
+    name: str
+    kernel_ns: Number
+    gemm_ns: Number
+    kernels: Number
+    flops: Number | None
+    bytes: Number | None
+    inner: bool = False
+
+    @property
+    def computing_ns(self) -> Number:
+        """The time its FLOPs take: that of a matmul's GEMMs, else all of it."""
+        return self.gemm_ns if self.name in MATMULS else self.kernel_ns
+
+
+def parts_of(report: Report) -> tuple[Part, ...]:
+    """Return the parts that the report's ranges name, by phase and in the order of the computation."""
+    found = {name: _paths(report.ranges, name) for name in PARTS}
+    near = {path[:-1] for path in found[SCORES]} | found[SCORES]
+    for name in (SCALE, MASK):
+        found[name] = {path for path in found[name] if path[:-1] in near}
+    return _measured(report, found)
+
+
+def fused_of(report: Report) -> tuple[Part, ...]:
+    """Return attention as a whole, where it is one range."""
+    return _measured(report, {FUSED: _paths(report.ranges, FUSED)})
+
+
+def _paths(rows: Iterable[RangeRow], name: str) -> set[Path]:
+    """Find the paths that end in a part's name, the outermost of each."""
+    pattern = NAMES[name]
+    named = {row.path for row in rows if pattern.fullmatch(row.path[-1].lstrip(":").strip())}
+    return {path for path in named if not any(path[:length] in named for length in range(1, len(path)))}
+
+
+def _measured(report: Report, found: Mapping[str, set[Path]]) -> tuple[Part, ...]:
+    parts = []
+    for phase in PHASES:
+        for name, paths in found.items():
+            ranges = [row for row in report.ranges if row.path in paths and row.phase == phase]
+            kernels = [row for row in report.kernels if row.phase == phase and _is_inside(row, paths)]
+            if sum(row.inclusive_ns for row in ranges):  # kernels of no length cannot be set against others
+                inner = name in (SCALE, MASK) and all(row.path[:-1] in found[SCORES] for row in ranges)
+                parts.append(_part(report, phase, name, ranges, kernels, inner))
+    return tuple(parts)
+
+
+def _part(
+    report: Report, phase: str, name: str, ranges: list[RangeRow], kernels: list[KernelRow], inner: bool
+) -> Part:
+    return Part(
+        phase=phase,
+        name=name,
+        kernel_ns=sum(row.inclusive_ns for row in ranges),
+        gemm_ns=sum(row.total_ns for row in kernels if row.category == "gemm"),
+        kernels=sum(row.kernels for row in ranges),
+        flops=_stated(report, "flops", phase, name),
+        bytes=_stated(report, "bytes", phase, name),
+        inner=inner,
+    )
+
+
+def _is_inside(row: KernelRow, paths: set[Path]) -> bool:
+    return row.kind == "kernel" and any(row.path[:length] in paths for length in range(1, len(row.path) + 1))
+
+
+def _stated(report: Report, what: str, phase: str, name: str) -> Number | None:
+    """Return what the run's mark states of a part, over all measured steps or per step as the report is."""
+    stated = report.provenance.run.get(what)
+    if not isinstance(stated, Mapping) or not report.steps:
+        return None
+    paths = {key: key.split(PATH_SEPARATOR) for key in stated}
+    mine = [stated[key] for key, path in paths.items() if path[0] == phase and NAMES[name].fullmatch(path[-1])]
+    return sum(mine) * (1 if report.per_step else report.steps) if mine else None

@@ -1,0 +1,193 @@
+"""Whether the GPU or the launching of work bounds each phase, with the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+
+from ..attribution.causes import Attribution
+from ..attribution.places import Paths
+from ..report import BusyRow, Path
+from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
+from ..vocabulary import PHASES
+from .idle import Gaps, Idleness, Intervals, gaps_of, idleness, inside, launch_lags, union
+from .overlap import communication
+from .spans import NAMES, STEP, Extents, Spans
+
+# The verdict's thresholds: busy shares of the GPU span, and the share of idle time that waits for launches.
+GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, WAITING_FROM = 0.90, 0.75, 0.50
+# The share of the busy time in which nothing but copies, or communication, runs, from which that bounds the phase.
+FILLED_FROM = 0.50
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBalance:
+    """One phase, the measured steps, or all work, on one GPU; times are sums over all its spans, ns.
+
+    `waiting_ns` is the part of the idle time in which the next work's launch had not returned. The lag is from
+    the start of a launch call to the start of its work; None where no launch is known. `copying_ns` and
+    `communicating_ns` are the busy time in which nothing but copies and memsets, or communication, ran.
+    """
+
+    name: str
+    gpu: str
+    span_ns: int
+    idle_ns: int
+    waiting_ns: int
+    gaps: int
+    kernels: int
+    median_lag_ns: int | None
+    p95_lag_ns: int | None
+    copying_ns: int = 0
+    communicating_ns: int = 0
+
+    @property
+    def busy_ns(self) -> int:
+        """How long any work ran."""
+        return self.span_ns - self.idle_ns
+
+    @property
+    def busy_share(self) -> float:
+        """The share of the span in which any work ran."""
+        return self.busy_ns / self.span_ns if self.span_ns else 1.0
+
+    @property
+    def waiting_share(self) -> float:
+        """The share of the idle time in which the next work had not been launched."""
+        return self.waiting_ns / self.idle_ns if self.idle_ns else 0.0
+
+    @property
+    def verdict(self) -> str:
+        """What bounds the phase."""
+        if self.busy_share >= GPU_BOUND_FROM:
+            return self._filling
+        waits = self.busy_share < LAUNCH_BOUND_BELOW and self.waiting_share >= WAITING_FROM
+        return "launch-bound" if waits else "undecided"
+
+    @property
+    def _filling(self) -> str:
+        """What fills a busy phase."""
+        fill = {"copy-bound": self.copying_ns, "communication-bound": self.communicating_ns}
+        word = max(fill, key=lambda word: fill[word])
+        return word if self.busy_ns and fill[word] >= FILLED_FROM * self.busy_ns else "GPU-bound"
+
+
+class _Kinds:
+    """When each GPU runs anything but copies, and anything but communication."""
+
+    def __init__(self, trace: Trace, gpu: Int32s) -> None:
+        work = trace.work
+        copies = np.isin(work.kind, (MEMCPY, MEMSET))
+        communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
+        self._without: dict[int, tuple[Intervals, Intervals]] = {}
+        for number in np.unique(gpu).tolist():
+            mine = [(gpu == number) & ~some for some in (copies, communicates)]
+            both = [union(work.start_ns[rows], work.end_ns[rows]) for rows in mine]
+            self._without[number] = (both[0], both[1])
+
+    def alone(self, spans: Spans, busy_ns: int, gpu: int) -> tuple[int, int]:
+        """Return for how long of a GPU's busy time in the spans only copies ran, and only communication, ns."""
+        rest = [int(kind.covered(spans.start_ns, spans.end_ns).sum()) for kind in self._without[gpu]]
+        return busy_ns - rest[0], busy_ns - rest[1]
+
+
+@dataclass(frozen=True, slots=True)
+class GapOwner:
+    """The range that launched the work at the ends of some gaps; no path: it was launched outside all ranges."""
+
+    path: Path
+    gaps: int
+    idle_ns: int
+    largest_ns: int
+    waiting_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """A row per phase and GPU, and a row per path that owns gaps inside those phases, the most idle first."""
+
+    phases: tuple[PhaseBalance, ...]
+    owners: tuple[GapOwner, ...]
+
+
+def balance(
+    attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
+) -> Balance:
+    """Measure the phases asked for, and of a whole report also its steps; without either, all of its work."""
+    extents = Extents(attribution, include_warm_up=include_warm_up)
+    spans = _chosen(extents, phases)
+    gaps = gaps_of(attribution.trace, extents.gpu)
+    return Balance(_rows(extents, spans, gaps), _owners(attribution, gaps, inside(spans, gaps)))
+
+
+def busy_rows(attribution: Attribution, *, include_warm_up: bool = False) -> tuple[BusyRow, ...]:
+    """Add up each phase, and the steps, over the GPUs; none of a CPU, which waits for no launches."""
+    extents = Extents(attribution, include_warm_up=include_warm_up)
+    if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
+        return ()
+    of: dict[str, list[PhaseBalance]] = {}
+    for row in _rows(extents, _chosen(extents, PHASES), gaps_of(attribution.trace, extents.gpu)):
+        of.setdefault(row.name, []).append(row)
+    return tuple(_on_all_gpus(rows) for rows in of.values())
+
+
+def _on_all_gpus(rows: Sequence[PhaseBalance]) -> BusyRow:
+    """Add up one phase's figures on several GPUs."""
+    one = reduce(_both, rows)
+    return BusyRow(one.name, one.span_ns, one.busy_ns, one.waiting_ns, one.kernels, len(rows), one.verdict)
+
+
+def _both(one: PhaseBalance, other: PhaseBalance) -> PhaseBalance:
+    """Add one phase's figures on two GPUs; lags do not add up."""
+    summed = ("span_ns", "idle_ns", "waiting_ns", "gaps", "kernels", "copying_ns", "communicating_ns")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in summed}
+    return replace(one, gpu="", median_lag_ns=None, p95_lag_ns=None, **sums)
+
+
+def _rows(extents: Extents, spans: Spans, gaps: Gaps) -> tuple[PhaseBalance, ...]:
+    """Measure each phase on each GPU."""
+    attribution = extents.attribution
+    idle, (first, lag) = idleness(spans, gaps), launch_lags(attribution.trace, extents.kept)
+    rows, kinds = [], _Kinds(attribution.trace, extents.gpu)
+    for of, gpu in sorted(set(zip(spans.of.tolist(), spans.gpu.tolist(), strict=True))):
+        of_work = extents.inside(of) & (extents.gpu == gpu)
+        kernels = int((of_work & (attribution.trace.work.kind == KERNEL)).sum())
+        mine = (spans.of == of) & (spans.gpu == gpu)
+        row = _row(NAMES[of], extents.gpus[gpu], spans.take(mine), idle.take(mine), kernels, lag[of_work[first]])
+        copying, communicating = kinds.alone(spans.take(mine), row.busy_ns, gpu)
+        rows.append(replace(row, copying_ns=copying, communicating_ns=communicating))
+    return tuple(rows)
+
+
+def _chosen(extents: Extents, phases: Collection[str]) -> Spans:
+    spans = extents.spans()
+    asked = np.isin(spans.of, [number for number, phase in enumerate(PHASES) if phase in phases])
+    if set(phases) == set(PHASES):
+        asked |= spans.of == STEP
+    return spans.take(asked) if asked.any() else extents.whole()
+
+
+def _row(name: str, gpu: str, spans: Spans, idle: Idleness, kernels: int, lag: Int64s) -> PhaseBalance:
+    median, p95 = (
+        (int(np.percentile(lag, q, method="inverted_cdf")) for q in (50, 95)) if len(lag) else (None, None)
+    )
+    return PhaseBalance(
+        name, gpu, int((spans.end_ns - spans.start_ns).sum()), int(idle.idle_ns.sum()), int(idle.waiting_ns.sum()),
+        int(idle.gaps.sum()), kernels, median, p95,
+    )  # fmt: skip
+
+
+def _owners(attribution: Attribution, gaps: Gaps, chosen: Int64s) -> tuple[GapOwner, ...]:
+    paths = Paths(attribution)
+    path = paths.of_node[attribution.node[gaps.next[chosen]]]
+    distinct, at, count = np.unique(path, return_inverse=True, return_counts=True)
+    idle, waiting, largest = (np.zeros(len(distinct), np.int64) for _ in range(3))
+    np.add.at(idle, at, gaps.duration_ns[chosen])
+    np.add.at(waiting, at, gaps.waiting_ns[chosen])
+    np.maximum.at(largest, at, gaps.duration_ns[chosen])
+    rows = zip(*(column.tolist() for column in (distinct, count, idle, largest, waiting)), strict=True)
+    owners = [GapOwner(paths.paths[number] if number >= 0 else (), *values) for number, *values in rows]
+    return tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path)))

@@ -1,0 +1,139 @@
+"""When the GPU is idle, whose work it waits for, and whether that work had been launched by then.
+
+A GPU is busy while any kernel, copy, memset or CUDA graph runs on it. A gap ends when the next piece of work
+starts; the range that launched that work owns the gap. Of a gap, the part before the launch call returned is time
+in which the GPU had nothing to start: it *waits for a launch*. The rest passes inside the GPU or its driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import Columns, Int32s, Int64s, Trace
+from .spans import Spans
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps(Columns):
+    """Columns by gap, by GPU and then time: the work that ends it, and how much of it waits for its launch."""
+
+    gpu: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+    next: Int64s  # position in Work
+    waiting_ns: Int64s
+
+    @property
+    def duration_ns(self) -> Int64s:
+        """How long the GPU was idle, ns."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Idleness(Columns):
+    """Columns by span: the time without work inside it, how much of that waits for launches, and the gaps."""
+
+    idle_ns: Int64s
+    waiting_ns: Int64s
+    gaps: Int64s
+
+
+def gaps_of(trace: Trace, gpu: Int32s) -> Gaps:
+    """Find the gaps between all pieces of work of each GPU; `gpu` has an entry for each piece of work."""
+    work = trace.work
+    order = np.lexsort((work.end_ns, work.start_ns, gpu))
+    parts = [_gaps_of_one(trace, gpu, rows) for rows in np.split(order, _changes(gpu[order]))]
+    return Gaps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _gaps_of_one(trace: Trace, gpu: Int32s, rows: Int64s) -> tuple[Int32s | Int64s, ...]:
+    start, reach = trace.work.start_ns[rows], np.maximum.accumulate(trace.work.end_ns[rows])
+    late = np.flatnonzero(start[1:] > reach[:-1]) + 1
+    next_, begin, end = rows[late], reach[late - 1], start[late]
+    launch = trace.work.launch[next_]
+    returned = np.where(launch >= 0, trace.launches.end_ns[launch], begin) if len(trace.launches) else begin
+    return gpu[next_], begin, end, next_, np.clip(returned, begin, end) - begin
+
+
+def idleness(spans: Spans, gaps: Gaps) -> Idleness:
+    """Add up the gaps inside each span; as spans begin and end with work, no gap crosses their bounds."""
+    idle, waiting, count = (np.zeros(len(spans), np.int64) for _ in range(3))
+    for gpu in np.unique(spans.gpu).tolist():
+        mine, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
+        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[mine], "left")
+        last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[mine], "right")
+        for total, values in ((idle, gaps.duration_ns), (waiting, gaps.waiting_ns)):
+            until = np.concatenate([[0], np.cumsum(values[rows])])
+            total[mine] = until[last] - until[first]
+        count[mine] = last - first
+    return Idleness(idle, waiting, count)
+
+
+def inside(spans: Spans, gaps: Gaps) -> Int64s:
+    """Return the positions of the gaps that lie in a span."""
+    found = np.zeros(len(gaps), np.bool_)
+    for gpu in np.unique(spans.gpu).tolist():
+        mine, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
+        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[mine], "left")
+        last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[mine], "right")
+        steps = np.zeros(len(rows) + 1, np.int64)
+        np.add.at(steps, first, 1)
+        np.add.at(steps, np.maximum(first, last), -1)
+        found[rows] = np.cumsum(steps[:-1]) > 0
+    return np.flatnonzero(found)
+
+
+def launch_lags(trace: Trace, work: Int64s) -> tuple[Int64s, Int64s]:
+    """Return which of these pieces of work are the first of their launch, and how long after its call they start.
+
+    The lag is from the start of the launch call to the start of the work on the GPU, ns.
+    """
+    launched = work[trace.work.launch[work] >= 0]
+    order = launched[np.lexsort((trace.work.start_ns[launched], trace.work.launch[launched]))]
+    launch = trace.work.launch[order]
+    first = order[np.concatenate([[True], launch[1:] != launch[:-1]])] if len(order) else order
+    return first, trace.work.start_ns[first] - trace.launches.start_ns[trace.work.launch[first]]
+
+
+def _changes(values: Int32s) -> Int64s:
+    """Return where a sorted column changes."""
+    return np.flatnonzero(values[1:] != values[:-1]) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals(Columns):
+    """Disjoint intervals in the order of time."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+
+    @property
+    def total_ns(self) -> int:
+        """How long they are together."""
+        return int((self.end_ns - self.start_ns).sum())
+
+    def covered(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+        """Return how much of each given interval they cover, ns."""
+        return self._until(end_ns) - self._until(start_ns)
+
+    def shared_with(self, other: Intervals) -> int:
+        """Return how long both hold, ns."""
+        return int(self.covered(other.start_ns, other.end_ns).sum())
+
+    def _until(self, time_ns: Int64s) -> Int64s:
+        """Return how much they cover before each time, ns."""
+        before = np.concatenate([[0], np.cumsum(self.end_ns - self.start_ns)])
+        at = np.searchsorted(self.start_ns, time_ns, "right")
+        beyond = np.maximum(self.end_ns[at - 1] - time_ns, 0) if len(self) else np.zeros_like(time_ns)
+        return np.where(at > 0, before[at] - beyond, 0)
+
+
+def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
+    """Join intervals that touch or overlap."""
+    order = np.argsort(start_ns, kind="stable")
+    start, reach = start_ns[order], np.maximum.accumulate(end_ns[order])
+    first = np.flatnonzero(np.concatenate([[True], start[1:] > reach[:-1]])) if len(start) else order
+    last = np.append(first[1:], len(start))[: len(first)] - 1
+    return Intervals(start[first], reach[last])

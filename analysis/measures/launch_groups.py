@@ -1,0 +1,156 @@
+"""A kernel's launches taken apart: by the innermost range that launched them and by the size of the grid.
+
+In each range a kernel is launched so many times, and a range occurs so many times per step: `61 = 5·12 + 1` says
+that five ranges of each of 12 layers launch it once, and one range outside the layers does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..attribution.causes import Attribution
+from ..attribution.places import Paths, instances
+from ..report import Path
+from ..trace import KERNEL, Int64s
+from ..vocabulary import PHASES
+from .spans import Extents
+
+STEP = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Launches of one kernel from one path with one grid; `places` counts the ranges that launched it there.
+
+    `blocks` is 0 where the report does not say. The path is empty, and `places` 0, outside all ranges.
+    """
+
+    path: Path
+    blocks: int
+    launches: int
+    places: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Groups whose ranges occur equally often: `each` launches in each of `places` ranges.
+
+    Where launches are not spread evenly, `places` is 1 and `each` their number.
+    """
+
+    each: int
+    places: int
+    groups: tuple[Group, ...]
+
+    @property
+    def launches(self) -> int:
+        """How many launches it stands for."""
+        return self.each * self.places
+
+    @property
+    def text(self) -> str:
+        """The term of the sum."""
+        return f"{self.each}·{self.places}" if self.places > 1 else f"{self.each:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One kernel in one phase: its launches in each of `units` steps (or ranges of the phase), as a sum of terms.
+
+    `unit` is STEP, the name of the phase, or empty where launches differ between them, some are in none of them or
+    there are none; the terms are then of all launches. Figures of groups are over all units.
+    """
+
+    kernel: str
+    phase: str
+    unit: str
+    units: int
+    terms: tuple[Term, ...]
+
+    @property
+    def launches(self) -> int:
+        """How many launches there are in each unit."""
+        return sum(term.launches for term in self.terms)
+
+    @property
+    def formula(self) -> str:
+        """The sum, such as `5·12 + 1`."""
+        return " + ".join(term.text for term in self.terms)
+
+
+class LaunchGroups:
+    """Groups the launches of an attribution's kernels."""
+
+    def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
+        self._attribution, self._paths = attribution, Paths(attribution)
+        self._places = instances(attribution)
+        self._extents = Extents(attribution, include_warm_up=include_warm_up)
+
+    def explain(
+        self, kernel: str, phase: str, *, paths: Container[Path], naming: Callable[[Path], Path]
+    ) -> Explanation:
+        """Take a kernel's launches in a phase apart: those from `paths`, under the names that `naming` gives."""
+        rows = self._rows(kernel, phase, paths)
+        groups = self._groups(rows, naming)
+        for unit, of in ((STEP, len(PHASES)), (phase, PHASES.index(phase))):
+            units = self._extents.count(of)
+            inside = units and bool(self._extents.inside(of)[rows].all())
+            if inside and not any(group.launches % units for group in groups):
+                return Explanation(kernel, phase, unit, units, _terms(groups, units))
+        return Explanation(kernel, phase, "", 1, _terms(groups, 1))
+
+    def _rows(self, kernel: str, phase: str, paths: Container[Path]) -> Int64s:
+        attribution, kept = self._attribution, self._extents.kept
+        work = attribution.trace.work
+        named = np.array([name == kernel for name in attribution.trace.names], np.bool_)
+        mine = (work.kind[kept] == KERNEL) & named[work.name_id[kept]]
+        rows = kept[mine & (attribution.phase[kept] == PHASES.index(phase))]
+        allowed = np.array([*(path in paths for path in self._paths.paths), () in paths], np.bool_)
+        chosen: Int64s = rows[allowed[self._paths.of_node[attribution.node[rows]]]]
+        return chosen
+
+    def _groups(self, rows: Int64s, naming: Callable[[Path], Path]) -> list[Group]:
+        """Group rows by the name of their path and their grid."""
+        work, node = self._attribution.trace.work, self._attribution.node[rows]
+        number: dict[Path, int] = {}
+        names = [number.setdefault(naming(path), len(number)) for path in self._paths.paths]
+        name = np.array([*names, -1], np.int64)[self._paths.of_node[node]]
+        key, at = np.unique(np.stack([name, work.grid[rows]]), axis=1, return_inverse=True)
+        at = at.reshape(-1)
+        launches, total = np.bincount(at, minlength=key.shape[1]), np.zeros(key.shape[1], np.int64)
+        np.add.at(total, at, work.duration_ns[rows])
+        inside = node >= 0
+        pairs = np.unique(np.stack([at[inside], self._places.of_node[node[inside]].astype(np.int64)]), axis=1)
+        places = np.bincount(pairs[0], minlength=key.shape[1])
+        by_number = {value: path for path, value in number.items()}
+        return [
+            Group(by_number.get(path, ()), blocks, *figures)
+            for (path, blocks), *figures in zip(
+                key.T.tolist(), launches.tolist(), places.tolist(), total.tolist(), strict=True
+            )
+        ]
+
+
+def _terms(groups: Sequence[Group], units: int) -> tuple[Term, ...]:
+    """Add groups whose ranges occur equally often; the most frequent first, uneven ones last."""
+    even: dict[int, list[Group]] = defaultdict(list)
+    for group in groups:
+        even[_places(group, units)].append(group)
+    terms = []
+    for places in sorted(even, reverse=True):
+        mine = sorted(even[places], key=lambda group: (-group.launches, group.path, group.blocks))
+        launches = sum(group.launches for group in mine) // units
+        terms.append(Term(launches // max(places, 1), max(places, 1), tuple(mine)))
+    return tuple(terms)
+
+
+def _places(group: Group, units: int) -> int:
+    """Return in how many ranges of a unit a group is launched equally often; 0 where it is not."""
+    if not group.places or group.places % units or group.launches % group.places:
+        return 0
+    return group.places // units

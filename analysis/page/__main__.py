@@ -1,0 +1,7 @@
+"""python -m analysis.page."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,89 @@
+"""One self-contained HTML file: data, charts (ECharts) and tables (DataTables) in it, nothing loaded.
+
+The page's own policy forbids it every request, and every script but the three that are in it. Names are escaped by
+the template, by the encoding of the data, and by the page's script where it makes text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ..views.headings import ON_CPU, on_cpu
+from .contents import Contents
+
+PARTS = files(__package__)
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LIBRARIES = ("echarts.min.js", "dataTables.min.js")
+TABLE_STYLE = "dataTables.dataTables.min.css"
+
+
+def present(page: Contents) -> str:
+    """Write a page; equal contents give equal pages."""
+    scripts = [*(_read("vendor", name) for name in LIBRARIES), _own_script()]
+    return (
+        _environment(page.on_cpu)
+        .get_template("page.html.jinja")
+        .render(
+            title=page.title,
+            reports=page.reports,
+            differences=page.differences,
+            words=page.on_cpu,
+            letters=LETTERS if len(page.reports) > 1 else "",
+            contents={
+                "reports": [_drawn(report) for report in page.reports],
+                "differences": page.differences,
+                "words": ON_CPU if page.on_cpu else {},
+            },
+            styles=[_read("vendor", TABLE_STYLE), _read("assets", "page.css")],
+            scripts=scripts,
+            policy=policy(scripts),
+        )
+    )
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """Return the page's Content-Security-Policy: its own scripts, and no request at all."""
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _own_script() -> str:
+    names = sorted(asset.name for asset in (PARTS / "assets").iterdir() if asset.name.endswith(".js"))
+    return '"use strict";\n{\n' + "\n".join(_read("assets", name) for name in names) + "}\n"
+
+
+def _drawn(report: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page's script needs of a report; the other texts are in the page already."""
+    facts = {name: report["facts"][name] for name in ("measured", "time", "span", "parts")}
+    return {**report, "facts": facts}
+
+
+def _environment(of_cpu: bool) -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__, "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["say"] = on_cpu if of_cpu else str
+    environment.policies["json.dumps_kwargs"] = {
+        "ensure_ascii": False,
+        "allow_nan": False,
+        "separators": (",", ":"),
+    }
+    return environment
+
+
+def _read(folder: str, name: str) -> str:
+    return (PARTS / folder / name).read_text(encoding="utf-8")

@@ -1,0 +1,78 @@
+"""What changed from one report to another, along every axis."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
+from ..compare.tables import scope
+from ..document import PATH_SEPARATOR
+from ..report import Report
+from ..support.text import fit
+from ..support.units import count_text, share_text, time_text
+from ..views import headings
+from ..views.headings import category, worded
+from .icicle import LONGEST_KERNEL, common_path, kernel_texts, path_texts
+
+MAX_ROWS = 400
+
+
+def differences(a: Report, b: Report) -> dict[str, Any]:
+    """Return both totals as texts, and the largest differences along each axis with the sum of the others."""
+    comparison = compare(a, b)
+    total = comparison.total()
+    return {
+        "measured": headings.kernel_time(a),
+        "scope": scope(comparison),
+        "figures": _figures(total, worded("launches", a.provenance)),
+        "notes": [fit(note, LONGEST_KERNEL) for note in notes(comparison)],
+        "total": _numbers(total),
+        "by": {axis: _axis(comparison, axis) for axis in get_args(Axis)},
+    }
+
+
+def _axis(comparison: Comparison, axis: Axis) -> dict[str, Any]:
+    rows = [row for row in changes(comparison, axis, collapse=True) if row.a_count or row.b_count]
+    shown, rest = rows[:MAX_ROWS], rows[MAX_ROWS:]
+    names = _texts(axis, shown)
+    return {
+        "rows": [
+            {"name": name, "detail": detail, **_numbers(row)}
+            for (name, detail), row in zip(names, shown, strict=True)
+        ],
+        "left_out": {"rows": len(rest), "delta_ns": sum(row.delta_ns for row in rest)},
+    }
+
+
+def _texts(axis: Axis, rows: list[Change]) -> list[tuple[str, str]]:
+    """Return each row's name, and all of it where that is longer."""
+    if axis == "kernel":
+        texts = kernel_texts(row.key[0] for row in rows)
+        return [texts[row.key[0]] for row in rows]
+    if axis == "range":
+        above = len(common_path([row.key for row in rows if row.key]))
+        return [
+            (PATH_SEPARATOR.join(path_texts(row.key[above:])), PATH_SEPARATOR.join(path_texts(row.key)))
+            for row in rows
+        ]
+    return [(category(row.key[0]), "") for row in rows]
+
+
+def _numbers(row: Change) -> dict[str, Any]:
+    return {
+        "a_ns": row.a_ns,
+        "b_ns": row.b_ns,
+        "a_count": row.a_count,
+        "b_count": row.b_count,
+        "state": row.state,
+    }
+
+
+def _figures(total: Change, launches: str) -> list[tuple[str, str, str]]:
+    change = "" if total.change is None else f"{'+' if total.change > 0 else ''}{share_text(total.change)} of A"
+    difference = f"{'+' if total.delta_ns > 0 else ''}{time_text(total.delta_ns)}"
+    return [
+        ("A", time_text(total.a_ns), f"{count_text(round(total.a_count, 1))} {launches}"),
+        ("B", time_text(total.b_ns), f"{count_text(round(total.b_count, 1))} {launches}"),
+        ("B − A", difference.replace("-", "−"), change.replace("-", "−")),
+    ]

@@ -1,0 +1,228 @@
+"""Everything on a page, of bounded size however many kernels the reports hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+from statistics import fmean, median, stdev
+from typing import Any
+
+from ..attribution.causes import Attribution
+from ..errors import ReportError
+from ..measures.steps import RangeSteps, ranges_of
+from ..report import Number, Report, added
+from ..summary.collapsing import naming_of
+from ..summary.selection import with_indices_collapsed
+from ..support.text import fit
+from ..support.units import count_text, share_text, time_text, time_unit
+from ..views import graphs, headings
+from ..views.headings import worded
+from .changes import differences
+from .icicle import icicle, kernel_rows, path_texts
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A page: one dictionary of plain data per report, and per report after the first its differences to it.
+
+    `on_cpu` says that all reports are of a CPU, whose operators are called.
+    """
+
+    title: str
+    reports: tuple[dict[str, Any], ...]
+    differences: tuple[dict[str, Any], ...]
+    on_cpu: bool = False
+
+
+def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
+    """Put together the page of one or more reports (not yet divided by their steps)."""
+    reports = [report for _, report in answers]
+    return Contents(
+        title=" and ".join(dict.fromkeys(fit(report.provenance.file, LONGEST_FACT) for report in reports)),
+        reports=tuple(_report(attribution, report) for attribution, report in answers),
+        differences=tuple(_differences(reports[0], report) for report in reports[1:]),
+        on_cpu=all(report.provenance.unit_of_work == "CPU" for report in reports),
+    )
+
+
+def _report(attribution: Attribution, report: Report) -> dict[str, Any]:
+    """Draw one report; graphs that ran whole count among the kernels that they hide."""
+    counted = graphs.counted(report)
+    together = with_indices_collapsed(counted)
+    per = report.steps or 1
+    whole = sum(row.kernel_ns for row in counted.phases)
+    unit = time_unit([time / per for time in (whole, *(row.inclusive_ns for row in together.ranges))])
+    icicles = {"together": icicle(together)}
+    if len(together.ranges) < len(report.ranges):
+        icicles["apart"] = icicle(counted)
+    if counted is not report:
+        attribution = graphs.counted_work(attribution)
+    return {
+        "scope": scope(report),
+        "per": per,
+        "unit": {"ns": unit.ns, "name": unit.name, "decimals": unit.decimals},
+        "facts": facts(report),
+        "phases": phases(counted),
+        "icicles": icicles,
+        "kernels": kernel_rows(together),
+        "steps": steps(attribution, report),
+    }
+
+
+def _differences(a: Report, b: Report) -> dict[str, Any]:
+    """Compare two reports; two that cannot be compared say why instead."""
+    try:
+        return differences(a, b)
+    except ReportError as error:
+        return {"refused": str(error)}
+
+
+LONGEST_FACT = 200
+
+
+def facts(report: Report) -> dict[str, Any]:
+    """Return heading, provenance, accounting and the figures at the top as texts, and the work's parts in ns."""
+    return {
+        "heading": [fit(part, LONGEST_FACT) for part in headings.facts(report)],
+        "measured": _measured(report),
+        "time": worded(graphs.counted_time(report), report.provenance),
+        "span": headings.span(report),
+        "provenance": [(name, fit(str(value), LONGEST_FACT)) for name, value in _provenance(report)],
+        "accounting": [worded(line, report.provenance) for line in _accounting(report)],
+        "parts": [
+            (worded(label, report.provenance), getattr(report.totals, key))
+            for key, label in headings.PARTS
+            if getattr(report.totals, key)
+        ],
+        "figures": _figures(report),
+        "notes": [fit(note, 5 * LONGEST_FACT) for note in report.notes],
+    }
+
+
+def _measured(report: Report) -> str:
+    """Name what is measured, as headings do."""
+    time = graphs.counted_time(report)
+    return f"{time[0].upper()}{time[1:]}" if graphs.of_graphs(report) else headings.kernel_time(report)
+
+
+def _accounting(report: Report) -> tuple[str, ...]:
+    """Say where the work went, per step where the page's figures are."""
+    return headings.accounting_per_step(report) if report.steps else headings.accounting_of(report)
+
+
+def scope(report: Report) -> str:
+    """Say over what the page's figures are counted: they are means per step where there are steps."""
+    return (
+        f"per step, mean of {report.steps}"
+        if report.steps > 1
+        else "in the one step"
+        if report.steps
+        else "in all"
+    )
+
+
+def _provenance(report: Report) -> list[tuple[str, object]]:
+    source = report.provenance
+    told = [
+        ("File", source.file),
+        ("GPU", ", ".join(source.gpus)),
+        ("Recorded by", source.tool),
+        ("Export schema", source.schema),
+        ("Unit of work", source.unit_of_work),
+        ("Measured steps", report.steps or "none"),
+        ("Warm-up", "counted" if report.warm_up_included else "left out"),
+        *((f"Run: {key.replace('_', ' ')}", value) for key, value in source.run.items() if not _of_ranges(value)),
+    ]
+    return [(name, value) for name, value in told if value not in ("", None)]
+
+
+def _of_ranges(value: object) -> bool:
+    """Tell whether a run says this of each of its ranges: too much for a list of facts."""
+    return isinstance(value, Mapping)
+
+
+def _figures(report: Report) -> list[tuple[str, str, str]]:
+    """Return (label, figure, what it is of) of the whole and of each phase."""
+    per = report.steps or 1
+    kernels = [row for row in graphs.counted(report).phases if row.kernels]
+    whole, gemm = sum(row.kernel_ns for row in kernels), sum(row.gemm_ns for row in kernels)
+    launches = sum(row.kernels for row in kernels)
+    what = "kernel and graph" if graphs.of_graphs(report) else "kernel"
+    return [
+        (_measured(report), time_text(whole / per), scope(report)),
+        *((row.phase, time_text(row.kernel_ns / per), _of(row.kernel_ns, whole)) for row in kernels),
+        ("GEMM", share_text(gemm / whole if whole else 0), f"{time_text(gemm / per)}"),
+        (worded(f"{what} launches", report.provenance), count_text(round(launches / per, 1)), scope(report)),
+    ]
+
+
+def _of(part: Number, whole: Number) -> str:
+    return f"{share_text(part / whole if whole else 0)} of it"
+
+
+def phases(report: Report) -> dict[str, Any]:
+    """Return the phases, the categories (longest first), and ns and launches by category and phase."""
+    names = [row.phase for row in report.phases if row.kernels]
+    kernels = [row for row in report.kernels if row.kind == "kernel"]
+    cells = {(row.category, row.phase): row for row in added(kernels, ("category", "phase"))}
+    ranked = sorted(added(kernels, ("category",)), key=lambda row: -row.total_ns)
+    categories = [row.category for row in ranked]
+    return {
+        "phases": names,
+        "categories": [headings.category(category) for category in categories],
+        **{
+            key: [[getattr(cells.get((category, phase)), name, 0) for phase in names] for category in categories]
+            for key, name in (("ns", "total_ns"), ("count", "count"))
+        },
+    }
+
+
+MAX_RANGES, MAX_VALUES = 150, 30_000
+
+
+def steps(attribution: Attribution, report: Report) -> dict[str, Any]:
+    """Return per range the median, bounds and spread over the steps, and its time in each of them.
+
+    The ranges with the most kernel time come first; `left_out` says how many are not here. Kernel time and GPU
+    span of single steps are given for as many ranges as `MAX_VALUES` allows; a null is a step without the range.
+    """
+    if not report.steps:
+        return {"count": 0, "ranges": [], "left_out": 0}
+    found = ranges_of(attribution, naming_of(report), include_warm_up=report.warm_up_included)
+    ranked = sorted(found, key=lambda one: -sum(one.kernel_ns))
+    with_values = MAX_VALUES // report.steps
+    return {
+        "count": report.steps,
+        "ranges": [
+            _range(one, report.steps if place < with_values else 0)
+            for place, one in enumerate(ranked[:MAX_RANGES])
+        ],
+        "left_out": max(0, len(ranked) - MAX_RANGES),
+    }
+
+
+def _range(one: RangeSteps, count: int) -> dict[str, Any]:
+    """Return a range's statistics, and its times in each of the first `count` steps."""
+    has_span = not any(map(isnan, one.span_ns))
+    return {
+        "path": path_texts(one.path),
+        "phase": one.phase,
+        "steps": len(one.steps),
+        "slowest": one.slowest,
+        "kernel": _statistics(one.kernel_ns),
+        "span": _statistics(one.span_ns) if has_span else None,
+        "kernel_ns": _in_steps(one, one.kernel_ns, count),
+        "span_ns": _in_steps(one, one.span_ns, count),
+    }
+
+
+def _statistics(values: Sequence[float]) -> dict[str, float]:
+    """Return median, bounds, mean and sample standard deviation, ns."""
+    std = stdev(values) if len(values) > 1 else 0.0
+    return {"median": median(values), "min": min(values), "max": max(values), "mean": fmean(values), "std": std}
+
+
+def _in_steps(one: RangeSteps, values: Sequence[float], count: int) -> list[float | None] | None:
+    known = {step: value for step, value in zip(one.steps, values, strict=True) if not isnan(value)}
+    return [known.get(step) for step in range(count)] or None

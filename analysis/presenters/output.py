@@ -1,0 +1,60 @@
+"""Where an answer goes, and in which format: what all commands that write tables share."""
+
+from __future__ import annotations
+
+import sys
+from argparse import _ActionsContainer
+from pathlib import Path
+
+from ..document import Document
+from ..errors import UsageError
+from ..support.files import replace_file
+from ..support.text import printable
+from . import PRESENTERS, presenter
+
+#: The format of a file whose name ends so.
+SUFFIXES = {
+    ".txt": "table", ".md": "markdown", ".tex": "latex", ".typ": "typst", ".html": "html", ".csv": "csv",
+    ".json": "json", ".parquet": "parquet",
+}  # fmt: skip
+
+
+def add_output(options: _ActionsContainer) -> None:
+    """Add the options that choose a format and a file."""
+    options.add_argument("--format", choices=tuple(PRESENTERS), help="(by the ending of FILE, else table)")
+    options.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
+
+
+def format_of(asked: str | None, output: Path | None) -> str:
+    """Return the format asked for, else that of the file's ending, else a table.
+
+    Raises UsageError for a binary format without a file.
+    """
+    found = asked or (SUFFIXES.get(output.suffix.lower()) if output else None) or "table"
+    if found == "parquet" and output is None:
+        raise UsageError("Parquet is binary: use -o FILE.")
+    return found
+
+
+def presented(document: Document, format_: str, output: Path | None, *, full_names: bool = False) -> str | bytes:
+    """Return a document in a format: a table as wide as the screen, or what any other presenter writes."""
+    if format_ != "table":
+        return presenter(format_).present(document)
+    from . import as_table
+
+    width, color = as_table.screen(output is None and sys.stdout.isatty())
+    return as_table.present(document, width=width, color=color, full_names=full_names)
+
+
+def write(result: str | bytes, output: Path | None) -> None:
+    """Print a result, or put it in a file: the old one stays until the new one is whole.
+
+    Raises UsageError where the file cannot be written.
+    """
+    if output is None:
+        sys.stdout.write(result if isinstance(result, str) else result.decode())
+        return
+    try:
+        replace_file(output, result if isinstance(result, bytes) else result.encode("utf-8", "replace"))
+    except OSError as error:
+        raise UsageError(f"{printable(str(output))} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,96 @@
+"""Answer the assignment's profiling questions, report by report: python -m analysis.questions run/*.sqlite."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..cli import add_range_rules, attributed, detail_of, presented, run, spare, trace_of
+from ..errors import ReportError
+from ..presenters.output import add_output, write
+from ..readers.paths import expand
+from .asked import QUESTIONS
+
+if TYPE_CHECKING:
+    from ..document import Document
+    from ..summary.parallel import Ranked
+    from .figures import Answered
+
+
+def parser(prog: str = "python -m analysis.questions") -> argparse.ArgumentParser:
+    """Describe the command line."""
+    questions = "".join(f"  {letter}  {asked}\n" for letter, (_, asked) in QUESTIONS.items())
+    parser = argparse.ArgumentParser(
+        prog=prog, description=__doc__, epilog=f"questions:\n{questions}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument(
+        "report",
+        type=Path,
+        nargs="+",
+        help="a report of any kind that analysis.kernels reads, several, or folders",
+    )
+    what = parser.add_argument_group("what to answer")
+    what.add_argument(
+        "--questions", type=_letters, default="".join(QUESTIONS), metavar="LETTERS", help="such as a,c (all)"
+    )
+    what.add_argument(
+        "--timed", type=Path, metavar="FILE",
+        help="results of profiling.benchmark, for (a): times of the same settings without a profiler",
+    )  # fmt: skip
+    what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
+    add_range_rules(parser)
+    shape = parser.add_argument_group("how to show it")
+    add_output(shape)
+    shape.add_argument("--full-names", action="store_true", help="kernel names in full")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.questions") -> int:
+    """Run the command; return its exit status."""
+    options = parser(prog).parse_args(arguments)
+    return run(lambda: write(presented(answer(options), options), options.output))
+
+
+def answer(options: argparse.Namespace) -> Document:
+    """Return the answers; raises AnalysisError where no report has any."""
+    from . import document, timed
+    from .figures import Answered
+
+    paths = expand(options.report)
+    spare(paths, options.output)
+    detail = detail_of(options)
+    times = timed.read(options.timed) if options.timed else ()
+    asked = _asked(paths, options)
+    found = [(one.name, one.report) for one in asked if isinstance(one.report, Answered)]
+    if not found:
+        raise ReportError(f"None of the {len(asked)} reports can be read. {asked[0].name}: {asked[0].problem}")
+    problems = [(one.name, one.problem) for one in asked if one.problem]
+    return document.document(found, options.questions, detail, problems=problems, times=times)
+
+
+def of_report(path: Path, options: argparse.Namespace) -> Answered:
+    """Read one report and ask it all that the questions need; raises AnalysisError where it gives no answer."""
+    from .figures import answered
+
+    return answered(attributed(trace_of(path), options), include_warm_up=options.include_warmup)
+
+
+def _asked(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked]:
+    """Ask every report: one here, where what is wrong with it ends the command, and several in processes."""
+    from ..summary.parallel import Ranked, rank_all
+
+    if len(paths) == 1:
+        return [Ranked(paths[0].name, of_report(paths[0], options))]
+    return rank_all(paths, partial(of_report, options=options))
+
+
+def _letters(text: str) -> str:
+    """Read the letters of questions, and sort them; raises ArgumentTypeError, which argparse prints."""
+    asked = set(text.replace(",", "").replace(" ", "").lower())
+    if not asked or asked - set(QUESTIONS):
+        raise argparse.ArgumentTypeError(f"{text!r} names no questions: write letters of {','.join(QUESTIONS)}")
+    return "".join(letter for letter in QUESTIONS if letter in asked)

@@ -1,0 +1,7 @@
+"""python -m analysis.questions."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,232 @@
+"""The tables of range names: which open a phase, and which are a step, as programs and frameworks write them.
+
+A row's pattern holds for a whole name, without its domain, the marks around it (`## forward ##`) and its case.
+Every row has a name that it is for and a near one that it is not for; the tests try both, and docs/names.md
+lists them. A range that is but a *part* of its phase, such as FSDP's gathering, says what phase its work is in,
+and not where the phase begins.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class NamePattern(NamedTuple):
+    """One row: names that `pattern` matches as a whole mean `means`."""
+
+    means: str
+    pattern: str
+    source: str
+    example: str
+    near_miss: str
+    part: bool = False
+
+
+# What may stand before a phase's word, and join it: `train/forward`, `iter_3_forward`, `1_forward`.
+_JOIN = r"(?:[-_ ./>|]+|:{1,2} ?)"
+_BATCH = r"(?:(?:micro|mini)[-_ ]?)?batch"
+_AGENT = r"generator|discriminator|actor|critic|policy|reward|ref(?:erence)?|teacher|student|[dg]"
+_SCOPE = (
+    r"(?:model|module|net|network|train(?:ing|er)?|eval(?:uation)?|val(?:id(?:ation)?)?|test|infer(?:ence)?|epoch"
+    rf"|step|iter(?:ation)?|{_BATCH}|mb|stage|loop|main|full|ddp|fsdp|engine|accelerator|strategy|fabric"
+    rf"|booster|gan|{_AGENT})(?:[-_ #:=]*\d+)?"
+)
+_BEFORE = rf"(?:\d+{_JOIN})?(?:{_SCOPE}{_JOIN})*"
+# What may follow it: words that say how it is run, a number, a remark.
+_HOW = (
+    r"(?:pass(?:es)?|prop|propagation|steps?|compute|computation|call|phase|stage|only|loop|run|time|total|all|and|with"
+    rf"|loss|{_BATCH}|mb|chunk|iter(?:ation)?|model|module|net|network|{_AGENT})"
+)
+_NUMBER = r"\d+(?: ?(?:/|of) ?\d+)?"
+_REMARK = rf"(?:[-_ .#=:/]*{_NUMBER})?(?:(?: ?[(\[{{@,|]|: ).*)?"
+_AFTER = rf"(?:[-_ .+&]+{_HOW})*{_REMARK}"
+_STAGED = r"(?: \(.*\))?"  # FSDP2 adds the module's path
+
+_OPTIMIZERS = (
+    r"(?:\w*(?:optimi[sz]er|adam|sgd|lamb|lars|lion|muon|adagrad|adadelta|adafactor|rmsprop|shampoo|soap|lbfgs|sophia)\w*"
+    r"|opt(?:im)?|param(?:eter)?s? optim|(?:grad_?)?scaler)"
+)
+_CALLED = r"(?:\(.*\))?"
+_LOSS = (
+    r"(?:(?:compute|calc(?:ulate)?)[-_ ])?(?:loss|losses|criterion|cross[-_ ]?entropy)"
+    r"(?:[-_ ](?:fn|func(?:tion)?|comput(?:e|ation)|calc(?:ulation)?))?"
+)
+_OF_LOSS = r"(?:(?:loss|losses|total_loss|scaled_loss|scaler\.scale\(\w*\))\.)?"
+_BACKWARD = r"(?:backwards?|bwd|bw|back[-_ ]?prop(?:agation)?)"
+_ITS = r"(?:[-_ .]+(?:updates?|zero[-_ ]?grads?|apply|inner|adamw?|sgd|lion|muon)){0,2}"
+_WEIGHTS = r"(?:model|param(?:eter)?s?|weights?)"
+_CLIP = (
+    r"(?:grad(?:ient)?s?[-_ ]?clip(?:ping)?|clip(?:ping)?[-_ ]?grad(?:ient)?s?(?:[-_ ](?:norm|value)_?)?"
+    r"|(?:scaler\.)?unscale_?(?:[-_ ]grad(?:ient)?s?)?|configure_gradient_clipping)"
+)
+_HOOK = r"\[pl\](?:\[profile\])?(?:\[\w+\])?(?:\w+\.)?"
+_TOKENS = r"(?:\([\w+*. ]*\))?"
+
+_TRAINING_LOOPS = "training loops, among them NVIDIA's and PyTorch's examples"
+_LIGHTNING = "Lightning, pytorch/profilers/pytorch.py"
+_FSDP = "PyTorch 2.11, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_state.py"
+_OLD_FSDP = "PyTorch 2.11, torch/distributed/fsdp/_runtime_utils.py"
+_DEEPSPEED = "DeepSpeed, deepspeed/utils/nvtx.py: the qualified names of functions"
+
+PHASE_NAMES: tuple[NamePattern, ...] = (
+    NamePattern(
+        "forward", rf"{_BEFORE}(?:forwards?|fwd|fw){_AFTER}", _TRAINING_LOOPS, "train/forward", "forward_fill"
+    ),
+    NamePattern(
+        "forward", rf"forward{_REMARK}", "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
+        "## forward ##", "## item_forward ##",
+    ),
+    NamePattern(
+        "forward", r"forward \d+", "PyTorch 2.11, torch/distributed/pipelining/schedules.py", "Forward 3",
+        "Forward hook 3",
+    ),
+    NamePattern(
+        "forward", r"(?:distributed|fullysharded)?dataparallel\.forward",
+        "PyTorch 2.11, torch/nn/parallel/distributed.py", "DistributedDataParallel.forward",
+        "transformer_engine._Linear.forward",
+    ),
+    NamePattern(
+        "forward", r"deepspeedengine\.forward", _DEEPSPEED, "DeepSpeedEngine.forward", "Attention.forward"
+    ),
+    NamePattern(
+        "forward",
+        r"\[pl\](?:\[profile\])?(?:\[strategy\]|\[lightningmodule\])\w+\.(?:training|validation|test|predict)_step",
+        _LIGHTNING, "[pl][profile][Strategy]DDPStrategy.training_step",
+        "[pl][profile][LightningModule]GPT.on_train_batch_start",
+    ),
+    NamePattern(
+        "forward", r"\[pl\](?:.*(?:: |[\].]))?forward", _LIGHTNING, "[pl][profile]model: forward",
+        "[pl][module]torch.nn.Linear: forward_net",
+    ),
+    NamePattern(
+        "forward", r"(?:v2_)?gpu_model_runner: forward", "vLLM, vllm/v1/worker/gpu_model_runner.py",
+        "gpu_model_runner: forward", "gpu_model_runner: sample",
+    ),
+    NamePattern(
+        "forward", r"(?:\[executor\] )?_forward_step(?:_inter_pp|_mm_encoder_only)?(?: \d+)?(?::.*)?",
+        "TensorRT-LLM, tensorrt_llm/_torch/pyexecutor/py_executor.py and model_engine.py",
+        "[Executor] _forward_step 12: 1 ctx reqs, 63 gen reqs", "_flash_attn_forward",
+    ),
+    NamePattern(
+        "forward",
+        rf"{_LOSS}{_REMARK}",
+        _TRAINING_LOOPS, "compute_loss", "loss scaling", part=True,
+    ),
+    NamePattern(
+        "forward", rf"\w*fsdp::(?:root_)?(?:pre|post)_forward{_STAGED}", _FSDP, "FSDP::pre_forward (layers.3)",
+        "FSDP::all_gather (layers.3)", part=True,
+    ),
+    NamePattern(
+        "forward", r"fullyshardeddataparallel\._(?:root_)?(?:pre|post)_forward\w*", _OLD_FSDP,
+        "FullyShardedDataParallel._pre_forward", "FullyShardedDataParallel._to_kwargs", part=True,
+    ),
+    NamePattern(
+        "backward",
+        rf"{_BEFORE}{_OF_LOSS}{_BACKWARD}{_AFTER}",
+        _TRAINING_LOOPS, "loss.backward()", "backwards compatible",
+    ),
+    NamePattern(
+        "backward", rf"backward{_REMARK}", "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
+        "## backward ##", "## op1.backward ##",
+    ),
+    NamePattern(
+        "backward", r"backward \d+", "PyTorch 2.11, torch/distributed/pipelining/schedules.py", "Backward 3",
+        "Backward hook 3",
+    ),
+    NamePattern(
+        "backward", r"deepspeed(?:engine|zerooptimizer\w*)\.backward", _DEEPSPEED,
+        "DeepSpeedZeroOptimizer_Stage3.backward", "PreBackwardFunction.backward",
+    ),
+    NamePattern(
+        "backward", rf"{_HOOK}(?:run_)?backward", _LIGHTNING,
+        "[pl][profile][Strategy]DDPStrategy.backward", "[pl][profile][LightningModule]GPT.on_after_backward",
+    ),
+    NamePattern(
+        "backward", rf"\w*fsdp::(?:root_)?(?:pre|post)_backward\w*{_STAGED}", _FSDP,
+        "FSDP::post_backward_reduce (layers.3)", "FSDP::all_gather_copy_out (layers.3)", part=True,
+    ),
+    NamePattern(
+        "backward", r"fullyshardeddataparallel\._(?:pre|post)_backward\w*", _OLD_FSDP,
+        "FullyShardedDataParallel._post_backward_hook", "FullyShardedDataParallel._reduce_grad_hook", part=True,
+    ),
+    NamePattern(
+        "optimizer",
+        rf"{_BEFORE}(?:optimi[sz]er|(?:param(?:eter)?s? )?optim)s?{_ITS}{_AFTER}",
+        _TRAINING_LOOPS, "optimizer step", "optimizer_state_dict",
+    ),
+    NamePattern(
+        "optimizer", rf"optimizer(?:[-_ ]step)?{_REMARK}",
+        "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py", "## optimizer ##", "## prefetch ##",
+    ),
+    NamePattern(
+        "optimizer", r"optimizer\.step#\w+\.step", "PyTorch 2.11, torch/optim/optimizer.py",
+        "Optimizer.step#AdamW.step", "ProfilerStep#3",
+    ),
+    NamePattern(
+        "optimizer", rf"{_BEFORE}(?:\w+\.)*{_OPTIMIZERS}(?:\.|[-_ ]|::)(?:step|update){_CALLED}{_REMARK}",
+        "training loops that name a range by the call in it", "opt.step()", "lr_scheduler.step",
+    ),
+    NamePattern(
+        "optimizer",
+        rf"(?:{_WEIGHTS}[-_ ])?updates?(?:[-_ ](?:step|{_WEIGHTS})){{0,2}}{_REMARK}",
+        _TRAINING_LOOPS, "update", "update_metrics",
+    ),
+    NamePattern(
+        "optimizer", r"deepspeedengine\.(?:step|_take_model_step)", _DEEPSPEED, "DeepSpeedEngine.step",
+        "DeepSpeedEngine.allreduce_gradients",
+    ),
+    NamePattern(
+        "optimizer", rf"{_HOOK}optimizer_step", _LIGHTNING, "[pl]optimizer_step",
+        "[pl][profile][LightningModule]GPT.lr_scheduler_step",
+    ),
+    NamePattern(
+        "optimizer",
+        r"(?:optimizer\.zero_grad#\w+\.zero_grad|(?:\[pl\].*)?optimizer_zero_grad)",
+        "PyTorch 2.11, torch/optim/optimizer.py, and Lightning's hook of that name",
+        "Optimizer.zero_grad#AdamW.zero_grad", "Optimizer.add_param_group#AdamW", part=True,
+    ),
+    NamePattern(
+        "optimizer", rf"{_BEFORE}(?:\w+\.)?zero[-_ ]?grads?{_CALLED}{_REMARK}", _TRAINING_LOOPS,
+        "zero_grad", "zero_gradient_check", part=True,
+    ),
+    NamePattern(
+        "optimizer",
+        rf"(?:{_HOOK}|{_BEFORE}(?:\w+\.)*){_CLIP}{_CALLED}{_REMARK}",
+        _TRAINING_LOOPS, "clip_grad_norm_", "clip_embeddings", part=True,
+    ),
+)  # fmt: skip
+
+# What a step's word may follow and be followed by.
+_OF = (
+    r"(?:(?:train(?:ing|er)?|eval(?:uation)?|val(?:id(?:ation)?)?|test(?:ing)?|infer(?:ence)?|generation|decod(?:e|ing)|prefill"
+    r"|profiler?|global|local|measured?|timed|bench(?:mark)?|main|outer)[-_ /.:]*)?"
+)
+_COUNT = r"(?:[-_ #:=]*\d+(?: ?(?:/|of) ?\d+)?)"
+_EPOCH = rf"(?:epoch{_COUNT}[-_ ,/:]*)?"
+
+STEP_NAMES: tuple[NamePattern, ...] = (
+    NamePattern(
+        "step", rf"{_EPOCH}{_OF}(?:step|iter|iteration){_COUNT}?", _TRAINING_LOOPS, "epoch 0 step 3", "step size"
+    ),
+    NamePattern(
+        "step", r"profilerstep#\d+", "PyTorch 2.11, torch/profiler/profiler.py", "ProfilerStep#3",
+        "profiler step size",
+    ),
+    NamePattern(
+        "step", rf"{_EPOCH}{_OF}(?:batch|(?:batch|step|iter)[-_ ]?(?:idx|id|no|num)){_COUNT}", _TRAINING_LOOPS,
+        "batch 3", "batch norm 3",
+    ),
+    NamePattern("step", r"(?:run_)?train(?:ing)?_batch", _TRAINING_LOOPS, "train_batch", "train_batch_sampler"),
+    NamePattern(
+        "step", r"\[pl\](?:\[profile\])?run_training_batch", _LIGHTNING, "[pl][profile]run_training_batch",
+        "[pl][profile]run_training_epoch",
+    ),
+    NamePattern(
+        "step", r"step\[[a-z_]+(?: \w+=\d+)*\]", "SGLang, python/sglang/srt/model_executor/forward_batch_info.py",
+        "step[EXTEND bs=8 toks=4096]", "step[0].mlp",
+    ),
+    NamePattern(
+        "step", rf"execute_(?:new_\d+_cached_\d+|(?:\d+_)?context_\d+{_TOKENS}_generation_\d+{_TOKENS})",
+        "vLLM, vllm/v1/worker/gpu_worker.py", "execute_context_1(512)_generation_63(63)", "execute_model",
+    ),
+)  # fmt: skip

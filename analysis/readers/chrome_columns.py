@@ -1,0 +1,272 @@
+"""The events of a PyTorch profiler trace, sorted by what they are and turned into columns block by block."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..trace import KERNEL, MEMCPY, MEMSET, Int64s
+from .chrome_events import Args, Event, nanoseconds
+from .columns import Interner
+
+WORK, LAUNCHES, RANGES = "work", "launches", "ranges"
+
+# What PyTorch 1.8 and 1.9 call an operator; nodes of autograd got a number at the end of their names in 1.10.
+OLD_OPERATOR = 2
+_OLD_NODE = re.compile(r"[A-Z]\w*Backward")
+
+# Kineto's categories: the table that an event goes to, and for work its kind. What is not here is left out:
+# `gpu_user_annotation` repeats ranges on the GPU's side, `python_function` is a stack trace. Of the flows, those
+# from a forward operator to the backward node that it made are read; the others repeat ids.
+CATEGORIES: dict[str, tuple[str, int]] = {
+    "kernel": (WORK, KERNEL), "gpu_memcpy": (WORK, MEMCPY), "gpu_memset": (WORK, MEMSET),
+    "cuda_runtime": (LAUNCHES, 0), "cuda_driver": (LAUNCHES, 0), "xpu_runtime": (LAUNCHES, 0),
+    "xpu_driver": (LAUNCHES, 0), "mtia_runtime": (LAUNCHES, 0), "privateuse1_runtime": (LAUNCHES, 0),
+    "privateuse1_driver": (LAUNCHES, 0),
+    "user_annotation": (RANGES, 0), "cpu_op": (RANGES, 1),
+    # As PyTorch 1.8 called them; record_function blocks were operators to it.
+    "Kernel": (WORK, KERNEL), "Memcpy": (WORK, MEMCPY), "Memset": (WORK, MEMSET),
+    "Runtime": (LAUNCHES, 0), "Operator": (RANGES, OLD_OPERATOR),
+}  # fmt: skip
+
+FORWARD_TO_BACKWARD = "fwdbwd"
+
+# Kineto's words for a copy's direction, in those of nsys's reports.
+COPY_WORDS = {
+    "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array", "AtoH": "Array-to-Host",
+    "AtoA": "Array-to-Array", "AtoD": "Array-to-Device", "DtoA": "Device-to-Array", "DtoD": "Device-to-Device",
+    "HtoH": "Host-to-Host", "PtoP": "Peer-to-Peer",
+}  # fmt: skip
+
+# A process or thread as the trace numbers it; GPUs count as processes there, and streams as threads.
+Id = int | str
+Place = tuple[Id, Id]
+
+_NUMBER = re.compile(r"-?\d{1,18}")
+_NO_DURATION = msgspec.Raw()
+# The largest number that is taken for an id.
+LARGEST = (1 << 62) - 1
+
+_FIELDS = attrgetter("ts", "dur", "name", "pid", "tid", "args")
+_ARGS_OF_WORK = attrgetter("correlation", "device", "stream", "grid")
+_ARGS_OF_LAUNCH = attrgetter("correlation", "external", "old_external")
+_ARGS_OF_RANGE = attrgetter("sequence", "forward", "external", "old_external")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Events of one kind, a column for each of `_FIELDS`."""
+
+    ts: Sequence[msgspec.Raw]
+    dur: Sequence[msgspec.Raw]
+    name: Sequence[str]
+    pid: Sequence[Any]
+    tid: Sequence[Any]
+    args: Sequence[Args]
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclass(slots=True)
+class Table:
+    """Columns of one length, collected in pieces."""
+
+    pieces: dict[str, list[Int64s]] = field(default_factory=lambda: defaultdict(list))
+    rows: int = 0
+
+    def add(self, rows: int, **columns: Int64s) -> None:
+        """Append some rows."""
+        self.rows += rows
+        for name, values in columns.items():
+            self.pieces[name].append(values)
+
+    def __getitem__(self, column: str) -> Int64s:
+        return np.concatenate(self.pieces[column]) if self.rows else np.empty(0, np.int64)
+
+
+class TraceColumns:
+    """Everything that is read of a trace's events, names and places as numbers.
+
+    Work: `start`, `end`, `name`, `kind`, `device`, `stream`, `place` (in `tracks`), `correlation`, `grid`.
+    Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`.
+    Ranges: `start`, `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's
+    number of the thread that made a backward node, 0 for what is none), `is_operator`.
+    Flows, from an operator to the node that it made: `id`, `place`, `start` of the one, `is_end`: of the node.
+    Times in ns; a missing correlation, external id or sequence number is -1.
+    """
+
+    def __init__(self) -> None:
+        self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
+        self.names: Interner[str] = Interner()
+        self.threads: Interner[Place] = Interner()
+        self.tracks: Interner[Place] = Interner()
+        self.thread_names: dict[Place, str] = {}
+        self.process_names: dict[Id, str] = {}
+        self.without_duration = 0
+
+    def __len__(self) -> int:
+        return self.work.rows + self.launches.rows + self.ranges.rows
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Sort some events into the tables.
+
+        Raises ValueError for an event whose time is no number.
+        """
+        chosen: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        flows: list[Event] = []
+        for event in events:
+            if event.ph == "X":
+                if (place := CATEGORIES.get(event.cat)) is not None:
+                    chosen[place].append(event)
+            elif event.cat == FORWARD_TO_BACKWARD:
+                flows.append(event)
+            else:
+                self._name(event)
+        self._add_flows(flows)
+        add: dict[str, Callable[[_Fields, int], None]] = {
+            WORK: self._add_work, LAUNCHES: self._add_launches, RANGES: self._add_ranges,
+        }  # fmt: skip
+        for (table, kind), found in chosen.items():
+            timed = [event for event in found if event.dur != _NO_DURATION]
+            self.without_duration += len(found) - len(timed)
+            if timed:
+                add[table](_Fields(*zip(*map(_FIELDS, timed), strict=True)), kind)
+
+    def _add_work(self, events: _Fields, kind: int) -> None:
+        correlation, device, stream, grid = zip(*map(_ARGS_OF_WORK, events.args), strict=True)
+        self.work.add(
+            len(events),
+            **_times(events),
+            name=self._names(events, _NAME_OF_WORK[kind]),
+            kind=np.full(len(events), kind),
+            device=_integers(
+                [pid if gpu is None else gpu for gpu, pid in zip(device, events.pid, strict=True)], 0
+            ),
+            stream=_integers(list(map(_stream, stream, events.tid)), 0),
+            place=_places(events, self.tracks),
+            correlation=_integers(correlation, -1),
+            grid=np.fromiter(map(_blocks, grid), np.int64, len(events)),
+        )
+
+    def _add_launches(self, events: _Fields, _: int) -> None:
+        correlation, external, old_external = zip(*map(_ARGS_OF_LAUNCH, events.args), strict=True)
+        self.launches.add(
+            len(events),
+            **_times(events),
+            place=_places(events, self.threads),
+            correlation=_integers(correlation, -1),
+            external=_integers(_first(external, old_external), -1),
+        )
+
+    def _add_ranges(self, events: _Fields, kind: int) -> None:
+        sequence, forward, external, old_external = zip(*map(_ARGS_OF_RANGE, events.args), strict=True)
+        self.ranges.add(
+            len(events),
+            **_times(events),
+            name=self._names(events, _spelled_anew if kind == OLD_OPERATOR else str),
+            place=_places(events, self.threads),
+            external=_integers(_first(external, old_external), -1),
+            sequence=_integers(sequence, -1),
+            forward=_integers(forward, 0),
+            is_operator=np.full(len(events), int(kind > 0)),
+        )
+
+    def _add_flows(self, events: list[Event]) -> None:
+        if not events:
+            return
+        fields = _Fields(*zip(*map(_FIELDS, events), strict=True))
+        self.flows.add(
+            len(events),
+            id=_integers([event.id for event in events], -1),
+            place=_places(fields, self.threads),
+            start=nanoseconds(fields.ts),
+            is_end=np.fromiter((event.ph == "f" for event in events), np.int64, len(events)),
+        )
+
+    def _names(self, events: _Fields, text: Callable[[str], str]) -> Int64s:
+        """Return name ids; the text of each distinct name is made once."""
+        numbers = {name: self.names(text(name)) for name in dict.fromkeys(events.name)}
+        return np.fromiter(map(numbers.__getitem__, events.name), np.int64, len(events))
+
+    def _name(self, event: Event) -> None:
+        if event.ph == "M" and event.name == "thread_name":
+            self.thread_names[_id(event.pid), _id(event.tid)] = str(event.args.name or "")
+        elif event.ph == "M" and event.name == "process_name":
+            self.process_names[_id(event.pid)] = str(event.args.name or "")
+
+
+def _spelled_anew(name: str) -> str:
+    """Spell an operator's name as PyTorch has done since 1.10: `MmBackward` is `MmBackward0`."""
+    return f"{name}0" if _OLD_NODE.fullmatch(name) else name
+
+
+def _copy_name(name: str) -> str:
+    """Name a copy as nsys does: `Memcpy HtoD (Pageable -> Device)` is a `[CUDA memcpy Host-to-Device]`."""
+    word = [*name.split(), "", ""][1]
+    return f"[CUDA memcpy {COPY_WORDS.get(word, 'of unknown kind')}]"
+
+
+_NAME_OF_WORK: dict[int, Callable[[str], str]] = {
+    KERNEL: lambda name: name or "(kernel without a name)",
+    MEMCPY: _copy_name,
+    MEMSET: lambda _: "[CUDA memset]",
+}
+
+
+def _times(events: _Fields) -> dict[str, Int64s]:
+    start = nanoseconds(events.ts)
+    return {"start": start, "end": start + nanoseconds(events.dur)}
+
+
+def _places(events: _Fields, number: Interner[Place]) -> Int64s:
+    written = list(zip(events.pid, events.tid, strict=True))
+    numbers = {place: number((_id(place[0]), _id(place[1]))) for place in dict.fromkeys(written)}
+    return np.fromiter(map(numbers.__getitem__, written), np.int64, len(written))
+
+
+def _first(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Return the values, and the others where they are missing."""
+    return [other if value is None else value for value, other in zip(values, others, strict=True)]
+
+
+def _stream(stream: Any, tid: Any) -> Any:
+    """Return the stream of a piece of work; PyTorch 1.8 had only `stream 7` as its thread."""
+    if stream is not None:
+        return stream
+    return tid.removeprefix("stream ") if isinstance(tid, str) else tid
+
+
+def _blocks(grid: Any) -> int:
+    """Return how many blocks a grid such as `[32, 1, 2]` has; 0 where unknown."""
+    if not isinstance(grid, list) or len(grid) != 3 or not all(isinstance(size, int) for size in grid):
+        return 0
+    return min(max(0, int(grid[0] * grid[1] * grid[2])), 2**31 - 1)
+
+
+def _id(value: Any) -> Id:
+    """Return a process or thread id; one that is written as a string of digits is a number."""
+    number = _whole(value)
+    return str(value) if number is None else number
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, str):
+        return int(value) if _NUMBER.fullmatch(value) else None
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return int(value) if is_whole and abs(value) <= LARGEST else None
+
+
+def _integers(values: Sequence[Any], missing: int) -> Int64s:
+    given = [missing if value is None else value for value in values]
+    if set(map(type, given)) == {int} and min(given) >= -LARGEST and max(given) <= LARGEST:
+        return np.array(given, np.int64)
+    whole = (_whole(value) for value in given)
+    return np.fromiter((missing if value is None else value for value in whole), np.int64, len(given))

@@ -1,0 +1,295 @@
+"""The events of a Chrome trace, as PyTorch's profiler writes it: read in blocks, so that any size fits in memory.
+
+A trace is one JSON object, `{"schemaVersion": 1, …, "traceEvents": [{…}, …], "traceName": …}`, perhaps gzipped.
+The array is cut between two events every few megabytes and each piece is decoded by itself; what stands around
+the array is decoded last, so a trace that breaks off is noticed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import NotAReport
+from ..support import arrow
+from ..trace import Bools, Int64s
+from . import GZIP_MAGIC
+from .budget import require_within
+
+SEPARATORS = b" \t\r\n,"
+# So many that decoded events stay in the processor's cache: blocks of 8 MiB took a third longer.
+BLOCK_BYTES = 1 << 20
+# No single event, and nothing around the events, is larger in a sound trace.
+LARGEST_BYTES = 64 << 20
+# Beyond any clock in nanoseconds, with room to add two of them.
+LARGEST_NS = 1 << 62
+
+T = TypeVar("T")
+
+
+class Args(msgspec.Struct, gc=False, frozen=True):
+    """What is read of an event's `args`."""
+
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    grid: Any = None
+    name: Any = None  # of a process or thread, where the event names one
+    sequence: Any = msgspec.field(default=None, name="Sequence number")
+    forward: Any = msgspec.field(default=None, name="Fwd thread id")
+    external: Any = msgspec.field(default=None, name="External id")
+    old_external: Any = msgspec.field(default=None, name="external id")
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event; `ts` and `dur` are microseconds, kept as written, for a float cannot hold them."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | float | str | None = None
+    tid: int | float | str | None = None
+    ts: msgspec.Raw = msgspec.Raw()
+    dur: msgspec.Raw = msgspec.Raw()
+    id: Any = None  # of a flow
+    args: Args = Args()
+
+
+class Envelope(msgspec.Struct):
+    """What stands around the events."""
+
+    events: list[Any] = msgspec.field(name="traceEvents")
+    schema: Any = msgspec.field(default=None, name="schemaVersion")
+    devices: Any = msgspec.field(default=None, name="deviceProperties")
+    old_devices: Any = msgspec.field(default=None, name="computeProperties")
+    distributed: Any = msgspec.field(default=None, name="distributedInfo")
+
+
+_BEGINS = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
+_EVENTS = msgspec.json.Decoder(list[Event])
+_ENVELOPE = msgspec.json.Decoder(Envelope)
+
+
+class TraceFile:
+    """A trace on disk, read `block_bytes` at a time; `envelope` is known once all blocks have been read."""
+
+    def __init__(self, path: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
+        self.path, self.block_bytes = path, block_bytes
+        self.envelope, self.bytes_read = Envelope(events=[]), 0
+
+    def blocks(self) -> Iterator[list[Event]]:
+        """Yield the events in the file's order, some thousands at a time.
+
+        Raises NotAReport for a file that is no trace, and for one that is damaged or breaks off.
+        """
+        try:
+            with opened(self.path) as file:
+                yield from self._blocks(file)
+        except EOFError:
+            raise self._broken_off() from None
+        except (OSError, zlib.error) as error:
+            raise NotAReport(f"{self.path} is damaged: {error}. Copy it again.") from error
+
+    def _blocks(self, file: BinaryIO) -> Iterator[list[Event]]:
+        header, waiting = self._header(file)
+        while True:
+            events, end = _hopefully_whole(waiting)
+            if events is None:
+                cut = _cut(waiting)
+                if cut.is_last:
+                    break
+                events, end = self._decoded(_EVENTS, b"[" + waiting[: cut.end] + b"]") if cut.end else [], cut.end
+            yield events
+            # Twice as much where no event ends, or a long one would be looked through again and again.
+            more = self._more(file, self.block_bytes if end else max(self.block_bytes, len(waiting)))
+            if not more and not end:
+                raise self._broken_off()
+            waiting = (waiting[end:] + more).lstrip(SEPARATORS)
+            if len(waiting) > LARGEST_BYTES:
+                raise NotAReport(f"{self.path} is damaged: one of its events has no end. Copy or record it again.")
+        yield self._decoded(_EVENTS, b"[" + waiting[: cut.end].rstrip(SEPARATORS) + b"]")
+        self._close(header + waiting[cut.end :] + self._more(file, LARGEST_BYTES))
+
+    def _close(self, around: bytes) -> None:
+        """Read what stands around the events."""
+        self.envelope = self._decoded(_ENVELOPE, around)
+        if len(_BEGINS.findall(around)) > 1 or self.envelope.events:
+            raise NotAReport(
+                f"{self.path} names traceEvents more than once, and programs differ in which of them they read. "
+                "Record it again, or take one out."
+            )
+
+    def _more(self, file: BinaryIO, size: int) -> bytes:
+        """Read on; raises NotAReport where the file unpacks to more than it may."""
+        found = file.read(size)
+        self.bytes_read += len(found)
+        require_within(self.path, self.bytes_read)
+        return found
+
+    def _header(self, file: BinaryIO) -> tuple[bytes, bytes]:
+        """Return what stands before the first event, and what was read beyond."""
+        head = b""
+        while len(head) < LARGEST_BYTES and (more := self._more(file, self.block_bytes)):
+            head += more
+            if not head.lstrip().startswith(b"{"):
+                break
+            if begins := _BEGINS.search(head):
+                return head[: begins.end()], head[begins.end() :]
+        raise NotAReport(
+            f"{self.path} is not a trace of PyTorch's profiler: it has no traceEvents. "
+            "Of nsys's exports, the SQLite one is read: nsys export --type sqlite"
+        )
+
+    def _decoded(self, decoder: msgspec.json.Decoder[T], text: bytes) -> T:
+        try:
+            return _lenient(decoder, text)
+        except msgspec.ValidationError as error:
+            raise NotAReport(f"{self.path} is not a trace of PyTorch's profiler: {error}.") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            if "truncated" in str(error):
+                raise self._broken_off() from error
+            raise NotAReport(f"{self.path} is damaged: {error}. Copy or record it again.") from error
+
+    def _broken_off(self) -> NotAReport:
+        return NotAReport(
+            f"{self.path} breaks off: its recording or copy did not finish. Copy or record it again."
+        )
+
+
+def nanoseconds(numbers: Sequence[msgspec.Raw]) -> Int64s:
+    """Turn microseconds, as written in JSON (a number, or a string of one), into whole nanoseconds, exactly.
+
+    A float64 cannot: microseconds since 1970 need all its digits. What is finer than a nanosecond is rounded.
+    Raises ValueError for what is no number, or beyond any clock.
+    """
+    if (written_out := _of_three_digits(numbers)) is not None:
+        return written_out
+    texts = pc.ascii_trim(pa.array(map(bytes, numbers), pa.binary()).cast(pa.string()), '"')
+    try:
+        # As many digits as leave room for the product.
+        exact = pc.multiply(pc.cast(texts, pa.decimal128(22, 3)), pa.scalar(1000, pa.int32()))
+        result = np.asarray(pc.cast(exact, pa.int64()), np.int64)
+    except pa.ArrowInvalid:
+        return np.array([_rounded(text) for text in texts.to_pylist()], np.int64)
+    if (np.abs(result) >= LARGEST_NS).any():
+        raise ValueError("a time beyond any clock")
+    return result
+
+
+_NEWLINE, _POINT = b"\n."
+
+
+def _of_three_digits(numbers: Sequence[msgspec.Raw]) -> Int64s | None:
+    """Read times that all have three digits after the point, as kineto writes them; None for any others."""
+    data = np.frombuffer(b"\n".join([*numbers, b""]), np.uint8)
+    ends, points = np.flatnonzero(data == _NEWLINE), np.flatnonzero(data == _POINT)
+    if len(ends) != len(points) or not np.array_equal(points + 4, ends):
+        return None
+    digits = data[(data != _NEWLINE) & (data != _POINT)]
+    offsets = np.append(0, ends - 2 * np.arange(len(ends)) - 1).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
+    try:
+        result = arrow.to_numpy(pa.Array.from_buffers(pa.string(), len(ends), buffers).cast(pa.int64()))
+    except pa.ArrowInvalid:
+        return None
+    return result if (np.abs(result) < LARGEST_NS).all() else None
+
+
+def _rounded(text: str) -> int:
+    try:
+        value = Decimal(text)
+        if -LARGEST_NS // 1000 < value < LARGEST_NS // 1000:
+            return int((value * 1000).to_integral_value())
+    except InvalidOperation as error:
+        raise ValueError(f"{text!r} instead of a time") from error
+    raise ValueError("a time beyond any clock")
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a trace, unpacked."""
+    with path.open("rb") as file:
+        is_gzip = file.read(2) == GZIP_MAGIC
+    return gzip.open(path) if is_gzip else path.open("rb")  # type: ignore[return-value]
+
+
+_JSON_LACKS = re.compile(rb"(?<=[:\[,\s])[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
+_CONTROL = bytes.maketrans(bytes(range(32)), b" " * 32)
+
+
+def _lenient(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
+    """Decode JSON, forgiving what the profiler writes at times: nan, inf, control characters, text not UTF-8."""
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = text.decode("utf-8", "replace").encode().translate(_CONTROL)
+        return decoder.decode(_JSON_LACKS.sub(b"null", text))
+
+
+def _hopefully_whole(text: bytes) -> tuple[list[Event] | None, int]:
+    """Return the events before the last `},`, and where they end; None where they are no whole events.
+
+    In most traces that is between two events; if it is not, the text before is no JSON. To look is much faster
+    than to count brackets.
+    """
+    end = text.rfind(b"},") + 1
+    if not end:
+        return None, 0
+    try:
+        return _EVENTS.decode(b"[" + text[:end] + b"]"), end
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None, 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Where a piece of the array can end: after its last whole event, or before the bracket that closes it."""
+
+    end: int
+    is_last: bool
+
+
+_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+_DEPTH = np.zeros(256, np.int8)
+_DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
+_MARKS = _DEPTH != 0
+_MARKS[_QUOTE] = True
+
+
+def _cut(text: bytes) -> _Cut:
+    """Find where to cut a text that begins between two events, by brackets outside of strings."""
+    data = np.frombuffer(text, np.uint8)
+    at = np.flatnonzero(_MARKS[data])
+    mark = data[at]
+    quote = mark == _QUOTE
+    if b"\\" in text:
+        quote &= ~_escaped(data)[at]
+    inside_string = np.cumsum(quote) % 2 == 1
+    step = np.where(inside_string, 0, _DEPTH[mark])
+    depth = np.cumsum(step)
+    if (closes := np.flatnonzero(depth < 0)).size:
+        return _Cut(int(at[closes[0]]), True)
+    ends = np.flatnonzero((depth == 0) & (step < 0))
+    return _Cut(int(at[ends[-1]]) + 1 if ends.size else 0, False)
+
+
+def _escaped(data: np.ndarray[Any, np.dtype[np.uint8]]) -> Bools:
+    """Mark the characters after an odd number of backslashes."""
+    escaped = np.zeros(len(data) + 1, np.bool_)
+    slashes = np.flatnonzero(data == _BACKSLASH)
+    first = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
+    length = np.diff(np.append(first, len(slashes)))
+    escaped[(slashes[first] + length)[length % 2 == 1]] = True
+    return escaped[:-1]

@@ -1,0 +1,63 @@
+"""One Parquet file, read by row groups: only the columns that are needed, texts once per distinct value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import NotAReport
+from ..support.cores import cores
+from .budget import require_within
+
+NUMBER_BYTES = 8
+
+
+class ParquetTable:
+    """A table in a Parquet file: `rows` of it, in `groups`, of those columns that it has.
+
+    Raises NotAReport, here and in `read`, where the file is damaged or has a column twice.
+    """
+
+    def __init__(self, path: Path, columns: Iterable[str], texts: Sequence[str]) -> None:
+        self.path, self.texts = path, texts
+        with self._refusing(), pq.ParquetFile(path) as file:
+            self.metadata = file.metadata
+            names = file.schema_arrow.names
+        self.rows, self.groups = self.metadata.num_rows, range(self.metadata.num_row_groups)
+        wanted = {*columns, *texts}
+        self.columns = [name for name in names if name in wanted]
+        if repeated := [name for name, count in Counter(self.columns).items() if count > 1]:
+            raise NotAReport(f"{path} has several columns {repeated[0]!r}: it is not nsys's.")
+        with self._refusing():
+            unpacked = self._unpacked_bytes()
+        require_within(path, unpacked)
+
+    def _unpacked_bytes(self) -> int:
+        """Return what the columns take in memory: a number a row each, and texts as the file says.
+
+        Of all columns, for Arrow ends the process where it is asked for one whose statistics are damaged.
+        """
+        stored = sum(self.metadata.row_group(group).total_byte_size for group in self.groups)
+        return int(max(stored, self.rows * NUMBER_BYTES * len(self.columns)))
+
+    def read(self, groups: Sequence[int]) -> pa.Table:
+        """Return the rows of some groups; texts come as dictionaries."""
+        few = len(self.groups) < cores()  # then the columns of a group are read side by side
+        with self._refusing(), self._opened() as file:
+            return file.read_row_groups(groups, columns=self.columns, use_threads=few)
+
+    def _opened(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.path, metadata=self.metadata, read_dictionary=self.texts)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, UnicodeError, KeyError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            raise NotAReport(f"{self.path} is damaged: {reason}. Export the report again.") from error

@@ -1,0 +1,98 @@
+"""What SQLite may do with a stranger's file: read ordinary tables, and nothing that the file's author wrote.
+
+Views, virtual tables, triggers, computed columns and defaults are expressions in the file, and run for as long as
+their author likes. Three things stand between them and a command: the schema is read first, and only what SQLite
+itself calls an ordinary table is read; an authorizer refuses anything else when a statement is compiled; and a
+statement ends when it takes more operations than a report of its size needs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from ..errors import NotAReport
+
+# SQLite writes the text of an ordinary table so; that of a virtual one begins otherwise.
+ORDINARY = "create table "
+SCHEMA_SQL = """
+SELECT tables.name, columns.name, columns.hidden
+FROM sqlite_master AS tables, pragma_table_xinfo(tables.name) AS columns
+WHERE lower(tables.type) = 'table' AND tables.rootpage > 0 ORDER BY tables.rowid, columns.cid
+"""
+# What a statement is made of, by SQLite's action codes; sqlite3 names only some of them before Python 3.13.
+READ, SELECT, FUNCTION, PRAGMA, INSERT, UPDATE = 20, 21, 31, 19, 18, 23
+# SQLite says that it changes this one when it declares its own json_each; the file is opened read-only.
+SCHEMA = "sqlite_master"
+PRAGMAS = frozenset({"table_xinfo"})
+NO_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "zeroblob", "randomblob"})
+# Operations of SQLite's virtual machine: a lookup takes some twenty, and no statement here visits a byte so often.
+OPERATIONS, OPERATIONS_PER_BYTE, STEP = 50_000_000, 4, 100_000
+
+
+@contextmanager
+def guarded(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
+    """Offer a connection that reads ordinary tables only, for so many operations.
+
+    Raises NotAReport where a statement takes more of them, and sqlite3.Error where SQLite or the authorizer
+    refuses.
+    """
+    left = (OPERATIONS + OPERATIONS_PER_BYTE * path.stat().st_size) // STEP
+
+    def is_over() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.set_authorizer(_authorized)
+        connection.set_progress_handler(is_over, STEP)
+        try:
+            yield connection
+        except sqlite3.OperationalError as error:
+            if left < 0:
+                raise NotAReport(
+                    f"{path} keeps SQLite busy for longer than a report does. Export it again."
+                ) from error
+            raise
+
+
+def _authorized(action: int, one: str | None, two: str | None, _: str | None, through: str | None) -> int:
+    """Allow reading tables, and functions that only calculate; nothing that comes `through` a view or trigger."""
+    allowed = {
+        READ: True,
+        SELECT: True,
+        FUNCTION: (two or "").lower() not in NO_FUNCTIONS,
+        PRAGMA: (one or "").lower() in PRAGMAS,
+        INSERT: one == SCHEMA,
+        UPDATE: one == SCHEMA,
+    }
+    return sqlite3.SQLITE_OK if through is None and allowed.get(action, False) else sqlite3.SQLITE_DENY
+
+
+def columns_of_tables(path: Path, connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    """Return the columns of every table that stores rows.
+
+    Raises NotAReport where the file has virtual tables or computes columns.
+    """
+    for name, text in connection.execute("SELECT name, sql FROM sqlite_master WHERE lower(type) = 'table'"):
+        if not str(text).lower().startswith(ORDINARY):
+            raise NotAReport(f"{path} has a virtual table, {name!r}, as no export does. Export it again.")
+    columns: dict[str, tuple[str, ...]] = {}
+    for table, column, computed in connection.execute(SCHEMA_SQL):
+        if computed:
+            raise NotAReport(f"{path} computes columns, as no export does. Export it again.")
+        columns[table] = (*columns.get(table, ()), column)
+    return columns
+
+
+def require_plain(path: Path, connection: sqlite3.Connection, sql: str) -> None:
+    """Compile a statement that another driver is to run; raise NotAReport where it would open a virtual table.
+
+    Raises sqlite3.Error where the authorizer refuses it.
+    """
+    if any(row[1] == "VOpen" for row in connection.execute(f"EXPLAIN {sql}")):
+        raise NotAReport(f"{path} has a virtual table in a table's place. Export it again.")

@@ -1,0 +1,7 @@
+"""python -m analysis.scrub."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

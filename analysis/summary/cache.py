@@ -1,0 +1,181 @@
+"""A second look at a big report is instant: its summary is kept in the user's cache folder.
+
+What is kept is small JSON (what `--format json` prints), for a report of a million kernels must open in less time
+than importing a Parquet library takes. It is used only if the report (which file it is, its size, its times of
+change and samples of its content) and this package's own code are those that made it, and only from a folder and a
+file that are this user's alone. Any number of commands may do so at once: each writes a whole file and moves it to
+its place. A folder that cannot be used is no error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..report import Report, as_object, from_object
+from ..support.files import replace_file
+
+# A report that is read in no time needs nothing kept.
+SMALLEST_BYTES = 32 * 2**20
+SAMPLES, SAMPLE_BYTES = 16, 4096
+FOLDER_VARIABLE = "NVTX_KERNELS_CACHE"
+SUFFIX = ".summary"
+# Of one summary, and of all that are kept; the oldest go first.
+MOST_BYTES, MOST_KEPT_BYTES = 32 * 2**20, 256 * 2**20
+DIGEST_BYTES = 64
+
+
+def kept(path: Path, options: Mapping[str, Any], rank: Callable[[], Report]) -> Report:
+    """Return the summary kept of a report if it is still true, else a new one, and keep that."""
+    if not _is_big(path):
+        return rank()
+    place, fingerprint = place_of(path, options), fingerprint_of(path)
+    known = _load(place, fingerprint) if place else None
+    if known is not None:
+        return known
+    report = rank()
+    if place and fingerprint_of(path) == fingerprint:  # it did not change while it was read
+        _keep(place, fingerprint, report)
+    return report
+
+
+def folder() -> Path:
+    """Return where summaries are kept: what NVTX_KERNELS_CACHE names, or a folder of ours in the user's cache."""
+    if named := os.environ.get(FOLDER_VARIABLE):
+        return Path(named)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("nvtx-kernels", appauthor=False)
+
+
+def place_of(path: Path, options: Mapping[str, Any]) -> Path | None:
+    """Return where the summary of a report under these options is kept; None where nothing can be."""
+    with suppress(OSError):
+        if _is_ours_alone(home := folder()):
+            key = json.dumps([os.path.realpath(path), options], sort_keys=True)
+            return home / (hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + SUFFIX)
+    return None
+
+
+def _is_big(path: Path) -> bool:
+    """Tell whether a file is large enough; what cannot be looked at is not, and the reader says why."""
+    try:
+        return path.is_file() and path.stat().st_size >= SMALLEST_BYTES
+    except OSError:
+        return False
+
+
+def _is_ours_alone(home: Path) -> bool:
+    """Make the folder if there is none; tell whether nobody else can put files there.
+
+    Raises OSError where it can be neither made nor looked at.
+    """
+    home.parent.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, exist_ok=True)
+    status = home.stat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def fingerprint_of(path: Path) -> str:
+    """Tell this report, read by this code, from any other: changes with either; empty where it cannot be read.
+
+    A journal that stands beside a SQLite report belongs to it.
+    """
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.sha256(repr(_identity(file)).encode())
+            for sample in _samples(file):
+                digest.update(sample)
+    except OSError:
+        return ""
+    beside = [path.with_name(path.name + ending).exists() for ending in ("-wal", "-journal")]
+    digest.update(repr((beside, _code())).encode())
+    return digest.hexdigest()
+
+
+def _identity(file: BinaryIO) -> tuple[int, ...]:
+    """Return which file is open, its size, and when its content and its entry were last changed."""
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _samples(file: BinaryIO) -> list[bytes]:
+    last = max(0, os.fstat(file.fileno()).st_size - SAMPLE_BYTES)
+    return [os.pread(file.fileno(), SAMPLE_BYTES, last * sample // (SAMPLES - 1)) for sample in range(SAMPLES)]
+
+
+def _code() -> list[tuple[str, int, int]]:
+    """List the files of this package: any change of them makes what is kept stale."""
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    return [(file.name, status.st_size, status.st_mtime_ns) for file in files for status in [file.stat()]]
+
+
+def _load(place: Path, fingerprint: str) -> Report | None:
+    try:
+        content = _content(place)
+        digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        if not fingerprint or digest != _digest(content):
+            return None
+        found = json.loads(content)
+        if found["fingerprint"] != fingerprint:
+            return None
+        measured = from_object(found["measured"]) if found["measured"] else None
+        return replace(from_object(found["summary"]), measured=measured)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _content(place: Path) -> bytes:
+    """Return what is in a regular file of this user's own, of bounded size; raises OSError for anything else."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        if not is_ours or status.st_size > MOST_BYTES:
+            raise OSError(f"{place} is no summary of ours")
+        return file.read(status.st_size)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _keep(place: Path, fingerprint: str, report: Report) -> None:
+    measured = as_object(report.measured) if report.measured else None
+    whole = {"fingerprint": fingerprint, "summary": as_object(report), "measured": measured}
+    content = json.dumps(whole).encode()
+    if not fingerprint or len(content) + DIGEST_BYTES > MOST_BYTES:
+        return
+    with suppress(OSError):
+        _make_room(place.parent, len(content))
+        if not all(stat.S_ISREG(status.st_mode) for status in _of(place)):
+            place.unlink()
+        replace_file(place, _digest(content) + content)
+        place.chmod(0o600)
+
+
+def _make_room(home: Path, needed: int) -> None:
+    """Remove the oldest summaries until the others and a new one of this size may be kept."""
+    found = [
+        (status.st_mtime_ns, status.st_size, file) for file in home.glob(f"*{SUFFIX}") for status in _of(file)
+    ]
+    total = needed + sum(size for _, size, _ in found)
+    for _, size, file in sorted(found):
+        if total <= MOST_KEPT_BYTES:
+            return
+        file.unlink(missing_ok=True)
+        total -= size
+
+
+def _of(file: Path) -> list[os.stat_result]:
+    try:
+        return [file.lstat()]
+    except OSError:
+        return []  # another process was quicker

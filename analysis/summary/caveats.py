@@ -1,0 +1,230 @@
+"""What a reader of a report's numbers must know, in sentences: what was decided, and what annotation would add."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ..attribution.causes import HOW, Attribution
+from ..attribution.places import kernels_per_step, measured_steps
+from ..attribution.user_ranges import named_phases, of_titles
+from ..report import KernelRow, Number
+from ..support.units import share_text, time_text
+from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Provenance
+from ..vocabulary import BACKWARD, FORWARD, FUSED, OTHER, OWN_DOMAIN, PHASES, fused_parts, spans_layers
+from .arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
+
+CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
+# What opens a range, by what recorded it.
+NVTX = ("NVTX ranges", "with `nvtx_kernels.annotate.range` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`")
+TELL_REPLAYS = (
+    "To have their modules, annotate them and record the capture too (from the program's start, or with it "
+    "inside the capture range), with `nsys profile --cuda-graph-trace=node`."
+)
+# Copies between a replay's graphs, and kernels of libraries, are captured in no range of a model.
+MOST_UNTOLD = 0.1
+BLOCKS = ("record_function blocks", "with `torch.profiler.record_function`")
+EITHER = ("ranges", "with `nvtx_kernels.profile(model)`, `nvtx_kernels.annotate.range` or `record_function`")
+
+
+def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow]) -> Iterator[str]:
+    """Yield the sentences; `left_out` marks the work that lies in warm-up, `kernels` are rows of the rest."""
+    yield from map(_sentence, filter(None, _doubts(attribution, kernels)))
+    yield from _of_links(attribution, left_out)
+    yield from _of_warm_up(attribution, left_out)
+    yield from _of_annotation(attribution)
+    if graphs := int((attribution.trace.work.kind == GRAPH).sum()):
+        yield (
+            f"{graphs} CUDA graph launches are counted whole, as work without kernels: the report hides "
+            "theirs. Record with `nsys profile --cuda-graph-trace=node` to see them."
+        )
+    yield from _of_fusions(attribution, kernels)
+    if replays := of_replays(attribution):
+        yield f"{_sentence(replays)} {TELL_REPLAYS}"
+    if open_ended := int(attribution.trace.ranges.open_ended.sum()):
+        yield f"{open_ended} ranges were never closed; they are taken to end with the capture."
+
+
+def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Iterator[str]:
+    """Say how much of the kernel time several ranges share, whose work a compiler fused."""
+    if all(domain.name != OWN_DOMAIN for domain in attribution.trace.domains):
+        return
+    rows = [row for row in kernels if row.kind == "kernel"]
+    shared = [(row, parts) for row in rows if row.path and (parts := fused_parts(row.path[-1]))]
+    if shared:
+        whole = sum(row.total_ns for row in rows) or 1
+        across = sum(row.total_ns for row, parts in shared if spans_layers(parts))
+        fused = sum(row.total_ns for row, _ in shared)
+        yield (
+            f"{share_text(fused / whole)} of the kernel time is shared by several ranges, whose work a compiler "
+            f"fused: a row of their names, joined by `{FUSED.strip()}`. {share_text(across / whole)} is shared by "
+            "several layers."
+        )
+
+
+def of_replays(attribution: Attribution) -> str:
+    """Say how much of CUDA graphs' replays no capture tells the modules of; empty where most is told.
+
+    One launch of several kernels is a replay: no other CUDA call starts more than one.
+    """
+    work = attribution.trace.work
+    if attribution.trace.provenance.unit_of_work != "GPU":
+        return ""
+    kernel = (work.kind == KERNEL) & (work.launch >= 0)
+    started = np.bincount(work.launch[kernel], minlength=len(attribution.trace.launches))
+    replayed = kernel & (started[work.launch] > 1) if len(started) else kernel
+    untold = replayed & (attribution.how != HOW.index("captured"))
+    if untold.sum() <= MOST_UNTOLD * replayed.sum():
+        return ""
+    return (
+        f"{untold.sum():,} of {replayed.sum():,} kernels that CUDA graphs replayed are told by their launch "
+        "alone, as the report has no ranges that were open at the capture"
+    )
+
+
+def _doubts(attribution: Attribution, kernels: Iterable[KernelRow]) -> Iterator[str]:
+    provenance = attribution.trace.provenance
+    yield of_schema(provenance)
+    if provenance.unit_of_work == "GPU":  # names of a CPU's operators do not tell their arithmetic
+        yield of_arithmetic(provenance.run, launches_by_arithmetic(kernels))
+    yield of_steps(kernels_per_step(attribution).tolist())
+    yield of_counting(attribution)
+
+
+def _sentence(doubt: str) -> str:
+    return f"{doubt[0].upper()}{doubt[1:]}."
+
+
+def _of_links(attribution: Attribution, left_out: Bools) -> Iterator[str]:
+    """Say how much work has a sequence number that leads nowhere."""
+    duration = attribution.trace.work.duration_ns
+    unfit_ns, kept_ns = int(duration[attribution.unfit & ~left_out].sum()), int(duration[~left_out].sum())
+    if unfit_ns:
+        yield (
+            f"{time_text(unfit_ns)} ({share_text(unfit_ns / kept_ns)}) of the work is in backward nodes whose "
+            "sequence numbers lead to no forward operator, or to those of several threads: it is counted in "
+            "backward, and in no range of forward."
+        )
+
+
+def _of_warm_up(attribution: Attribution, left_out: Bools) -> Iterator[str]:
+    for number, phase in enumerate(PHASES):
+        mine = attribution.phase == number
+        if (mine & left_out).any() and not (mine & ~left_out).any():
+            yield f"All {phase} work is inside warm-up ranges and left out; --include-warmup counts it."
+
+
+def _of_annotation(attribution: Attribution) -> Iterator[str]:
+    """Say what ranges would add where there are none, or none that opens a phase."""
+    provenance = attribution.trace.provenance
+    ranges, how = BLOCKS if provenance.is_of_pytorch else EITHER if provenance.is_recording else NVTX
+    present = {PHASES[phase] for phase in np.unique(attribution.phase).tolist()}
+    if unused := of_unused(attribution):
+        yield _sentence(unused)
+    elif not len(attribution.ranges):
+        by_thread = "only its threads tell backward from the rest"
+        by_nothing = "nothing tells which part of the program launched what"
+        yield (
+            f"The report has no {ranges}, so {by_thread if BACKWARD in present else by_nothing}. Open some around "
+            f"forward, backward and optimizer, and inside these around layers and their parts, {how}."
+        )
+    elif not (told := present - {OTHER} - _by_parts_only(attribution)):
+        yield (
+            f"No range opens a phase, so that forward, backward and optimizer are not told apart. Open {ranges} "
+            f"whose names start with these words, {how}."
+        )
+    elif BACKWARD in told and OTHER in present and FORWARD not in told:
+        yield (
+            f"No range opens the forward phase, so that its work is counted as other. Open {ranges} whose names "
+            f"start with forward, {how}."
+        )
+
+
+def _by_parts_only(attribution: Attribution) -> set[str]:
+    """Return the phases that only parts of them name, such as FSDP's gathering: most of their work is not told."""
+    facts, ranges = attribution.facts, attribution.ranges
+    phase = named_phases(facts, ranges)
+    told = {name for name in (FORWARD, BACKWARD) if (ranges.category == CATEGORY_OF[name]).any()}
+    whole = {PHASES[number] for number in np.unique(phase[of_titles(facts.opens_phase, ranges)]).tolist()}
+    parts = {PHASES[number] for number in np.unique(phase[of_titles(facts.part, ranges)]).tolist()}
+    return parts - whole - told
+
+
+def of_unused(attribution: Attribution) -> str:
+    """Say what ranges a report has where none of them is one that work could be given to, and what to do."""
+    ranges = attribution.trace.ranges
+    if len(attribution.ranges) or not len(ranges):
+        return ""
+    marks = ranges.style == START_END
+    domains = attribution.trace.domains
+    names = sorted({domains[number].name for number in np.unique(ranges.domain[~marks]).tolist()} - {""})
+    found = []
+    if count := int(marks.sum()):
+        found.append(f"{count:,} start/end ranges, which belong to no thread: push and pop ranges instead")
+    if count := len(ranges) - int(marks.sum()):
+        some = f" ({', '.join(names)})" if names else ""
+        found.append(
+            f"{count:,} ranges of libraries{some} or of single operators: "
+            + (f"--domain {names[0]} shows them" if names else "--operators keep shows the latter")
+        )
+    return f"no range is the program's own, of the {len(ranges):,} that the report has: {'; '.join(found)}"
+
+
+def of_counting(attribution: Attribution) -> str:
+    """Say what the steps count where annotation opened their ranges."""
+    steps, trace = measured_steps(attribution), attribution.trace
+    domains = {trace.domains[number].name for number in np.unique(attribution.ranges.domain[steps]).tolist()}
+    if OWN_DOMAIN not in domains or not trace.provenance.steps:
+        return ""
+    return f"steps are {trace.provenance.steps}, as annotation counted them; the first of all is in none"
+
+
+# A step with fewer kernels than this share of the median was cut off.
+WHOLE_STEP = 0.5
+SHOWN = 6
+# The newest of nsys's export schemas that reports were read of: nsys 2026.3.
+NEWEST_SCHEMA = "3.27.0"
+VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
+
+
+def of_steps(kernels: Sequence[int]) -> str:
+    """Say which steps have far fewer kernels than the others, given the count in each."""
+    usual = median(kernels) if kernels else 0
+    short = [step for step, count in enumerate(kernels) if count < WHOLE_STEP * usual]
+    if not short:
+        return ""
+    some = ", ".join(f"{step} ({kernels[step]:,})" for step in short[:SHOWN])
+    return (
+        f"of {len(kernels)} steps with {usual:,.0f} kernels as a rule, some have far fewer: {some}: they do "
+        "other work, or the capture began or ended, or memory ran out, within them"
+    )
+
+
+def of_arithmetic(run: Mapping[str, Any], launches: Mapping[str, Number]) -> str:
+    """Hold what the run says of TF32 against the GEMM launches by arithmetic, of `precision`."""
+    used = by_arithmetic(launches)
+    if run.get("tf32") is False and "tf32" in launches:
+        return f"the run says that TF32 is off, but its GEMMs tell otherwise ({used})"
+    if run.get("tf32") is True and run.get("dtype") == "fp32":
+        return f"the run says that it is FP32, and that TF32 is on ({used})"
+    if run.get("tf32") is True and "tf32" not in launches and UNKNOWN not in launches and "fp32" in launches:
+        return f"the run says that TF32 is on, but no GEMM used it ({used})"
+    return ""
+
+
+def of_schema(provenance: Provenance) -> str:
+    """Say that an export is newer than any that was tried."""
+    if not VERSION.fullmatch(provenance.schema) or _numbers(provenance.schema) <= _numbers(NEWEST_SCHEMA):
+        return ""
+    return (
+        f"the export's schema is {provenance.schema}, and the newest that was tried {NEWEST_SCHEMA}: what its "
+        "columns mean may have changed"
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

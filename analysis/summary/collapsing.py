@@ -1,0 +1,68 @@
+"""Names for tables: indices as `*`, but siblings whose modules are known to be of different classes apart.
+
+`profiling.annotate` writes into a report of which class each module is: by the model's name, paths of ranges below
+it joined by `/`, with `*` for an index where all modules there are of one class.
+`nn.Sequential(Linear, GELU, Linear)` is three rows then, `mlp 0 Linear` and so on, and not one of `mlp *`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from ..report import Path, Report
+from ..vocabulary import collapsed
+
+Classes = Mapping[str, str]
+Naming = Callable[[Path], Path]
+
+_INDEX = re.compile(r"(?<= )\d+(?=/|$)")
+_INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
+
+
+def naming_of(*reports: Report) -> Naming:
+    """Return how tables name the paths of these reports, which are compared if there are several.
+
+    What one of them says of its modules holds for the others too, unless another says otherwise.
+    """
+    return naming(_agreed(report.provenance.models for report in reports))
+
+
+def naming(models: Mapping[str, Classes]) -> Naming:
+    """Return what collapses the indices in every name of a path, given the classes of modules by model."""
+
+    @cache
+    def named(path: Path) -> Path:
+        at = next((place for place, name in enumerate(path) if name in models), len(path))
+        classes = models.get(path[at], {}) if at < len(path) else {}
+        return tuple(
+            _name(name, classes, "/".join(path[at + 1 : place + 1]) if place > at else "")
+            for place, name in enumerate(path)
+        )
+
+    return named
+
+
+def _name(name: str, classes: Classes, place: str) -> str:
+    """Return a module's name with its class where its siblings are of others, else without its index."""
+    together = collapsed(name)
+    if together == name or not place or _INDEX.sub("*", place) in classes:
+        return together
+    known = classes.get(_INDEX_ABOVE.sub("*", place)) or classes.get(place)
+    return f"{name} {known}" if known else together
+
+
+def _agreed(found: Iterable[Mapping[str, Classes]]) -> dict[str, dict[str, str]]:
+    """Join what is said of the same models, without what is said in two ways."""
+    joined: dict[str, dict[str, str]] = {}
+    denied: set[tuple[str, str]] = set()
+    for models in found:
+        for model, classes in models.items():
+            known = joined.setdefault(model, {})
+            denied |= {(model, place) for place, name in classes.items() if known.get(place, name) != name}
+            known.update(classes)
+    return {
+        model: {place: name for place, name in classes.items() if (model, place) not in denied}
+        for model, classes in joined.items()
+    }

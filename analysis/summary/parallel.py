@@ -1,0 +1,121 @@
+"""Many reports at once, such as one per rank: each is ranked where it lies, and only its summary travels.
+
+Locally the reports are ranked in processes, as many as there are cores; with a scheduler, on a Dask cluster. A
+report that cannot be read, or over which a worker is lost, costs that report's row and is said, not the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from ..errors import AnalysisError, UsageError
+from ..report import Report
+from ..support import progress
+from ..support.cores import cores
+
+Summarize = Callable[[Path], Report]
+
+LOST = "the process that read it was lost, as happens when memory runs out"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One report of several: its name among them, and its summary or the sentence that says why there is none."""
+
+    name: str
+    report: Report | None = None
+    problem: str = ""
+
+
+def rank_all(paths: Sequence[Path], summarize: Summarize, *, scheduler: str | None = None) -> list[Ranked]:
+    """Summarize every report, in their order; `summarize` must be importable by other processes."""
+    names = _short_names(paths)
+    run = _on_cluster(scheduler) if scheduler else _in_processes
+    with progress.on_screen("ranking reports"):
+        done = dict(progress.each(run(paths, summarize), len(paths)))
+    return [
+        Ranked(name, problem=result) if isinstance(result, str) else Ranked(name, result)
+        for name, result in ((name, done[path]) for name, path in zip(names, paths, strict=True))
+    ]
+
+
+def attempt(path: Path, summarize: Summarize) -> Report | str:
+    """Summarize one report; what is wrong with it comes back as a sentence."""
+    try:
+        return summarize(path)
+    except AnalysisError as error:
+        return str(error)
+    except MemoryError:
+        return "there was not enough memory for it"
+
+
+def _in_processes(paths: Sequence[Path], summarize: Summarize) -> Iterator[tuple[Path, Report | str]]:
+    """Rank in one pool; whatever a lost process took with it is tried once more, alone."""
+    left = set(paths)
+    try:
+        for path, result in _pool(paths, summarize, cores()):
+            left.discard(path)
+            yield path, result
+    except BrokenExecutor:
+        for path in (path for path in paths if path in left):
+            try:
+                yield from _pool([path], summarize, 1)
+            except BrokenExecutor:
+                yield path, LOST
+
+
+def _pool(paths: Sequence[Path], summarize: Summarize, workers: int) -> Iterator[tuple[Path, Report | str]]:
+    context = get_context("forkserver" if hasattr(os, "fork") else "spawn")
+    with ProcessPoolExecutor(min(workers, len(paths)), mp_context=context, initializer=_be_modest) as pool:
+        running = {pool.submit(attempt, path, summarize): path for path in paths}
+        for done in as_completed(running):
+            yield running[done], done.result()
+
+
+def _be_modest() -> None:
+    """Read with one thread where there is a process per core already, and leave the screen to the command."""
+    from ..readers import columns
+
+    columns.MAX_THREADS = 1
+    progress.be_quiet()
+
+
+def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize], Iterator[tuple[Path, Report | str]]]:
+    """Return what runs on a Dask cluster; each report must lie under the same path on its workers."""
+    try:
+        from distributed import Client
+        from distributed import as_completed as completed
+    except ImportError as error:
+        raise UsageError("--scheduler needs Dask: pip install 'nvtx-kernels[cluster]'") from error
+
+    def run(paths: Sequence[Path], summarize: Summarize) -> Iterator[tuple[Path, Report | str]]:
+        try:
+            client: Any = Client(scheduler, timeout="20s", set_as_default=False)  # type: ignore[no-untyped-call]
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UsageError(f"No Dask scheduler answers at {scheduler}: {error}") from error
+        with client, client.as_current():
+            running = {client.submit(attempt, path.absolute(), summarize, pure=False): path for path in paths}
+            for done in completed(list(running)):  # type: ignore[no-untyped-call]
+                # A lost worker takes with it what it had not begun: each is tried once more, alone.
+                path, finished = running[done], done.status == "finished"
+                yield path, done.result() if finished else _alone(client, path, summarize)
+
+    return run
+
+
+def _alone(client: Any, path: Path, summarize: Summarize) -> Report | str:
+    future = client.submit(attempt, path.absolute(), summarize, pure=False)
+    done: Report | str = future.result() if future.exception() is None else LOST
+    return done
+
+
+def _short_names(paths: Sequence[Path]) -> list[str]:
+    """Name reports by what tells them apart: the file's name, or the whole path where names repeat."""
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]

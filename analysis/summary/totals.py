@@ -1,0 +1,273 @@
+"""From attributed work to a `Report`: sums per phase, per path and per kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attribution.causes import AMBIGUOUS, HOW, OUTSIDE, Attribution
+from ..attribution.places import Paths, in_measured_steps, measured_steps
+from ..kernel_names.categories import classify
+from ..measures.balance import busy_rows
+from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
+from ..trace import KERNEL, KINDS, Bools, Int32s, Int64s
+from ..vocabulary import PHASES
+from .caveats import notes
+
+# Why work is in no range.
+NO_LAUNCH, LAUNCHED_OUTSIDE = "as the report has no launch of it", "launched outside all ranges"
+
+
+def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
+    """Add up the work; what lies in warm-up ranges is left out unless asked for."""
+    report = _added_up(attribution, include_warm_up=include_warm_up)
+    if not report.steps:
+        return report
+    inside = in_measured_steps(attribution, include_warm_up=include_warm_up)
+    totals = _Summary(inside, include_warm_up).totals()
+    beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - totals.work_ns)
+    if beyond_ns:
+        measured = replace(_added_up(inside, include_warm_up=include_warm_up), notes=report.notes)
+        return replace(report, measured=measured, unmeasured_ns=beyond_ns)
+    only_warm_up = replace(report, totals=totals, outside=())
+    return replace(report, measured=only_warm_up if report.totals.excluded_ns else None)
+
+
+def _added_up(attribution: Attribution, *, include_warm_up: bool) -> Report:
+    summary = _Summary(attribution, include_warm_up)
+    steps, ranks = summary.steps()
+    return Report(
+        provenance=attribution.trace.provenance,
+        totals=summary.totals(),
+        phases=summary.phases(),
+        ranges=summary.ranges(),
+        kernels=summary.kernels,
+        outside=summary.outside(),
+        steps=steps,
+        ranks=ranks,
+        step=attribution.rules.step,
+        phase_names=tuple(attribution.rules.phase_names),
+        warm_up_included=include_warm_up,
+        busy=busy_rows(attribution, include_warm_up=include_warm_up),
+        notes=(*attribution.trace.notes, *notes(attribution, summary.left_out, summary.kernels)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Per node: what was launched directly in it, and the first start and last end of all of it."""
+
+    kernels: Int64s
+    kernel_ns: Int64s
+    work_ns: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+
+
+_NEVER = 2**63 - 1
+
+
+class _Summary:
+    def __init__(self, attribution: Attribution, include_warm_up: bool) -> None:
+        self.attribution = attribution
+        self.work = attribution.trace.work
+        self.duration = self.work.duration_ns
+        self.node = attribution.node
+        self.warm_up = np.append(attribution.warm_up, False)
+        self.left_out = self.warm_up[self.node] & (not include_warm_up)
+        self.kept = np.flatnonzero(~self.left_out)
+        self.include_warm_up = include_warm_up
+        self.paths = Paths(attribution)
+
+    def totals(self) -> Totals:
+        kernel = self.work.kind == KERNEL
+        parts = {
+            f"{how}_ns": int(self.duration[(self.attribution.how == number) & ~self.left_out].sum())
+            for number, how in enumerate(HOW)
+        }
+        return Totals(
+            work_ns=int(self.duration.sum()),
+            kernel_ns=int(self.duration[kernel].sum()),
+            excluded_ns=int(self.duration[self.left_out].sum()),
+            **parts,
+        )
+
+    def phases(self) -> tuple[PhaseRow, ...]:
+        return tuple(self._phase(phase) for phase in PHASES if any(row.phase == phase for row in self.kernels))
+
+    def _phase(self, phase: str) -> PhaseRow:
+        rows = [row for row in self.kernels if row.phase == phase]
+        kernels = [row for row in rows if row.kind == KINDS[KERNEL]]
+        gemms = [row for row in kernels if row.category == "gemm"]
+        return PhaseRow(
+            phase=phase,
+            kernel_ns=sum(row.total_ns for row in kernels),
+            kernels=sum(row.count for row in kernels),
+            gemm_ns=sum(row.total_ns for row in gemms),
+            gemm_kernels=sum(row.count for row in gemms if row.gemm_launch),
+            work_ns=sum(row.total_ns for row in rows),
+        )
+
+    @cached_property
+    def kernels(self) -> tuple[KernelRow, ...]:
+        """One row per path, phase, kind and name, longest first."""
+        kept, work = self.kept, self.work
+        path = self.paths.by_name[self.paths.of_node[self.node[kept]] + 1]
+        key = np.stack([path, self.attribution.phase[kept], work.kind[kept], work.name_id[kept]]).astype(np.int64)
+        groups, first, last, order = _groups(key)
+        duration = self.duration[kept][order]
+        total, count = np.add.reduceat(duration, first) if len(first) else first, last - first
+        low = np.minimum.reduceat(duration, first) if len(first) else first
+        high = np.maximum.reduceat(duration, first) if len(first) else first
+        classes = self._classes(groups)
+        rows = [
+            KernelRow(
+                path=self.paths.paths[p - 1] if p else (),
+                phase=PHASES[phase],
+                kind=KINDS[kind],
+                kernel=self.attribution.trace.names[name],
+                category=classes[name][0] if kind == KERNEL else KINDS[kind],
+                count=n,
+                total_ns=t,
+                min_ns=a,
+                max_ns=b,
+                gemm_launch=kind == KERNEL and classes[name][1],
+            )
+            for (p, phase, kind, name), n, t, a, b in zip(
+                groups.T.tolist(), count.tolist(), total.tolist(), low.tolist(), high.tolist(), strict=True
+            )
+        ]
+        return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase)))
+
+    def _classes(self, groups: Int64s) -> dict[int, tuple[str, bool]]:
+        """Return of each kernel's name its category, and whether it is one matrix product."""
+        ids = np.unique(groups[3][groups[2] == KERNEL]).tolist()
+        return dict(zip(ids, classify([self.attribution.trace.names[name] for name in ids]), strict=True))
+
+    def ranges(self) -> tuple[RangeRow, ...]:
+        """One row per path, outer before inner, siblings by time."""
+        own = self._per_node()
+        total = self._with_children(own)
+        count = len(self.paths)
+        path = self.paths.of_node[:-1]
+        instances, cpu_ns = self._instances(count)
+        span, has_span = self._spans(total, count)
+        linked = np.zeros(count, np.bool_)
+        linked[path[self.attribution.linked]] = True
+        summed = {name: _summed(path, values, count) for name, values in _flat(own, total)}
+        worked = _summed(path, (total.start_ns < _NEVER).astype(np.int64), count) > 0
+        shown = [p for p in range(count) if worked[p] or instances[p]]
+        rows = [
+            RangeRow(
+                path=self.paths.paths[p],
+                phase=PHASES[self.paths.phase[p]],
+                instances=int(instances[p]) or None,
+                kernels=int(summed["kernels"][p]),
+                self_kernels=int(summed["self_kernels"][p]),
+                self_ns=int(summed["self_ns"][p]),
+                inclusive_ns=int(summed["inclusive_ns"][p]),
+                self_work_ns=int(summed["self_work_ns"][p]),
+                inclusive_work_ns=int(summed["inclusive_work_ns"][p]),
+                span_ns=int(span[p]) if has_span[p] and not linked[p] else None,
+                cpu_ns=int(cpu_ns[p]) if instances[p] else None,
+            )
+            for p in shown
+        ]
+        return in_tree_order(rows)
+
+    def _per_node(self) -> _Sums:
+        nodes, kept = len(self.attribution.forest), self.kept[self.node[self.kept] >= 0]
+        node, kernel = self.node[kept], (self.work.kind[kept] == KERNEL).astype(np.int64)
+        start, end = np.full(nodes, _NEVER), np.full(nodes, -_NEVER)
+        np.minimum.at(start, node, self.work.start_ns[kept])
+        np.maximum.at(end, node, self.work.end_ns[kept])
+        return _Sums(
+            kernels=_summed(node, kernel, nodes),
+            kernel_ns=_summed(node, self.duration[kept] * kernel, nodes),
+            work_ns=_summed(node, self.duration[kept], nodes),
+            start_ns=start,
+            end_ns=end,
+        )
+
+    def _with_children(self, own: _Sums) -> _Sums:
+        """Add to each node what was launched below it."""
+        total = _Sums(*(getattr(own, name).copy() for name in _Sums.__slots__))
+        parent = self.attribution.forest.parent
+        for nodes in self.attribution.forest.by_depth()[:0:-1]:
+            above = parent[nodes]
+            for column in (total.kernels, total.kernel_ns, total.work_ns):
+                np.add.at(column, above, column[nodes])
+            np.minimum.at(total.start_ns, above, total.start_ns[nodes])
+            np.maximum.at(total.end_ns, above, total.end_ns[nodes])
+        return total
+
+    def _instances(self, count: int) -> tuple[Int64s, Int64s]:
+        """Return per path how many ranges have it as their own, and how long they were open on the CPU."""
+        home = self.attribution.home
+        shown = np.flatnonzero((home >= 0) & ~(self.warm_up[home] & (not self.include_warm_up)))
+        path, ranges = self.paths.of_node[home[shown]], self.attribution.ranges
+        return (
+            np.bincount(path, minlength=count).astype(np.int64),
+            _summed(path, (ranges.end_ns - ranges.start_ns)[shown], count),
+        )
+
+    def _spans(self, total: _Sums, count: int) -> tuple[Int64s, Bools]:
+        """Return per path the spans of its instances, added up, and whether it has any work."""
+        nodes = np.flatnonzero(total.start_ns < _NEVER)
+        key = np.stack([self.paths.of_node[nodes], self.attribution.forest.range[nodes]]).astype(np.int64)
+        groups, first, _, order = _groups(key)
+        if not len(first):
+            return np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        start = np.minimum.reduceat(total.start_ns[nodes][order], first)
+        end = np.maximum.reduceat(total.end_ns[nodes][order], first)
+        return _summed(groups[0], end - start, count), np.bincount(groups[0], minlength=count) > 0
+
+    def outside(self) -> tuple[OutsideRow, ...]:
+        """Say what could not be given to a range, and why."""
+        how, launched = self.attribution.how, self.work.launch >= 0
+        reasons = {
+            NO_LAUNCH: (how == OUTSIDE) & ~launched,
+            LAUNCHED_OUTSIDE: (how == OUTSIDE) & launched,
+            "as two threads could have waited for it": how == AMBIGUOUS,
+        }
+        rows = [
+            OutsideRow(reason, name, int(chosen.sum()), int(self.duration[chosen].sum()))
+            for reason, rows in reasons.items()
+            for kind, name in enumerate(KINDS)
+            if (chosen := rows & (self.work.kind == kind)).any()
+        ]
+        return tuple(rows)
+
+    def steps(self) -> tuple[int, int]:
+        """Count the measured steps, and the processes that they are in."""
+        trace = self.attribution.trace
+        steps = measured_steps(self.attribution, include_warm_up=self.include_warm_up)
+        threads = np.unique(self.attribution.ranges.thread[steps])
+        return len(steps), len({trace.threads[thread].process for thread in threads})
+
+
+def _groups(key: Int64s) -> tuple[Int64s, Int64s, Int64s, NDArray[np.int64]]:
+    """Group columns of equal keys: the distinct keys, where each group begins and ends, and the sort order."""
+    order = np.lexsort(key[::-1])
+    ordered = key[:, order]
+    new = np.ones(ordered.shape[1], np.bool_)
+    new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    first = np.flatnonzero(new)
+    return ordered[:, first], first, np.append(first[1:], ordered.shape[1])[: len(first)], order
+
+
+def _summed(group: Int32s | Int64s, values: Int64s, count: int) -> Int64s:
+    """Add integers per group, exactly."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, group, values)
+    return total
+
+
+def _flat(own: _Sums, total: _Sums) -> list[tuple[str, Int64s]]:
+    return [
+        ("self_kernels", own.kernels), ("self_ns", own.kernel_ns), ("self_work_ns", own.work_ns),
+        ("kernels", total.kernels), ("inclusive_ns", total.kernel_ns), ("inclusive_work_ns", total.work_ns),
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Files, progress, units and text: nothing here knows of profiles."""

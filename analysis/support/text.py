@@ -1,0 +1,51 @@
+"""Text for people: safe to print, measured in terminal cells, cut to a width."""
+
+from __future__ import annotations
+
+import unicodedata
+
+#: No screen shows more of one name than its first and last characters.
+SHOWN = 4096
+
+
+def printable(name: str) -> str:
+    """Return `name` with all that could drive a terminal escaped: controls, bidi marks, lone surrogates."""
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def cells(text: str) -> int:
+    """Return how many terminal cells `text` takes at most: two for a wide character, one for any other."""
+    return len(text) if text.isascii() else sum(map(_cells_of, text))
+
+
+def _cells_of(character: str) -> int:
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def head_of(text: str, width: int) -> str:
+    """Return the longest beginning of `text` that fits in `width` cells."""
+    used = 0
+    for at, character in enumerate(text):
+        used += _cells_of(character)
+        if used > width:
+            return text[:at]
+    return text
+
+
+def bounded(name: str) -> str:
+    """Return `name`, safe to print; of one that is longer than any screen, its beginning and its end."""
+    return printable(name if len(name) <= 2 * SHOWN else name[:SHOWN] + name[-SHOWN:])
+
+
+def fit(name: str, width: int) -> str:
+    """Return `name`, safe to print and with its middle left out, in at most `width` cells."""
+    text = bounded(name)
+    if cells(text) <= width:
+        return text
+    if width < 1:
+        return ""
+    front = head_of(text, width // 2)
+    back = head_of(text[::-1], width - 1 - cells(front))[::-1]
+    return f"{front}…{back}"

@@ -1,0 +1,88 @@
+"""Numbers as text, made here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: Units as they are written on a command line.
+UNITS_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+ABSENT = "–"
+#: A column with a unit of its own shows its shortest time with two digits, unless its longest gets too long in it.
+TWO_DIGITS, TOO_LONG = 0.1, 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUnit:
+    """A unit that suits all times of one table, and the decimals that most of them need."""
+
+    ns: float
+    name: str
+    decimals: int = 2
+
+    def text(self, time_ns: float) -> str:
+        """Return a time in this unit: one decimal more where they hide it, ≈0 for what is shorter still."""
+        time, hidden = time_ns / self.ns, 0.5 * 10**-self.decimals
+        if self.ns == 1 and (abs(time) >= 1 or not time):
+            return f"{time:,.0f}"
+        if 0 < abs(time) < hidden:
+            return f"{time:.{self.decimals + 1}f}" if abs(time) >= hidden / 10 else "≈0"
+        return f"{time:,.{self.decimals}f}"
+
+
+def time_unit(times_ns: Iterable[float]) -> TimeUnit:
+    """Choose the largest unit in which the largest time is at least one.
+
+    Where a quarter of the times are shorter than one, two decimals show little of them: seconds then give way to
+    milliseconds, unless the longest gets too long, and a table of times below ten has a third decimal.
+    """
+    times = sorted(abs(time) for time in times_ns if time) or [0.0]
+    ns, name = next(((ns, name) for ns, name in TIME_UNITS if times[-1] >= ns), TIME_UNITS[-1])
+    if times[len(times) // 4] >= ns or ns == 1:
+        return TimeUnit(ns, name)
+    if name == "s" and times[-1] < TOO_LONG * 1e6:
+        return TimeUnit(1e6, "ms")
+    return TimeUnit(ns, name, 3 if times[-1] < 10 * ns else 2)
+
+
+def column_unit(times_ns: Iterable[float]) -> TimeUnit:
+    """Choose the largest unit that shows two digits of the shortest time, of those that suit the longest."""
+    times = [abs(time) for time in times_ns if time] or [0.0]
+    suiting = [(ns, name) for ns, name in TIME_UNITS if max(times) < (TOO_LONG - 0.005) * ns] or [TIME_UNITS[0]]
+    return TimeUnit(*next(((ns, name) for ns, name in suiting if min(times) >= TWO_DIGITS * ns), suiting[-1]))
+
+
+def time_text(time_ns: float) -> str:
+    """Return one time with its own unit."""
+    unit = time_unit([time_ns])
+    return f"{unit.text(time_ns)} {unit.name}"
+
+
+def share_text(share: float, decimals: int = 1) -> str:
+    """Return a fraction of one in percent."""
+    return f"{round(100 * share, decimals) + 0.0:.{decimals}f}%"  # adding 0.0 makes -0.0 a 0.0
+
+
+def count_text(count: float) -> str:
+    """Return a count; per step it may be a fraction."""
+    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.2f}"
+
+
+def digits_text(value: float, digits: int) -> str:
+    """Return a number to so many significant digits, without an exponent."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
+
+
+def si_text(value: float, unit: str) -> str:
+    """Return a quantity with an SI prefix: 1.2 TFLOP/s."""
+    scale, prefix = next(((scale, prefix) for scale, prefix in SI if abs(value) >= scale), SI[-1])
+    return f"{value / scale:.3g} {prefix}{unit}"
+
+
+def bytes_text(count: float) -> str:
+    """Return bytes with a binary prefix."""
+    scale, unit = next(((scale, unit) for scale, unit in BINARY if abs(count) >= scale), BINARY[-1])
+    return f"{count / scale:.1f} {unit}"

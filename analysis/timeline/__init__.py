@@ -1,0 +1,71 @@
+"""Write a report as a timeline for ui.perfetto.dev: python -m analysis.timeline report.sqlite -o trace.json.gz."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..cli import add_range_rules, attributed, run, say_written, spare, trace_of
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from .as_chrome_trace import Timeline
+
+BATCH = 10_000
+
+
+def parser(prog: str = "python -m analysis.timeline") -> argparse.ArgumentParser:
+    """Describe the command line."""
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a .nsys-rep, or a recording")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the trace; compressed if it ends with .gz",
+    )
+    parser.add_argument("--no-arrows", action="store_true", help="no arrows from launches to work: a smaller file")
+    add_range_rules(parser)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.timeline") -> int:
+    """Run the command; return its exit status."""
+    options = parser(prog).parse_args(arguments)
+    return run(lambda: _write(options))
+
+
+def _write(options: argparse.Namespace) -> None:
+    from ..support.files import write_lines
+
+    spare([options.report], options.output)
+    timeline = _timeline(options)
+    lines = timeline.lines()
+    try:
+        write_lines(_watched(lines) if sys.stderr.isatty() else lines, options.output)
+    except OSError as error:
+        raise UsageError(f"{options.output} cannot be written: {error.strerror}.") from error
+    say_written(options.output, "Next: open it at https://ui.perfetto.dev, or in chrome://tracing.")
+
+
+def _timeline(options: argparse.Namespace) -> Timeline:
+    from .as_chrome_trace import Timeline
+    from .slices import Drawn
+
+    return Timeline(Drawn(attributed(trace_of(options.report), options)), arrows=not options.no_arrows)
+
+
+def _watched(lines: Iterable[str]) -> Iterator[str]:
+    """Show on stderr how many events are written."""
+    from rich.console import Console
+
+    with Console(stderr=True).status("writing") as status:
+        for number, line in enumerate(lines):
+            if number % BATCH == 0:
+                status.update(f"writing: {number:,} events")
+            yield line

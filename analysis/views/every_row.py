@@ -1,0 +1,82 @@
+"""All rows of one of a report's tables, for machines: names in full, nothing collapsed, nothing cut.
+
+Where a table has rows of several sorts, such as phases and the categories in them, its first column, `level`, says
+which sort a row is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from ..document import PATH_SEPARATOR, Column, Document, Row, Table
+from ..report import KernelRow, Number, RangeRow, Report, added, as_object
+from . import headings
+from .rows import longest_first
+
+#: What is ranked: of a graph launched whole, the report hides the kernels.
+RANKED = ("kernel", "graph")
+
+
+def everything(report: Report, *, by: str | None = None) -> Document:
+    """Return the kernels of every path (the default), or rank kernels or categories by phase, or all ranges."""
+    if by == "range":
+        table = _table("ranges", RangeRow, report.ranges)
+    elif by == "category":
+        table = _by_category(report)
+    elif by == "kernel":
+        table = _by_kernel(report)
+    else:
+        table = _table("kernels", KernelRow, report.kernels)
+    return Document(
+        headings.heading(report),
+        (table,),
+        headings.accounting_of(report),
+        report.notes,
+        partial(as_object, report),
+    )
+
+
+def _table(key: str, kind: type[Any], rows: tuple[Any, ...]) -> Table:
+    names = [field.name for field in fields(kind)]
+    columns = tuple(Column(name, name, "ns" if name.endswith("_ns") else "text") for name in names)
+    return Table(key, key, columns, tuple(Row(tuple(_flat(getattr(row, name)) for name in names)) for row in rows))
+
+
+def _by_kernel(report: Report) -> Table:
+    """Rank kernels, and graphs launched whole, by phase wherever they were launched."""
+    keys = ("kernel", "category", "kind", "phase")
+    return _ranking(report, "kernels", keys, ("mean_ns", "min_ns", "max_ns"))
+
+
+def _by_category(report: Report) -> Table:
+    """Rank categories by phase; graphs launched whole are one of their own."""
+    return _ranking(report, "categories", ("category", "kind", "phase"), ())
+
+
+def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:
+    """Add up what is ranked, longest first; `share` is of all kernel time, which graphs are beside."""
+    ranked = longest_first(added((row for row in report.kernels if row.kind in RANKED), keys))
+    whole = _time(row for row in ranked if row.kind == "kernel")
+    columns = (
+        *(Column(name, name, "name" if name == "kernel" else "text") for name in keys),
+        Column("total_ns", "total_ns", "ns"), Column("share", "share", "share"), Column("count", "count", "count"),
+        *(Column(name, name, "ns") for name in extremes),
+    )  # fmt: skip
+    rows = []
+    for row in ranked:
+        share = row.total_ns / whole if row.kind == "kernel" and whole else None
+        each = {"mean_ns": row.total_ns / row.count, "min_ns": row.min_ns, "max_ns": row.max_ns}
+        named = (getattr(row, name) for name in keys)
+        rows.append(Row((*named, row.total_ns, share, row.count, *(each[name] for name in extremes))))
+    return Table(key, key, columns, tuple(rows))
+
+
+def _time(rows: Iterable[KernelRow]) -> Number:
+    return sum(row.total_ns for row in rows)
+
+
+def _flat(value: Any) -> Any:
+    return PATH_SEPARATOR.join(value) if isinstance(value, tuple) else value

@@ -1,0 +1,109 @@
+"""What several views need: figures per step, and paths as short as they can be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from os.path import commonprefix
+
+from ..document import PATH_SEPARATOR, Column, Table
+from ..errors import ReportError
+from ..report import KernelRow, Number, Path, Report, quotient
+from ..vocabulary import PHASES, PhaseNames, phase_matcher
+
+LEVEL = Column("level", "level", seen_by="programs")
+NOWHERE = "(outside all ranges)"
+
+
+def require_measured(report: Report) -> None:
+    """Raise ReportError where nothing is left to show, saying why."""
+    if report.kernels:
+        return
+    if report.totals.work_ns and report.totals.excluded_ns == report.totals.work_ns:
+        raise ReportError("All GPU work is inside warm-up ranges and left out; --include-warmup counts it.")
+    raise ReportError(
+        "There is no GPU work in what was asked for. Leave --range or --phase out to see what there is."
+    )
+
+
+def per_step(report: Report, value: Number) -> Number:
+    """Divide a sum over all steps where the report's figures are per step; whole quotients stay integers."""
+    return quotient(value, report.steps) if report.per_step else value
+
+
+def per_step_of_a_gpu(report: Report, value: Number, gpus: int) -> Number:
+    """Divide what one of `gpus` did by its own rank's steps, where figures are per step."""
+    ranks = max(report.ranks, 1) if gpus > 1 and report.per_step else 1
+    return per_step(report, value * ranks)
+
+
+def common_length(paths: Iterable[Path]) -> int:
+    """Return how many ranges all paths begin with."""
+    return len(commonprefix([path for path in paths if path]))  # noqa: RUF071 - of tuples, not of letters
+
+
+def label(path: Path, common: int = 0) -> str:
+    """Write a path without the ranges that all paths begin with, but for its last."""
+    return PATH_SEPARATOR.join(path[min(common, len(path) - 1) :] if path else ()) or NOWHERE
+
+
+def share(part: Number, whole: Number) -> float | None:
+    """Return a part as a fraction of the whole; None of nothing."""
+    return part / whole if whole else None
+
+
+def longest_first(rows: Iterable[KernelRow]) -> list[KernelRow]:
+    """Sort kernels by their time."""
+    return sorted(rows, key=lambda row: (-row.total_ns, row.kernel, row.category, row.phase))
+
+
+def phases_to_say(rows: Sequence[tuple[Path, str]]) -> list[str]:
+    """Return what to put behind each row's name: its phase, where the path has rows in several phases."""
+    phases: dict[Path, set[str]] = {}
+    for path, phase in rows:
+        phases.setdefault(path, set()).add(phase)
+    return [f" ({phase})" if len(phases[path]) > 1 else "" for path, phase in rows]
+
+
+def last_names(rows: Sequence[tuple[Path, str]]) -> list[str]:
+    """Return each row's last name, with its phase where the path has rows in several."""
+    return [path[-1] + phase for (path, _), phase in zip(rows, phases_to_say(rows), strict=True)]
+
+
+def level(name: str) -> str:
+    """Say of a row among phases what it is of: a phase, the steps or all work."""
+    return "phase" if name in PHASES else name
+
+
+def with_levels(table: Table, levels: Sequence[str]) -> Table:
+    """Add a column for programs that says of each row what sort it is of."""
+    rows = (replace(row, values=(level, *row.values)) for level, row in zip(levels, table.rows, strict=True))
+    return replace(table, columns=(LEVEL, *table.columns), rows=tuple(rows))
+
+
+def in_tree(sizes: Sequence[tuple[Path, Number]], top: int, phase_names: PhaseNames = ()) -> list[int]:
+    """Return the positions of a tree's largest paths, of every phase, and of those around them, in order."""
+    largest = sorted(range(len(sizes)), key=lambda at: (-sizes[at][1], len(sizes[at][0])))[:top]
+    opens = _opener(phase_names)
+    chosen = {*largest, *(at for at, (path, _) in enumerate(sizes) if opens(path))}
+    around = {sizes[at][0][:depth] for at in chosen for depth in range(1, len(sizes[at][0]))}
+    return [at for at, (path, _) in enumerate(sizes) if at in chosen or path in around]
+
+
+def _opener(phase_names: PhaseNames) -> Callable[[Path], bool]:
+    """Return what tells whether the last range of a path is a phase's outermost."""
+    matches = phase_matcher(phase_names)
+
+    @cache
+    def opens_phase(name: str) -> bool:
+        phase, part = matches(name)
+        return bool(phase) and not part
+
+    return lambda path: opens_phase(path[-1]) and not any(map(opens_phase, path[:-1]))
+
+
+def more(found: Sequence[object], top: int, what: str, each: str = "") -> str:
+    """Say how many of `what` (in the singular) a table leaves out, what each is, and how to see them."""
+    rest = len(found) - top
+    return f" {rest} more {what}{'s' if rest > 1 else ''}{each}: --top {len(found)}." if rest > 0 else ""

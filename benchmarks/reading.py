@@ -1,0 +1,131 @@
+"""What reading a report takes, as SQLite, as Parquet and by `nsys stats`, side by side in one run; and its parts.
+
+python benchmarks/reading.py REPORT.sqlite --kernels 100000 1000000
+python benchmarks/reading.py REPORT.sqlite --kernels 1000000 --rounds 3 --nsys
+
+A real report is repeated in time until it has the wanted number of kernels, and its tables are written once more
+as Parquet files, one per table, as `nsys export --type parquetdir` does. Every measurement is a whole command in a
+fresh process, the formats in turn, and the round with the least processor time counts. Compare within a run.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from subprocess import run
+
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from nvtx_kernels.analysis.readers.nsys_parquet import TABLES
+from nvtx_kernels.analysis.readers.sqlite import Database
+from nvtx_kernels.analysis.support.cores import cores
+
+from benchmarks.attribution import AGAINST, RANK, ROOT, measured, rows_of, tile
+
+# Prints seconds and processor seconds of each part of the work, in one process.
+PARTS = """
+import os, sys, time
+began, used = time.perf_counter(), sum(os.times()[:2])
+from pathlib import Path
+from nvtx_kernels.analysis.attribution.causes import Rules, attribute
+from nvtx_kernels.analysis.readers import nsys_parquet, nsys_sqlite, nsys_trace, read
+from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.report import as_object
+parts = []
+def part(name):
+    global began, used
+    now, cpu = time.perf_counter(), sum(os.times()[:2])
+    parts.append(f"{name} {now - began:.2f} s ({cpu - used:.2f})")
+    began, used = time.perf_counter(), sum(os.times()[:2])
+part("start-up and imports")
+gather = nsys_trace.gather
+def gathered(tables):
+    part("opening")
+    columns = gather(tables)
+    part("decoding into columns")
+    return columns
+nsys_trace.gather = gathered
+trace = read(Path(sys.argv[1]))
+part("joining text ids, launches and order")
+attribution = attribute(trace, Rules())
+part("attribution")
+report = summarize(attribution)
+part("adding up")
+as_object(report)
+part("as JSON")
+print("; ".join(parts))
+"""
+
+
+def as_parquet(report: Path, folder: Path) -> Path:
+    """Write the tables that are read as Parquet files, one per table."""
+    folder.mkdir()
+    database = Database(report)
+    for table in TABLES:
+        if table in database.columns:
+            pq.write_table(database.table(f'SELECT * FROM "{table}"'), folder / f"{table}.parquet")
+    return folder
+
+
+def size_mib(path: Path) -> int:
+    """Return how large a file, or the files of a folder, are in MiB."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files) >> 20
+
+
+def one_size(source: Path, kernels: int, options: argparse.Namespace) -> None:
+    """Make a report of about this many kernels in both formats, and print what each takes."""
+    with tempfile.TemporaryDirectory(dir=options.folder) as place:
+        big = Path(place) / "big.sqlite"
+        tile(source, max(1, round(kernels / rows_of(source)[0])), big)
+        reports = {"SQLite": big, "Parquet": as_parquet(big, Path(place) / "big_pqtdir")}
+        print("\n{:,} kernels, {:,} API calls, {:,} NVTX rows".format(*rows_of(big)))
+        print("format | MiB | s | CPU s | peak MiB | CPU of SQLite's | s of SQLite's")
+        taken = {name: [] for name in reports}
+        for _ in range(options.rounds):
+            for name, report in reports.items():
+                taken[name].append(measured([*RANK, "--no-cache", str(report)]))
+        best = {name: min(rounds, key=lambda found: found[1]) for name, rounds in taken.items()}
+        for name, (wall, cpu, peak) in best.items():
+            of = f"{cpu / best['SQLite'][1]:.2f} | {wall / best['SQLite'][0]:.2f}"
+            print(f"{name} | {size_mib(reports[name]):,} | {wall:.2f} | {cpu:.2f} | {peak:,} | {of}", flush=True)
+        for name, report in reports.items():
+            said = run([sys.executable, "-c", PARTS, report], cwd=ROOT, check=True, capture_output=True, text=True)
+            print(f"{name}, s (CPU s): {said.stdout.strip()}", flush=True)
+        if options.nsys:
+            by_nsys(big, best["SQLite"][0])
+
+
+def by_nsys(report: Path, ours_s: float) -> None:
+    """Print what `nsys stats` takes for the same file."""
+    if not shutil.which("nsys"):
+        print("nsys is not installed")
+        return
+    for command in AGAINST["nsys"]:
+        wall, cpu, peak = measured([part.format(report=report) for part in command])
+        print(
+            f"nsys stats -r {command[3]} | {wall:.1f} s | {cpu:.1f} CPU s | {peak:,} MiB | {wall / ours_s:.1f} x"
+        )
+
+
+def main() -> None:
+    """Print a table per size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--kernels", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument(
+        "--nsys", action="store_true", help="run `nsys stats` on the same file, where it is installed"
+    )
+    parser.add_argument("--folder", type=Path, help="where the big reports are made (a temporary folder)")
+    options = parser.parse_args()
+    print(f"{cores()} cores")
+    for kernels in options.kernels:
+        one_size(options.source, kernels, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Which GPU kernels did each annotated part of a model spend its time in: forward, backward, optimizer.
+
+>>> import nvtx_kernels as nk
+>>> with nk.profile(model, optimizer, "report.sqlite") as p:
+...     for batch in data:
+...         train_step(batch)
+>>> p.show()
+>>> nk.rank("report.sqlite").kernels
+
+Everything here is loaded when it is first used. Reading and ranking need no PyTorch; recording and annotating do.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .folders import install
+
+install()
+
+if TYPE_CHECKING:
+    from .analysis import rank, read
+    from .analysis.frames.views import (
+        agreement,
+        attention,
+        balance,
+        compare,
+        explain,
+        idle,
+        overlap,
+        phases,
+        steps,
+    )
+    from .profiled import profile
+    from .profiling import annotate, integrations
+    from .profiling.annotate import annotate_modules
+    from .profiling.recorder import record
+
+#: Each public name and the module that has it; those of MODULES are modules themselves.
+PUBLIC = {
+    "annotate": "profiling",
+    "annotate_modules": "profiling.annotate",
+    "integrations": "profiling",
+    "profile": "profiled",
+    "rank": "analysis",
+    "read": "analysis",
+    "record": "profiling.recorder",
+    "agreement": "analysis.frames.views",
+    "attention": "analysis.frames.views",
+    "balance": "analysis.frames.views",
+    "compare": "analysis.frames.views",
+    "explain": "analysis.frames.views",
+    "idle": "analysis.frames.views",
+    "overlap": "analysis.frames.views",
+    "phases": "analysis.frames.views",
+    "steps": "analysis.frames.views",
+}
+
+MODULES = ("annotate", "integrations")
+
+__all__ = [
+    "agreement",
+    "annotate",
+    "annotate_modules",
+    "attention",
+    "balance",
+    "compare",
+    "explain",
+    "idle",
+    "integrations",
+    "overlap",
+    "phases",
+    "profile",
+    "rank",
+    "read",
+    "record",
+    "steps",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{PUBLIC[name]}")
+    return import_module(f"{module.__name__}.{name}") if name in MODULES else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,50 @@
+"""`nvtx_kernels.profile`: what `profiling.training` records, shown by `analysis`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .analysis import rank
+from .analysis.errors import UsageError
+from .profiling.training import Profile
+
+if TYPE_CHECKING:
+    from .analysis.frames.ranking import Ranking
+
+
+class profile(Profile):  # noqa: N801 - called like a function, as torch.profiler's is
+    """Annotate, record and count the steps of one block of a training program; `show` prints what it launched.
+
+    >>> with profile(model, optimizer, "report.sqlite") as p:
+    ...     for batch in data:
+    ...         train_step(batch)
+    >>> p.show()
+
+    `model` and `optimizer` may each be one, several, or None. Of several optimizers the last one's steps are the
+    steps, else those of the first that steps; `p.step()` after each counts them by hand. `warmup` steps come
+    first, then `steps` are measured (None: all that follow), and the report is written when they are done, or
+    when the block ends. `depth`, `only` and `skip` are those of `annotate_modules`.
+    """
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Return the ranked report: per step, or with the warm-up where nothing else ran.
+
+        Raises UsageError under nsys, which writes the report when the program has ended.
+        """
+        if self.is_watched:
+            raise UsageError(f"nsys writes the report when this program has ended. Then: {self.outcome.next}")
+        measured = self.phases.measured > 0
+        return rank(self.path, per_step=measured, include_warm_up=not measured)
+
+    def show(self) -> None:
+        """Print the overview; under nsys, how to get it."""
+        if self.is_watched:
+            print(self.outcome.text())  # noqa: T201
+        else:
+            self.ranking.show()
+
+    def _repr_html_(self) -> str | None:
+        """Show a notebook the overview."""
+        return None if self.is_watched or not self.path.exists() else self.ranking._repr_html_()

@@ -1,0 +1,239 @@
+"""NVTX ranges for a PyTorch program: phases, parts of a model, and the backward of those parts.
+
+    with annotate.range("forward"):                          # a phase: a plain range on this thread
+        ...
+
+    with annotate.region("computing softmax") as part:       # a part of a model: also has a backward range
+        probs = part.output(softmax(scores))
+
+    @annotate.region("rope")                                 # the same, around every call
+    def rotate(x): ...
+
+    with annotate.annotate_modules(model):                   # every submodule of any nn.Module
+        ...
+
+Ranges stand in one NVTX domain of our own, `DOMAIN`, with registered strings, so `nsys profile -c nvtx
+-p measure@nvtx-kernels` works. With no tool and no listener they cost well under a microsecond; with
+NVTX_KERNELS_OFF=1 they are off altogether; inside torch.compile they break no graph, and modules and
+regions are ranges of its code (docs/compiled.md). They add no operator and no autograd node: see `regions`
+for how a backward gets its ranges.
+
+A region's backward range needs a tensor that the region returns: name it with `output`. What a region
+cannot follow (nothing named, gradients not recorded) keeps its forward range, and is said once in the log.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+try:
+    import nvtx  # noqa: F401
+    import torch
+except ModuleNotFoundError as error:
+    message = "annotation needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'"
+    raise ModuleNotFoundError(message, name=error.name) from None
+
+from . import calls, engine, graph, marks, modules, node_hooks, optimizers, range_stack, regions
+from .compiled import ranges, tracing
+from .compiled.eager import keep_eager
+from .modules import ModuleAnnotation, annotate_modules
+from .range_stack import DOMAIN, Listener, OpenRange, Payload, Running, category, listen
+from .regions import Frame
+from .trail import MAX_DEPTH
+
+__all__ = [
+    "DOMAIN",
+    "Listener",
+    "ModuleAnnotation",
+    "annotate_modules",
+    "category",
+    "listen",
+    "mark",
+    "range",
+    "region",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class _Annotation(ABC):
+    """What ranges and regions share: a name, a payload, use as a context manager and as a decorator."""
+
+    def __init__(self, name: str, *, payload: Payload = None) -> None:
+        self.name, self.payload = name, payload
+
+    @abstractmethod
+    def __enter__(self) -> Self:
+        """Open the range."""
+
+    @abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the range, also when the block raised."""
+
+    @abstractmethod
+    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Call the function in a range of its own."""
+
+    def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Call the function while a compiler traces it."""
+        return function(*args, **kwargs)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Open the range around every call; in a generator or coroutine, whenever its own code runs."""
+        if inspect.isclass(function):
+            raise TypeError("a class cannot be annotated; annotate its methods, or use annotate_modules")
+        is_async_generator: bool = inspect.isasyncgenfunction(function)
+        if is_async_generator:
+            log.warning("%s is an asynchronous generator and is not annotated", function.__qualname__)
+            return function
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            return _stepwise(self, function)
+
+        @functools.wraps(function)
+        def annotated(*args: P.args, **kwargs: P.kwargs) -> R:
+            if torch.compiler.is_compiling():
+                return self._traced(function, args, kwargs)
+            if not range_stack.active:
+                return function(*args, **kwargs)
+            return self._run(function, args, kwargs)
+
+        return annotated
+
+
+class Range(_Annotation):
+    """A plain range on the calling thread, for phases: warmup, measure, step, forward, backward, optimizer.
+
+    Backward ranges that were left open inside it are closed with it.
+    """
+
+    _running: Running[OpenRange] | None = None
+
+    def __enter__(self) -> Self:
+        if not torch.compiler.is_compiling() and range_stack.active:
+            opened = range_stack.push(OpenRange(range_stack.label(self.name, self.payload, "phase")))
+            self.__dict__.setdefault("_running", Running()).add(opened)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._running is None or torch.compiler.is_compiling():
+            return
+        opened = self._running.take()
+        if opened is not None:
+            range_stack.close(opened)
+
+    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        with Range(self.name, payload=self.payload):
+            return function(*args, **kwargs)
+
+
+class Region(_Annotation):
+    """A part of a model: a range around its forward, and one of the same name around its backward."""
+
+    _running: Running[Frame] | None = None
+
+    def __enter__(self) -> Self:
+        if torch.compiler.is_compiling():
+            tracing.note_entering(self)
+        elif range_stack.active:
+            labels = regions.names(self.name, self.payload)
+            frame = regions.begin(labels, OpenRange(labels.forward), range_stack.here())
+            self.__dict__.setdefault("_running", Running()).add(frame)
+        return self
+
+    def output(self, value: T) -> T:
+        """Return `value` unchanged, and take the tensors in it as the end of this region's forward."""
+        self._add_outputs(value, depth=MAX_DEPTH)
+        return value
+
+    def _add_outputs(self, value: object, depth: int) -> None:
+        if self._running is None or torch.compiler.is_compiling():
+            return
+        frame = self._running.innermost()
+        if frame is not None:
+            frame.add_outputs(value, depth)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if torch.compiler.is_compiling():
+            tracing.note_leaving()
+            return
+        frame = self._running.take() if self._running is not None else None
+        if frame is not None:
+            regions.end(frame, failed=kind is not None)
+
+    def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        tracing.note_entering(self)
+        result = function(*args, **kwargs)
+        tracing.note_leaving()
+        return result
+
+    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        with Region(self.name, payload=self.payload) as part:
+            result = function(*args, **kwargs)
+            part.output(result)
+            # The function may have changed its arguments in place.
+            part._add_outputs((args, kwargs), depth=2)
+            return result
+
+
+range = Range  # noqa: A001
+region = Region
+
+
+def mark(message: str) -> None:
+    """Put one instantaneous mark on the timeline, and tell it to the listeners."""
+    if not torch.compiler.is_compiling() and range_stack.active:
+        range_stack.mark(message)
+
+
+def _stepwise(annotation: _Annotation, function: Callable[P, Any]) -> Callable[P, Any]:
+    """Annotate a generator or coroutine function: a range each time it runs, none while it waits."""
+
+    def steps(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:
+        running = function(*args, **kwargs)
+        resume, value = running.send, None
+        while True:
+            try:
+                waits_for = annotation._run(resume, (value,), {})
+            except StopIteration as finished:
+                return finished.value
+            try:
+                value, resume = (yield waits_for), running.send
+            except GeneratorExit:
+                running.close()
+                raise
+            except BaseException as error:
+                value, resume = error, running.throw
+
+    if not inspect.iscoroutinefunction(function):
+        return functools.wraps(function)(steps)
+    awaitable = types.coroutine(steps)
+
+    @functools.wraps(function)
+    async def annotated(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return await awaitable(*args, **kwargs)
+
+    return annotated
+
+
+for _module in (engine, graph, marks, modules, node_hooks, optimizers, range_stack, ranges, regions):
+    keep_eager(_module, and_what_it_calls=True)
+for _module in (calls, sys.modules[__name__]):  # these call the program's own functions
+    keep_eager(_module, and_what_it_calls=False)

@@ -1,0 +1,268 @@
+"""Ranges around the calls of annotated modules.
+
+Modules get no hooks. While something hears the ranges, `nn.Module.__call__` is a function of ours that
+opens a range around the calls of annotated modules, their own hooks included, and passes all others on;
+when nothing hears them, it is PyTorch's again. So an annotated model that nobody looks at runs at full
+speed, its copies and pickles are plain, torch.jit.script sees nothing, modules keep the fast paths that
+hooks would cost them, and a call closes its range however it ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import range_stack, regions
+from .engine import Root
+from .graph import next_number
+from .range_stack import DependentRange, Thread
+from .regions import Frame, Names
+
+_is_compiling = torch.compiler.is_dynamo_compiling
+_is_recording = torch.is_grad_enabled
+_local = range_stack.local
+
+
+class Plan:
+    """What is done around each call of one module; `inside` is another plan for the same module.
+
+    A `quiet` module launches nothing while it does not train. `on_call` and `on_return` are called before and
+    after a call that is in no other annotated one; `roots` keeps what such calls leave to their backward.
+    """
+
+    __slots__ = (
+        "inside",
+        "is_leaf",
+        "key",
+        "names",
+        "on_call",
+        "on_return",
+        "quiet",
+        "roots",
+        "until",
+        "users",
+    )
+
+    on_return: Callable[[], None] | None
+
+    def __init__(
+        self, names: Names, roots: weakref.WeakSet[Root], *, quiet: bool, on_call: Callable[[], None] | None
+    ) -> None:
+        self.names, self.roots, self.quiet, self.on_call = names, roots, quiet, on_call
+        self.on_return = None
+        self.inside: Plan | None = None
+        self.users = 1
+        self.key = 0
+        self.is_leaf = False
+        self.until: object = None
+
+
+class _Call:
+    """An outermost call of an annotated module, while it runs."""
+
+    __slots__ = ("__weakref__",)
+
+
+_plans: dict[int, Plan] = {}
+_lock = threading.RLock()
+_call = nn.Module.__call__
+_is_installed = False
+# Called with whether calls are seen, when that changes.
+observers: list[Callable[[bool], None]] = []
+
+
+def add(module: nn.Module, plan: Plan) -> Plan:
+    """Have calls of the module follow the plan; where it has one of the same name, return that one."""
+    # Replicas of a module, as nn.DataParallel makes them, share this dictionary; deep copies have their own.
+    hooks = module._forward_hooks
+    plan.key = key = id(hooks)
+    plan.is_leaf = type(module).__module__.startswith("torch.nn.modules.") and not module._modules
+    with _lock:
+        first = known = _plans.get(key)
+        while known is not None:
+            if known.names is plan.names:
+                known.users += 1
+                return known
+            known = known.inside
+        plan.until = weakref.ref(hooks, lambda _: _plans.pop(key, None))
+        plan.inside, _plans[key] = first, plan
+        _install(range_stack.active)
+    return plan
+
+
+def remove(plan: Plan) -> None:
+    """Undo one `add`."""
+    with _lock:
+        plan.users -= 1
+        if plan.users:
+            return
+        _link(plan.key, [one for one in _chain(_plans.get(plan.key)) if one is not plan])
+        _install(range_stack.active)
+
+
+def any_left() -> bool:
+    """Tell whether any module is annotated."""
+    return bool(_plans)
+
+
+def _chain(plan: Plan | None) -> list[Plan]:
+    chain = []
+    while plan is not None:
+        chain.append(plan)
+        plan = plan.inside
+    return chain
+
+
+def _link(key: int, chain: list[Plan]) -> None:
+    for outer, inner in zip(chain, [*chain[1:], None], strict=False):
+        outer.inside = inner
+    if chain:
+        _plans[key] = chain[0]
+    else:
+        _plans.pop(key, None)
+
+
+def _install(is_heard: bool) -> None:
+    """Take the place of PyTorch's call, or give it back, unless somebody else has taken it from us."""
+    global _call, _is_installed
+    with _lock:
+        wanted = is_heard and bool(_plans)
+        if wanted == _is_installed or (_is_installed and nn.Module.__call__ is not _annotated):
+            return
+        if wanted:
+            _call = nn.Module.__call__
+            nn.Module.__call__ = _annotated  # type: ignore[method-assign]
+        else:
+            nn.Module.__call__ = _call  # type: ignore[method-assign]
+        _is_installed = wanted
+        for observer in observers:
+            observer(wanted)
+
+
+range_stack.observe(_install)
+
+
+def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Call a module, in its ranges if it is annotated."""
+    if _is_compiling():
+        return _call(self, *args, **kwargs)
+    try:
+        plan = _plans.get(id(self._forward_hooks))
+    except AttributeError:  # its __init__ has not run: the error is PyTorch's to raise
+        plan = None
+    if plan is None or (plan.quiet and not self.training) or not range_stack.active:
+        return _call(self, *args, **kwargs)
+    thread = _local.thread
+    if plan.inside is not None or thread.calls() is None:
+        return _in_range(plan, self, args, kwargs)
+    around = thread.frame
+    if not _is_recording():
+        return _in_bare_range(plan, self, args, kwargs)
+    if around is None or not around.running or around.trail is None or around.opened.ended:
+        return _in_range(plan, self, args, kwargs)
+    if plan.is_leaf and not (
+        kwargs or self._forward_hooks or self._forward_pre_hooks or "forward" in self.__dict__
+    ):
+        return _in_leaf_range(plan, self, args, thread)
+    return _in_inner_range(plan, self, args, kwargs)
+
+
+def _in_bare_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a module inside another annotated one, where no gradients are recorded."""
+    thread = _local.thread
+    opened = DependentRange(plan.names.forward, thread.calls)
+    try:
+        range_stack.open_in(thread.ranges, opened)
+        return _call(module, *args, **kwargs)
+    finally:
+        range_stack.close(opened)
+
+
+def _in_leaf_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], thread: Thread) -> Any:
+    """Call a leaf inside another annotated module: nothing in it opens ranges, or has a use for a frame."""
+    opened = DependentRange(plan.names.forward, thread.calls)
+    around, start = thread.frame, next_number()
+    try:
+        range_stack.open_in(thread.ranges, opened)
+        output = _call(module, *args)
+        if next_number() != start:
+            regions.end_leaf(around, plan.names.backward, start, (output, args, module))
+        return output
+    finally:
+        range_stack.close(opened)
+
+
+def _in_inner_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a module inside another annotated one."""
+    thread = _local.thread
+    opened = DependentRange(plan.names.forward, thread.calls)
+    frame, failed = None, True
+    try:
+        frame = regions.begin_inside(thread.frame, plan.names, opened, thread)
+        output = _call(module, *args, **kwargs)
+        regions.add_call(frame, output, (*args, *kwargs.values()) if kwargs else args)
+        failed = False
+        return output
+    finally:
+        if frame is None:
+            range_stack.close(opened)
+        else:
+            regions.end(frame, failed=failed)
+
+
+def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    thread = range_stack.here()
+    alive, call = thread.calls, None
+    if alive() is None:
+        call = _Call()
+        alive = thread.calls = weakref.ref(call)
+    opened = DependentRange(plan.names.forward, alive)
+    frame, failed = None, True
+    try:
+        frame = _begin(plan, opened, thread, is_outermost=call is not None)
+        inside = plan.inside
+        output = _call(module, *args, **kwargs) if inside is None else _in_range(inside, module, args, kwargs)
+        if frame is not None and frame.trail is not None:
+            regions.add_call(frame, output, (*args, *kwargs.values()))
+        failed = False
+        return output
+    finally:
+        # From here on the range is over, even where Ctrl-C keeps the rest from running.
+        is_outermost, call = call is not None, None
+        if frame is None:
+            range_stack.close(opened)
+        else:
+            regions.end(frame, failed=failed)
+        if is_outermost and plan.on_return is not None:
+            plan.on_return()
+
+
+def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: bool) -> Frame | None:
+    try:
+        if not is_outermost:
+            return regions.begin(plan.names, opened, thread)
+        _close_interrupted(thread)
+        if plan.on_call is not None:
+            plan.on_call()
+        frame = regions.begin(plan.names, opened, thread)
+        if frame.trail is not None:
+            plan.roots.add(frame.trail.root)
+        return frame
+    except Exception:  # an instrument must not break what it measures
+        range_stack.say_failed("a call of a module is not annotated")
+        return None
+
+
+def _close_interrupted(thread: Thread) -> None:
+    """Close ranges of module calls that were interrupted too hard to close them themselves."""
+    ranges = thread.ranges
+    stale = next((one for one in ranges if isinstance(one, DependentRange) and one.over), None)
+    if stale is not None:
+        range_stack.close(stale)
+    if thread.frame is not None:
+        thread.frame = regions.running_frame(thread)

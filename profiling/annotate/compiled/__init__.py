@@ -1,0 +1,150 @@
+"""Ranges inside programs that torch.compile has compiled: by module and region, forward and backward.
+
+Inductor is asked, while it generates the code of an annotated model, which graph nodes each kernel call was
+made of; the code then opens the ranges of their modules and regions around the call. Graphs of models
+without annotations are left alone. What Inductor has registered for the whole process is wrapped, not
+replaced, and put back when the last annotation is removed. With a PyTorch whose Inductor is unknown, a
+compiled program is one piece, as it is without this, and the log says so once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from .. import range_stack
+from . import inductor, names, ranges, tracing, wrapper
+from .late import after_import
+
+__all__ = ["Registered", "restore"]
+
+_INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+# Changes with what is written into generated code, so that no cache brings back what an older release wrote.
+FORMAT = 1
+
+_names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+
+
+class Registered:
+    """The names of one model's modules in compiled code, until `remove` is called."""
+
+    def __init__(self, named: Iterable[tuple[nn.Module, str]]) -> None:
+        self._entries = {id(module): (weakref.ref(module), name) for module, name in named}
+        _names.update(self._entries)
+        if not tracing.opaque:
+            after_import(inductor.ENTRY, _install)
+
+    def remove(self) -> None:
+        """Compile the model without ranges from now on; what is compiled keeps them."""
+        for key, entry in self._entries.items():
+            if _names.get(key) is entry:
+                del _names[key]
+
+
+def _name_of(key: str, value: tuple[str, Any]) -> str | None:
+    """Return the name of the module that an entry of `nn_module_stack` stands for, if it is annotated."""
+    number = key.partition("@")[0]
+    entry = _names.get(int(number)) if number.isdigit() else None
+    module = entry[0]() if entry else None
+    if entry is None or module is None:
+        return None
+    return entry[1] if _is_named_by(value[0], entry[1]) else _name_of_its_like(module, entry[1])
+
+
+def _is_named_by(path: str, name: str) -> bool:
+    """Tell whether a module's name comes from its path in the program: then its like have it too."""
+    _local, _root, *attributes = re.findall(
+        r"\w+", path
+    )  # L['self'].layers.3, in some releases L['self']._modules['layers']…
+    last = attributes[-1] if attributes else ""
+    return bool(attributes) and (name == last or (last.isdigit() and name.endswith(f" {last}")))
+
+
+def _name_of_its_like(module: nn.Module, name: str) -> str | None:
+    """Return a name that holds for every annotated module of this class: the code may serve them all."""
+    like = {entry[1] for entry in _names.values() if type(entry[0]()) is type(module)}
+    names_of_all = {name, *like}
+    return name if len(names_of_all) == 1 else _collapsed(names_of_all)
+
+
+def _collapsed(names_of_all: set[str]) -> str | None:
+    """Return what is left of several names where their indices are made `*`; None if they differ still."""
+    collapsed = {_INDEX.sub("*", name) for name in names_of_all}
+    return collapsed.pop() if len(collapsed) == 1 else None
+
+
+class _Installed:
+    """What is wrapped in Inductor: the generators of wrapper code, and the keys of its caches."""
+
+    def __init__(self) -> None:
+        self._before = {device: entry.wrapper_codegen for device, entry in inductor.wrappers().items()}
+        self._ours = {device: _chained(before) for device, before in self._before.items()}
+        for device, ours in self._ours.items():
+            inductor.register(device, ours)
+        self._keys = inductor.CacheKeys(_digest)
+
+    def restore(self) -> None:
+        for device, entry in inductor.wrappers().items():
+            if entry.wrapper_codegen is self._ours.get(device):
+                inductor.register(device, self._before[device])
+        self._keys.restore()
+
+
+_installed: _Installed | None = None
+_unknown = False
+
+
+def _install() -> None:
+    global _installed, _unknown
+    if _installed is not None or _unknown:
+        return
+    lacking = inductor.missing()
+    if lacking:
+        _unknown = True
+        range_stack.say_once("inductor", "a compiled program is one piece: %s", lacking)
+        return
+    _installed = _Installed()
+
+
+def restore() -> None:
+    """Put back what Inductor had registered."""
+    global _installed
+    if _installed is not None:
+        _installed.restore()
+        _installed = None
+
+
+tracing.on_trace(_install)
+
+
+def _chained(before: Any) -> Any:
+    """Return a class whose `create` makes what the class before makes, writing ranges for annotated graphs."""
+
+    class Chained(before):  # type: ignore[misc]
+        @staticmethod
+        def create(is_subgraph: bool, name: str | None, parent: Any, *args: Any, **kwargs: Any) -> Any:
+            made = before.create(is_subgraph, name, parent, *args, **kwargs)
+            module, backward = inductor.graph_in_work()
+            if _installed is None or not _is_annotated(module) or not wrapper.fits(parent):
+                return made
+            return wrapper.annotated(made, parent, wrapper.Naming(_name_of, backward))
+
+    return Chained
+
+
+def _is_annotated(module: Any) -> bool:
+    metas = inductor.metas_of_graph(module)
+    return any(names.path_of(meta, _name_of) for meta in metas)
+
+
+def _digest(module: Any) -> str:
+    """Return a text that differs for graphs whose generated code has other ranges; empty without ranges."""
+    if _installed is None or not _is_annotated(module):
+        return ""
+    paths = [names.path_of(meta, _name_of) for meta in inductor.metas_of_graph(module)]
+    return hashlib.sha256(repr((FORMAT, ranges.__name__, paths)).encode()).hexdigest()

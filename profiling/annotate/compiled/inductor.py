@@ -1,0 +1,154 @@
+"""All of Inductor that is not its public interface, in one place, each name checked before it is used.
+
+Seen in PyTorch 2.11, 2.13 and 2.14. Kernel calls are announced to the wrapper code generator by
+`write_provenance_debug_handle` (2.9 and newer). Who announces has the graph nodes of the call at hand, in a
+local variable: reading them there needs no setting of Inductor's, which would change its caches' keys and
+its passes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+#: What torch.compile imports last before it compiles with Inductor.
+ENTRY = "torch._inductor.compile_fx"
+ANNOUNCE = "write_provenance_debug_handle"
+# The local variable of the announcing function that holds the nodes: scheduler nodes, or a call outside.
+SCHEDULED, EXTERN = "node_schedule", "self"
+WRAPPER_METHODS = (ANNOUNCE, "run_wrapper_ir_passes", "generate_return", "writeline", "create")
+
+
+# Lines of generated code that start nothing on a device, between one kernel call and the next.
+BOOKKEEPING_LINES = (
+    "MemoryPlanningLine", "CommentLine", "FreeLine", "KernelDefinitionLine",
+    "AssertSizeStrideLine", "GroupedAssertSizeStrideLine",
+)  # fmt: skip
+BOOKKEEPING_TEXT = ("#", "del ", "assert", "\n")
+
+
+def missing() -> str:
+    """Say what this PyTorch lacks for ranges in compiled code; empty if nothing."""
+    try:
+        from torch._inductor.codecache import FxGraphHashDetails
+        from torch._inductor.codegen import common
+        from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+    except ImportError as error:
+        return str(error)
+    wanted: dict[Any, tuple[str, ...]] = {
+        PythonWrapperCodegen: WRAPPER_METHODS,
+        common: ("device_codegens", "init_backend_registration", "DeviceCodegen"),
+        FxGraphHashDetails: ("__init__",),
+        torch.fx.traceback: ("annotate", "preserve_node_meta", "current_meta"),
+    }
+    lacking = [
+        f"{owner.__name__}.{name}" for owner, names in wanted.items() for name in names if not hasattr(owner, name)
+    ]
+    return f"PyTorch {torch.__version__} has no {', '.join(lacking)}" if lacking else ""
+
+
+def wrappers() -> dict[str, Any]:
+    """Return what generates wrapper code for each kind of device, as it is registered now."""
+    from torch._inductor.codegen import common
+
+    common.init_backend_registration()
+    return dict(common.device_codegens)
+
+
+def register(device: str, wrapper: Any) -> None:
+    """Have this class generate the wrapper code of a kind of device; the rest of its entry stays."""
+    from torch._inductor.codegen import common
+
+    common.device_codegens[device] = dataclasses.replace(common.device_codegens[device], wrapper_codegen=wrapper)
+
+
+def metas_of_graph(module: Any) -> Iterator[dict[str, Any]]:
+    """Go through the metadata of all nodes of a graph, and of the graphs in it."""
+    for part in module.modules() if module is not None else ():
+        if isinstance(part, torch.fx.GraphModule):
+            for node in part.graph.nodes:
+                yield node.meta
+
+
+def graph_in_work() -> tuple[Any, bool]:
+    """Return the graph that Inductor is generating code for, and whether it is a backward."""
+    from torch._inductor.virtualized import V
+
+    graph = V.graph
+    return _outermost(graph).module, bool(graph.is_backward)
+
+
+def _outermost(graph: Any) -> Any:
+    while getattr(graph, "parent", None) is not None:
+        graph = graph.parent
+    return graph
+
+
+def scheduler_node() -> Any:
+    """Return the node that Inductor's scheduler is at."""
+    from torch._inductor.virtualized import V
+
+    return getattr(getattr(V.graph, "scheduler", None), "current_node", None)
+
+
+def is_bookkeeping(line: Any) -> bool:
+    """Tell whether a line of generated code allocates, frees or asserts, rather than calls a kernel."""
+    if isinstance(line, str):
+        return line.lstrip(" ").startswith(BOOKKEEPING_TEXT)
+    return any(kind.__name__ in BOOKKEEPING_LINES for kind in type(line).__mro__)
+
+
+def metas_of_call(announcer: FrameType) -> list[dict[str, Any]]:
+    """Return the metadata of the graph nodes of the kernel call that a function announces, in their order."""
+    found: dict[Any, None] = {}
+    for ir_node in _ir_nodes(announcer.f_locals):
+        exact = getattr(ir_node, "origin_node", None) if SCHEDULED not in announcer.f_locals else None
+        found.update(dict.fromkeys([exact] if exact is not None else getattr(ir_node, "origins", ())))
+    return [node.meta for node in sorted(found) if node.op != "placeholder"]
+
+
+def _ir_nodes(variables: dict[str, Any]) -> Iterable[Any]:
+    if SCHEDULED not in variables:
+        return (variables.get(EXTERN),)
+    return [node for one in variables[SCHEDULED] if (node := getattr(one, "node", None)) is not None]
+
+
+def caller(above: int) -> FrameType:
+    """Return the frame of a function further up, 1 being the caller of who calls this."""
+    return sys._getframe(above + 1)
+
+
+class CacheKeys:
+    """Makes a text that is worked out from a graph part of its keys in Inductor's and AOTAutograd's caches.
+
+    Generated code bears ranges, which the operators of a graph do not determine; a graph without such a
+    text keeps the key that it has without us.
+    """
+
+    def __init__(self, digest: Callable[[Any], str]) -> None:
+        from torch._inductor.codecache import FxGraphHashDetails
+
+        self._class, self._before, before = (
+            FxGraphHashDetails,
+            FxGraphHashDetails.__init__,
+            FxGraphHashDetails.__init__,
+        )
+
+        def init(details: Any, gm: Any, *args: Any, **kwargs: Any) -> None:
+            before(details, gm, *args, **kwargs)
+            text = digest(gm)
+            if text:
+                details.nvtx_kernels_ranges = text
+
+        self._ours: Any = init
+        FxGraphHashDetails.__init__ = init  # type: ignore[method-assign,assignment]
+
+    def restore(self) -> None:
+        """Put back what was there; ours, where others have wrapped it since, stays and does nothing."""
+        if self._class.__init__ is self._ours:
+            self._class.__init__ = self._before  # type: ignore[method-assign]

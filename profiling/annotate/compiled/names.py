@@ -1,0 +1,87 @@
+"""Where a kernel call of generated code belongs: from the metadata of the graph nodes that it was made of.
+
+A node carries the modules that were running when it was traced, outermost first, and the regions with how
+many modules were around each: both together are its path, as the eager program would have opened it. A
+kernel made of nodes of several paths is a fusion. It has one range below what the paths have in common,
+named for its parts in the order of the graph: `norm + up projection`; `self` is the common module's own
+work. A part of an indexed module keeps that module in its name, so that a fusion across layers shows:
+`layer 3 down projection + layer 4 norm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from .ranges import Names
+
+REGIONS = "nvtx_kernels"
+RECOMPUTE, SELF, JOINER = "recompute", "self", " + "
+MAX_PARTS, MAX_PART = 4, 48
+
+# The name of a module that a key and a value of `nn_module_stack` stand for; None for one without a range.
+ModuleName = Callable[[str, tuple[str, Any]], str | None]
+Meta = Mapping[str, Any]
+
+
+def path_of(meta: Meta, name_of: ModuleName) -> Names:
+    """Return the names of the ranges around a node, outermost first; () for a node of no annotated part."""
+    modules: Mapping[str, tuple[str, Any]] = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+    regions = list((meta.get("custom") or {}).get(REGIONS, ()))
+    path: list[str] = []
+    for depth, (key, value) in enumerate(modules.items()):
+        while regions and regions[0][0] <= depth:
+            path.append(regions.pop(0)[1])
+        name = name_of(key, value)
+        if name is not None:
+            path.append(name)
+    return (*path, *(name for _, name in regions))
+
+
+def is_recomputed(meta: Meta) -> bool:
+    """Tell whether a node of a backward graph repeats a node of the forward."""
+    return meta.get("partitioner_tag") == "is_forward"
+
+
+def path_of_kernel(metas: Iterable[Meta], name_of: ModuleName, *, backward: bool) -> Names:
+    """Return the path of a kernel call made of these nodes; () if none of them has one."""
+    placed = [(path, backward and is_recomputed(meta)) for meta in metas if (path := path_of(meta, name_of))]
+    if not placed:
+        return ()
+    path = fused([path for path, _ in placed])
+    return (RECOMPUTE, *path) if all(again for _, again in placed) else path
+
+
+def fused(paths: Iterable[Names]) -> Names:
+    """Return the one path of a kernel with these paths: itself, or a named fusion below what they share."""
+    distinct = list(dict.fromkeys(paths))
+    if len(distinct) == 1:
+        return distinct[0]
+    shared = tuple(names[0] for names in takewhile(_is_one, zip(*distinct, strict=False)))
+    return (*shared, fusion_name([path[len(shared) :] for path in distinct]))
+
+
+def _is_one(names: Names) -> bool:
+    return len(set(names)) == 1
+
+
+def fusion_name(parts: Sequence[Names]) -> str:
+    """Name a fusion for its parts, given by their paths below the range that they share; of bounded length."""
+    for label in (_short, _ends, " ".join):
+        labels = list(dict.fromkeys(label(part)[:MAX_PART] if part else SELF for part in parts))
+        if len(labels) == len(parts):
+            break
+    more = len(labels) - MAX_PARTS
+    if more > 1:
+        labels[MAX_PARTS:] = [f"{more} more"]
+    return JOINER.join(labels)
+
+
+def _short(part: Names) -> str:
+    """Return a part's own name; with the outermost one before it where that has an index."""
+    return _ends(part) if part[0][-1].isdigit() else part[-1]
+
+
+def _ends(part: Names) -> str:
+    return f"{part[0]} {part[-1]}" if len(part) > 1 else part[0]

@@ -1,0 +1,240 @@
+"""Ranges that the autograd engine opens and closes while it runs a backward pass.
+
+Hooks on autograd nodes call in here just before (`Root.before`) or after (`close_part`) a node, on the
+thread that runs it. A pass is one run of the engine (`Tensor.backward`, `torch.autograd.grad`, or one of
+them within a backward); what it leaves open is closed at its end, or, if it failed, at its thread's next
+range.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.graph import Node
+from torch.utils.hooks import RemovableHandle
+
+from . import range_stack
+from .range_stack import DependentRange, Label, OpenRange, Thread
+
+_engine = torch.autograd.Variable._execution_engine
+_pass_id = torch._C._current_graph_task_id
+_current_node: Callable[[], Node] = torch._C._current_autograd_node
+# Hooks on what a tensor gets also run where `torch.autograd.grad` asks for that, and the node does not run.
+# PyTorch knows for all nodes but the one that a pass begins with.
+_is_run: Callable[[Node], bool] = torch._C._will_engine_execute_node
+_is_compiling = torch.compiler.is_dynamo_compiling
+_NO_PASS = -1
+_local = range_stack.local
+Hooks = OrderedDict[int, Callable[[object], None]]
+_RECOMPUTE = range_stack.label("recompute", None, "model/forward")
+
+
+class Part:
+    """One run of a region, as its backward knows it: a label, and the part around it.
+
+    `running` says that its forward has not ended: a backward inside it is no backward of it.
+    """
+
+    __slots__ = ("label", "parent", "running")
+
+    def __init__(self, label: Label, parent: Part | None) -> None:
+        self.label, self.parent, self.running = label, parent, True
+
+    def path(self) -> list[Part]:
+        """Return the parts whose backward this one's is inside of, outermost first, and this one."""
+        parts: list[Part] = []
+        part: Part | None = self
+        while part is not None:
+            if not part.running:
+                parts.append(part)
+            part = part.parent
+        return parts[::-1]
+
+
+class Root:
+    """One run of a region that is in no other: which part was innermost at which number of autograd.
+
+    One hook serves all its nodes: the nodes keep the dictionary `hooks` alive, and that keeps this.
+    """
+
+    __slots__ = ("__weakref__", "_hooks", "bounds", "others", "parts", "trail")
+
+    def __init__(self) -> None:
+        # The part at the same place is innermost from this number on.
+        self.bounds: list[int] = []
+        self.parts: list[Part | None] = []
+        self._hooks: weakref.ref[Hooks] | None = None
+        # Handles of hooks on nodes that may outlive the graph.
+        self.others: list[RemovableHandle] = []
+        # While the forward runs: what is known of its nodes.
+        self.trail: Any = None
+
+    def hooks(self) -> Hooks:
+        """Return the dictionary of the one hook that calls in here."""
+        hooks: Hooks = OrderedDict()
+        hooks[0] = self.before
+        self._hooks = weakref.ref(hooks)
+        return hooks
+
+    def remove(self) -> None:
+        """Have no node call in here any more."""
+        hooks = self._hooks() if self._hooks else None
+        if hooks is not None:
+            hooks.clear()
+        for handle in self.others:
+            handle.remove()
+
+    def before(self, _gradient: object) -> None:
+        """Make the ranges that this pass has open on this thread the path of the node's part."""
+        number = _pass_id()
+        if number == _NO_PASS or not range_stack.active or _is_compiling():
+            return
+        if self.trail is not None:
+            self.trail.walk()
+        node = _current_node()
+        part = self.parts[bisect_right(self.bounds, node._sequence_nr()) - 1]
+        thread = _local.thread
+        ranges = thread.ranges
+        top = ranges[-1] if ranges else None
+        if top is None or top.pass_id != number or part is None:
+            _open_path(thread, number, part.path() if part else [])
+        elif top.part is not part and _is_run(node):
+            last, parent = top.part, part.parent
+            if parent is None or part.running or not (last is parent or last.parent is parent):
+                _move(thread, number, part)
+                return
+            # Mostly one module comes after another of the same parent.
+            if last is not parent:
+                range_stack.pop(ranges)
+            range_stack.open_in(ranges, BackwardRange(part, number, top.alive))
+
+
+def _move(thread: Thread, number: int, part: Part) -> None:
+    """Close and open ranges on the way from the innermost to that of `part`."""
+    ranges, open_parts, wanted = thread.ranges, [], []
+    top = ranges[-1]
+    one: Part | None = top.part
+    while one is not None and not one.running:
+        open_parts.append(one)
+        one = one.parent
+    one = part
+    while one is not None and not one.running and one not in open_parts:
+        wanted.append(one)
+        one = one.parent
+    if one is None or one.running:
+        _open_path(thread, number, part.path())
+        return
+    for _ in range(open_parts.index(one)):
+        range_stack.pop(ranges)
+    for want in reversed(wanted):
+        range_stack.open_in(ranges, BackwardRange(want, number, top.alive))
+
+
+class BackwardRange(DependentRange):
+    """A range around the backward of a part, in one pass of the engine."""
+
+    __slots__ = ("part", "pass_id")
+
+    def __init__(self, part: Part, pass_id: int, alive: weakref.ref[_Pass]) -> None:
+        self.label, self.alive = part.label, alive
+        self.ended = self.in_tool = False
+        self.listeners = ()
+        self.part: Part = part
+        self.pass_id: int = pass_id
+
+
+class _Pass:
+    """One run of the engine on one thread; only the engine holds it, and calls it at the end."""
+
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self) -> None:
+        range_stack.shrink(_base_of_pass(range_stack.stack(), self.number))
+
+
+def before_others(_gradients: object = None) -> None:
+    """Close the ranges that this pass has open on this thread: a node of no region is next."""
+    number = _pass_id()
+    if number != _NO_PASS and range_stack.active and not _is_compiling():
+        _open_path(range_stack.here(), number, [])
+
+
+def close_part(part: Part, _inputs: object = None, _outputs: object = None) -> None:
+    """Close the backward range of `part`, if it is open on this thread."""
+    ranges = range_stack.stack()
+    for index in range(_base_of_pass(ranges, _pass_id()), len(ranges)):
+        if ranges[index].part is part:
+            range_stack.shrink(index)
+            return
+
+
+def _open_path(thread: Thread, number: int, wanted: list[Part]) -> None:
+    ranges = thread.ranges
+    range_stack.drop_over()
+    kept = base = _base_of_pass(ranges, number)
+    for opened, want in zip(ranges[base:], wanted, strict=False):
+        if opened.part is not want:
+            break
+        kept += 1
+    range_stack.shrink(kept)
+    missing = wanted[kept - base :]
+    if missing:
+        alive = _alive(thread, number)
+        for want in missing:
+            range_stack.open_in(ranges, BackwardRange(want, number, alive))
+
+
+class Recomputation:
+    """A forward that runs inside a backward (activation checkpointing), kept apart from it.
+
+    The backward ranges make way, from the one of the recomputed region on (else all of this pass), for a
+    range `recompute`, and come back when the recomputed region ends.
+    """
+
+    def __init__(self, label: Label) -> None:
+        ranges, number = range_stack.stack(), _pass_id()
+        range_stack.drop_over()
+        base = _base_of_pass(ranges, number)
+        self._interrupted = ranges[-1].part if len(ranges) > base else None
+        wanted = (label.name, label.payload)
+        labels = [(opened.label.name, opened.label.payload) for opened in ranges[base:]]
+        range_stack.shrink(base + labels.index(wanted) if wanted in labels else base)
+        self._opened = range_stack.push(OpenRange(_RECOMPUTE))
+
+    @staticmethod
+    def is_due() -> bool:
+        """Tell whether a forward that begins now, with gradients recorded, is inside a backward."""
+        return _pass_id() != _NO_PASS
+
+    def end(self) -> None:
+        """Close the range and bring the interrupted backward ranges back."""
+        range_stack.close(self._opened)
+        if isinstance(self._interrupted, Part):
+            _open_path(range_stack.here(), _pass_id(), self._interrupted.path())
+
+
+def _base_of_pass(ranges: list[OpenRange], number: int) -> int:
+    """Return the index from which on the innermost ranges belong to this pass of the engine."""
+    base = len(ranges)
+    while base and ranges[base - 1].pass_id == number:
+        base -= 1
+    return base
+
+
+def _alive(thread: Thread, number: int) -> weakref.ref[_Pass]:
+    """Return a reference that dies with the pass, however it ends."""
+    alive: weakref.ref[_Pass] | None = thread.passes.get(number)
+    if alive is None or alive() is None:
+        thread.passes = {old: ref for old, ref in thread.passes.items() if ref() is not None}
+        current = _Pass(number)
+        _engine.queue_callback(current)
+        alive = thread.passes[number] = weakref.ref(current)
+    return alive

@@ -1,0 +1,78 @@
+"""What an annotated model says about itself in a report: the class of each module.
+
+One NVTX mark in our domain, `MARK` followed by a JSON object:
+
+    nvtx-kernels annotation: {"version": 1, "model": "GPT2", "modules": 86,
+                              "classes": {"layer */attn": "GPT2Attention", "layer */mlp/mlp 0": "Linear"},
+                              "steps": "steps of AdamW",
+                              "categories": {"model/forward": 1, "model/backward": 2, "phase": 3}}
+
+`model` is the name of the outermost range and the model's class. The keys of `classes` are paths of ranges
+below it, joined by `/`; a `*` stands for an index, where all modules of that path are of one class. `steps`
+says what the ranges `step` were counted by, where annotation opened them itself. `categories` are the numbers
+of the ranges' categories: nsys keeps no names of categories and domains from before its capture range.
+
+The mark is sent before the model's first call that somebody hears, and then at most ten times a second,
+because a report keeps only what happened inside its capture range. All that a report has say the same,
+but for `steps`, which is known from the first step on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+
+from . import optimizers, range_stack
+
+MARK = "nvtx-kernels annotation: "
+VERSION = 1
+_AGAIN_AFTER_S = 0.1
+_INDEX = re.compile(r"(?<= )\d+(?=/|$)")
+_INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
+
+
+class Mark:
+    """The mark of one annotated model."""
+
+    def __init__(self, model: str, classes: Mapping[str, str]) -> None:
+        self._content = {
+            "version": VERSION,
+            "model": model,
+            "modules": len(classes),
+            "classes": collapsed(classes),
+        }
+        self._sent_to: object = None
+        self._sent_s = 0.0
+
+    def send(self) -> None:
+        """Send the mark if those who hear ranges do not have it yet, or long ago."""
+        now, listeners = time.monotonic(), range_stack.listeners()
+        if listeners is self._sent_to and now - self._sent_s < _AGAIN_AFTER_S:
+            return
+        self._sent_to, self._sent_s = listeners, now
+        steps = optimizers.counted_by()
+        numbers = range_stack.category_numbers()
+        told = {"steps": steps, "categories": numbers}
+        content = self._content | {key: value for key, value in told.items() if value}
+        range_stack.mark(MARK + json.dumps(content, ensure_ascii=False))
+
+
+def collapsed(classes: Mapping[str, str]) -> dict[str, str]:
+    """Write paths that differ in indices alone as one, where all are of one class."""
+    whole, above = _classes_by(_INDEX, classes), _classes_by(_INDEX_ABOVE, classes)
+    short: dict[str, str] = {}
+    for path, name in classes.items():
+        everywhere, elsewhere = _INDEX.sub("*", path), _INDEX_ABOVE.sub("*", path)
+        key = everywhere if len(whole[everywhere]) == 1 else elsewhere if len(above[elsewhere]) == 1 else path
+        short[key] = name
+    return short
+
+
+def _classes_by(indices: re.Pattern[str], classes: Mapping[str, str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for path, name in classes.items():
+        found[indices.sub("*", path)].add(name)
+    return found

@@ -1,0 +1,424 @@
+"""Every thread's stack of open ranges, and the one place that speaks NVTX.
+
+A range is popped by the thread that pushed it, innermost first, whatever the program does: a range that
+ends out of turn takes the forward ranges above it off and puts them back, and one that ends on another
+thread is popped by its own at its next range. Backward ranges belong to one pass of the autograd engine
+(a *task*); when that pass is over, they never outlive the next event of their thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any, Generic, Protocol, TypeVar
+
+import nvtx
+
+DOMAIN = "nvtx-kernels"
+OFF_SWITCH = "NVTX_KERNELS_OFF"
+
+Payload = int | float | None
+T = TypeVar("T")
+
+# Colours of ranges in a timeline, by the range's name, else by its category.
+COLOURS = {
+    "phase": 0x4C72B0,
+    "model/forward": 0x2CA02C,
+    "model/backward": 0xFF7F0E,
+    "forward": 0x2CA02C,
+    "backward": 0xFF7F0E,
+    "optimizer": 0x9467BD,
+    "warmup": 0x9E9E9E,
+    "measure": 0x1F77B4,
+    "step": 0x17BECF,
+}
+
+log = logging.getLogger("profiling.annotate")
+
+
+class Listener(Protocol):
+    """What hears every range, on the thread where it happens, while `listen` is active."""
+
+    def push(self, name: str, payload: Payload) -> None:
+        """Hear that a range begins."""
+
+    def pop(self) -> None:
+        """Hear that the range begun last on this thread ends."""
+
+    def mark(self, message: str) -> None:
+        """Hear an instantaneous mark."""
+
+
+class Label:
+    """What ranges of one kind say: a name, a payload, a category; made once, and pushed as often as wanted."""
+
+    __slots__ = ("attributes", "category", "name", "payload")
+
+    def __init__(self, name: str, payload: Payload, category: str) -> None:
+        self.name, self.payload, self.category = name, payload, category
+        self.attributes: Any = None
+
+
+class OpenRange:
+    """One range that is open on one thread."""
+
+    __slots__ = ("ended", "in_tool", "label", "listeners")
+
+    # What backward ranges have: the part of the model, and the number of the engine's pass.
+    part: Any = None
+    pass_id: int | None = None
+    alive: Any = None
+    # Whether it is put back when a range below it ends first.
+    returns = True
+
+    def __init__(self, label: Label) -> None:
+        self.label = label
+        self.ended = self.in_tool = False
+        self.listeners: tuple[Listener, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will close this range any more."""
+        return self.ended
+
+
+class DependentRange(OpenRange):
+    """A range that lasts no longer than something else, such as the call or the pass that it is part of."""
+
+    __slots__ = ("alive",)
+    returns = False
+
+    def __init__(self, label: Label, alive: weakref.ref[Any]) -> None:
+        self.label, self.alive = label, alive
+        self.ended = self.in_tool = False
+        self.listeners = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will close this range any more."""
+        return self.ended or self.alive() is None
+
+
+class Running(Generic[T]):
+    """What one object has open, on each thread that uses it, innermost last."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: list[tuple[int, T]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def add(self, item: T) -> None:
+        """Take in what this thread has just opened."""
+        self._items.append((threading.get_ident(), item))
+
+    def innermost(self) -> T | None:
+        """Return what this thread opened last; if it opened nothing, what any thread did."""
+        entry = self._innermost()
+        return entry[1] if entry else None
+
+    def take(self) -> T | None:
+        """Remove and return the innermost."""
+        entry = self._innermost()
+        if entry is None:
+            return None
+        with suppress(ValueError):  # another thread took it
+            self._items.remove(entry)
+        return entry[1]
+
+    def _innermost(self) -> tuple[int, T] | None:
+        me, latest = threading.get_ident(), None
+        for entry in reversed(self._items.copy()):
+            if entry[0] == me:
+                return entry
+            latest = latest or entry
+        return latest
+
+
+class Thread:
+    """What is kept of one thread: its open ranges, and what regions, module calls and passes keep there."""
+
+    __slots__ = ("calls", "carried", "carrier", "frame", "optimizer", "passes", "ranges", "roots", "step")
+
+    def __init__(self) -> None:
+        self.ranges: list[OpenRange] = []
+        # Dies with the outermost call of an annotated module that runs here, however that call ends.
+        self.calls: weakref.ref[Any] = _nothing
+        self.frame: Any = None
+        self.roots: Any = None
+        self.carrier: Any = None
+        self.carried: object = None
+        self.step: OpenRange | None = None
+        self.optimizer: OpenRange | None = None
+        self.passes: dict[int, weakref.ref[Any]] = {}
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = Thread()
+
+
+class _Nothing:
+    pass
+
+
+_nothing = weakref.ref(_Nothing())
+local = _Local()
+_listeners: tuple[Listener, ...] = ()
+_listeners_lock = threading.Lock()
+_said: set[str] = set()
+
+off = os.environ.get(OFF_SWITCH, "0") not in ("", "0")
+_domain = nvtx.get_domain(DOMAIN)
+# Without a tool, nvtx hands out a stand-in that has no handle and does nothing.
+_tool = not off and nvtx.enabled() and hasattr(_domain, "handle")
+active = _tool
+
+
+def _to_nobody(*_: object) -> None:
+    """Stand in for a tool."""
+
+
+_push_to_tool: Callable[[Any], object] = _domain.push_range if _tool else _to_nobody
+_pop_from_tool: Callable[[], object] = _domain.pop_range if _tool else _to_nobody
+# Called with whether anything hears the ranges, when that changes.
+_observers: list[Callable[[bool], None]] = []
+
+
+def here() -> Thread:
+    """Return what is kept of this thread."""
+    return local.thread
+
+
+def stack() -> list[OpenRange]:
+    """Return this thread's open ranges, outermost first."""
+    return local.thread.ranges
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _label(name: str, payload: Payload, category: str) -> Label:
+    return Label(name, payload, category)
+
+
+def label(name: str, payload: Payload, category: str) -> Label:
+    """Return the label of this name, payload and category, the same one each time."""
+    try:
+        return _label(name, payload, category)
+    except TypeError:  # a payload that is no number, and cannot be looked up either
+        return Label(name, payload, category)
+
+
+def push(opened: OpenRange) -> OpenRange:
+    """Open a range on this thread, after popping what is over."""
+    ranges = local.thread.ranges
+    if ranges and ranges[-1].over:
+        drop_over()
+    open_in(ranges, opened)
+    return opened
+
+
+def drop_over() -> None:
+    """Pop this thread's innermost ranges that nothing else will close."""
+    ranges = local.thread.ranges
+    while ranges and ranges[-1].over:
+        pop(ranges)
+
+
+def close(opened: OpenRange) -> None:
+    """End a range: it, the backward ranges left open in it, and nothing else."""
+    opened.ended = True
+    ranges = local.thread.ranges
+    if ranges and ranges[-1] is opened:
+        pop(ranges)
+        return
+    if opened not in ranges:
+        return
+    above: list[OpenRange] = []
+    while ranges[-1] is not opened:
+        above.append(pop(ranges))
+    pop(ranges)
+    for other in reversed(above):
+        if other.returns and not other.ended:
+            open_in(ranges, other)
+        else:
+            other.ended = True
+
+
+def insert(opened: OpenRange, index: int) -> OpenRange:
+    """Open a range on this thread below its innermost ones from `index` on, which are closed and opened again."""
+    ranges = local.thread.ranges
+    above = [pop(ranges) for _ in range(len(ranges) - index)]
+    for one in (opened, *reversed(above)):
+        open_in(ranges, one)
+    return opened
+
+
+def shrink(length: int) -> None:
+    """Pop this thread's innermost ranges until `length` are left."""
+    ranges = local.thread.ranges
+    while len(ranges) > length:
+        pop(ranges)
+
+
+def mark(message: str) -> None:
+    """Put one mark on the timeline."""
+    if _tool:
+        _domain.mark(_domain.get_event_attributes(_text(message), COLOURS["phase"]))
+    for listener in _listeners:
+        try:
+            listener.mark(message)
+        except Exception:
+            _drop_failed(listener)
+
+
+def listeners() -> tuple[Listener, ...]:
+    """Return who hears the ranges, the same tuple as long as it does not change."""
+    return _listeners
+
+
+def category() -> str:
+    """Return the category of the range opened last on this thread, for a listener that has just heard of it."""
+    ranges = local.thread.ranges
+    return ranges[-1].label.category if ranges else ""
+
+
+def category_numbers() -> dict[str, int]:
+    """Return how NVTX numbers the categories, by their names; none where no tool listens."""
+    names = ("model/forward", "model/backward", "phase")
+    return {name: int(_domain.get_category_id(name)) for name in names} if _tool else {}
+
+
+def observe(observer: Callable[[bool], None]) -> None:
+    """Have `observer` called, with whether anything hears the ranges, whenever that changes."""
+    _observers.append(observer)
+
+
+@contextmanager
+def listen(listener: Listener) -> Iterator[None]:
+    """Send every push, pop and mark of every thread to `listener` too, on the thread where it happens.
+
+    A range that was open before is not told, and its pop is not told either. A listener that raises is
+    dropped with one logged line: the annotated program goes on.
+    """
+    with _listeners_lock:
+        _set_listeners((*_listeners, listener))
+    try:
+        yield
+    finally:
+        _drop(listener)
+
+
+def say_once(key: str, message: str, *values: object) -> None:
+    """Log a warning the first time `key` is seen in this process."""
+    if key not in _said:
+        _said.add(key)
+        log.warning(message, *values)
+
+
+def say_failed(message: str) -> None:
+    """Log the exception that is being handled, once for each message."""
+    if message not in _said:
+        _said.add(message)
+        log.exception("%s (said once)", message)
+
+
+def open_in(ranges: list[OpenRange], opened: OpenRange) -> None:
+    """Open a range on top of this thread's `ranges`.
+
+    Python runs signal handlers after calls, so what is noted just before a call is true of it even where
+    Ctrl-C arrives: a range is in the tool if and only if `in_tool` says so.
+    """
+    ranges.append(opened)
+    if _tool:
+        attributes = opened.label.attributes or _described(opened.label)
+        opened.in_tool = True
+        _push_to_tool(attributes)
+    if _listeners:
+        _tell(opened)
+
+
+def _tell(opened: OpenRange) -> None:
+    opened.listeners = _listeners
+    for listener in opened.listeners:
+        try:
+            listener.push(opened.label.name, opened.label.payload)
+        except Exception:
+            _drop_failed(listener)
+
+
+def pop(ranges: list[OpenRange]) -> OpenRange:
+    """Close the innermost of this thread's `ranges`."""
+    opened = ranges[-1]
+    if opened.in_tool:
+        opened.in_tool = False
+        _pop_from_tool()
+    ranges.pop()
+    if opened.listeners:
+        _tell_end(opened)
+    return opened
+
+
+def _tell_end(opened: OpenRange) -> None:
+    listeners, opened.listeners = opened.listeners, ()
+    for listener in listeners:
+        try:
+            if listener in _listeners:
+                listener.pop()
+        except Exception:
+            _drop_failed(listener)
+
+
+def _described(of: Label) -> Any:
+    colour = COLOURS[of.category]
+    if of.category == "phase":
+        colour = COLOURS.get(of.name, colour)
+    number = _domain.get_category_id(of.category)
+    of.attributes = _domain.get_event_attributes(_text(of.name), colour, number, _payload(of.payload))
+    return of.attributes
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _payload(payload: Payload) -> Payload:
+    """Return what NVTX can carry: an integer of 64 bits or a float, else nothing."""
+    if isinstance(payload, int):
+        return int(payload) if -(2**63) <= payload < 2**63 else float(payload)
+    return payload if type(payload) is float else None
+
+
+def _drop_failed(listener: Listener) -> None:
+    _drop(listener)
+    log.exception("a listener of ranges failed and is dropped")
+
+
+def _set_listeners(listeners: tuple[Listener, ...]) -> None:
+    global _listeners, active
+    _listeners = () if off else listeners
+    was, active = active, _tool or bool(_listeners)
+    if was != active:
+        for observer in _observers:
+            observer(active)
+
+
+def _drop(listener: Listener) -> None:
+    with _listeners_lock:
+        _set_listeners(tuple(other for other in _listeners if other is not listener))
+
+
+def _forget_listeners() -> None:
+    """Begin a forked child without its parent's recorder, and without a lock that its parent may hold."""
+    global _listeners_lock
+    _listeners_lock = threading.Lock()
+    _set_listeners(())
+
+
+os.register_at_fork(after_in_child=_forget_listeners)

@@ -1,0 +1,278 @@
+"""Regions: a range around a part of the forward, and one around the backward of that part.
+
+Nothing is added to the program: no operator, no autograd node. A region remembers the number that autograd
+would give its next node (`start`); what it returns leads to the nodes it created. Backward runs nodes in
+falling order of these numbers, so a region's backward is one stretch of nodes, nested like its forward.
+Where the innermost region can change along that order, a node gets a hook, run just before the node by the
+thread that runs it, which opens and closes ranges until the open ones are that region's path. Gradients
+summed for a fan-out, and gradients accumulated into a leaf, run right after the node that made them and
+before the next hook, so they count for its region.
+
+    forward   layer 0 [ a  norm[ b c ]  d ]  layer 1 [ ... ]          a, b, c, d: nodes in order of creation
+    backward  layer 0 [ d  norm[ c b ]  a ]                           hooks on d, c and a
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import Node
+from torch.utils.hooks import RemovableHandle
+
+from . import graph, node_hooks, range_stack
+from .engine import Part, Recomputation, Root, before_others, close_part
+from .range_stack import Label, OpenRange, Payload, Thread
+from .trail import MAX_DEPTH, Trail
+
+_ROOTS_REMEMBERED = 256
+_HANDLES_REMEMBERED = 1024
+_HOOKED = "nvtx-kernels"
+_local = range_stack.local
+
+
+class Names:
+    """How a part of a model is called: the labels of its forward and backward ranges."""
+
+    __slots__ = ("backward", "forward")
+
+    def __init__(self, name: str, payload: Payload) -> None:
+        self.forward = range_stack.label(name, payload, "model/forward")
+        self.backward = range_stack.label(name, payload, "model/backward")
+
+
+_names = lru_cache(maxsize=4096, typed=True)(Names)
+
+
+def names(name: str, payload: Payload) -> Names:
+    """Return the labels of a part, the same each time."""
+    try:
+        return _names(name, payload)
+    except TypeError:  # a payload that is no number
+        return Names(name, payload)
+
+
+class Frame(Part):
+    """A region that is running: its forward range, and, where gradients are recorded, its backward part."""
+
+    __slots__ = ("found", "is_named", "opened", "start", "trail")
+
+    parent: Frame | None
+
+    def __init__(self, label: Label, parent: Frame | None, opened: OpenRange, trail: Trail | None) -> None:
+        self.label, self.parent, self.running, self.opened = label, parent, True, opened
+        # The nodes of the outermost region that this is part of; None where no gradients are recorded.
+        self.trail = trail
+        self.start: int = 0
+        # The nodes that what this region returns leads to; whether a call returned such nodes.
+        self.found: dict[Node, None] | None = None
+        self.is_named = False
+
+    def add_outputs(self, value: object, depth: int = MAX_DEPTH) -> None:
+        """Note the tensors in `value` (in containers and dataclasses too) as what this region returns."""
+        if self.trail is None:
+            return
+        if self.found is None:
+            self.found = {}
+        try:
+            graph.collect(value, depth, self.start, self.found)
+        except Exception:  # an instrument must not break what it measures
+            range_stack.say_failed("what a region returns cannot be looked into")
+
+
+class Outermost(Frame):
+    """A running region that is in no other; where it runs inside a backward, that makes way for it."""
+
+    __slots__ = ("recomputation",)
+
+    def __init__(self, labels: Names, opened: OpenRange) -> None:
+        super().__init__(labels.backward, None, opened, None)
+        self.recomputation = Recomputation(labels.forward) if Recomputation.is_due() else None
+        range_stack.push(opened)
+
+    def end(self, trail: Trail | None) -> None:
+        """Let go of the trail, and bring back what made way."""
+        if trail is not None:
+            trail.root.trail = None
+        if self.recomputation is not None:
+            self.recomputation.end()
+
+
+def begin(labels: Names, opened: OpenRange, thread: Thread) -> Frame:
+    """Open a region's forward range, and remember where its autograd nodes begin."""
+    if not torch.is_grad_enabled():
+        range_stack.push(opened)
+        return Frame(labels.backward, None, opened, None)
+    parent = thread.frame
+    if parent is not None and not (parent.running and not parent.opened.ended):
+        parent = running_frame(thread)
+    if parent is not None:
+        return begin_inside(parent, labels, opened, thread)
+    frame, root = Outermost(labels, opened), Root()
+    frame.start = number = graph.next_number()
+    frame.trail = root.trail = Trail(root, thread, number)
+    root.bounds.append(number)
+    root.parts.append(frame)
+    thread.frame = frame
+    return frame
+
+
+def begin_inside(parent: Frame, labels: Names, opened: OpenRange, thread: Thread) -> Frame:
+    """Do the same inside another region."""
+    trail = parent.trail
+    assert trail is not None
+    range_stack.open_in(thread.ranges, opened)
+    frame = Frame(labels.backward, parent, opened, trail)
+    frame.start = number = graph.next_number()
+    trail.bounds.append(number)
+    trail.parts.append(frame)
+    thread.frame = frame
+    return frame
+
+
+def add_call(frame: Frame, output: object, arguments: Iterable[object]) -> None:
+    """Take in what a call of a module returns, and what it changed in place."""
+    if frame.trail is not None and graph.next_number() != frame.start:
+        frame.is_named = frame.trail.add(output, arguments, frame.start)
+
+
+def end(frame: Frame, *, failed: bool = False) -> None:
+    """Close a region's forward range, and hook its nodes so that its backward gets one too."""
+    frame.running = False
+    trail = frame.trail
+    try:
+        if trail is not None and trail.thread is _local.thread:
+            _end_part(frame, trail, failed=failed)
+    except Exception:  # an instrument must not break what it measures
+        range_stack.say_failed("a region has no backward range")
+    finally:
+        # The root keeps its frames until its backward is over: nothing of them may keep the root.
+        frame.found = frame.trail = None
+        range_stack.close(frame.opened)
+        if type(frame) is Outermost:
+            frame.end(trail)
+
+
+def _end_part(frame: Frame, trail: Trail, *, failed: bool) -> None:
+    thread = trail.thread
+    around = thread.frame = frame.parent if thread.frame is frame else running_frame(thread)
+    number = graph.next_number()
+    trail.bounds.append(number)
+    trail.parts.append(around if around is not None and around.trail is trail else None)
+    if number != frame.start and not failed:
+        is_named = frame.is_named or (frame.found and trail.add_nodes(frame.found))
+        if not is_named:
+            _say_unnamed(frame)
+    if frame.parent is None or not frame.parent.running:
+        node_hooks.let_go(thread)
+        _end_of_outermost(trail, frame, number)
+
+
+def end_leaf(around: Frame, label: Label, start: int, call: tuple[object, tuple[object, ...], nn.Module]) -> None:
+    """Put hooks on the nodes that a leaf created since `start`; `call` is its output, arguments and module.
+
+    A leaf makes its nodes from its arguments and parameters and opens no region, so that it needs no frame.
+    """
+    part, trail = Part(label, around), around.trail
+    assert trail is not None
+    part.running = False
+    trail.bounds += (start, graph.next_number())
+    trail.parts += (part, around)
+    try:
+        if not trail.add_leaf(*call, start):
+            _say_unnamed(part)
+    except Exception:  # an instrument must not break what it measures
+        range_stack.say_failed("a module has no backward range")
+
+
+def running_frame(thread: Thread) -> Frame | None:
+    """Return the innermost region that really runs on a thread."""
+    frame: Frame | None = thread.frame
+    while frame is not None and (not frame.running or frame.opened.over):
+        frame = frame.parent
+    return frame
+
+
+def _say_unnamed(part: Part) -> None:
+    range_stack.say_once(
+        f"no output: {part.label.name}",
+        "region %r created autograd nodes but named no output that leads to them, so its own work has no "
+        "backward range: pass what it returns to its output()",
+        part.label.name,
+    )
+
+
+def _end_of_outermost(trail: Trail, frame: Frame, end: int) -> None:
+    """Put hooks on what is left, and see that the backward range closes when its last node has run."""
+    trail.walk(end)
+    last, thread = trail.last(), trail.thread
+    if not last:
+        return
+    if thread.roots is None:
+        thread.roots = deque(maxlen=_ROOTS_REMEMBERED)
+    roots: deque[tuple[int, int]] = thread.roots
+    just_before = roots[-1][0] if roots and roots[-1][1] == trail.start else trail.start - 1
+    touches = False
+    for node in trail.below:
+        number = node._sequence_nr()
+        touches |= number >= just_before
+        if not _in_a_root(roots, number):
+            _hook_once(node)
+    if not touches:
+        _close_after(trail.root, frame, last)
+    roots.append((trail.start, end))
+
+
+def _in_a_root(roots: deque[tuple[int, int]], number: int) -> bool:
+    for start, end in reversed(roots):
+        if start <= number:
+            return number < end
+    return False
+
+
+class _Closings:
+    """Hooks on nodes that are older than all regions, one on each, for a node can outlive many steps."""
+
+    def __init__(self) -> None:
+        self._mark = object()
+        self._handles: list[RemovableHandle] = []
+        self._limit = _HANDLES_REMEMBERED
+
+    def add(self, node: Node) -> None:
+        """Have backward ranges closed before this node, if they are not already."""
+        known: Any = node.metadata
+        if known.get(_HOOKED) is self._mark:
+            return
+        known[_HOOKED] = self._mark
+        self._handles.append(node.register_prehook(before_others))
+        if len(self._handles) > self._limit:
+            self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
+            self._limit = max(_HANDLES_REMEMBERED, 2 * len(self._handles))
+
+    def remove(self) -> None:
+        """Take all of them off."""
+        handles, self._handles, self._mark = self._handles, [], object()
+        for handle in handles:
+            handle.remove()
+
+
+_closings = _Closings()
+_hook_once, remove_closings = _closings.add, _closings.remove
+
+
+def _close_after(root: Root, part: Part, nodes: list[Node]) -> None:
+    # A leaf's node can outlive the graph: it must neither keep the root alive nor collect dead hooks.
+    closing = partial(close_part, part)
+    handles = [node.register_hook(closing) for node in nodes]
+    root.others.extend(handles)
+    weakref.finalize(root, _remove_all, handles).atexit = False
+
+
+def _remove_all(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()

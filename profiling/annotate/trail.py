@@ -1,0 +1,161 @@
+"""The autograd nodes that one run of an outermost region creates, and which of them get a hook.
+
+A node needs a hook if its gradient comes from outside its gap: the stretch of nodes that one region has to
+itself, between the regions inside it. Which of those nodes is the first of its gap to run depends on what is
+left unused, so all of them have one. What modules return gets its hook when they return it; all other nodes are
+found in one walk at the end, along the edges of the graph. Leaf modules of PyTorch are not walked through:
+their arguments and parameters are all that is below them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import methodcaller
+
+from torch import Tensor
+from torch.autograd.graph import Node
+from torch.nn import Module
+
+from . import node_hooks
+from .engine import Hooks, Root
+from .graph import LEAF_NUMBER, are_plain, collect, collect_arguments, has_modes, next_number, older_nodes
+from .range_stack import Thread, say_failed
+
+MAX_DEPTH = 8
+_number = methodcaller("_sequence_nr")
+
+
+class Trail:
+    """What is known of the nodes of a `root` that runs on a `thread`, whose numbers begin at `start`.
+
+    `below` are the older nodes that its own lead to.
+    """
+
+    __slots__ = (
+        "below",
+        "bounds",
+        "entries",
+        "hooked",
+        "hooks",
+        "oldest",
+        "parts",
+        "reached",
+        "root",
+        "seen",
+        "start",
+        "thread",
+    )
+
+    def __init__(self, root: Root, thread: Thread, start: int) -> None:
+        self.root, self.thread, self.start = root, thread, start
+        self.bounds, self.parts = root.bounds, root.parts
+        self.hooks: Hooks = root.hooks()
+        # The nodes with a hook, and whether there is no need to walk on from them.
+        self.hooked: dict[Node, bool] = {}
+        # Nodes whose gradient comes from another gap, and which of them the walk has reached.
+        self.entries: list[Node] = []
+        self.reached: set[Node] = set()
+        # Nodes that the walk has passed, and the one with the lowest number.
+        self.seen: set[Node] = set()
+        self.oldest: tuple[int, Node] | None = None
+        self.below: list[Node] = []
+
+    def add_leaf(self, output: object, args: tuple[object, ...], module: Module, start: int) -> bool:
+        """Put hooks on what a leaf of PyTorch returned, or changed in place; return whether that was anything."""
+        if has_modes() or type(output) is not Tensor:
+            return self.add(output, args, start)
+        top = output.grad_fn
+        if top is None or top._sequence_nr() < start or output._is_view():
+            return self.add(output, args, start)
+        below = older_nodes(args, start)
+        if below is None:
+            return self.add(output, args, start)
+        self.hooked[top] = is_known = are_plain(module)
+        self._register((top,))
+        self.entries += below if is_known else (top,)
+        return True
+
+    def add(self, output: object, args: Iterable[object], start: int) -> bool:
+        """Do the same for a module of any kind."""
+        found: dict[Node, None] = {}
+        try:
+            collect(output, MAX_DEPTH, start, found)
+            collect_arguments(args, start, found)
+        except Exception:  # an instrument must not break what it measures
+            say_failed("what a module returns cannot be looked into")
+        return self.add_nodes(found)
+
+    def add_nodes(self, found: Iterable[Node]) -> bool:
+        """Put hooks on the nodes that this thread has created; return whether there are any."""
+        hooked, any_is_there, end = self.hooked, False, next_number()
+        for node in found:
+            if node._sequence_nr() >= end:
+                continue
+            any_is_there = True
+            self.entries.append(node)
+            if node not in hooked:
+                hooked[node] = False
+                self._register((node,))
+        return any_is_there
+
+    def walk(self, end: int = LEAF_NUMBER) -> None:
+        """Put hooks on all other nodes below `end` whose gradient comes from another gap."""
+        entries, reached, start = self.entries, self.reached, self.start
+        for node in entries:  # which grows
+            if node in reached:
+                continue
+            reached.add(node)
+            number = node._sequence_nr()
+            if number < start:
+                self.below.append(node)
+            elif number < end:
+                self._enter(node, number)
+        self.entries = []
+
+    def _enter(self, node: Node, number: int) -> None:
+        hooked = self.hooked
+        is_known = hooked.get(node)
+        if is_known is None:
+            hooked[node] = False
+            self._register((node,))
+        if self.oldest is None or number < self.oldest[0]:
+            self.oldest = number, node
+        if not is_known and node not in self.seen:
+            self._walk_within(node, number)
+
+    def _walk_within(self, first: Node, number: int) -> None:
+        """Walk through the nodes of one gap: edges lead to lower numbers."""
+        seen, entries, todo = self.seen, self.entries, [first]
+        low = self._begin_of_gap(number)
+        seen.add(first)
+        for node in todo:
+            for following, _ in node.next_functions:
+                if following is None:
+                    continue
+                at = following._sequence_nr()
+                if at < low:
+                    entries.append(following)
+                elif at < number and following not in seen:
+                    seen.add(following)
+                    todo.append(following)
+        last = min(todo, key=_number)
+        if self.oldest is None or _number(last) < self.oldest[0]:
+            self.oldest = _number(last), last
+
+    def _begin_of_gap(self, number: int) -> int:
+        return self.bounds[bisect_right(self.bounds, number) - 1]
+
+    def last(self) -> list[Node]:
+        """Return what the backward ends with: the oldest node, or the leaves that this one feeds."""
+        if self.oldest is None:
+            return []
+        self.seen.clear()
+        self._walk_within(self.oldest[1], self.oldest[0])
+        node = self.oldest[1]
+        following = [one for one, _ in node.next_functions if one is not None]
+        return [one for one in following if one._sequence_nr() == LEAF_NUMBER] or [node]
+
+    def _register(self, nodes: Iterable[Node]) -> None:
+        if not node_hooks.add(nodes, self.hooks, self.thread):
+            self.root.others.extend(node.register_prehook(self.root.before) for node in nodes)

@@ -1,0 +1,83 @@
+"""What the measuring commands share: options that are lists, and how a command ends."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nvtx_kernels.analysis.errors import UsageError
+from nvtx_kernels.model.config import SIZES_OF_YEAR, YEAR
+
+#: Packages that an installation without extras lacks, and the extra that brings each.
+ADDED = {"torch": "profiling", "nvtx": "profiling", "matplotlib": "plot"}
+
+
+class CommandError(Exception):
+    """What was asked for failed; the text is a sentence for the user."""
+
+
+def add_preset(this: argparse.ArgumentParser, *names: str) -> None:
+    """Add the option that says which year's handout names the sizes, under these names."""
+    this.add_argument(
+        *names,
+        dest="model_preset",
+        choices=SIZES_OF_YEAR,
+        help=f"the year whose handout names the sizes (default {YEAR}); the xl of 2026 is 2.7B",
+    )
+
+
+def add_running(group: argparse._ActionsContainer, into: str) -> None:
+    """Add the options of a sweep that appends its rows to a file."""
+    group.add_argument("--into", metavar="FILE", type=Path, default=Path(into), help="where rows go")
+    group.add_argument(
+        "--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show what these hold"
+    )
+    group.add_argument("--memory-fraction", type=float, metavar="F", help="of the device's memory to use at most")
+    add_limits(group)
+
+
+def add_limits(group: argparse._ActionsContainer) -> None:
+    """Add the options that say what a sweep measures of what is asked for."""
+    group.add_argument("--again", action="store_true", help="measure what is there already, too")
+    group.add_argument("--budget", type=float, metavar="S", help="begin nothing after so many seconds")
+
+
+def add_longest(group: argparse._ActionsContainer) -> None:
+    """Add the option of sweeps whose configurations run in a process each."""
+    group.add_argument("--longest", type=float, metavar="S", help="give up a configuration after so many seconds")
+
+
+def list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """Return what turns an option's text into a list; `read` reads one word, and raises KeyError or ValueError."""
+
+    def elements(text: str) -> list[Any]:
+        try:
+            return [read(word) for word in text.split(",")]
+        except (KeyError, ValueError) as error:
+            raise argparse.ArgumentTypeError(f"{text} is no such list") from error
+
+    return elements
+
+
+def ended(this: argparse.ArgumentParser, work: Callable[[], int]) -> int:
+    """Do a command's work, and return its exit status: 1 for what failed, 130 when interrupted.
+
+    Wrong usage exits with 2, as argparse does.
+    """
+    name = this.prog.rpartition(" ")[2]
+    try:
+        return work()
+    except UsageError as error:
+        this.error(str(error))
+    except CommandError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in ADDED:
+            raise
+        sys.stderr.write(f"{name}: this needs {error.name}: pip install 'nvtx-kernels[{ADDED[error.name]}]'\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{name}: interrupted; the same command again goes on\n")
+        return 130

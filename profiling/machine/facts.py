@@ -1,0 +1,143 @@
+"""What this machine offers to a profiler, looked up once and judged elsewhere (`profiling.doctor`)."""
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from .nsight import LONGEST_ANSWER_S, NsysError, find_nsys, version
+
+DRIVER_FILE = "proc/driver/nvidia/version"
+DRIVER_PARAMETERS = "proc/driver/nvidia/params"
+# Where the kernel does not show its driver, as in WSL.
+ASK_DRIVER = ("--query-gpu=driver_version", "--format=csv,noheader")
+PARANOID_FILE = "proc/sys/kernel/perf_event_paranoid"
+CONTAINER_FILES = (".dockerenv", "run/.containerenv")
+KERNEL_FILE = "proc/version"
+# What makes a program behave differently while it is profiled.
+TELLING_VARIABLES = (
+    "NVTX_KERNELS_OFF",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUDA_INJECTION64_PATH",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+)
+TRIAL = ("profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A machine; None is unknown, an empty text means that all is well."""
+
+    torch: str | None = None
+    nvtx: str | None = None
+    torch_cuda: str | None = None
+    gpus: tuple[str, ...] = ()
+    recorder_sees_gpu: bool = False
+    driver: str | None = None
+    nsys: str | None = None
+    nsys_version: tuple[int, ...] | None = None
+    nsys_trouble: str | None = None
+    trial_trouble: str | None = None
+    paranoid: int | None = None
+    counters_for_admins: bool | None = None
+    is_root: bool = False
+    in_container: bool = False
+    in_wsl: bool = False
+    wsl_clock_fixed: bool = False
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def look(root: Path = Path("/"), *, trial: bool = True) -> Facts:
+    """Return the facts of this machine, whose files lie under `root`; `trial` lets nsys write a small report."""
+    return Facts(**_packages(), **_gpu(), **_nsys(trial=trial), **_system(root))  # type: ignore[arg-type]
+
+
+def _packages() -> dict[str, object]:
+    return {"torch": _installed("torch"), "nvtx": _installed("nvtx")}
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpu() -> dict[str, object]:
+    try:
+        import torch
+        from torch.profiler import ProfilerActivity, supported_activities
+    except ImportError:
+        return {}
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    sees = ProfilerActivity.CUDA in supported_activities()  # type: ignore[no-untyped-call]
+    return {"torch_cuda": torch.version.cuda, "gpus": tuple(names), "recorder_sees_gpu": sees}
+
+
+def _nsys(*, trial: bool) -> dict[str, object]:
+    try:
+        nsys = find_nsys()
+        found = {"nsys": nsys, "nsys_version": version(nsys), "wsl_clock_fixed": _clock_fixed(nsys)}
+    except NsysError as error:
+        return {"nsys_trouble": str(error)}
+    return {**found, "trial_trouble": _trial(nsys) if trial else None}
+
+
+def _trial(nsys: str) -> str:
+    """Let nsys profile a program that does nothing; return what went wrong, or nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = [nsys, *TRIAL, f"--output={folder}/trial", sys.executable, "-c", "pass"]
+        try:
+            done = subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_ANSWER_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        if any(Path(folder).glob("trial.*rep")):
+            return ""
+        said = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+        return said[-1].strip() if said else f"status {done.returncode}"
+
+
+def _clock_fixed(nsys: str) -> bool:
+    settings = _asked([nsys, "-z"]).strip()
+    return bool(settings) and "CuptiUseRawGpuTimestamps=false" in _text(Path(settings))
+
+
+def _asked(program: list[str]) -> str:
+    try:
+        return subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_ANSWER_S).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _system(root: Path) -> dict[str, object]:
+    parameters, paranoid = _text(root / DRIVER_PARAMETERS), _text(root / PARANOID_FILE).strip()
+    admins = [
+        line.rpartition(":")[2].strip() for line in parameters.splitlines() if "RmProfilingAdminOnly" in line
+    ]
+    return {
+        "driver": driver_of(_text(root / DRIVER_FILE)) or driver_of(_asked(["nvidia-smi", *ASK_DRIVER])),
+        "paranoid": int(paranoid) if paranoid.lstrip("-").isdigit() else None,
+        "counters_for_admins": admins[0] == "1" if admins else None,
+        "is_root": os.geteuid() == 0,
+        "in_container": any((root / name).exists() for name in CONTAINER_FILES),
+        "in_wsl": "microsoft" in (_text(root / KERNEL_FILE) or platform.release()).lower(),
+        "variables": {name: os.environ[name] for name in TELLING_VARIABLES if name in os.environ},
+    }
+
+
+def driver_of(text: str) -> str | None:
+    """Return the version of the NVIDIA kernel driver in its own words, None without one."""
+    numbers = (word for word in text.split() if word.count(".") >= 1 and word.replace(".", "").isdigit())
+    return next(numbers, None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

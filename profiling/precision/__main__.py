@@ -1,0 +1,7 @@
+"""python -m profiling.precision."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

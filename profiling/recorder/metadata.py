@@ -1,0 +1,58 @@
+"""The rows of a recording that say where its numbers come from, and nothing about whose machine it was."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+
+import torch
+
+from .trace_file import SCHEMA_VERSION, Row
+
+PRODUCT = "nvtx-kernels recorder"
+# What a kernel's time is, by the unit of work that NVTX_KERNELS_WORK names.
+KERNEL_TIMES = {"GPU": "time of GPU kernels", "CPU": "self time of CPU operators"}
+VM_ID = 1 << 48
+SCHEMA_PARTS = tuple(f"EXPORT_SCHEMA_VERSION_{part}" for part in ("MAJOR", "MINOR", "MICRO"))
+
+
+def own_version() -> str:
+    """Return the installed version of this distribution, `unknown` where it runs uninstalled."""
+    try:
+        return metadata.version("nvtx-kernels")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def export_metadata(*, on_gpu: bool) -> dict[str, str]:
+    """Return who wrote a recording, after which schema, and what its kernel times are times of."""
+    work = "GPU" if on_gpu else "CPU"
+    return {
+        "EXPORT_PRODUCT_NAME": PRODUCT,
+        "EXPORT_PRODUCT_VERSION": own_version(),
+        "EXPORT_SCHEMA_VERSION": SCHEMA_VERSION,
+        **dict(zip(SCHEMA_PARTS, SCHEMA_VERSION.split("."), strict=True)),
+        "NVTX_KERNELS_WORK": work,
+        "NVTX_KERNELS_KERNEL_TIMES": KERNEL_TIMES[work],
+        "NVTX_KERNELS_TORCH_VERSION": torch.__version__,
+    }
+
+
+def gpu_rows() -> Iterator[Row]:
+    """Yield one TARGET_INFO_GPU row per GPU that this process sees."""
+    for index in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(index)
+        yield {
+            "vmId": VM_ID,
+            "id": index,
+            "name": gpu.name,
+            "totalMemory": gpu.total_memory,
+            "smCount": gpu.multi_processor_count,
+            "computeMajor": gpu.major,
+            "computeMinor": gpu.minor,
+        }
+
+
+def start_row(origin_ns: int) -> Row:
+    """Return the row that ties the report's time 0 to UTC."""
+    began = datetime.fromtimestamp(origin_ns / 1e9, UTC)
+    return {"utcEpochNs": origin_ns, "utcTime": began.strftime("%Y-%m-%dT%H:%M:%S")}

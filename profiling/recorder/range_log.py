@@ -1,0 +1,164 @@
+"""Keep the ranges and marks of a program, our own and others', as rows of a report.
+
+Times are `time.time_ns`, the clock of torch.profiler's events. Each thread has its own stack in each NVTX
+domain; whatever is still open at the end is closed then, so that every range written has both its ends.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from .. import annotate
+from ..annotate import DOMAIN
+from ..annotate.others import DEFAULT_DOMAIN
+from .trace_file import Row, TraceFile, global_tid
+
+RANGE, MARK, DOMAIN_CREATED, CATEGORY_NAMED = 59, 34, 75, 33
+OUR_DOMAIN_ID = 1
+STEP, OPTIMIZER = "step", "optimizer"
+INT64 = range(-(1 << 63), 1 << 63)
+
+Payload = int | float | None
+
+
+class Event(NamedTuple):
+    """A range, or a mark when `end_ns` is None; times in ns on the clock of `time.time_ns`."""
+
+    start_ns: int
+    end_ns: int | None
+    thread: int
+    name: str
+    payload: Payload
+    domain: str = DOMAIN
+    category: str = ""
+
+
+class RangeLog:
+    """Listen to `annotate` and to the program's own NVTX ranges.
+
+    `on_pop` is called with the depth that remains after each range of this thread, and after its outermost
+    record_function blocks. `steps` counts the ranges `step` that have ended.
+    """
+
+    def __init__(self, on_pop: Callable[[int], None]) -> None:
+        self.dropped = 0
+        self.is_full = False
+        # The numbers of the ranges' categories, which say what annotation knows of a range's phase.
+        self.categories: dict[str, int] = {}
+        self._on_pop = on_pop
+        self._thread = threading.get_native_id()
+        self._open: dict[int, dict[str, list[Event]]] = {}
+        self.domains = {DEFAULT_DOMAIN: 0, DOMAIN: 1}
+        self.steps = 0
+        self._done: deque[Event] = deque()
+        self._optimizers: list[Event] = []
+
+    def push(self, name: str, payload: Payload = None, domain: str = DOMAIN) -> None:
+        """Open a range on the calling thread."""
+        thread = threading.get_native_id()
+        stack = self._open.setdefault(thread, {}).setdefault(domain, [])
+        category = annotate.category() if domain == DOMAIN else ""
+        if category:
+            self.categories.setdefault(category, len(self.categories) + 1)
+        stack.append(Event(time.time_ns(), None, thread, name, payload, domain, category))
+
+    def pop(self, domain: str = DOMAIN) -> None:
+        """Close the calling thread's innermost range; one opened before recording began is unknown."""
+        now, thread = time.time_ns(), threading.get_native_id()
+        stack = self._open.get(thread, {}).get(domain)
+        if not stack:
+            return
+        self._keep(stack.pop()._replace(end_ns=now))
+        self.block_ended()
+
+    def rename_open(self, name: str, new: str) -> None:
+        """Rename the calling thread's open ranges of ours of this name."""
+        stack = self._open.get(threading.get_native_id(), {}).get(DOMAIN, [])
+        stack[:] = [event._replace(name=new) if event.name == name else event for event in stack]
+
+    def block_ended(self) -> None:
+        """Hear that something ended on this thread, and how many of its ranges are left open."""
+        thread = threading.get_native_id()
+        if thread == self._thread:
+            self._on_pop(sum(map(len, self._open.get(thread, {}).values())))
+
+    def mark(self, message: str) -> None:
+        """Note a moment on the calling thread."""
+        self._keep(Event(time.time_ns(), None, threading.get_native_id(), message, None))
+
+    def close_all(self, now_ns: int) -> None:
+        """Close every open range, innermost first."""
+        for stack in [stack for stacks in self._open.values() for stack in stacks.values()]:
+            while stack:
+                self._keep(stack.pop()._replace(end_ns=now_ns))
+
+    def tells_optimizer(self, thread: int, start_ns: int, end_ns: int) -> bool:
+        """Tell whether a range `optimizer` that was not taken yet, or is still open, was open at some time."""
+        still_open = (event for event in self._open.get(thread, {}).get(DOMAIN, ()) if event.name == OPTIMIZER)
+        return any(
+            event.thread == thread and event.start_ns <= end_ns and start_ns <= (event.end_ns or end_ns)
+            for event in (*self._optimizers, *still_open)
+        )
+
+    def take(self) -> Iterator[Event]:
+        """Yield what was finished since the last call, and forget it."""
+        self._optimizers.clear()
+        while self._done:
+            yield self._done.popleft()
+
+    def _keep(self, event: Event) -> None:
+        if self.is_full:
+            self.dropped += 1
+            return
+        self._done.append(event)
+        self.domains.setdefault(event.domain, len(self.domains))
+        self.steps += event.name == STEP and event.end_ns is not None
+        if event.name == OPTIMIZER:
+            self._optimizers.append(event)
+
+
+def domain_row(name: str, number: int, thread: int) -> Row:
+    """Return the row that names a domain."""
+    return {
+        "start": 0,
+        "eventType": DOMAIN_CREATED,
+        "text": name,
+        "globalTid": global_tid(os.getpid(), thread),
+        "domainId": number,
+    }
+
+
+def category_rows(categories: Mapping[str, int], thread: int) -> Iterator[Row]:
+    """Yield the rows that name the categories of ranges."""
+    for name, number in categories.items():
+        yield {
+            "start": 0,
+            "eventType": CATEGORY_NAMED,
+            "text": name,
+            "category": number,
+            "globalTid": global_tid(os.getpid(), thread),
+            "domainId": OUR_DOMAIN_ID,
+        }
+
+
+def range_row(trace: TraceFile, event: Event, origin_ns: int, log: RangeLog) -> Row:
+    """Return the row of a range or mark; its name is a registered string, as nvtx's are."""
+    return {
+        "start": event.start_ns - origin_ns,
+        "end": None if event.end_ns is None else event.end_ns - origin_ns,
+        "eventType": MARK if event.end_ns is None else RANGE,
+        "globalTid": global_tid(os.getpid(), event.thread),
+        "textId": trace.text_id(event.name),
+        "domainId": log.domains[event.domain],
+        "category": log.categories.get(event.category),
+        **_payload(event.payload),
+    }
+
+
+def _payload(value: Payload) -> Row:
+    if isinstance(value, int) and value in INT64:
+        return {"int64Value": int(value)}
+    return {"doubleValue": value} if isinstance(value, float) else {}

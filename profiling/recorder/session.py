@@ -1,0 +1,133 @@
+"""One session of torch.profiler on the calling thread, from start to the events it saw."""
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from .gpu_details import Details, details_of
+
+CLOCK_CHECK = "nvtx-kernels clock check"
+# Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
+QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
+
+
+def can_profile_all_threads() -> bool:
+    """Tell whether this PyTorch can; releases before 2.6 profile the calling thread alone."""
+    return _of_all_threads() is not None
+
+
+def _of_all_threads() -> Any:
+    try:
+        return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        return None
+
+
+class Seen(NamedTuple):
+    """What a session saw.
+
+    `clock_error_ns` is by how much the profiler's clock left two readings of `time.time_ns` that bracket
+    one of its events. With `has_open_block`, an operator or record_function block was still running: the
+    check of the clock was inside it. `failure` is what the GPU said when it could not be waited for, and
+    its work is then missing.
+    """
+
+    events: list[Any]
+    details: Callable[[str, Any], Details]
+    clock_error_ns: int
+    has_open_block: bool
+    failure: str
+
+
+class Session:
+    """Profile from here to `stop`, on the calling thread and the autograd threads under it, or on all threads.
+
+    RuntimeError says that PyTorch's profiler cannot start.
+    """
+
+    def __init__(self, *, on_gpu: bool, all_threads: bool = False) -> None:
+        if torch._C._autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
+            raise RuntimeError("another profiler of PyTorch is already running")
+        os.environ.setdefault(*QUIET_KINETO)
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+        config = _of_all_threads() if all_threads else None
+        self._profile = profile(activities=activities, experimental_config=config)
+        with warnings.catch_warnings(), _ours():
+            # Some releases warn that a second session drops the events of the first, which are read by then.
+            warnings.filterwarnings("ignore", ".*Profiler clears events")
+            self._profile.start()
+        self.started_ns = time.time_ns()
+
+    def stop(self) -> Seen:
+        """End the session, after the GPU has done what it was given."""
+        before_ns = time.time_ns()
+        with record_function(CLOCK_CHECK):
+            pass
+        after_ns = time.time_ns()
+        results, failure = self._end()
+        events = results.events()
+        check = next(event for event in events if event.name() == CLOCK_CHECK)
+        roots = results.experimental_event_tree()
+        return Seen(
+            [event for event in events if event.name() != CLOCK_CHECK],
+            details_of(results, events),
+            max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
+            not any(root.name == CLOCK_CHECK for root in reversed(roots)),
+            failure,
+        )
+
+    def _end(self) -> tuple[Any, str]:
+        try:
+            with _ours():
+                self._profile.stop()
+        except RuntimeError as error:
+            # PyTorch waits for the GPU before it ends its profiler, which must not outlive this session.
+            return torch._C._autograd._disable_profiler(), str(error).partition("\n")[0]
+        return self._profile.profiler.kineto_results, ""  # type: ignore[union-attr]
+
+
+_own = threading.local()
+
+
+@contextmanager
+def _ours() -> Iterator[None]:
+    _own.depth = getattr(_own, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _own.depth -= 1
+
+
+@contextmanager
+def making_way(pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
+    """Have `pause` called before another profiler of PyTorch begins, and `resume` after it has ended.
+
+    PyTorch runs one at a time: a second one takes the events of the first, and neither is told.
+    """
+    kind: Any = torch.autograd.profiler.profile
+    prepare, leave = kind._prepare_trace, kind.__exit__
+
+    def prepared(self: Any) -> Any:
+        if not getattr(_own, "depth", 0):
+            pause()
+        return prepare(self)
+
+    def left(self: Any, *exception: Any) -> Any:
+        try:
+            return leave(self, *exception)
+        finally:
+            if not getattr(_own, "depth", 0):
+                resume()
+
+    kind._prepare_trace, kind.__exit__ = prepared, left
+    try:
+        yield
+    finally:
+        kind._prepare_trace, kind.__exit__ = prepare, leave

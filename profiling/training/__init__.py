@@ -1,0 +1,180 @@
+"""One line around a training loop: its modules, phases and steps as ranges, and a report of what they launched.
+
+    with profile(model, optimizer, "report.sqlite") as p:
+        for batch in data:
+            train_step(batch)
+
+Under nsys nothing is recorded here: the ranges are NVTX's, and the measured steps lie between cudaProfilerStart
+and Stop and inside the range `measure`, so that `-c cudaProfilerApi` and `-c nvtx -p measure@nvtx-kernels` capture
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from .. import annotate
+from ..annotate.modules import Choice
+from ..recorder import Recording, record
+from ..recorder.trace_file import TraceFileError
+from ..workload.environment import versions, watcher
+from ..workload.measurement import MARK
+from . import outcome
+from .outcome import Outcome
+from .phases import Phases, Plan
+from .roots import annotating_roots
+
+T = TypeVar("T")
+CALL = 'profile(model, optimizer, "report.sqlite")'
+
+
+class Profile:
+    """Annotates, records and counts the steps of one block; `outcome` says what became of it.
+
+    `model` and `optimizer` may each be one, several, or None. Of several optimizers the last one's steps are the
+    steps, else those of the first that steps. `warmup` steps come first, then `steps` are measured (None: all that
+    follow), and the report is written when they are done, or when the block ends. `depth`, `only` and `skip` are
+    those of `annotate_modules`. With `every_model`, each module that the program calls is annotated as a model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Iterable[nn.Module] | None = None,
+        optimizer: Optimizer | Iterable[Optimizer] | None = None,
+        path: str | Path = "report.sqlite",
+        *,
+        warmup: int = 1,
+        steps: int | None = None,
+        depth: int | None = None,
+        only: Choice | None = None,
+        skip: Choice = (),
+        every_model: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self._models, self._optimizers = _several(model, nn.Module), _several(optimizer, Optimizer)
+        _check(self._models, self._optimizers, warmup, steps)
+        self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
+        self._every_model = every_model
+        self._is_watched = bool(watcher(os.environ))
+        has_models = bool(self._models) or every_model
+        counter = self._optimizers[-1] if self._optimizers else None
+        # nsys cannot be told afterwards that the last step was none.
+        tiles = not has_models and not (self._is_watched and steps is None)
+        self.phases = Phases(Plan(warmup, steps, counter, has_models, tiles), self)
+        self.recording: Recording | None = None
+        self._capture, self._ranges = ExitStack(), ExitStack()
+        self._failure: TraceFileError | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Say what was recorded, and what to type next."""
+        return outcome.of(self)
+
+    @property
+    def has_models(self) -> bool:
+        """Whether modules are annotated."""
+        return bool(self._models) or self._every_model
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether nsys records, and we do not."""
+        return self._is_watched
+
+    def step(self) -> None:
+        """End a step, where no optimizer's steps should count."""
+        self.phases.step()
+
+    def __enter__(self) -> Self:
+        if not self._is_watched:
+            self.recording = self._capture.enter_context(record(self.path, quiet=True))
+        with self._capture, self._ranges:  # closed only where this fails
+            self._ranges.enter_context(self.phases.running())
+            for model in self._models:
+                self._ranges.enter_context(annotate.annotate_modules(model, **self._choice))
+            if self._every_model:
+                self._ranges.enter_context(annotating_roots(**self._choice))
+            self._capture, self._ranges = self._capture.pop_all(), self._ranges.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._ranges.__exit__(kind, error, trace)
+        finally:
+            self._capture.__exit__(kind, error, trace)
+        if self._failure is not None:
+            raise self._failure
+        sys.stderr.write(f"{self.outcome.text()}\n")
+
+    def begin(self) -> None:
+        """Let nsys capture; called before the measured steps."""
+        if self._is_watched and torch.cuda.is_available():
+            torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
+
+    def begun(self) -> None:
+        """Say in the report what runs, where a capture range keeps it."""
+        annotate.mark(f"{MARK} {json.dumps(self._facts())}")
+
+    def drain(self) -> None:
+        """Wait until the GPU has done what it was given."""
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+
+    def unfinished(self) -> None:
+        """Keep a step that was begun and not ended from being counted."""
+        if self.recording is not None:
+            self.recording.ranges.rename_open("step", "unfinished step")
+
+    def end(self) -> None:
+        """Write the report; called after the measured steps."""
+        if self._is_watched and torch.cuda.is_available():
+            torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
+        if not self.phases.measured or sys.exc_info()[0] is not None:
+            return  # the block is told what went wrong, and the report with it
+        try:
+            self._capture.close()
+        except TraceFileError as failure:  # the program goes on; the end of the block raises it
+            self._failure = failure
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what a report should know of the run."""
+        counter = self._optimizers[-1] if self._optimizers else None
+        parameters = sum(one.numel() for model in self._models for one in model.parameters())
+        return {
+            **({"model": ", ".join(type(model).__name__ for model in self._models)} if self._models else {}),
+            **({"parameters": parameters} if self._models else {}),
+            **({"optimizer": type(counter).__name__} if counter is not None else {}),
+            **versions(),
+        }
+
+
+def _several(value: T | Iterable[T] | None, kind: type[T]) -> list[T]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, kind) else list(value)  # type: ignore[arg-type]
+
+
+def _check(models: list[Any], counted: list[Any], warmup: int, steps: int | None) -> None:
+    """Raise TypeError or ValueError, with what to do, for what cannot be profiled."""
+    for one in models:
+        if not isinstance(one, nn.Module):
+            raise TypeError(
+                f"a model is a torch.nn.Module, not {type(one).__name__}: profile(model, optimizer, path)"
+            )
+    for one in counted:
+        if not isinstance(one, Optimizer):
+            raise TypeError(f"an optimizer is a torch.optim.Optimizer, not {type(one).__name__}: {CALL}")
+    if warmup < 0 or (steps is not None and steps < 1):
+        raise ValueError(f"warmup is 0 or more and steps 1 or more, not {warmup} and {steps}")

@@ -1,0 +1,48 @@
+"""Annotate every model that a program calls, without knowing it: for programs that are run as they are."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import annotate
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.is_inside = False
+
+
+@contextmanager
+def annotating_roots(**choice: Any) -> Iterator[None]:
+    """Annotate each module with parameters whose call is in no other module's, from its first call on."""
+    call, thread = nn.Module.__call__, _Thread()
+    known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+    with ExitStack() as annotations:
+
+        def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if thread.is_inside or torch.compiler.is_compiling():
+                return call(self, *args, **kwargs)
+            if self not in known and any(True for _ in self.parameters()):
+                known.add(self)
+                annotations.enter_context(annotate.annotate_modules(self, **choice))
+                return nn.Module.__call__(self, *args, **kwargs)
+            thread.is_inside = True
+            try:
+                return call(self, *args, **kwargs)
+            finally:
+                thread.is_inside = False
+
+        nn.Module.__call__ = seen  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            annotations.close()
+            if nn.Module.__call__ is seen:
+                nn.Module.__call__ = call  # type: ignore[method-assign]

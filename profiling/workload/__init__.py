@@ -1,0 +1,1 @@
+"""What is run: settings, the model's steps, their memory."""

@@ -1,0 +1,113 @@
+"""What besides the settings decides a number: versions, the device, precision flags, threads, a profiler.
+
+It names no host, user or path, so it can travel with a report.
+"""
+
+import os
+import platform
+import re
+import resource
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..recorder.metadata import own_version
+from .settings import AUTOCAST_DTYPE, Settings
+
+# cuBLAS obeys this variable whatever PyTorch asks for: 0 forbids TF32, 1 forces it.
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+# What nsys gives every process it watches: the session's id, and its own library to load. Other tools come in
+# through the same variables, with libraries of other names.
+NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"
+INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
+NSYS_LIBRARY = "libToolsInjection"
+DRIVER_FILE = Path("/proc/driver/nvidia/version")
+
+
+def environment(settings: Settings) -> dict[str, Any]:
+    """Return the state of the machine and of PyTorch, once the settings are applied."""
+    return {
+        **versions(),
+        **(gpu_facts(settings.device) if settings.device_type == "cuda" else cpu_facts()),
+        "tf32": tf32_allowed(),
+        "autocast": str(AUTOCAST_DTYPE.get(settings.dtype, "off")).removeprefix("torch."),
+        "grad_scaler": False,
+        **watcher(os.environ),
+    }
+
+
+def watcher(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return `watched_by`, the profiler that watches a process with these variables; nothing without one."""
+    libraries = (variables.get(name, "") for name in INJECTIONS)
+    is_nsys = variables.get(NSYS_SESSION) or any(NSYS_LIBRARY in library for library in libraries)
+    return {"watched_by": "nsys"} if is_nsys else {}
+
+
+def versions() -> dict[str, str | int | None]:
+    """Return the versions of what the numbers run on."""
+    return {
+        "nvtx-kernels": own_version(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        "nvtx": metadata.version("nvtx"),
+    }
+
+
+def gpu_facts(device: str) -> dict[str, Any]:
+    """Return the name and size of a GPU, and its driver."""
+    gpu = torch.cuda.get_device_properties(torch.device(device))
+    return {
+        "device_name": gpu.name,
+        "device_memory_bytes": gpu.total_memory,
+        "multiprocessors": gpu.multi_processor_count,
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "driver": driver_version(),
+    }
+
+
+def cpu_facts() -> dict[str, Any]:
+    """Return the kind of CPU, its cores and PyTorch's threads."""
+    kind = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    return {"device_name": f"CPU ({kind})", "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+
+
+def tf32_allowed() -> bool:
+    """Return whether FP32 matrix products may use TF32."""
+    asked = torch.get_float32_matmul_precision() != "highest"
+    return {"0": False, "1": True}.get(os.environ.get(TF32_OVERRIDE, ""), asked)
+
+
+def driver_version() -> str | None:
+    """Return the version of the NVIDIA kernel driver, None where there is none."""
+    try:
+        text = DRIVER_FILE.read_text()
+    except OSError:
+        return None
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
+    return found and found[0]
+
+
+def limit_memory(settings: Settings, fraction: float | None) -> None:
+    """Let this process use a fraction of the GPU's memory, or of a CPU machine's beside what it holds now."""
+    if fraction is None:
+        return
+    if settings.device_type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(fraction, settings.device)
+    else:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        most = _data_bytes() + int(fraction * total)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
+
+
+def _data_bytes() -> int:
+    """Return what RLIMIT_DATA counts of this process: much where PyTorch brings CUDA's libraries; 0 if unknown."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,181 @@
+"""Warm up, measure, and keep the times of every step."""
+
+import json
+import re
+import resource
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from nvtx_kernels.model.config import name_of
+from nvtx_kernels.model.cost import cost_by_range
+
+from .. import annotate
+from ..recorder import Recording, record
+from ..recorder.session import Session
+from ..recorder.trace_file import check_writable
+from .environment import environment
+from .settings import AUTOCAST_DTYPE, Settings, SettingsError
+from .steps import Workload, timed_steps
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times in ms of every step, by phase and of the whole `step`, and the peak of memory in bytes.
+
+    `recording` is what became of the report, None when none was asked for.
+    """
+
+    warmup: list[dict[str, float]]
+    measured: list[dict[str, float]]
+    peak_bytes: int
+    recording: Recording | None
+
+    def spread(self, phase: str) -> "Spread":
+        """Summarize the measured times of a phase."""
+        return Spread.of([times[phase] for times in self.measured])
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, sample standard deviation (None of one value), smallest and largest of some times, ms."""
+
+    mean: float
+    std: float | None
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> "Spread":
+        """Summarize times."""
+        std = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), std, min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Capture:
+    """How the measured steps are captured: recorded to a file or not, with a range per operator or not."""
+
+    record_to: str | None = None
+    operators: bool = False
+
+    def check(self, settings: Settings) -> None:
+        """Raise, before any work is done, what would make the capture fail after it."""
+        if self.record_to is not None:
+            check_writable(self.record_to)
+        elif self.operators and settings.device_type != "cuda":
+            raise SettingsError("without a GPU, ranges for operators need a recording: add --record FILE")
+
+    @contextmanager
+    def warming(self, settings: Settings) -> Iterator[None]:
+        """Profile the warm-up and drop what was seen, so that measuring begins with the profiler warm."""
+        session = None if self.record_to is None else Session(on_gpu=settings.device_type == "cuda")
+        try:
+            yield
+        finally:
+            if session is not None:
+                session.stop()
+
+    @contextmanager
+    def measuring(self, settings: Settings) -> Iterator[Recording | None]:
+        """Capture the block."""
+        if self.record_to is not None:
+            device = settings.device_type
+            with record(self.record_to, device=device, operators=self.operators, quiet=True) as recording:
+                yield recording
+        elif self.operators:
+            with torch.autograd.profiler.emit_nvtx():  # type: ignore[no-untyped-call]
+                yield None
+        else:
+            yield None
+
+
+def measure(workload: Workload, capture: Capture, on_step: Callable[[], None]) -> Measurement:
+    """Run the warm-up steps and the measured steps, of which only the latter are captured.
+
+    `on_step` is called after each step.
+    """
+    settings = workload.settings
+    with capture.warming(settings), annotate.range("warmup"):
+        warmup = _steps(workload, settings.warmup, on_step)
+    if settings.device_type == "cuda":
+        torch.cuda.reset_peak_memory_stats(settings.device)
+    with capture.measuring(settings) as recording, _profiler_api(settings), annotate.range("measure"):
+        annotate.mark(mark_text(workload))
+        measured = _steps(workload, settings.steps, on_step)
+    return Measurement(warmup, measured, _peak_bytes(settings), recording)
+
+
+def _steps(workload: Workload, count: int, on_step: Callable[[], None]) -> list[dict[str, float]]:
+    done = []
+    for times in timed_steps(workload, count):
+        done.append(times)
+        on_step()
+    return done
+
+
+@contextmanager
+def _profiler_api(settings: Settings) -> Iterator[None]:
+    """Mark what `nsys profile -c cudaProfilerApi` captures."""
+    if settings.device_type != "cuda":
+        yield
+        return
+    cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    cudart.cudaProfilerStart()
+    try:
+        yield
+    finally:
+        torch.cuda.synchronize(settings.device)
+        cudart.cudaProfilerStop()
+
+
+def _peak_bytes(settings: Settings) -> int:
+    """Return the most memory held, in bytes: by tensors while measuring on a GPU, by the process on a CPU."""
+    if settings.device_type == "cuda":
+        return int(torch.cuda.max_memory_allocated(settings.device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+MARK = "nvtx-kernels.run"
+FLOPS_CONVENTION = "2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step"
+
+
+def mark_text(workload: Workload) -> str:
+    """Return the message of the mark."""
+    return f"{MARK} {json.dumps(description(workload), separators=(',', ':'))}"
+
+
+def description(workload: Workload) -> dict[str, object]:
+    """Return what decides the run's numbers, ready for JSON."""
+    settings = workload.settings
+    flops, least_bytes = costs(settings)
+    return {
+        **settings.told(),
+        "size": name_of(settings.told()),
+        "parameters": workload.parameters,
+        **environment(settings),
+        "flops_convention": FLOPS_CONVENTION,
+        "flops": flops,
+        "bytes": least_bytes,
+    }
+
+
+def costs(settings: Settings) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the FLOPs and the least bytes moved of one step by range, of the phases that the mode runs."""
+    flops: Counter[str] = Counter()
+    least_bytes: Counter[str] = Counter()
+    for path, cost in cost_by_range(
+        settings.config,
+        settings.batch_size,
+        settings.context_length,
+        attention=settings.attention,
+        element_bytes=2 if settings.dtype in AUTOCAST_DTYPE else 4,
+    ).items():
+        if path[0] in settings.phases and not (settings.mode == "forward" and "loss" in path):
+            name = re.sub(r"\blayer \d+", "layer *", " > ".join(path))
+            flops[name] += cost.flops
+            least_bytes[name] += cost.bytes
+    return {name: count for name, count in flops.items() if count}, dict(least_bytes)

@@ -1,0 +1,237 @@
+"""Where a training step's memory goes: the peak of each phase, and what each layer keeps for its backward.
+
+    check("snapshot.pickle", settings)
+    with snapshot("snapshot.pickle"):            # PyTorch's own record of every allocation, on a GPU
+        measure(workload, capture, on_step)
+    peaks = phase_peaks(workload)
+
+Bytes are those of tensors: what PyTorch's allocator handed out, not what it keeps in reserve.
+"""
+
+import itertools
+import os
+import pickle
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from nvtx_kernels.analysis.support.files import replacing
+from nvtx_kernels.model.transformer import cross_entropy
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from ..recorder.session import QUIET_KINETO
+from .settings import Settings, SettingsError, autocast
+from .steps import Workload
+
+# The events that a snapshot keeps; a step of the largest model here makes some 20,000.
+MOST_EVENTS = 1_000_000
+# torch.profiler's name for an allocation or a free.
+MEMORY_EVENT = "[memory]"
+OUTSIDE = "outside the layers"
+
+
+@contextmanager
+def snapshot(path: str | Path | None) -> Iterator[None]:
+    """Record every allocation of the block for pytorch.org/memory_viz, also of a block that raises.
+
+    The file is written beside and renamed; None records nothing. OSError says why it cannot be written.
+    """
+    if path is None:
+        yield
+        return
+    torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS)
+    try:
+        yield
+    finally:
+        try:
+            with replacing(Path(path)) as file:
+                pickle.dump(torch.cuda.memory._snapshot(), file)
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def check(path: str | Path | None, settings: Settings) -> None:
+    """Raise SettingsError, before any work, if no snapshot of this run can be written to `path`."""
+    if path is None:
+        return
+    if settings.device_type != "cuda":
+        raise SettingsError("a memory snapshot needs a CUDA GPU: PyTorch records its CUDA allocator alone")
+    if not os.access(Path(path).absolute().parent, os.W_OK):
+        raise SettingsError(f"{path} cannot be written")
+
+
+def phase_peaks(workload: Workload) -> dict[str, int]:
+    """Run one more step and return the most bytes that tensors held in each of its phases."""
+    if workload.settings.device_type == "cuda":
+        gpu = _GpuMeter(workload.settings.device)
+        _run_phases(workload, gpu)
+        return gpu.peaks
+    cpu = _CpuMeter()
+    with _seeing_memory() as changes:
+        # The profiler sees no end of what was allocated before it: let a step replace all that a step does.
+        _run_phases(workload, _CpuMeter())
+        held_bytes, began_ns = sum(_bytes_of(held_tensors(workload)).values()), time.time_ns()
+        _run_phases(workload, cpu)
+    return cpu.peaks([change for change in changes if change[0] >= began_ns], held_bytes)
+
+
+def _run_phases(workload: Workload, meter: "_GpuMeter | _CpuMeter") -> None:
+    phases = workload.settings.phases
+    with meter.during("forward"):
+        loss = workload.forward()
+    if "backward" in phases:
+        with meter.during("backward"):
+            workload.backward(loss)
+    del loss
+    if "optimizer" in phases:
+        with meter.during("optimizer"):
+            workload.optimizer_step()
+    workload.drop_gradients()
+
+
+def held_after(run: Callable[[], object], device: str, before: Iterable[Tensor]) -> int:
+    """Return the bytes that tensors hold once `run` has returned, while its result lives.
+
+    On a CPU those are `before` and what `run` left; on a GPU everything in this process.
+    """
+    if device.startswith("cuda"):
+        result = run()
+        held_bytes = torch.cuda.memory_allocated(device)
+        del result
+        return held_bytes
+    with _seeing_memory() as seen:
+        result = run()
+    del result
+    return sum(_bytes_of(before).values()) + sum(change for _, change in seen)
+
+
+@contextmanager
+def _seeing_memory() -> Iterator[list[tuple[int, int]]]:
+    """Yield a list that the block's allocations and frees on a CPU end up in: (time in ns, bytes)."""
+    changes: list[tuple[int, int]] = []
+    os.environ.setdefault(*QUIET_KINETO)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        yield changes
+    events = seen.profiler.kineto_results.events()
+    changes += sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == MEMORY_EVENT)
+
+
+class _GpuMeter:
+    """Read the peak of PyTorch's allocator on a GPU."""
+
+    def __init__(self, device: str) -> None:
+        self.peaks: dict[str, int] = {}
+        self._device = device
+
+    @contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        torch.cuda.reset_peak_memory_stats(self._device)
+        yield
+        self.peaks[phase] = torch.cuda.max_memory_allocated(self._device)
+
+
+class _CpuMeter:
+    """Note when each phase runs, and find its peak in the allocations that torch.profiler saw."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, tuple[int, int]] = {}
+
+    @contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        began_ns = time.time_ns()
+        yield
+        self._times[phase] = (began_ns, time.time_ns())
+
+    def peaks(self, changes: list[tuple[int, int]], held_bytes: int) -> dict[str, int]:
+        """Return the peak of each phase from (time in ns, bytes allocated or freed), in order."""
+        peaks = {}
+        for phase, (began_ns, ended_ns) in self._times.items():
+            before = held_bytes + sum(change for at_ns, change in changes if at_ns < began_ns)
+            inside = [change for at_ns, change in changes if began_ns <= at_ns <= ended_ns]
+            peaks[phase] = max(itertools.accumulate(inside, initial=before))
+        return peaks
+
+
+def held_tensors(workload: Workload) -> Iterator[Tensor]:
+    """Yield what lives from step to step: weights, buffers, the batch, the optimizer's state."""
+    yield from workload.model.parameters()
+    yield from workload.model.buffers()
+    yield from (workload.inputs_BT, workload.targets_BT)
+    for state in workload.optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))
+
+
+def _bytes_of(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Return the size of every storage behind these tensors, by its address."""
+    storages = (tensor.untyped_storage() for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """Bytes of one part of the model: kept for its backward, and of its parameters' gradients."""
+
+    kept_bytes: int
+    gradient_bytes: int
+
+
+def layer_memory(workload: Workload) -> dict[str, LayerMemory]:
+    """Run one step's forward and backward, and return the memory of `layer 0`, ... and of `outside the layers`.
+
+    Kept for backward (activations, or residuals) is every storage that autograd saves, counted once, in the
+    first layer that saves it; weights, buffers and the batch are held anyway and do not count. Of a compiled
+    model this is what it keeps when it runs eagerly.
+    """
+    keeper = _Keeper(set(_bytes_of(held_tensors(workload))))
+    layers = {f"layer {index}": layer for index, layer in enumerate(workload.model.layers)}
+    with _naming(layers, keeper), torch.autograd.graph.saved_tensors_hooks(keeper.pack, lambda saved: saved):
+        loss = _loss(workload)
+    loss.backward()  # type: ignore[no-untyped-call]
+    gradients = {name: _gradient_bytes(layer) for name, layer in layers.items()}
+    gradients[OUTSIDE] = _gradient_bytes(workload.model) - sum(gradients.values())
+    workload.drop_gradients()
+    return {name: LayerMemory(sum(keeper.kept[name].values()), size) for name, size in gradients.items()}
+
+
+def _loss(workload: Workload) -> Tensor:
+    with autocast(workload.settings):
+        return cross_entropy(workload.model(workload.inputs_BT), workload.targets_BT)
+
+
+def _gradient_bytes(module: nn.Module) -> int:
+    return sum(weight.grad.nbytes for weight in module.parameters() if weight.grad is not None)
+
+
+@contextmanager
+def _naming(layers: Mapping[str, nn.Module], keeper: "_Keeper") -> Iterator[None]:
+    """Tell the keeper which layer runs."""
+
+    def enter(name: str) -> Callable[..., None]:
+        return lambda *_: setattr(keeper, "layer", name)
+
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.callback(layer.register_forward_pre_hook(enter(name)).remove)
+            hooks.callback(layer.register_forward_hook(enter(OUTSIDE)).remove)
+        yield
+
+
+class _Keeper:
+    """Note the size of what autograd saves, by the layer that runs."""
+
+    def __init__(self, held: set[int]) -> None:
+        self.layer = OUTSIDE
+        self.kept: dict[str, dict[int, int]] = defaultdict(dict)
+        self._seen = held
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        for address, size in _bytes_of([tensor]).items():
+            if address not in self._seen:
+                self._seen.add(address)
+                self.kept[self.layer][address] = size
+        return tensor

@@ -1,0 +1,149 @@
+"""What a run is asked to do, checked, with the defaults of the device it runs on."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from nvtx_kernels.model.config import CONFIGS, DIMENSIONS, ModelConfig, changed, config_of, size_in
+from nvtx_kernels.model.transformer import ATTENTION, Attention
+
+from .optimizers import OPTIMIZERS
+
+# What a mode runs in each step, in order. `forward` encloses the loss wherever there is a backward.
+PHASES_OF_MODE = {
+    "forward": ("forward",),
+    "forward-backward": ("forward", "backward"),
+    "train": ("forward", "backward", "optimizer"),
+}
+# `tf32` allows TF32 in FP32 matrix products; `bf16` and `fp16` are autocast over FP32 parameters. fp16
+# runs without a GradScaler: it adds kernels of its own, and these runs measure time, not convergence.
+MATMUL_PRECISION = {"fp32": "highest", "tf32": "high", "bf16": "highest", "fp16": "highest"}
+AUTOCAST_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# The assignment's defaults where there is a GPU, and the same model with less work where there is none.
+WORK_OF_DEVICE: Mapping[str, Mapping[str, int]] = {
+    "cuda": {"context_length": 512, "batch_size": 4, "warmup": 5, "steps": 10},
+    "cpu": {"context_length": 64, "batch_size": 1, "warmup": 1, "steps": 3},
+}
+CHOICES = {
+    "size": tuple(CONFIGS),
+    "mode": tuple(PHASES_OF_MODE),
+    "dtype": tuple(MATMUL_PRECISION),
+    "attention": tuple(ATTENTION),
+    "optimizer": tuple(OPTIMIZERS),
+}
+AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1, **dict.fromkeys(DIMENSIONS, 1)}
+
+
+class SettingsError(ValueError):
+    """What was asked for cannot be run; the text is a sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run: model, batch, what a step does, how often. SettingsError says what cannot be.
+
+    `size` is a name of CONFIGS; the dimensions at the end are None where the size decides.
+    """
+
+    size: str = "small"
+    context_length: int = 512
+    batch_size: int = 4
+    mode: str = "train"
+    dtype: str = "fp32"
+    attention: Attention = "reference"
+    compile: bool = False
+    optimizer: str = "reference"
+    warmup: int = 5
+    steps: int = 10
+    seed: int = 0
+    device: str = "cuda"
+    d_model: int | None = None
+    d_ff: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    vocab_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise SettingsError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)}")
+        for name, least in AT_LEAST.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                raise SettingsError(f"{name} is {least} or more, not {value}")
+        _check_model(self)
+        _check_device(self.device)
+
+    @property
+    def config(self) -> ModelConfig:
+        """Return the model's dimensions."""
+        return config_of(asdict(self))
+
+    def told(self) -> dict[str, Any]:
+        """Return the settings by name; of the model's dimensions those alone that its size does not have."""
+        values = asdict(self)
+        left_out = DIMENSIONS.keys() - changed(values).keys()
+        return {name: value for name, value in values.items() if name not in left_out}
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Return the phases of one step, in order."""
+        return PHASES_OF_MODE[self.mode]
+
+    @property
+    def device_type(self) -> str:
+        """Return the kind of device, `cuda` for `cuda:1`."""
+        return self.device.partition(":")[0]
+
+
+def _check_model(settings: Settings) -> None:
+    try:
+        config_of(asdict(settings))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _check_device(device: str) -> None:
+    name, _, index = device.partition(":")
+    if name not in WORK_OF_DEVICE or (index and not index.isdecimal()):
+        raise SettingsError(f"device is cuda, cuda:N or cpu, not {device}")
+    if name == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise SettingsError(f"device {device} is not there: PyTorch sees {torch.cuda.device_count()} CUDA GPUs")
+
+
+def default_device() -> str:
+    """Return the device a run uses when none is asked for."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def with_defaults(asked: Mapping[str, Any]) -> Settings:
+    """Complete what was asked (None for what was not) with the defaults of its device.
+
+    `model_preset` is the year whose handout names the size, one of SIZES_OF_YEAR.
+    """
+    device = asked.get("device") or default_device()
+    work = WORK_OF_DEVICE.get(device.partition(":")[0], {})
+    known = {field.name for field in fields(Settings)}
+    given = {name: value for name, value in asked.items() if name in known and value is not None}
+    if "size" in given:
+        given["size"] = size_in(asked.get("model_preset"), given["size"])
+    return Settings(**{**work, **given, "device": device})
+
+
+def reduced_by_cpu(asked: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Name the settings that nobody asked for and that are smaller than the assignment's."""
+    if settings.device_type == "cuda":
+        return []
+    return [name for name in WORK_OF_DEVICE["cpu"] if asked.get(name) is None]
+
+
+def apply_precision(settings: Settings) -> None:
+    """Set the process-wide precision of FP32 matrix products, TF32 or not, as the settings ask."""
+    torch.set_float32_matmul_precision(MATMUL_PRECISION[settings.dtype])
+
+
+def autocast(settings: Settings) -> AbstractContextManager[Any]:
+    """Return the context in which the forward pass and the loss run."""
+    dtype = AUTOCAST_DTYPE.get(settings.dtype)
+    return nullcontext() if dtype is None else torch.autocast(settings.device_type, dtype)

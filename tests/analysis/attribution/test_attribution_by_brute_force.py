@@ -1,0 +1,127 @@
+"""The attribution against a slow one that is obviously right, on thousands of generated reports.
+
+Set NVTX_KERNELS_EXAMPLES to look at more, or fewer, than the default.
+"""
+
+import os
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from nvtx_kernels.analysis.attribution.causes import Rules, attribute
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.summary.totals import summarize
+
+from tests.analysis.making import reference_report
+from tests.analysis.making.building import Dialect, write
+from tests.analysis.making.generated import Program, chaos, programs
+from tests.analysis.making.reference import Reference
+from tests.analysis.making.traces import answers, trace_of
+
+EXAMPLES = int(os.environ.get("NVTX_KERNELS_EXAMPLES", "1000"))
+NO_CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+
+
+def examples(share):
+    return settings(max_examples=max(1, round(EXAMPLES * share)), deadline=None, suppress_health_check=NO_CHECKS)
+
+
+REPORTS = {"chaos": chaos(), "programs": programs}
+RULES = st.sampled_from(
+    [
+        {"operators": "hide"},
+        {"adopt": False},
+        {"link": False},
+        {"operators": "keep", "link": False},
+        {"operators": "keep", "link": False, "adopt": False},  # what nsys does, but for libraries' domains
+    ]
+)
+
+
+def found(attribution):
+    """Return the answers, and of which work no forward operator fits its backward node."""
+    return [*zip(answers(attribution), attribution.unfit.tolist(), strict=True)]
+
+
+def expected(rows, **rules):
+    wanted = Reference(rows, **rules).answers()
+    return [((answer.how, answer.names, answer.phase), answer.unfit) for answer in wanted]
+
+
+def with_fewer_names(rows):
+    """Let ranges share names, as real ones do."""
+
+    def shared(name):
+        return re.sub(r"^([a-z]+ )(\d+)$", lambda match: match[1] + str(int(match[2]) % 3), name)
+
+    return replace(rows, ranges=[replace(r, name=shared(r.name)) for r in rows.ranges])
+
+
+@examples(1)
+@given(chaos())
+def test_anything_anywhere_goes_where_the_definitions_say(rows):
+    assert found(attribute(trace_of(rows))) == expected(rows)
+
+
+@examples(1.5)
+@given(programs)
+@example(Program(255789).run())  # an engine's range that never closed, and another that began with it
+def test_programs_go_where_the_definitions_say(rows):
+    assert found(attribute(trace_of(rows))) == expected(rows)
+
+
+@examples(0.5)
+@given(programs, RULES)
+def test_each_rule_can_be_switched_off(rows, rules):
+    assert found(attribute(trace_of(rows), Rules(**rules))) == expected(rows, **rules)
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_sums_of_a_report_are_those_of_its_work_and_conserve(kind):
+    @examples(0.25)
+    @given(REPORTS[kind].map(with_fewer_names), st.booleans())
+    def check(rows, include_warm_up):
+        report = summarize(attribute(trace_of(rows), Rules(operators="hide")), include_warm_up=include_warm_up)
+        assert reference_report.tables(report) == reference_report.summed(
+            rows, operators="hide", include_warm_up=include_warm_up
+        )
+        assert conserves(report)
+
+    check()
+
+
+def conserves(report):
+    """Tell whether the parts of the totals, and the ranges' own work and the rest, are all of the work."""
+    totals = report.totals
+    rest = totals.outside_ns + totals.ambiguous_ns + totals.excluded_ns
+    parts = totals.own_ns + totals.adopted_ns + totals.linked_ns + totals.captured_ns + rest
+    return totals.work_ns == parts == sum(row.self_work_ns for row in report.ranges) + rest
+
+
+@examples(0.25)
+@given(
+    rows=st.one_of(chaos(), programs),
+    year=st.sampled_from([2020, 2022, 2024, 2026]),
+    registered=st.sampled_from(["none", "all", "mixed"]),
+    empty_tables=st.booleans(),
+)
+def test_files_say_the_same_as_the_rows_they_hold(tmp_path, rows, year, registered, empty_tables):
+    report = write(tmp_path / "report.sqlite", rows, Dialect(year, registered, empty_tables))
+    attribution = attribute(read(report))
+    assert found(attribution) == expected(rows)
+    assert conserves(summarize(attribution))
+
+
+def test_generated_reports_hold_every_kind_of_answer():
+    seen = dict.fromkeys(("own", "adopted", "linked", "captured", "outside", "ambiguous"), 0)
+
+    @settings(max_examples=300, deadline=None, derandomize=True)
+    @given(programs)
+    def count(rows):
+        for answer in Reference(rows).answers():
+            seen[answer.how] += 1
+
+    count()
+    assert all(number > 10 for number in seen.values()), seen

@@ -1,0 +1,290 @@
+"""Backward work led to the forward ranges that hold the operator of the same sequence number."""
+
+from dataclasses import replace
+
+import pytest
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.summary.totals import summarize
+
+from tests.analysis.making.building import AUTOGRAD, MAIN, Range, build, launched, thread
+from tests.analysis.making.reference import ENGINE
+from tests.analysis.making.traces import answers, attributed
+
+STEP = [
+    Range("step", 0, 1000),
+    Range("forward", 10, 200),
+    Range("layer 3", 20, 100),
+    Range("attention", 30, 90),
+    Range("computing softmax", 40, 60),
+    Range("backward", 300, 700),
+]
+SOFTMAX = Range("aten::softmax, seq = 12, op_id = 7, sizes = [[4, 4]]", 45, 50)
+FULL = "step > backward > layer 3 > attention > computing softmax"
+CALL = (320, 322, AUTOGRAD)
+
+
+def node(start, end, name="SoftmaxBackward0", seq=12, on=AUTOGRAD):
+    """Return the engine's range around a backward node, and the node's own ten nanoseconds further in."""
+    return [
+        Range(f"{ENGINE}{name}", start, end, on),
+        Range(f"{name}, seq = {seq}, op_id = 99", start + 10, end - 10, on),
+    ]
+
+
+def linked(folder, *extra, calls=(CALL,), step=STEP, **rules):
+    """Attribute calls inside a backward of softmax; `extra` ranges beside the step's."""
+    return attributed(build(folder, ranges=[*step, *extra], **launched(*calls)), **rules)
+
+
+def test_a_backward_node_leads_to_the_forward_range_of_its_number(tmp_path):
+    assert linked(tmp_path, SOFTMAX, *node(305, 340)) == [f"linked: {FULL}"]
+
+
+def test_work_of_a_node_outside_its_own_range_belongs_to_the_same_number(tmp_path):
+    calls = [(306, 308, AUTOGRAD), CALL, (335, 337, AUTOGRAD)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), calls=calls) == [f"linked: {FULL}"] * 3
+
+
+def test_gradient_accumulation_has_no_number_and_stays_adopted(tmp_path):
+    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 305, 340, AUTOGRAD)
+    nested = node(345, 380)
+    assert linked(tmp_path, SOFTMAX, accumulate, *nested) == ["adopted: step > backward"]
+
+
+def test_a_nodes_number_is_its_own_childs_and_not_that_of_a_node_further_in(tmp_path):
+    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
+    calls = [(302, 303, AUTOGRAD), CALL]
+    assert linked(tmp_path, SOFTMAX, accumulate, *node(305, 340), calls=calls) == [
+        "adopted: step > backward",
+        f"linked: {FULL}",
+    ]
+
+
+def test_the_engines_range_has_no_number_of_a_node_of_another_name(tmp_path):
+    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
+    other, calls = node(305, 340)[1], [(302, 303, AUTOGRAD), CALL]
+    found = linked(tmp_path, SOFTMAX, accumulate, other, calls=calls)
+    assert found == ["adopted: step > backward", f"linked: {FULL}"]
+
+
+def test_the_engines_range_has_no_number_of_a_node_on_another_thread(tmp_path):
+    """The last range of one thread and the first of the next are neighbours in the table."""
+    last, first = node(305, 340)[0], Range("SoftmaxBackward0, seq = 12, op_id = 99", 301, 304, thread(100, 104))
+    assert linked(tmp_path, SOFTMAX, last, first) == ["adopted: step > backward"]
+
+
+def test_of_several_forward_operators_of_a_number_the_last_is_the_one(tmp_path):
+    earlier = Range("aten::to, seq = 12, op_id = 5", 25, 28)
+    assert linked(tmp_path, earlier, SOFTMAX, *node(305, 340)) == [f"linked: {FULL}"]
+
+
+def test_a_number_given_out_again_after_the_node_ran_is_another_operators(tmp_path):
+    again = [Range("lm head", 800, 900), Range("aten::mm, seq = 12, op_id = 9", 810, 820)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *again) == [f"linked: {FULL}"]
+
+
+def test_an_operator_that_starts_with_the_node_did_not_make_it(tmp_path):
+    at_once = [Range("lm head", 312, 319), Range("aten::mm, seq = 12, op_id = 9", 315, 318)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *at_once) == [f"linked: {FULL}"]
+
+
+def test_numbers_count_per_thread_and_the_waiting_threads_are_meant(tmp_path):
+    other = thread(100, 103)
+    elsewhere = [Range("evaluation", 100, 250, other), Range("aten::mm, seq = 12, op_id = 9", 110, 120, other)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *elsewhere) == [f"linked: {FULL}"]
+
+
+def test_a_number_that_no_forward_operator_has_leads_nowhere(tmp_path):
+    assert linked(tmp_path, SOFTMAX, *node(305, 340, seq=13)) == ["adopted: step > backward"]
+
+
+def test_an_operator_in_no_range_of_the_users_leads_nowhere(tmp_path):
+    step = [Range("backward", 300, 700)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), step=step) == ["adopted: backward"]
+
+
+def test_a_range_of_ones_own_in_backward_says_more_than_a_number(tmp_path):
+    own = Range("my softmax", 306, 339, AUTOGRAD)
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), own) == ["adopted: step > backward > my softmax"]
+
+
+def test_a_range_of_ones_own_may_cross_autograds(tmp_path):
+    own = [Range("layer 3", 318, 360, AUTOGRAD, domain=1), Range("attention", 319, 370, AUTOGRAD, domain=1)]
+    calls = [(307, 308, AUTOGRAD), CALL]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *own, calls=calls) == [
+        f"linked: {FULL}",
+        "adopted: step > backward > layer 3 > attention",
+    ]
+
+
+def test_where_backward_runs_on_the_calling_thread_it_is_led_too(tmp_path):
+    found = linked(tmp_path, SOFTMAX, *node(305, 340, on=MAIN), calls=[(320, 322), (400, 402)])
+    assert found == [f"linked: {FULL}", "own: step > backward"]
+
+
+def test_only_what_lies_below_the_common_range_is_added(tmp_path):
+    step = [Range("epoch", 0, 2000), *STEP[1:5], Range("second half", 250, 1000), STEP[5]]
+    found = linked(tmp_path, SOFTMAX, *node(305, 340), step=step)
+    assert found == ["linked: epoch > second half > backward > layer 3 > attention > computing softmax"]
+
+
+def test_each_step_leads_to_its_own_forward(tmp_path):
+    later = [Range(r.name, r.start + 2000, r.end + 2000, r.thread) for r in (*STEP, SOFTMAX, *node(305, 340))]
+    ranges = [*STEP, SOFTMAX, *node(305, 340), *later]
+    report = build(tmp_path, ranges=ranges, **launched(CALL, (2320, 2322, AUTOGRAD)))
+    assert attributed(report) == [f"linked: {FULL}"] * 2
+    row = {r.path: r for r in summarize(attribute(read(report))).ranges}[tuple(FULL.split(" > "))]
+    assert (row.kernels, row.instances, row.span_ns, row.cpu_ns) == (2, None, None, None)
+
+
+def test_linking_can_be_switched_off(tmp_path):
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), link=False) == ["adopted: step > backward"]
+
+
+def test_kept_operators_stand_below_the_linked_path(tmp_path):
+    found = linked(tmp_path, SOFTMAX, *node(305, 340), operators="keep")
+    assert found == [f"linked: {FULL} > {ENGINE}SoftmaxBackward0 > SoftmaxBackward0"]
+
+
+def test_a_phase_within_the_forward_is_left_out_of_the_path(tmp_path):
+    found = linked(tmp_path, SOFTMAX, Range("forward pass (layer 3)", 21, 99), *node(305, 340))
+    assert found == [f"linked: {FULL}"]
+
+
+# What the engine calls a node, and an operator of its number.
+MADE = [
+    ("torch::autograd::CopyBackwards", "aten::copy_"), ("MyFunctionBackward", "MyFunction"),
+    ("MmBackward0", "aten::mm"), ("NllLossBackward0", "aten::nll_loss_forward"), ("AddBackward1", "aten::add_"),
+    ("MaxPool2DWithIndicesBackward0", "aten::max_pool2d_with_indices"), ("TBackward", "aten::t"),
+    ("ThresholdBackwardBackward0", "aten::threshold_backward"), ("_DDPSinkBackward", "_DDPSink"),
+    ("GeneratedBackwardFor_mylib_swish_defaultBackward", "mylib::swish"),
+    ("torch::autograd::CppNode<vision::ops::ROIAlignFunction>", "torchvision::roi_align"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "operator"), MADE)
+def test_a_node_is_led_to_an_operator_that_can_make_it(tmp_path, name, operator):
+    made = Range(f"{operator}, seq = 12", 45, 50)
+    assert linked(tmp_path, made, *node(305, 340, name)) == [f"linked: {FULL}"]
+
+
+def test_a_part_of_a_phase_within_the_forward_stays_in_the_path_and_is_backward(tmp_path):
+    ranges = [*STEP, Range("loss", 42, 58), SOFTMAX, *node(305, 340)]
+    attribution = attribute(read(build(tmp_path, ranges=ranges, **launched(CALL))))
+    names = tuple(f"{FULL} > loss".split(" > "))
+    assert [(how, tuple(path), phase) for how, path, phase in answers(attribution)] == [
+        ("linked", names, "backward")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [("CopySlices", "aten::copy_"), ("MmBackward0", "aten::addmm"), ("MyFunctionBackward", "aten::mm"),
+     ("torch::autograd::CppNode<vision::ops::ROIAlignFunction>", "aten::mm")],
+)  # fmt: skip
+def test_a_node_is_not_led_to_an_operator_that_cannot_make_it(tmp_path, name, operator):
+    made = Range(f"{operator}, seq = 12", 45, 50)
+    assert linked(tmp_path, made, *node(305, 340, name)) == ["adopted: step > backward"]
+
+
+BRANCH, OTHER_BRANCH = thread(100, 103), thread(100, 104)
+
+
+def branch(name, on, start=50):
+    """Return a softmax of number 12 in a range of a thread of its own."""
+    return [Range(name, start, 90, on), Range("aten::softmax, seq = 12", start + 5, start + 10, on)]
+
+
+def test_a_branch_in_a_thread_has_its_backward(tmp_path):
+    found = linked(tmp_path, *branch("branch 0", BRANCH), *node(305, 340))
+    assert found == ["linked: step > backward > branch 0"]
+
+
+def test_of_two_branches_with_one_number_nothing_tells_and_the_work_stays_adopted(tmp_path):
+    two = [*branch("branch 0", BRANCH), *branch("branch 1", OTHER_BRANCH)]
+    ranges = [*STEP, *two, *node(305, 340)]
+    found = attribute(read(build(tmp_path, ranges=ranges, **launched(CALL))))
+    assert [path for _, path, _ in answers(found)] == [("step", "backward")]
+    assert found.unfit.tolist() == [True]
+    notes = summarize(found).notes
+    assert any("10 ns (100.0%)" in note and "no forward operator" in note for note in notes), notes
+
+
+def test_replicas_on_two_gpus_are_told_apart_by_them(tmp_path):
+    two = [*branch("replica 0", BRANCH), *branch("replica 1", OTHER_BRANCH)]
+    calls = [CALL, (61, 62, BRANCH), (63, 64, OTHER_BRANCH)]
+    rows = launched(*calls)
+    rows["work"] = [replace(work, device=device) for work, device in zip(rows["work"], (1, 0, 1), strict=True)]
+    report = build(tmp_path, ranges=[*STEP, *two, *node(305, 340)], **rows)
+    assert attributed(report)[0] == "linked: step > backward > replica 1"
+
+
+def test_a_thread_that_trains_by_itself_made_no_node_of_another(tmp_path):
+    trainer = [Range("step", 40, 900, BRANCH), *branch("layer 3", BRANCH)]
+    assert linked(tmp_path, *trainer, *node(305, 340)) == ["adopted: step > backward"]
+
+
+def test_an_operator_of_an_earlier_step_did_not_make_a_node(tmp_path):
+    ranges = [Range("step", 0, 250), *STEP[1:5], Range("step", 260, 1000), STEP[5]]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), step=ranges) == ["adopted: step > backward"]
+
+
+def test_no_step_stands_within_backward(tmp_path):
+    step = [Range("step", 0, 250), *STEP[1:]]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), step=step) == ["adopted: backward"]
+
+
+def recomputed(on):
+    """Return a reentrant checkpoint's backward: the block's forward runs again in its node, and then its nodes."""
+    checkpoint = Range("CheckpointFunctionBackward, seq = 11", 310, 600, on)
+    again = [Range("mlp", 320, 380, on), Range("aten::mm, seq = 12", 330, 340, on)]
+    return [Range(f"{ENGINE}CheckpointFunctionBackward", 305, 610, on), checkpoint, *again,
+            *node(400, 460, "MmBackward0", on=on)]  # fmt: skip
+
+
+def test_a_node_of_a_reentrant_checkpoint_was_made_where_its_block_ran_again(tmp_path):
+    layer = [*STEP[:3], Range("loss", 110, 150), STEP[5]]
+    made = [Range("CheckpointFunction, seq = 11", 45, 50), Range("aten::mm, seq = 12", 120, 130)]
+    calls = [(335, 337, AUTOGRAD), (420, 422, AUTOGRAD)]
+    found = linked(tmp_path, *made, *recomputed(AUTOGRAD), step=layer, calls=calls)
+    assert found == ["adopted: step > backward > mlp", "linked: step > backward > mlp"]
+
+
+def test_a_derivative_of_a_derivative_is_led_to_where_the_first_was_led(tmp_path):
+    """As under create_graph=True: a node of the first pass runs an operator that makes one of the second."""
+    first = [*node(210, 240, "MmBackward0", seq=12), Range("aten::mm, seq = 3", 225, 228, AUTOGRAD)]
+    step = [*STEP[:5], Range("penalty", 205, 290), STEP[5]]
+    made, second = Range("aten::mm, seq = 12", 45, 50), node(305, 340, "MmBackward0", seq=3)
+    found = linked(tmp_path, made, *first, *second, step=step, calls=[(226, 227, AUTOGRAD), CALL])
+    within = "layer 3 > attention > computing softmax"
+    assert found == [f"linked: step > penalty > {within}", f"linked: step > backward > penalty > {within}"]
+
+
+def test_a_number_leads_there_even_where_no_range_is_open_around_backward(tmp_path):
+    found = linked(tmp_path, SOFTMAX, *node(305, 340), step=STEP[1:5])
+    assert found == ["linked: layer 3 > attention > computing softmax"]
+
+
+def test_a_number_of_two_threads_leads_nowhere_where_none_of_them_waits(tmp_path):
+    other = thread(100, 103)
+    elsewhere = [Range("evaluation", 100, 250, other), Range("aten::softmax, seq = 12", 110, 120, other)]
+    assert linked(tmp_path, SOFTMAX, *node(305, 340), *elsewhere, step=STEP[1:5])[0].startswith("own: autograd")
+
+
+def test_an_operator_range_is_shown_where_it_holds_what_no_other_does_and_only_there(tmp_path):
+    ranges = [Range("forward", 10, 200), *(Range("aten::mm", start, start + 10) for start in (20, 300))]
+    report = build(tmp_path, ranges=ranges, **launched((22, 24), (302, 304)))
+    assert attributed(report) == ["own: forward", "own: aten::mm"]
+    rows = {row.path: (row.instances, row.cpu_ns) for row in summarize(attribute(read(report))).ranges}
+    assert rows == {("forward",): (1, 190), ("aten::mm",): (1, 10)}
+
+
+def test_a_range_named_like_an_operator_stays_the_users(tmp_path):
+    ranges = [
+        Range("forward", 10, 200),
+        Range("Attention", 30, 90),
+        Range("Attention, seq = 3, op_id = 5", 40, 60),
+    ]
+    report = build(tmp_path, ranges=ranges, **launched((45, 47)))
+    assert attributed(report) == ["own: forward > Attention"]

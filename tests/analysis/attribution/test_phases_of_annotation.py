@@ -1,0 +1,192 @@
+"""Phases where no range's name says one, but this project's annotation says what is forward and what backward."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+import torch
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.attribution.places import measured_steps
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.scrub.copying import copy
+from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.trace import MODEL_BACKWARD, MODEL_FORWARD, NO_CATEGORY
+from nvtx_kernels.profiling import annotate, recorder
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.analysis.making import building
+from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Range, annotation, build, launched, module
+from tests.analysis.making.traces import answers, path_of
+
+BACK = building.MODEL_BACKWARD
+# Two calls of a model and its backward on autograd's thread, in one range that opens no phase; times in tens.
+PIPELINE = [
+    Range("forward and backward", 0, 300),
+    module("GPT", 10, 50),
+    module("update", 20, 40),
+    module("GPT", 100, 200, AUTOGRAD, BACK),
+    module("update", 120, 140, AUTOGRAD, BACK),
+]
+CALLS = {
+    "before": (5, 6),
+    "module": (25, 26),
+    "model": (45, 46),
+    "loss": (60, 61),
+    "loss's node": (90, 91, AUTOGRAD),
+    "module's node": (125, 126, AUTOGRAD),
+    "gradients": (210, 211, AUTOGRAD),
+    "clipping": (220, 221),
+}
+EXPECTED = {
+    "before": "other", "module": "forward", "model": "forward", "loss": "forward", "loss's node": "backward",
+    "module's node": "backward", "gradients": "backward", "clipping": "other",
+}  # fmt: skip
+
+
+def phases(tmp_path, ranges, calls=CALLS, **more):
+    """Return the phase of each call, by its name."""
+    rows = launched(*calls.values())
+    report = build(tmp_path, ranges=[*annotation(), *ranges], **rows, **more)
+    return dict(zip(calls, (phase for _, _, phase in answers(attribute(read(report)))), strict=True))
+
+
+def test_one_range_around_forward_and_backward_is_told_apart(tmp_path):
+    assert phases(tmp_path, PIPELINE) == EXPECTED
+
+
+def test_no_range_but_the_models_is_enough(tmp_path):
+    assert phases(tmp_path, PIPELINE[1:]) == EXPECTED
+
+
+NAMED = {
+    "forward 3": {"before": "forward", "clipping": "forward", "module's node": "forward"},
+    "backward": {"before": "backward", "module": "backward", "loss": "backward"},
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), NAMED.items())
+def test_a_name_that_says_a_phase_comes_first(tmp_path, name, expected):
+    found = phases(tmp_path, [Range(name, 0, 300), *PIPELINE[1:]])
+    assert {call: found[call] for call in expected} == expected
+
+
+BETWEEN = {
+    "a step ends": ([Range("step 3", 0, 70)], "other"),
+    "an optimizer's range": ([Range("optimizer", 70, 80)], "other"),
+    "a layer": ([Range("layer 3", 70, 80)], "forward"),
+    "another call of the model": ([module("GPT", 70, 80)], "forward"),
+    "backward of the same thread": ([module("GPT", 70, 80, MAIN, BACK)], "other"),
+    "a node of the same thread": ([Range("MulBackward0, seq = 3", 70, 80)], "forward"),
+    "another thread's node before": ([Range("MulBackward0, seq = 3", 52, 54, AUTOGRAD)], "other"),
+}
+
+
+@pytest.mark.parametrize(("ranges", "expected"), BETWEEN.values(), ids=BETWEEN)
+def test_a_loss_lies_between_a_model_and_its_backward(tmp_path, ranges, expected):
+    assert phases(tmp_path, [*PIPELINE[1:], *ranges])["loss"] == expected
+
+
+def test_forward_in_backward_is_computed_again(tmp_path):
+    again = [module("recompute", 150, 170, AUTOGRAD), module("update", 152, 168, AUTOGRAD)]
+    report = build(tmp_path, ranges=[*annotation(), *PIPELINE, *again], **launched((155, 156, AUTOGRAD)))
+    attribution = attribute(read(report))
+    assert [phase for _, _, phase in answers(attribution)] == ["backward"]
+    marked = {path_of(attribution, node)[-2:] for node in attribution.recompute.nonzero()[0]}
+    assert marked == {("GPT", "recompute"), ("recompute", "update")}
+
+
+def test_categories_of_other_domains_say_nothing(tmp_path):
+    theirs = [
+        Range("model/forward", 0, None, MAIN, 5, building.CATEGORY, 1),
+        Range("theirs", 0, None, MAIN, 5, 75),
+    ]
+    ranges = [*annotation(WORKER), *theirs, Range("net", 10, 50, MAIN, 5, category=1)]
+    report = build(tmp_path, ranges=ranges, **launched((20, 30)))
+    assert read(report).ranges.category.tolist() == [NO_CATEGORY]
+    assert [phase for _, _, phase in answers(attribute(read(report)))] == ["other"]
+
+
+def test_a_mark_tells_the_categories_that_a_capture_range_lost(tmp_path):
+    numbers = json.dumps({"version": 1, "categories": building.CATEGORIES})
+    mark = Range(f"nvtx-kernels annotation: {numbers}", 1, None, MAIN, building.OWN_DOMAIN, building.MARK)
+    report = build(tmp_path, ranges=[mark, *PIPELINE], **launched(*CALLS.values()))
+    assert [phase for _, _, phase in answers(attribute(read(report)))] == list(EXPECTED.values())
+    copy(report, tmp_path / "copy.sqlite")
+    assert answers(attribute(read(tmp_path / "copy.sqlite"))) == answers(attribute(read(report)))
+
+
+def test_a_shared_copy_has_annotations_categories_alone(tmp_path):
+    theirs = [Range("secret", 0, None, MAIN, 5, building.CATEGORY, 77), Range("net", 10, 50, MAIN, 5, category=77)]
+    report = build(tmp_path, ranges=[*annotation(), *PIPELINE, *theirs], **launched((25, 26)))
+    copy(report, tmp_path / "copy.sqlite")
+    with closing(sqlite3.connect(tmp_path / "copy.sqlite")) as database:
+        rows = database.execute("SELECT eventType, text, category FROM NVTX_EVENTS").fetchall()
+    named = [(building.CATEGORY, name, number) for name, number in building.CATEGORIES.items()]
+    assert [row for row in rows if row[0] == building.CATEGORY] == named
+    assert [category for event, _, category in rows if event == building.PUSH_POP] == [None, 1, 1, 2, 2, None]
+
+
+@pytest.mark.parametrize("column", ["with", "without"])
+def test_reports_without_categories_are_read_as_before(tmp_path, column):
+    report = build(tmp_path, ranges=[*annotation(), *PIPELINE], **launched((25, 26)))
+    if column == "without":
+        building.alter(report, "ALTER TABLE NVTX_EVENTS DROP COLUMN category")
+    told = [NO_CATEGORY, MODEL_FORWARD, MODEL_FORWARD, MODEL_BACKWARD, MODEL_BACKWARD]
+    assert read(report).ranges.category.tolist() == (told if column == "with" else [NO_CATEGORY] * 5)
+
+
+class Net(nn.Module):
+    """Modules whose names are those of phases and steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.update, self.step, self.head = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x):
+        return self.head(checkpoint(self.step, self.update(x).relu(), use_reentrant=False))
+
+
+def trained(path, around=None):
+    """Record three steps of a model that is only annotated, as a Trainer's loop has them; return the report."""
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with annotate.annotate_modules(model), recorder.record(path, device="cpu", operators=True):
+        for _ in range(3):
+            with annotate.range(around or "training"):
+                loss = model(torch.ones(4, 32)).square().mean()
+                loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    return path
+
+
+def by_operator(attribution):
+    """Return the phases of each operator's work."""
+    found, names = {}, attribution.trace.names
+    for name_id, (_, path, phase) in zip(attribution.trace.work.name_id, answers(attribution), strict=True):
+        found.setdefault(names[name_id], {}).setdefault(phase, set()).add(path[-1] if path else "")
+    return found
+
+
+# No step begins in a range that is named as a part of one.
+@pytest.mark.parametrize(("around", "steps"), [(None, 2), ("forward and backward", 0)])
+def test_recorded_training_is_told_apart_by_annotation_alone(tmp_path, around, steps):
+    attribution = attribute(read(trained(tmp_path / "report.sqlite", around)))
+    work = by_operator(attribution)
+    assert work["aten::addmm"] == {"forward": {"update", "step", "head"}, "backward": {"step"}}
+    assert work["aten::mm"] == {"backward": {"update", "step", "head"}}
+    assert set(work["aten::mean"]) == set(work["aten::relu"]) == {"forward"}
+    assert set(work["aten::threshold_backward"]) == set(work["aten::mul"]) - {"other"} == {"backward"}
+    assert set(work["aten::linalg_vector_norm"]) == {"other"}
+    assert set(work["aten::addcdiv_"]) == {"optimizer"}
+    assert len(measured_steps(attribution)) == steps
+    report = summarize(attribution)
+    rest = report.totals.outside_ns + report.totals.ambiguous_ns + report.totals.excluded_ns
+    assert report.totals.work_ns == sum(row.self_work_ns for row in report.ranges) + rest
+    counted = "Steps are steps of AdamW, as annotation counted them; the first of all is in none."
+    assert (counted in report.notes) == bool(steps)
+    assert not [note for note in report.notes if "No range opens" in note]

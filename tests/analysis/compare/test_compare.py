@@ -1,0 +1,337 @@
+"""What differs between two reports: every axis sums to the whole, and rules say which change is too much."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nvtx_kernels.analysis import compare as command
+from nvtx_kernels.analysis.compare.changes import Axis, changes, compare, notes
+from nvtx_kernels.analysis.compare.rules import judge, parse
+from nvtx_kernels.analysis.compare.tables import compared, everything_compared
+from nvtx_kernels.analysis.document import Detail
+from nvtx_kernels.analysis.errors import ReportError, UsageError
+from nvtx_kernels.analysis.presenters import as_csv, as_table
+
+from tests.analysis.making.building import MAIN, Range, build, launched
+from tests.analysis.making.made_reports import REPORTS, report_of, row
+
+DATA = Path(__file__).parents[2] / "data"
+DOCUMENTED = re.findall(
+    r"^\$ python -m analysis\.compare (.*)\n((?:.*\n)*?)```",
+    (DATA.parents[1] / "docs" / "compare.md").read_text(),
+    re.M,
+)
+AXES = get_args(Axis)
+
+BEFORE = report_of(
+    row("sgemm", 8_000_000, "step", "forward", "layer 0", count=4, category="gemm"),
+    row("exp", 2_000_000, "step", "forward", "layer 0", "softmax", count=2),
+    row("exp", 2_000_000, "step", "forward", "layer 1", "softmax", count=2),
+    row("Softmax", 400_000, "step", "backward", category="softmax"),
+    steps=2,
+)
+AFTER = report_of(
+    row("sgemm", 4_000_000, "step", "forward", "layer 0", count=2, category="gemm"),
+    row("exp", 1_200_000, "step", "forward", "layer 0", "softmax"),
+    row("fused", 900_000, "step", "forward", "layer 1", "softmax"),
+    row("Softmax", 200_000, "step", "backward", category="softmax"),
+    steps=1,
+)
+
+
+@given(REPORTS, REPORTS, st.booleans(), st.booleans(), st.sampled_from(["auto", "total"]))
+def test_differences_along_every_axis_sum_to_the_total_difference(a, b, all_work, collapse, basis):
+    comparison = compare(a, b, basis=basis, all_work=all_work)
+    total = comparison.total()
+    for axis in AXES:
+        rows = changes(comparison, axis, collapse=collapse)
+        assert sum(row.a_ns for row in rows) == pytest.approx(total.a_ns)
+        assert sum(row.delta_ns for row in rows) == pytest.approx(total.delta_ns, abs=1e-3)
+        assert sum(row.b_count - row.a_count for row in rows) == pytest.approx(total.b_count - total.a_count)
+
+
+@given(REPORTS, st.sampled_from(AXES))
+def test_a_report_differs_from_itself_by_exactly_nothing(report, axis):
+    rows = changes(compare(report, report, all_work=True), axis)
+    assert [(row.delta_ns, row.change or 0, row.state) for row in rows] == [(0, 0, "")] * len(rows)
+
+
+@given(REPORTS, REPORTS)
+def test_what_is_cut_is_a_row_so_that_each_table_still_sums_up(a, b):
+    for table in compared(compare(a, b, basis="total"), (), Detail(2)).tables:
+        *parts, total = [row.values[1:4] for row in table.rows]
+        assert [sum(column) for column in zip(*parts, strict=True)] in ([*total], [])
+
+
+def test_what_only_one_report_has_is_new_or_gone():
+    states = {row.key[0]: row.state for row in changes(compare(BEFORE, AFTER), "kernel")}
+    assert states == {"sgemm": "", "exp": "", "fused": "new", "Softmax": ""}
+    states = {row.key[-1]: row.state for row in changes(compare(BEFORE, report_of(steps=1)), "range")}
+    assert set(states.values()) == {"gone"}
+
+
+def test_each_report_is_divided_by_its_own_steps():
+    total = compare(BEFORE, AFTER).total()
+    assert (total.a_ns, total.b_ns, total.a_count) == (6_200_000, 6_300_000, 4.5)
+
+
+def test_a_range_has_what_is_launched_inside_it_beside_its_own():
+    rows = {row.key: row for row in changes(compare(BEFORE, AFTER), "range", collapse=True)}
+    layer = rows["step", "forward", "layer *"]
+    assert (layer.a_ns, layer.b_ns, layer.a_inside_ns, layer.b_inside_ns) == (4e6, 4e6, 6e6, 6.1e6)
+
+
+@pytest.mark.parametrize(("grown", "shown"), [(1.5, 0.5), (10.9, 9.9), (11, "11×"), (36_432.3, "36,432×")])
+def test_what_has_grown_manifold_is_a_multiple_with_a_legend(grown, shown):
+    after = report_of(*(replace(row, total_ns=row.total_ns * grown) for row in BEFORE.kernels), steps=2)
+    comparison = compare(BEFORE, after)
+    verdicts = [judge(parse("total > +5%"), comparison)]
+    for table in compared(comparison, verdicts).tables:
+        place = [column.key for column in table.columns].index("change")
+        assert table.rows[0].values[place] == (shown if isinstance(shown, str) else pytest.approx(shown))
+        assert ("n×: B is n times A." in table.caption) == isinstance(shown, str)
+    for table in everything_compared(comparison, verdicts).tables:
+        place = [column.key for column in table.columns].index("change")
+        assert table.rows[0].values[place] == pytest.approx(grown - 1)
+
+
+EXPECTED = """\
+A: r.sqlite · 2 steps measured → B: r.sqlite · 1 step measured
+
+Kernel time inside each range, ms per step, mean of A's 2 and B's 1
+range             A     B   B−A   % launches A B own B−A
+step          6.200 6.300 0.100 1.6       4.50 5   0.000
+  forward     6.000 6.100 0.100 1.7          4 4   0.000
+    layer *   6.000 6.100 0.100 1.7          4 4   0.000
+      softmax 2.000 2.100 0.100 5.0          2 2   0.100
+  backward    0.200 0.200 0.000 0.0       0.50 1   0.000
+all kernels   6.200 6.300 0.100 1.6       4.50 5   0.100
+% is of A's time. `own` is of what is launched in no inner range, and sums to
+the total.
+
+Rules: 1 of 2 violated, ms per step, mean of A's 2 and B's 1
+rule                A     B   B−A   % verdict
+softmax > +5%   2.000 2.100 0.100 5.0 holds
+  range softmax
+total > +99us   6.200 6.300 0.100 1.6 VIOLATED
+  all kernels
+"""
+
+
+def test_a_tree_and_its_rules_fit_eighty_columns():
+    comparison = compare(BEFORE, AFTER)
+    verdicts = [judge(parse(rule), comparison) for rule in ("softmax > +5%", "total > +99us")]
+    document = replace(compared(comparison, verdicts, by="range"), accounting=())
+    assert as_table.present(document, width=80) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name", "operator", "amount", "relative"),
+    [
+        ("softmax > +5%", "", "softmax", ">", 0.05, True),
+        ("total>=+0.3ms", "", "total", ">=", 300_000, False),
+        ("phase:forward < -10 %", "phase", "forward", "<", -0.1, True),
+        ("attention > softmax > +.5us", "", "attention > softmax", ">", 500, False),
+        ("kernel:void f<int>(T1) <= -1s", "kernel", "void f<int>(T1)", "<=", -1e9, False),
+        ("category:gemm > +12.5µs", "category", "gemm", ">", 12_500, False),
+    ],
+)
+def test_a_rule_says_what_may_change_by_how_much(text, kind, name, operator, amount, relative):
+    rule = parse(text)
+    assert (rule.kind, rule.name, rule.operator, rule.relative) == (kind, name, operator, relative)
+    assert rule.amount == pytest.approx(amount)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "softmax", "softmax > 5%", "softmax > +five%", "> +5%", "softmax = +5%", "softmax > +5", "a > +5% b"],
+)
+def test_what_is_no_rule_is_refused_with_the_form_of_one(text):
+    with pytest.raises(UsageError, match="NAME > \\+5%"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "compared", "violated", "only_in"),
+    [
+        ("softmax > +5%", "range softmax", False, ""),
+        ("softmax > +4.9%", "range softmax", True, ""),
+        ("category:softmax > +0%", "category softmax", False, ""),
+        ("forward >= +100us", "range forward", True, ""),
+        ("phase:backward < -1%", "phase backward", False, ""),
+        ("gemm < +0ms", "category gemm", False, ""),
+        ("layer 1 > softmax < -9%", "range softmax", True, ""),
+        ("layer [01] > +0.09ms", "range layer *", True, ""),
+        ("kernel:fused > +1000%", "kernel fused", True, "B"),
+        ("total > +0.2ms", "all kernels", False, ""),
+    ],
+)
+def test_a_rule_is_held_against_the_part_it_names(text, compared, violated, only_in):
+    verdict = judge(parse(text), compare(BEFORE, AFTER))
+    assert (verdict.compared, verdict.violated, verdict.only_in) == (compared, violated, only_in)
+
+
+@pytest.mark.parametrize("text", ["totally > +5%", "range:gemm > +5%", "phase:optimizer > +5%", "kernel:x > +5%"])
+def test_a_rule_that_names_nothing_is_wrong_usage_and_lists_what_there_is(text):
+    with pytest.raises(UsageError, match=r"says nothing. Phases: forward, backward. Categories: gemm, elem"):
+        judge(parse(text), compare(BEFORE, AFTER))
+
+
+def test_totals_are_compared_with_both_denominators_named_where_one_report_has_no_steps():
+    comparison = compare(BEFORE, replace(AFTER, steps=0))
+    assert comparison.total().a_ns == 12_400_000
+    assert list(notes(comparison)) == [
+        "Not per step: B has no measured step ranges. The totals are compared: A over 2 steps, B in all."
+    ]
+    with pytest.raises(ReportError, match="no common measure"):
+        judge(parse("total > +5%"), comparison)
+    with pytest.raises(ReportError, match="no measured step ranges"):
+        compare(BEFORE, replace(AFTER, steps=0), basis="step")
+
+
+def test_hidden_kernels_are_told_of_and_no_rule_judges_around_them():
+    graphs = report_of(row("[CUDA graph]", 5, "step", category="graph", kind="graph"), steps=1)
+    comparison = compare(BEFORE, graphs)
+    assert "hides their kernels" in next(notes(comparison))
+    with pytest.raises(ReportError, match="--all-work"):
+        judge(parse("total > +5%"), comparison)
+    assert judge(parse("total < -99%"), compare(BEFORE, graphs, all_work=True)).violated
+
+
+def test_a_cpu_is_not_compared_with_a_gpu():
+    with pytest.raises(ReportError, match="A counts GPU work and B CPU work"):
+        compare(BEFORE, report_of(unit_of_work="CPU"))
+
+
+def test_csv_has_every_row_in_full_and_no_formula():
+    odd = report_of(row("=1+1", 7, "step", "layer 0"), steps=1)
+    text = as_csv.present(everything_compared(compare(BEFORE, odd)))
+    tables = dict(list(pd.read_csv(io.StringIO(text)).groupby("table")))
+    assert {key: len(table) for key, table in tables.items()} == {
+        "by_phase": 3, "by_category": 3, "by_range": 8, "by_kernel": 4,
+    }  # fmt: skip
+    assert "'=1+1" in set(tables["by_kernel"]["kernel"])
+    assert set(tables["by_range"]["range"]) >= {"step > forward > layer 1 > softmax", "step > layer 0"}
+
+
+def reports(folder, *softmax_ends):
+    """Write reports of one step whose softmax kernel takes from 20 ns to each of these ends."""
+    for number, end in enumerate(softmax_ends):
+        (at := folder / str(number)).mkdir()
+        ranges = [Range("step", 0, 90), Range("forward", 1, 80), Range("softmax", 2, 70)]
+        build(at, ranges=ranges, **launched((10, 19, MAIN), lasts=end - 20))
+    return [str(folder / str(number) / "report.sqlite") for number in range(len(softmax_ends))]
+
+
+@pytest.mark.parametrize(
+    ("rules", "status"),
+    [
+        ([], 0),
+        (["softmax > +10%", "total > +1ms"], 0),
+        (["total > +1ms", "softmax > +9.9%"], 3),
+        (["softmax > +1%", "sofmax > +1%"], 2),
+        (["softmax more"], 2),
+    ],
+)
+def test_exit_status_says_what_the_rules_said(tmp_path, capsys, rules, status):
+    before, after = reports(tmp_path, 120, 130)
+    arguments = [argument for rule in rules for argument in ("--fail-on", rule)]
+    assert command.main([before, after, *arguments]) == status
+    shown = capsys.readouterr()
+    assert all(rule in shown.out for rule in rules) == (status != 2)
+    assert shown.err.startswith("error: ") == (status == 2)
+
+
+def test_reports_of_one_name_are_told_apart_by_their_folders(tmp_path, capsys):
+    before, after = reports(tmp_path, 120, 130)
+    assert command.main([before, after, "--format", "markdown", "-o", str(tmp_path / "out.md")]) == 0
+    heading = (tmp_path / "out.md").read_text().splitlines()[0]
+    assert "0/report.sqlite → B: " in heading
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_report_that_cannot_be_read_is_named(tmp_path, capsys, missing):
+    paths = reports(tmp_path, 120, 130)
+    paths[missing] = str(tmp_path / "none.sqlite")
+    assert command.main(paths) == 1
+    assert "none.sqlite does not exist" in capsys.readouterr().err
+
+
+def test_json_of_real_reports_says_what_plain_sql_says(capsys):
+    files = [DATA / "h200_train_fp32.sqlite", DATA / "h200_compiled.sqlite"]
+    assert command.main([*map(str, files), "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    sql = "SELECT sum(end - start), count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    (a_ns, a_count), (b_ns, b_count) = (sqlite3.connect(file).execute(sql).fetchone() for file in files)
+    total = answer["total"]
+    assert (total["a_ns"], total["a_count"]) == (a_ns / 2, a_count / 2)
+    assert (total["b_ns"], total["b_count"]) == (b_ns, b_count)
+    for axis in AXES:
+        assert sum(row["delta_ns"] for row in answer["by"][axis]) == pytest.approx(b_ns - a_ns / 2)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_a_real_report_against_itself_is_all_zeros(capsys, axis):
+    report = str(DATA / "h200_train_fp32.sqlite")
+    assert command.main([report, report, "--by", axis, "--format", "csv", "--fail-on", "total > +0%"]) == 0
+    table = csv.DictReader(io.StringIO(capsys.readouterr().out.split("\n\n")[0]))
+    assert {(line["delta_ns"], line["state"]) for line in table} <= {("0", ""), ("0.0", "")}
+
+
+@pytest.mark.parametrize(("arguments", "output"), DOCUMENTED, ids=[row[0][-40:] for row in DOCUMENTED])
+def test_the_documented_commands_print_what_the_document_says(monkeypatch, capsys, arguments, output):
+    monkeypatch.chdir(DATA.parents[1])
+    monkeypatch.setenv("COLUMNS", "80")
+    command.main(shlex.split(arguments))
+    assert capsys.readouterr().out == output
+
+
+def test_violated_rules_are_named_on_stderr_too(tmp_path, capsys):
+    before, after = reports(tmp_path, 120, 130)
+    rules = ["--fail-on", "softmax > +1%", "--fail-on", "total > +1ms"]
+    assert command.main([before, after, *rules, "-o", str(tmp_path / "out.txt")]) == 3
+    assert capsys.readouterr() == ("", "violated: softmax > +1%\n")
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 3), (("--allow-missing",), 0)])
+def test_a_rule_fails_where_its_range_is_gone_unless_that_is_allowed(tmp_path, capsys, options, status):
+    whole = [Range("step", 0, 90), Range("softmax", 10, 50)]
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    a, b = (
+        str(build(f, ranges=r, **launched((20, 30)))) for f, r in zip(folders, (whole, whole[:1]), strict=True)
+    )
+    assert command.main([a, b, "--fail-on", "softmax > +5%", *options]) == status
+    said = capsys.readouterr()
+    assert "range softmax, only in A" in " ".join(said.out.split())
+    assert ("violated: softmax > +5% (only in A; --allow-missing lets it pass)" in said.err) is (status == 3)
+
+
+UNDIVIDED = report_of(
+    row("sgemm", 4_000_000, "step", "forward", "layer 0", count=2, category="gemm"),
+    row("exp", 1_200_000, "step", "forward", "layer 0"),
+    row("fused", 900_000, "step", "forward", "layer 1"),
+    row("Softmax", 200_000, "step", "backward", category="softmax"),
+    steps=1,
+)
+
+
+@pytest.mark.parametrize(("a", "b", "finer"), [(AFTER, UNDIVIDED, "A"), (UNDIVIDED, AFTER, "B")])
+def test_ranges_are_compared_where_both_reports_divide_alike_and_that_is_said(a, b, finer):
+    comparison = compare(a, b)
+    found = changes(comparison, "range")
+    assert {change.key[-1] for change in found} == {"step", "forward", "layer 0", "layer 1", "backward"}
+    assert {(change.state, change.delta_ns) for change in found} == {("", 0)}
+    assert sum(note.startswith(f"Only {finer} has ranges inside layer *;") for note in notes(comparison)) == 1

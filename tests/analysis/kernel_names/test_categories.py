@@ -1,0 +1,241 @@
+"""Categories of kernels: the table against real names, hostile names and reports of other people."""
+
+import csv
+import re
+import sqlite3
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nvtx_kernels.analysis.kernel_names.categories import (
+    CATEGORIES,
+    MEANINGS,
+    RULES,
+    categorize,
+    fused_ops,
+    gemm_launches,
+    is_gemm_launch,
+)
+from nvtx_kernels.analysis.kernel_names.parts import in_words, split_name
+
+TABLE = Path(__file__).parents[2] / "data" / "kernel_names.csv"
+ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
+NAMES = [row["name"] for row in ROWS]
+SHARED = Path(__file__).parents[4] / "shared"
+KERNELS = """SELECT s.value, count(*), sum(k.end - k.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k
+             JOIN StringIds s ON s.id = k.demangledName GROUP BY s.value"""
+
+
+def kernels_of(report):
+    """Return (name, launches, nanoseconds) per kernel of a report; nothing where it has no kernels."""
+    with closing(sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True)) as connection:
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        return connection.execute(KERNELS).fetchall() if "CUPTI_ACTIVITY_KIND_KERNEL" in tables else []
+
+
+def shared_report(name):
+    report = SHARED / name
+    if not report.exists():
+        pytest.skip("the folder of shared reports is not beside this repository")
+    return report
+
+
+def test_names_are_many_distinct_and_of_every_category():
+    assert len(set(NAMES)) == len(NAMES) >= 200
+    kernels = {row["category"] for row in ROWS}
+    assert kernels == set(CATEGORIES) - {"other", "memcpy", "memset", "graph"}
+
+
+def test_every_real_name_has_its_category():
+    wrong = {
+        row["name"]: (row["category"], ours)
+        for row, ours in zip(ROWS, categorize(NAMES), strict=True)
+        if ours != row["category"]
+    }
+    assert wrong == {}
+
+
+def test_gemm_launches_are_gemms_without_their_helpers():
+    expected = {row["name"] for row in ROWS if row["gemm_launch"] == "yes"}
+    assert {name for name, launch in zip(NAMES, gemm_launches(NAMES), strict=True) if launch} == expected
+    helpers = {row["name"] for row in ROWS if row["category"] == "gemm"} - expected
+    assert {"splitKreduce" in name for name in helpers} == {True, False}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.category}-{rule.example[:40]}")
+def test_rule_is_the_first_that_knows_its_example(rule):
+    head, inside = split_name(rule.example)
+    text = {True: in_words(head), False: head}
+    first = next(
+        one
+        for one in RULES
+        if re.search(one.pattern if one.words else one.head, text[bool(one.words)])
+        and re.search(one.inside, inside)
+    )
+    assert first == rule
+    assert categorize([rule.example]) == [rule.category]
+    assert is_gemm_launch(rule.example) == (rule.category == "gemm" and not rule.helper)
+
+
+def test_every_category_is_described_and_every_rule_has_one():
+    assert tuple(MEANINGS) == CATEGORIES
+    assert all(MEANINGS.values())
+    assert {rule.category for rule in RULES} == set(CATEGORIES) - {"other", "memcpy", "memset", "graph"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "kernel",
+        "my_model_step",
+        "void foo<at::native::softmax_op>(gemm*)",
+        "void scramble<cutlass::gemm::GemmShape<1, 2, 3> >(flash::Params)",
+        "fft_kernel",
+        "triton__0d1d2de",
+        "aten::view",
+    ],
+)
+def test_what_no_rule_knows_is_other(name):
+    assert categorize([name]) == ["other"]
+    assert not is_gemm_launch(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, Softmax_gemm_op> >(T)", "reduction"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::reduce_conv_gemm>(int)", "elementwise"),
+        ("void deep_gemm::transpose_fp32<512, 64>(float const*, float*)", "copy"),
+        ("sm80_xmma_dgrad_implicit_gemm_tf32f32", "convolution"),
+        ("void flash::flash_fwd_kernel<cutlass::gemm::GemmShape<1> >(flash::Flash_fwd_params)", "attention"),
+        ("vllm::rotary_embedding_kernel", "elementwise"),
+        ("void at::native::multi_tensor_apply_kernel<M, Copy<long, long> >(T)", "copy"),
+        ("aten::_foreach_copy_", "copy"),
+        (
+            "void at::native::multi_tensor_apply_kernel<M, FusedAdamMathFunctor<float>, reduce_gemm>(T)",
+            "optimizer",
+        ),
+        ("triton_poi_fused_addmm_relu_3", "elementwise"),
+        ("triton_poi_fused_convolution_relu_3", "elementwise"),
+        ("triton_red_fused_mm_0", "reduction"),
+        ("_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7MeanOpsIfEEEEEEvT1_", "reduction"),
+        ("_ZN2at6native29vectorized_elementwise_kernelILi4EZNS0_18direct_copy_kernel_cudaE", "copy"),
+    ],
+)
+def test_function_decides_before_what_its_arguments_mention(name, category):
+    assert categorize([name]) == [category]
+
+
+WORDS = {
+    "FillKernel": "elementwise",
+    "void flashinfer::BatchPrefillKernel<float>(int)": "other",
+    "cast_kernel": "copy",
+    "forecast_kernel": "other",
+    "broadcast_kernel": "other",
+    "max_pool2d": "reduction",
+    "pooled_output": "other",
+    "fused_rope_kernel": "elementwise",
+    "europe_kernel": "other",
+    "fused_adam_cuda": "optimizer",
+    "fast_hadamard_transform_kernel": "other",
+    "DeviceSegmentedRadixSortKernel": "scan",
+    "resorted": "other",
+}
+
+
+@pytest.mark.parametrize(("name", "category"), WORDS.items())
+def test_words_match_as_words_and_never_inside_others(name, category):
+    assert categorize([name]) == [category]
+
+
+def test_categories_do_not_depend_on_company():
+    alone = [categorize([name])[0] for name in NAMES[::9]]
+    assert categorize(NAMES[::9]) == alone
+    assert categorize([]) == []
+
+
+@given(st.lists(st.text(max_size=60)))
+def test_any_text_has_a_category_of_the_list(names):
+    found = categorize(names)
+    assert len(found) == len(names)
+    assert set(found) <= set(CATEGORIES)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "<",
+        "void <",
+        "gemm\n",
+        "_ZN1a",
+        "triton_poi_fused_",
+        "std::enable_if<",
+        "\x1b[2J",
+        "\ud800",
+        "漢",
+        "\0",
+    ],
+)
+def test_megabyte_of_anything_takes_no_time(piece):
+    began = time.perf_counter()
+    categorize([piece * (1_000_000 // len(piece))] * 3)
+    assert time.perf_counter() - began < 2
+
+
+def test_many_distinct_names_take_time_in_proportion():
+    names = [f"{NAMES[number % len(NAMES)]}{number}" for number in range(40_000)]
+    began = time.perf_counter()
+    categories = Counter(categorize(names))
+    assert time.perf_counter() - began < 8
+    assert sum(categories.values()) == 40_000
+
+
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("triton_poi_fused_0", ()),
+        ("triton_poi_fused__to_copy_1", ("to_copy",)),
+        ("triton_per_fused__to_copy_add_mean_mul_pow_rsqrt_10", ("to_copy", "add", "mean", "mul", "pow", "rsqrt")),
+        ("triton_red_fused__log_softmax_backward_data_add_2", ("log_softmax_backward_data", "add")),
+        (
+            "triton_poi_fused_native_dropout_relu_threshold_backward_4",
+            ("native_dropout", "relu", "threshold_backward"),
+        ),
+        ("triton_tem_fused_addmm_relu_3.kd", ("addmm", "relu")),
+        ("cpp_fused_add_mul_3", ("add", "mul")),
+        ("ampere_sgemm_128x64_tn", ()),
+    ],
+)
+def test_compiled_kernel_lists_its_operators(name, operators):
+    assert fused_ops(name) == operators
+
+
+def test_under_one_percent_of_any_shared_report_is_other():
+    shared_report("h200")
+    reports = {report.name: kernels_of(report) for report in SHARED.glob("*/*.sqlite")}
+    for kernels in filter(None, reports.values()):
+        spent = Counter()
+        for category, (_, _, nanoseconds) in zip(categorize([row[0] for row in kernels]), kernels, strict=True):
+            spent[category] += nanoseconds
+        assert spent["other"] < 0.01 * sum(spent.values())
+
+
+@pytest.mark.parametrize(
+    ("report", "launches", "helpers"),
+    [("h200/forward_fp32.sqlite", 327, 0), ("h200/train_fp32.sqlite", 654, 96)],
+)
+def test_gemms_of_the_reference_model_are_counted_exactly(report, launches, helpers):
+    kernels = kernels_of(shared_report(report))
+    names = [name for name, _, _ in kernels]
+    counted = Counter()
+    for (_, count, _), category, launch in zip(kernels, categorize(names), gemm_launches(names), strict=True):
+        counted[category, launch] += count
+    assert (counted["gemm", True], counted["gemm", False]) == (launches, helpers)

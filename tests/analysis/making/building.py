@@ -1,0 +1,241 @@
+"""Builds nsys-shaped SQLite reports in two lines: `report = build(tmp_path, ranges=[...], **launched((10, 12)))`.
+
+Threads are nsys's global thread ids, `thread(process, tid)`; the main thread of a process has its id. Times are
+nanoseconds. A range whose `end` is None was never closed.
+"""
+
+import sqlite3
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from tests.analysis.making.nsys_schema import TABLES, columns, create_statement, metadata_table
+
+PUSH_POP, START_END, CATEGORY, MARK, DOMAIN_CREATE = 59, 60, 33, 34, 75
+
+
+def thread(process, tid=None):
+    """Return nsys's global thread id; without a thread, that of the process's main thread."""
+    return 7 << 48 | process << 24 | (process if tid is None else tid)
+
+
+def process_of(global_tid):
+    """Return nsys's global process id of a thread."""
+    return global_tid >> 24 << 24
+
+
+MAIN, AUTOGRAD, WORKER = thread(100), thread(100, 101), thread(100, 102)
+
+
+@dataclass(frozen=True)
+class Range:
+    """An NVTX range; `event` 60 is a start/end range, 33 a category's name, 34 a mark and 75 a domain's name."""
+
+    name: str | None
+    start: int
+    end: int | None
+    thread: int = MAIN
+    domain: int = 0
+    event: int = PUSH_POP
+    category: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A CUDA API call; `event_class` 0 is the runtime's, 1 the driver's."""
+
+    correlation: int | None
+    start: int
+    end: int
+    thread: int = MAIN
+    event_class: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kernel, memcpy, memset or graph; `name` is the kernel's, or the number of a copy's direction."""
+
+    correlation: int | None
+    start: int
+    end: int
+    name: str | int = "kernel"
+    kind: str = "kernel"
+    process: int = process_of(MAIN)
+    device: int = 0
+    stream: int = 7
+    node: int | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """The creation of a CUDA graph's node; one that was cloned has an `original`."""
+
+    number: int
+    at: int
+    thread: int = MAIN
+    original: int | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a report holds, in the order of its rows."""
+
+    ranges: list[Range] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    thread_names: dict[int, str] = field(default_factory=dict)
+    metadata: dict[str, str | bytes] = field(default_factory=lambda: {"EXPORT_PRODUCT_VERSION": "2025.3.2.0"})
+    gpus: list[str] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How an export of some year, or of some program, writes the same rows."""
+
+    year: int = 2025
+    registered: str = "none"  # which range names are registered strings: none, all, or every second one: mixed
+    empty_tables: bool = False  # nsys 2022.2 wrote tables without rows; others leave them out
+
+
+def launched(*calls, lasts=10, name="kernel", kind="kernel", first=1):
+    """Return launches, each with one piece of work right after it: calls are (start, end[, thread])."""
+    launches = [Launch(number, *call) for number, call in zip(count(first), calls)]
+    work = [
+        Work(call.correlation, call.end + 1, call.end + 1 + lasts, name, kind, process_of(call.thread))
+        for call in launches
+    ]
+    return {"launches": launches, "work": work}
+
+
+OWN_DOMAIN = 9
+MODEL_FORWARD, MODEL_BACKWARD = 1, 2
+CATEGORIES = {"model/forward": MODEL_FORWARD, "model/backward": MODEL_BACKWARD, "phase": 3}
+
+
+def annotation(main=MAIN):
+    """Return the rows that name the domain and the categories of this project's annotation, in a process."""
+    named = [Range(name, 0, None, main, OWN_DOMAIN, CATEGORY, number) for name, number in CATEGORIES.items()]
+    return [Range("nvtx-kernels", 0, None, main, OWN_DOMAIN, DOMAIN_CREATE), *named]
+
+
+def module(name, start, end, thread=MAIN, category=MODEL_FORWARD):
+    """Return a range that annotation opens."""
+    return Range(name, start, end, thread, OWN_DOMAIN, category=category)
+
+
+def build(folder, dialect=Dialect(), **rows):
+    """Write a report holding these `Rows` into the folder and return its path."""
+    return write(Path(folder) / "report.sqlite", Rows(**rows), dialect)
+
+
+def write(path, rows, dialect=Dialect()):
+    """Write the rows as nsys would export them, over what is there."""
+    path.unlink(missing_ok=True)
+    database = sqlite3.connect(path)
+    for table, records in _tables(rows, dialect).items():
+        if records or dialect.empty_tables or table == "StringIds":
+            _fill(database, table, records, dialect.year)
+    database.commit()
+    database.close()
+    return path
+
+
+def alter(path, *statements):
+    """Run SQL on a written report, for what no exporter would write on purpose."""
+    database = sqlite3.connect(path)
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    database.close()
+    return path
+
+
+class _Strings(dict):
+    def __missing__(self, text):
+        self[text] = 1000 + len(self)
+        return self[text]
+
+
+def _tables(rows, dialect):
+    strings = _Strings()
+    tables = {table: [] for table in TABLES}
+    tables["NVTX_EVENTS"] = [_event(number, r, strings, dialect) for number, r in enumerate(rows.ranges)]
+    tables["CUPTI_ACTIVITY_KIND_RUNTIME"] = [_call(launch, strings) for launch in rows.launches]
+    for work in rows.work:
+        tables[f"CUPTI_ACTIVITY_KIND_{KIND_TABLES[work.kind]}"].append(_work(work, strings))
+    tables["CUDA_GRAPH_NODE_EVENTS"] = [row for node in rows.nodes for row in _creation(node, strings)]
+    tables["ThreadNames"] = [{"nameId": strings[n], "globalTid": t} for t, n in rows.thread_names.items()]
+    tables["TARGET_INFO_GPU"] = [{"id": number, "name": name} for number, name in enumerate(rows.gpus)]
+    if metadata_table(dialect.year):
+        tables[metadata_table(dialect.year)] = [{"name": n, "value": v} for n, v in rows.metadata.items()]
+    tables["StringIds"] = [{"id": number, "value": text} for text, number in strings.items()]
+    return tables
+
+
+KIND_TABLES = {"kernel": "KERNEL", "memcpy": "MEMCPY", "memset": "MEMSET", "graph": "GRAPH_TRACE"}
+
+
+def _event(number, range_, strings, dialect):
+    registered = dialect.registered == "all" or (dialect.registered == "mixed" and number % 2)
+    name = {"textId": strings[range_.name]} if registered and range_.name is not None else {"text": range_.name}
+    return {
+        "start": range_.start, "end": range_.end, "eventType": range_.event, "globalTid": range_.thread,
+        "domainId": range_.domain, "category": range_.category or None, **name,
+    }  # fmt: skip
+
+
+def _call(launch, strings):
+    return {
+        "start": launch.start, "end": launch.end, "eventClass": launch.event_class, "globalTid": launch.thread,
+        "correlationId": launch.correlation, "nameId": strings["cudaLaunchKernel_v7000"],
+    }  # fmt: skip
+
+
+def _creation(node, strings):
+    """Return a node's row, and of a clone a second one that names the original, as nsys 2025.3 writes them."""
+    row = {
+        "start": node.at,
+        "end": node.at,
+        "eventClass": 77,
+        "globalTid": node.thread,
+        "graphNodeId": node.number,
+    }
+    row["nameId"] = strings["Graph Node Creation"]
+    return [row] if node.original is None else [row, {**row, "originalGraphNodeId": node.original}]
+
+
+def _work(work, strings):
+    named = {"kernel": "demangledName", "memcpy": "copyKind"}.get(work.kind)
+    value = strings[work.name] if work.kind == "kernel" else 1 if isinstance(work.name, str) else work.name
+    return {
+        "start": work.start, "end": work.end, "deviceId": work.device, "streamId": work.stream,
+        "correlationId": work.correlation, "globalPid": work.process, "graphNodeId": work.node,
+        **({named: value} if named else {}),
+        **({"shortName": strings["Kernel2"]} if work.kind == "kernel" else {}),
+    }  # fmt: skip
+
+
+def _fill(database, table, records, year):
+    known = columns(table, year)
+    database.execute(create_statement(table, year))
+    names, marks = ", ".join(f'"{name}"' for name in known), ", ".join("?" * len(known))
+    values = [[record.get(name, 0 if needed else None) for name, needed in known.items()] for record in records]
+    database.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
+
+
+def in_process(rows, process):
+    """Return the same rows as another process's: equal correlation ids, other threads."""
+    moved = {100: process}
+
+    def there(global_tid):
+        tid = global_tid & 0xFFFFFF
+        return thread(process, moved.get(tid, tid))
+
+    return Rows(
+        ranges=[replace(r, thread=there(r.thread)) for r in rows.ranges],
+        launches=[replace(c, thread=there(c.thread)) for c in rows.launches],
+        work=[replace(w, process=thread(process, 0)) for w in rows.work],
+        thread_names={there(t): name for t, name in rows.thread_names.items()},
+        nodes=[replace(n, thread=there(n.thread)) for n in rows.nodes],
+    )

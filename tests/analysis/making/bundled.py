@@ -1,0 +1,33 @@
+"""Real reports that the tests bundle or find beside the repository, unpacked into a folder of the test's."""
+
+import lzma
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "data"
+SHARED = Path(__file__).parents[4] / "shared"
+OURS = ("h200_train_fp32.sqlite", "h200_compiled.sqlite", "h200_recorder.sqlite", "h200_emit_nvtx.sqlite.xz")
+OTHERS = (
+    "corpus/Athrun0109__CS336_assignment2__result.sqlite",
+    "corpus/GindaChen__nsys-ai__mfu_2gpu_after.sqlite",
+    "corpus/IhorAtlanov__assignment2-systems__result.sqlite",
+    "corpus/YoonKyonghwan__EfficientCenterFormer__poolformer.sqlite",
+    "corpus/bolongcheng__assignment2-systems__small_bwd_A100.sqlite",
+    "corpus/bolongcheng__assignment2-systems__small_fwd_A100.sqlite",
+    "corpus/jsun-012__assignment2-systems__result.sqlite",
+    "corpus/zx3xyy__assignment2-systems__result_2_7B.sqlite",
+    "h200/cuda_graph_nodes.sqlite",
+    "h200/cuda_graph_trace.sqlite",
+    "h200/forward_fp32.sqlite",
+    "h200/train_fp32.sqlite",
+)
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the reports in ../shared")
+REPORTS = [*OURS, *(pytest.param(name, marks=needs_shared) for name in OTHERS)]
+
+
+def unpacked(name, folder):
+    """Put a report of the tests, or of ../shared, into a folder."""
+    packed, path = (DATA if name in OURS else SHARED) / name, folder / "report.sqlite"
+    path.write_bytes(lzma.decompress(packed.read_bytes()) if packed.suffix == ".xz" else packed.read_bytes())
+    return path

@@ -1,0 +1,33 @@
+"""Copies to share, and what can be asked of them and of their reports."""
+
+import sqlite3
+from contextlib import closing
+
+from nvtx_kernels.analysis import kernels, scrub
+
+
+def scrubbed(report, *options, status=0):
+    """Return the copy of a report, in a folder of its own under the same name."""
+    copy = report.parent / f"shared{len(options)}" / report.name
+    copy.parent.mkdir()
+    assert scrub.main([str(report), "-o", str(copy), *options]) == status
+    return copy
+
+
+def answers(report, capsys, options):
+    """Return all that the command says, and its exit status."""
+    capsys.readouterr()
+    status = kernels.main([str(report), *options])
+    return status, *(text.replace(str(report), "REPORT") for text in capsys.readouterr())
+
+
+def rows(path, sql):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def inside(path, sql, *parameters):
+    """Change a report."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(sql, parameters)
+        connection.commit()

@@ -1,0 +1,97 @@
+"""Short stretches of real reports, as nsys and as PyTorch write them, as bytes: what the fuzzer begins with."""
+
+import lzma
+import sqlite3
+from contextlib import closing, suppress
+from functools import cache
+
+from nvtx_kernels.analysis.scrub.allowed import STRINGS, TABLES
+
+from tests.analysis.making.bundled import DATA, OTHERS, OURS, SHARED
+from tests.analysis.making.kineto import Block, Call, Program, Work, events_of, trace_text
+
+KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
+OTHER_WORK = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("MEMCPY", "MEMSET", "GRAPH_TRACE"))
+READ = {*TABLES, STRINGS}
+CALLS_KEPT, RANGES_KEPT = 80, 150
+STRETCHES = (0.02, 0.5, 0.8)
+
+
+@cache
+def fragments():
+    """Return stretches of every report at hand: each a small database without types or constraints."""
+    ours = [
+        lzma.decompress(p.read_bytes()) if p.suffix == ".xz" else p.read_bytes() for p in map(DATA.joinpath, OURS)
+    ]
+    theirs = [path.read_bytes() for path in map(SHARED.joinpath, OTHERS) if path.exists()]
+    found = [[fragment(report, at) for at in STRETCHES] for report in [*ours, *theirs]]
+    return tuple(stretch for stretches in found for stretch in [*stretches, trace(stretches[1])])
+
+
+def fragment(report, at):
+    """Cut a report down to the calls from a fraction of it on, with their work and the ranges around them."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.text_factory = bytes
+        database.deserialize(report)
+        tables = {
+            name.decode() for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        if CALLS in tables:
+            _keep_calls(database, tables, at)
+        if RANGES in tables:
+            _keep_ranges(database, CALLS in tables)
+        _keep_strings(database, tables)
+        for table in sorted(tables - READ):
+            database.execute(f'DROP TABLE "{table}"')
+        for table in sorted(tables & READ):
+            database.execute(f'CREATE TABLE "loose" AS SELECT * FROM "{table}"')
+            database.execute(f'DROP TABLE "{table}"')
+            database.execute(f'ALTER TABLE "loose" RENAME TO "{table}"')
+        database.commit()
+        database.execute("VACUUM")
+        return database.serialize()
+
+
+# What PyTorch's profiler would have written: record_function blocks and operators, CUDA's calls, and kernels.
+IN_TRACE = {
+    "blocks": (Block, f"""
+        SELECT coalesce(text, value, ''), start, coalesce("end", start), globalTid & 0xFFFFFF,
+               iif(coalesce(text, value, '') LIKE '%::%', 'cpu_op', 'user_annotation')
+        FROM {RANGES} LEFT JOIN StringIds ON id = textId WHERE eventType = 59"""),
+    "calls": (Call, f'SELECT correlationId, start, "end", globalTid & 0xFFFFFF FROM {CALLS}'),
+    "work": (Work, f"""
+        SELECT correlationId, start, "end", value FROM {KERNELS} JOIN StringIds ON id = demangledName"""),
+}  # fmt: skip
+
+
+def trace(stretch):
+    """Return a stretch of a report as a trace of PyTorch's profiler."""
+    parts = {}
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(stretch)
+        for part, (row, sql) in IN_TRACE.items():
+            with suppress(sqlite3.OperationalError):  # a table or a column that this report lacks
+                parts[part] = [row(*values) for values in database.execute(sql)]
+    return trace_text(events_of(Program(**parts))).encode()
+
+
+def _keep_calls(database, tables, at):
+    count = database.execute(f"SELECT count(*) FROM {CALLS}").fetchone()[0]
+    kept = f"SELECT rowid FROM {CALLS} ORDER BY start LIMIT {CALLS_KEPT} OFFSET {int(at * count)}"
+    database.execute(f"DELETE FROM {CALLS} WHERE rowid NOT IN ({kept})")
+    for table in sorted({KERNELS, *OTHER_WORK} & tables):
+        database.execute(f"DELETE FROM {table} WHERE correlationId NOT IN (SELECT correlationId FROM {CALLS})")
+
+
+def _keep_ranges(database, around_calls):
+    if around_calls:
+        calls = f'(SELECT min(start) FROM {CALLS}) AND start < (SELECT max("end") FROM {CALLS})'
+        database.execute(f'DELETE FROM {RANGES} WHERE eventType IN (59, 60) AND NOT ("end" > {calls})')
+    longest = f'SELECT rowid FROM {RANGES} ORDER BY eventType IN (59, 60), start - "end" LIMIT {RANGES_KEPT}'
+    database.execute(f"DELETE FROM {RANGES} WHERE rowid NOT IN ({longest})")
+
+
+def _keep_strings(database, tables):
+    used = {KERNELS: "demangledName", CALLS: "nameId", RANGES: "textId", "ThreadNames": "nameId"}
+    kept = " UNION ".join(f"SELECT {column} FROM {table}" for table, column in used.items() if table in tables)
+    database.execute(f"DELETE FROM StringIds WHERE id NOT IN ({kept or 'NULL'})")

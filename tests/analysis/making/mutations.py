@@ -1,0 +1,200 @@
+"""Changes that make a report hostile: `changed(report, changes)` of its values, rows, tables and bytes.
+
+What is a row in nsys's exports is an event in traces of PyTorch's profiler, and a column one of its fields.
+"""
+
+import gzip
+import json
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from tests.analysis.making.building import AUTOGRAD, MAIN
+
+INTEGERS = (
+    0, 1, -1, 2, 34, 59, 60, 70, 75, 255, 2**24, 2**31 - 1, 2**31, 2**32, 2**40, 2**44, 2**48, 2**53, 2**55, 2**62,
+    2**62 + 1, 2**63 - 1, -(2**31), -(2**53), -(2**62), -(2**63), 1_795_173_292_279_457_769, MAIN, AUTOGRAD,
+)  # fmt: skip
+NAMES = (
+    "", "step", "step 3", "warmup", "forward", "backward", "optimizer", "layer 7", "layer *", "a > b", "x" * 5000,
+    "aten::mm, seq = 12", "aten::mm, seq = ", f"aten::mm, seq = {'9' * 30}", "aten::mm, op_id = 3, sizes = [[1]]",
+    "autograd::engine::evaluate_function: MmBackward0", "MmBackward0, seq = 12", ", seq = 3", "ncclGroup",
+    "\x1b[31mred\x1b]0;x\x07", "[bold]x[/] [/nope]", "<script>alert(1)</script>", "=1+1", "a\x00b", "\u202eb",
+    "\n", "/home/jdoe/model.py", "void f<g<h>>(T*)", "triton_poi_fused_add_3", "_ZN2at6native4copyILi512EEEv",
+    "<" * 300, "</script><script>alert(1)</script>", "<!--<script>alert(1)", "\u2028", "{{7*7}}", "\\input{x}",
+    "@SUM(1)", "\t=1", "-2+3", "%s%n{0}",
+    "nvtx-kernels.run {}", 'nvtx-kernels.run {"size": [1], "flops": {"forward": 1e999}, "torch": null}',
+    'nvtx-kernels.run {"flops": 3, "bytes": {"a > b": "c"}, "batch_size": {}, "compile": 7}', "nvtx-kernels.run [",
+)  # fmt: skip
+ODD = (None, 1.5, float("inf"), "text", "12", b"\xff\x00", "é\udcff".encode("utf-8", "surrogateescape"), b"")
+VALUES = st.one_of(
+    st.sampled_from(INTEGERS), st.sampled_from(NAMES), st.sampled_from(ODD), st.integers(-(2**63), 2**63 - 1),
+    st.integers(-1000, 1000), st.text(max_size=12), st.binary(max_size=8),
+)  # fmt: skip
+READ_TABLES = (
+    "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "ThreadNames",
+    "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "TARGET_INFO_GPU", "META_DATA_EXPORT",
+)  # fmt: skip
+# What is done to a table, with its name, a column, a row, another row, and a value as the parameter.
+IN_TABLES = {
+    "a value": 'UPDATE "{table}" SET "{column}" = ? WHERE rowid = {row}',
+    "a run of values": 'UPDATE "{table}" SET "{column}" = ? WHERE rowid BETWEEN {row} AND {other}',
+    "a column": 'UPDATE "{table}" SET "{column}" = ?',
+    "shifted numbers": 'UPDATE "{table}" SET "{column}" = "{column}" + ? WHERE rowid >= {row}',
+    "a value from elsewhere": """UPDATE "{table}" SET "{column}" =
+        (SELECT "{column}" FROM "{table}" WHERE rowid = {other}) WHERE rowid = {row} AND ? IS NOT 0.5""",
+    "rows again": 'INSERT INTO "{table}" SELECT * FROM "{table}" WHERE rowid >= {row} AND ? IS NOT 0.5 LIMIT 50',
+    "rows gone": 'DELETE FROM "{table}" WHERE rowid BETWEEN {row} AND {other} AND ? IS NOT 0.5',
+    "backwards": 'UPDATE "{table}" SET "end" = start - 1 WHERE rowid >= {row} AND ? IS NOT 0.5',
+    "longer": 'UPDATE "{table}" SET "end" = "end" + 1000 * rowid WHERE rowid >= {row} AND ? IS NOT 0.5',
+    "another event": 'UPDATE "{table}" SET eventType = 34 + {row} % 42 WHERE rowid = {other} AND ? IS NOT 0.5',
+}
+OF_TABLES = {
+    "no table": 'DROP TABLE "{table}"',
+    "no column": 'ALTER TABLE "{table}" DROP COLUMN "{column}"',
+    "a column renamed": 'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "renamed"',
+    "a table renamed": 'ALTER TABLE "{table}" RENAME TO "renamed"',
+    "a column more": 'ALTER TABLE "{table}" ADD COLUMN "rowid" TEXT DEFAULT \'x\'',
+    "no rows": 'DELETE FROM "{table}"',
+    "an index": 'CREATE INDEX "theirs" ON "{table}" ("{column}")',
+    "a view": 'CREATE VIEW "theirs" AS SELECT * FROM "{table}"',
+}
+# What is done to events of a trace: to one, a run, those from one on or all; in which field (None: any); and the
+# new value, by the one of the change, the old one and that of another event.
+IN_EVENTS = {
+    "a value": ("one", None, lambda value, old, other: value),
+    "a run of values": ("run", None, lambda value, old, other: value),
+    "a column": ("all", None, lambda value, old, other: value),
+    "shifted numbers": ("rest", "ts", lambda value, old, other: old + value if isinstance(value, int) else value),
+    "a value from elsewhere": ("one", None, lambda value, old, other: other),
+    "backwards": ("rest", "dur", lambda value, old, other: -1),
+    "longer": ("rest", "dur", lambda value, old, other: 1e6),
+    "another event": ("one", "cat", lambda value, old, other: other),
+}
+FIELDS = (
+    "ts", "dur", "name", "cat", "ph", "pid", "tid", "args", "args.correlation", "args.device", "args.stream",
+    "args.grid", "args.Sequence number", "args.External id", "args.name",
+)  # fmt: skip
+AROUND = ("schemaVersion", "deviceProperties", "computeProperties", "distributedInfo", "traceName", "{}")
+IN_BYTES = ("flipped", "cut", "zeros", "a page for another", "header", "appended", "gzipped")
+KINDS = (*IN_TABLES, *IN_TABLES, *IN_TABLES, *OF_TABLES, *IN_BYTES)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change; numbers choose a table, a column, rows or bytes, as far as there are any."""
+
+    kind: str
+    table: int
+    column: int
+    row: int
+    other: int
+    value: object
+
+
+NUMBERS = st.integers(0, 400)
+CHANGES = st.lists(
+    st.builds(
+        Change, st.sampled_from(KINDS), st.integers(0, len(READ_TABLES) - 1), st.integers(0, 30), NUMBERS, NUMBERS,
+        VALUES,
+    ),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+def changed(report, changes):
+    """Apply changes to a report's bytes: those of its values first, for a damaged file takes none."""
+    of_values = [change for change in changes if change.kind not in IN_BYTES]
+    is_trace = report.lstrip().startswith(b"{")
+    content = bytearray(_changed_trace(report, of_values) if is_trace else _changed_export(report, of_values))
+    for change in changes:
+        if change.kind in IN_BYTES:
+            _change_bytes(content, change)
+    return bytes(content)
+
+
+def _changed_export(report, changes):
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(report)
+        for change in changes:
+            _change_table(database, change)
+        database.commit()
+        return database.serialize()
+
+
+def _change_table(database, change):
+    table = READ_TABLES[change.table]
+    columns = [name for _, name, *_ in database.execute(f'PRAGMA table_info("{table}")')]
+    if not columns:
+        return
+    sql = {**IN_TABLES, **OF_TABLES}[change.kind]
+    column = columns[change.column % len(columns)]
+    low, high = sorted((change.row, change.other))
+    with suppress(sqlite3.Error, OverflowError):
+        value = (change.value,) if "?" in sql else ()
+        database.execute(sql.format(table=table, column=column, row=low, other=high), value)
+
+
+def _changed_trace(report, changes):
+    trace = json.loads(report)
+    for change in changes:
+        raw = isinstance(change.value, bytes)
+        _change_trace(trace, change, change.value.decode("utf-8", "surrogateescape") if raw else change.value)
+    return json.dumps(trace, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _change_trace(trace, change, value):
+    events = trace["traceEvents"]
+    low, high = sorted((change.row % (len(events) + 1), change.other % (len(events) + 1)))
+    if change.kind in IN_EVENTS:
+        _change_events(events, low, high, change, value)
+    elif change.kind == "rows again":
+        events += [dict(event) for event in events[low : low + 50]]
+    elif change.kind == "rows gone":
+        del events[low : high + 1]
+    else:
+        trace[AROUND[change.table % len(AROUND)]] = value
+
+
+def _change_events(events, low, high, change, value):
+    which, field, new = IN_EVENTS[change.kind]
+    field = field or FIELDS[change.column % len(FIELDS)]
+    ends = {"one": (low, low + 1), "run": (low, high + 1), "rest": (low, None), "all": (None, None)}[which]
+    for event in events[slice(*ends)]:
+        at, name = _place(event, field)
+        of_other, _ = _place(events[high % len(events)], field)
+        with suppress(TypeError):  # a sum with what is no number any more
+            at[name] = new(value, at.get(name), of_other.get(name))
+
+
+def _place(event, field):
+    """Return the object in which a field of an event stands, and its name there."""
+    if not field.startswith("args."):
+        return event, field
+    if not isinstance(event.get("args"), dict):
+        event["args"] = {}
+    return event["args"], field.removeprefix("args.")
+
+
+def _change_bytes(content, change):
+    size = len(content)
+    if not size:
+        return
+    at = (change.row * 4096 + change.other * 37 + change.column) % size
+    value = change.value if isinstance(change.value, bytes) else repr(change.value).encode()[:50]
+    if change.kind == "gzipped":
+        content[:] = gzip.compress(content, compresslevel=1, mtime=0)
+    elif change.kind == "cut":
+        del content[at:]
+    elif change.kind == "appended":
+        content += value * 1000
+    elif change.kind == "a page for another":
+        page, other = (4096 * (number % max(1, size // 4096)) for number in (change.row, change.other))
+        content[page : page + 4096] = content[other : other + 4096]
+    else:
+        where = {"header": change.other % 100, "flipped": at, "zeros": at}[change.kind]
+        new = bytes(64 * (1 + change.column)) if change.kind == "zeros" else value
+        content[where : where + len(new)] = new[: size - where]

@@ -1,0 +1,131 @@
+"""The sums of a report, added up one piece of work at a time from the reference's answers."""
+
+from collections import Counter, defaultdict
+
+from tests.analysis.making.reference import Reference, in_order
+
+
+def summed(rows, *, include_warm_up=False, **rules):
+    """Return the tables of a report as {table: {key: figures}}."""
+    reference = Reference(rows, **rules)
+    pairs = list(zip(in_order(rows), reference.answers(), strict=True))
+    kept = [(work, answer) for work, answer in pairs if include_warm_up or not answer.in_warm_up]
+    return {
+        "totals": _totals(pairs, kept),
+        "phases": _phases(kept),
+        "kernels": _kernels(kept),
+        "outside": _outside(kept),
+        "ranges": _ranges(reference, pairs, kept, _homes(reference, include_warm_up)),
+        "steps": _steps(reference, include_warm_up),
+    }
+
+
+def _duration(work):
+    return work.end - work.start
+
+
+def _totals(pairs, kept):
+    parts = dict.fromkeys(("own", "adopted", "linked", "captured", "outside", "ambiguous"), 0)
+    for work, answer in kept:
+        parts[answer.how] += _duration(work)
+    everything = sum(_duration(work) for work, _ in pairs)
+    return {
+        "work_ns": everything,
+        "kernel_ns": sum(_duration(work) for work, _ in pairs if work.kind == "kernel"),
+        "excluded_ns": everything - sum(parts.values()),
+        **{f"{how}_ns": total for how, total in parts.items()},
+    }
+
+
+def _phases(kept):
+    phases = defaultdict(lambda: [0, 0, 0])
+    for work, answer in kept:
+        kernel = work.kind == "kernel"
+        for place, amount in enumerate((kernel * _duration(work), int(kernel), _duration(work))):
+            phases[answer.phase][place] += amount
+    return {phase: tuple(figures) for phase, figures in phases.items()}
+
+
+def _kernels(kept):
+    durations = defaultdict(list)
+    for work, answer in kept:
+        durations[answer.names, answer.phase, work.kind].append(_duration(work))
+    return {key: (len(all_), sum(all_), min(all_), max(all_)) for key, all_ in durations.items()}
+
+
+def _outside(kept):
+    return Counter((answer.how, work.kind) for work, answer in kept if answer.how in ("outside", "ambiguous"))
+
+
+def _homes(reference, include_warm_up):
+    """Return the path of every range that is shown."""
+    homes = [reference.home(r) for r in reference.users]
+    return [home for home in homes if include_warm_up or not any(r.is_called("warmup") for r in home)]
+
+
+def _steps(reference, include_warm_up):
+    homes = [home for home in _homes(reference, include_warm_up) if home[-1].is_called("step")]
+    return sum(not any(r.is_called("step") for r in home[:-1]) for home in homes)
+
+
+def _key(reference, path, answer=None):
+    """Return the row that a path is shown in: its names and its phase."""
+    places = (answer.led, answer.captured) if answer else ()
+    return tuple(r.name for r in path), reference.phase_of(path, *places) or "other"
+
+
+def _ranges(reference, pairs, kept, homes):
+    """Return per row: instances, kernels, self kernels, their times, work times, span and CPU time."""
+    led = {
+        _key(reference, answer.path[: place + 1], answer)
+        for _, answer in pairs
+        for place in (*answer.led, *answer.captured)
+    }
+    inside, direct, spans = defaultdict(list), defaultdict(list), defaultdict(list)
+    for work, answer in kept:
+        for depth in range(1, len(answer.path) + 1):
+            row = _key(reference, answer.path[:depth], answer)
+            inside[row].append(work)
+            spans[row, answer.path[depth - 1]].append(work)
+        direct[row if answer.path else None].append(work)
+    cpu = defaultdict(list)
+    for home in homes:
+        cpu[_key(reference, home)].append(home[-1].end - home[-1].start)
+    return {
+        row: (
+            len(cpu[row]) or None, *_amounts(inside[row]), *_amounts(direct[row]),
+            None if row in led or not inside[row] else _span(row, spans), sum(cpu[row]) if cpu[row] else None,
+        )
+        for row in {*inside, *cpu}
+    }  # fmt: skip
+
+
+def _amounts(work):
+    kernels = [_duration(w) for w in work if w.kind == "kernel"]
+    return len(kernels), sum(kernels), sum(map(_duration, work))
+
+
+def _span(row, spans):
+    instances = [work for (its_row, _), work in spans.items() if its_row == row]
+    return sum(max(w.end for w in work) - min(w.start for w in work) for work in instances)
+
+
+def tables(report):
+    """Return a `Report` in the same form."""
+    outside = Counter()
+    for o in report.outside:
+        outside["ambiguous" if "two threads" in o.reason else "outside", o.kind] += o.count
+    return {
+        "totals": {name: getattr(report.totals, name) for name in report.totals.__slots__},
+        "phases": {p.phase: (p.kernel_ns, p.kernels, p.work_ns) for p in report.phases},
+        "kernels": {(k.path, k.phase, k.kind): (k.count, k.total_ns, k.min_ns, k.max_ns) for k in report.kernels},
+        "outside": outside,
+        "ranges": {
+            (r.path, r.phase): (
+                r.instances, r.kernels, r.inclusive_ns, r.inclusive_work_ns, r.self_kernels, r.self_ns,
+                r.self_work_ns, r.span_ns, r.cpu_ns,
+            )
+            for r in report.ranges
+        },
+        "steps": report.steps,
+    }  # fmt: skip

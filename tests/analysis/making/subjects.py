@@ -1,0 +1,63 @@
+"""Views of reports, as the command makes them, without reading a report twice."""
+
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+
+from nvtx_kernels.analysis import report as reports
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.document import Detail
+from nvtx_kernels.analysis.presenters import as_table
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.summary import selection
+from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.views.registry import Subject, viewer
+
+DATA = Path(__file__).parents[2] / "data"
+SHARED = Path(__file__).parents[4] / "shared"
+REPORTS = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/*.sqlite")])
+
+
+@cache
+def attributed(path):
+    """Read and attribute a report, once."""
+    return attribute(read(path))
+
+
+def subject(path, *, per_step=False, include_warm_up=False, phase=None, within=None, **options):
+    """Return what a view looks at."""
+    attribution = attributed(path)
+    report = summarize(attribution, include_warm_up=include_warm_up)
+    report = reports.per_step(report) if per_step else report
+    report = selection.of_ranges(report, within) if within else report
+    report = selection.of_phases(report, phase) if phase else report
+    shown = {field.name: options.pop(field.name) for field in fields(Detail) if field.name in options}
+    return Subject(report, lambda: attribution, Detail(**shown), some_phases=phase is not None, **options)
+
+
+def viewed(name, path, **options):
+    """Answer the question of a view."""
+    return viewer(name).view(subject(path, **options))
+
+
+def table(document, key):
+    """Return a table's rows as dicts by column key; of equal keys the last."""
+    (found,) = (table for table in document.tables if table.key == key)
+    keys = [column.key for column in found.columns]
+    return [dict(zip(keys, row.values, strict=True)) for row in found.rows]
+
+
+def by(document, key, column):
+    """Return a table's rows as dicts, by the value of one column."""
+    return {row[column]: row for row in table(document, key)}
+
+
+def screen(document):
+    """Draw a document at 80 columns."""
+    return as_table.present(document, width=80)
+
+
+def with_run(subject, **run):
+    """Return a subject whose report holds a run's mark."""
+    report = replace(subject.report, provenance=replace(subject.report.provenance, run=run))
+    return replace(subject, report=report)

@@ -1,0 +1,172 @@
+"""What a page holds: sums that hold whatever is cut, bounded size, and nothing that is not its own."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from nvtx_kernels.analysis import page as command
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.attribution.places import Paths, measured_steps
+from nvtx_kernels.analysis.measures.steps import per_step
+from nvtx_kernels.analysis.page import as_html
+from nvtx_kernels.analysis.page import icicle as icicles
+from nvtx_kernels.analysis.page.changes import differences
+from nvtx_kernels.analysis.page.contents import contents, phases, steps
+from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.summary.totals import summarize
+
+from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
+
+SHARED = Path(__file__).parents[4] / "shared"
+DATA = Path(__file__).parents[2] / "data"
+REAL = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
+VENDOR = Path(as_html.__file__).with_name("vendor")
+
+WIDE = report_of(
+    *(row(f"k{n}", 10_000 - n % 977, "step", f"part {n % 211} of", f"inner{n % 7}") for n in range(9_000)), steps=1
+)
+
+
+def answer(path):
+    attribution = attribute(read(path))
+    return attribution, summarize(attribution)
+
+
+@given(REPORTS)
+def test_boxes_sum_to_the_box_around_them(report):
+    boxes = icicle(report)
+    inside = [0] * len(boxes["ns"])
+    for parent, ns in zip(boxes["parent"][1:], boxes["ns"][1:], strict=True):
+        inside[parent] += ns
+    for kind, ns, held in zip(boxes["kind"], boxes["ns"], inside, strict=True):
+        assert held == (0 if kind in ("kernel", "rest") or not report.kernels else ns)
+    assert boxes["ns"][0] == kernel_total(report.kernels)
+
+
+def test_what_is_cut_from_the_boxes_is_counted(monkeypatch):
+    monkeypatch.setattr(icicles, "MAX_BOXES", 300)
+    boxes = icicle(WIDE)
+    assert len(boxes["ns"]) < 600
+    tops = [n for n, parent in enumerate(boxes["parent"]) if parent == 0]
+    assert sum(boxes["ns"][n] for n in tops) == boxes["ns"][0] == kernel_total(WIDE.kernels)
+    smaller = [label for label, kind in zip(boxes["label"], boxes["kind"], strict=True) if kind == "rest"]
+    assert smaller
+    assert all(re.fullmatch(r"\d+ smaller", label) for label in smaller)
+
+
+def test_what_is_cut_from_the_table_is_counted():
+    table = kernel_rows(WIDE)
+    assert len(table["ns"]) == MAX_ROWS
+    assert table["left_out"]["rows"] == 9_000 - MAX_ROWS
+    assert sum(table["ns"]) + table["left_out"]["ns"] == table["total_ns"] == kernel_total(WIDE.kernels)
+
+
+@given(REPORTS)
+def test_phases_and_categories_sum_to_the_kernel_time(report):
+    assert sum(map(sum, phases(report)["ns"])) == kernel_total(report.kernels)
+
+
+@given(REPORTS, REPORTS)
+def test_differences_on_a_page_sum_to_the_total(a, b):
+    found = differences(a, b)
+    total = found["total"]["b_ns"] - found["total"]["a_ns"]
+    for axis in found["by"].values():
+        shown = sum(row["b_ns"] - row["a_ns"] for row in axis["rows"])
+        assert shown + axis["left_out"]["delta_ns"] == pytest.approx(total, abs=1e-3)
+
+
+def test_each_range_has_its_time_in_each_step(tmp_path):
+    found = steps(*answer(two_steps(tmp_path / "r.sqlite", slower=60)))
+    rows = {row["path"][-1]: row for row in found["ranges"]}
+    assert rows["step"]["kernel_ns"] == [750_000, 810_000]
+    assert rows["layer *"]["kernel_ns"] == [450_000, 450_000]
+    assert rows["layer *"]["span_ns"] == [460_000, 460_000]
+    assert (rows["backward"]["slowest"], rows["backward"]["kernel"]["median"]) == (1, 330_000)
+    assert rows["softmax"]["kernel"] == {"median": 40_000, "min": 40_000, "max": 40_000, "mean": 40_000, "std": 0}
+
+
+def test_a_report_without_steps_has_no_spread(tmp_path):
+    attribution, report = answer(two_steps(tmp_path / "r.sqlite"))
+    without = report_of(*report.kernels)
+    assert steps(attribution, without) == {"count": 0, "ranges": [], "left_out": 0}
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
+def test_times_in_the_steps_of_real_reports_sum_to_their_ranges(path):
+    attribution, report = answer(path)
+    assert len(measured_steps(attribution)) == report.steps
+    paths, frame = Paths(attribution), per_step(attribution)
+    sums = frame.groupby("path")["kernel_ns"].sum()
+    known = {row.path: row.inclusive_ns for row in report.ranges}
+    assert {paths.paths[number]: ns for number, ns in sums.items()}.items() <= known.items()
+    assert bool(len(sums)) == bool(report.steps)
+
+
+class Loads(HTMLParser):
+    """Collects everything in a page that would load or run something."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.policy = [], ""
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.found += [
+            (tag, name) for name in values if name in ("src", "href", "srcset", "data") or name[:2] == "on"
+        ]
+        self.found += [(tag, "") for _ in range(tag in ("link", "img", "iframe", "object", "embed", "base"))]
+        if values.get("http-equiv") == "Content-Security-Policy":
+            self.policy = values["content"]
+
+
+def test_a_page_loads_nothing_and_runs_only_its_own_scripts(tmp_path):
+    text = as_html.present(
+        contents([answer(two_steps(tmp_path / "r.sqlite", names={"exp": "<script>1</script>"}))])
+    )
+    loads = Loads()
+    loads.feed(text)
+    assert loads.found == []
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert len(digests) == 3
+    assert re.findall(r"'sha256-(.+?)'", loads.policy) == digests
+    assert loads.policy.startswith("default-src 'none'; ")
+
+
+def test_equal_reports_give_equal_pages(tmp_path):
+    path = two_steps(tmp_path / "r.sqlite")
+    first, second = (as_html.present(contents([answer(path)])) for _ in range(2))
+    assert first == second
+
+
+def test_a_page_of_a_wide_report_stays_small(tmp_path):
+    attribution, _ = answer(two_steps(tmp_path / "r.sqlite"))
+    text = as_html.present(contents([(attribution, WIDE)]))
+    own = sum((VENDOR / name).stat().st_size for name in (*as_html.LIBRARIES, as_html.TABLE_STYLE))
+    assert len(text.encode()) - own < 1_500_000
+
+
+@pytest.mark.parametrize("row", json.loads((VENDOR / "vendored.json").read_text()), ids=lambda row: row["package"])
+def test_vendored_files_are_those_of_their_packages(row):
+    assert hashlib.sha256((VENDOR / row["file"]).read_bytes()).hexdigest() == row["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("reports", "output", "status", "says"),
+    [
+        (["none.sqlite"], "page.html", 1, "none.sqlite does not exist"),
+        (["r.sqlite"], "no/such/page.html", 2, "cannot be written"),
+        (["r.sqlite"] * 9, "page.html", 2, "at most 8 reports"),
+    ],
+)
+def test_what_cannot_be_made_into_a_page_is_said_in_a_sentence(tmp_path, capsys, reports, output, status, says):
+    two_steps(tmp_path / "r.sqlite")
+    assert command.main([*(str(tmp_path / name) for name in reports), "-o", str(tmp_path / output)]) == status
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / output).exists()

@@ -1,0 +1,104 @@
+"""(a) beside times without a profiler: which run is taken, and what is said where there is none."""
+
+import json
+
+import pytest
+from nvtx_kernels.analysis.errors import UsageError
+from nvtx_kernels.analysis.questions import timed
+
+from tests.analysis.making.plain_sql import OURS
+from tests.analysis.making.questioned import COMPILED, DATA, called
+
+CELL = {
+    "size": "small", "context_length": 512, "batch_size": 4, "mode": "train", "dtype": "fp32",
+    "attention": "reference", "compile": False, "optimizer": "foreach", "warmup": 5, "capture": "none",
+}  # fmt: skip
+STATE = {"device_name": "NVIDIA H200"}
+RUN = {**CELL, **STATE, "optimizer": "reference"}
+
+
+def run_of(*forward_ms, cell=(), state=(), started="2026-01-01T00:00:00Z", status="ok"):
+    measured = [{"forward": time, "step": 3 * time} for time in forward_ms]
+    own = {"cell": {**CELL, **dict(cell)}, "state": {**STATE, **dict(state)}}
+    return {**own, "status": status, "measured": measured, "started": started}
+
+
+def written(folder, *rows, torn=""):
+    path = folder / "results.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + torn)
+    return path
+
+
+def test_mean_and_spread_are_of_the_runs_steps(tmp_path):
+    found = timed.of_run(RUN, timed.read(written(tmp_path, run_of(18, 20, 22))), "forward")
+    assert (found.n, found.mean_ns, found.std_share) == (3, 20e6, 0.1)
+    assert timed.of_run(RUN, [run_of(18)], "forward").std_share is None
+    assert timed.of_run(RUN, [run_of(18)], "backward") is None
+
+
+OTHERS = {
+    "another size": {"cell": {"size": "large"}},
+    "a changed size": {"cell": {"layers": 3}},
+    "compiled": {"cell": {"compile": True}},
+    "another GPU": {"state": {"device_name": "NVIDIA A100"}},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+def test_a_run_of_other_settings_is_not_taken(other):
+    assert timed.of_run(RUN, [run_of(18, **other)], "forward") is None
+    assert timed.of_run({}, [run_of(18, **other)], "forward") is None
+
+
+def test_a_changed_size_has_its_own_run():
+    rows = [run_of(18), run_of(7, cell={"layers": 3})]
+    assert timed.of_run({**RUN, "size": "small, layers 3", "layers": 3}, rows, "forward").mean_ns == 7e6
+    assert timed.of_run(RUN, rows, "forward").mean_ns == 18e6
+
+
+def test_the_newest_of_the_most_warm_up_is_taken(tmp_path):
+    rows = [
+        run_of(30, cell={"warmup": 0}, started="2026-03"), run_of(18, started="2026-01"),
+        run_of(19, started="2026-02"),
+    ]  # fmt: skip
+    assert timed.of_run(RUN, timed.read(written(tmp_path, *rows)), "forward").mean_ns == 19e6
+
+
+WATCHED = {
+    "under nsys": run_of(18, cell={"capture": "nsys-light"}),
+    "watched": run_of(18, state={"watched_by": "nsys"}),
+    "out of memory": run_of(18, status="oom"),
+    "another file": {"cell": 1},
+}
+
+
+@pytest.mark.parametrize("row", WATCHED.values(), ids=WATCHED.keys())
+def test_a_file_without_plain_times_is_refused(tmp_path, row):
+    with pytest.raises(UsageError, match="holds no times of runs that nothing watched: make some with"):
+        timed.read(written(tmp_path, row, torn='{"cell": {"si'))
+
+
+def test_a_missing_file_is_wrong_usage(tmp_path, capsys):
+    status, out, err = called(capsys, OURS, "--timed", tmp_path / "none.jsonl")
+    assert (status, out) == (2, "")
+    assert "cannot be read: No such file" in err
+
+
+def test_reports_stand_beside_their_runs(tmp_path, capsys):
+    path = written(tmp_path, run_of(20, 20), torn='{"torn')
+    status, out, _ = called(capsys, OURS, COMPILED, "--questions", "a", "--timed", path, "--format", "json")
+    tables = {table["key"]: table["rows"] for table in json.loads(out)["tables"]}
+    eager, compiled = tables["a_forward_timed"]
+    assert status == 0
+    assert (eager["n"], eager["timed_ns"], eager["timed_std_share"]) == (2, 20e6, 0)
+    assert eager["kernel_share"] == pytest.approx(18.4414205e6 / 20e6)
+    assert {compiled[key] for key in ("n", "timed_ns", "kernel_ns", "span_share")} == {None}
+    assert "a_backward_timed" not in tables
+    assert "No run without a profiler has the settings and the GPU of this forward." in out
+
+
+def test_our_own_measurements_fit_our_own_report(capsys):
+    results = DATA.parents[1] / "reports" / "h200" / "measurements" / "measurements.jsonl"
+    status, out, _ = called(capsys, OURS, "--questions", "a", "--timed", results)
+    assert status == 0
+    assert "(a) backward beside its wall time without a profiler" in out

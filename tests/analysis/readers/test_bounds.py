@@ -1,0 +1,160 @@
+"""What is too much is refused in one sentence before it fills the memory, and can be allowed."""
+
+import gzip
+import io
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from nvtx_kernels.analysis.errors import NotAReport, UsageError
+from nvtx_kernels.analysis.readers.budget import FLOOR_BYTES, MAX_SIZE, allowed_bytes, require_within
+from nvtx_kernels.analysis.readers.sqlite import Database
+from nvtx_kernels.analysis.trace import KERNEL
+
+from nvtx_kernels import analysis
+from tests.analysis.making import hostile
+from tests.analysis.making.hostile import KERNELS, LAUNCHES, RANGES
+from tests.analysis.making.kineto import STEP, event, trace_text, write_kineto
+from tests.analysis.making.parquet_folders import as_parquet
+
+TOO_MUCH = rf"unpacks to more than 268 MB.* If you trust it, allow more: {MAX_SIZE}=\d+G$"
+
+
+def squeezed(path, before, filling, times, after):
+    """Write a gzipped text that is mostly the same."""
+    with gzip.open(path, "wb", compresslevel=1) as file, io.BufferedWriter(file, 1 << 20) as buffered:
+        buffered.write(before)
+        for _ in range(times):
+            buffered.write(filling)
+        buffered.write(after)
+    return path
+
+
+MEGABYTE_OF_SPACES, OPENED, CLOSED = b" " * 10**6, b'{"traceEvents": [', b"]}"
+EVENTS = b",".join([event("cpu_op", "aten::mm", 1, 1, 5, 9).encode()] * 20_000) + b","
+BOMBS = {
+    "spaces between events": (OPENED, MEGABYTE_OF_SPACES, 300, CLOSED),
+    "spaces in an event": (OPENED + b'{"a": ', MEGABYTE_OF_SPACES, 300, b"1}" + CLOSED),
+    "spaces before the events": (b'{"a": 1,', MEGABYTE_OF_SPACES, 300, b'"traceEvents": []}'),
+    "spaces after the events": (OPENED + CLOSED[:1], MEGABYTE_OF_SPACES, 300, b"}"),
+    "events without end": (OPENED, EVENTS, 90, b""),
+    "an event without an end": (OPENED + b'{"name": "', b"x" * 10**6, 300, b""),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_small_trace_of_much_text_is_refused(tmp_path, bomb):
+    path = squeezed(tmp_path / "a.pt.trace.json.gz", *BOMBS[bomb])
+    with pytest.raises(NotAReport) as refusal:
+        analysis.read(path)
+    assert str(refusal.value).startswith(f"{path} ")
+    assert str(refusal.value).count("\n") == 0
+
+
+def test_small_parquet_file_of_many_equal_rows_is_refused(tmp_path, monkeypatch):
+    folder = as_parquet(hostile.report(tmp_path), tmp_path / "tables")
+    file = folder / f"{LAUNCHES}.parquet"
+    row = pq.read_table(file).slice(0, 1)
+    group = pa.table({name: pa.repeat(row[name][0], 1_000_000) for name in row.column_names})
+    with pq.ParquetWriter(file, group.schema) as writer:
+        for _ in range(8):
+            writer.write_table(group)
+    with pytest.raises(NotAReport, match=TOO_MUCH):
+        analysis.read(folder)
+    monkeypatch.setenv(MAX_SIZE, "1G")
+    assert len(analysis.read(folder).launches) == 8_000_000
+
+
+def test_what_may_unpack_is_said_by_the_file_or_by_the_environment(tmp_path, monkeypatch):
+    path = tmp_path / "report"
+    path.write_bytes(bytes(10**7))
+    assert allowed_bytes(path) == 10**9
+    monkeypatch.setenv(MAX_SIZE, "1.5 GB")
+    assert allowed_bytes(path) == 1_500_000_000
+    monkeypatch.setenv(MAX_SIZE, "much")
+    with pytest.raises(UsageError, match=r"NVTX_KERNELS_MAX_SIZE='much' is no size. Give one such as 8G."):
+        require_within(path, FLOOR_BYTES + 1)
+
+
+def with_schema(path, *changes):
+    """Change a schema's own rows, as no program of SQLite's does."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        for change in changes:
+            database.execute(change)
+    return path
+
+
+def test_a_virtual_table_is_refused_however_it_calls_itself(tmp_path):
+    path = hostile.report(tmp_path, f"ALTER TABLE {KERNELS} RENAME TO theirs")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"CREATE VIRTUAL TABLE {KERNELS} USING rtree(id, low, high)")
+    with_schema(path, f"UPDATE sqlite_master SET rootpage = 2, type = 'TABLE' WHERE name = '{KERNELS}'")
+    with pytest.raises(NotAReport, match=f"has a virtual table, '{KERNELS}', as no export does"):
+        analysis.read(path)
+
+
+REFUSED = {
+    "a view": ("CREATE VIEW theirs AS SELECT 1", "SELECT * FROM theirs", "not authorized"),
+    "a file": ("SELECT 1", "SELECT load_extension('x')", "not authorized"),
+    "another database": ("SELECT 1", "ATTACH ':memory:' AS other", "not authorized"),
+    "no end": (
+        "CREATE TABLE many AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 9999) "
+        "SELECT x FROM n",
+        "SELECT sum(a.x + b.x) FROM many AS a, many AS b", "keeps SQLite busy for longer than a report does",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "query", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_sqlite_does_nothing_that_the_files_author_wrote(tmp_path, change, query, sentence):
+    database = Database(hostile.report(tmp_path, change))
+    with pytest.raises(NotAReport, match=sentence):
+        database.rows(query)
+
+
+OTHER_CASE = {RANGES: ("start", "globalTid", "textId"), KERNELS: ("start", "globalPid", "end"), LAUNCHES: ("end",)}
+
+
+def test_names_of_columns_may_be_in_other_case(tmp_path):
+    path = hostile.report(tmp_path)
+    before = analysis.read(path)
+    with closing(sqlite3.connect(path)) as database:
+        for table, columns in OTHER_CASE.items():
+            for column in columns:
+                database.execute(f'ALTER TABLE {table} RENAME COLUMN "{column}" TO "{column.upper()}"')
+    after = analysis.read(path)
+    for column in before.work.__slots__:
+        np.testing.assert_array_equal(getattr(before.work, column), getattr(after.work, column), column)
+    assert after.work.kind.tolist() == [KERNEL] * 2
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path):
+    folder = as_parquet(hostile.report(tmp_path), tmp_path / "tables")
+    file = folder / f"{LAUNCHES}.parquet"
+    table = pq.read_table(file)
+    twice = pa.Table.from_arrays([*table.columns, table["start"]], [*table.column_names, "start"])
+    pq.write_table(twice, file)
+    with pytest.raises(NotAReport, match=r"has several columns 'start': it is not nsys's\."):
+        analysis.read(folder)
+
+
+SECOND = ('"traceEvents": []', '"traceEvents": [{"ph": "X"}]', '"other": {"traceEvents": [1]}')
+
+
+@pytest.mark.parametrize("second", SECOND)
+def test_a_second_list_of_events_is_refused(tmp_path, second):
+    path = tmp_path / "a.json"
+    path.write_text(
+        trace_text([event("kernel", "k", 0, 7, 0, 5, correlation=1)]).rstrip().removesuffix("}") + f", {second}}}"
+    )
+    with pytest.raises(NotAReport, match="names traceEvents more than once"):
+        analysis.read(path)
+
+
+def test_text_that_looks_like_a_second_list_of_events_is_text(tmp_path):
+    path = write_kineto(tmp_path / "a.json", STEP, comment='"traceEvents": [')
+    assert len(analysis.read(path).work)

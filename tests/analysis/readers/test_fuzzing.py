@@ -1,0 +1,104 @@
+"""A fixed number of fuzzed reports; `make fuzz` tries more. What was once found stands here by itself."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.analysis.making.checks import CHECKS, check, is_harmless
+from tests.analysis.making.fragments import fragments
+from tests.analysis.making.mutations import Change, changed
+from tests.conftest import VARIABLE
+from tests.fuzzing import fuzz
+
+ROOT = Path(__file__).parents[3]
+CASES, SEED = 300, int(os.environ[VARIABLE])
+DIGEST = """
+import hashlib
+from tests.analysis.making.fragments import fragments
+print(hashlib.sha256(b"".join(fragments())).hexdigest())
+"""
+
+
+def test_changed_reports_are_answered_right_or_refused():
+    passed = fuzz(CASES, SEED)
+    assert passed["cases"] == CASES
+    assert passed["past the header"] >= CASES / 2
+
+
+@pytest.mark.parametrize("order_of_sets", ["1", "2"])
+def test_a_seed_stands_for_the_same_reports_in_every_process(order_of_sets):
+    there = {**os.environ, "PYTHONHASHSEED": order_of_sets}
+    said = subprocess.check_output([sys.executable, "-c", DIGEST], cwd=ROOT, env=there, text=True)
+    assert said.strip() == hashlib.sha256(b"".join(fragments())).hexdigest()
+
+
+# Stretch of a report, and what was changed, of the first case of each defect that fuzzing found.
+FOUND = {
+    "metadata without values": (0, [Change("no column", 9, 1, 0, 0, 0)]),
+    "a line feed for a time": (0, [Change("a value", 0, 0, 1, 1, b"\n")]),
+    "rows out of order": (0, [Change("flipped", 0, 9, 4, 0, 0)]),
+    "zeros in a page": (0, [Change("zeros", 0, 0, 4, 49, 0)]),
+    "bytes for a string's id": (0, [Change("a column", 1, 5, 0, 0, b"\x01")]),
+    "the last string id there is": (0, [Change("a column", 0, 5, 0, 0, 2**63 - 1)]),
+    "a number for a thread's name": (0, [Change("a page for another", 0, 0, 14, 9, 0)]),
+    "kernels of no length": (1, [Change("a column", 2, 0, 0, 0, 5), Change("a column", 2, 1, 0, 0, 5)]),
+    "a GPU before the first": (0, [Change("a column", 2, 2, 0, 0, -2)]),
+    "a GPU before the first, in a trace": (3, [Change("a column", 2, 9, 0, 0, -2)]),
+    "a fact of the run that no run writes": (0, [Change("flipped", 0, 0, 293, 222, 0)]),
+    "an escape sequence for the unit of work": (8, [Change("a column", 9, 1, 0, 0, "\x1b")]),
+}
+
+
+@pytest.mark.parametrize("command_and_rule", dict.fromkeys(CHECKS), ids=lambda found: found[1])
+@pytest.mark.parametrize("case", FOUND)
+def test_what_fuzzing_found_stays_mended(tmp_path, case, command_and_rule):
+    which, changes = FOUND[case]
+    report = fragments()[which]
+    check(tmp_path, report, changed(report, changes), command_and_rule)
+
+
+@pytest.mark.parametrize("command_and_rule", dict.fromkeys(CHECKS), ids=lambda found: found[1])
+def test_no_reason_for_a_refusal_can_drive_a_terminal(tmp_path, command_and_rule):
+    report = fragments()[0]
+    damaged = report.replace(b'TABLE "TARGET_INFO_GPU"(', b'TABLE "TARGET_INFO_GPU"\x1b')
+    assert damaged != report
+    check(tmp_path, report, damaged, command_and_rule)
+
+
+def wrong(status=0, out="", err="", then=lambda report: None):
+    """Return a command that behaves as no command may."""
+
+    def main(words):
+        sys.stdout.write(out)
+        sys.stderr.write(err)
+        then(Path(words[0]))
+        return status
+
+    command = ModuleType("command")
+    command.main = main
+    return command
+
+
+WRONG = {
+    "unknown exit status": wrong(status=7),
+    "no reason": wrong(status=1),
+    "two sentences": wrong(status=1, err="error: this\nthat\n"),
+    "an answer and a reason": wrong(out="answer", err="error: this\n"),
+    "memory": wrong(status=1, err="error: not enough memory for this report.\n"),
+    "escape sequence": wrong(out="\x1b[31mred"),
+    "escape sequence in a reason": wrong(status=1, err="error: \x1b[31mred\n"),
+    "a file beside the report": wrong(then=lambda report: report.with_name("stray").touch()),
+    "a changed report": wrong(then=lambda report: report.write_bytes(b"")),
+    "traceback": wrong(then=lambda report: report.with_name("missing").read_bytes()),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_the_checks_notice(tmp_path, fault):
+    with pytest.raises((AssertionError, FileNotFoundError)):
+        check(tmp_path, b"whole", b"changed", (WRONG[fault], "REPORT", is_harmless))

@@ -1,0 +1,257 @@
+"""Folders of `nsys export --type parquetdir`: the same tables as the SQLite export, so the same answer."""
+
+import os
+import random
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.errors import AnalysisError, NotAReport
+from nvtx_kernels.analysis.readers.operator_names import as_text, with_bare_names
+from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.vocabulary import without_suffixes
+from nvtx_kernels.profiling.recorder.trace_file import global_pid, global_tid, writing
+
+from nvtx_kernels import analysis
+from tests.analysis.making.parquet_folders import as_parquet
+
+SHARED = Path(__file__).parents[4] / "shared"
+REPORTS = sorted(SHARED.glob("*/*.sqlite"))
+MAIN, AUTOGRAD, PROCESS = global_tid(100, 100), global_tid(100, 101), global_pid(100)
+KERNEL_SIZES = ("registersPerThread", "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory")
+KERNEL_ZEROS = dict.fromkeys((*KERNEL_SIZES, "localMemoryPerThread", "localMemoryTotal", "gridId"), 0)
+
+
+def nvtx(start, end, thread=MAIN, event=59, domain=0, **name):
+    return {"start": start, "end": end, "globalTid": thread, "eventType": event, "domainId": domain, **name}
+
+
+def launch(correlation, start, end, thread=MAIN):
+    times = {"start": start, "end": end, "globalTid": thread, "correlationId": correlation}
+    return {**times, "eventClass": 0, "nameId": 1, "returnValue": 0}
+
+
+def on_gpu(correlation, start, end, **columns):
+    place = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": PROCESS}
+    return {"start": start, "end": end, "correlationId": correlation, **place, **columns}
+
+
+def kernel(file, correlation, start, end, name):
+    names = {"demangledName": file.text_id(name), "shortName": file.text_id(name)}
+    return on_gpu(correlation, start, end, gridX=4, gridY=2, gridZ=3, **names, **KERNEL_ZEROS)
+
+
+def write_report(path):
+    """Write an export with a backward pass, operators, registered names, a named domain and an open range."""
+    with writing(path) as file:
+        events = [
+            nvtx(0, 900, text="step 1"), nvtx(10, 300, textId=file.text_id("forward")),
+            nvtx(20, 290, text="layer 0"), nvtx(30, 90, text="aten::mm, seq = 7, op_id = 3, sizes = [[4, 4]]"),
+            nvtx(310, 800, text="backward"), nvtx(400, 500, AUTOGRAD, text="MmBackward0, seq = 7"),
+            nvtx(820, None, text="never closed"), nvtx(-9, None, event=75, domain=3, text="NCCL"),
+            nvtx(5, 6, event=34, text='nvtx-kernels.run {"model": "small"}'),
+            nvtx(840, 860, domain=3, text="ncclDevKernel"),
+        ]  # fmt: skip
+        file.add("NVTX_EVENTS", events)
+        calls = [launch(1, 40, 50), launch(2, 410, 420, AUTOGRAD), launch(3, 60, 70), launch(4, 845, 850)]
+        file.add("CUPTI_ACTIVITY_KIND_RUNTIME", calls)
+        names = ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nt", "ncclDevKernel_Sum")
+        rows = [
+            (1, 100, 250, names[0]),
+            (2, 430, 700, names[1]),
+            (4, 860, 990, names[2]),
+            (99, 995, 999, names[0]),
+        ]
+        file.add("CUPTI_ACTIVITY_KIND_KERNEL", [kernel(file, *row) for row in rows])
+        file.add("CUPTI_ACTIVITY_KIND_MEMCPY", [on_gpu(3, 80, 95, bytes=64, copyKind=1)])
+        file.add("CUPTI_ACTIVITY_KIND_MEMSET", [on_gpu(None, 96, 97, bytes=64, value=0)])
+        file.add("ThreadNames", [{"nameId": file.text_id("pt_autograd_0"), "globalTid": AUTOGRAD}])
+        file.add("TARGET_INFO_GPU", [{"vmId": 0, "id": n, "name": "NVIDIA H200"} for n in range(2)])
+        file.add_metadata({"EXPORT_PRODUCT_VERSION": "2025.3.2.0", "EXPORT_SCHEMA_VERSION": "3.20.3"})
+    return path
+
+
+def report_of(path):
+    """Return the whole answer for a report, without the name of its file."""
+    report = summarize(attribute(analysis.read(path)))
+    return replace(report, provenance=replace(report.provenance, file=""))
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_folder_gives_the_report_of_the_sqlite_export(tmp_path, narrow):
+    export = write_report(tmp_path / "report.sqlite")
+    folder = as_parquet(export, tmp_path / "report_pqtdir", narrow)
+    report = report_of(folder)
+    assert report == report_of(export)
+    assert report.totals.linked_ns == 270
+    assert report.provenance.run == {"model": "small"}
+    assert report.provenance.gpus == ("NVIDIA H200",)
+
+
+def names_in(trace, table):
+    return [trace.names[name] for name in table.name_id]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_folder_gives_the_trace_of_the_sqlite_export(tmp_path, narrow):
+    export = write_report(tmp_path / "report.sqlite")
+    one, other = analysis.read(export), analysis.read(as_parquet(export, tmp_path / "pqtdir", narrow))
+    assert (one.threads, one.domains) == (other.threads, other.domains)
+    for table in ("work", "launches", "ranges"):
+        ours, theirs = getattr(one, table), getattr(other, table)
+        for column in ours.__slots__:
+            if column == "name_id":  # names are numbered as they turn up, which may differ
+                assert names_in(one, ours) == names_in(other, theirs)
+                continue
+            np.testing.assert_array_equal(getattr(ours, column), getattr(theirs, column), f"{table}.{column}")
+
+
+@pytest.mark.skipif(not REPORTS, reason="the real reports beside the repository are absent")
+@pytest.mark.parametrize("export", REPORTS, ids=lambda path: path.stem)
+def test_folders_of_real_exports_give_their_reports(tmp_path, export):
+    assert report_of(as_parquet(export, tmp_path / "report_pqtdir")) == report_of(export)
+
+
+PARTS = st.sampled_from(
+    [", seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ", "7", "12", "\n", "é", "a", ", "]
+)
+NAMES = st.lists(PARTS | st.from_regex(r"[0-9]{17,20}", fullmatch=True), max_size=7).map("".join)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(NAMES, min_size=1, max_size=9))
+def test_suffixes_are_cut_off_as_the_vocabulary_does(names):
+    events = pa.table({"event": pa.array([59] * len(names)), "text": pa.array(names)})
+    cut = with_bare_names(events).select(["text", "seq"]).to_pylist()
+    assert [(row["text"], row["seq"]) for row in cut] == [without_suffixes(name) for name in names]
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_marks_stay_whole_and_missing_names_are_empty(type_):
+    texts = ["aten::mm, seq = 7", "aten::mm, seq = 7", None, "aten::mm, seq = 8, sizes = []"]
+    events = pa.table({"event": pa.array([59, 34, 59, 59]), "text": pa.array(texts).cast(type_)})
+    cut = with_bare_names(events).select(["text", "seq"]).to_pylist()
+    assert [(row["text"], row["seq"]) for row in cut] == [
+        ("aten::mm", 7), ("aten::mm, seq = 7", -1), ("", -1), ("aten::mm", 8),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return as_parquet(write_report(tmp_path / "report.sqlite"), tmp_path / "report_pqtdir")
+
+
+@pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"])
+def test_table_may_be_absent_or_empty(folder, table):
+    file = folder / f"{table}.parquet"
+    pq.write_table(pq.read_table(file).slice(0, 0), file)
+    emptied = report_of(folder)
+    file.unlink()
+    assert report_of(folder) == emptied
+
+
+def test_columns_that_no_number_needs_are_not_read(folder):
+    before = report_of(folder)
+    file = folder / "NVTX_EVENTS.parquet"
+    table = pq.read_table(file).drop_columns(["color", "jsonText", "rangeId"])
+    pq.write_table(table.append_column("payload", pa.array([[1]] * len(table))), file)
+    assert report_of(folder) == before
+
+
+def test_names_need_not_be_utf8(folder):
+    file = folder / "NVTX_EVENTS.parquet"
+    table = pq.read_table(file)
+    texts = [(text or "").replace("layer", "\xe9tage").encode("latin-1") for text in table["text"].to_pylist()]
+    text = as_text(pa.array(texts, pa.binary()))
+    pq.write_table(table.set_column(table.column_names.index("text"), "text", text), file)
+    assert "\ufffdtage 0" in analysis.read(folder).names
+
+
+def test_column_that_is_needed_is_asked_for(folder):
+    file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    pq.write_table(pq.read_table(file).drop_columns("end"), file)
+    with pytest.raises(NotAReport, match=r"KERNEL\.parquet has no column 'end'"):
+        analysis.read(folder)
+
+
+ESSENTIAL = [
+    ("NVTX_EVENTS", "globalTid"), ("NVTX_EVENTS", "domainId"), ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid"),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId"), ("CUPTI_ACTIVITY_KIND_KERNEL", "correlationId"),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", "correlationId"), ("ThreadNames", "globalTid"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "column"), ESSENTIAL)
+def test_column_without_which_work_would_be_nobodys_is_asked_for(folder, table, column):
+    file = folder / f"{table}.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(column), file)
+    with pytest.raises(NotAReport, match=rf"{table}\.parquet has no column '{column}'"):
+        analysis.read(folder)
+
+
+def test_column_of_another_kind_is_refused(folder):
+    file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(0, "start", pa.array(["soon"] * len(table))), file)
+    with pytest.raises(NotAReport, match="holds values of another kind than nsys's"):
+        analysis.read(folder)
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 0.9, 0.999])
+def test_damaged_file_is_refused(folder, share):
+    file = folder / "NVTX_EVENTS.parquet"
+    file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
+    with pytest.raises(NotAReport, match=r"NVTX_EVENTS.parquet is damaged: .*\. Export the report again\.$"):
+        analysis.read(folder)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changed_bytes_raise_nothing_but_our_own_errors(folder, seed):
+    rng = random.Random(seed)
+    file = rng.choice(sorted(folder.glob("*.parquet")))
+    content = bytearray(file.read_bytes())
+    for _ in range(1 + seed % 9):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    file.write_bytes(content)
+    with suppress(AnalysisError):
+        assert report_of(folder).totals.work_ns >= 0
+
+
+# What fuzzing found: Arrow ends the process over the statistics of a column that the footer describes wrongly.
+def test_no_footer_ends_the_process(folder):
+    file = folder / "NVTX_EVENTS.parquet"
+    whole = file.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for place in range(footer + 15, footer + 65):
+        file.write_bytes(whole[:place] + b"\0" + whole[place + 1 :])
+        if os.fork() == 0:
+            with suppress(BaseException):
+                analysis.read(folder)
+            os._exit(0)
+        assert os.wait()[1] == 0, place - footer
+
+
+# What fuzzing found: the footer has the schema twice, and only one of them, or neither, names the column.
+@pytest.mark.parametrize("which", [slice(0, 1), slice(1, None), slice(None)])
+@pytest.mark.parametrize("new", [b"tex_", b"tex\xed"])
+def test_file_whose_footer_misnames_a_column_is_refused_or_read(folder, which, new):
+    file = folder / "NVTX_EVENTS.parquet"
+    pieces = file.read_bytes().split(b"text")
+    assert len(pieces) > 2
+    ends = [new if n in range(len(pieces))[which] else b"text" for n in range(len(pieces) - 1)]
+    file.write_bytes(b"".join(piece + end for piece, end in zip(pieces, [*ends, b""], strict=True)))
+    with suppress(NotAReport):
+        analysis.read(folder)
+
+
+def test_folder_of_other_parquet_files_is_refused(tmp_path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "train.parquet")
+    with pytest.raises(NotAReport, match="folder of Parquet files, but not one that `nsys export` wrote"):
+        analysis.read(tmp_path)

@@ -1,0 +1,255 @@
+"""The traps of nsys's exports from 2020 to 2026, one by one, in files as nsys writes them."""
+
+import numpy as np
+import pytest
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.readers import nsys_sqlite, read
+from nvtx_kernels.analysis.readers.launch_keys import LaunchKeys
+from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.trace import KINDS
+
+from tests.analysis.making.building import (
+    AUTOGRAD,
+    DOMAIN_CREATE,
+    MAIN,
+    MARK,
+    START_END,
+    Dialect,
+    Launch,
+    Range,
+    Rows,
+    Work,
+    alter,
+    build,
+    launched,
+    process_of,
+    thread,
+    write,
+)
+from tests.analysis.making.traces import attributed
+
+STEP = [Range("step", 0, 100), Range("layer 0", 5, 50)]
+ONE_CALL = launched((10, 12))
+
+
+def names_of(trace):
+    return [trace.names[name_id] for name_id in trace.ranges.name_id]
+
+
+@pytest.mark.parametrize("year", [2020, 2022, 2024, 2026])
+@pytest.mark.parametrize("registered", ["none", "all", "mixed"])
+def test_names_are_inline_or_registered_or_both_in_one_file(tmp_path, year, registered):
+    report = build(tmp_path, Dialect(year, registered), ranges=STEP, **ONE_CALL)
+    assert attributed(report) == ["own: step > layer 0"]
+
+
+@pytest.mark.parametrize("registered", ["none", "all"])
+@pytest.mark.parametrize(
+    ("name", "bare", "seq"),
+    [
+        ("aten::mm, seq = 12, op_id = 7, sizes = [[2, 3], [3, 4]]", "aten::mm", 12),
+        ("aten::mm, seq = 12", "aten::mm", 12),
+        ("aten::mm, op_id = 7, sizes = [[2, 3]]", "aten::mm", -1),
+        ("aten::mm, sizes = [[2, 3]]", "aten::mm", -1),
+        ("layer {'rank': 0, 'shape': [2, 3]}", "layer {'rank': 0, 'shape': [2, 3]}", -1),
+    ],
+)
+def test_pytorchs_suffixes_come_off_inline_and_registered_names(tmp_path, registered, name, bare, seq):
+    trace = read(build(tmp_path, Dialect(2025, registered), ranges=[Range(name, 0, 9)]))
+    assert (names_of(trace), trace.ranges.seq.tolist()) == ([bare], [seq])
+
+
+def test_a_range_without_a_name_still_owns_its_work(tmp_path):
+    report = build(tmp_path, ranges=[Range(None, 0, 100), Range("layer 0", 5, 50)], **ONE_CALL)
+    assert attributed(report) == ["own:  > layer 0"]
+
+
+def test_a_registered_name_that_is_missing_is_no_name(tmp_path):
+    report = build(tmp_path, Dialect(2025, "all"), ranges=STEP, **ONE_CALL)
+    alter(report, "DELETE FROM StringIds WHERE value = 'layer 0'")
+    assert attributed(report) == ["own: step > "]
+
+
+def test_a_range_that_was_never_closed_ends_with_the_capture_and_is_counted(tmp_path):
+    report = build(tmp_path, ranges=[Range("forgotten", 5, None), *STEP], **launched((10, 12), (200, 202)))
+    trace = read(report)
+    assert trace.ranges.end_ns.tolist() == [100, 213, 50]
+    assert attributed(report) == ["own: step > forgotten > layer 0", "own: forgotten"]
+    notes = summarize(attribute(trace)).notes
+    assert any("1 ranges were never closed" in note for note in notes)
+
+
+def test_marks_are_no_ranges(tmp_path):
+    report = build(tmp_path, ranges=[*STEP, Range("here", 10, None, event=MARK)], **ONE_CALL)
+    assert names_of(read(report)) == ["step", "layer 0"]
+
+
+def test_start_end_ranges_are_read_and_own_nothing(tmp_path):
+    crossing = Range("request", 8, 300, event=START_END)
+    report = build(tmp_path, ranges=[*STEP, crossing], **ONE_CALL)
+    assert names_of(read(report)) == ["step", "layer 0", "request"]
+    assert attributed(report) == ["own: step > layer 0"]
+
+
+@pytest.mark.parametrize(("event", "path"), [(70, "own: step > extended"), (71, "own: step")])
+def test_ranges_with_an_extended_payload_are_ranges(tmp_path, event, path):
+    report = build(tmp_path, ranges=[STEP[0], Range("extended", 5, 50, event=event)], **ONE_CALL)
+    assert attributed(report) == [path]
+
+
+@pytest.mark.parametrize("event", [33, 39, 76])
+def test_other_rows_of_the_events_table_are_ignored(tmp_path, event):
+    report = build(tmp_path, ranges=[*STEP, Range(None, 6, 40, event=event)], **ONE_CALL)
+    assert attributed(report) == ["own: step > layer 0"]
+
+
+@pytest.mark.parametrize("registered", ["none", "all"])
+def test_domains_are_named_by_rows_of_their_own(tmp_path, registered):
+    named = [Range("NCCL", -9_000, None, domain=3, event=DOMAIN_CREATE)]
+    ranges = [*named, *STEP, Range("ncclAllReduce", 8, 20, domain=3)]
+    report = build(tmp_path, Dialect(2025, registered), ranges=ranges, **ONE_CALL)
+    assert {domain.domain_id: domain.name for domain in read(report).domains} == {0: "", 3: "NCCL"}
+    assert attributed(report) == ["own: step > layer 0"]
+
+
+def test_domain_ids_count_per_process(tmp_path):
+    other = thread(200)
+    rows = [Range("NCCL", -9, None, MAIN, 1, DOMAIN_CREATE), Range("mine", -9, None, other, 1, DOMAIN_CREATE)]
+    ranges = [*rows, Range("step", 0, 100, MAIN, 1), Range("step", 0, 100, other, 1)]
+    report = build(tmp_path, ranges=ranges, **launched((10, 12), (10, 12, other)))
+    assert attributed(report) == ["outside", "own: step"]
+
+
+def test_a_library_is_known_by_its_ranges_where_its_domain_has_no_name(tmp_path):
+    ranges = [*STEP, Range("ncclAllReduce", 8, 20, domain=1), Range("my block", 8, 20, domain=2)]
+    report = build(tmp_path, ranges=ranges, **ONE_CALL)
+    assert attributed(report) == ["own: step > layer 0 > my block"]
+
+
+def test_correlation_ids_repeat_between_processes(tmp_path):
+    other = thread(200)
+    ranges = [Range("rank 0", 0, 100), Range("rank 1", 0, 100, other)]
+    launches = [Launch(1, 10, 12), Launch(1, 20, 22, other)]
+    work = [Work(1, 30, 40, process=process_of(t)) for t in (other, MAIN)]
+    assert attributed(build(tmp_path, ranges=ranges, launches=launches, work=work)) == [
+        "own: rank 1",
+        "own: rank 0",
+    ]
+
+
+def test_of_two_rows_of_one_call_cudas_own_counts_and_each_kernel_once(tmp_path):
+    launches = [Launch(1, 2, 40, event_class=67), Launch(1, 10, 12)]
+    report = build(tmp_path, ranges=STEP, launches=launches, work=[Work(1, 20, 30)])
+    trace = read(report)
+    assert (len(trace.work), trace.work.launch.tolist()) == (1, [1])
+    assert attributed(report) == ["own: step > layer 0"]
+
+
+def test_calls_of_the_driver_launch_too(tmp_path):
+    report = build(tmp_path, ranges=STEP, launches=[Launch(1, 10, 12, event_class=1)], work=[Work(1, 20, 30)])
+    assert attributed(report) == ["own: step > layer 0"]
+
+
+@pytest.mark.parametrize("correlation", [None, 0, 99])
+def test_work_without_a_launch_is_outside_and_said_to_be(tmp_path, correlation):
+    report = build(tmp_path, ranges=STEP, launches=[Launch(1, 10, 12)], work=[Work(correlation, 20, 30)])
+    summary = summarize(attribute(read(report)))
+    assert [(row.kind, row.count, row.total_ns) for row in summary.outside] == [("kernel", 1, 10)]
+    assert "no launch" in summary.outside[0].reason
+
+
+def test_one_graph_launch_owns_all_of_its_kernels(tmp_path):
+    work = [Work(1, 20 + n, 30 + n) for n in range(3)]
+    report = build(tmp_path, ranges=STEP, launches=[Launch(1, 10, 12)], work=work)
+    assert attributed(report) == ["own: step > layer 0"] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_work_is_read_and_attributed(tmp_path, kind):
+    report = build(tmp_path, ranges=STEP, **launched((10, 12), kind=kind))
+    trace = read(report)
+    assert [KINDS[number] for number in trace.work.kind] == [kind]
+    assert attributed(report) == ["own: step > layer 0"]
+
+
+def test_copies_are_named_by_their_direction(tmp_path):
+    work = [Work(None, 20, 30, direction, "memcpy") for direction in (1, 2, 8, 10, 77)]
+    trace = read(build(tmp_path, work=work))
+    directions = ["Host-to-Device", "Device-to-Host", "Device-to-Device", "Peer-to-Peer", "of unknown kind"]
+    assert [trace.names[n] for n in trace.work.name_id] == [f"[CUDA memcpy {name}]" for name in directions]
+
+
+def test_kernels_are_told_apart_by_their_demangled_names(tmp_path):
+    work = [Work(None, 20, 30, name) for name in ("cutlass::Kernel2<a>", "cutlass::Kernel2<b>")]
+    trace = read(build(tmp_path, work=work))
+    assert [trace.names[n] for n in trace.work.name_id] == ["cutlass::Kernel2<a>", "cutlass::Kernel2<b>"]
+
+
+def test_a_kernel_without_a_name_is_kept_under_its_number(tmp_path):
+    report = alter(build(tmp_path, **ONE_CALL), "DELETE FROM StringIds WHERE value = 'kernel'")
+    trace = read(report)
+    assert trace.names[trace.work.name_id[0]].startswith("(kernel without a name, string ")
+
+
+def test_rows_need_no_order(tmp_path):
+    rows = Rows([*STEP, Range("layer 1", 50, 90)], **launched((10, 12), (60, 62), (5, 6)))
+    ordered = attributed(write(tmp_path / "a.sqlite", rows))
+    turned = Rows(rows.ranges[::-1], rows.launches[::-1], rows.work[::-1])
+    assert attributed(write(tmp_path / "b.sqlite", turned)) == ordered[::-1]
+
+
+@pytest.mark.parametrize("rows_per_part", [1, 2, 5])
+def test_tables_are_read_in_parts_of_any_size(tmp_path, monkeypatch, rows_per_part):
+    rows = launched(*((n, n + 1, t) for n, t in zip(range(0, 40, 3), [MAIN, AUTOGRAD] * 7, strict=True)))
+    report = build(tmp_path, Dialect(2025, "mixed"), ranges=[Range(f"r{n}", n, 60 - n) for n in range(20)], **rows)
+    whole = attributed(report)
+    monkeypatch.setattr(nsys_sqlite, "ROWS_PER_PART", rows_per_part)
+    assert attributed(report) == whole
+
+
+def test_rows_that_somebody_deleted_leave_gaps_and_no_more(tmp_path):
+    rows = launched(*((n, n + 1) for n in range(0, 60, 3)))
+    report = build(tmp_path, ranges=[Range("step", 0, 100)], **rows)
+    alter(report, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid BETWEEN 3 AND 17")
+    assert attributed(report) == ["own: step"] * 5
+
+
+def test_rows_that_end_before_they_start_are_left_out_and_said_to_be(tmp_path):
+    report = build(tmp_path, ranges=[*STEP, Range("damaged", 40, 30)], work=[Work(None, 30, 20)])
+    trace = read(report)
+    assert (len(trace.ranges), len(trace.work)) == (2, 0)
+    assert [note[:1] for note in trace.notes] == ["1", "1"]
+
+
+def test_threads_have_all_the_names_that_the_report_gives_them(tmp_path):
+    report = build(tmp_path, ranges=STEP, thread_names={MAIN: "python"}, **ONE_CALL)
+    alter(
+        report,
+        "INSERT INTO ThreadNames SELECT id, NULL, (SELECT globalTid FROM ThreadNames) FROM StringIds LIMIT 1",
+    )
+    assert read(report).threads[0].name.startswith("python, ")
+
+
+@pytest.mark.parametrize("origin", [-(10**15), 0, 10**15, 1_750_000_000_000_000_000])
+def test_the_clock_may_begin_anywhere(tmp_path, origin):
+    threads = [thread(100, tid) for tid in range(100, 108)]
+    ranges = [Range(f"range {t & 0xFF}", origin + 5, origin + 50, t) for t in threads]
+    report = build(tmp_path, ranges=ranges, **launched(*((origin + 10, origin + 12, t) for t in threads)))
+    assert attributed(report, adopt=False) == [f"own: range {t & 0xFF}" for t in threads]
+
+
+def test_what_the_run_wrote_about_itself_is_read_from_its_mark(tmp_path):
+    mark = Range('nvtx-kernels.run {"model": "small", "batch": 4}', 3, None, event=MARK)
+    assert read(build(tmp_path, ranges=[*STEP, mark])).provenance.run == {"model": "small", "batch": 4}
+
+
+@pytest.mark.parametrize("text", ["nvtx-kernels.run {", "nvtx-kernels.run [1]", "nvtx-kernels.run ", "run {}"])
+def test_a_mark_that_says_nothing_readable_is_ignored(tmp_path, text):
+    assert read(build(tmp_path, ranges=[*STEP, Range(text, 3, None, event=MARK)])).provenance.run == {}
+
+
+@pytest.mark.parametrize("impossible", [-1, 1 << 44, -(1 << 62)])
+def test_ids_that_cuda_never_gives_out_lead_to_no_launch(impossible):
+    process, nobody = np.zeros(2, np.int32), np.zeros(2, np.bool_)
+    keys = LaunchKeys.of(process, np.array([impossible, 7]), nobody, np.arange(2))
+    assert keys.find(process, np.array([impossible, 7])).tolist() == [-1, 1]

@@ -1,0 +1,177 @@
+"""What is no report is refused by name, in one sentence with a next step, and never with a traceback."""
+
+import gzip
+import os
+import random
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.errors import AnalysisError, NotAReport
+from nvtx_kernels.analysis.summary.totals import summarize
+
+from nvtx_kernels import analysis
+from tests.analysis.making.kineto import STEP, write_nsys
+
+SHARED = Path(__file__).parents[4] / "shared"
+REAL = [SHARED / "h200" / "cuda_graph_nodes.sqlite", SHARED / "h200" / "train_fp32.sqlite"]
+LFS_POINTER = (
+    b"version https://git-lfs.github.com/spec/v1\n"
+    b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+)
+PAGE = 4096
+
+
+def database(path, *tables):
+    """Write a SQLite database with these tables, and return its bytes."""
+    with closing(sqlite3.connect(path)) as connection:
+        for table in tables:
+            connection.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, name TEXT)")
+        connection.commit()
+    return path.read_bytes()
+
+
+def empty_folder(path):
+    path.mkdir()
+
+
+def folder_of_exports(path):
+    path.mkdir()
+    write_nsys(path / "report.sqlite", STEP)
+
+
+def below_a_file(path):
+    path.parent.write_bytes(b"")
+
+
+def link_to_itself(path):
+    path.symlink_to(path)
+
+
+def holding(content):
+    return lambda path: path.write_bytes(content)
+
+
+WRONG = {
+    "nothing": ("a.sqlite", lambda path: None, "does not exist. Give the path of a report, such as report1."),
+    "empty": ("a.sqlite", holding(b""), "is empty: its export did not finish. Run `nsys export --type sqlite`"),
+    "zeros": ("a.sqlite", holding(bytes(8192)), "begins with zeros: its export was interrupted. Run `nsys export"),
+    "pointer": ("a.sqlite", holding(LFS_POINTER), "is a Git LFS pointer, not the report itself. Fetch it"),
+    "pointer to a trace": ("a.pt.trace.json.gz", holding(LFS_POINTER), "is a Git LFS pointer, not the report"),
+    "folder": ("reports", empty_folder, "is a folder without a report that can be read. Give an nsys export"),
+    "folder of reports": ("reports", folder_of_exports, "is a folder of reports. Give one of them, such as re"),
+    "pipe": ("a.sqlite", os.mkfifo, "is no regular file. Give the report's own path."),
+    "device": ("/dev/null", lambda path: None, "is no regular file. Give the report's own path."),
+    "unreachable": ("file/a.sqlite", below_a_file, "cannot be read: Not a directory."),
+    "endless": ("a.sqlite", link_to_itself, "cannot be read: Too many levels of symbolic links."),
+    "too long": ("a" * 300, lambda path: None, "cannot be read: File name too long."),
+    "another database": ("a.sqlite", lambda path: database(path, "people"), "a SQLite database, but not one that"),
+    "DLProf's database": (
+        "dlprof_dldb.sqlite",
+        lambda path: database(path, "domains", "gpu_devices", "iterations", "kernels", "op_instances", "ops"),
+        "a SQLite database, but not one that `nsys export` wrote.",
+    ),
+    "header only": ("a.sqlite", holding(b"SQLite format 3\0"), "is damaged: "),
+    "noise": ("a.sqlite", holding(random.Random(3).randbytes(9000)), "is not a report that can be read. Give an"),
+    "text": ("report.csv", holding(b"Time (%),Total Time (ns)\n"), "is not a report that can be read. Give an"),
+    "gzipped text": ("a.gz", holding(gzip.compress(b"hello")), "is not a trace of PyTorch's profiler"),
+    "no gzip": ("a.json.gz", holding(b"\x1f\x8b" + bytes(99)), "is damaged: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "make", "sentence"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_no_report_is_refused_by_name(tmp_path, name, make, sentence):
+    path = tmp_path / name
+    make(path)
+    with pytest.raises(NotAReport) as refusal:
+        analysis.read(path)
+    said = str(refusal.value)
+    assert said.startswith(str(path))
+    assert sentence in said
+    assert "\n" not in said
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_file_that_may_not_be_read_is_refused(tmp_path):
+    path = write_nsys(tmp_path / "a.sqlite", STEP)
+    path.chmod(0)
+    with pytest.raises(NotAReport, match="cannot be read: Permission denied"):
+        analysis.read(path)
+
+
+def test_nsys_report_without_nsys_says_where_to_export_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = tmp_path / "run.nsys-rep"
+    path.write_bytes(b"anything")
+    with pytest.raises(NotAReport, match=r"nsys is not on the PATH\. On a machine that has it, run: nsys export"):
+        analysis.read(path)
+
+
+def answer(path):
+    """Return the whole answer, without the name of the file."""
+    report = summarize(attribute(analysis.read(path)))
+    return replace(report, provenance=replace(report.provenance, file=""))
+
+
+def answers_or_refuses(path, whole):
+    """Tell whether a file is read as the whole report is, or refused."""
+    try:
+        return answer(path) == whole
+    except NotAReport as refusal:
+        return str(refusal).startswith(str(path))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    return write_nsys(tmp_path_factory.mktemp("whole") / "report.sqlite", STEP)
+
+
+def lengths(size):
+    """Return where to cut: through the header, at the pages and just beside them, and in between."""
+    pages = [page + beside for page in range(0, size, PAGE) for beside in (-1, 0, 1, 1777)]
+    return sorted({length for length in (*range(0, 100, 9), *pages, size - 1) if 0 <= length < size})
+
+
+def test_export_that_breaks_off_is_refused_or_right(report, tmp_path):
+    raw, whole, path = report.read_bytes(), answer(report), tmp_path / "cut.sqlite"
+    for length in lengths(len(raw)):
+        path.write_bytes(raw[:length])
+        assert answers_or_refuses(path, whole), length
+
+
+@pytest.mark.parametrize("export", REAL, ids=lambda path: path.stem)
+def test_real_export_that_breaks_off_is_refused_or_right(export, tmp_path):
+    if not export.exists():
+        pytest.skip("the real reports beside the repository are absent")
+    raw, whole, path = export.read_bytes(), answer(export), tmp_path / "cut.sqlite"
+    for length in random.Random(7).sample(range(len(raw)), 60):
+        path.write_bytes(raw[:length])
+        assert answers_or_refuses(path, whole), length
+
+
+def damaged(raw, seed):
+    """Return a report with one page emptied, overwritten, replaced by another, or changed here and there."""
+    rng, content = random.Random(seed), bytearray(raw)
+    page, other = (PAGE * rng.choice([0, rng.randrange(len(raw) // PAGE)]) for _ in range(2))
+    for change in range(20):
+        content[page + rng.randrange(PAGE)] = rng.randrange(256) if seed % 4 else content[page + change]
+    if seed % 4 in (0, 2):
+        content[page : page + PAGE] = {0: bytes(PAGE), 2: raw[other : other + PAGE]}[seed % 4]
+    if seed % 4 == 3:
+        content[page : page + 512] = rng.randbytes(512)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("seeds", [range(60), range(60, 120), range(120, 180)], ids=str)
+def test_damaged_export_raises_nothing_but_our_own_errors(report, tmp_path, seeds):
+    raw, path, refused = report.read_bytes(), tmp_path / "damaged.sqlite", 0
+    for seed in seeds:
+        path.write_bytes(damaged(raw, seed))
+        try:
+            answer(path)
+        except AnalysisError:
+            refused += 1
+    assert 0 < refused < len(seeds)

@@ -1,0 +1,85 @@
+"""A fresh report of nsys, made here with private values wherever a program leaves them; its copy holds none."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from nvtx_kernels.analysis import scrub
+from nvtx_kernels.profiling.machine.nsight import export_command, profile_command
+
+from tests.analysis.making import private
+from tests.analysis.making.copies import answers, scrubbed
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA GPU here"),
+    pytest.mark.skipif(not shutil.which("nsys"), reason="nsys is not installed here"),
+]
+REPOSITORY = Path(__file__).parents[3]
+PROGRAM = """
+import sys
+from profiling.run import main
+print(sys.argv[2], file=sys.stderr)
+print(sys.argv[2])
+sys.exit(main(["--size", "tiny", "--steps", "2"]))
+"""
+ENVIRONMENT = {
+    "HF_TOKEN": private.TOKEN,
+    "DB_PASSWORD": private.PASSWORD,
+    "AWS_ACCESS_KEY_ID": private.AWS_KEY,
+    "DEPLOY_KEY": private.SSH_KEY,
+    "CONTACT": private.E_MAIL,
+    "MASTER_ADDR": private.ADDRESS,
+    "LOGNAME": private.USER,
+}
+KINDS = {
+    "environment variables", "command lines", "working folders", "host names", "file names", "dates",
+    "process names", "program output", "token-like strings", "SSH keys", "e-mail addresses", "file paths",
+    "network addresses",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """Return a report of a program with planted values in its environment, arguments, folder and output."""
+    folder = tmp_path_factory.mktemp("home") / private.USER / "secret-project"
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text(PROGRAM)
+    path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    report = folder / "r.nsys-rep"
+    program = [sys.executable, "train.py", private.ARGUMENT, private.OUTPUT]
+    for command in (profile_command("nsys", program, report), export_command("nsys", report)):
+        environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return report.with_suffix(".sqlite")
+
+
+def planted():
+    return [*ENVIRONMENT.values(), private.ARGUMENT, private.OUTPUT, "secret-project"]
+
+
+def held(path):
+    """Tell which planted values are in a file, in the encodings that nsys and SQLite write."""
+    content = path.read_bytes()
+    return [value for value in planted() if any(value.encode(e) in content for e in ("utf-8", "utf-16-le"))]
+
+
+def test_copy_of_a_fresh_report_holds_nothing_planted_and_answers_alike(fresh, capsys):
+    assert held(fresh) == planted()
+    copy = scrubbed(fresh)
+    assert held(copy) == []
+    for options in (["--format", "json", "--operators", "keep"], ["--like-nsys", "--format", "csv"]):
+        assert answers(copy, capsys, options) == answers(fresh, capsys, options)
+
+
+def test_check_finds_every_planted_kind_in_a_fresh_report_and_none_in_its_copy(fresh, tmp_path, capsys):
+    assert scrub.main([str(fresh), "--check"]) == scrub.WOULD_LEAK
+    said = capsys.readouterr().out
+    assert [kind for kind in sorted(KINDS) if f"\n{kind} " not in said] == []
+    assert [value for value in planted() if value in said] == []
+    assert scrub.main([str(fresh), "-o", str(tmp_path / "copy.sqlite")]) == 0
+    assert scrub.main([str(tmp_path / "copy.sqlite"), "--check"]) == 0

@@ -1,0 +1,133 @@
+"""No secret and no name of a person or a machine, planted in names, is in a copy; its figures are the report's."""
+
+import gzip
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+from nvtx_kernels.analysis import kernels, scrub
+from nvtx_kernels.analysis.scrub.names import LONGEST
+
+from tests.analysis.making import hostile, planted
+from tests.analysis.making.building import Range, build, launched
+from tests.analysis.making.checks import said
+from tests.analysis.making.kineto import Block, Call, Program, Work, events_of, trace_text
+
+SLICE, TOGETHER = 200, 200
+NAMES = ("range", "path", "name", "kernel", "file")
+
+
+def steps(names):
+    """One range a name, each with a kernel of its own."""
+    return [Range(name, 100 * n, 100 * n + 90) for n, name in enumerate(names)]
+
+
+def launches(names):
+    return launched(*((100 * n + 10, 100 * n + 20) for n in range(len(names))))
+
+
+def as_sqlite(folder, names, variables=()):
+    """A report whose ranges have these names, and which knows these environment variables."""
+    report = build(folder, ranges=steps(names), **launches(names))
+    with closing(sqlite3.connect(report)) as connection:
+        connection.execute("CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)")
+        connection.executemany(
+            "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', ?)",
+            [(f'{name}="{value}"',) for name, value in variables],
+        )
+        connection.commit()
+    return report
+
+
+def as_trace(folder, names):
+    """A PyTorch trace of the same."""
+    ends = [(100 * n, 100 * n + 90, name) for n, name in enumerate(names)]
+    program = Program(
+        blocks=[Block(name, start, end) for start, end, name in ends],
+        calls=[Call(n + 1, start + 10, start + 20) for n, (start, _, _) in enumerate(ends)],
+        work=[Work(n + 1, start + 30, start + 40, "gemm") for n, (start, _, _) in enumerate(ends)],
+    )
+    path = folder / "trace.json.gz"
+    path.write_bytes(gzip.compress(trace_text(events_of(program)).encode("utf-8", "surrogateescape")))
+    return path
+
+
+def copied(report):
+    copy = report.with_name(f"shared.{report.name}")
+    status, _, err = said(scrub, str(report), "-o", str(copy))
+    assert (status, err) == (0, "")
+    return copy
+
+
+def raw(copy):
+    content = copy.read_bytes()
+    return gzip.decompress(content) if copy.suffix == ".gz" else content
+
+
+def figures(report):
+    """What the report answers, without the names."""
+    answer = json.loads(said(kernels, str(report), "--format", "json", "--operators", "keep")[1])
+    ranges = [{key: value for key, value in row.items() if key not in NAMES} for row in answer["ranges"]]
+    return answer["totals"], sorted(map(str, ranges))
+
+
+def holds_none(report, words):
+    copy = copied(report)
+    assert planted.found_in(words, raw(copy)) == []
+    assert figures(copy) == figures(report)
+    status, out, _ = said(scrub, str(copy), "--check")
+    assert (status, "holds nothing that looks private" in out) == (0, True), out
+
+
+def in_parts(pairs):
+    return [pairs[at : at + TOGETHER] for at in range(0, len(pairs), TOGETHER)]
+
+
+@pytest.mark.parametrize("make", [as_sqlite, as_trace])
+def test_a_slice_of_planted_secrets_is_in_no_copy(tmp_path, make):
+    secrets, names = zip(*planted.secrets(SLICE), strict=True)
+    holds_none(make(tmp_path, names), secrets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [as_sqlite, as_trace])
+def test_no_planted_secret_is_in_any_copy(tmp_path, make):
+    pairs = planted.secrets()
+    assert len(pairs) >= planted.COUNT
+    for part in in_parts(pairs):
+        secrets, names = zip(*part, strict=True)
+        holds_none(make(tmp_path, names), secrets)
+
+
+@pytest.mark.parametrize("secret", ["ghp_" + "aB3dE6gH9j" * 4, "/home/jdoe/model"])
+def test_what_is_written_as_utf_16_inside_a_name_is_in_no_copy(tmp_path, secret):
+    names = ["\0".join(f"x {secret} y"), f"a\0{secret}\0b"]
+    holds_none(as_sqlite(tmp_path, names), [secret, "\0".join(secret)])
+
+
+# Pieces of private values, which a slow search would begin and give up at every letter.
+PIECES = (
+    "a", "/a", "/home/a", "/home/a b", "a.", "a@", "a:", "1.", "a://", "password", "key", "api_key", "-----BEGIN ",
+    "-----BEGIN PRIVATE KEY-----", "eyJ", "C:\\a", "~/a", "/layer.0", "a/", "a.py/", "0a:", "Bearer ", "-u a", "é",
+)  # fmt: skip
+
+
+def test_long_names_take_no_long_time(tmp_path):
+    names = [(piece * LONGEST)[:LONGEST] for piece in PIECES] + ["/home/jdoe" * LONGEST]
+    said_ = hostile.run(str(as_sqlite(tmp_path, names)), "-o", str(tmp_path / "copy"), module="analysis.scrub")
+    assert (said_.status, said_.err) == (0, "")
+    assert b"jdoe" not in (tmp_path / "copy").read_bytes()
+
+
+def test_there_are_forty_people_and_machines():
+    assert len({person.word for person in planted.PEOPLE}) == 40
+
+
+@pytest.mark.parametrize("person", planted.PEOPLE, ids=lambda person: person.word)
+def test_no_name_of_a_person_or_a_machine_is_in_a_copy(tmp_path, person):
+    report = as_sqlite(tmp_path, person.names, [(person.variable, person.value)])
+    (tmp_path / "plain").mkdir()
+    plain = as_sqlite(tmp_path / "plain", ["step"])
+    assert planted.found_in([person.word], copied(plain).read_bytes()) == []
+    holds_none(report, [person.word])

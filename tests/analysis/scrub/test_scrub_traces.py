@@ -1,0 +1,98 @@
+"""A copy of a PyTorch trace answers as the trace does, and holds what the analysis reads and nothing else."""
+
+import gzip
+import json
+
+import pytest
+from nvtx_kernels.analysis import kernels, scrub
+
+from tests.analysis.making.checks import said
+from tests.analysis.making.fragments import fragments
+
+TRACES = [text for text in fragments() if text.lstrip().startswith(b"{")]
+EPOCH_US = 1_795_173_292_279_457
+PRIVATE = "gpu-node-0417"
+
+
+def copied(trace, name="shared.json"):
+    copy = trace.with_name(name)
+    assert said(scrub, str(trace), "-o", str(copy))[0] == 0
+    return copy
+
+
+def answer(trace, *words):
+    status, out, err = said(kernels, str(trace), "--format", "json", *words)
+    found = json.loads(out or '{"report": {"file": 0}}')
+    del found["report"]["file"]
+    return status, found, err.replace(trace.name, "FILE")
+
+
+@pytest.mark.parametrize("number", range(len(TRACES)))
+def test_copy_of_a_trace_answers_as_the_trace(tmp_path, number):
+    trace = tmp_path / "trace.json"
+    trace.write_bytes(TRACES[number])
+    copy = copied(trace)
+    assert answer(copy) == answer(trace)
+    assert answer(copy, "--operators", "keep") == answer(trace, "--operators", "keep")
+    assert said(scrub, str(copy), "--check")[0] == 0
+
+
+@pytest.fixture
+def private(tmp_path):
+    """A gzipped trace with private values wherever the profiler writes any."""
+    trace = json.loads(TRACES[0])
+    events = trace["traceEvents"]
+    for event in events:
+        event["ts"] = event.get("ts", 0) + EPOCH_US
+        event.setdefault("args", {})["Call stack"] = f"/home/{PRIVATE}/x.py(3): main"
+    events.append({"ph": "M", "name": "process_name", "pid": 7, "args": {"name": f"python {PRIVATE}"}})
+    events.append(
+        {"ph": "M", "name": "thread_name", "pid": 7, "tid": 8, "args": {"name": f"thread 8 ({PRIVATE})"}}
+    )
+    events.append({"ph": "X", "cat": "python_function", "name": PRIVATE, "pid": 7, "tid": 8, "ts": 1, "dur": 2})
+    trace |= {"traceName": f"/tmp/{PRIVATE}.json", "hostname": PRIVATE, "baseTimeNanoseconds": EPOCH_US * 1000}
+    path = tmp_path / f"{PRIVATE}_1234.1795173292.pt.trace.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return path
+
+
+def test_dates_and_everything_that_is_not_read_stay_behind(private):
+    copy = json.loads(gzip.decompress(copied(private, "shared.json.gz").read_bytes()))
+    assert PRIVATE not in json.dumps(copy)
+    assert copy.keys() <= {
+        "traceEvents",
+        "schemaVersion",
+        "deviceProperties",
+        "computeProperties",
+        "distributedInfo",
+    }
+    assert max(event.get("ts", 0) for event in copy["traceEvents"]) < EPOCH_US / 1000
+    assert {event["ph"] for event in copy["traceEvents"]} <= {"X", "M"}
+
+
+def test_check_of_a_trace_says_what_it_would_leak(private):
+    status, out, _ = said(scrub, str(private), "--check")
+    assert status == scrub.WOULD_LEAK
+    assert PRIVATE not in out.split("\n", 1)[1]
+    kinds = ("names of threads", "facts about the machine", "details of events", "home folders", "dates")
+    assert [kind for kind in kinds if f"\n{kind} " not in out] == []
+
+
+def test_a_trace_that_breaks_off_gives_no_copy(tmp_path):
+    (tmp_path / "trace.json").write_bytes(TRACES[0][:-400])
+    status, _, err = said(scrub, str(tmp_path / "trace.json"), "-o", str(tmp_path / "copy.json"))
+    assert (status, err.count("\n")) == (1, 1)
+    assert not (tmp_path / "copy.json").exists()
+
+
+EVENT = '{"ph": "X", "cat": "kernel", "name": "k", "ts": TIME, "dur": 2}'
+
+
+@pytest.mark.parametrize(
+    ("time", "status"), [("1e999999999", 1), ("-1E99999", 1), ("1e-999999999", 0), ("0.0015", 0)]
+)
+def test_a_time_of_few_letters_takes_no_gigabytes(tmp_path, time, status):
+    trace = tmp_path / "trace.json"
+    trace.write_text('{"traceEvents": [EVENT]}'.replace("EVENT", EVENT.replace("TIME", time)))
+    assert said(scrub, str(trace), "-o", str(tmp_path / "copy.json"))[0] == status
+    assert status or (tmp_path / "copy.json").stat().st_size < 300

@@ -1,0 +1,129 @@
+"""What an answer says beside its numbers: what annotation would add where there is little or none."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.attribution.places import kernels_per_step
+from nvtx_kernels.analysis.doctor.checks import examine
+from nvtx_kernels.analysis.measures.steps import steps_of
+from nvtx_kernels.analysis.summary.totals import summarize
+
+from nvtx_kernels import analysis
+from tests.analysis.making.building import AUTOGRAD, DOMAIN_CREATE, MARK, START_END, Range, build, launched
+from tests.analysis.making.kineto import Call, Program, Work, write_kineto
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def notes(path):
+    return " ".join(summarize(attribute(analysis.read(path))).notes)
+
+
+def test_report_without_ranges_says_what_they_would_add(tmp_path):
+    said = notes(build(tmp_path, **launched((20, 30))))
+    assert "has no NVTX ranges" in said
+    assert "forward, backward and optimizer" in said
+
+
+TENSORRT = [Range("TensorRT", 1, None, event=DOMAIN_CREATE, domain=3), Range("conv1", 5, 90, domain=3)]
+UNUSED = [
+    (TENSORRT, "1 ranges of libraries (TensorRT) or of single operators: --domain TensorRT shows them"),
+    (
+        [Range("forward", 5, 90, event=START_END)],
+        "1 start/end ranges, which belong to no thread: push and pop",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ranges", "says"), UNUSED, ids=["TensorRT", "start/end"])
+def test_ranges_that_cannot_hold_work_are_not_said_to_be_absent(tmp_path, ranges, says):
+    path = build(tmp_path, ranges=ranges, **launched((10, 20)))
+    (note,) = [note for note in summarize(attribute(analysis.read(path))).notes if "range" in note]
+    assert note.startswith("No range is the program's own, of the 1 that the report has: ")
+    assert says in note
+    assert any(says in finding.what for finding in examine(path))
+
+
+def test_trace_of_pytorch_is_told_of_its_own_blocks(tmp_path):
+    program = Program([], [Call(1, 10, 20, 100)], [Work(1, 30, 40)], process=100)
+    said = notes(write_kineto(tmp_path / "a.pt.trace.json", program))
+    assert "no record_function blocks" in said
+    assert "NVTX" not in said
+
+
+OPENS = [("train", True), ("forward", False), ("Backward pass", False), ("FSDP::pre_forward (blocks.3)", True)]
+
+
+@pytest.mark.parametrize(("name", "expected"), OPENS)
+def test_ranges_that_open_no_phase_are_named_as_such(tmp_path, name, expected):
+    report = build(tmp_path, ranges=[Range(name, 0, 100)], **launched((20, 30)))
+    assert ("No range opens a phase" in notes(report)) == expected
+
+
+def test_threads_alone_tell_backward_where_there_are_no_ranges(tmp_path):
+    rows = launched((20, 30), (40, 50, AUTOGRAD))
+    said = notes(build(tmp_path, thread_names={AUTOGRAD: "pt_autograd_0"}, **rows))
+    assert "only its threads tell backward from the rest" in said
+    assert "nothing tells" not in said
+
+
+@pytest.mark.parametrize(("name", "expected"), [("train", True), ("forward", False)])
+def test_backward_without_a_forward_is_told(tmp_path, name, expected):
+    rows = launched((20, 30), (60, 70, AUTOGRAD))
+    ranges = [Range(name, 0, 50), Range("backward", 55, 90)]
+    report = build(tmp_path, ranges=ranges, thread_names={AUTOGRAD: "pt_autograd_0"}, **rows)
+    assert ("No range opens the forward phase" in notes(report)) == expected
+
+
+TF32 = "cutlass_80_tensorop_s1688gemm_128x128_16x4_tn_align4"
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "says"),
+    [
+        ({"tf32": False}, TF32, "The run says that TF32 is off, but its GEMMs tell otherwise (1 tf32)."),
+        ({"tf32": True, "dtype": "fp32"}, TF32, "The run says that it is FP32, and that TF32 is on (1 tf32)."),
+        ({"tf32": True, "dtype": "tf32"}, TF32, ""),
+        ({"tf32": True}, "sgemm_128x128x8_NT_vec", "The run says that TF32 is on, but no GEMM used it (1 fp32)."),
+        ({}, TF32, ""),
+    ],
+)
+def test_answers_tell_of_an_arithmetic_that_the_run_denies(tmp_path, run, name, says):
+    mark = Range(f"nvtx-kernels.run {json.dumps(run)}", 1, None, event=MARK)
+    said = notes(build(tmp_path, ranges=[Range("forward", 0, 90), mark], **launched((20, 30), name=name)))
+    assert says in said
+    assert bool(says) == ("The run says" in said)
+
+
+def test_answers_tell_of_a_step_that_was_cut_off(tmp_path):
+    steps = [Range("step", n, n + 90) for n in (0, 100, 200)]
+    calls = launched((1, 2), (5, 6), (9, 10), (101, 102), (201, 202), (205, 206), (209, 210))
+    assert "Of 3 steps with 3 kernels as a rule, some have far fewer: 1 (1)" in notes(
+        build(tmp_path, ranges=steps, **calls)
+    )
+
+
+def test_kernels_per_step_are_those_of_the_step_figures():
+    attribution = attribute(analysis.read(DATA / "h200_train_fp32.sqlite"))
+    counts = kernels_per_step(attribution).tolist()
+    assert counts == [step.kernels for step in steps_of(attribution)] == [3727, 3727]
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"), [("3.27.0", False), ("2.9.1", False), ("99.0.0", True), ("", False), ("9x", False)]
+)
+def test_an_export_newer_than_any_that_was_tried_is_told(tmp_path, schema, says):
+    path = build(tmp_path, ranges=[Range("forward", 0, 90)], **launched((20, 30)))
+    trace = analysis.read(path)
+    trace = replace(trace, provenance=replace(trace.provenance, schema=schema))
+    said = " ".join(summarize(attribute(trace)).notes)
+    assert ("The export's schema is 99.0.0" in said) == says
+
+
+def test_thread_that_tells_a_phase_is_enough(tmp_path):
+    rows = launched((20, 30), (40, 50, AUTOGRAD))
+    report = build(tmp_path, ranges=[Range("train", 0, 35)], thread_names={AUTOGRAD: "pt_autograd_0"}, **rows)
+    assert "No range opens a phase" not in notes(report)

@@ -1,0 +1,128 @@
+"""Progress is counted by rows, and drawn only where somebody waits at a terminal."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nvtx_kernels.analysis.support import progress
+
+from nvtx_kernels import analysis
+
+ROOT = Path(__file__).parents[3]
+REPORT = ROOT / "tests" / "data" / "h200_train_fp32.sqlite"
+
+SLOW = """
+import sys, time
+from nvtx_kernels.analysis.support import progress
+progress.SILENT_S = 0.05
+with progress.on_screen():
+    progress.expect(100)
+    for _ in range(10):
+        progress.advance(10)
+        time.sleep(0.05)
+print("done")
+"""
+
+AT_ONCE = """
+import sys, rich.console, rich.progress
+from nvtx_kernels.analysis import {module}
+from nvtx_kernels.analysis.support import progress
+progress.SILENT_S = 0
+sys.setswitchinterval(1e-4)
+{module}.main({words})
+"""
+COMMANDS = [f"kernels {REPORT}", f"kernels {REPORT} --like-nsys", f"compare {REPORT} {REPORT}", f"doctor {REPORT}"]
+
+
+def test_readers_read_as_many_rows_as_they_expected():
+    told = []
+    with progress.listening(lambda expected, read: told.append((expected, read))):
+        trace = analysis.read(REPORT)
+    expected, read = (sum(column) for column in zip(*told, strict=True))
+    assert read >= len(trace.ranges) + len(trace.launches) + len(trace.work)
+    assert expected >= read
+
+
+def on_a_terminal(code):
+    """Run a program whose stderr is a terminal; return its stdout and what the terminal got."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    os.close(theirs)
+    drawn = os.read(ours, 100_000).decode()
+    os.close(ours)
+    return done.stdout, drawn
+
+
+def test_a_terminal_that_waits_gets_a_bar_and_stdout_stays_clean():
+    out, drawn = on_a_terminal(SLOW)
+    assert out == "done\n"
+    assert "reading rows" in drawn
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, f"page {REPORT} -o {{}}/o", f"timeline {REPORT} -o {{}}/o"])
+def test_every_command_that_reads_says_so_to_a_terminal(command, tmp_path):
+    module, *words = command.format(tmp_path).split()
+    _, drawn = on_a_terminal(AT_ONCE.format(module=module, words=words))
+    assert "reading rows" in drawn
+
+
+STAGES = """
+import time
+from nvtx_kernels.analysis.support import progress
+progress.SILENT_S = 0.05
+with progress.on_screen():
+    with progress.stage("exporting with nsys"):
+        progress.expect(100)
+        progress.advance(30)
+        time.sleep(0.4)
+    progress.expect(5)
+    time.sleep(0.4)
+"""
+
+
+def test_a_stage_has_a_name_and_a_count_of_its_own():
+    _, drawn = on_a_terminal(STAGES)
+    before, _, after = re.split(r"(exporting with nsys.*30/100)", drawn, maxsplit=1, flags=re.DOTALL)
+    assert "reading rows" not in before
+    assert re.search(r"reading rows.*0/5", after, re.DOTALL)
+
+
+def test_a_file_gets_no_bar():
+    done = subprocess.run([sys.executable, "-c", SLOW], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+MANY = f"""
+from pathlib import Path
+from nvtx_kernels.analysis.summary import parallel as many
+from nvtx_kernels.analysis.support import progress
+from tests.analysis.making.ranking_workers import summary
+progress.SILENT_S = 0.05
+paths = [Path({str(REPORT)!r})] + [Path("missing%d.sqlite" % n) for n in range(2)]
+print([bool(one.report) for one in many.rank_all(paths, summary)])
+"""
+
+
+def test_a_terminal_that_waits_for_many_reports_gets_one_bar_over_them():
+    out, drawn = on_a_terminal(MANY)
+    assert out == "[True, False, False]\n"
+    assert "ranking reports" in drawn
+    assert re.search(r"[0-3]/3", drawn)
+    assert "reading rows" not in drawn
+
+
+def test_many_reports_ranked_into_a_file_leave_no_bar_in_it():
+    done = subprocess.run([sys.executable, "-c", MANY], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[True, False, False]\n", "")
+
+
+def test_each_item_is_a_piece_of_the_progress():
+    told = []
+    with progress.listening(lambda expected, read: told.append((expected, read))):
+        assert list(progress.each(iter("abc"), 3)) == ["a", "b", "c"]
+    assert told == [(3, 0), (0, 1), (0, 1), (0, 1)]

@@ -1,0 +1,153 @@
+"""The overview's first sentences, and the whole screen against files that were looked at."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.measures.balance import balance
+from nvtx_kernels.analysis.report import as_object, from_object
+from nvtx_kernels.analysis.views.verdict import commands, verdict
+
+from tests.analysis.making.building import MAIN, Range, build, launched
+from tests.analysis.making.plain_sql import OURS
+from tests.analysis.making.subjects import SHARED, attributed, subject
+
+GOLDEN = Path(__file__).parent / "golden"
+COMPILED = OURS.parent / "h200_compiled.sqlite"
+GRAPHS = SHARED / "h200" / "cuda_graph_trace.sqlite"
+RANGES = [
+    Range(name, start + step, end + step)
+    for step in (0, 10_000_000)
+    for name, start, end in (
+        ("step", 0, 9_000_000), ("forward", 100_000, 5_000_000), ("computing softmax", 1_100_000, 2_000_000),
+        ("backward", 5_000_000, 8_000_000),
+    )
+]  # fmt: skip
+CALLS = [
+    (step + at, step + at + 200_000, MAIN)
+    for step in (0, 10_000_000)
+    for at in (200_000, 1_200_000, 5_200_000, 5_600_000)
+]
+SHARES = "backward 60%, forward 31%, optimizer 9%; 65% is GEMM."
+BUSY = " (first start to last end of its work); optimizer waits for launches ("
+OF_STEP = f"The GPU is busy 75% of the step{BUSY}"
+
+
+def report_in(folder, name="recording.sqlite", **facts):
+    """Build two steps of operators or kernels."""
+    path = build(folder, ranges=RANGES, metadata=facts, **launched(*CALLS, name="aten::bmm"))
+    return path.rename(folder / name)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("of", ["h200_train_fp32", "cpu_recording"])
+def test_the_overview_is_the_screen_that_was_looked_at(of, width, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(width))
+    if of == "cpu_recording":
+        report_in(tmp_path, f"{of}.sqlite", NVTX_KERNELS_WORK="CPU")
+    else:
+        (tmp_path / f"{of}.sqlite").symlink_to(OURS)
+    assert kernels.main([f"{of}.sqlite"]) == 0
+    assert capsys.readouterr().out == (GOLDEN / f"{of}_{width}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"per_step": True}, f"A step takes 60.00 ms of kernel time: {SHARES} {OF_STEP}1,776 kernels)."),
+        ({}, f"The report holds 120.00 ms of kernel time over 2 steps: {SHARES} {OF_STEP}3,552 kernels)."),
+        ({"per_step": True, "phase": "optimizer"}, "Optimizer takes 5.33 ms of kernel time in a step: none is "
+         f"GEMM. The GPU is busy 32% of optimizer{BUSY}1,776 kernels)."),
+        ({"per_step": True, "within": "softmax"}, "The ranges asked for take 6.57 ms of kernel time in a step: "
+         "backward 72%, forward 28%; none is GEMM."),
+    ],
+    ids=["per step", "totals", "phase", "range"],
+)  # fmt: skip
+def test_a_verdict_says_what_its_numbers_are_of(asked, says):
+    assert verdict(subject(OURS, **asked).report) == says
+
+
+def test_without_phases_and_steps_all_work_is_measured(tmp_path):
+    path = build(tmp_path, **launched((10, 20), (50, 60)))
+    assert verdict(subject(path).report).startswith("The report holds 20 ns of kernel time: ")
+    assert "The GPU is busy 40% of the time" in verdict(subject(path).report)
+
+
+@pytest.mark.skipif(not GRAPHS.exists(), reason="reports that are too large to be kept here")
+def test_of_graphs_launched_whole_no_share_of_gemm_is_said():
+    said = verdict(subject(GRAPHS, per_step=True).report)
+    assert "of kernel and CUDA graph time, all of it in forward: >99% is in CUDA graphs launched whole" in said
+    assert "GEMM" not in said
+
+
+@pytest.mark.parametrize("path", [OURS, COMPILED], ids=lambda path: path.stem)
+def test_the_report_holds_what_the_view_of_the_balance_measures(path):
+    found = {row.name: row for row in balance(attributed(path)).phases}
+    busy = subject(path).report.busy
+    assert [row.phase for row in busy] == list(found)
+    for row in busy:
+        of = found[row.phase]
+        assert (row.span_ns, row.busy_ns, row.waiting_ns) == (of.span_ns, of.busy_ns, of.waiting_ns)
+        assert (row.kernels, row.gpus, row.verdict) == (of.kernels, 1, of.verdict)
+
+
+def test_two_gpus_add_up(tmp_path):
+    path = report_in(tmp_path)
+    one = subject(path).report.busy[0]
+    two = replace(one, span_ns=2 * one.span_ns, busy_ns=2 * one.busy_ns, gpus=2)
+    report = replace(subject(path).report, busy=(two,))
+    assert "The GPUs are busy" in verdict(report)
+
+
+def test_what_is_kept_of_a_report_has_its_balance():
+    report = replace(subject(OURS).report, measured=None)
+    assert from_object(json.loads(json.dumps(as_object(report)))) == report
+
+
+@pytest.mark.parametrize(
+    ("path", "view"), [(OURS, "balance"), (SHARED / "h200" / "train_fp32.sqlite", "steps")], ids=["waits", "busy"]
+)
+def test_the_next_command_follows_from_the_verdict(path, view):
+    if not path.exists():
+        pytest.skip("reports that are too large to be kept here")
+    found = commands(subject(path, per_step=True).report, "r.sqlite")
+    assert found == (f"nvtx-kernels view {view} r.sqlite", "nvtx-kernels page r.sqlite -o page.html")
+
+
+@pytest.mark.parametrize(
+    ("words", "scope"),
+    [
+        ((), "per step, mean of 2"), (("--per-step",), "per step, mean of 2"), (("--totals",), "over 2 steps"),
+        (("--view", "phases"), "per step, mean of 2"), (("--view", "balance", "--totals"), "over 2 steps"),
+        (("--format", "markdown"), "per step, mean of 2"),
+    ],
+)  # fmt: skip
+def test_people_see_a_steps_mean_unless_they_ask_for_totals(words, scope, capsys):
+    assert kernels.main([str(OURS), *words]) == 0
+    assert scope in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "per_step"), [((), False), (("--totals",), False), (("--per-step",), True)])
+def test_programs_get_totals_unless_they_ask_for_a_steps_mean(words, per_step, capsys):
+    assert kernels.main([str(OURS), "--format", "json", *words]) == 0
+    assert json.loads(capsys.readouterr().out)["report"]["per_step"] is per_step
+
+
+def test_the_next_commands_keep_what_counts_as_a_range(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    report_in(tmp_path, "my report.sqlite")
+    assert kernels.main(["my report.sqlite", "--step", "step", "--phase-names", "forward=fit"]) == 2
+    capsys.readouterr()
+    assert kernels.main(["my report.sqlite", "--step", "step"]) == 0
+    assert "nvtx-kernels page 'my report.sqlite' --step step -o page.html" in capsys.readouterr().out
+
+
+def test_a_phase_outside_the_steps_is_refused_with_the_way_to_see_it(tmp_path, capsys):
+    ranges = [Range("step", 0, 90), Range("forward", 1, 80), Range("optimizer", 100, 190)]
+    path = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120)))
+    assert kernels.main([str(path), "--phase", "optimizer"]) == 1
+    assert "no optimizer work in the measured steps (--totals counts all work)" in capsys.readouterr().err
+    assert kernels.main([str(path), "--phase", "optimizer", "--totals"]) == 0

@@ -1,0 +1,164 @@
+"""Does the GPU wait for launches: against plain Python on an H200's report, and on a report for each verdict."""
+
+from dataclasses import replace
+
+import pytest
+from nvtx_kernels.analysis.errors import ReportError
+from nvtx_kernels.analysis.measures.idle import gaps_of
+from nvtx_kernels.analysis.measures.spans import Extents
+
+from tests.analysis.making.building import Launch, Range, Work, build, launched, process_of, thread
+from tests.analysis.making.plain_sql import OURS, busy_within, rows, value, work
+from tests.analysis.making.subjects import REPORTS, attributed, by, subject, table, viewed, viewer
+
+SPANS = "SELECT min(start), max(end) FROM during WHERE range = ? GROUP BY opened"
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer", "step"])
+def test_span_and_busy_time_are_those_of_plain_python(phase):
+    everything, spans = work(OURS), rows(OURS, SPANS, phase)
+    row = by(viewed("balance", OURS), "balance", "phase")[phase]
+    # Copies and memsets at the ends of a phase belong to its span too, so SQL over kernels is a lower bound.
+    assert 0 <= row["span_ns"] - sum(end - start for start, end in spans) < 50_000
+    assert row["busy_ns"] == pytest.approx(sum(busy_within(everything, *span) for span in spans), abs=50_000)
+    assert row["busy_ns"] + row["idle_ns"] == row["span_ns"]
+
+
+def test_median_lag_is_that_of_sql():
+    lags = [lag for (lag,) in rows(OURS, "SELECT start - called FROM during WHERE range = 'forward' ORDER BY 1")]
+    row = by(viewed("balance", OURS), "queue", "phase")["forward"]
+    assert row["median_lag_ns"] == pytest.approx(lags[len(lags) // 2], rel=0.02)
+    assert row["kernels"] == value(OURS, "SELECT count(*) FROM during WHERE range = 'forward'")
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem[:24])
+def test_gaps_and_work_fill_the_time_of_every_gpu(path):
+    if not len(attributed(path).trace.work):
+        pytest.skip("nothing ran on a GPU")
+    extents = Extents(attributed(path), include_warm_up=True)
+    whole, gaps = extents.whole(), gaps_of(attributed(path).trace, extents.gpu)
+    for gpu, start, end in zip(whole.gpu, whole.start_ns, whole.end_ns, strict=True):
+        mine = extents.gpu == gpu
+        table = attributed(path).trace.work
+        ran = sorted(zip(table.start_ns[mine].tolist(), table.end_ns[mine].tolist(), strict=True))
+        idle = int(gaps.duration_ns[gaps.gpu == gpu].sum())
+        assert busy_within(ran, int(start), int(end)) + idle == end - start
+
+
+def one_forward(tmp_path, *work):
+    """Build a forward whose launches are (called, returned, started, ended)."""
+    launches = [Launch(n, called, returned) for n, (called, returned, _, _) in enumerate(work)]
+    done = [Work(n, started, ended) for n, (_, _, started, ended) in enumerate(work)]
+    return build(tmp_path, ranges=[Range("forward", 0, 1000)], launches=launches, work=done)
+
+
+VERDICTS = [
+    # 40 of 100 busy, and each next launch returns only when the GPU has long been idle.
+    ("launch-bound", [(10, 12, 100, 120), (170, 178, 180, 200)]),
+    ("GPU-bound", [(10, 12, 100, 195), (14, 16, 199, 300)]),
+    # It waits for launches, but for a fifth of the time only.
+    ("undecided", [(10, 12, 100, 140), (158, 159, 160, 200)]),
+    # The work was launched long ago: it is not for launches that the GPU is idle.
+    ("undecided", [(10, 12, 100, 120), (14, 16, 180, 200)]),
+]
+
+
+@pytest.mark.parametrize(("verdict", "work"), VERDICTS)
+def test_verdict_follows_from_busy_share_and_launches(tmp_path, verdict, work):
+    (row,) = table(viewed("balance", one_forward(tmp_path, *work)), "balance")
+    assert (row["phase"], row["verdict"]) == ("forward", verdict)
+
+
+FILLED = [
+    ("copy-bound", 60, Work(1, 160, 300, "[copy]", "memcpy")),
+    ("communication-bound", 60, Work(1, 160, 300, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")),
+    ("GPU-bound", 60, Work(1, 160, 300, "sgemm")),
+    ("GPU-bound", 200, Work(1, 160, 300, "[copy]", "memcpy")),  # the kernel runs besides
+]
+
+
+@pytest.mark.parametrize(("verdict", "kernel_ns", "other"), FILLED)
+def test_a_busy_phase_is_bound_by_what_fills_it(tmp_path, verdict, kernel_ns, other):
+    launches = [Launch(0, 10, 12), Launch(1, 14, 16)]
+    done = [Work(0, 100, 100 + kernel_ns), other]
+    report = build(tmp_path, ranges=[Range("forward", 0, 1000)], launches=launches, work=done)
+    (row,) = table(viewed("balance", report), "balance")
+    assert (row["phase"], row["verdict"]) == ("forward", verdict)
+
+
+def test_idle_time_that_waits_for_a_launch_ends_when_the_call_returns(tmp_path):
+    (row,) = table(viewed("balance", one_forward(tmp_path, (10, 12, 100, 120), (150, 170, 180, 200))), "balance")
+    assert (row["idle_ns"], row["unlaunched_ns"]) == (60, 50)
+
+
+def test_a_gap_belongs_to_the_range_that_launched_the_next_work(tmp_path):
+    ranges = [
+        Range("forward", 0, 500),
+        Range("layer 0", 5, 60),
+        Range("layer 1", 100, 160),
+        Range("loss", 200, 260),
+    ]
+    report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120), (210, 220), (230, 235)))
+    gaps = by(viewed("balance", report), "gaps", "range")
+    assert {name: (row["gaps"], row["idle_ns"], row["largest_ns"]) for name, row in gaps.items()} == {
+        "layer *": (1, 90, 90), "loss": (2, 95, 90),
+    }  # fmt: skip
+
+
+def test_work_of_others_on_the_same_gpu_is_no_idle_time(tmp_path):
+    parts = launched((10, 20), (110, 120), (210, 220))
+    ranges = [Range("forward", 0, 150), Range("backward", 200, 300)]
+    busy = [*parts["work"], Work(None, 25, 115, "[copy]", "memcpy")]
+    report = build(tmp_path, ranges=ranges, launches=parts["launches"], work=busy)
+    assert by(viewed("balance", report), "balance", "phase")["forward"]["idle_ns"] == 6
+
+
+def test_gpus_of_two_processes_are_told_apart(tmp_path):
+    first, second = launched((10, 20), (40, 50)), launched((10, 20, thread(300)), first=1)
+    ranges = [Range("forward", 0, 100), Range("forward", 0, 100, thread(300))]
+    report = build(tmp_path, ranges=ranges, launches=first["launches"] + second["launches"],
+                   work=first["work"] + second["work"])  # fmt: skip
+    found = table(viewed("balance", report), "balance")
+    assert [(row["gpu"], row["span_ns"]) for row in found] == [("GPU 0 of 100", 40), ("GPU 0 of 300", 10)]
+    assert process_of(thread(300)) != process_of(thread(100))
+
+
+def test_without_phases_and_steps_the_span_is_that_of_all_work(tmp_path):
+    document = viewed("balance", build(tmp_path, **launched((10, 20), (40, 50))))
+    assert [(row["phase"], row["span_ns"]) for row in table(document, "balance")] == [("all work", 40)]
+    assert "No range opens a phase" in " ".join(document.notes)
+
+
+def test_warm_up_is_not_measured(tmp_path):
+    ranges = [Range("warm-up", 0, 90), Range("forward", 5, 80), Range("forward", 100, 200)]
+    report = build(tmp_path, ranges=ranges, **launched((10, 20), (40, 50), (110, 120)))
+    measured, everything = (viewed("balance", report, include_warm_up=given) for given in (False, True))
+    assert table(measured, "balance")[0]["span_ns"] == 10
+    assert table(everything, "balance")[0]["span_ns"] == 50
+
+
+@pytest.mark.parametrize(("phase", "where"), [(None, "of the steps"), ("forward", "of forward")])
+def test_idle_gaps_say_whose_they_are(phase, where):
+    *_, phases, gaps = viewed("balance", OURS, phase=phase).tables
+    assert gaps.title.startswith(f"Idle gaps {where} by the range")
+    assert f"% is of the idle time {where}," in gaps.caption
+    assert "launches: of kernels. idle gaps: before work of any kind." in phases.caption
+
+
+def test_gaps_of_a_phase_outside_the_steps_are_not_called_those_of_the_steps(tmp_path):
+    ranges = [Range("step", 0, 90), Range("forward", 100, 190)]
+    report = build(tmp_path, ranges=ranges, **launched((5, 10), (40, 45), (105, 110), (150, 155)))
+    assert viewed("balance", report).tables[-1].title.startswith("Idle gaps of the spans above by")
+
+
+def test_one_phase_alone_hides_the_others():
+    (row,) = table(viewed("balance", OURS, phase="backward"), "balance")
+    assert row["phase"] == "backward"
+
+
+@pytest.mark.parametrize("name", ["balance", "overlap"])
+def test_a_cpu_has_no_launches_to_wait_for(tmp_path, name):
+    asked = subject(build(tmp_path, ranges=[Range("forward", 0, 100)], **launched((10, 20))))
+    on_cpu = replace(asked.report.provenance, unit_of_work="CPU")
+    with pytest.raises(ReportError, match="CPU"):
+        viewer(name).view(replace(asked, report=replace(asked.report, provenance=on_cpu)))

@@ -1,0 +1,40 @@
+"""What docs/views.md shows is what the views print."""
+
+import re
+
+import pytest
+from nvtx_kernels.analysis.views.every_row import everything
+from nvtx_kernels.analysis.views.registry import VIEWS
+
+from tests.analysis.making.plain_sql import OURS
+from tests.analysis.making.subjects import DATA, screen, subject, viewed
+
+PAGE = (DATA.parents[1] / "docs" / "views.md").read_text(encoding="utf-8")
+FOR_PROGRAMS = (DATA.parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
+SHOWN = dict(re.findall(r"^## (\w+)\n\n```\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL))
+
+
+def test_the_page_shows_some_views():
+    assert set(SHOWN) == {"agreement", "explain", "balance", "attention"}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_paragraph_shown_is_printed(name):
+    printed = screen(viewed(name, OURS, per_step=True, top=4)).split("\n\n")
+    assert [
+        part for part in SHOWN[name].split("\n\n") if part not in [text.rstrip("\n") for text in printed]
+    ] == []
+
+
+def columns_of(document):
+    return [(table.key, ", ".join(f"`{column.key}`" for column in table.columns)) for table in document.tables]
+
+
+def test_the_columns_that_programs_get_are_those_written_down():
+    written = re.findall(r"^\| `--(by|view) (\w+)` \| `(\w+)` \| (.*) \|$", FOR_PROGRAMS, re.MULTILINE)
+    named = list(dict.fromkeys((how, what) for how, what, *_ in written))
+    assert [what for _, what in named] == ["kernel", "category", "range", *VIEWS]
+    whole = {"whole": True, "every_index": True, "timed": {"step": 1e6}}
+    for how, what in named:
+        document = everything(subject(OURS).report, by=what) if how == "by" else viewed(what, OURS, **whole)
+        assert [row[2:] for row in written if row[:2] == (how, what)] == columns_of(document)

@@ -1,0 +1,154 @@
+"""Where a kernel's launches come from: sums of ranges that hold on an H200's report and on built ones."""
+
+import re
+
+import pytest
+from nvtx_kernels.analysis.errors import ReportError
+
+from tests.analysis.making.building import Range, build, launched
+from tests.analysis.making.plain_sql import GEMM, OURS, rows, value
+from tests.analysis.making.subjects import subject, table, viewed, viewer
+
+TOP = "sm80_xmma_gemm f32 tn 128x128x8 stage3"
+
+
+def explained(path, **options):
+    """Return the tables of an explanation and their titles."""
+    document = viewer("explain").view(subject(path, **options))
+    return [(found.title, found) for found in document.tables]
+
+
+def test_the_top_kernel_of_an_h200_forward_is_61_launches_5_per_layer_and_the_head():
+    ((title, found),) = explained(OURS, phase="forward")
+    assert title.startswith(f"{TOP}: 61 = 5·12 + 1 launches per step in forward")
+    names = [row.values[0].split(" > ")[-1] for row in found.rows if row.indent]
+    assert sorted(names) == [
+        "down projection",
+        "k projection",
+        "lm head",
+        "output projection",
+        "q projection",
+        "v projection",
+    ]
+
+
+def test_launches_by_grid_are_those_of_sql():
+    ((_, found),) = explained(OURS, phase="forward")
+    ours = {}
+    for row in found.rows:
+        if row.indent:
+            ours[row.values[1]] = ours.get(row.values[1], 0) + row.values[2]
+    query = (
+        f"SELECT blocks, count(*) FROM during WHERE range = 'forward' AND name = ({_longest()}) GROUP BY blocks"
+    )
+    assert ours == {blocks: count / 2 for blocks, count in rows(OURS, query)}
+
+
+def _longest():
+    return "SELECT name FROM during WHERE range = 'forward' GROUP BY name ORDER BY sum(ns) DESC LIMIT 1"
+
+
+def test_all_linear_gemms_of_a_forward_are_given_to_ranges():
+    linear = ("projection", "head")
+    document = viewed("explain", OURS, phase="forward", kernel="gemm", whole=True, every_index=True, top=10**6)
+    launches = sum(row["launches"] for row in table(document, "explained") if row["range"].endswith(linear)
+                   and "splitK" not in row["kernel"])  # fmt: skip
+    assert launches == 2 * 85
+    assert value(OURS, f"SELECT count(*) FROM during WHERE range = 'forward' AND {GEMM}") == 2 * 109
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+def test_terms_sum_to_the_launches_of_sql(phase):
+    document = viewed("explain", OURS, phase=phase, kernel="e", whole=True, top=10**6)
+    launches = sum(row["launches"] for row in table(document, "explained"))
+    assert launches == value(OURS, "SELECT count(*) FROM during WHERE range = ? AND name LIKE '%e%'", phase)
+
+
+def layers(count, *extra, **calls_per_layer):
+    """Build a forward of so many layers, each launching kernels in its ranges."""
+    ranges, calls = [Range("forward", 0, 100_000)], []
+    for layer in range(count):
+        start = 1000 * (layer + 1)
+        ranges.append(Range(f"layer {layer}", start, start + 900))
+        for place, (name, times) in enumerate(calls_per_layer.items()):
+            ranges.append(Range(name, start + 100 * place + 1, start + 100 * place + 90))
+            calls += [(start + 100 * place + 10 * n + 5, start + 100 * place + 10 * n + 9) for n in range(times)]
+    return {"ranges": ranges, **launched(*calls, *extra, name="gemm")}
+
+
+@pytest.mark.parametrize(
+    ("per_layer", "extra", "title"),
+    [
+        ({"q": 1, "k": 1}, ((90_000, 90_010),), "5 = 2·2 + 1 launches per forward"),
+        ({"q": 3}, (), "6 = 3·2 launches per forward"),
+        ({"q": 1}, (), "2 launches per forward"),
+        ({}, ((90_000, 90_010), (90_020, 90_030)), "2 launches per forward"),
+    ],
+)
+def test_a_count_is_the_sum_of_what_ranges_launch(tmp_path, per_layer, extra, title):
+    ((found, _),) = explained(build(tmp_path, **layers(2, *extra, **per_layer)))
+    assert found.startswith(f"gemm: {title}, ")
+
+
+def test_uneven_launches_are_a_term_of_their_own(tmp_path):
+    ranges = [Range("forward", 0, 999), Range("layer 0", 10, 100), Range("layer 1", 200, 300)]
+    report = build(tmp_path, ranges=ranges, **launched((20, 30), (40, 50), (210, 220)))
+    ((title, found),) = explained(report)
+    assert title.startswith("kernel: 3 launches per forward")
+    assert [row.values[1:4] for row in found.rows] == [(3.0, 2.0, 1.5)]
+
+
+def test_steps_with_different_counts_are_explained_as_a_whole(tmp_path):
+    report = build(tmp_path, ranges=[Range("step", 0, 99), Range("step", 100, 199)],
+                   **launched((10, 20), (30, 40), (110, 120)))  # fmt: skip
+    ((title, _),) = explained(report)
+    assert title.startswith("kernel: 3 launches in no phase, over 2 steps")
+
+
+def test_a_kernel_is_found_by_its_exact_name_before_parts_of_it(tmp_path):
+    one, two = launched((10, 20), name="gemm"), launched((30, 40), (50, 60), name="splitK gemm", first=2)
+    report = build(tmp_path, ranges=[Range("forward", 0, 99)], **{key: one[key] + two[key] for key in one})
+    assert [title.split(":")[0] for title, _ in explained(report, kernel="GEMM")] == ["gemm"]
+    assert len(explained(report, kernel="gem")) == 2
+    with pytest.raises(ReportError, match="No kernel's name holds 'conv'"):
+        explained(report, kernel="conv")
+
+
+def test_what_is_not_shown_is_counted(tmp_path):
+    one, two = launched((10, 20), name="a_gemm"), launched((30, 40), name="b_gemm", first=2)
+    report = build(tmp_path, ranges=[Range("forward", 0, 99)], **{key: one[key] + two[key] for key in one})
+    document = viewed("explain", report, kernel="gemm", top=1)
+    assert (len(document.tables), document.notes[-1]) == (
+        1,
+        "1 more kernels and phases match: --top 2 shows them.",
+    )
+
+
+def test_ranges_that_were_asked_for_bound_the_launches(tmp_path):
+    report = build(tmp_path, **layers(2, q=2, k=1))
+    ((title, _),) = explained(report, within="q")
+    assert title.startswith("gemm: 4 = 2·2 launches per forward")
+
+
+def test_ranges_of_warm_up_are_no_units(tmp_path):
+    ranges = [Range("warm-up", 0, 90), Range("forward", 5, 80), Range("forward", 100, 200)]
+    report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120), (130, 140)))
+    assert explained(report)[0][0].startswith("kernel: 2 launches per forward, {unit}, mean of 1")
+
+
+def test_launches_outside_all_ranges_have_no_places(tmp_path):
+    ((_, found),) = explained(build(tmp_path, **launched((10, 20), (30, 40))))
+    assert found.rows[0].values[:4] == ("(outside all ranges)", 2.0, None, None)
+
+
+def test_a_report_that_tells_no_grids_has_no_column_of_them(tmp_path):
+    ((_, found),) = explained(build(tmp_path, **launched((10, 20), (30, 40))))
+    assert "blocks" not in [column.key for column in found.columns] + found.caption.split()
+    ((_, with_grids),) = explained(OURS, phase="forward")
+    assert with_grids.columns[1].key == "blocks"
+    assert with_grids.caption.startswith("blocks: the grid's size.")
+
+
+def test_the_longest_kernels_are_explained_in_the_order_of_the_phases():
+    titles = [title for title, _ in explained(OURS)]
+    assert [re.search(r"in (\w+),", title)[1] for title in titles] == ["forward", "backward", "optimizer"]

@@ -1,0 +1,132 @@
+"""The README under test: its links, its commands, its table and its examples."""
+
+import csv
+import functools
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nvtx_kernels.commands import COMMANDS as MODULES
+
+ROOT = Path(__file__).parents[2]
+H200 = ROOT / "reports" / "h200"
+README = (ROOT / "README.md").read_text()
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(str(p.relative_to(ROOT)) for p in H200.glob("*.md")))
+REPORT = "tests/data/h200_train_fp32.sqlite"
+FOUND = re.findall(r"nvtx-kernels (\S[^`\n)#]+)", README)
+COMMANDS = sorted({line.strip() for line in FOUND if line.split()[0] in (*MODULES, "view")})
+NAMES = sorted({command.split()[0] for command in COMMANDS})
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+PROGRAM = """
+import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters())
+data = torch.ones(3, 2, 4)
+
+def train_step(batch):
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+# What a word of the README stands for where it is run.
+STANDS_FOR = {
+    "report.sqlite": REPORT,
+    "before.sqlite": REPORT,
+    "after.sqlite": REPORT,
+    "run/*.sqlite": "tests/data/*.sqlite",
+}
+
+
+def nvtx_kernels(*arguments, cwd=ROOT):
+    """Run the command of this checkout, wherever it runs."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from nvtx_kernels.__main__ import main; sys.exit(main())"
+    )
+    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+def of_reports(command):
+    """Whether a command reads reports, so that it can run anywhere."""
+    name = command.split()[0]
+    return name == "view" or MODULES[name].module.startswith("analysis")
+
+
+def analysis_arguments(command, folder):
+    """Split a command of the README, and put a real report and a folder for results into it."""
+    words = [STANDS_FOR.get(word, word) for word in shlex.split(command)]
+    before = ["", *words[:-1]]
+    return [str(folder / word) if flag == "-o" else word for flag, word in zip(before, words, strict=True)]
+
+
+@functools.cache
+def explanation(name):
+    """Return what a command prints about itself."""
+    return nvtx_kernels(name, "--help").stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_to_a_file(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())
+    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if of_reports(command)])
+def test_every_command_on_reports_answers(command, tmp_path):
+    ran = nvtx_kernels(*analysis_arguments(command, tmp_path))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_named_exists(name):
+    named = {word for command in COMMANDS for word in command.split() if command.split()[0] == name}
+    assert explanation(name).startswith(f"usage: nvtx-kernels {'rank' if name == 'view' else name}")
+    assert {word for word in named if word.startswith("--")} - set(explanation(name).split()) == set()
+
+
+def test_table_is_what_the_command_prints():
+    command = re.search(r"nvtx-kernels (rank tests/data/\S+ [^`]+)`", README)[1]
+    assert f"```\n{nvtx_kernels(*command.split()).stdout.rstrip()}\n```" in README
+
+
+def test_nsys_credits_backward_with_what_the_readme_says():
+    rows = nvtx_kernels("rank", REPORT, "--like-nsys", "--format", "csv").stdout
+    found = next(row for row in csv.DictReader(io.StringIO(rows)) if row["range"] == "nvtx-kernels:backward")
+    credited = int(found["total_ns"])
+    ours = nvtx_kernels("rank", REPORT, "--format", "json").stdout
+    backward_ns = int(re.search(r'"phase": ?"backward",\s*"kernel_ns": ?(\d+)', ours)[1])
+    assert f"{credited / 1e3:.1f} µs of the {backward_ns / 1e6:.0f} ms" in README
+
+
+def test_library_example_prints_what_it_says():
+    example = next(text for text in EXAMPLES if "nk.rank" in text)
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{example}"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ran.stdout.strip() == example.strip().splitlines()[-1].removeprefix("# ")
+
+
+def test_annotated_model_gets_backward_ranges(tmp_path):
+    pytest.importorskip("torch")
+    example = next(text for text in EXAMPLES if "annotate.region" in text)
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{example}"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+    shown = nvtx_kernels("rank", "report.sqlite", "--by", "range", "--format", "csv", cwd=tmp_path).stdout
+    assert {
+        f"measure > step > {part}" for part in ("loss > forward > Sequential", "backward > loss > Sequential")
+    } <= {line.split(",")[1] for line in shown.splitlines()}
+
+
+def test_one_line_leaves_the_report_and_the_overview(tmp_path):
+    pytest.importorskip("torch")
+    example = next(text for text in EXAMPLES if "with nk.profile(model, optimizer" in text)
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{PROGRAM}\n{example}"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert ran.stdout.startswith("report.sqlite")
+    assert "2 steps after 1 of warm-up (steps of SGD). Next: nvtx-kernels rank report.sqlite" in ran.stderr

@@ -1,0 +1,302 @@
+import copy
+import io
+import json
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.annotate import marks
+from torch import nn
+
+from tests.profiling.making.hearing import Heard, heard_from, leaf
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.ffn = nn.LayerNorm(4), nn.Sequential(nn.Linear(4, 4), nn.GELU())
+
+    def forward(self, x, *, scale):
+        return x + self.ffn(self.norm(x)) * scale
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(2))
+        self.heads = nn.ModuleDict({"lm": nn.Linear(4, 4)})
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x, scale=2.0)
+        return self.heads["lm"](x)
+
+
+BLOCK = ["", "/norm", "/ffn", "/ffn/ffn 0", "/ffn/ffn 1"]
+FORWARD = ["Model", *[f"Model/layer {i}{part}" for i in range(2) for part in BLOCK], "Model/lm"]
+
+
+def step(model):
+    model(leaf()).sum().backward()
+
+
+def test_every_submodule_has_a_forward_and_a_backward_range():
+    model = Model()
+    with annotate.annotate_modules(model):
+        heard = heard_from(lambda: step(model))
+    forward, backward = heard[: len(FORWARD)], heard[len(FORWARD) :]
+    assert forward == FORWARD
+    assert sorted(backward) == sorted(FORWARD)
+
+
+def test_index_of_a_list_item_is_its_payload():
+    model, heard = Model(), Heard()
+    with annotate.annotate_modules(model), annotate.listen(heard), torch.no_grad():
+        model(leaf())
+    assert dict(zip(heard.paths, heard.payloads, strict=True))["Model/layer 1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (nn.Sequential(OrderedDict(first=nn.ReLU())), "Sequential/first"),
+        (nn.Sequential(nn.ReLU()), "Sequential/Sequential 0"),
+        (nn.Sequential(OrderedDict(blocks=nn.Sequential(nn.ReLU()))), "Sequential/blocks/block 0"),
+        (nn.Sequential(OrderedDict(h=nn.Sequential(nn.ReLU()))), "Sequential/h/h 0"),
+        (nn.Sequential(OrderedDict(loss=nn.Sequential(nn.ReLU()))), "Sequential/loss/loss 0"),
+    ],
+)
+def test_names_are_the_attributes_own(model, name):
+    with annotate.annotate_modules(model):
+        assert heard_from(lambda: model(leaf()))[-1] == name
+
+
+@pytest.mark.parametrize("how", ["remove", "with"])
+def test_annotation_can_be_taken_off(how):
+    model = Model()
+    annotated = annotate.annotate_modules(model)
+    if how == "remove":
+        annotated.remove()
+    else:
+        with annotated:
+            pass
+    assert heard_from(lambda: step(model)) == []
+
+
+def test_module_that_only_changes_its_input_has_a_backward_range():
+    class Doubles(nn.Module):
+        def forward(self, x):
+            x.mul_(2)
+
+    model, x = Doubles(), leaf() * 1
+    with annotate.annotate_modules(model):
+        assert heard_from(lambda: model(x)) == ["Doubles"]
+        assert heard_from(lambda: x.sum().backward()) == ["Doubles"]
+
+
+def test_gradients_and_outputs_are_the_same_bits():
+    model = Model()
+    plain = copy.deepcopy(model)
+    step(plain)
+    with annotate.annotate_modules(model):
+        heard_from(lambda: step(model))
+    pairs = zip(model.parameters(), plain.parameters(), strict=True)
+    assert all(torch.equal(one.grad, other.grad) for one, other in pairs)
+
+
+def test_module_that_raises_leaves_nothing_open():
+    model = Model()
+
+    def fail():
+        with pytest.raises(RuntimeError):
+            model(torch.ones(4, 5))
+
+    with annotate.annotate_modules(model):
+        assert heard_from(fail) == FORWARD[:3]
+        assert heard_from(lambda: model(leaf())) == FORWARD
+
+
+def test_interrupted_call_ends_with_the_range_around_it():
+    model = Model()
+    interrupt = model.layers[0].ffn.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+
+    def program():
+        with suppress(KeyboardInterrupt), annotate.range("step"):
+            model(leaf())
+        interrupt.remove()
+        step(model)
+
+    with annotate.annotate_modules(model):
+        heard = heard_from(program)
+    assert heard[: -2 * len(FORWARD)] == ["step", *(f"step/{path}" for path in FORWARD[:4])]
+    assert sorted(heard[-2 * len(FORWARD) :]) == sorted(FORWARD * 2)
+
+
+def test_taking_off_in_the_middle_of_a_call_closes_what_is_open():
+    model = Model()
+    annotated = annotate.annotate_modules(model)
+    model.layers[0].ffn.register_forward_pre_hook(lambda *_: annotated.remove())
+    assert heard_from(lambda: model(leaf())) == FORWARD[:4]
+    assert heard_from(lambda: step(model)) == []
+
+
+def test_module_called_twice_or_by_itself_has_a_range_for_each_call():
+    shared = nn.Linear(4, 4)
+    model = nn.Sequential(OrderedDict(first=shared, second=shared))
+    with annotate.annotate_modules(model):
+        heard = heard_from(lambda: step(model))
+    assert heard == ["Sequential", "Sequential/first", "Sequential/first"] * 2
+
+
+def test_modules_can_be_annotated_twice_and_regions_stand_inside():
+    model = nn.Sequential(OrderedDict(one=nn.ReLU()))
+    with annotate.annotate_modules(model), annotate.annotate_modules(model[0]):
+        assert heard_from(lambda: model(leaf()))[-1] == "Sequential/ReLU/one"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0), 2, enable_nested_tensor=False),
+        nn.LSTM(4, 4, num_layers=2),
+        nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Linear(4, 4), nn.ReLU(inplace=True)),
+        nn.MultiheadAttention(4, 2),
+        nn.Bilinear(4, 4, 4),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_models_of_pytorch_itself_compute_the_same(model):
+    plain = copy.deepcopy(model)
+    inputs = {nn.MultiheadAttention: 3, nn.Bilinear: 2}.get(type(model), 1)
+
+    def run(one):
+        output = one(*[leaf() for _ in range(inputs)])
+        (output[0] if isinstance(output, tuple) else output).pow(2).sum().backward()
+
+    run(plain)
+    with annotate.annotate_modules(model):
+        heard = heard_from(lambda: run(model))
+    # Forward and backward, of every module that was called.
+    assert heard.count(type(model).__name__) == 2
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+def test_threads_may_share_an_annotated_model():
+    model = Model()
+
+    def program():
+        threads = [threading.Thread(target=step, args=[model]) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    with annotate.annotate_modules(model):
+        assert sorted(heard_from(program)) == sorted(FORWARD * 6)
+
+
+def test_model_in_distributed_data_parallel_computes_the_same(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        plain, model = Model(), Model()
+        model.load_state_dict(plain.state_dict())
+        step(plain)
+        parallel = nn.parallel.DistributedDataParallel(model)
+        with annotate.annotate_modules(model):
+            heard = heard_from(lambda: step(parallel))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert sorted(heard) == sorted(FORWARD * 2)
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+def test_copies_and_saved_models_are_plain_and_need_nothing_of_ours():
+    model, file = Model(), io.BytesIO()
+    with annotate.annotate_modules(model):
+        torch.save(model, file)
+        file.seek(0)
+        for other in (torch.load(file, weights_only=False), copy.deepcopy(model)):
+            assert heard_from(lambda other=other: step(other)) == []
+        assert heard_from(lambda: step(model))[: len(FORWARD)] == FORWARD
+    assert b"nvtx" not in file.getvalue()
+
+
+def test_model_that_nobody_looks_at_is_called_as_if_it_were_not_annotated():
+    plain, model = nn.Module.__call__, Model()
+    with annotate.annotate_modules(model):
+        assert nn.Module.__call__ is plain
+        with annotate.listen(Heard()):
+            assert nn.Module.__call__ is not plain
+        assert nn.Module.__call__ is plain
+    assert all(not one._forward_hooks and not one._forward_pre_hooks for one in model.modules())
+
+
+def test_annotating_a_model_again_adds_no_second_range():
+    model = Model()
+    first, second = annotate.annotate_modules(model), annotate.annotate_modules(model)
+    assert heard_from(lambda: model(leaf())) == FORWARD
+    first.remove()
+    assert heard_from(lambda: model(leaf())) == FORWARD
+    second.remove()
+    assert heard_from(lambda: model(leaf())) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"depth": 0}, ["Model"]),
+        ({"depth": 1}, ["Model", "Model/layer 0", "Model/layer 1", "Model/lm"]),
+        ({"only": "layers.*"}, FORWARD[:-1]),
+        ({"only": "layers.?"}, ["Model", "Model/layer 0", "Model/layer 1"]),
+        ({"only": nn.LayerNorm}, ["Model", "Model/norm", "Model/norm"]),
+        ({"only": ["heads.lm", nn.GELU]}, ["Model", "Model/ffn 1", "Model/ffn 1", "Model/lm"]),
+        ({"skip": (nn.Linear, "*.norm")}, [one for one in FORWARD if one[-5:] not in ("ffn 0", "/norm", "el/lm")]),
+        ({"only": "layers.*", "skip": "layers.1*", "depth": 2}, FORWARD[:4]),
+    ],
+    ids=str,
+)
+def test_modules_are_chosen_by_depth_path_and_class(options, expected):
+    model = Model()
+    with annotate.annotate_modules(model, **options):
+        assert heard_from(lambda: model(leaf())) == expected
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_leaves_that_can_launch_nothing_have_no_range(training):
+    layers = OrderedDict(same=nn.Identity(), drop=nn.Dropout(0.5), norm=nn.LayerNorm(4))
+    model = nn.Sequential(layers).train(training)
+    with annotate.annotate_modules(model):
+        heard = heard_from(lambda: model(leaf()))
+    assert heard == ["Sequential", *["Sequential/drop"] * training, "Sequential/norm"]
+
+
+def test_mark_says_the_class_of_each_module():
+    model, heard = Model(), Heard()
+    with annotate.annotate_modules(model), annotate.listen(heard):
+        step(model)
+    (mark,) = heard.marks
+    assert json.loads(mark.removeprefix(marks.MARK)) == {
+        "version": 1,
+        "model": "Model",
+        "modules": 11,
+        "classes": {
+            "layer *": "Block",
+            "layer */norm": "LayerNorm",
+            "layer */ffn": "Sequential",
+            "layer */ffn/ffn 0": "Linear",
+            "layer */ffn/ffn 1": "GELU",
+            "lm": "Linear",
+        },
+    }
+
+
+def test_each_listener_that_comes_hears_the_mark():
+    model, first, second = Model(), Heard(), Heard()
+    with annotate.annotate_modules(model):
+        for heard in (first, second):
+            with annotate.listen(heard):
+                model(leaf())
+    assert first.marks == second.marks != []

@@ -1,0 +1,151 @@
+"""The ranges `optimizer` and `step` that annotation opens by itself."""
+
+from contextlib import suppress
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.annotate import optimizers
+from torch import nn
+
+from tests.profiling.making.hearing import Heard, heard_from, leaf
+
+
+@pytest.fixture(autouse=True)
+def _no_training_yet(monkeypatch):
+    monkeypatch.setattr(optimizers, "_training", optimizers._Training())
+
+
+def trained(program, model, optimizer=torch.optim.SGD):
+    """Annotate a model, train it by a program, and return the paths of the automatic ranges and the model's."""
+    with annotate.annotate_modules(model, depth=0):
+        return heard_from(lambda: program(model, optimizer(model.parameters(), lr=0.1)))
+
+
+def steps(model, optimizer, count=3):
+    for _ in range(count):
+        optimizer.zero_grad()
+        model(leaf()).sum().backward()
+        optimizer.step()
+
+
+STEP = ["step", "step/Linear", "step/Linear", "step/optimizer"]
+FIRST = ["Linear", "Linear", "optimizer"]
+
+
+def test_steps_begin_with_a_forward_and_end_with_the_optimizer():
+    assert trained(steps, nn.Linear(4, 4)) == FIRST + STEP * 2
+
+
+def test_steps_are_numbered_and_said_in_the_mark():
+    model, heard = nn.Linear(4, 4), Heard()
+    with annotate.annotate_modules(model):
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 1)
+        with annotate.listen(heard):
+            steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 3)
+    assert [payload for payload in heard.payloads if payload is not None] == [1, 2]
+    assert optimizers.counted_by() == ""  # the optimizer is gone
+
+
+@pytest.mark.parametrize(
+    ("name", "opened"),
+    [
+        ("epoch", ["optimizer", "step"]),
+        ("step", ["optimizer"]),
+        ("train_step 3", ["optimizer"]),
+        ("optimizer", []),
+        ("forward", ["optimizer"]),
+    ],
+)
+def test_ranges_of_the_program_come_first(name, opened):
+    def program(model, optimizer):
+        with annotate.range(name):
+            steps(model, optimizer)
+
+    heard = trained(program, nn.Linear(4, 4))
+    names = {part for path in heard for part in path.removeprefix(name).split("/")}
+    assert sorted(names - {"Linear", ""}) == opened
+
+
+def test_optimizer_of_another_model_opens_nothing():
+    def program(model, _):
+        other = nn.Linear(4, 4)
+        steps(other, torch.optim.SGD(other.parameters(), lr=0.1))
+
+    assert trained(program, nn.Linear(4, 4)) == []
+
+
+def test_step_that_raises_ends_at_the_next_forward():
+    class Fails(torch.optim.SGD):
+        def step(self, closure=None):
+            raise ArithmeticError
+
+    def program(model, optimizer):
+        for _ in range(2):
+            with suppress(ArithmeticError):
+                steps(model, optimizer, 1)
+
+    model, heard = nn.Linear(4, 4), Heard()
+    with annotate.listen(heard), annotate.annotate_modules(model):
+        program(model, Fails(model.parameters(), lr=0.1))
+        assert heard.left_open() == ["optimizer"]
+    assert heard.paths == FIRST * 2
+
+
+def test_step_that_is_skipped_makes_the_next_one_longer():
+    def program(model, optimizer):
+        for index in range(3):
+            model(leaf()).sum().backward()
+            if index != 1:
+                optimizer.step()
+
+    assert trained(program, nn.Linear(4, 4)) == [*FIRST, "step", *["step/Linear"] * 4, "step/optimizer"]
+
+
+def test_forward_and_backward_inside_an_optimizer_are_outside_its_range():
+    def program(model, optimizer):
+        def closure():
+            optimizer.zero_grad()
+            loss = model(leaf()).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    heard = trained(program, nn.Linear(4, 4), lambda parameters, lr: torch.optim.LBFGS(parameters, lr, max_iter=2))
+    assert set(heard) == {"optimizer", "Linear"}
+    assert heard[:4] == ["optimizer", "Linear", "Linear", "optimizer"]
+
+
+def test_steps_of_several_optimizers_are_those_of_the_first():
+    def program(model, first):
+        second = torch.optim.Adam(model.parameters())
+        for optimizer in (first, second, first):
+            steps(model, optimizer, 1)
+
+    longer = ["step", *["step/Linear", "step/Linear", "step/optimizer"] * 2]
+    assert trained(program, nn.Linear(4, 4)) == FIRST + longer
+
+
+def test_optimizer_inside_an_optimizer_is_one_step():
+    class Outer(torch.optim.Optimizer):
+        def __init__(self, parameters, lr):
+            parameters = list(parameters)
+            super().__init__(parameters, {"lr": lr})
+            self.inner = torch.optim.SGD(parameters, lr=lr)
+
+        def step(self, closure=None):
+            return self.inner.step()
+
+    assert trained(steps, nn.Linear(4, 4), Outer) == FIRST + STEP * 2
+
+
+def test_nothing_is_left_on_optimizers_when_nobody_listens():
+    from torch.optim import optimizer
+
+    before = len(optimizer._global_optimizer_pre_hooks)
+    model = nn.Linear(4, 4)
+    with annotate.annotate_modules(model):
+        with annotate.listen(Heard()):
+            assert len(optimizer._global_optimizer_pre_hooks) == before + 1
+        assert len(optimizer._global_optimizer_pre_hooks) == before

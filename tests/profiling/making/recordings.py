@@ -1,0 +1,54 @@
+"""Programs to record, and questions to ask of recordings."""
+
+import sqlite3
+from pathlib import Path
+
+import torch
+from nvtx_kernels.profiling import annotate
+
+REPOSITORY = Path(__file__).parents[3]
+KERNELS = "SELECT value, end - start FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
+RANGES = """SELECT value, start, end FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 59
+            ORDER BY start, end DESC"""
+# A kernel belongs to the ranges of its launch's thread that hold the whole launch.
+LAUNCHED_IN = """SELECT k.value FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId
+                 JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
+                   ON r.globalTid = n.globalTid AND r.start >= n.start AND r.end <= n.end
+                 JOIN (SELECT correlationId, value FROM CUPTI_ACTIVITY_KIND_KERNEL
+                       JOIN StringIds ON id = demangledName) k USING (correlationId)
+                 WHERE s.value = ?"""
+MODEL = torch.nn.Linear(8, 8)
+
+
+def rows(path: Path, query: str, *values: object) -> list[tuple]:
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+        return connection.execute(query, values).fetchall()
+
+
+def kernels(path: Path) -> list[tuple[str, int]]:
+    """Name and time, ns, of every kernel."""
+    return rows(path, KERNELS)
+
+
+def range_names(path: Path) -> list[str]:
+    return [name for name, *_ in rows(path, RANGES)]
+
+
+def launched_in(path: Path, name: str) -> list[str]:
+    """Names of the kernels launched in the ranges of a name."""
+    return [kernel for (kernel,) in rows(path, LAUNCHED_IN, name)]
+
+
+def metadata(path: Path) -> dict[str, str]:
+    return dict(rows(path, "SELECT name, value FROM META_DATA_EXPORT"))
+
+
+def train(steps: int = 2) -> None:
+    """Run steps of a small model in the ranges of a real one."""
+    with annotate.range("measure"):
+        for step in range(steps):
+            with annotate.range("step", payload=step):
+                with annotate.range("forward"):
+                    loss = MODEL(torch.ones(4, 8)).softmax(-1).square().mean()
+                with annotate.range("backward"):
+                    loss.backward()

@@ -1,0 +1,160 @@
+import getpass
+import os
+import socket
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling.recorder.kineto import Rows
+from nvtx_kernels.profiling.recorder.trace_file import writing
+from torch.profiler import profile
+
+from tests.profiling.making.recordings import (
+    RANGES,
+    REPOSITORY,
+    kernels,
+    launched_in,
+    metadata,
+    range_names,
+    rows,
+    train,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "report.sqlite"
+
+
+def test_ranges_are_written_with_name_payload_domain_and_nesting(path):
+    with recorder.record(path, device="cpu"):
+        train(steps=2)
+    assert range_names(path) == ["measure", *["step", "forward", "backward"] * 2]
+    payloads = rows(path, "SELECT int64Value FROM NVTX_EVENTS WHERE int64Value IS NOT NULL ORDER BY start")
+    assert payloads == [(0,), (1,)]
+    (measure, *inner) = rows(path, RANGES)
+    assert all(measure[1] < start < end < measure[2] for _, start, end in inner)
+    assert rows(path, "SELECT text, domainId FROM NVTX_EVENTS WHERE eventType = 75") == [(annotate.DOMAIN, 1)]
+
+
+def test_operators_are_launched_in_the_ranges_they_ran_in(path):
+    with recorder.record(path, device="cpu"):
+        train(steps=3)
+    count = {name: len(launched_in(path, name)) for name in ("step", "forward", "backward")}
+    assert count["forward"] > 0 < count["backward"]
+    assert count["step"] == count["forward"] + count["backward"] == len(kernels(path))
+
+
+def test_operator_counts_are_torchs_own(path):
+    with profile(acc_events=True) as profiler:
+        train()
+    with recorder.record(path, device="cpu"):
+        train()
+    seen = Counter(event.name() for event in profiler.profiler.kineto_results.events())
+    ours = Counter(name for name, _ in kernels(path))
+    for name in ("aten::addmm", "aten::_softmax", "aten::_softmax_backward_data", "aten::mm", "aten::copy_"):
+        assert ours[name] == seen[name] > 0
+
+
+def test_kernel_times_are_torchs_own_self_times(path):
+    with profile(acc_events=True) as profiler:
+        train()
+    with writing(path) as trace:
+        Rows(trace, 0, on_gpu=False).add(profiler.profiler.kineto_results.events())
+    ours = Counter()
+    for name, time_ns in kernels(path):
+        ours[name] += time_ns
+    of_torch = {event.key: event.self_cpu_time_total * 1e3 for event in profiler.key_averages()}
+    for name in ("aten::addmm", "aten::_softmax", "aten::mm", "aten::copy_", "aten::add_", "aten::pow"):
+        assert ours[name] == pytest.approx(of_torch[name], abs=1)
+
+
+def test_every_kernel_has_one_launch_and_starts_no_earlier(path):
+    with recorder.record(path, device="cpu"):
+        train()
+    launches = rows(path, "SELECT count(*), count(DISTINCT correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
+    assert launches == rows(path, "SELECT count(*), count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    early = """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
+               USING (correlationId) WHERE k.start < r.start OR (r.globalTid >> 24) != (k.globalPid >> 24)"""
+    assert rows(path, early) == [(0,)]
+
+
+def test_metadata_says_that_times_are_of_cpu_operators(path):
+    with recorder.record(path, device="cpu"):
+        train()
+    found = metadata(path)
+    assert found["EXPORT_PRODUCT_NAME"] == "nvtx-kernels recorder"
+    assert (found["NVTX_KERNELS_WORK"], found["NVTX_KERNELS_KERNEL_TIMES"]) == (
+        "CPU",
+        "self time of CPU operators",
+    )
+    assert "NVTX_KERNELS_INTERRUPTED_BY" not in found
+
+
+def test_ranges_opened_before_recording_are_not_in_it(path):
+    with annotate.range("before"):
+        with recorder.record(path, device="cpu"), annotate.range("inside"):
+            torch.ones(3) + 1
+        train()
+    assert range_names(path) == ["inside"]
+
+
+def test_a_range_of_another_thread_is_written_with_that_thread(path):
+    def work():
+        with annotate.range("elsewhere"):
+            torch.ones(3) + 1
+
+    with recorder.record(path, device="cpu"), annotate.range("here"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    found = dict(rows(path, "SELECT value, globalTid FROM NVTX_EVENTS JOIN StringIds ON id = textId"))
+    assert {tid >> 24 & 0xFFFFFF for tid in found.values()} == {os.getpid()}
+    assert found["elsewhere"] & 0xFFFFFF == thread.native_id
+    assert found["here"] & 0xFFFFFF == threading.get_native_id()
+
+
+def test_operator_ranges_link_backward_to_forward_by_sequence_number(path):
+    with recorder.record(path, device="cpu", operators=True):
+        train(steps=1)
+    texts = [text for (text,) in rows(path, "SELECT text FROM NVTX_EVENTS WHERE domainId = 0")]
+    numbered = dict(text.split(", seq = ") for text in texts if ", seq = " in text)
+    assert numbered["SoftmaxBackward0"] == numbered["aten::softmax"]
+    assert numbered["AddmmBackward0"] == numbered["aten::addmm"]
+    assert "autograd::engine::evaluate_function: AddmmBackward0" in texts
+
+
+def test_a_report_holds_nothing_of_the_machine_or_its_user(path, monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "sk-planted-in-the-environment")
+    with recorder.record(path, device="cpu"):
+        train()
+    content = path.read_bytes()
+    private = [
+        os.environ["SECRET_TOKEN"],
+        socket.gethostname(),
+        str(Path.home()),
+        str(REPOSITORY),
+        str(path.parent),
+    ]
+    # A host's name of two letters is in every file.
+    assert [text for text in private if len(text) > 4 and text.encode() in content] == []
+    assert f"/{getpass.getuser()}".encode() not in content
+
+
+def test_every_string_in_a_report_is_referred_to(path):
+    with recorder.record(path, device="cpu", operators=True):
+        train()
+    referred = " UNION ".join(
+        f"SELECT {column} FROM {table}"
+        for table, columns in {
+            "NVTX_EVENTS": ["textId"],
+            "CUPTI_ACTIVITY_KIND_RUNTIME": ["nameId"],
+            "CUPTI_ACTIVITY_KIND_KERNEL": ["demangledName", "shortName"],
+            "ThreadNames": ["nameId"],
+        }.items()
+        for column in columns
+    )
+    assert rows(path, f"SELECT value FROM StringIds WHERE id NOT IN ({referred})") == []

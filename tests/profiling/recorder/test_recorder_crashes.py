@@ -1,0 +1,267 @@
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
+from torch.profiler import record_function
+
+from tests.profiling.making.recordings import (
+    RANGES,
+    REPOSITORY,
+    kernels,
+    launched_in,
+    metadata,
+    range_names,
+    rows,
+    train,
+)
+
+# One line says that recording has begun; then it waits to be interrupted, terminated or killed.
+WAITING = """
+import signal, sys, time, torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
+from profiling import annotate, recorder
+with recorder.record(sys.argv[1], device="cpu"), annotate.range("measure"), annotate.range("step"):
+    torch.ones(3, 3) @ torch.ones(3, 3)
+    print("recording", flush=True)
+    for _ in range(600):  # a signal just before a long sleep would wait for its end
+        time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "report.sqlite"
+
+
+def test_a_program_that_raises_leaves_what_ran_with_balanced_ranges(path):
+    with (
+        pytest.raises(ZeroDivisionError),
+        recorder.record(path, device="cpu"),
+        annotate.range("measure"),
+        annotate.range("step"),
+    ):
+        torch.ones(3) + 1 // 0
+    assert range_names(path) == ["measure", "step"]
+    assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == "ZeroDivisionError"
+
+
+def test_ranges_left_open_are_closed_at_the_end(path):
+    with recorder.record(path, device="cpu"):
+        annotate.range("never closed").__enter__()
+        annotate.range("nor this").__enter__()
+        torch.ones(3) + 1
+    assert range_names(path) == ["never closed", "nor this"]
+    assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59 AND end IS NULL") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("number", "statuses", "interrupted_by"),
+    # The interpreter ends on an unhandled KeyboardInterrupt by raising SIGINT, or with 1 where it cannot.
+    [
+        (signal.SIGINT, (-signal.SIGINT, 1), "KeyboardInterrupt"),
+        (signal.SIGTERM, (128 + signal.SIGTERM,), "SystemExit"),
+    ],
+)
+def test_a_signal_leaves_a_readable_report_of_what_ran(path, number, statuses, interrupted_by):
+    command = [sys.executable, "-c", WAITING, str(path)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"recording\n"
+        program.send_signal(number)
+        assert program.wait(timeout=30) in statuses
+    assert range_names(path) == ["measure", "step"]
+    assert len(launched_in(path, "step")) > 0
+    assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == interrupted_by
+
+
+def test_a_kill_leaves_the_report_that_was_there(path):
+    path.write_text("old")
+    command = [sys.executable, "-c", WAITING, str(path)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"recording\n"
+        program.kill()
+    assert path.read_text() == "old"
+
+
+def test_writing_between_steps_changes_nothing_but_the_overhead(path, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
+    with recorder.record(path, device="cpu") as recording:
+        train(steps=4)
+    pauses = rows(path, "SELECT start, end FROM PROFILER_OVERHEAD")
+    steps = [(start, end) for name, start, end in rows(path, RANGES) if name == "step"]
+    assert len(pauses) >= 4
+    assert not any(a < end and start < b for a, b in pauses for start, end in steps)
+    per_step = Counter(name for name, _ in kernels(path))
+    assert all(count % 4 == 0 for name, count in per_step.items() if name in ("aten::addmm", "aten::mm"))
+    assert recording.works == len(kernels(path))
+
+
+def test_recording_ends_rather_than_restart_under_an_open_block(path, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
+    with recorder.record(path, device="cpu") as recording:
+        block = torch.ops.profiler._record_function_enter_new("an epoch")  # as C++ opens one: nobody counts it
+        train(steps=3)
+        torch.ops.profiler._record_function_exit._RecordFunction(block)
+    assert (recording.ended_early, recording.dropped_ranges) == (recorder.OPEN_BLOCK, 6)
+    found = metadata(path)
+    assert found["NVTX_KERNELS_ENDED_EARLY"] == recorder.OPEN_BLOCK
+    assert found["NVTX_KERNELS_RANGES_DROPPED"] == "6"
+    assert range_names(path) == ["measure", "step", "forward", "backward"]
+
+
+def test_recording_goes_on_under_an_open_block_of_python(path, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
+    with recorder.record(path, device="cpu") as recording:
+        for _ in range(2):
+            with record_function("an epoch"):
+                train(steps=2)
+    assert (recording.ended_early, recording.dropped_ranges) == ("", 0)
+    assert range_names(path) == ["measure", *["step", "forward", "backward"] * 2] * 2
+    assert len(rows(path, "SELECT 1 FROM PROFILER_OVERHEAD")) == 2
+    assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE text = 'an epoch'") == [(2,)]
+
+
+def test_a_disk_that_fills_while_recording_is_said_when_the_program_is_done(path, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
+    steps_run = []
+
+    def program():
+        with recorder.record(path, device="cpu"):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limit[1]))
+            steps_run.extend(train(steps=1) for _ in range(50))
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(TraceFileError, match="cannot write"):
+            program()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert len(steps_run) == 50
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_second_recording_inside_the_first_is_refused_in_a_sentence(path, tmp_path):
+    with recorder.record(path, device="cpu"), annotate.range("step"):
+        with pytest.raises(TraceFileError, match=r"cannot record to .*already running"):
+            recorder.record(tmp_path / "second.sqlite", device="cpu").__enter__()
+        torch.ones(3) + 1
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert "aten::add" in launched_in(path, "step")
+
+
+def run_program(code, *arguments):
+    """Run a program in a process of its own; return its status, and the last line of a traceback."""
+    prelude = "import os, sys, threading, torch\nfrom nvtx_kernels.profiling import annotate, recorder\n"
+    command = [sys.executable, "-c", prelude + code, *map(str, arguments)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr.splitlines()[-1] if "Traceback" in done.stderr else ""
+
+
+def test_a_second_recording_in_another_thread_is_refused_in_a_sentence(path, tmp_path):
+    refused = []
+
+    def second():
+        with pytest.raises(TraceFileError) as error:
+            recorder.record(tmp_path / "second.sqlite", device="cpu").__enter__()
+        refused.append(str(error.value))
+
+    with recorder.record(path, device="cpu"), annotate.range("step"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert len(refused) == 1
+    assert f"a recording to {path} is already running in this process" in refused[0]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+NEVER_LEFT = """
+def enter():
+    global block
+    block = recorder.record(sys.argv[1], device="cpu")
+    block.__enter__()
+    annotate.range("step").__enter__()
+    torch.ones(3) + 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("enter()", "exit of the interpreter"),
+        ("thread = threading.Thread(target=enter)\nthread.start()\nthread.join()", "end of its thread"),
+    ],
+    ids=["main thread", "another thread"],
+)
+def test_a_block_that_is_never_left_is_written_at_the_end(path, where, why):
+    assert run_program(NEVER_LEFT + where, path) == (0, "")
+    assert range_names(path) == ["step"]
+    assert "aten::add" in {name for name, _ in kernels(path)}
+    assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == why
+
+
+def test_a_program_may_go_to_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with recorder.record("report.sqlite", device="cpu"), annotate.range("step"):
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        torch.ones(3) + 1
+    assert range_names(tmp_path / "report.sqlite") == ["step"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_profiler_of_the_program_gets_its_work_and_the_recording_the_rest(path):
+    with recorder.record(path, device="cpu"), annotate.range("step"):
+        torch.ones(3) + 1
+        with torch.profiler.profile(acc_events=True) as inner:
+            torch.ones(3) * 2
+        torch.ones(3) - 1
+    ours = Counter(name for name, _ in kernels(path))
+    theirs = Counter(event.name for event in inner.events())
+    assert (ours["aten::add"], ours["aten::mul"], ours["aten::sub"]) == (1, 0, 1)
+    assert (theirs["aten::add"], theirs["aten::mul"], theirs["aten::sub"]) == (0, 1, 0)
+    assert range_names(path) == ["step"]
+
+
+FORKING = """
+import warnings
+warnings.simplefilter("ignore")
+with recorder.record(sys.argv[1], device="cpu"), annotate.range("step"):
+    torch.ones(3) + 1
+    child = os.fork()
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        torch.ones(3) - 1
+if child == 0:
+    os._exit(os.path.exists(sys.argv[1]))
+sys.exit(status)
+"""
+
+
+def test_a_forked_child_that_leaves_the_block_leaves_the_recording_to_its_parent(path):
+    assert run_program(FORKING, path) == (0, "")
+    assert {"aten::add", "aten::sub"} <= {name for name, _ in kernels(path)}
+
+
+def test_ranges_have_the_category_that_annotation_gives_them(path):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    with annotate.annotate_modules(model), recorder.record(path, device="cpu"), annotate.range("step"):
+        model(torch.ones(3)).sum().backward()
+    names = dict(rows(path, "SELECT category, text FROM NVTX_EVENTS WHERE eventType = 33"))
+    found = rows(
+        path, "SELECT value, category FROM NVTX_EVENTS JOIN StringIds ON id = textId WHERE eventType = 59"
+    )
+    assert Counter((name, names[category]) for name, category in found) == {
+        ("step", "phase"): 1,
+        **dict.fromkeys(((one, f"model/{way}") for one in NAMES for way in ("forward", "backward")), 1),
+    }
+
+
+NAMES = ("Sequential", "Sequential 0")

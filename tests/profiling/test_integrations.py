@@ -1,0 +1,123 @@
+"""The callbacks, with the real libraries: `pip install 'nvtx-kernels[transformers,lightning,accelerate]'`."""
+
+import warnings
+
+import pytest
+import torch
+from nvtx_kernels.profiling import integrations
+from nvtx_kernels.profiling.training import Profile
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from nvtx_kernels import analysis
+from tests.profiling.making.recordings import range_names
+
+ACCUMULATED = {"step": 3, "backward": 6, "optimizer": 3}
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Texts(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        tokens = torch.arange(8) + index
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def counts(path):
+    """How often each phase's range was opened, steps in which nothing trains left out."""
+    names = range_names(path)
+    return {name: names.count(name) for name in ACCUMULATED}
+
+
+def in_forward(path):
+    """The ranges in which forward of the measured steps launched work, per step."""
+    ranges = analysis.rank(path, per_step=True).ranges
+    inside = ranges[
+        (ranges["phase"] == "forward") & ranges["path"].map(lambda names: names[:2] == ["measure", "step"])
+    ]
+    return {" > ".join(names[2:]) for names in inside["path"]}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "report.sqlite"
+
+
+def test_hugging_face(path, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    size = {"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 64, "n_positions": 16}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**size))
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=3,
+        use_cpu=True, eval_strategy="steps", eval_steps=1, save_strategy="no", logging_strategy="no", report_to=[],
+        disable_tqdm=True,
+    )  # fmt: skip
+    callback = integrations.hugging_face(path, warmup=1)
+    trainer = transformers.Trainer(
+        model, arguments, train_dataset=Texts(), eval_dataset=Texts(), callbacks=[callback]
+    )
+    trainer.train()
+    assert counts(path) == ACCUMULATED
+    assert "forward > GPT2LMHeadModel > transformer > h 1 > attn > c_attn" in in_forward(path)
+
+
+def test_lightning(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lightning = pytest.importorskip("lightning")
+
+    class Classifier(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 2)
+
+        def training_step(self, batch, _):
+            return nn.functional.cross_entropy(self.head(self.body(batch[0]).relu()), batch[1])
+
+        def validation_step(self, batch, _):
+            self.head(self.body(batch[0]))
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters())
+
+    data = DataLoader(TensorDataset(torch.randn(12, 8), torch.randint(0, 2, (12,))), batch_size=2)
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", accumulate_grad_batches=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[integrations.lightning(path, warmup=1)],
+    )  # fmt: skip
+    trainer.fit(Classifier(), data, data)
+    assert counts(path) == {**ACCUMULATED, "optimizer": 6}  # before and after the closure that runs the model
+    assert {"forward > body", "forward > head"} <= in_forward(path)
+
+
+def test_accelerate(path):
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    data = DataLoader(torch.randn(12, 8), batch_size=2)
+    model, optimizer, data = accelerator.prepare(model, torch.optim.AdamW(model.parameters()), data)
+    with Profile(model, optimizer, path, warmup=1) as profile:
+        for batch in data:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(batch).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+    assert counts(path) == ACCUMULATED
+    assert profile.outcome.steps == "2 steps after 1 of warm-up (steps of AcceleratedOptimizer)"
+
+
+def test_a_library_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'nvtx-kernels\[transformers\]'"):
+        integrations.hugging_face()
+
+
+def test_training_that_raises_leaves_its_report_when_the_block_is_ended(path):
+    block = integrations.Block(path, {"warmup": 0})
+    block.begin(nn.Linear(2, 2))
+    block.end()
+    block.end()
+    assert path.exists()

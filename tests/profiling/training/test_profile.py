@@ -1,0 +1,325 @@
+"""One line around a training loop: phases, steps, and the loops that people write."""
+
+from contextlib import ExitStack
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling.training import Profile
+from nvtx_kernels.profiling.workload.environment import NSYS_SESSION
+from torch import nn
+from torch.optim.optimizer import _global_optimizer_pre_hooks
+
+import nvtx_kernels as nk
+from tests.profiling.making.hearing import Heard
+from tests.profiling.making.recordings import metadata, range_names
+
+PHASES = ("warmup", "measure", "step", "unfinished step", "forward", "backward", "optimizer")
+STEP = ["step", "forward", "backward", "optimizer"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "report.sqlite"
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+
+def loss_of(*models):
+    x = torch.ones(2, 4)
+    for model in models:
+        x = model(x)
+    return x.square().mean()
+
+
+def phases(path):
+    """The names of the phases' ranges, in the order of their beginning."""
+    return [name for name in range_names(path) if name in PHASES]
+
+
+def plain(model, optimizer, steps=3):
+    for _ in range(steps):
+        loss_of(model).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def accumulating(model, optimizer):
+    for _ in range(2):
+        for _ in range(2):
+            loss_of(model).backward()
+        optimizer.step()
+
+
+def scaled(model, optimizer):
+    scaler = torch.amp.GradScaler("cpu")
+    for _ in range(2):
+        with torch.autocast("cpu"):
+            loss = loss_of(model)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def evaluating(model, optimizer):
+    for _ in range(2):
+        plain(model, optimizer, steps=1)
+        with torch.no_grad():
+            loss_of(model.eval())
+        model.train()
+
+
+def penalized(model, optimizer):
+    """A loss that holds gradients of its own."""
+    for _ in range(2):
+        x = torch.ones(2, 4, requires_grad=True)
+        (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+        optimizer.step()
+
+
+ACCUMULATED = ["step", "forward", "backward", "forward", "backward", "optimizer"]
+PENALIZED = ["step", "forward", "backward", "backward", "optimizer"]
+LOOPS = {
+    plain: [*STEP, "measure", *STEP, *STEP],
+    accumulating: [*ACCUMULATED, "measure", *ACCUMULATED],
+    scaled: [*STEP, "measure", *STEP],
+    evaluating: [*STEP, "measure", "forward", *STEP, "forward"],
+    penalized: [*PENALIZED, "measure", *PENALIZED],
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_phases_of_a_loop(path, loop):
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with Profile(model, optimizer, path) as profile:
+        loop(model, optimizer)
+    assert phases(path) == ["warmup", *LOOPS[loop]]
+    assert profile.phases.measured == range_names(path).count("step") - 1
+    assert "steps of AdamW" in profile.outcome.steps
+
+
+def test_closures_run_outside_the_optimizers_range(path):
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        return loss
+
+    with Profile(model, optimizer, path, warmup=0):
+        optimizer.step(closure)
+    assert phases(path) == ["measure", "step", "optimizer", "forward", "backward", "optimizer"]
+
+
+def test_the_last_of_several_optimizers_ends_the_step(path):
+    models = [net(), net()]
+    optimizers = [torch.optim.SGD(model.parameters()) for model in models]
+    with Profile(models, optimizers, path, warmup=1) as profile:
+        for _ in range(2):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                loss_of(model).backward()
+                optimizer.step()
+    both = [*STEP, *STEP[1:]]
+    assert phases(path) == ["warmup", *both, "measure", *both]
+    assert profile.phases.measured == 1
+
+
+def test_models_called_in_one_another_share_a_forward(path):
+    generator, critic = net(), net()
+    with Profile([generator, critic], None, path, warmup=0):
+        loss_of(generator, critic).backward()
+        torch.optim.SGD(generator.parameters()).step()
+    assert phases(path) == ["measure", *STEP]
+
+
+def test_an_exception_leaves_a_report_and_no_half_step(path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    profile = Profile(model, optimizer, path)
+
+    def run():
+        with profile:
+            plain(model, optimizer, steps=2)
+            loss_of(model).backward()
+            1 / 0  # noqa: B018
+
+    with pytest.raises(ZeroDivisionError):
+        run()
+    assert phases(path)[-3:] == ["unfinished step", "forward", "backward"]
+    assert (profile.phases.measured, metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"]) == (1, "ZeroDivisionError")
+
+
+def test_a_skipped_batch_is_part_of_the_step(path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    with Profile(model, optimizer, path, warmup=0) as profile:
+        with pytest.raises(RuntimeError):
+            model(torch.ones(2, 3))
+        plain(model, optimizer, steps=1)
+    assert (phases(path), profile.phases.measured) == (["measure", *STEP], 1)
+
+
+def test_without_a_model_steps_follow_each_other(path, capsys):
+    model = net()
+    with Profile(None, None, path, warmup=1) as profile:
+        plain(model, torch.optim.SGD(model.parameters()))
+    step = ["step", "backward", "optimizer"]
+    assert phases(path) == ["warmup", *step, "measure", *step, *step, "unfinished step"]
+    assert profile.phases.measured == 2
+    assert "No model was given: its phases are backward and optimizer" in capsys.readouterr().err
+
+
+def test_steps_by_hand(path):
+    model = net().eval()
+    with Profile(model, None, path, warmup=1) as profile:
+        for _ in range(3):
+            with torch.no_grad():
+                model(torch.ones(2, 4))
+            profile.step()
+    assert phases(path) == ["warmup", "step", "forward", "measure", *["step", "forward"] * 2]
+    assert profile.outcome.steps == "2 steps after 1 of warm-up (calls of step())"
+
+
+def test_measured_steps_are_as_many_as_asked_for_and_written_at_once(path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    with Profile(model, optimizer, path, warmup=2, steps=3) as profile:
+        plain(model, optimizer, steps=6)
+        assert path.exists()
+    assert phases(path) == ["warmup", *STEP * 2, "measure", *STEP * 3]
+    assert profile.phases.measured == 3
+
+
+def test_a_block_without_an_optimizer_is_one_step(path):
+    model = net()
+    with Profile(model, None, path, warmup=0) as profile:
+        loss_of(model).backward()
+    assert phases(path) == ["measure", "step", "forward", "backward"]
+    assert profile.outcome.steps.startswith("1 step (the whole block")
+
+
+def test_the_programs_own_ranges_come_first(path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    with Profile(model, optimizer, path, warmup=0) as profile, annotate.range("step"):
+        with annotate.range("forward"):
+            loss = loss_of(model)
+        loss.backward()
+        with annotate.range("optimizer"):
+            optimizer.step()
+    assert (phases(path), profile.phases.measured) == (["measure", *STEP], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("part", ["part", "step", "part", "forward", "backward", "optimizer"]),
+        ("epoch 0", ["epoch 0", *STEP]),
+    ],
+)
+def test_steps_hold_the_programs_parts_and_its_epochs_hold_steps(path, name, expected):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    with Profile(model, optimizer, path, warmup=0) as profile, ExitStack() as epoch:
+        epoch.enter_context(annotate.range(name))
+        loss = loss_of(model)
+        if name == "part":
+            epoch.close()
+        loss.backward()
+        optimizer.step()
+    assert [one for one in range_names(path) if one in (*PHASES, name)] == ["measure", *expected]
+    assert profile.phases.measured == 1
+
+
+def test_the_model_and_pytorch_are_as_they_were(path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    before = (nn.Module.__call__, torch.autograd.graph._engine_run_backward, torch.autograd._engine_run_backward)
+    for depth in (None, 0):
+        with Profile(model, optimizer, path, depth=depth):
+            plain(model, optimizer)
+    after = (nn.Module.__call__, torch.autograd.graph._engine_run_backward, torch.autograd._engine_run_backward)
+    assert before == after
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not _global_optimizer_pre_hooks
+
+
+def test_modules_are_annotated_once_however_often(path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    with annotate.annotate_modules(model), Profile(model, optimizer, path, warmup=0):
+        plain(model, optimizer, steps=1)
+    assert range_names(path).count("Sequential 0") == 2  # forward and backward
+
+
+@pytest.mark.parametrize("wrong", [{"model": "report.sqlite"}, {"optimizer": net()}, {"warmup": -1}, {"steps": 0}])
+def test_what_cannot_be_profiled_is_refused(wrong):
+    with pytest.raises((TypeError, ValueError), match="is "):
+        Profile(**wrong)
+
+
+def test_an_optimizer_that_does_not_step_is_said(path, capsys):
+    model, other = net(), net()
+    with Profile(model, torch.optim.SGD(other.parameters()), path):
+        plain(model, torch.optim.SGD(model.parameters()))
+    assert "the optimizer that was given did not step" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_said_at_once(tmp_path):
+    with pytest.raises(recorder.TraceFileError, match="cannot write"), Profile(None, None, tmp_path / "no" / "r"):
+        pass
+    with Profile(None, None, tmp_path / "r.sqlite"):
+        pass
+
+
+def test_the_overview_is_shown_after_the_block(path, capsys):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path) as profile:
+        plain(model, optimizer)
+    said = capsys.readouterr()
+    profile.show()
+    assert said.err.splitlines()[-1].endswith(f"(steps of SGD). Next: nvtx-kernels rank {path} --per-step")
+    assert "per step, mean of 2" in capsys.readouterr().out
+    assert "<table>" in profile._repr_html_()
+
+
+def test_where_only_warm_up_ran_it_is_shown(path, capsys):
+    model = net()
+    with nk.profile(model, torch.optim.SGD(model.parameters()), path) as profile:
+        loss_of(model)
+    assert "--include-warmup" in capsys.readouterr().err
+    profile.show()
+    assert "forward" in capsys.readouterr().out
+
+
+def test_under_nsys_it_annotates_and_leaves_the_recording_to_it(path, capsys, monkeypatch):
+    monkeypatch.setenv(NSYS_SESSION, "1")
+    model = net()
+    heard = Heard()
+    with annotate.listen(heard), nk.profile(model, torch.optim.SGD(model.parameters()), path) as profile:
+        plain(model, torch.optim.SGD(model.parameters()), steps=2)
+    assert not path.exists()
+    assert [one for one in heard.paths if one.endswith("step")] == ["warmup/step", "measure/step"]
+    assert "measure/step/backward/Sequential/Sequential 0" in heard.paths
+    assert heard.left_open() == []
+    profile.show()
+    assert "Next: nvtx-kernels rank REPORT.nsys-rep" in capsys.readouterr().out
+
+
+def test_under_nsys_steps_without_a_model_need_their_number(path, monkeypatch):
+    monkeypatch.setenv(NSYS_SESSION, "1")
+    model = net()
+    found = []
+    for steps in (None, 1):
+        heard = Heard()
+        with annotate.listen(heard), Profile(None, None, path, steps=steps):
+            plain(model, torch.optim.SGD(model.parameters()), steps=3)
+        found.append([one for one in heard.paths if one.endswith("step")])
+    assert found == [[], ["warmup/step", "measure/step"]]
