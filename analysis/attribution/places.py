@@ -182,27 +182,31 @@ def _is_step(attribution: Attribution) -> Bools:
 
 
 class Paths:
-    """The distinct name paths of a forest: nodes of equal names (and phase) from the top share one."""
+    """The distinct pairs of a name path and a phase in a forest: nodes that agree in both share one.
+
+    `of_node`, int32 (nodes + 1,), gives each node's pair, and -1 for node -1, which is the last entry. `by_name`,
+    int64 (pairs + 1,), gives for pair + 1 the first pair of the same names + 1, and 0 for 0.
+    """
 
     def __init__(self, attribution: Attribution) -> None:
         forest, names = attribution.forest, attribution.trace.names
         name_id = attribution.ranges.name_id[forest.range] if len(forest) else np.empty(0, np.int32)
-        self.of_node = np.full(len(forest) + 1, -1, np.int32)  # the last entry is that of node -1
+        self.of_node = np.full(len(forest) + 1, -1, np.int32)
         self.paths: list[Path] = []
         self.phase: list[int] = []
+        by_name = np.zeros(1, np.int64)
         for nodes in forest.by_depth() if len(forest) else []:
-            above = self.of_node[forest.parent[nodes]].astype(np.int64)
-            key = (above + 1) << 32 | name_id[nodes].astype(np.int64) << 2 | attribution.node_phase[nodes]
+            above = by_name[self.of_node[forest.parent[nodes]] + 1]
+            key = above << 32 | name_id[nodes].astype(np.int64) << 2 | attribution.node_phase[nodes]
             distinct, back = np.unique(key, return_inverse=True)
+            _, first, same = np.unique(distinct >> 2, return_index=True, return_inverse=True)
+            by_name = np.append(by_name, len(self.paths) + 1 + first[same])
             self.of_node[nodes] = len(self.paths) + back
             for value in distinct.tolist():
                 outer = self.paths[(value >> 32) - 1] if value >> 32 else ()
                 self.paths.append((*outer, names[(value & 0xFFFFFFFF) >> 2]))
                 self.phase.append(value & 3)
-        first: dict[Path, int] = {(): 0}
-        self.by_name = np.array(
-            [0, *(first.setdefault(path, n + 1) for n, path in enumerate(self.paths))], np.int64
-        )
+        self.by_name = by_name
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -12,9 +12,9 @@ below it, joined by `/`; a `*` stands for an index, where all modules of that pa
 says what the ranges `step` were counted by, where annotation opened them itself. `categories` are the numbers
 of the ranges' categories: nsys keeps no names of categories and domains from before its capture range.
 
-The mark is sent before the model's first call that somebody hears, and then at most ten times a second,
-because a report keeps only what happened inside its capture range. All that a report has say the same,
-but for `steps`, which is known from the first step on.
+The mark is sent before the model's first call that somebody hears, when `steps` changes, and then at most ten
+times a second, because a report keeps only what happened inside its capture range. All marks of a report say
+the same, except for `steps`, which is known from the first step on.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ class Mark:
             "classes": collapsed(classes),
         }
         self._sent_to: object = None
+        self._sent_steps = ""
         self._sent_s = 0.0
 
     def send(self) -> None:
-        """Send the mark if those who hear ranges do not have it yet, or long ago."""
-        now, listeners = time.monotonic(), range_stack.listeners()
-        if listeners is self._sent_to and now - self._sent_s < _AGAIN_AFTER_S:
+        """Send the mark if those who hear ranges do not have it as it is now, or got it long ago."""
+        now, listeners, steps = time.monotonic(), range_stack.listeners(), optimizers.counted_by()
+        is_known = listeners is self._sent_to and steps == self._sent_steps
+        if is_known and now - self._sent_s < _AGAIN_AFTER_S:
             return
-        self._sent_to, self._sent_s = listeners, now
-        steps = optimizers.counted_by()
+        self._sent_to, self._sent_steps, self._sent_s = listeners, steps, now
         numbers = range_stack.category_numbers()
         told = {"steps": steps, "categories": numbers}
         content = self._content | {key: value for key, value in told.items() if value}

@@ -19,6 +19,8 @@ from .trace_file import Row, TraceFile, global_tid
 RANGE, MARK, DOMAIN_CREATED, CATEGORY_NAMED = 59, 34, 75, 33
 OUR_DOMAIN_ID = 1
 STEP, OPTIMIZER = "step", "optimizer"
+# How the category of a module's range begins; a module may have any name, `step` too.
+OF_A_MODULE = "model/"
 INT64 = range(-(1 << 63), 1 << 63)
 
 Payload = int | float | None
@@ -115,6 +117,8 @@ class RangeLog:
             return
         self._done.append(event)
         self.domains.setdefault(event.domain, len(self.domains))
+        if event.category.startswith(OF_A_MODULE):
+            return
         self.steps += event.name == STEP and event.end_ns is not None
         if event.name == OPTIMIZER:
             self._optimizers.append(event)

@@ -1,11 +1,14 @@
 """Ranges that the program opens without us: record_function, nvtx and torch.cuda.nvtx."""
 
+from collections import OrderedDict
+
 import nvtx
 import pytest
 import torch
 from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.analysis.readers.checks import require_work
 from nvtx_kernels.profiling import annotate, recorder
+from torch import nn
 from torch.profiler import record_function
 
 from nvtx_kernels import analysis
@@ -109,3 +112,10 @@ def test_what_was_written_is_said(path, capsys, steps, said):
                 pass
     assert f"{path}, " in (line := capsys.readouterr().err.splitlines()[-1])
     assert f"{said}. Next: nvtx-kernels rank {path}" in line
+
+
+def test_a_module_called_step_is_no_step(path, capsys):
+    model = nn.Sequential(OrderedDict(step=nn.Linear(2, 2)))
+    with annotate.annotate_modules(model), recorder.record(path, device="cpu"), annotate.range("step"):
+        model(torch.ones(1, 2))
+    assert ", 1 step. Next:" in capsys.readouterr().err.splitlines()[-1]
