@@ -25,7 +25,7 @@ __all__ = ["Registered", "restore"]
 
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 # Changes with what is written into generated code, so that no cache brings back what an older release wrote.
-FORMAT = 1
+FORMAT = 2
 
 _names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
 

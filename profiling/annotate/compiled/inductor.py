@@ -83,6 +83,20 @@ def graph_in_work() -> tuple[Any, bool]:
     return _outermost(graph).module, bool(graph.is_backward)
 
 
+def outputs() -> list[torch.fx.Node | None]:
+    """Return the nodes that the graph in work returns, in order; None for each output that is no tensor."""
+    from torch._inductor.virtualized import V
+
+    (returned,) = _outermost(V.graph).module.graph.find_nodes(op="output")
+    return [one if isinstance(one, torch.fx.Node) else None for one in returned.args[0]]
+
+
+def elements(node: torch.fx.Node) -> int:
+    """Return how many elements a node's tensor has; -1 where that is not known while it is compiled."""
+    count = getattr(node.meta.get("val"), "numel", lambda: -1)()
+    return count if isinstance(count, int) else -1
+
+
 def _outermost(graph: Any) -> Any:
     while getattr(graph, "parent", None) is not None:
         graph = graph.parent
@@ -103,13 +117,13 @@ def is_bookkeeping(line: Any) -> bool:
     return any(kind.__name__ in BOOKKEEPING_LINES for kind in type(line).__mro__)
 
 
-def metas_of_call(announcer: FrameType) -> list[dict[str, Any]]:
-    """Return the metadata of the graph nodes of the kernel call that a function announces, in their order."""
+def nodes_of_call(announcer: FrameType) -> list[torch.fx.Node]:
+    """Return the graph nodes of the kernel call that a function announces, in their order."""
     found: dict[Any, None] = {}
     for ir_node in _ir_nodes(announcer.f_locals):
         exact = getattr(ir_node, "origin_node", None) if SCHEDULED not in announcer.f_locals else None
         found.update(dict.fromkeys([exact] if exact is not None else getattr(ir_node, "origins", ())))
-    return [node.meta for node in sorted(found) if node.op != "placeholder"]
+    return [node for node in sorted(found) if node.op != "placeholder"]
 
 
 def _ir_nodes(variables: dict[str, Any]) -> Iterable[Any]:

@@ -18,6 +18,7 @@ from types import TracebackType
 
 from .. import range_stack
 from ..range_stack import OpenRange
+from .leaves import Leaves, follow
 
 NOWHERE = -1
 
@@ -37,10 +38,10 @@ def in_generated_code() -> bool:
 
 
 class Ranges:
-    """The paths of one generated module, by their number in its code."""
+    """The paths of one generated module, by their number in its code; for a backward, those of its gradients."""
 
-    def __init__(self, paths: Sequence[Names], category: str) -> None:
-        self.paths = tuple(paths)
+    def __init__(self, paths: Sequence[Names], category: str, leaves: Leaves = ()) -> None:
+        self.paths, self.leaves = tuple(paths), leaves
         names = {name for path in self.paths for name in path}
         self.labels = {name: range_stack.label(name, None, category) for name in names}
 
@@ -59,10 +60,10 @@ class _GeneratedRange(OpenRange):
 class Opened:
     """The ranges of one call of generated code, on the thread that runs it."""
 
-    __slots__ = ("_labels", "_names", "_paths", "_ranges")
+    __slots__ = ("_names", "_of", "_ranges")
 
     def __init__(self, ranges: Ranges) -> None:
-        self._paths, self._labels = ranges.paths, ranges.labels
+        self._of = ranges
         self._names: Names = ()
         self._ranges: list[OpenRange] = []
 
@@ -73,12 +74,13 @@ class Opened:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        while self._ranges:
-            range_stack.close(self._ranges.pop())
+        self._move(NOWHERE)
         _thread.blocks -= 1
+        if self._of.leaves and error is None and range_stack.active:
+            follow(self._of.leaves, Opened(self._of)._move, NOWHERE)
 
     def _move(self, number: int) -> None:
-        wanted = self._paths[number] if number != NOWHERE else ()
+        wanted = self._of.paths[number] if number != NOWHERE else ()
         if wanted == self._names:
             return
         kept = 0
@@ -93,7 +95,7 @@ class Opened:
         self._names = wanted
 
     def _open(self, name: str) -> None:
-        self._ranges.append(range_stack.push(_GeneratedRange(self._labels[name])))
+        self._ranges.append(range_stack.push(_GeneratedRange(self._of.labels[name])))
 
 
 def _stay(_number: int) -> None:

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import torch
+
 from . import inductor, names, ranges
+from .leaves import Leaves
 from .names import ModuleName
 from .ranges import NOWHERE, Names
 
@@ -30,9 +33,9 @@ class Naming:
     module_name: ModuleName
     backward: bool
 
-    def path(self, metas: list[dict[str, Any]]) -> Names:
-        """Return the path of a kernel call made of nodes with this metadata."""
-        return names.path_of_kernel(metas, self.module_name, backward=self.backward)
+    def path(self, nodes: list[torch.fx.Node]) -> Names:
+        """Return the path of a kernel call made of these nodes of the graph; () if it belongs nowhere."""
+        return names.path_of_kernel([node.meta for node in nodes], self.module_name, backward=self.backward)
 
 
 class _Annotated:
@@ -47,10 +50,8 @@ class _Annotated:
     def write_provenance_debug_handle(self, kernel_name: str, *args: Any, **kwargs: Any) -> None:
         """Have the call that is written next belong to the path of its nodes."""
         super().write_provenance_debug_handle(kernel_name, *args, **kwargs)  # type: ignore[misc]
-        metas = inductor.metas_of_call(inductor.caller(1))
-        path = self._nk_naming.path(metas)
-        number = self._nk_table.setdefault(path, len(self._nk_table)) if path else NOWHERE
-        self._nk_move(number)
+        path = self._nk_naming.path(inductor.nodes_of_call(inductor.caller(1)))
+        self._nk_move(self._nk_number(path))
         self._nk_node = inductor.scheduler_node()
 
     def writeline(self, line: Any) -> None:
@@ -77,9 +78,20 @@ class _Annotated:
     def _nk_write_table(self) -> None:
         naming = self._nk_naming
         category = "model/backward" if naming.backward else "model/forward"
-        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r})"
+        leaves = self._nk_leaves() if naming.backward else ()
+        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r})"
         self.header.writeline(f"from {ranges.__name__} import Ranges as NvtxKernelsRanges")  # type: ignore[attr-defined]
         self.header.writeline(f"{TABLE} = {table}")  # type: ignore[attr-defined]
+
+    def _nk_leaves(self) -> Leaves:
+        """Return the path and the size of each gradient that a backward graph returns."""
+        return tuple(
+            (self._nk_number(self._nk_naming.path([node])), inductor.elements(node)) if node is not None else None
+            for node in inductor.outputs()
+        )
+
+    def _nk_number(self, path: Names) -> int:
+        return self._nk_table.setdefault(path, len(self._nk_table)) if path else NOWHERE
 
     def generate_return(self, output_refs: list[str]) -> None:
         """Close the block after the return."""

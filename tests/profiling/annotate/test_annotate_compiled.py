@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections import OrderedDict
 
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.annotate.compiled import inductor, restore
 from torch import nn
 from torch._dynamo.utils import counters
@@ -113,6 +115,60 @@ def test_a_kernel_of_several_parts_is_named_for_them_below_what_they_share():
         call = torch.compile(model)
         call(data())
         assert heard_from(lambda: call(data()))[-1].endswith("sine + double")
+
+
+class Pair(nn.Module):
+    """Two projections side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+
+    def forward(self, x):
+        return self.left(x) * self.right(x)
+
+
+def stored(model, call):
+    """Return of each parameter, by name, in which ranges its gradient is stored."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda _, name=name: found.update({name: "/".join(one.label.name for one in range_stack.stack())})
+        )
+    with annotate.listen(Heard()):
+        train(call)
+    return found
+
+
+def test_a_gradient_is_stored_in_the_range_of_what_computed_it():
+    model = nn.Sequential(OrderedDict(first=nn.Linear(8, 8), pair=Pair()))
+    with annotate.annotate_modules(model), annotate.listen(Heard()):
+        call = torch.compile(model)
+        train(call)
+        found = stored(model, call)
+        assert not range_stack.stack()
+    assert found == {
+        "first.weight": "Sequential/first",
+        "first.bias": "Sequential/first",
+        "pair.left.weight": "Sequential/pair/left",
+        "pair.right.weight": "Sequential/pair/right",
+    }
+
+
+def test_hooks_on_leaves_end_with_the_pass():
+    model = nn.Linear(8, 8)
+    accumulators = [parameter.view_as(parameter).grad_fn.next_functions[0][0] for parameter in model.parameters()]
+    calls = []
+    with annotate.annotate_modules(model), annotate.listen(Heard()):
+        call = torch.compile(model)
+        loss = call(data()).sum()
+        for _ in range(3):
+            loss.backward(retain_graph=True)
+            for node in accumulators:
+                handle = node.register_prehook(lambda *_: None)
+                calls.append(len(handle.hooks_dict_ref()))
+                handle.remove()
+    assert set(calls) == {1}
 
 
 def test_layers_compiled_one_by_one_are_told_apart_by_the_range_around_each():
