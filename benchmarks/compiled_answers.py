@@ -10,7 +10,7 @@ from nvtx_kernels.analysis.attribution import attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.report import KernelRow, Report
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.vocabulary import collapsed, fused_parts, phase_of, spans_layers
+from nvtx_kernels.analysis.vocabulary import collapsed, fused_parts, spans_layers
 
 Rows = list[Sequence[object]]
 PHASES = ("forward", "backward")
@@ -29,9 +29,11 @@ def answer(path: Path) -> Iterator[tuple[str, Rows]]:
         yield "launches by module, graphed against compiled", replays(report)
 
 
-def identical(said: Sequence[dict[str, object]]) -> str:
-    """Say whether processes computed the same."""
-    return "the same" if len({one["digest"] for one in said}) == 1 else "NOT the same"
+def identical(digests: Sequence[Sequence[str]]) -> str:
+    """Return whether processes computed the same, given the digests of each one's repeated steps."""
+    if any(len(set(own)) > 1 for own in digests):
+        return "not comparable: a step repeated in one process differs, too"
+    return "the same" if len({own[0] for own in digests}) == 1 else "NOT the same"
 
 
 def _rows(report: Report, mode: str, phase: str = "") -> list[KernelRow]:
@@ -45,7 +47,7 @@ def _rows(report: Report, mode: str, phase: str = "") -> list[KernelRow]:
 
 def _part(row: KernelRow) -> tuple[str, ...]:
     """Return a path below its phase."""
-    after = [number for number, name in enumerate(row.path) if phase_of(name)]
+    after = [number for number, name in enumerate(row.path) if name in PHASES]
     return row.path[after[-1] + 1 :] if after else row.path[FRAME:]
 
 
