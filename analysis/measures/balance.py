@@ -67,6 +67,16 @@ class PhaseBalance:
         waits = self.busy_share < LAUNCH_BOUND_BELOW and self.waiting_share >= WAITING_FROM
         return "launch-bound" if waits else "undecided"
 
+    def without(self, cpu_ns: int) -> PhaseBalance:
+        """Return the phase as it would be if so much of the CPU's time were not spent before launches."""
+        saved = min(cpu_ns, self.waiting_ns)
+        return replace(
+            self,
+            span_ns=self.span_ns - saved,
+            idle_ns=self.idle_ns - saved,
+            waiting_ns=self.waiting_ns - saved,
+        )
+
     @property
     def _filling(self) -> str:
         """What fills a busy phase."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError, UsageError
 from ..measures.agreement import AGREES_WITHIN, PhaseTimes, agrees, phase_times
+from ..measures.annotation import prices
 from ..support.units import share_text, time_text
 from ..vocabulary import PHASES
 from . import headings
 from .registry import Subject
-from .rows import level, per_step, with_levels
+from .rows import level, per_step, price_notes, with_levels
 
 RANGES = "ranges: the phase's outermost ranges."
 CPU_RANGE = "CPU range: their own durations, which is what a timer around them sees."
@@ -42,7 +43,8 @@ def view(subject: Subject) -> Document:
             "ranges named 'forward', 'backward', 'optimizer' or 'step'."
         )
     tables = (_together(subject, times), *_timed(subject, times))
-    notes = (*report.notes, *_late(times), *_unfilled(subject, times))
+    priced = prices(subject.attribution(), include_warm_up=report.warm_up_included)
+    notes = (*report.notes, *_late(times), *_unfilled(subject, times), *price_notes(report, priced))
     return headings.answer(report, tables, notes)
 
 

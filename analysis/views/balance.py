@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..document import Column, Detail, Document, Row, Table
 from ..errors import ReportError
+from ..measures.annotation import Price, prices
 from ..measures.balance import (
     FILLED_FROM,
     GPU_BOUND_FROM,
@@ -22,7 +23,17 @@ from ..summary.collapsing import Naming, naming_of
 from ..vocabulary import PHASES
 from . import headings
 from .registry import Subject
-from .rows import common_length, label, level, more, per_step, per_step_of_a_gpu, require_measured, with_levels
+from .rows import (
+    common_length,
+    label,
+    level,
+    more,
+    per_step,
+    per_step_of_a_gpu,
+    price_notes,
+    require_measured,
+    with_levels,
+)
 
 BUSY = (
     "GPU span: from the first start to the last end of a phase's work, added over its ranges. busy: the time in "
@@ -53,11 +64,24 @@ def view(subject: Subject) -> Document:
     require_measured(report)
     found = balance(whole, asked if subject.some_phases else PHASES, include_warm_up=report.warm_up_included)
     drawing = _Drawing(report, found, subject.detail)
-    notes = (*report.notes, *([NO_RANGES] if found.phases[0].name == NAMES[ALL] else []))
+    priced = prices(whole, include_warm_up=report.warm_up_included)
+    without_ranges = [NO_RANGES] if found.phases[0].name == NAMES[ALL] else []
+    notes = (*report.notes, *without_ranges, *price_notes(report, priced), *_doubted(found, priced))
     tables = [drawing.busy(), drawing.queue()]
     if found.owners:
         tables.append(drawing.owners())
     return headings.answer(report, tables, notes)
+
+
+def _doubted(found: Balance, priced: Mapping[str, Price]) -> list[str]:
+    """Name the verdicts that would be others if annotation cost nothing."""
+    changed = [
+        f"{row.name} would be {cheaper.verdict}"
+        for row in found.phases
+        if row.name in priced and (cheaper := row.without(priced[row.name].ns)).verdict != row.verdict
+    ]
+    said = f"Without the time of these ranges {', '.join(changed)}: annotate fewer modules with depth= or only=."
+    return [said] if changed else []
 
 
 class _Drawing:

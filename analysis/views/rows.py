@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from os.path import commonprefix
 
 from ..document import PATH_SEPARATOR, Column, Table
 from ..errors import ReportError
+from ..measures.annotation import Price
 from ..report import KernelRow, Number, Path, Report, quotient
+from ..support.units import count_text, time_text
 from ..vocabulary import PHASES, PhaseNames, phase_matcher
 
 LEVEL = Column("level", "level", seen_by="programs")
@@ -36,6 +38,21 @@ def per_step_of_a_gpu(report: Report, value: Number, gpus: int) -> Number:
     """Divide what one of `gpus` did by its own rank's steps, where figures are per step."""
     ranks = max(report.ranks, 1) if gpus > 1 and report.per_step else 1
     return per_step(report, value * ranks)
+
+
+def price_notes(report: Report, priced: Mapping[str, Price]) -> list[str]:
+    """Report how many ranges annotation opened in each phase, and about what they cost; empty for a CPU."""
+    if not priced or report.provenance.unit_of_work == "CPU":
+        return []
+    parts = [
+        f"{count_text(per_step(report, price.ranges))} in {phase} ({time_text(per_step(report, price.ns))})"
+        for phase, price in priced.items()
+    ]
+    scope = "per step" if report.per_step else "in total"
+    return [
+        f"Annotation opened ranges of modules {scope}: {', '.join(parts)}. The times are estimates of what they "
+        "took of the CPU's time under nsys; kernel times are free of it."
+    ]
 
 
 def common_length(paths: Iterable[Path]) -> int:
