@@ -174,17 +174,18 @@ def test_a_cpu_has_no_launches_to_wait_for(tmp_path, name):
         viewer(name).view(replace(asked, report=replace(asked.report, provenance=on_cpu)))
 
 
-def annotated_forward(tmp_path, modules):
+def annotated_forward(folder, modules):
     """Build a forward of so many modules, between whose two kernels the GPU waits for a millisecond."""
     inside = [module(f"layer {n}", 20_000 + 30_000 * n, 40_000 + 30_000 * n) for n in range(modules)]
     kernels = [Work(0, 100_000, 300_000), Work(1, 1_310_000, 1_500_000)]
     launches = [Launch(0, 10_000, 12_000), Launch(1, 1_200_000, 1_300_000)]
     ranges = [*annotation(), Range("forward", 0, 2_000_000), *inside]
-    return viewed("balance", build(tmp_path, ranges=ranges, launches=launches, work=kernels))
+    folder.mkdir()
+    return viewed("balance", build(folder, ranges=ranges, launches=launches, work=kernels))
 
 
 def test_what_annotation_cost_is_reported_and_where_it_could_change_the_verdict(tmp_path):
-    said = [" ".join(annotated_forward(tmp_path, modules).notes) for modules in (4, 32)]
+    said = [" ".join(annotated_forward(tmp_path / str(modules), modules).notes) for modules in (4, 32)]
     assert "Annotation opened ranges of modules in total: 4 in forward (120.00 µs)." in said[0]
     assert "would be" not in said[0]
     assert "32 in forward (960.00 µs)." in said[1]
