@@ -1,4 +1,4 @@
-"""The filter for the wanted kernels: by ranges where these tell them apart, else the nearest, and what it misses."""
+"""The filter for the wanted kernels: by ranges where these tell them apart, else the nearest one."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def _by_ranges(kernels: Kernels, seen: Stacks, guard: str) -> _Tried:
     words = sum(len(one.names) for one in found)
     cost = (missing, surplus, int(unguarded), len(found), int(seen.scope != THREAD), words)
     includes = tuple(one.text(seen.domain) for one in found)
-    taken = _taken(kernels, seen, found)
+    taken = _taken(seen, found)
     return cost, Filter(includes, seen.scope, "", 0, -1, wanted, missing, surplus), taken
 
 
-def _taken(kernels: Kernels, seen: Stacks, found: Sequence[Expression]) -> list[bool]:
+def _taken(seen: Stacks, found: Sequence[Expression]) -> list[bool]:
     of_stack: dict[Stack, bool] = {
         stack: any(one.matches(stack) for one in found) for stack in set(seen.of_kernel)
     }
@@ -113,7 +113,7 @@ def _asks_for_names(kernels: Kernels) -> bool:
     return not bool(kernels.named.all())
 
 
-def _function(name: str) -> str:
+def function_name(name: str) -> str:
     """Return what ncu calls a kernel's function by default: without its scope, arguments and parameters."""
     return split_name(name)[0].rsplit("::", 1)[-1]
 
@@ -124,7 +124,7 @@ def _pattern(functions: Iterable[str]) -> str:
 
 
 def _functions(kernels: Kernels) -> list[str]:
-    of_name = {name: _function(name) for name in {kernels.name(row) for row in kernels.rows.tolist()}}
+    of_name = {name: function_name(name) for name in {kernels.name(row) for row in kernels.rows.tolist()}}
     return [of_name[kernels.name(row)] for row in kernels.rows.tolist()]
 
 

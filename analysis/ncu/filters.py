@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import combinations
 
 from .stacks import Stack
@@ -73,9 +74,9 @@ def cover(groups: Groups) -> list[Expression]:
 
     Others under the very stack of a wanted kernel are selected with it.
     """
-    barred = [stack for stack in groups.others if stack not in groups.wanted]
+    barred = Barred(stack for stack in groups.others if stack not in groups.wanted)
     found = _as_asked(groups)
-    if _selects_all(found, groups) and not any(_any(found, stack) for stack in barred):
+    if _selects_all(found, groups) and not any(map(barred.refuse, found)):
         return found
     for most in range(1, MOST_NAMES + 1):
         found = _greedy(groups, barred, most)
@@ -89,7 +90,9 @@ def cover(groups: Groups) -> list[Expression]:
 def _as_asked(groups: Groups) -> list[Expression]:
     """Make expressions of the very names that were asked for, of all stacks that have them."""
     named = [groups.asked(stack) for stack in groups.wanted]
-    guarded = [(groups.guard, *names) if groups.guard and names[0] != groups.guard else names for names in named if names]
+    guarded = [
+        (groups.guard, *names) if groups.guard and names[0] != groups.guard else names for names in named if names
+    ]
     return [Expression(names) for names in dict.fromkeys(guarded) if groups.usable.issuperset(names)]
 
 
@@ -107,34 +110,57 @@ def _any(expressions: Iterable[Expression], stack: Stack) -> bool:
     return any(one.matches(stack) for one in expressions)
 
 
-def _greedy(groups: Groups, barred: Collection[Stack], most: int) -> list[Expression]:
-    """Take, again and again, the expression that selects the most kernels not selected yet."""
+def _greedy(groups: Groups, barred: Barred, most: int) -> list[Expression]:
+    """Take, again and again, the expression that selects the most kernels not selected yet.
+
+    What an expression gains never grows, so one is looked at again only when it seems the best.
+    """
     selects = _candidates(groups, barred, most)
     left, chosen = set(groups.wanted), []
-    while selects:
-        best = max(selects, key=lambda one: _worth(one, selects[one] & left, groups))
-        if not selects[best] & left:
-            break
-        chosen.append(best)
-        left -= selects.pop(best)
+    queue = [(_cost(one, stacks, groups), order, one) for order, (one, stacks) in enumerate(selects.items())]
+    heapify(queue)
+    while queue and left:
+        _, order, one = heappop(queue)
+        gained = selects[one] & left
+        cost = _cost(one, gained, groups)
+        if gained and queue and (cost, order) > queue[0][:2]:
+            heappush(queue, (cost, order, one))
+        elif gained:
+            chosen.append(one)
+            left -= gained
     return chosen
 
 
-def _worth(one: Expression, stacks: Collection[Stack], groups: Groups) -> tuple[int, ...]:
+def _cost(one: Expression, stacks: Collection[Stack], groups: Groups) -> tuple[int, ...]:
     """Rank an expression: by the kernels it selects, then the shorter, the unanchored, the one of inner ranges."""
-    gained = sum(groups.wanted[stack] for stack in stacks)
     example = min(stacks, default=one.names)
     depth = sum(example.index(name) for name in one.names if name in example)
-    return gained, -len(one.names), -one.bottom, depth
+    return -sum(groups.wanted[stack] for stack in stacks), len(one.names), one.bottom, -depth
 
 
-def _candidates(groups: Groups, barred: Collection[Stack], most: int) -> dict[Expression, set[Stack]]:
+class Barred:
+    """Stacks that no expression may select, ready to be asked by their names."""
+
+    def __init__(self, stacks: Iterable[Stack]) -> None:
+        self.stacks = list(stacks)
+        self._with: dict[str, set[int]] = {}
+        for at, stack in enumerate(self.stacks):
+            for name in stack:
+                self._with.setdefault(name, set()).add(at)
+
+    def refuse(self, one: Expression) -> bool:
+        """Tell whether an expression selects any."""
+        having = sorted((self._with.get(name, set()) for name in one.names), key=len)
+        return any(one.matches(self.stacks[at]) for at in set.intersection(*having))
+
+
+def _candidates(groups: Groups, barred: Barred, most: int) -> dict[Expression, set[Stack]]:
     """Return the expressions of up to so many names that select no barred stack, and what they select."""
     found: dict[Expression, set[Stack]] = {}
     refused: set[Expression] = set()
     for stack in groups.wanted:
         for one in _of_stack(stack, groups, most):
-            if one not in found and one not in refused and any(one.matches(other) for other in barred):
+            if one not in found and one not in refused and barred.refuse(one):
                 refused.add(one)
             if one not in refused:
                 found.setdefault(one, set()).add(stack)

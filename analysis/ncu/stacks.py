@@ -1,4 +1,4 @@
-"""What ncu sees at a launch: the open push/pop ranges of one NVTX domain, on the launching thread or in its process.
+"""What ncu sees at a launch: the open push/pop ranges of one NVTX domain, of the launching thread or its process.
 
 ncu keeps them as a stack per thread and domain, or with `--nvtx-push-pop-scope process` as one per process and
 domain (Nsight Compute CLI manual, "NVTX Filtering" and the option's entry). In a process whose threads' ranges
