@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..cli import add_range_rules, attributed, detail_of, positive, presented, run, spare, trace_of
 from ..errors import UsageError
 from ..presenters.output import add_output, write
+from ..vocabulary import PHASES
 
 if TYPE_CHECKING:
     from .choosing import Filter
@@ -40,7 +41,7 @@ def parser(prog: str = "python -m analysis.ncu") -> argparse.ArgumentParser:
         "--range", default="", metavar="PATTERN", help="those in ranges such as 'backward > softmax'"
     )
     what.add_argument(
-        "--phase", action="append", default=[], choices=("forward", "backward", "optimizer", "other"),
+        "--phase", action="append", default=[], choices=PHASES,
         help="those of this phase (several)",
     )  # fmt: skip
     what.add_argument("--kernel", default="", metavar="NAME", help="those whose name holds this")

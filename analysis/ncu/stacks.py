@@ -63,7 +63,7 @@ def _of_domain(trace: Trace, domain: str) -> Ranges:
 
 def _usable(trace: Trace) -> frozenset[str]:
     """Return the names that are in NVTX as they are here, and that the syntax of filters can hold."""
-    names = (trace.names[one] for one in np.unique(trace.ranges.name_id).tolist())
+    names = {trace.names[one] for one in np.unique(trace.ranges.name_id).tolist()} - trace.shortened
     return frozenset(
         name
         for name in names

@@ -84,7 +84,7 @@ def path_matcher(pattern: str) -> Callable[[Path], bool]:
 
 
 def named_by(pattern: str) -> Callable[[Path], Path | None]:
-    """Return what finds the names of a path that a pattern's parts are for, the outermost of each; None without."""
+    """Return what finds the names of a path that a pattern's parts are for, the outermost of each, or None."""
     parts = [_name_matcher(part.strip()) for part in pattern.split(PATH_SEPARATOR.strip())]
 
     def find(path: Path) -> Path | None:
