@@ -257,3 +257,14 @@ STEP_NAMES: tuple[NamePattern, ...] = (
         _VLLM, "execute_context_1(512)_generation_63(63)", "execute_model",
     ),
 )  # fmt: skip
+
+# Names of steps that say what these held: requests and tokens of prompts (prefill), and of tokens (decode). A
+# decoding step of SGLang's computes one token a request.
+SERVED_NAMES = (
+    r"step\[extend bs=(?P<prefill_requests>\d+) toks=(?P<prefill_tokens>\d+)(?: \w+=\d+)*\]",
+    r"step\[decode bs=(?P<decode_requests>(?P<decode_tokens>\d+))(?: \w+=\d+)*\]",
+    r"execute_(?:\d+_)?context_(?P<prefill_requests>\d+)\((?P<prefill_tokens>\d+)\)"
+    r"_generation_(?P<decode_requests>\d+)\((?P<decode_tokens>\d+)\)",
+    r"(?:\[executor\] )?_forward_step(?: \d+)?: (?P<prefill_requests>\d+) ctx reqs, "
+    r"(?P<decode_requests>\d+) gen reqs",
+)
