@@ -82,7 +82,7 @@ def _theirs(ours: Iterable[str], launches: Iterable[Launch]) -> tuple[dict[str, 
     named = [called.get(one.kernel, one.kernel) for one in launches]
     by_function = _unique_functions(known - set(named))
     found: dict[str, list[Launch]] = defaultdict(list)
-    strange = []
+    strange: list[Launch] = []
     for one, name in zip(launches, named, strict=True):
         name = name if name in known else by_function.get(function_name(one.kernel), "")
         (found[name] if name else strange).append(one)

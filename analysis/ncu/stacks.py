@@ -107,7 +107,8 @@ def _at_launches(kernels: Kernels, ranges: Ranges, *, by_process: bool) -> list[
 
 def _names_of(nesting: Nesting, ranges: Ranges, trace: Trace, nodes: Int32s) -> dict[int, Stack]:
     """Return the names of the ranges from the outermost to each of some nodes."""
-    forest, found = nesting.forest, {-1: ()}
+    forest = nesting.forest
+    found: dict[int, Stack] = {-1: ()}
     for node in nodes.tolist():
         names, at = [], node
         while at >= 0:

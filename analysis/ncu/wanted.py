@@ -45,7 +45,8 @@ class Kernels:
     def name(self, row: int) -> str:
         """Return the name of the kernel at a position in `Work`."""
         trace = self.attribution.trace
-        return trace.names[trace.work.name_id[row]]
+        name: str = trace.names[trace.work.name_id[row]]
+        return name
 
     def paths(self) -> list[Path]:
         """Return the path of each kernel's ranges."""
