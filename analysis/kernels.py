@@ -18,6 +18,7 @@ from .presenters.output import add_output, write
 from .readers.paths import expand
 from .support.units import UNITS_NS
 from .views.registry import VIEWS
+from .vocabulary import PHASES
 
 if TYPE_CHECKING:
     from .attribution.causes import Attribution
@@ -51,7 +52,7 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     )  # fmt: skip
     what.add_argument("--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'")
     what.add_argument(
-        "--phase", action="append", choices=("forward", "backward", "optimizer", "other"),
+        "--phase", action="append", choices=PHASES,
         help="only this phase (several)",
     )  # fmt: skip
     what.add_argument(

@@ -66,6 +66,9 @@ _TRAINING_LOOPS = "training loops, among them NVIDIA's and PyTorch's examples"
 _LIGHTNING = "Lightning, pytorch/profilers/pytorch.py"
 _FSDP = "PyTorch 2.11, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_state.py"
 _OLD_FSDP = "PyTorch 2.11, torch/distributed/fsdp/_runtime_utils.py"
+_SGLANG = "SGLang, python/sglang/srt/utils/profile_utils.py"
+_VLLM = "vLLM, vllm/v1/worker/gpu_worker.py"
+_TRT_LLM = "TensorRT-LLM, tensorrt_llm/_torch/pyexecutor/py_executor.py and model_engine.py"
 _DEEPSPEED = "DeepSpeed, deepspeed/utils/nvtx.py: the qualified names of functions"
 
 PHASE_NAMES: tuple[NamePattern, ...] = (
@@ -103,8 +106,32 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
         "gpu_model_runner: forward", "gpu_model_runner: sample",
     ),
     NamePattern(
+        "prefill", r"step\[extend(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "extend[8]",
+    ),
+    NamePattern("decode", r"step\[decode(?: \w+=\d+)*\]", _SGLANG, "step[DECODE bs=64]", "decode[64]"),
+    NamePattern(
+        "forward", r"step\[(?!extend\b|decode\b)[a-z_]+(?: \w+=\d+)*\]", f"{_SGLANG}: modes that mix both",
+        "step[MIXED bs=2 c=1 g=1]", "step[0].mlp",
+    ),
+    NamePattern(
+        "prefill", rf"execute_(?:\d+_)?context_[1-9]\d*{_TOKENS}_generation_0{_TOKENS}", _VLLM,
+        "execute_context_1(512)_generation_0(0)", "execute_context_1(512)_generation_63(63)",
+    ),
+    NamePattern(
+        "decode", rf"execute_(?:\d+_)?context_0{_TOKENS}_generation_[1-9]\d*{_TOKENS}", _VLLM,
+        "execute_context_0(0)_generation_63(63)", "execute_context_0(0)_generation_0(0)",
+    ),
+    NamePattern(
+        "prefill", r"(?:\[executor\] )?_forward_step(?: \d+)?: [1-9]\d* ctx reqs, 0 gen reqs", _TRT_LLM,
+        "[Executor] _forward_step 12: 2 ctx reqs, 0 gen reqs", "_prefill_attention",
+    ),
+    NamePattern(
+        "decode", r"(?:\[executor\] )?_forward_step(?: \d+)?: 0 ctx reqs, [1-9]\d* gen reqs", _TRT_LLM,
+        "[Executor] _forward_step 12: 0 ctx reqs, 64 gen reqs", "decode_image",
+    ),
+    NamePattern(
         "forward", r"(?:\[executor\] )?_forward_step(?:_inter_pp|_mm_encoder_only)?(?: \d+)?(?::.*)?",
-        "TensorRT-LLM, tensorrt_llm/_torch/pyexecutor/py_executor.py and model_engine.py",
+        _TRT_LLM,
         "[Executor] _forward_step 12: 1 ctx reqs, 63 gen reqs", "_flash_attn_forward",
     ),
     NamePattern(
@@ -222,11 +249,22 @@ STEP_NAMES: tuple[NamePattern, ...] = (
         "[pl][profile]run_training_epoch",
     ),
     NamePattern(
-        "step", r"step\[[a-z_]+(?: \w+=\d+)*\]", "SGLang, python/sglang/srt/model_executor/forward_batch_info.py",
+        "step", r"step\[[a-z_]+(?: \w+=\d+)*\]", _SGLANG,
         "step[EXTEND bs=8 toks=4096]", "step[0].mlp",
     ),
     NamePattern(
         "step", rf"execute_(?:new_\d+_cached_\d+|(?:\d+_)?context_\d+{_TOKENS}_generation_\d+{_TOKENS})",
-        "vLLM, vllm/v1/worker/gpu_worker.py", "execute_context_1(512)_generation_63(63)", "execute_model",
+        _VLLM, "execute_context_1(512)_generation_63(63)", "execute_model",
     ),
 )  # fmt: skip
+
+# Names of steps that say what these held: requests and tokens of prompts (prefill), and of tokens (decode). A
+# decoding step of SGLang's computes one token a request.
+SERVED_NAMES = (
+    r"step\[extend bs=(?P<prefill_requests>\d+) toks=(?P<prefill_tokens>\d+)(?: \w+=\d+)*\]",
+    r"step\[decode bs=(?P<decode_requests>(?P<decode_tokens>\d+))(?: \w+=\d+)*\]",
+    r"execute_(?:\d+_)?context_(?P<prefill_requests>\d+)\((?P<prefill_tokens>\d+)\)"
+    r"_generation_(?P<decode_requests>\d+)\((?P<decode_tokens>\d+)\)",
+    r"(?:\[executor\] )?_forward_step(?: \d+)?: (?P<prefill_requests>\d+) ctx reqs, "
+    r"(?P<decode_requests>\d+) gen reqs",
+)

@@ -162,6 +162,7 @@ class Trace:
     domains: list[Domain]
     provenance: Provenance
     notes: tuple[str, ...] = ()
+    shortened: frozenset[str] = frozenset()  # names of ranges that say less than NVTX has: see module_names
     captures: Captures | None = None  # only where the report has the creation of graph nodes
 
 

@@ -10,7 +10,10 @@ from itertools import groupby
 from .range_names import PHASE_NAMES, STEP_NAMES, NamePattern
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
-PHASES = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
+# What a serving engine's forward computes: prompts, or the next token of each request.
+PREFILL, DECODE = "prefill", "decode"
+SERVING = (PREFILL, DECODE)
+PHASES = (FORWARD, BACKWARD, OPTIMIZER, *SERVING, OTHER)
 # The domain of this project's annotation, and what that calls the range around what a backward computes again.
 OWN_DOMAIN, RECOMPUTE = "nvtx-kernels", "recompute"
 #: Pairs of a phase and what the user calls its ranges.
@@ -196,4 +199,5 @@ def _bare(name: str) -> str:
 def _names_another(name: str, phase: str) -> bool:
     """Tell whether a name such as `forward (and backward)` holds a second phase's word."""
     words = set(re.split(r"[^a-z]+", name.lower()))
-    return any(words & others for other, others in PLAIN_WORDS.items() if other != phase)
+    same = {phase, FORWARD} if phase in SERVING else {phase}  # prompts and tokens are computed by a forward
+    return any(words & others for other, others in PLAIN_WORDS.items() if other not in same)

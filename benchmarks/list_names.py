@@ -17,12 +17,38 @@ marked *part* says the phase of the work inside it, and does not begin the phase
 gathering, clipping. Names of your own: `--phase-names forward='fit *',backward=bp`, and `--step 'minibatch *'`.
 
 Each line is a row of `analysis/range_names.py`, with a name that it is for, and a near one that it is not for.
+
+A forward of a serving engine is *prefill* where its step computes prompts, *decode* where it computes the next
+token of each request, and forward where it does both. A forward range inside such a step has the step's phase.
+Where the names of steps count requests and tokens, a note says the kernel time of each.
+"""
+MODULES = """\
+
+## Modules of serving engines
+
+The names of these ranges are a dict as text, such as `{'Module': 'model.layers.0.mlp', 'Inputs': [[8, 4096]]}`.
+What is shown is the module's path below the module around it (`model > layers.0 > mlp`), whatever the shapes. A
+range with the shapes of the outputs, which vLLM pushes behind each call, is `mlp (outputs)`.
+
+| written by | with |
+|---|---|
+| vLLM, vllm/utils/nvtx_pytorch_hooks.py | `--enable-layerwise-nvtx-tracing` |
+| SGLang, python/sglang/srt/utils/nvtx_pytorch_hooks.py | `--enable-layerwise-nvtx-marker` |
+| TensorRT-LLM, tensorrt_llm/_torch/pyexecutor/layerwise_nvtx_marker.py | `enable_layerwise_nvtx_marker` |
+
+## Training libraries
+
+Hugging Face Accelerate (July 2026) and torchtitan (August 2026) open no ranges of their own; a torchtitan run
+has PyTorch's (`ProfilerStep#3`, FSDP2's). Megatron-Core, and NeMo with it, names ranges by the function that
+opens them: these are parts of a model, and open no phase.
 """
 
 
 def page() -> str:
     """Return the page."""
-    return "\n".join([INTRODUCTION, "## Phases\n", *_rows(PHASE_NAMES), "\n## Steps\n", *_rows(STEP_NAMES), ""])
+    return "\n".join(
+        [INTRODUCTION, "## Phases\n", *_rows(PHASE_NAMES), "\n## Steps\n", *_rows(STEP_NAMES), MODULES]
+    )
 
 
 def _rows(patterns: Iterable[NamePattern]) -> list[str]:

@@ -19,6 +19,7 @@ COMMANDS = {
     "page": Command("analysis.page", "write a report as one HTML page"),
     "timeline": Command("analysis.timeline", "write a report as a timeline for Perfetto"),
     "doctor": Command("analysis.doctor", "check whether a report can be trusted"),
+    "ncu": Command("analysis.ncu", "profile a report's ranges with ncu, and read its counters"),
     "scrub": Command("analysis.scrub", "copy a report without private data"),
     "record": Command("profiling.record", "run a Python program and record its training steps, without nsys"),
     "run": Command("profiling.run", "run the model's steps under NVTX ranges, and record them if asked"),

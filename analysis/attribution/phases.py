@@ -21,12 +21,13 @@ from ..trace import (
     Ranges,
     Trace,
 )
-from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, RECOMPUTE
+from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, RECOMPUTE, SERVING
 from .nesting import Forest, Nesting
 from .user_ranges import NameFacts, named, named_phases, of_names, of_titles, operator_ranges
 
 NO_PHASE, IN_FORWARD, IN_BACKWARD = -1, PHASES.index(FORWARD), PHASES.index(BACKWARD)
 NOTHING = PHASES.index(OTHER)
+_SERVING = [PHASES.index(phase) for phase in SERVING]
 _TOLD = {NO_CATEGORY: NO_PHASE, MODEL_FORWARD: IN_FORWARD, MODEL_BACKWARD: IN_BACKWARD}
 
 
@@ -94,7 +95,8 @@ def of_nodes(forest: Forest, said: Said, linked: Bools, engine: Bools) -> OfNode
         inherited = np.where((outer == NO_PHASE) & (engine | linked)[nodes], IN_BACKWARD, outer)
         says = np.where(is_named[nodes], said.by_name[nodes], np.where(below_name, NO_PHASE, told))
         again = (says == IN_FORWARD) & in_backward
-        phase[nodes] = np.where(again, IN_BACKWARD, np.where(says >= 0, says, inherited))
+        served = (says == IN_FORWARD) & np.isin(outer, _SERVING)  # an engine's forward of prompts, or of tokens
+        phase[nodes] = np.where(again, IN_BACKWARD, np.where(served, outer, np.where(says >= 0, says, inherited)))
         computes = (again & (said.whole[nodes] | (told == IN_FORWARD))) | ((told == IN_FORWARD) & in_backward)
         goes_on = (recompute[above] if depth else False) & (said.by_name[nodes] < 0) & (told != IN_BACKWARD)
         recompute[nodes] = (goes_on | computes | said.again[nodes]) & (phase[nodes] == IN_BACKWARD)

@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from ..report import Path
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
+from ..vocabulary import PHASES
 from .causes import Attribution
 from .user_ranges import of_titles
+
+PHASE_BITS = len(PHASES).bit_length()  # that hold a position in PHASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +200,15 @@ class Paths:
         by_name = np.zeros(1, np.int64)
         for nodes in forest.by_depth() if len(forest) else []:
             above = by_name[self.of_node[forest.parent[nodes]] + 1]
-            key = above << 32 | name_id[nodes].astype(np.int64) << 2 | attribution.node_phase[nodes]
+            key = above << 32 | name_id[nodes].astype(np.int64) << PHASE_BITS | attribution.node_phase[nodes]
             distinct, back = np.unique(key, return_inverse=True)
-            _, first, same = np.unique(distinct >> 2, return_index=True, return_inverse=True)
+            _, first, same = np.unique(distinct >> PHASE_BITS, return_index=True, return_inverse=True)
             by_name = np.append(by_name, len(self.paths) + 1 + first[same])
             self.of_node[nodes] = len(self.paths) + back
             for value in distinct.tolist():
                 outer = self.paths[(value >> 32) - 1] if value >> 32 else ()
-                self.paths.append((*outer, names[(value & 0xFFFFFFFF) >> 2]))
-                self.phase.append(value & 3)
+                self.paths.append((*outer, names[(value & 0xFFFFFFFF) >> PHASE_BITS]))
+                self.phase.append(value & (1 << PHASE_BITS) - 1)
         self.by_name = by_name
 
     def __len__(self) -> int:

@@ -18,10 +18,11 @@ from ..attribution.causes import Attribution
 from ..attribution.places import instances, measured_steps, projections
 from ..attribution.user_ranges import named_phases
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
-from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES
+from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, SERVING
 
 STEP, ALL = len(PHASES), len(PHASES) + 1
 NAMES = (*PHASES, "step", "all work")
+_SERVING = [PHASES.index(phase) for phase in SERVING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ class Extents:
             above = places.parent[at]
             around[at] = around[above] | np.where(opens[above] >= 0, 1 << np.maximum(opens[above], 0), 0)
         recomputed = (opens == PHASES.index(FORWARD)) & ((around >> PHASES.index(BACKWARD)) & 1 > 0)
-        nested = recomputed | ((around >> np.maximum(opens, 0)) & 1 > 0)
+        served = (opens == PHASES.index(FORWARD)) & np.isin(attribution.node_phase[places.node], _SERVING)
+        nested = recomputed | served | ((around >> np.maximum(opens, 0)) & 1 > 0)
         return np.where(nested, -1, opens).astype(np.int32)
 
     @cached_property

@@ -64,6 +64,7 @@ READERS = (
 
 # Imports numpy, as the readers do: when a report is read, not before.
 CHECKS = "nvtx_kernels.analysis.readers.checks"
+MODULE_NAMES = "nvtx_kernels.analysis.readers.module_names"
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 
 
@@ -78,7 +79,8 @@ def read(path: Path | str) -> Trace:
     trace = _read(reader, path, before)
     require_unchanged(path, before)
     importlib.import_module(CHECKS).require_plausible(trace, path)
-    return trace
+    named: Trace = importlib.import_module(MODULE_NAMES).with_module_names(trace)
+    return named
 
 
 def _read(reader: Reader, path: Path, before: Identity) -> Trace:

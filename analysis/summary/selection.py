@@ -42,7 +42,7 @@ def of_ranges(report: Report, pattern: str) -> Report:
 
     Raises ReportError where nothing matches.
     """
-    matches = _matcher(pattern)
+    matches = path_matcher(pattern)
     ranges = tuple(row for row in report.ranges if matches(row.path))
     if not ranges:
         known = some_of(name for row in report.ranges for name in row.path)
@@ -77,17 +77,24 @@ def collapsed_path(path: Path) -> Path:
     return tuple(collapsed(name) for name in path)
 
 
-def _matcher(pattern: str) -> Callable[[Path], bool]:
+def path_matcher(pattern: str) -> Callable[[Path], bool]:
+    """Return what tells whether a path holds the names of a pattern, in their order; see `of_ranges`."""
+    asked = named_by(pattern)
+    return lambda path: asked(path) is not None
+
+
+def named_by(pattern: str) -> Callable[[Path], Path | None]:
+    """Return what finds the names of a path that a pattern's parts are for, the outermost of each, or None."""
     parts = [_name_matcher(part.strip()) for part in pattern.split(PATH_SEPARATOR.strip())]
 
-    def matches(path: Path) -> bool:
-        at = 0
+    def find(path: Path) -> Path | None:
+        found: list[str] = []
         for name in path:
-            if at < len(parts) and parts[at](name):
-                at += 1
-        return at == len(parts)
+            if len(found) < len(parts) and parts[len(found)](name):
+                found.append(name)
+        return tuple(found) if len(found) == len(parts) else None
 
-    return matches
+    return find
 
 
 def _name_matcher(pattern: str) -> Callable[[str], bool]:

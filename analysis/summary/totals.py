@@ -15,6 +15,7 @@ from ..measures.balance import busy_rows
 from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
 from ..trace import KERNEL, KINDS, Bools, Int32s, Int64s
 from ..vocabulary import PHASES
+from . import serving
 from .caveats import notes
 
 # Why work is in no range.
@@ -38,12 +39,12 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
 
 def _added_up(attribution: Attribution, *, include_warm_up: bool) -> Report:
     summary = _Summary(attribution, include_warm_up)
-    steps, ranks = summary.steps()
+    (steps, ranks), ranges = summary.steps(), summary.ranges()
     return Report(
         provenance=attribution.trace.provenance,
         totals=summary.totals(),
         phases=summary.phases(),
-        ranges=summary.ranges(),
+        ranges=ranges,
         kernels=summary.kernels,
         outside=summary.outside(),
         steps=steps,
@@ -52,7 +53,11 @@ def _added_up(attribution: Attribution, *, include_warm_up: bool) -> Report:
         phase_names=tuple(attribution.rules.phase_names),
         warm_up_included=include_warm_up,
         busy=busy_rows(attribution, include_warm_up=include_warm_up),
-        notes=(*attribution.trace.notes, *notes(attribution, summary.left_out, summary.kernels)),
+        notes=(
+            *attribution.trace.notes,
+            *notes(attribution, summary.left_out, summary.kernels),
+            *serving.of_steps(ranges),
+        ),
     )
 
 

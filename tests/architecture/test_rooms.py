@@ -22,7 +22,7 @@ FLOORS = [
     ["analysis.measures", "analysis.cli"],
     ["analysis.summary"],
     ["analysis.views", "analysis.scrub", "analysis.timeline"],
-    ["analysis.compare", "analysis.doctor", "analysis.kernels", "analysis.questions"],
+    ["analysis.compare", "analysis.doctor", "analysis.kernels", "analysis.ncu", "analysis.questions"],
     ["analysis.page", "analysis.frames"],
     ["analysis"],
     ["profiling", "profiling.annotate"],

@@ -29,6 +29,8 @@ def test_backward_that_only_its_thread_tells_is_in_every_view_by_phase(tmp_path)
         "forward": 10,
         "backward": 10,
         "optimizer": 0,
+        "prefill": 0,
+        "decode": 0,
         "other": 0,
     }
     assert {row.name: row.kernels for row in balance(found).phases} == {"forward": 1, "backward": 1, "step": 2}

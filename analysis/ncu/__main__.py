@@ -1,0 +1,7 @@
+"""python -m analysis.ncu."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,143 @@
+"""The CSV that ncu writes: a launch a row (`--page raw`), or a metric a row (the default, "details").
+
+Both begin with a header row, of which `ID`, `Process ID`, `Kernel Name` and `Grid Size` are read. The wide form
+has a column for each metric and a second row with the units; the long form has the columns `Metric Name`, `Metric
+Unit` and `Metric Value`. ncu's own lines (`==PROF== …`) and the program's may stand around the
+rows. Units are scaled by powers of 1000 unless `--print-units base` (Nsight Compute CLI manual, "Metrics and
+Units"); values have thousands separators.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+
+from ..errors import NotAReport
+from ..support.text import printable
+from .tool import refusal
+
+# Columns that say which launch a row is of; all others of the wide form are metrics.
+_ABOUT = {
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
+    "Block Size", "Grid Size", "Device", "CC",
+}  # fmt: skip
+_NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
+_NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_TIMES = {
+    "ns": 1, "nsecond": 1, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6,
+    "s": 1e9, "sec": 1e9, "second": 1e9,
+}  # fmt: skip
+_PREFIXES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_SCALED = re.compile(r"([KMGTkmgt]?)(byte|bytes|B)(/s|/second)?")
+
+
+@dataclass(slots=True)
+class Launch:
+    """One launch that ncu profiled; times are ns, bytes unscaled, other metrics in ncu's unit.
+
+    `blocks` is the grid's size, 0 where the file does not say.
+    """
+
+    number: int
+    process: str
+    kernel: str
+    blocks: int
+    metrics: dict[str, float] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+
+
+def read(path: Path) -> list[Launch]:
+    """Return the launches in a file of ncu's, in their order.
+
+    Raises NotAReport where it is none, or holds no launch.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            lines = file.readlines()
+    except OSError as error:
+        raise NotAReport(f"{printable(str(path))} cannot be read: {error.strerror}.") from error
+    rows = _rows(lines)
+    header = next(rows, None)
+    if header is None:
+        said = refusal("".join(lines))
+        raise NotAReport(said or f"{path} holds no CSV of ncu's: run ncu with --csv, and give what it writes.")
+    launches = _long(header, rows) if _NAME in header else _wide(header, rows)
+    if not launches:
+        raise NotAReport(refusal("".join(lines)) or f"{path} holds no launch: ncu profiled no kernel.")
+    return launches
+
+
+def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Return the header and the rows of the same length; what others printed around them is left out."""
+    width = 0
+    for row in csv.reader(line for line in lines if line.startswith('"')):
+        if not width and {"ID", "Kernel Name"} <= set(row):
+            width = len(row)
+        if width and len(row) == width:
+            yield row
+
+
+def _wide(header: Sequence[str], rows: Iterator[list[str]]) -> list[Launch]:
+    places = {name: at for at, name in enumerate(header) if name not in _ABOUT and "_Range:PL_Type" not in name}
+    first = next(rows, None)
+    if first is None:
+        return []
+    of_units = not first[header.index("ID")].strip()
+    units = first if of_units else [""] * len(header)
+    launches = []
+    for row in rows if of_units else [first, *rows]:
+        launch = _launch(dict(zip(header, row, strict=True)))
+        for name, at in places.items():
+            _take(launch, name, units[at], row[at])
+        launches.append(launch)
+    return launches
+
+
+def _long(header: Sequence[str], rows: Iterator[list[str]]) -> list[Launch]:
+    launches: dict[tuple[str, str], Launch] = {}
+    for row in rows:
+        values = dict(zip(header, row, strict=True))
+        if not values["ID"].strip():
+            continue
+        launch = launches.setdefault((values.get("Process ID", ""), values["ID"]), _launch(values))
+        if values[_NAME]:
+            _take(launch, values[_NAME], values.get(_UNIT, ""), values.get(_VALUE, ""))
+    return list(launches.values())
+
+
+def _launch(values: Mapping[str, str]) -> Launch:
+    number = values["ID"].replace(",", "")
+    if not number.isdecimal():
+        raise NotAReport(f"A row of ncu's CSV has the ID {printable(values['ID'])!r}, which is no number.")
+    sides = re.findall(r"\d+", values.get("Grid Size", ""))
+    blocks = 1 if sides else 0
+    for side in sides:
+        blocks *= int(side)
+    return Launch(int(number), values.get("Process ID", ""), values["Kernel Name"], blocks)
+
+
+def _take(launch: Launch, name: str, unit: str, text: str) -> None:
+    """Keep a metric's value in its base unit; text and what ncu could not measure (`n/a`) is left out."""
+    text = text.strip()
+    if re.fullmatch(r"-?\d+,\d{1,2}", text):
+        raise NotAReport(
+            f"{name} is {text} in ncu's CSV, with a decimal comma: write it again with the environment LC_ALL=C."
+        )
+    if not _NUMBER.fullmatch(text) or not isfinite(float(text.replace(",", ""))):
+        return
+    factor, base = _base(unit.strip())
+    launch.metrics[name] = float(text.replace(",", "")) * factor
+    launch.units[name] = base
+
+
+def _base(unit: str) -> tuple[float, str]:
+    """Return by what to multiply values of a unit, and the unit that they then have."""
+    if unit in _TIMES:
+        return _TIMES[unit], "ns"
+    if scaled := _SCALED.fullmatch(unit):
+        return _PREFIXES[scaled[1].lower()], f"byte{'/s' if scaled[3] else ''}"
+    return 1, unit

@@ -1,0 +1,128 @@
+"""The ncu program: where it is, the command line that profiles some kernels, and what its refusals mean."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..errors import AnalysisError, UsageError
+from ..support.text import printable
+from .choosing import Filter
+
+# Where ncu is installed when it is not on PATH; the newest of several is taken.
+USUAL_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu", "opt/cuda/bin/ncu")
+PLACEHOLDER = "PROGRAM"
+
+# Time, achieved occupancy, throughput of the SMs and of DRAM; the section has what warps waited for.
+METRICS = (
+    "gpu__time_duration.sum",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+)
+SECTION = "WarpStateStats"
+# Values as a program reads them: a column a metric, in unscaled units, at the clocks at which the program runs.
+OUTPUT = ("--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none")
+
+PERMISSION = (
+    "ncu may not read the GPU's counters (ERR_NVGPUCTRPERM): run it as root, or have the administrator load the "
+    "driver with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
+)
+_REFUSALS = (
+    (r"ERR_NVGPUCTRPERM", PERMISSION),
+    (
+        r"No kernels were profiled",
+        "ncu profiled no kernel: the program opened no range that the filter names, or launched nothing in it. "
+        "Check that it runs as it did for the report.",
+    ),
+    (
+        r"[Ff]ailed to find metric (?:regex:)?(\S+)",
+        "ncu does not know the metric {0}; `ncu --query-metrics` lists them.",
+    ),
+)  # fmt: skip
+
+
+def find_ncu() -> str:
+    """Return the ncu on PATH, else the newest of CUDA's toolkits and Nsight Compute's folders.
+
+    Raises AnalysisError where there is none.
+    """
+    found = shutil.which("ncu") or max(_installed(), key=_numbers, default=None)
+    if found is None:
+        raise AnalysisError(
+            "ncu was not found on PATH, in /usr/local/cuda*/bin nor in /opt/nvidia/nsight-compute: install Nsight "
+            "Compute, or run the printed command where it is, and give its CSV to --read."
+        )
+    return found
+
+
+def _installed() -> Iterator[str]:
+    for place in USUAL_PLACES:
+        yield from (str(path) for path in Path("/").glob(place) if path.is_file())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)))
+
+
+def command(ncu: str, chosen: Filter, log: Path, metrics: Sequence[str], program: Sequence[str]) -> list[str]:
+    """Return the arguments that profile a program's chosen kernels and write their counters to a file.
+
+    Without `metrics` these are the usual ones, with the reasons why warps stalled.
+    """
+    collected = (
+        ["--metrics", ",".join(metrics)] if metrics else ["--section", SECTION, "--metrics", ",".join(METRICS)]
+    )
+    return [
+        ncu,
+        *chosen.options(),
+        *collected,
+        *OUTPUT,
+        "--log-file",
+        str(log),
+        "--",
+        *(program or (PLACEHOLDER,)),
+    ]
+
+
+def as_typed(arguments: Sequence[str]) -> str:
+    """Return a command line as a shell takes it, an option a line, and the program after `--` on one."""
+    ours = list(arguments[: arguments.index("--")])
+    lines = [shlex.quote(ours[0])]
+    for word in ours[1:]:
+        if word.startswith("--"):
+            lines.append(word)
+        else:
+            lines[-1] += f" {shlex.quote(word)}"
+    return " \\\n  ".join([*lines, shlex.join(arguments[len(ours) :])])
+
+
+def run_ncu(arguments: Sequence[str], log: Path) -> None:
+    """Run ncu, whose program writes to the screen as ever.
+
+    Raises AnalysisError with the reason where ncu or the program fails, UsageError where ncu cannot be started.
+    """
+    try:
+        done = subprocess.run(arguments, check=False)
+    except OSError as error:
+        raise UsageError(f"{arguments[0]} does not run: {error.strerror}.") from error
+    text = log.read_text(errors="replace") if log.is_file() else ""
+    if said := refusal(text):
+        raise AnalysisError(said)
+    if done.returncode:
+        last = next((line for line in reversed(text.splitlines()) if line.startswith("==ERROR==")), "")
+        raise AnalysisError(
+            f"ncu ended with status {done.returncode}. {printable(last.removeprefix('==ERROR==').strip())}"
+        )
+
+
+def refusal(text: str) -> str:
+    """Return what ncu's refusal in its output means, with the next step; empty where it does not refuse."""
+    for pattern, sentence in _REFUSALS:
+        if found := re.search(pattern, text):
+            return sentence.format(*found.groups())
+    return ""
