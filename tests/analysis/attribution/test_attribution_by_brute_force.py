@@ -25,7 +25,7 @@ NO_CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 
 
 def examples(share):
-    return settings(max_examples=max(1, round(EXAMPLES * share)), deadline=None, suppress_health_check=NO_CHECKS)
+    return settings(max_examples=max(1, round(EXAMPLES * share)), suppress_health_check=NO_CHECKS)
 
 
 REPORTS = {"chaos": chaos(), "programs": programs}

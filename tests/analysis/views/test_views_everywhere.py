@@ -7,7 +7,7 @@ import re
 import textwrap
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.document import WHOLE, Detail
@@ -31,7 +31,7 @@ from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import REPORTS, attributed, screen, subject, viewed
 from tests.analysis.making.traces import trace_of
 
-BRIEF = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BRIEF = settings(max_examples=30)
 WORKING = [path for path in REPORTS if not path.name.startswith(("IhorAtlanov", "YoonKyonghwan"))]
 every_view = pytest.mark.parametrize("name", VIEWS)
 every_report = pytest.mark.parametrize("path", WORKING, ids=lambda path: path.stem[:24])
