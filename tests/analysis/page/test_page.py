@@ -118,7 +118,9 @@ class Loads(HTMLParser):
     def handle_starttag(self, tag, attributes):
         values = dict(attributes)
         self.found += [
-            (tag, name) for name in values if name in ("src", "href", "srcset", "data") or name[:2] == "on"
+            (tag, name)
+            for name, value in attributes
+            if (name in ("src", "href", "srcset", "data") and not value.startswith("#")) or name[:2] == "on"
         ]
         self.found += [(tag, "") for _ in range(tag in ("link", "img", "iframe", "object", "embed", "base"))]
         if values.get("http-equiv") == "Content-Security-Policy":
