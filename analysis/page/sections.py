@@ -141,6 +141,7 @@ def _waiting(rows: list[dict[str, Any]]) -> str:
 def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the phases whose CPU range does not measure what the GPU did, and both times."""
     rows = _rows(tables["agreement"])
+    span = next(column.heading for column in tables["agreement"].columns if column.key == "span_ns")
     for verdict in ("CPU longer", "not synchronized"):
         times = [
             f"{row['phase']} {time_text(row['cpu_ns'])} and {time_text(row['span_ns'])}"
@@ -148,7 +149,7 @@ def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
             if row["verdict"] == verdict
         ]
         if times:
-            yield f"CPU range and GPU span differ ({verdict}): {', '.join(times)}."
+            yield f"CPU range and {span} differ ({verdict}): {', '.join(times)}."
 
 
 def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:

@@ -118,6 +118,7 @@ const marks = [];
 
 function restore() {
   readAddress();
+  for (const [id, [key]] of Object.entries(CHOICES)) if (!at(id)) state[key] = DEFAULTS[key];
   for (const mark of marks) mark();
   if (contents.differences.length) drawDifferences();
   drawReport();

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from nvtx_kernels.analysis import page as command
-from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.attribution.places import Paths, measured_steps
 from nvtx_kernels.analysis.measures.steps import per_step
 from nvtx_kernels.analysis.page import as_html
@@ -18,10 +17,9 @@ from nvtx_kernels.analysis.page import icicle as icicles
 from nvtx_kernels.analysis.page.changes import differences
 from nvtx_kernels.analysis.page.contents import contents, phases, steps
 from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
-from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary.totals import summarize
 
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
+from tests.analysis.making.shown_page import answer
 
 SHARED = Path(__file__).parents[4] / "shared"
 DATA = Path(__file__).parents[2] / "data"
@@ -31,11 +29,6 @@ VENDOR = Path(as_html.__file__).with_name("vendor")
 WIDE = report_of(
     *(row(f"k{n}", 10_000 - n % 977, "step", f"part {n % 211} of", f"inner{n % 7}") for n in range(9_000)), steps=1
 )
-
-
-def answer(path):
-    attribution = attribute(read(path))
-    return attribution, summarize(attribution)
 
 
 @given(REPORTS)
