@@ -32,7 +32,7 @@ def phases(report: Report) -> Table:
     whole_graphs = _by_phase(graphs.of_graphs(report), "total_ns")
     launches, gemms = _by_phase(kernels, "count"), _by_phase(_products(kernels), "count")
     names = [row.phase for row in report.phases if row.phase in {*launches, *whole_graphs}]
-    beyond = OTHER if len(names) > 2 and _is_beyond_steps(report) else ""
+    beyond = OTHER if len(names) > 1 and _is_beyond_steps(report) else ""
     others = [row.category for row in longest_first(added(kernels, ("category",))) if row.category != "gemm"]
     time = {(row.category, row.phase): row.total_ns for row in added(kernels, ("category", "phase"))}
     whole = [sum(time.get((category, name), 0) for category in ("gemm", *others)) for name in names]
@@ -68,7 +68,9 @@ def phases(report: Report) -> Table:
     )
     caption += f" {BESIDE}" if whole_graphs else ""
     caption += f" {BEYOND.format(time=time_text(sum(_in(report, beyond))))}" if beyond else ""
-    return Table("phases", title, _columns([name for name in names if name != beyond]), rows, caption)
+    return Table(
+        "phases", title, _columns([name for name in names if name != beyond], len(names) != 1), rows, caption
+    )
 
 
 def _is_beyond_steps(report: Report) -> bool:
@@ -87,10 +89,10 @@ def _is_seen(row: Row) -> bool:
     return any(part is not None and part >= LEAST_SHOWN for part in row.values[2::2])
 
 
-def _columns(names: Sequence[str]) -> tuple[Column, ...]:
+def _columns(names: Sequence[str], with_all: bool) -> tuple[Column, ...]:
     pairs = [
         (Column(f"{name}_ns", name, "ns"), Column(f"{name}_share", "%", "share"))
-        for name in (names if len(names) == 1 else (*names, "all"))
+        for name in ((*names, "all") if with_all else names)
     ]
     return (Column("category", "category", "text"), *(column for pair in pairs for column in pair))
 
