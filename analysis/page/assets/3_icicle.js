@@ -162,7 +162,7 @@ function box(api, boxes, look) {
 }
 
 const pen = document.createElement("canvas").getContext("2d");
-const LEAST_READ = 5;
+const LEAST_READ = 4;
 
 // A label for so much room: the name and its share, the name alone, or as much of it as can be read, if that is some.
 function fitting(label, share, room, font) {

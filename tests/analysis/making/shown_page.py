@@ -18,11 +18,11 @@ def answer(path):
 class Page(Shown):
     """A page in the browser."""
 
-    def __init__(self, driver, path, state=""):
+    def __init__(self, driver, path, state="", scheme="light"):
         """Open a page; `state` is what the address holds after #."""
         driver.get("about:blank")  # else another state of the same page is not loaded anew
         ready = "return document.documentElement.dataset.ready === 'yes'"
-        super().__init__(driver, path.as_uri() + (f"#{state}" if state else ""), ready)
+        super().__init__(driver, path.as_uri() + (f"#{state}" if state else ""), ready, scheme)
 
     def state(self):
         """Return what the address says is chosen."""
