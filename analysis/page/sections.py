@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from statistics import median
 from typing import Any, NamedTuple
 
 from ..document import Document, Row, Table
 from ..errors import ReportError
+from ..measures.steps import steps_of
 from ..presenters import cell_text
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_text
@@ -30,8 +32,6 @@ SECTIONS = {
     "attention": Section("What the parts of attention cost", open=True),
     "overlap": Section("Communication and copies behind compute", open=False, of_gpus=True),
 }
-#: The views that are asked what to look at, the most telling first; what they say is in the section of this name.
-LOOKED_AT = {"balance": "balance", "overlap": "overlap", "agreement": "agreement", "steps": "steps"}
 WAITS = {
     "launch-bound": "waits for launches",
     "copy-bound": "is busy with copies",
@@ -45,13 +45,15 @@ def sections(subject: Subject) -> tuple[list[dict[str, Any]], list[Item]]:
 
     A view that cannot answer is a section that says why, and has nothing to look at.
     """
-    answers = {name: _answer(name, subject) for name in dict.fromkeys((*SECTIONS, *LOOKED_AT))}
-    items = [
-        (worded(text, subject.report.provenance), section)
-        for name, section in LOOKED_AT.items()
+    answers = {name: _answer(name, subject) for name in SECTIONS}
+    found = [
+        (text, name)
+        for name, look in LOOK.items()
         if isinstance(answer := answers[name], Document)
-        for text in LOOK[name]({table.key: table for table in answer.tables})
+        for text in look({table.key: table for table in answer.tables})
     ]
+    found += [(text, "steps") for text in _slowest(subject)]
+    items = [(worded(text, subject.report.provenance), section) for text, section in found]
     about, said = {section for _, section in items}, set(subject.report.notes)
     on_gpu = subject.report.provenance.unit_of_work == "GPU"
     return [
@@ -165,21 +167,23 @@ def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
         yield f"None {of} is exposed: compute runs meanwhile."
 
 
-def _steps(tables: Mapping[str, Table]) -> Iterator[str]:
+def _slowest(subject: Subject) -> Iterator[str]:
     """Name the step whose CPU range is the longest, and say by how much."""
-    *steps, middle = _rows(tables["steps"])
-    slowest = next(step for step, row in zip(steps, tables["steps"].rows, strict=False) if row.strong)
-    if len(steps) > 1:
-        longer = (slowest["cpu_ns"] - middle["cpu_ns"]) / middle["cpu_ns"]
-        yield (
-            f"step {slowest['step']} is the slowest: its CPU range takes {time_text(slowest['cpu_ns'])}, "
-            f"{share_text(longer)} more than the median."
-        )
+    if subject.report.steps < 2:
+        return
+    steps = steps_of(subject.attribution(), include_warm_up=subject.report.warm_up_included)
+    slowest, middle = max(steps, key=lambda step: step.cpu_ns), median(step.cpu_ns for step in steps)
+    if not middle:
+        return
+    yield (
+        f"step {slowest.step} is the slowest: its CPU range takes {time_text(slowest.cpu_ns)}, "
+        f"{share_text((slowest.cpu_ns - middle) / middle)} more than the median."
+    )
 
 
+#: What is to be looked at in a view's tables, the most telling view first.
 LOOK: dict[str, Callable[[Mapping[str, Table]], Iterator[str]]] = {
     "balance": _balance,
-    "agreement": _agreement,
     "overlap": _overlap,
-    "steps": _steps,
+    "agreement": _agreement,
 }
