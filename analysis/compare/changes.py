@@ -5,7 +5,7 @@ Every axis divides the same rows, so the differences along any of them sum to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -112,7 +112,7 @@ class Comparison:
 
     def total(self) -> Change:
         """Return everything compared, as one change."""
-        return _filed(self.rows(self.a), self.rows(self.b), lambda _: (), inside=True).get((), Change(()))
+        return filed(self.rows(self.a), self.rows(self.b), lambda _: (), inside=True).get((), Change(()))
 
 
 def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = False) -> Comparison:
@@ -154,10 +154,10 @@ def changes(comparison: Comparison, axis: Axis, *, collapse: bool = False) -> li
     if collapse and axis == "range":
         naming = naming_of(a, b)
         a, b = with_indices_collapsed(a, naming), with_indices_collapsed(b, naming)
-    filed = _filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
+    found = filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
     if axis == "phase":
-        return [filed[phase,] for phase in PHASES if (phase,) in filed]
-    return sorted(filed.values(), key=_size)
+        return [found[phase,] for phase in PHASES if (phase,) in found]
+    return by_size(found)
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
@@ -187,11 +187,16 @@ def _cut(path: Key, leaves: Collection[Key]) -> Key:
     return next((path[:depth] for depth in range(1, len(path)) if path[:depth] in leaves), path)
 
 
+def by_size(found: Mapping[Key, Change]) -> list[Change]:
+    """Sort changes by the size of their difference, the largest first."""
+    return sorted(found.values(), key=_size)
+
+
 def _size(change: Change) -> tuple[Number, Number, Key]:
     return -abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key
 
 
-def _filed(
+def filed(
     a: Iterable[KernelRow], b: Iterable[KernelRow], key: Callable[[KernelRow], Key], inside: bool = False
 ) -> dict[Key, Change]:
     """Add up both reports' rows under the same keys; `inside` adds a range's rows to all ranges around it too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from ..document import SHORT, Column, Detail, Document, Row, Table
 from ..kernel_names.short import distinct_short_names
@@ -14,6 +14,7 @@ from ..views import headings
 from ..views.rows import NOWHERE, common_length, label
 from .as_json import as_object
 from .changes import Axis, Change, Comparison, Key, changes, notes
+from .fusions import GROUPS, grouped
 from .rules import Verdict
 
 NUMBERS = (
@@ -31,11 +32,16 @@ HEADINGS = {
     "range": "{what} by innermost range, {{unit}} {scope}",
     "kernel": "{what} by kernel, {{unit}} {scope}",
     "tree": "{what} inside each range, {{unit}} {scope}",
+    "fusion": "{what} that compile fused, saved and lost, {{unit}} {scope}",
 }
 #: From this change on, B is said to be so many times A.
 TIMES_FROM = 10
 MULTIPLES = " n×: B is n times A."
 STATES = {"new": "only in B", "gone": "only in A"}
+FUSED = (
+    "% is of A's time. A fusion's kernels do the work of all ranges that it names; what each took is not known. "
+    "Next to a fusion, a range of one report is a row; elsewhere it counts in the range around it that both have."
+)
 AXIS_ORDER: tuple[Axis, ...] = ("phase", "category", "range", "kernel")
 
 
@@ -52,7 +58,13 @@ def compared(
     drawing = _Drawing(comparison, detail)
     axes = (by,) if by else AXIS_ORDER
     tables = [drawing.tree() if by == "range" else drawing.ranked(axis) for axis in axes]
+    tables += () if by else drawing.fusions()
     return _document(comparison, (*tables, *rules(verdicts, comparison)))
+
+
+def fusions(comparison: Comparison, detail: Detail = SHORT) -> tuple[Table, ...]:
+    """Return the table of what a compiler fused, saved and lost; none where neither report has a fusion."""
+    return _Drawing(comparison, detail).fusions()
 
 
 def everything_compared(
@@ -158,8 +170,29 @@ class _Drawing:
         caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
         return self.table("range", (Column("range", "range", "name"), *INSIDE), rows, caption, heading="tree")
 
+    def fusions(self) -> tuple[Table, ...]:
+        """Show what a compiler fused, saved and lost, with each group's sum; no table where nothing is fused."""
+        groups = grouped(self.comparison, collapse=self.collapse)
+        if not groups:
+            return ()
+        common = common_length(row.key for found in groups.values() for row in found)
+        rows: list[Row] = []
+        for group, found in groups.items():
+            rows.append(Row((GROUPS[group], *_numbers(_added(found))), strong=True))
+            shown = found[: self.detail.top] if group != "unchanged" else []
+            rows += [Row((label(row.key, common), *_numbers(row)), indent=1) for row in shown]
+            if shown and (rest := found[len(shown) :]):
+                rows.append(Row((f"… {len(rest)} more: --top {len(found)}", *_numbers(_added(rest))), indent=1))
+        rows.append(Row((self.everything(), *_numbers(self.comparison.total())), strong=True))
+        return (self.table("fusion", (Column("range", "range", "name"), *NUMBERS), rows, FUSED),)
+
     def table(
-        self, axis: Axis, columns: tuple[Column, ...], rows: list[Row], caption: str, heading: str = ""
+        self,
+        axis: Axis | Literal["fusion"],
+        columns: tuple[Column, ...],
+        rows: list[Row],
+        caption: str,
+        heading: str = "",
     ) -> Table:
         """Put a table together."""
         title = HEADINGS[heading or axis].format(what=self.what, scope=scope(self.comparison))
