@@ -1,4 +1,4 @@
-"""What generated tests draw: the fuzzed slice from a seed that CI varies and prints, the others the same each time.
+"""What generated tests draw: a fuzzed slice by a seed that CI varies and prints, the others the same each time.
 
 HYPOTHESIS_PROFILE=search draws other examples in every run, as CI on hosted runners does; a failure then prints
 what repeats it.
