@@ -12,7 +12,7 @@ from .rows import longest_first, require_measured, share
 
 #: A category with less than this share of every phase shows 0.0% everywhere.
 LEAST_SHOWN = 0.0005
-BESIDE = "CUDA graphs ran beside the sum, launched whole: their kernels are not in the report."
+BESIDE = "The sum excludes CUDA graphs launched whole: their kernels are not in the report."
 
 
 def view(subject: Subject) -> Document:
@@ -60,7 +60,7 @@ def phases(report: Report) -> Table:
 
 
 def _is_seen(row: Row) -> bool:
-    """Tell whether a category has a share that its percentages show."""
+    """Return whether a category has a share that its percentages show."""
     return any(part is not None and part >= LEAST_SHOWN for part in row.values[2::2])
 
 
