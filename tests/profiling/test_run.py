@@ -33,7 +33,7 @@ WRONG = [
     (["--steps", "many"], "invalid int value"),
     (["--device", "cpu", "--size", "tiny", "--heads", "5"], "d_model 64 is no multiple of 5 heads: change one of"),
     (["--preset", "2023"], "choose from"),
-    (["--device", "cpu", "--record", "out", "--json", "out"], "name one file: give each its own"),
+    (["--device", "cpu", "--record", "out", "--json", "out"], "name the same file: give each its own"),
     (["--device", "cuda:99"], "cuda:99 is not available"),
     (["--device", "cpu", "--emit-nvtx"], "add --record FILE"),
 ]

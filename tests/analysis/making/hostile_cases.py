@@ -43,7 +43,7 @@ def fifo(folder):
 
 
 def endless_view(table):
-    """Return SQL that puts a view without an end in a table's place."""
+    """Return SQL that puts a view without an end in place of a table."""
     return (
         f"ALTER TABLE {table} RENAME TO theirs",
         f"""CREATE VIEW {table} AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
