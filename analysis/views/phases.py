@@ -15,7 +15,7 @@ from .rows import longest_first, require_measured, share
 BEYOND = "all: with {time} of kernels of no phase, outside the measured steps."
 #: A category with less than this share of every phase shows 0.0% everywhere.
 LEAST_SHOWN = 0.0005
-BESIDE = "CUDA graphs ran beside the sum, launched whole: their kernels are not in the report."
+BESIDE = "The sum excludes CUDA graphs launched whole: their kernels are not in the report."
 
 
 def view(subject: Subject) -> Document:
@@ -85,7 +85,7 @@ def _in(report: Report, phase: str) -> list[Number]:
 
 
 def _is_seen(row: Row) -> bool:
-    """Tell whether a category has a share that its percentages show."""
+    """Return whether a category has a share that its percentages show."""
     return any(part is not None and part >= LEAST_SHOWN for part in row.values[2::2])
 
 

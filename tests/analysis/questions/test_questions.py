@@ -188,7 +188,9 @@ def test_a_report_without_a_mark_has_no_flops_and_says_so(tmp_path):
     path = made(tmp_path, ("sgemm", 110), ("exp", 210), ("sgemm", 310), ranges=parts)
     (found,) = table(asked(path), "e_forward")
     assert (found["softmax_to_gemms"], "flops_ratio" in found) == (0.5, False)
-    assert any(note.startswith("(e): The report does not hold the run's own mark") for note in asked(path).notes)
+    assert any(
+        note.startswith("(e): The report has no mark with the run's settings") for note in asked(path).notes
+    )
 
 
 @BRIEF

@@ -199,7 +199,7 @@ def test_column_of_another_kind_is_refused(folder):
     file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
     table = pq.read_table(file)
     pq.write_table(table.set_column(0, "start", pa.array(["soon"] * len(table))), file)
-    with pytest.raises(NotAReport, match="holds values of another kind than nsys's"):
+    with pytest.raises(NotAReport, match="has values of another type than nsys's"):
         analysis.read(folder)
 
 
