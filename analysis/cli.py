@@ -79,7 +79,7 @@ def trace_of(path: Path) -> Trace:
     Raises AnalysisError where it cannot be read, or holds no work.
     """
     from .readers import read
-    from .readers.checks import require_work
+    from .readers.requirements import require_work
     from .support.progress import on_screen
 
     with on_screen():

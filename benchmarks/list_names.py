@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from nvtx_kernels.analysis.range_names import PHASE_NAMES, STEP_NAMES, NamePattern
+from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES, NamePattern
 
 PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 INTRODUCTION = """\
@@ -16,7 +16,8 @@ case. The nearest range around a kernel that says one decides; a forward below a
 marked *part* says the phase of the work inside it, and does not begin the phase: a loss beside the forward, FSDP's
 gathering, clipping. Names of your own: `--phase-names forward='fit *',backward=bp`, and `--step 'minibatch *'`.
 
-Each line is a row of `analysis/range_names.py`, with a name that it is for, and a near one that it is not for.
+Each line is a row of `analysis/vocabulary/range_names.py`, with a name that it is for, and a near one that it is
+not for.
 
 A forward of a serving engine is *prefill* where its step computes prompts, *decode* where it computes the next
 token of each request, and forward where it does both. A forward range inside such a step has the step's phase.

@@ -15,7 +15,7 @@ from ..attribution.causes import ADOPTED, Attribution, attribute
 from ..attribution.places import kernels_per_step
 from ..errors import AnalysisError
 from ..readers import read
-from ..readers.checks import RECORD, require_work
+from ..readers.requirements import RECORD, require_work
 from ..report import Report
 from ..summary import caveats
 from ..summary.arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic

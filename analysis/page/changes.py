@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
 from ..compare.tables import scope
-from ..document import PATH_SEPARATOR
 from ..report import Report
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_text
 from ..views import headings
 from ..views.headings import category, worded
+from ..vocabulary import PATH_SEPARATOR
 from .icicle import LONGEST_KERNEL, common_path, kernel_texts, path_texts
 
 MAX_ROWS = 400

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 def answer(options: argparse.Namespace) -> Document:
     """Return the answers; raises AnalysisError where no report has any."""
-    from . import document, timed
+    from . import answers, timed
     from .figures import Answered
 
     paths = expand(options.report)
@@ -69,7 +69,7 @@ def answer(options: argparse.Namespace) -> Document:
     if not found:
         raise ReportError(f"None of the {len(asked)} reports can be read. {asked[0].name}: {asked[0].problem}")
     problems = [(one.name, one.problem) for one in asked if one.problem]
-    return document.document(found, options.questions, detail, problems=problems, times=times)
+    return answers.document(found, options.questions, detail, problems=problems, times=times)
 
 
 def of_report(path: Path, options: argparse.Namespace) -> Answered:

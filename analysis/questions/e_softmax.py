@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..document import Column, Table
-from ..measures.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of, parts_of
 from ..support.units import digits_text, time_text
 from ..views.attention import FORMULAS, IS_FUSED, NO_MARK, NONE, ratio
 from ..vocabulary import BACKWARD, FORWARD, OTHER

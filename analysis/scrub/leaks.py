@@ -16,7 +16,7 @@ from ..errors import NotAReport
 from ..readers.sqlite import Database, read_only_uri
 from . import looks
 from .allowed import STRINGS
-from .names import thread_name
+from .renaming import thread_name
 from .source import Source
 
 TOGETHER = 1 << 20  # characters that are searched at once

@@ -9,12 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nvtx_kernels import DOMAIN
+
 from ..errors import NotAReport
-from ..readers.nsys_trace import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE
+from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE
 from ..readers.sqlite import Database, read_only_uri
 from ..readers.written import MODEL_MARK
 from ..support.progress import advance, expect
-from ..vocabulary import OWN_DOMAIN
 from .allowed import (
     EVENT_ROLES,
     EVENTS,
@@ -108,7 +109,7 @@ class Source:
             texts.append(f"(SELECT value FROM {STRINGS} WHERE id = textId)")  # noqa: S608
         domain = "coalesce(globalTid, 0) >> 24, coalesce(domainId, 0)"
         named = " OR ".join(
-            f"eventType = {DOMAIN_TYPE} AND {text} = '{OWN_DOMAIN}'"
+            f"eventType = {DOMAIN_TYPE} AND {text} = '{DOMAIN}'"
             f" OR eventType = {MARK_TYPE} AND {text} LIKE '{MODEL_MARK}%'"
             for text in texts
         )

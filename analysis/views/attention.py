@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError
-from ..measures.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of, parts_of
 from ..report import Number, Report
 from ..summary.totals import summarize
 from ..vocabulary import BACKWARD, FORWARD

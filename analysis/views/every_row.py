@@ -11,8 +11,10 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from ..document import PATH_SEPARATOR, Column, Document, Row, Table
-from ..report import KernelRow, Number, RangeRow, Report, added, as_object
+from ..document import Column, Document, Row, Table
+from ..report import KernelRow, Number, RangeRow, Report, added
+from ..report.plain import as_object
+from ..vocabulary import PATH_SEPARATOR
 from . import headings
 from .rows import longest_first
 

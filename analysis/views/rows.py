@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache
 from os.path import commonprefix
 
-from ..document import PATH_SEPARATOR, Column, Table
+from ..document import Column, Table
 from ..errors import ReportError
 from ..measures.annotation import Price
 from ..report import KernelRow, Number, Path, Report, quotient
 from ..support.units import count_text, time_text
-from ..vocabulary import PHASES, PhaseNames, phase_matcher
+from ..vocabulary import PATH_SEPARATOR, PHASES, PhaseNames, phase_matcher
 
 LEVEL = Column("level", "level", seen_by="programs")
 NOWHERE = "(outside all ranges)"

@@ -1,4 +1,4 @@
-"""The rows of a recording that say where its numbers come from, and nothing about whose machine it was."""
+"""All that a recording says of where it was made, in one short file: nothing says whose machine it was."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
