@@ -32,15 +32,8 @@ def _row(axis: Axis, row: Change) -> dict[str, Any]:
 
 
 def _numbers(row: Change) -> dict[str, Any]:
-    return {
-        "a_ns": row.a_ns,
-        "b_ns": row.b_ns,
-        "delta_ns": row.delta_ns,
-        "change": row.change,
-        "a_count": row.a_count,
-        "b_count": row.b_count,
-        "state": row.state,
-    }
+    names = ("a_ns", "b_ns", "delta_ns", "change", "a_count", "b_count", "state")
+    return {name: getattr(row, name) for name in names}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

@@ -59,13 +59,7 @@ def _texts(axis: Axis, rows: list[Change]) -> list[tuple[str, str]]:
 
 
 def _numbers(row: Change) -> dict[str, Any]:
-    return {
-        "a_ns": row.a_ns,
-        "b_ns": row.b_ns,
-        "a_count": row.a_count,
-        "b_count": row.b_count,
-        "state": row.state,
-    }
+    return {name: getattr(row, name) for name in ("a_ns", "b_ns", "a_count", "b_count", "state")}
 
 
 def _figures(total: Change, launches: str) -> list[tuple[str, str, str]]:

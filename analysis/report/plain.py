@@ -15,32 +15,28 @@ def as_dict(row: Any) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
+#: The parts of a report that say what it is of, and its tables, in the order in which JSON has them.
+ABOUT = (
+    "steps", "ranks", "step", "phase_names", "per_step", "warm_up_included", "unmeasured_ns", "warm_up_ns",
+)  # fmt: skip
+TABLES = {"phases": PhaseRow, "ranges": RangeRow, "kernels": KernelRow, "busy": BusyRow}
+
+
 def as_object(report: Report) -> dict[str, Any]:
     """Return the whole report as JSON can hold it; docs/json.md describes it."""
+    provenance = asdict(report.provenance)
     return {
         "report": {
-            **{name: value for name, value in asdict(report.provenance).items() if name != "gpus"},
+            **{name: value for name, value in provenance.items() if name != "gpus"},
             "gpus": list(report.provenance.gpus),
-            "steps": report.steps,
-            "ranks": report.ranks,
-            "step": report.step,
+            **{name: getattr(report, name) for name in ABOUT},
             "phase_names": [list(pair) for pair in report.phase_names],
-            "per_step": report.per_step,
-            "warm_up_included": report.warm_up_included,
-            "unmeasured_ns": report.unmeasured_ns,
-            "warm_up_ns": report.warm_up_ns,
             "outside": [as_dict(row) for row in report.outside],
             "notes": list(report.notes),
         },
         "totals": as_dict(report.totals),
-        "phases": [as_dict(row) for row in report.phases],
-        "ranges": [as_dict(row) for row in report.ranges],
-        "kernels": [as_dict(row) for row in report.kernels],
-        "busy": [as_dict(row) for row in report.busy],
+        **{name: [as_dict(row) for row in getattr(report, name)] for name in TABLES},
     }
-
-
-_ABOUT = ("steps", "ranks", "step", "per_step", "warm_up_included", "unmeasured_ns", "warm_up_ns")
 
 
 def from_object(value: dict[str, Any]) -> Report:
@@ -49,18 +45,20 @@ def from_object(value: dict[str, Any]) -> Report:
     Raises KeyError or TypeError where it is something else.
     """
     head = dict(value["report"])
-    about = {name: head.pop(name) for name in _ABOUT}
+    about = {name: head.pop(name) for name in ABOUT}
+    about["phase_names"] = tuple((phase, called) for phase, called in about["phase_names"])
+    tables: dict[str, Any] = {name: _rows(kind, value[name]) for name, kind in TABLES.items()}
     outside, notes, gpus = head.pop("outside"), head.pop("notes"), head.pop("gpus")
-    phase_names = tuple((phase, called) for phase, called in head.pop("phase_names"))
     return Report(
         provenance=Provenance(gpus=tuple(gpus), **head),
         totals=Totals(**value["totals"]),
-        phases=tuple(PhaseRow(**row) for row in value["phases"]),
-        ranges=tuple(RangeRow(**{**row, "path": tuple(row["path"])}) for row in value["ranges"]),
-        kernels=tuple(KernelRow(**{**row, "path": tuple(row["path"])}) for row in value["kernels"]),
-        outside=tuple(OutsideRow(**row) for row in outside),
-        busy=tuple(BusyRow(**row) for row in value["busy"]),
+        outside=_rows(OutsideRow, outside),
         notes=tuple(notes),
-        phase_names=phase_names,
+        **tables,
         **about,
     )
+
+
+def _rows(kind: type[Any], rows: list[Any]) -> tuple[Any, ...]:
+    """Return rows of a kind, their paths as the tuples they were."""
+    return tuple(kind(**({**row, "path": tuple(row["path"])} if "path" in row else row)) for row in rows)
