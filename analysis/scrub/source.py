@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -158,14 +158,24 @@ class Source:
             advance(len(rows))
 
     def _batches(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
-        try:
-            with closing(sqlite3.connect(read_only_uri(self.path), uri=True)) as connection:
-                connection.text_factory = bytes
-                cursor = connection.execute(sql)
-                while rows := cursor.fetchmany(BATCH):
-                    yield rows
-        except (sqlite3.Error, UnicodeError) as error:
-            raise NotAReport(f"{self.path} is damaged: {error}. Export it again.") from error
+        with opened(self.path, bytes) as connection:
+            cursor = connection.execute(sql)
+            while rows := cursor.fetchmany(BATCH):
+                yield rows
+
+
+@contextmanager
+def opened(report: Path, text: Callable[[bytes], object]) -> Iterator[sqlite3.Connection]:
+    """Open a report's database to read it; `text` makes what is got of a text's bytes.
+
+    Raises NotAReport for what SQLite raises in the block.
+    """
+    try:
+        with closing(sqlite3.connect(read_only_uri(report), uri=True)) as connection:
+            connection.text_factory = text
+            yield connection
+    except (sqlite3.Error, UnicodeError) as error:
+        raise NotAReport(f"{report} is damaged: {error}. Export it again.") from error
 
 
 def _quoted(columns: Columns) -> str:

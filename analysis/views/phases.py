@@ -8,7 +8,7 @@ from ..document import Column, Document, Kind, Row, Table
 from ..report import KernelRow, Number, Report, added
 from . import graphs, headings
 from .registry import Subject
-from .rows import longest_first, require_measured, share
+from .rows import count_of, longest_first, require_measured, share
 
 #: A category with less than this share of every phase shows 0.0% everywhere.
 LEAST_SHOWN = 0.0005
@@ -120,4 +120,4 @@ def _phase(phase: str, report: Report) -> Iterator[tuple[object, ...]]:
 
 def _counts(rows: list[KernelRow]) -> tuple[Number, Number]:
     """Return how many launches there are, and how many of them are matrix products."""
-    return sum(row.count for row in rows), sum(row.count for row in _products(rows))
+    return count_of(rows), count_of(_products(rows))
