@@ -1,4 +1,4 @@
-"""LaTeX tables with the rules of the booktabs package.
+"""LaTeX tables, one format, with the rules of the booktabs package.
 
 Characters that pdfLaTeX has no glyph for are written as commands where the table below has one; names in other
 scripts need XeLaTeX or LuaLaTeX.
