@@ -62,6 +62,17 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
     return rules
 
 
+def add_shape(parser: argparse.ArgumentParser, *, every_index: bool = True) -> Any:
+    """Add the options that say how an answer is shown; return their group."""
+    shape = parser.add_argument_group("how to show it")
+    output.add_output(shape)
+    shape.add_argument("--full-names", action="store_true", help="kernel names in full")
+    if every_index:
+        what = "keep `layer 0`, `layer 1`, … apart in tables"
+        shape.add_argument("--every-index", action="store_true", help=what)
+    return shape
+
+
 def _phase_names(text: str) -> list[tuple[str, str]]:
     """Read `forward=a*,backward=b`; raises ArgumentTypeError, which argparse prints."""
     from .vocabulary import PHASES
@@ -79,7 +90,7 @@ def trace_of(path: Path) -> Trace:
     Raises AnalysisError if it cannot be read, or contains no work.
     """
     from .readers import read
-    from .readers.checks import require_work
+    from .readers.requirements import require_work
     from .support.progress import on_screen
 
     with on_screen():

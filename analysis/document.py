@@ -15,8 +15,6 @@ Kind = Literal[
 ]  # fmt: skip
 Reader = Literal["people", "programs"]
 
-PATH_SEPARATOR = " > "
-
 #: Formats that programs read: every row, every index and full names.
 FOR_MACHINES = frozenset({"csv", "json", "parquet"})
 EVERY_ROW = 2**31

@@ -12,9 +12,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli import add_range_rules, attributed, detail_of, positive, presented, run, spare, trace_of
+from .cli import add_range_rules, add_shape, attributed, detail_of, positive, presented, run, spare, trace_of
 from .errors import ReportError, UsageError
-from .presenters.output import add_output, write
+from .presenters.output import write
 from .readers.paths import expand
 from .support.units import UNITS_NS
 from .views.registry import VIEWS
@@ -73,10 +73,7 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
         "--like-nsys", action="store_true",
         help="only the launching thread's ranges, by range name, with the columns of `nsys stats`",
     )  # fmt: skip
-    shape = parser.add_argument_group("how to show it")
-    add_output(shape)
-    shape.add_argument("--full-names", action="store_true", help="kernel names in full")
-    shape.add_argument("--every-index", action="store_true", help="keep `layer 0`, `layer 1`, … apart in tables")
+    shape = add_shape(parser)
     shape.add_argument(
         "--no-cache",
         action="store_true",

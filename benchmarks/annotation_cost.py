@@ -24,6 +24,7 @@ from nvtx_kernels.model.config import CONFIGS
 from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import range_stack
+from nvtx_kernels.profiling.annotate.open_ranges import OpenRange, label
 from torch import nn
 
 from benchmarks.annotation import Silent
@@ -114,9 +115,9 @@ def _hooks(model: nn.Module, before: Callable[[str], object], after: Callable[[]
 def _push_and_pop(model: nn.Module, listener: Silent) -> Any:
     if not range_stack.active:
         return _hooks(model, lambda name: listener.push(name, None), listener.pop)
-    labels = {name: range_stack.label(name, None, "model/forward") for name in map(_last, model.named_modules())}
-    labels[type(model).__name__] = range_stack.label(type(model).__name__, None, "model/forward")
-    opened = [range_stack.OpenRange(label) for label in labels.values()]
+    labels = {name: label(name, None, "model/forward") for name in map(_last, model.named_modules())}
+    labels[type(model).__name__] = label(type(model).__name__, None, "model/forward")
+    opened = [OpenRange(label) for label in labels.values()]
     for one in opened:
         range_stack.push(one)
         range_stack.close(one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from nvtx_kernels.analysis.range_names import PHASE_NAMES, STEP_NAMES, NamePattern
+from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES, NamePattern
 
 PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 INTRODUCTION = """\
@@ -17,8 +17,8 @@ backward. A name marked *part* gives the work inside it that phase, but does not
 the forward, FSDP's gathering, clipping. For your own names, use `--phase-names forward='fit *',backward=bp` and
 `--step 'minibatch *'`.
 
-Each line is a row of `analysis/range_names.py`, with a name that it matches, and a similar one that it does not
-match.
+Each line is a row of `analysis/vocabulary/range_names.py`, with a name that it matches, and a similar one that it
+does not match.
 
 A forward of a serving engine is *prefill* where its step computes prompts, *decode* where it computes the next
 token of each request, and forward where it does both. A forward range inside such a step has the step's phase.

@@ -34,8 +34,8 @@ from nvtx_kernels.analysis.measures.balance import balance
 from nvtx_kernels.analysis.trace import Trace
 from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, profile_command
 from nvtx_kernels.profiling.run import parser as run_parser
+from nvtx_kernels.profiling.workload.model_steps import Workload
 from nvtx_kernels.profiling.workload.settings import with_defaults
-from nvtx_kernels.profiling.workload.steps import Workload
 
 from nvtx_kernels import analysis
 

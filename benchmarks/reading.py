@@ -33,7 +33,7 @@ from pathlib import Path
 from nvtx_kernels.analysis.attribution.causes import Rules, attribute
 from nvtx_kernels.analysis.readers import nsys_parquet, nsys_sqlite, nsys_trace, read
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.report import as_object
+from nvtx_kernels.analysis.report.plain import as_object
 parts = []
 def part(name):
     global began, used

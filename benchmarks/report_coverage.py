@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nvtx_kernels.profiling.benchmark import parser
+from nvtx_kernels.profiling.show.frame_tables import word
 from nvtx_kernels.profiling.show.frames import CONFIGURATION, sessions
-from nvtx_kernels.profiling.show.tables import word
 from nvtx_kernels.profiling.sweep import results
 from nvtx_kernels.profiling.sweep.lists import STUDIES
 from report_parts import Command, selecting

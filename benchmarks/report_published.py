@@ -13,8 +13,8 @@ import pandas as pd
 from nvtx_kernels.analysis.document import Document
 from nvtx_kernels.analysis.presenters import as_markdown
 from nvtx_kernels.profiling.show import studies
+from nvtx_kernels.profiling.show.frame_tables import Shown, number, pair, setting, table
 from nvtx_kernels.profiling.show.frames import frame
-from nvtx_kernels.profiling.show.tables import Shown, number, pair, setting, table
 from nvtx_kernels.profiling.sweep import results
 
 HERE = Path(__file__).parent

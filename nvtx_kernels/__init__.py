@@ -19,6 +19,9 @@ from .folders import install
 
 install()
 
+#: The NVTX domain of our ranges: recording writes them into it, and reading knows them by it.
+DOMAIN = "nvtx-kernels"
+
 if TYPE_CHECKING:
     from .analysis import rank, read
     from .analysis.frames.views import (
@@ -33,15 +36,16 @@ if TYPE_CHECKING:
         steps,
     )
     from .profiled import profile
-    from .profiling import annotate, integrations
+    from .profiling import annotate
     from .profiling.annotate import annotate_modules
     from .profiling.recorder import record
+    from .profiling.training import integrations
 
 #: Each public name and the module that has it; those of MODULES are modules themselves.
 PUBLIC = {
     "annotate": "profiling",
     "annotate_modules": "profiling.annotate",
-    "integrations": "profiling",
+    "integrations": "profiling.training",
     "profile": "profiled",
     "rank": "analysis",
     "read": "analysis",

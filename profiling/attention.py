@@ -53,9 +53,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
 
 def _work(asked: Mapping[str, Any]) -> int:
     # PyTorch and pandas take seconds to import.
-    from .show import attention
+    from .show import attention_grid
 
-    attention.run(asked)
+    attention_grid.run(asked)
     return 0
 
 

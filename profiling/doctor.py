@@ -4,18 +4,15 @@ python -m profiling.doctor
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+
+from nvtx_kernels.analysis.support.findings import Finding, as_json, is_bad, text
 
 from .machine.facts import Facts, look
 
 DESCRIPTION = "Check nsys, driver, permissions and environment; each finding has its fix."
 EPILOG = "exit  0 reports can be recorded (warnings included); 1 something must be fixed; 2 wrong usage"
-Level = Literal["good", "warning", "problem"]
-SIGNS: dict[Level, str] = {"good": "ok", "warning": "warning", "problem": "PROBLEM"}
 
 # Major version of the driver's branch, the newest CUDA it runs, and the nsys that came with that CUDA
 # (component tables of NVIDIA's CUDA release notes). An older nsys may not decode what that CUDA writes.
@@ -34,15 +31,6 @@ NSYS_OF_DRIVER: Sequence[tuple[int, str, tuple[int, int]]] = (
 # Most that perf_event_paranoid may be for nsys to sample CPUs.
 SAMPLING_PARANOID = 2
 INSTALL_NSYS = "install nsight-systems-cli from NVIDIA's package repository, or the .run file of a newer release"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check: a level, a sentence, and a remedy."""
-
-    level: Level
-    what: str
-    fix: str = ""
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -176,24 +164,8 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     this.add_argument("--json", action="store_true", help="print the findings as JSON")
     asked = this.parse_args(arguments)
     found = findings(look(trial=not asked.quick))
-    sys.stdout.write(
-        json.dumps([asdict(finding) for finding in found], indent=1) + "\n" if asked.json else text(found)
-    )
-    return int(any(finding.level == "problem" for finding in found))
-
-
-def text(found: Sequence[Finding]) -> str:
-    """Return the findings as text, one line each and one line for the fix."""
-    lines = []
-    for finding in found:
-        lines.append(f"{SIGNS[finding.level]:8} {finding.what}")
-        lines += [f"{'':8} fix: {finding.fix}"] if finding.fix else []
-    return "\n".join([*lines, _verdict(found)]) + "\n"
-
-
-def _verdict(found: Sequence[Finding]) -> str:
-    problems, warnings = (sum(finding.level == level for finding in found) for level in ("problem", "warning"))
-    return f"{problems} problems, {warnings} warnings."
+    sys.stdout.write(as_json(found) if asked.json else text(found))
+    return int(is_bad(found))
 
 
 if __name__ == "__main__":

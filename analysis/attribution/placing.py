@@ -7,17 +7,16 @@ in a backward (recomputed, or differentiated twice) is itself placed by the node
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..trace import Bools, Int32s, Int64s, Ranges
+from ..trace import Bools, Columns, Int32s, Int64s, Ranges
 from .adoption import AMBIGUOUS as NO_DECISION
 from .adoption import Adoption
-from .linked_paths import LinkRule
 from .links import Links, Wanted
-from .nesting import Nesting, distinct_pairs
+from .nesting import Forest, Nesting, distinct_pairs
 from .user_ranges import NameFacts, of_titles, operator_ranges
 from .waiting import Intervals
 
@@ -29,19 +28,12 @@ MAX_ORDER = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Spots:
+class Spots(Columns):
     """Intervals on threads: calls, or operators."""
 
     thread: Int32s
     start_ns: Int64s
     end_ns: Int64s
-
-    def __len__(self) -> int:
-        return len(self.thread)
-
-    def take(self, rows: NDArray[np.int64]) -> Spots:
-        """Return some of them."""
-        return Spots(self.thread[rows], self.start_ns[rows], self.end_ns[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +145,44 @@ class Placing:
         for nodes in self.forest.by_depth()[1:]:
             count[nodes] += count[self.forest.parent[nodes]]
         return count
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRule:
+    """Puts forward paths under backward ones, never repeating a step or a phase; `made` collects the places.
+
+    `dropped` marks the ranges that are left out on the way: steps, warm-up, phases and operators.
+    """
+
+    forest: Forest
+    dropped: Bools
+    made: list[Int32s] = field(default_factory=list)
+
+    def link(self, base: Int32s, forward: Int32s) -> Int32s:
+        """Return the base's path, then the forward one below the deepest range common to both."""
+        before = len(self.forest)
+        linked = self.forest.combine(base, forward, self._step)
+        self.made.append(np.arange(before, len(self.forest), dtype=np.int32))
+        return linked
+
+    def alone(self, forward: Int32s) -> Int32s:
+        """Return the forward path without the dropped ranges, under no base."""
+        distinct, back = np.unique(forward, return_inverse=True)
+        levels = [distinct.astype(np.int32)]
+        while (levels[-1] >= 0).any():
+            levels.append(self.forest.above(levels[-1]))
+        node = np.full(len(distinct), -1, np.int32)
+        for level in reversed(levels):
+            kept = (level >= 0) & ~self.dropped[self.forest.range[level]]
+            node[kept] = self.forest.add(node[kept], self.forest.range[level[kept]])
+            self.made.append(node[kept])
+        return node[back]
+
+    def _step(self, base: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
+        range_ = self.forest.range[forward]
+        common, node = np.zeros(len(base), np.bool_), base
+        while (node >= 0).any():
+            common |= (node >= 0) & (self.forest.range[node] == range_)
+            node = self.forest.above(node)
+        above = np.where(common, -1, self.forest.parent[forward]).astype(np.int32)
+        return base, above, np.where(common | self.dropped[range_], -1, range_).astype(np.int32)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, attributed, detail_of, positive, presented, run, spare, trace_of
-from ..presenters.output import add_output, write
+from ..cli import add_range_rules, add_shape, attributed, detail_of, positive, presented, run, spare, trace_of
+from ..presenters.output import write
 
 if TYPE_CHECKING:
     from ..report import Report
@@ -50,10 +50,7 @@ def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
         "--allow-missing", action="store_true", help="do not fail where B no longer has what a rule names"
     )
     add_range_rules(parser)
-    shape = parser.add_argument_group("how to show it")
-    add_output(shape)
-    shape.add_argument("--full-names", action="store_true", help="kernel names in full")
-    shape.add_argument("--every-index", action="store_true", help="keep `layer 0`, `layer 1`, … apart in tables")
+    add_shape(parser)
     return parser
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from .. import report
+from ..report import plain
 from .changes import Axis, Change, Comparison, changes, notes
 from .rules import Verdict
 
@@ -13,8 +13,8 @@ from .rules import Verdict
 def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[str, Any]:
     """Return both reports' heads, the total, every row along every axis, and the rules' verdicts."""
     return {
-        "a": report.as_object(comparison.a)["report"],
-        "b": report.as_object(comparison.b)["report"],
+        "a": plain.as_object(comparison.a)["report"],
+        "b": plain.as_object(comparison.b)["report"],
         "compared": "work" if comparison.all_work else "kernels",
         "per_step": comparison.per_step,
         "notes": list(notes(comparison)),
@@ -32,15 +32,8 @@ def _row(axis: Axis, row: Change) -> dict[str, Any]:
 
 
 def _numbers(row: Change) -> dict[str, Any]:
-    return {
-        "a_ns": row.a_ns,
-        "b_ns": row.b_ns,
-        "delta_ns": row.delta_ns,
-        "change": row.change,
-        "a_count": row.a_count,
-        "b_count": row.b_count,
-        "state": row.state,
-    }
+    names = ("a_ns", "b_ns", "delta_ns", "change", "a_count", "b_count", "state")
+    return {name: getattr(row, name) for name in names}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

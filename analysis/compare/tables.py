@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..document import SHORT, Column, Detail, Document, Row, Table
-from ..kernel_names.short import distinct_short_names
+from ..kernel_names.short import names_by_kernel
 from ..report import Path
 from ..views import headings
 from ..views.rows import NOWHERE, common_length, label
@@ -205,8 +205,7 @@ class _Drawing:
     def names(self, axis: Axis, found: Sequence[Change], shown: Sequence[Change]) -> Callable[[Key], str]:
         """Return the displayed names of an axis's items."""
         if axis == "kernel":
-            full = [row.key[0] for row in shown]
-            short = dict(zip(full, full if self.detail.full_names else distinct_short_names(full), strict=True))
+            short = names_by_kernel((row.key[0] for row in shown), self.detail.full_names)
             return lambda key: short[key[0]]
         if axis == "range":
             common = common_length(row.key for row in found)

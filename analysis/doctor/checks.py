@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +13,16 @@ from ..attribution.causes import ADOPTED, Attribution, attribute
 from ..attribution.places import kernels_per_step
 from ..errors import AnalysisError
 from ..readers import read
-from ..readers.checks import RECORD, require_work
+from ..readers.requirements import RECORD, require_work
 from ..report import Report
 from ..summary import caveats
 from ..summary.arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
 from ..summary.totals import LAUNCHED_OUTSIDE, NO_LAUNCH, summarize
+from ..support.findings import Finding
 from ..support.units import share_text, time_text
 from ..trace import GRAPH, KERNEL, Trace
 from ..views.headings import worded
 from ..vocabulary import AUTOGRAD_THREADS, PHASES, is_step, phase_of
-
-Level = Literal["good", "warning", "problem"]
 
 # Shares of all GPU work from which it is worth a warning, or makes the answer wrong.
 OUTSIDE = (0.05, 0.50)
@@ -41,15 +38,6 @@ REMEDIES = {
 }
 # An export is written after its report; file systems keep times to two seconds.
 OLDER_BY_S = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check: a grade, a sentence, and a remedy."""
-
-    level: Level
-    what: str
-    fix: str = ""
 
 
 class Patient:

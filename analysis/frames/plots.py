@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..document import PATH_SEPARATOR
 from ..report import Report, added
 from ..summary.selection import with_indices_collapsed
 from ..support.text import head_of
 from ..support.units import time_unit
+from ..views.rows import label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def _ranges(axes: Axes, report: Report, per: str) -> None:
     """Draw the ranges in which most kernel time was launched directly."""
     rows = sorted(with_indices_collapsed(report).ranges, key=lambda row: -row.self_ns)[:MOST_RANGES]
     unit = time_unit([row.self_ns for row in rows])
-    names = [head_of(PATH_SEPARATOR.join(row.path[-3:]), LABEL_WIDTH) for row in rows]
+    names = [head_of(label(row.path[-3:]), LABEL_WIDTH) for row in rows]
     axes.barh(range(len(rows)), [row.self_ns / unit.ns for row in rows], tick_label=names)
     axes.invert_yaxis()
     axes.set_xlabel(f"kernel time launched directly in the range{per}, {unit.name}")

@@ -14,13 +14,15 @@ from ..attribution.causes import Attribution, Rules, attribute
 from ..document import Document
 from ..measures.steps import steps_of
 from ..presenters import as_html, as_table
-from ..report import Report, as_dict
+from ..readers import read
+from ..readers.requirements import require_work
+from ..report import Report
+from ..report.plain import as_dict
 from ..summary.selection import with_indices_collapsed
 from ..summary.totals import summarize
 from ..support.units import time_text
 from ..trace import Trace
 from ..views.overview import overview
-from .reading import trace_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,3 +113,15 @@ def ranking(
 
 def _frame(rows: tuple[Any, ...]) -> pd.DataFrame:
     return pd.DataFrame([as_dict(row) for row in rows])
+
+
+def trace_of(source: Trace | Path | str) -> Trace:
+    """Return a trace as it is, or read the report at a path.
+
+    Raises analysis.errors.NotAReport, or NoGpuWork for a report without work.
+    """
+    if isinstance(source, Trace):
+        return source
+    trace = read(source)
+    require_work(trace)
+    return trace

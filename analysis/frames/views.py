@@ -30,7 +30,7 @@ from ..report import Report
 from ..summary.totals import summarize
 from ..trace import Trace
 from ..views.registry import Subject, viewer
-from .reading import trace_of
+from .ranking import trace_of
 
 Source = Trace | Path | str
 

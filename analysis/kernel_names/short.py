@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, pairwise
 
 from ..support.text import fit, printable
@@ -193,6 +193,12 @@ def _detail(argument: str) -> str:
         return integer[0]
     word = _LAST_WORD.match(argument)
     return word[1] if word and "olicy" not in argument else ""
+
+
+def names_by_kernel(kernels: Iterable[str], full: bool = False) -> dict[str, str]:
+    """Return what each kernel is called in a table: short and distinct among these, or as it is."""
+    distinct = list(dict.fromkeys(kernels))
+    return dict(zip(distinct, distinct if full else distinct_short_names(distinct), strict=True))
 
 
 def distinct_short_names(names: Sequence[str]) -> list[str]:

@@ -6,13 +6,12 @@ from typing import Any, get_args
 
 from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
 from ..compare.tables import fusions, scope
-from ..document import PATH_SEPARATOR
 from ..report import Report
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_text
 from ..views import headings
 from ..views.headings import category, worded
-from ..vocabulary import OTHER
+from ..vocabulary import OTHER, PATH_SEPARATOR
 from .icicle import LONGEST_KERNEL, common_path, kernel_texts, path_texts
 from .sections import as_table
 
@@ -87,13 +86,7 @@ def _texts(axis: Axis, rows: list[Change]) -> list[tuple[str, str]]:
 
 
 def _numbers(row: Change) -> dict[str, Any]:
-    return {
-        "a_ns": row.a_ns,
-        "b_ns": row.b_ns,
-        "a_count": row.a_count,
-        "b_count": row.b_count,
-        "state": row.state,
-    }
+    return {name: getattr(row, name) for name in ("a_ns", "b_ns", "a_count", "b_count", "state")}
 
 
 def _figures(total: Change, launches: str) -> list[tuple[str, str, str]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..document import PATH_SEPARATOR
 from ..kernel_names.short import distinct_short_names
 from ..report import KernelRow, Number, Path, Report
 from ..summary.selection import collapsed_path
@@ -15,6 +14,7 @@ from ..support.text import fit
 from ..views import graphs, headings
 from ..views.headings import worded
 from ..views.rows import NOWHERE, common_length
+from ..vocabulary import PATH_SEPARATOR
 
 MAX_BOXES = 1_200
 SMALLEST = 1 / 4_000  # of the whole: narrower boxes cannot be seen

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from tabulate import tabulate
-
-from ..document import Document, Row, Table
+from ..document import Document, Table
 from ..support.text import printable
 from . import cell_text
 
@@ -22,34 +21,13 @@ NOTHING_WIDE = "&#8203;"
 
 def present(document: Document) -> str:
     """Write a document as Markdown, every name in full."""
-    parts = [f"**{_safe(document.heading)}**", *([_safe(document.verdict)] if document.verdict else [])]
-    for table in cell_text.for_people(document):
-        parts += [
-            *([_safe(table.lead)] if table.lead else []),
-            f"### {_safe(cell_text.title(table))}",
-            _pipe_table(table),
-            *([_safe(table.caption)] if table.caption else []),
-        ]
-    parts += [_safe(line) for line in document.accounting]
-    parts += [f"> Note: {_safe(note)}" for note in document.notes]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(cell_text.laid_out(document, _safe, _table, "**%s**", remark="> %s")) + "\n"
 
 
-def _pipe_table(table: Table) -> str:
-    rows = [
-        [_cell(row, place, text) for place, text in enumerate(line)]
-        for row, line in zip(table.rows, cell_text.texts(table), strict=True)
-    ]
-    aligned = ["right" if cell_text.is_number(column) else "left" for column in table.columns]
-    heads = [_safe(head) for head in cell_text.headings(table)]
-    return str(tabulate(rows, heads, tablefmt="pipe", colalign=aligned, disable_numparse=True))
-
-
-def _cell(row: Row, place: int, text: str) -> str:
-    text = _safe(text)
-    if row.strong and text:
-        text = f"**{text}**"
-    return "&emsp;" * row.indent + text if place == 0 else text
+def _table(table: Table) -> Iterator[str]:
+    yield f"### {_safe(cell_text.title(table))}"
+    yield cell_text.drawn(table, _safe, "**%s**", "pipe")
+    yield from filter(None, [_safe(table.caption)])
 
 
 def _safe(text: str) -> str:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..document import Document, Row, Table
+from ..document import Document, Table
 from ..support.text import printable
 from . import cell_text
 
 
 def present(document: Document) -> str:
     """Write each table as a figure with its caption, ready to be included in a document."""
-    parts = ["#show figure: set block(breakable: true)", f"#strong({literal(document.heading)})"]
-    parts += [f"#{literal(document.verdict)}"] if document.verdict else []
-    for table in cell_text.for_people(document):
-        parts += [*([f"#{literal(table.lead)}"] if table.lead else []), "\n".join(_figure(table))]
-    parts += [f"#{literal(line)}" for line in document.accounting]
-    parts += [f"#{literal(f'Note: {note}')}" for note in document.notes]
-    return "\n\n".join(parts) + "\n"
+    parts = cell_text.laid_out(document, literal, _figure, "#strong(%s)", "#%s")
+    return "\n\n".join(("#show figure: set block(breakable: true)", *parts)) + "\n"
 
 
 def literal(text: str) -> str:
@@ -27,18 +22,17 @@ def literal(text: str) -> str:
 
 
 def _figure(table: Table) -> Iterator[str]:
+    yield "\n".join(_lines(table))
+
+
+def _lines(table: Table) -> Iterator[str]:
     aligned = ", ".join("right" if cell_text.is_number(column) else "left" for column in table.columns)
     heads = ", ".join(f"strong({literal(heading)})" for heading in cell_text.headings(table))
     yield f"#figure(caption: figure.caption(position: top, {literal(cell_text.title(table))}),"
     yield from ("  table(", f"    columns: {len(table.columns)},", f"    align: ({aligned},),")
     yield from ("    stroke: none,", "    table.hline(),", f"    table.header({heads}),", "    table.hline(),")
-    for row, texts in zip(table.rows, cell_text.texts(table), strict=True):
-        yield "    " + " ".join(f"{_cell(row, place, text)}," for place, text in enumerate(texts))
+    for cells in cell_text.grid(table, literal, "strong(%s)", lambda depth: f"h({depth}em) + " if depth else ""):
+        yield "    " + " ".join(f"{cell}," for cell in cells)
     yield from ("    table.hline(),", "  ),", ")")
     if table.caption:
         yield f"#text(size: 0.8em, {literal(table.caption)})"
-
-
-def _cell(row: Row, place: int, text: str) -> str:
-    written = f"strong({literal(text)})" if row.strong and text else literal(text)
-    return f"h({row.indent}em) + {written}" if place == 0 and row.indent else written

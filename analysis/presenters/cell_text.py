@@ -1,13 +1,15 @@
-"""One value as text, for every presenter of text."""
+"""Values, tables and documents as text: what every presenter that is read by people shares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..document import Column, Document, Row, Table, seen_by
 from ..support import units
 
+#: Makes a text safe in a format.
+Text = Callable[[str], str]
 TEXT: dict[str, Callable[[Any], str]] = {
     "text": str,
     "name": str,
@@ -90,3 +92,41 @@ def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit, decimals: 
     if kind == "share":
         return units.share_text(value, decimals).removesuffix("%" if "%" in column.heading else "")
     return unit.text(value) if kind == "ns" else TEXT[kind](value)
+
+
+def laid_out(
+    document: Document, text: Text, table: Callable[[Table], Iterable[str]], heading: str,
+    paragraph: str = "%s", remark: str = "",
+) -> Iterator[str]:  # fmt: skip
+    """Yield a document's parts: `text` makes a text safe, `table` draws one, and forms stand around a text."""
+
+    def said(lines: Iterable[str], form: str = paragraph) -> Iterator[str]:
+        return (form % text(line) for line in lines if line)
+
+    yield heading % text(document.heading)
+    yield from said([document.verdict])
+    for one in for_people(document):
+        yield from said([one.lead])
+        yield from table(one)
+    yield from said(document.accounting)
+    yield from said((f"Note: {note}" for note in document.notes), remark or paragraph)
+
+
+def grid(table: Table, text: Text, strong: str, indent: Callable[[int], str]) -> list[list[str]]:
+    """Return a table's texts by row, made safe; those of strong rows strong, and their first ones indented."""
+
+    def cell(row: Row, place: int, written: str) -> str:
+        written = strong % text(written) if row.strong and written else text(written)
+        return indent(row.indent) + written if place == 0 else written
+
+    pairs = zip(table.rows, texts(table), strict=True)
+    return [[cell(row, place, written) for place, written in enumerate(line)] for row, line in pairs]
+
+
+def drawn(table: Table, text: Text, strong: str, form: str) -> str:
+    """Draw a table in one of tabulate's formats."""
+    from tabulate import tabulate
+
+    rows, heads = grid(table, text, strong, "&emsp;".__mul__), map(text, headings(table))
+    aligned = ["right" if is_number(column) else "left" for column in table.columns]
+    return str(tabulate(rows, list(heads), tablefmt=form, colalign=aligned, disable_numparse=True))

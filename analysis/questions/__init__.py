@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, attributed, detail_of, presented, run, spare, trace_of
+from ..cli import add_range_rules, add_shape, attributed, detail_of, presented, run, spare, trace_of
 from ..errors import ReportError
-from ..presenters.output import add_output, write
+from ..presenters.output import write
 from ..readers.paths import expand
 from .asked import QUESTIONS
 
@@ -43,9 +43,7 @@ def parser(prog: str = "python -m analysis.questions") -> argparse.ArgumentParse
     )  # fmt: skip
     what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser)
-    shape = parser.add_argument_group("how to show it")
-    add_output(shape)
-    shape.add_argument("--full-names", action="store_true", help="kernel names in full")
+    add_shape(parser, every_index=False)
     return parser
 
 
@@ -57,7 +55,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 def answer(options: argparse.Namespace) -> Document:
     """Return the answers; raises AnalysisError where no report has any."""
-    from . import document, timed
+    from . import answers, timed
     from .figures import Answered
 
     paths = expand(options.report)
@@ -69,7 +67,7 @@ def answer(options: argparse.Namespace) -> Document:
     if not found:
         raise ReportError(f"None of the {len(asked)} reports can be read. {asked[0].name}: {asked[0].problem}")
     problems = [(one.name, one.problem) for one in asked if one.problem]
-    return document.document(found, options.questions, detail, problems=problems, times=times)
+    return answers.document(found, options.questions, detail, problems=problems, times=times)
 
 
 def of_report(path: Path, options: argparse.Namespace) -> Answered:

@@ -8,14 +8,15 @@ from typing import Any
 from ..document import Column, Table
 from ..measures.agreement import PhaseTimes
 from ..support.units import time_text
-from ..views.agreement import CPU_RANGE, KERNEL_TIME, RANGES, SHARE, SPAN
-from ..views.rows import per_step
+from ..views.agreement import CPU_RANGE, KERNEL_TIME, RANGES, SHARE, SPAN, cells, columns
 from ..vocabulary import BACKWARD, FORWARD
 from .figures import Answered
 from .sweep import Answer, Sweep, answer_by_phase, led, no_kernels
 from .timed import of_run
 
 CAPTION = f"{RANGES} {KERNEL_TIME} {SPAN} {CPU_RANGE} {SHARE}"
+#: The columns of the view of agreement that are shown.
+KEYS = ("ranges", "kernel_ns", "kernel_share", "span_ns", "span_share", "cpu_ns")
 BESIDE = (
     "mean, std: of n steps without a profiler, synchronized; the newest run with the same settings and GPU, and "
     "the most warm-up. % is of that mean."
@@ -44,7 +45,7 @@ def answer(sweep: Sweep) -> Answer:
 def _sentence(sweep: Sweep) -> str:
     """Say how long forward and backward take on both clocks."""
     report = sweep.alone
-    of = [(phase, cells) for phase in (FORWARD, BACKWARD) if report and (cells := _cells(phase, report))]
+    of = [(phase, found) for phase in (FORWARD, BACKWARD) if report and (found := _cells(phase, report))]
     said = [
         f"{phase} takes {time_text(cpu)}{sweep.each} on the CPU's clock, {time_text(span)} on the "
         f"{sweep.unit}'s, and has {time_text(kernel)} of kernel time"
@@ -54,37 +55,27 @@ def _sentence(sweep: Sweep) -> str:
 
 
 def _table(sweep: Sweep, phase: str) -> Table:
-    columns = (
-        Column("ranges", "ranges", "count"), Column("kernel_ns", "kernel time", "ns"),
-        Column("kernel_share", "%", "share"), Column("span_ns", sweep.span, "ns"),
-        Column("span_share", "%", "share"), Column("cpu_ns", "CPU range", "ns"),
-    )  # fmt: skip
+    known = {column.key: column for column in columns(sweep.span)}
     title = f"(a) {phase}: kernel time, {sweep.span} and CPU range, {{unit}} {sweep.scope}"
-    return sweep.table(
-        f"a_{phase}", title, columns, partial(_cells, phase), CAPTION.format(span=sweep.span), phase
-    )
+    drawn, caption = [known[key] for key in KEYS], CAPTION.format(span=sweep.span)
+    return sweep.table(f"a_{phase}", title, drawn, partial(_cells, phase), caption, phase)
 
 
 def _cells(phase: str, report: Answered) -> tuple[Any, ...] | None:
     times = _times(report, phase)
-    if times is None:
-        return None
-    ranges, kernel_ns, span_ns, cpu_ns = (
-        per_step(report, value) for value in (times.ranges, times.kernel_ns, times.span_ns, times.cpu_ns or 0)
-    )
-    return ranges, kernel_ns, times.kernel_share, span_ns, times.span_share, cpu_ns
+    return tuple(map(cells(report, times).get, KEYS)) if times else None
 
 
 def _beside(sweep: Sweep, phase: str) -> Table:
     """Hold the times of one range of a phase against its wall time without a profiler."""
-    columns = (
+    shown = (
         Column("n", "n", "count"), Column("timed_ns", "mean", "ns"), Column("timed_std_share", "std %", "share"),
         Column("kernel_ns", "kernel time", "ns"), Column("kernel_share", "%", "share"),
         Column("span_ns", sweep.span, "ns"), Column("span_share", "%", "share"),
         Column("cpu_ns", "CPU range", "ns"), Column("cpu_share", "%", "share"),
     )  # fmt: skip
     title = f"(a) {phase} beside its wall time without a profiler, {{unit}} for each of its ranges"
-    return sweep.table(f"a_{phase}_timed", title, columns, partial(_beside_cells, sweep, phase), BESIDE, phase)
+    return sweep.table(f"a_{phase}_timed", title, shown, partial(_beside_cells, sweep, phase), BESIDE, phase)
 
 
 def _beside_cells(sweep: Sweep, phase: str, report: Answered) -> tuple[object, ...] | None:

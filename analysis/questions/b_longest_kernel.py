@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..document import Column, Row, Table
-from ..kernel_names.short import distinct_short_names
+from ..kernel_names.short import names_by_kernel
 from ..support.units import count_text, time_text
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 from .figures import Answered, longest_kernel
@@ -107,12 +107,11 @@ def _missing(report: Answered, scope: str) -> str:
 
 def _names(sweep: Sweep) -> Mapping[str, str]:
     """Call every kernel that is longest anywhere by one name in all tables."""
-    found = [
+    found = (
         row.kernel for scope in SCOPES.values() for report in sweep.counted
         if (row := longest_kernel(report, scope.phases))
-    ]  # fmt: skip
-    kernels = list(dict.fromkeys(found))
-    return dict(zip(kernels, kernels if sweep.detail.full_names else distinct_short_names(kernels), strict=True))
+    )  # fmt: skip
+    return names_by_kernel(found, sweep.detail.full_names)
 
 
 def _table(sweep: Sweep, scope: str, names: Mapping[str, str]) -> Table:

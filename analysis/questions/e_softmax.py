@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..document import Column, Table
-from ..measures.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of, parts_of
 from ..support.units import digits_text, time_text
 from ..views.attention import FORMULAS, IS_FUSED, NO_MARK, NONE, ratio
 from ..vocabulary import BACKWARD, FORWARD, OTHER
@@ -50,14 +51,14 @@ def _sentence(sweep: Sweep) -> str:
     phase = next(iter(_phases(report)), None) if report else None
     if report is None or phase is None:
         return ""
-    cells: tuple[Any, ...] = _cells(report, phase, True) or (0,) * 6
-    softmax, _, _, gemms, to_gemms, flops = cells
+    found = ratio(_parts(report, phase))
+    to_gemms, flops = found["softmax_to_gemms"], found["flops_ratio"]
     times = f"{digits_text(to_gemms, 3)} times the" if to_gemms else "against"
     that_do = f", which do {digits_text(flops, 3)} times its FLOPs" if flops else ""
     where = "Outside all phases" if phase == OTHER else f"In {phase}"
     return (
-        f"(e) {where}, softmax takes {time_text(softmax)}{sweep.each}, {times} {time_text(gemms)} of attention's "
-        f"GEMMs{that_do}."
+        f"(e) {where}, softmax takes {time_text(found['softmax_ns'])}{sweep.each}, {times} "
+        f"{time_text(found['gemm_ns'])} of attention's GEMMs{that_do}."
     )
 
 
@@ -69,9 +70,8 @@ def _phases(report: Answered) -> list[str]:
     return [phase for phase in (FORWARD, BACKWARD, OTHER) if ratio(_parts(report, phase))]
 
 
-def _flops(report: Answered, phase: str) -> object:
-    found = ratio(_parts(report, phase))
-    return found[-1] if found else None
+def _flops(report: Answered, phase: str) -> float | None:
+    return ratio(_parts(report, phase)).get("flops_ratio")
 
 
 def _missing(report: Answered, phase: str) -> str:
@@ -98,14 +98,13 @@ def _table(sweep: Sweep, phase: str) -> Table:
     where = "work in no phase" if phase == OTHER else phase
     title = f"(e) {where}: softmax against attention's GEMMs, {{unit}} {sweep.scope}"
     caption = f"{CAPTION} {FORMULAS}" if stated else CAPTION
-    return sweep.table(f"e_{phase}", title, columns, lambda report: _cells(report, phase, stated), caption, phase)
+    cells = partial(_cells, [column.key for column in columns], phase)
+    return sweep.table(f"e_{phase}", title, columns, cells, caption, phase)
 
 
-def _cells(report: Answered, phase: str, stated: bool) -> tuple[Any, ...] | None:
+def _cells(keys: Sequence[str], phase: str, report: Answered) -> tuple[Any, ...] | None:
     parts = _parts(report, phase)
-    if not _named(parts):
-        return None
-    softmax = parts[SOFTMAX].kernel_ns if SOFTMAX in parts else None
-    gemms = [parts[name].gemm_ns if name in parts else None for name in MATMULS]
-    _, _, both, to_gemms, *_, flops = ratio(parts) or [None] * 7
-    return (softmax, *gemms, both, to_gemms, *([flops] if stated else []))
+    gemms = {key: parts[name].gemm_ns for key, name in zip(keys[1:3], MATMULS, strict=True) if name in parts}
+    softmax = {"softmax_ns": parts[SOFTMAX].kernel_ns} if SOFTMAX in parts else {}
+    found = {**softmax, **gemms, **ratio(parts)}
+    return tuple(map(found.get, keys)) if found else None

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from ..attribution.causes import Attribution
 from ..attribution.places import in_measured_steps
-from ..measures import attention
+from ..measures import attention_parts as attention
 from ..measures.agreement import PhaseTimes, phase_times
 from ..measures.launch_groups import STEP, Explanation, LaunchGroups
 from ..report import KernelRow, Number, Path, Report, added, per_step

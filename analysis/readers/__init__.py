@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotAReport
-from .identity import Identity, identity, require_unchanged
+from .safety import Identity, identity, require_unchanged
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -63,7 +63,7 @@ READERS = (
 )
 
 # Imports numpy, as the readers do: when a report is read, not before.
-CHECKS = "nvtx_kernels.analysis.readers.checks"
+REQUIREMENTS = "nvtx_kernels.analysis.readers.requirements"
 MODULE_NAMES = "nvtx_kernels.analysis.readers.module_names"
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 
@@ -78,7 +78,7 @@ def read(path: Path | str) -> Trace:
     reader, before = reader_of(path), identity(path)
     trace = _read(reader, path, before)
     require_unchanged(path, before)
-    importlib.import_module(CHECKS).require_plausible(trace, path)
+    importlib.import_module(REQUIREMENTS).require_plausible(trace, path)
     named: Trace = importlib.import_module(MODULE_NAMES).with_module_names(trace)
     return named
 

@@ -25,7 +25,7 @@ from ..errors import NotAReport
 from ..support import arrow
 from ..trace import Bools, Int64s
 from . import GZIP_MAGIC
-from .budget import require_within
+from .safety import require_within
 
 SEPARATORS = b" \t\r\n,"
 # So many that decoded events stay in the processor's cache: blocks of 8 MiB took a third longer.

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from ..errors import NotAReport
 from ..support.progress import expect
 from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
-from . import graph_nodes
 from .columns import Part
-from .nsys_trace import EVENTS_READ, NEVER_CLOSED, read_trace
+from .launches import NODE_TABLE
+from .nsys_tables import EVENTS_READ, NEVER_CLOSED
+from .nsys_trace import read_trace
 from .operator_names import with_bare_names
 from .parquet_table import ParquetTable
 
@@ -105,12 +106,12 @@ class NsysParquet:
     def work(self, kind: int) -> Sequence[Part]:
         """Return the GPU work of one kind."""
         table, extra = WORK_TABLES[kind]
-        node: Columns = {"graph_node": ("graphNodeId", -1)} if graph_nodes.TABLE in self.files else {}
+        node: Columns = {"graph_node": ("graphNodeId", -1)} if NODE_TABLE in self.files else {}
         return self._parts(table, {**WORK, **extra, **node}, partial(_work, extra))
 
     def graph_nodes(self) -> Sequence[Part]:
         """Return the creations of CUDA graphs' nodes."""
-        return self._parts(graph_nodes.TABLE, NODES, _as_read)
+        return self._parts(NODE_TABLE, NODES, _as_read)
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from ..errors import NotAReport
 from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
-from . import graph_nodes
 from .columns import Part
-from .nsys_trace import EVENTS_READ, NEVER_CLOSED, read_trace
+from .launches import NODE_TABLE
+from .nsys_tables import EVENTS_READ, NEVER_CLOSED
+from .nsys_trace import read_trace
 from .operator_names import with_bare_names
 from .sqlite import Database, trimmed
 
@@ -55,7 +56,7 @@ NODE_COLUMN = "coalesce(graphNodeId, -1) AS graph_node, "
 NODES_SQL = f"""
 SELECT start AS start, coalesce(globalTid, 0) AS thread, graphNodeId AS node,
        coalesce(originalGraphNodeId, -1) AS original
-FROM {graph_nodes.TABLE} WHERE {{rows}}
+FROM {NODE_TABLE} WHERE {{rows}}
 """  # noqa: S608 - constants only
 
 ROWS_PER_PART = 200_000
@@ -92,13 +93,13 @@ class NsysSqlite:
         table, name, grid = WORK_TABLES[kind]
         process = "globalPid" if self.database.has_column(table, "globalPid") else "NULL"
         node = NODE_COLUMN if self.database.has_column(table, "graphNodeId") else "-1 AS graph_node, "
-        node = node if self.database.has(graph_nodes.TABLE) else ""
+        node = node if self.database.has(NODE_TABLE) else ""
         sql = WORK_SQL.format(table=table, name=name, grid=grid, process=process, node=node)
         return self._parts(table, sql)
 
     def graph_nodes(self) -> Sequence[Part]:
         """Return the creations of CUDA graphs' nodes."""
-        return self._parts(graph_nodes.TABLE, NODES_SQL)
+        return self._parts(NODE_TABLE, NODES_SQL)
 
     def _parts(self, table: str, sql: str) -> Sequence[Part]:
         """Divide a table into parts of its rows, to be read on several cores with little memory each."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ..support import arrow
 from ..trace import Int32s, Int64s
 from ..vocabulary import OPERATOR_SUFFIXES
-from .nsys_trace import DOMAIN_TYPE, MARK_TYPE
+from .nsys_tables import DOMAIN_TYPE, MARK_TYPE
 
 # RE2 runs in linear time.
 SEQUENCE = r", seq = (?P<seq>[0-9]{1,18})(?:[^0-9]|$)"

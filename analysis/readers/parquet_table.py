@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ..errors import NotAReport
 from ..support.cores import cores
-from .budget import require_within
+from .safety import require_within
 
 NUMBER_BYTES = 8
 

@@ -35,7 +35,7 @@ from .chrome_columns import Id, TraceColumns
 from .chrome_events import Envelope, TraceFile
 from .columns import Interner
 from .forward_threads import told_numbers
-from .launch_keys import LaunchKeys
+from .launches import LaunchKeys
 from .operator_work import operator_work
 
 TOOL = "PyTorch profiler"

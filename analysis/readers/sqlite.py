@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..errors import NotAReport
 from ..support.progress import expect
-from .budget import require_within
+from .safety import require_within
 from .sqlite_guard import columns_of_tables, guarded, require_plain
 
 # Where SQLite's header has the page size, the number of pages, how often the file was changed, and the change for

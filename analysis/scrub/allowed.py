@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum, Flag, auto
 
-from ..readers.nsys_trace import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, PUSH_POP_TYPES, START_END_TYPES
+from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, PUSH_POP_TYPES, START_END_TYPES
 
 
 class Role(Flag):

@@ -17,11 +17,11 @@ from typing import Any
 import sqlite_utils
 
 from ..errors import UsageError
-from ..readers.identity import identity, require_unchanged
+from ..readers.safety import identity, require_unchanged
 from ..support.files import Unfinished
 from .allowed import EVENT_ROLES, EVENTS, METADATA, METADATA_TABLES, ROLES, STRINGS, Columns, Kind, Role
-from .names import Names
 from .own_words import own_words
+from .renaming import Names
 from .source import Source
 
 SQL_TYPES = {Kind.NUMBER: int, Kind.TIME: int, Kind.STRING: int, Kind.TEXT: str}

@@ -7,17 +7,15 @@ import sqlite3
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import NotAReport
-from ..readers.sqlite import Database, read_only_uri
+from ..readers.sqlite import Database
 from . import looks
 from .allowed import STRINGS
-from .names import thread_name
-from .source import Source
+from .renaming import thread_name
+from .source import Source, opened
 
 TOGETHER = 1 << 20  # characters that are searched at once
 BETWEEN = "\n\0\n"  # occurs in no private value, so none is found across two texts
@@ -104,14 +102,10 @@ def leaks(report: Path) -> list[Leak]:
     """
     source, found = Source(report), Found()
     columns = Database(report).columns
-    try:
-        with closing(sqlite3.connect(read_only_uri(report), uri=True)) as connection:
-            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            _count_rows(connection, columns, found)
-            _count_strings(source, found)
-            _count_looks(connection, columns, found)
-    except (sqlite3.Error, UnicodeError) as error:
-        raise NotAReport(f"{report} is damaged: {error}. Export it again.") from error
+    with opened(report, lambda raw: raw.decode("utf-8", "replace")) as connection:
+        _count_rows(connection, columns, found)
+        _count_strings(source, found)
+        _count_looks(connection, columns, found)
     _count_freed(report, found)
     return found.leaks()
 

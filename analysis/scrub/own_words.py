@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
-from ..errors import NotAReport
-from ..readers.sqlite import Database, read_only_uri
+from ..readers.sqlite import Database
 from ..vocabulary import PLAIN_WORDS
 from .looks import LOOKS
+from .source import opened
 
 # Table, the row's name there with SQL's wildcards, and the word that replaces the value in a copy.
 _VALUES = (
@@ -71,12 +70,8 @@ def own_words(report: Path) -> dict[str, str]:
     Raises NotAReport if the report cannot be read.
     """
     columns = Database(report).columns
-    try:
-        with closing(sqlite3.connect(read_only_uri(report), uri=True)) as connection:
-            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            found = list(_candidates(_Pairs(connection, columns)))
-    except (sqlite3.Error, UnicodeError) as error:
-        raise NotAReport(f"{report} is damaged: {error}. Export it again.") from error
+    with opened(report, lambda raw: raw.decode("utf-8", "replace")) as connection:
+        found = list(_candidates(_Pairs(connection, columns)))
     return words_of(found)
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nvtx_kernels import DOMAIN
+
 from ..errors import NotAReport
-from ..readers.nsys_trace import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE
+from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE
 from ..readers.sqlite import Database, read_only_uri
 from ..readers.written import MODEL_MARK
 from ..support.progress import advance, expect
-from ..vocabulary import OWN_DOMAIN
 from .allowed import (
     EVENT_ROLES,
     EVENTS,
@@ -108,7 +109,7 @@ class Source:
             texts.append(f"(SELECT value FROM {STRINGS} WHERE id = textId)")  # noqa: S608
         domain = "coalesce(globalTid, 0) >> 24, coalesce(domainId, 0)"
         named = " OR ".join(
-            f"eventType = {DOMAIN_TYPE} AND {text} = '{OWN_DOMAIN}'"
+            f"eventType = {DOMAIN_TYPE} AND {text} = '{DOMAIN}'"
             f" OR eventType = {MARK_TYPE} AND {text} LIKE '{MODEL_MARK}%'"
             for text in texts
         )
@@ -157,14 +158,24 @@ class Source:
             advance(len(rows))
 
     def _batches(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
-        try:
-            with closing(sqlite3.connect(read_only_uri(self.path), uri=True)) as connection:
-                connection.text_factory = bytes
-                cursor = connection.execute(sql)
-                while rows := cursor.fetchmany(BATCH):
-                    yield rows
-        except (sqlite3.Error, UnicodeError) as error:
-            raise NotAReport(f"{self.path} is damaged: {error}. Export it again.") from error
+        with opened(self.path, bytes) as connection:
+            cursor = connection.execute(sql)
+            while rows := cursor.fetchmany(BATCH):
+                yield rows
+
+
+@contextmanager
+def opened(report: Path, text: Callable[[bytes], object]) -> Iterator[sqlite3.Connection]:
+    """Open a report's database to read it; `text` makes what is got of a text's bytes.
+
+    Raises NotAReport for what SQLite raises in the block.
+    """
+    try:
+        with closing(sqlite3.connect(read_only_uri(report), uri=True)) as connection:
+            connection.text_factory = text
+            yield connection
+    except (sqlite3.Error, UnicodeError) as error:
+        raise NotAReport(f"{report} is damaged: {error}. Export it again.") from error
 
 
 def _quoted(columns: Columns) -> str:

@@ -18,15 +18,15 @@ import msgspec
 from ..errors import NotAReport, UsageError
 from ..readers.chrome_columns import CATEGORIES, LAUNCHES, RANGES, WORK
 from ..readers.chrome_events import LARGEST_NS, Envelope, Event, TraceFile, opened
-from ..readers.identity import Identity, identity, require_unchanged
+from ..readers.safety import Identity, identity, require_unchanged
 from ..support.files import write_lines
 from ..support.progress import advance
 from ..support.text import printable
 from .allowed import Role
 from .copying import Copied, require_replaceable
 from .leaks import Found, Leak, count_in
-from .names import Names, thread_name
 from .own_words import words_of
+from .renaming import Names, thread_name
 from .source import LONGEST_CAPTURE_NS
 
 ROLES = {WORK: Role.KERNEL, LAUNCHES: Role.CALL, RANGES: Role.RANGE}

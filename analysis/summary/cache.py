@@ -19,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..report import Report, as_object, from_object
+from ..report import Report
+from ..report.plain import as_object, from_object
 from ..support.files import replace_file
 
 # A report that is read in no time needs nothing kept.

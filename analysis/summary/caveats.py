@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from nvtx_kernels import DOMAIN
+
 from ..attribution.causes import HOW, Attribution
 from ..attribution.places import kernels_per_step, measured_steps
 from ..attribution.user_ranges import named_phases, of_titles
 from ..report import KernelRow, Number
 from ..support.units import share_text, time_text
 from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Provenance
-from ..vocabulary import BACKWARD, FORWARD, FUSED, OTHER, OWN_DOMAIN, PHASES, fused_parts, spans_layers
+from ..vocabulary import BACKWARD, FORWARD, FUSED, OTHER, PHASES, fused_parts, spans_layers
 from .arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
 
 CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
@@ -51,7 +53,7 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
 
 def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Iterator[str]:
     """Return a note on the kernel time that several ranges share, whose work a compiler fused."""
-    if all(domain.name != OWN_DOMAIN for domain in attribution.trace.domains):
+    if all(domain.name != DOMAIN for domain in attribution.trace.domains):
         return
     rows = [row for row in kernels if row.kind == "kernel"]
     shared = [(row, parts) for row in rows if row.path and (parts := fused_parts(row.path[-1]))]
@@ -178,7 +180,7 @@ def of_counting(attribution: Attribution) -> str:
     """Return a note on what the steps count if annotation opened their ranges."""
     steps, trace = measured_steps(attribution), attribution.trace
     domains = {trace.domains[number].name for number in np.unique(attribution.ranges.domain[steps]).tolist()}
-    if OWN_DOMAIN not in domains or not trace.provenance.steps:
+    if DOMAIN not in domains or not trace.provenance.steps:
         return ""
     return f"steps are {trace.provenance.steps}, as annotation counted them; the first of all is in none"
 

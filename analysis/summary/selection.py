@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from ..document import PATH_SEPARATOR
 from ..errors import ReportError
 from ..report import Path, Report, added, in_tree_order
-from ..vocabulary import collapsed, some_of
+from ..vocabulary import PATH_SEPARATOR, collapsed, some_of
 from .collapsing import Naming, naming_of
 
 

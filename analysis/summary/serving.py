@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..range_names import SERVED_NAMES
 from ..report import RangeRow
 from ..support.units import count_text, time_text
 from ..vocabulary import DECODE, PREFILL
+from ..vocabulary.range_names import SERVED_NAMES
 
 _PATTERNS = tuple(re.compile(pattern, re.IGNORECASE) for pattern in SERVED_NAMES)
 

@@ -1,4 +1,4 @@
-"""Between numpy and Arrow without copies, and without pandas.
+"""Between numpy and Arrow without copies, and without pandas. Alone, because it loads pyarrow.
 
 Arrow's own conversions import pandas, which takes longer than reading and ranking a small report.
 """

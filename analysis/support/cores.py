@@ -1,4 +1,7 @@
-"""How many cores this process may use: a container or `taskset` can allow it fewer than the machine has."""
+"""How many cores this process may use: one fact, for the readers and for the processes that rank many reports.
+
+A container or `taskset` can allow it fewer than the machine has.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for people: safe to print, measured in terminal cells, cut to a width."""
+"""Text for people: safe to print, measured in terminal cells, cut to a width. Alone: errors load it."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ..document import PATH_SEPARATOR
 from ..kernel_names.categories import categorize
 from ..kernel_names.short import distinct_short_names
 from ..support.text import fit
 from ..trace import KERNEL, KINDS
+from ..vocabulary import PATH_SEPARATOR
 from .slices import Drawn, Slices
 from .tracks import Place, Tracks
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError, UsageError
 from ..measures.agreement import AGREES_WITHIN, PhaseTimes, agrees, phase_times
 from ..measures.annotation import prices
+from ..report import Report
 from ..support.units import share_text, time_text
 from ..vocabulary import PHASES
 from . import headings
@@ -50,23 +53,35 @@ def view(subject: Subject) -> Document:
 
 def _together(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
     report = subject.report
-    columns = (
+    rows = tuple(Row(tuple(cells(report, row).values())) for row in times)
+    title = f"CPU range, {headings.span(report)} and kernel time, {{unit}} {headings.scope(report)}"
+    table = Table(
+        "agreement", title, columns(headings.span(report)), rows, CAPTION.format(span=headings.span(report))
+    )
+    return with_levels(table, [level(row.name) for row in times])
+
+
+def columns(span: str) -> tuple[Column, ...]:
+    """Return the columns of `cells`, where spans are called so."""
+    return (
         Column("phase", "phase"), Column("ranges", "ranges", "count"), Column("cpu_ns", "CPU range", "ns"),
-        Column("span_ns", headings.span(report), "ns"), Column("span_share", "%", "share"),
+        Column("span_ns", span, "ns"), Column("span_share", "%", "share"),
         Column("kernel_ns", "kernel time", "ns"), Column("kernel_share", "%", "share"),
         Column("verdict", "verdict"),
     )  # fmt: skip
-    rows = []
-    for row in times:
-        ranges, cpu_ns, span_ns, kernel_ns = (
-            None if value is None else per_step(report, value)
-            for value in (row.ranges or None, row.cpu_ns, row.span_ns, row.kernel_ns)
-        )
-        cells = (row.name, ranges, cpu_ns, span_ns, row.span_share, kernel_ns, row.kernel_share, row.verdict)
-        rows.append(Row(cells))
-    title = f"CPU range, {headings.span(report)} and kernel time, {{unit}} {headings.scope(report)}"
-    table = Table("agreement", title, columns, tuple(rows), CAPTION.format(span=headings.span(report)))
-    return with_levels(table, [level(row.name) for row in times])
+
+
+def cells(report: Report, times: PhaseTimes) -> dict[str, Any]:
+    """Return a phase's cells by the keys of their columns, per step where the report is."""
+    ranges, cpu_ns, span_ns, kernel_ns = (
+        None if value is None else per_step(report, value)
+        for value in (times.ranges or None, times.cpu_ns, times.span_ns, times.kernel_ns)
+    )
+    return {
+        "phase": times.name, "ranges": ranges, "cpu_ns": cpu_ns, "span_ns": span_ns,
+        "span_share": times.span_share, "kernel_ns": kernel_ns, "kernel_share": times.kernel_share,
+        "verdict": times.verdict,
+    }  # fmt: skip
 
 
 def _timed(subject: Subject, times: tuple[PhaseTimes, ...]) -> tuple[Table, ...]:

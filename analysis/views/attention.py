@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError
-from ..measures.attention import MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of, parts_of
 from ..report import Number, Report
 from ..summary.totals import summarize
 from ..vocabulary import BACKWARD, FORWARD
@@ -151,7 +152,7 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     rows = [row for mine in _by_phase(parts).values() if (row := ratio({part.name: part for part in mine}))]
     if not rows:
         return ()
-    stated = any(row[-1] is not None for row in rows)
+    stated = any(row["flops_ratio"] is not None for row in rows)
     columns = (
         Column("phase", "phase"), Column("softmax_ns", "softmax", "ns"), Column("gemm_ns", "GEMMs", "ns"),
         Column("softmax_to_gemms", "softmax/GEMMs", "ratio"), Column("matmul_ns", "ranges", "ns"),
@@ -159,26 +160,25 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
         Column("flops_ratio", "FLOPs GEMMs/softmax", "ratio"),
     )[: 7 if stated else 6]  # fmt: skip
     title = f"Softmax against the two matmuls: kernel time, {{unit}} {headings.scope(report)}"
-    shown = tuple(Row(row[: len(columns)]) for row in rows)
+    shown = tuple(Row(tuple(row[column.key] for column in columns)) for row in rows)
     return (Table("ratios", title, columns, shown, f"{RATIOS} {FORMULAS}" if stated else RATIOS),)
 
 
-def ratio(parts: Mapping[str, Part]) -> tuple[object, ...] | None:
-    """Return one phase's cells in the table of ratios; None where softmax or one of the matmuls is missing."""
+def ratio(parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Return one phase's cells in the table of ratios by key; none where softmax or a matmul is missing."""
     if SOFTMAX not in parts or not all(name in parts for name in MATMULS):
-        return None
+        return {}
     softmax, matmuls = parts[SOFTMAX], [parts[name] for name in MATMULS]
     gemm_ns, range_ns = (sum(getattr(part, name) for part in matmuls) for name in ("gemm_ns", "kernel_ns"))
     flops = None
     if softmax.flops and all(part.flops for part in matmuls):
         flops = sum(part.flops or 0 for part in matmuls) / softmax.flops
-    to_gemms = softmax.kernel_ns / gemm_ns if gemm_ns else None
-    return (
-        parts[SOFTMAX].phase,
-        softmax.kernel_ns,
-        gemm_ns,
-        to_gemms,
-        range_ns,
-        softmax.kernel_ns / range_ns,
-        flops,
-    )
+    return {
+        "phase": softmax.phase,
+        "softmax_ns": softmax.kernel_ns,
+        "gemm_ns": gemm_ns,
+        "softmax_to_gemms": share(softmax.kernel_ns, gemm_ns),
+        "matmul_ns": range_ns,
+        "softmax_to_ranges": softmax.kernel_ns / range_ns,
+        "flops_ratio": flops,
+    }

@@ -6,18 +6,16 @@ of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from ..document import PATH_SEPARATOR, Column, Document, Row, Table
-from ..report import KernelRow, Number, RangeRow, Report, added, as_object
+from ..document import Column, Document, Row, Table
+from ..report import KernelRow, RangeRow, Report, added
+from ..report.plain import as_object
+from ..vocabulary import PATH_SEPARATOR
 from . import headings
-from .rows import longest_first
-
-#: What is ranked: of a graph launched whole, the report hides the kernels.
-RANKED = ("kernel", "graph")
+from .rows import RANKED, longest_first, share, time_of
 
 
 def everything(report: Report, *, by: str | None = None) -> Document:
@@ -59,7 +57,7 @@ def _by_category(report: Report) -> Table:
 def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:
     """Add up what is ranked, longest first; `share` is of all kernel time, which excludes graphs."""
     ranked = longest_first(added((row for row in report.kernels if row.kind in RANKED), keys))
-    whole = _time(row for row in ranked if row.kind == "kernel")
+    whole = time_of(row for row in ranked if row.kind == "kernel")
     columns = (
         *(Column(name, name, "name" if name == "kernel" else "text") for name in keys),
         Column("total_ns", "total_ns", "ns"), Column("share", "share", "share"), Column("count", "count", "count"),
@@ -67,15 +65,11 @@ def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[st
     )  # fmt: skip
     rows = []
     for row in ranked:
-        share = row.total_ns / whole if row.kind == "kernel" and whole else None
+        part = share(row.total_ns, whole) if row.kind == "kernel" else None
         each = {"mean_ns": row.total_ns / row.count, "min_ns": row.min_ns, "max_ns": row.max_ns}
         named = (getattr(row, name) for name in keys)
-        rows.append(Row((*named, row.total_ns, share, row.count, *(each[name] for name in extremes))))
+        rows.append(Row((*named, row.total_ns, part, row.count, *(each[name] for name in extremes))))
     return Table(key, key, columns, tuple(rows))
-
-
-def _time(rows: Iterable[KernelRow]) -> Number:
-    return sum(row.total_ns for row in rows)
 
 
 def _flat(value: Any) -> Any:

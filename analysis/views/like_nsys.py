@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..attribution.nesting import Nesting
 from ..document import SHORT, Column, Detail, Document, Kind, Row, Table
-from ..kernel_names.short import distinct_short_names
+from ..kernel_names.short import names_by_kernel
 from ..trace import KERNEL, PUSH_POP, Ranges, Trace
 from . import headings
 
@@ -167,8 +167,8 @@ def _table(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Tabl
 def _grouped(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Table:
     """Draw a frame with the kernels of a range, under short names, below it."""
     shown = frame.fillna(0.0).drop(columns=["range", "pid", "tid", "med_ns"])
-    names = list(dict.fromkeys(shown["kernel"]))
-    shown.insert(0, "kernel", shown.pop("kernel").map(dict(zip(names, distinct_short_names(names), strict=True))))
+    names = shown.pop("kernel")
+    shown.insert(0, "kernel", names.map(names_by_kernel(names)))
     rows: list[Row] = []
     for (name, _, tid), kernels in frame.groupby(["range", "pid", "tid"], sort=False):
         rows.append(Row((f"{name} [{tid}]", *[""] * (shown.shape[1] - 1)), strong=True))

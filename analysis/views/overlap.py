@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError
-from ..kernel_names.short import distinct_short_names
+from ..kernel_names.short import names_by_kernel
 from ..measures.overlap import COMMUNICATION, GpuOverlap, Overlap, TransferOverlap, overlap
 from ..report import Number, Report
 from ..vocabulary import PHASES
@@ -90,6 +90,5 @@ def _times(report: Report, row: TransferOverlap, gpus: int) -> tuple[Number, ...
 
 def _names(rows: Sequence[TransferOverlap], full: bool) -> list[str]:
     """Shorten the names of kernels; those of copies are short."""
-    kernels = list(dict.fromkeys(row.name for row in rows if row.kind == COMMUNICATION))
-    short = dict(zip(kernels, kernels if full else distinct_short_names(kernels), strict=True))
+    short = names_by_kernel((row.name for row in rows if row.kind == COMMUNICATION), full)
     return [short.get(row.name, row.name) for row in rows]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..document import SHORT, Column, Detail, Document, Row, Table
-from ..kernel_names.short import distinct_short_names
+from ..kernel_names.short import names_by_kernel
 from ..report import KernelRow, Number, Path, RangeRow, Report, added
 from ..summary.selection import with_indices_collapsed
 from ..vocabulary import OTHER
@@ -15,7 +15,9 @@ from . import graphs, headings, verdict
 from .every_row import everything
 from .phases import BESIDE, kernels_of, phases
 from .rows import (
+    RANKED,
     common_length,
+    count_of,
     in_tree,
     label,
     last_names,
@@ -24,11 +26,10 @@ from .rows import (
     phases_to_say,
     require_measured,
     share,
+    time_of,
 )  # fmt: skip
 
 KERNELS_PER_RANGE = 3
-# What is ranked in its range: of a graph launched whole, the report hides the kernels.
-LAUNCHED = ("kernel", "graph")
 NO_RANGES = "No range contains any of the work, so there is nothing to rank."
 NO_KERNELS = "The selection contains no kernels, only other work, so there is nothing to rank."
 
@@ -61,18 +62,18 @@ def _tables(report: Report, by: str | None, detail: Detail) -> tuple[Table, ...]
 def ranges_with_kernels(report: Report, detail: Detail) -> Table:
     """Rank the paths by the time of the kernels launched in them and in no inner one, and name those kernels."""
     inside: dict[tuple[Path, str], list[KernelRow]] = defaultdict(list)
-    for row in (row for row in report.kernels if row.kind in LAUNCHED):
+    for row in (row for row in report.kernels if row.kind in RANKED):
         inside[row.path, row.phase].append(row)
-    ranked = sorted(inside.items(), key=lambda item: -_time(item[1]))
-    whole = sum(_time(rows) for rows in inside.values())
+    ranked = sorted(inside.items(), key=lambda item: -time_of(item[1]))
+    whole = sum(time_of(rows) for rows in inside.values())
     shown = [row for _, rows in ranked[: detail.ranges] for row in _longest(rows)]
-    short = _names([row.kernel for row in shown], detail.full_names)
+    short = names_by_kernel([row.kernel for row in shown], detail.full_names)
     common = common_length(row.path for row in report.ranges if row.self_ns)
     rows: list[Row] = []
     said = phases_to_say([key for key, _ in ranked[: detail.ranges]])
     for (path, _), kernels in ranked[: detail.ranges]:
         name = label(path, common) + said.pop(0)
-        rows.append(Row((name, _time(kernels), share(_time(kernels), whole), _count(kernels)), strong=True))
+        rows.append(Row((name, time_of(kernels), share(time_of(kernels), whole), count_of(kernels)), strong=True))
         rows += [
             Row((short[row.kernel], row.total_ns, share(row.total_ns, whole), row.count), indent=1)
             for row in _longest(kernels)
@@ -93,8 +94,8 @@ def ranges_with_kernels(report: Report, detail: Detail) -> Table:
 def kernels(report: Report, detail: Detail) -> Table:
     """Rank the kernels, wherever they were launched."""
     rows = kernels_of(graphs.counted(report))
-    ranked, whole = longest_first(added(rows, ("kernel", "category", "phase"))), _time(rows)
-    short = _names([row.kernel for row in ranked[: detail.top]], detail.full_names)
+    ranked, whole = longest_first(added(rows, ("kernel", "category", "phase"))), time_of(rows)
+    short = names_by_kernel([row.kernel for row in ranked[: detail.top]], detail.full_names)
     phases = dict.fromkeys(row.phase for row in rows)
     shown = tuple(
         Row((short[row.kernel], headings.category(row.category), *([row.phase] if len(phases) > 1 else []),
@@ -118,12 +119,12 @@ def kernels(report: Report, detail: Detail) -> Table:
 def categories(report: Report) -> Table:
     """Rank the categories."""
     rows, beside = kernels_of(report), graphs.of_graphs(report)
-    whole = _time(rows)
+    whole = time_of(rows)
     lines = [
         Row((headings.category(row.category), row.total_ns, share(row.total_ns, whole), row.count))
         for row in longest_first(added(rows, ("category",)))
     ]
-    lines += [Row(("CUDA graphs", _time(beside), "", _count(beside)))] if beside else []
+    lines += [Row(("CUDA graphs", time_of(beside), "", count_of(beside)))] if beside else []
     title = f"Categories of kernels by cumulative time, {{unit}} {headings.scope(report)}"
     caption = f"% is of {headings.kernels(report)}." + (f" {BESIDE}" if beside else "")
     return Table("categories", title, _ranked_columns("category"), tuple(lines), caption)
@@ -136,21 +137,8 @@ def _ranked_columns(what: str) -> tuple[Column, ...]:
     )  # fmt: skip
 
 
-def _names(names: Sequence[str], full: bool) -> dict[str, str]:
-    distinct = list(dict.fromkeys(names))
-    return dict(zip(distinct, distinct if full else distinct_short_names(distinct), strict=True))
-
-
 def _longest(rows: Iterable[KernelRow]) -> list[KernelRow]:
     return longest_first(rows)[:KERNELS_PER_RANGE]
-
-
-def _time(rows: Iterable[KernelRow]) -> Number:
-    return sum(row.total_ns for row in rows)
-
-
-def _count(rows: Iterable[KernelRow]) -> Number:
-    return sum(row.count for row in rows)
 
 
 def _cut(ranked: Sequence[object], top: int, what: str, whole: str) -> str:

@@ -10,7 +10,7 @@ from ..support.units import time_text
 from ..vocabulary import OTHER
 from . import graphs, headings
 from .registry import Subject
-from .rows import longest_first, require_measured, share
+from .rows import count_of, longest_first, require_measured, share
 
 BEYOND = "all: with {time} of kernels of no phase, outside the measured steps."
 #: A category with less than this share of every phase shows 0.0% everywhere.
@@ -139,4 +139,4 @@ def _phase(phase: str, report: Report) -> Iterator[tuple[object, ...]]:
 
 def _counts(rows: list[KernelRow]) -> tuple[Number, Number]:
     """Return how many launches there are, and how many of them are matrix products."""
-    return sum(row.count for row in rows), sum(row.count for row in _products(rows))
+    return count_of(rows), count_of(_products(rows))

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from ..document import PATH_SEPARATOR, SHORT, Column, Detail, Document, Row, Table
+from ..document import SHORT, Column, Detail, Document, Row, Table
 from ..errors import ReportError
 from ..report import TO_HAVE_STEPS, Number, Path, Report, merged
 from ..report import per_step as divided
 from ..summary.parallel import Ranked
 from ..summary.selection import with_indices_collapsed
-from ..vocabulary import PHASES
+from ..vocabulary import PATH_SEPARATOR, PHASES
 from . import headings
 from .overview import ranges_with_kernels
 from .rows import more, with_levels

@@ -7,14 +7,16 @@ from dataclasses import replace
 from functools import cache
 from os.path import commonprefix
 
-from ..document import PATH_SEPARATOR, Column, Table
+from ..document import Column, Table
 from ..errors import ReportError
 from ..measures.annotation import Price
 from ..report import KernelRow, Number, Path, Report, quotient
 from ..support.units import count_text, time_text
-from ..vocabulary import PHASES, PhaseNames, phase_matcher
+from ..vocabulary import PATH_SEPARATOR, PHASES, PhaseNames, phase_matcher
 
 LEVEL = Column("level", "level", seen_by="programs")
+#: What is ranked: of a graph launched whole, the report hides the kernels.
+RANKED = ("kernel", "graph")
 NOWHERE = "(outside all ranges)"
 
 
@@ -66,6 +68,16 @@ def label(path: Path, common: int = 0) -> str:
 def share(part: Number, whole: Number) -> float | None:
     """Return a part as a fraction of the whole; None of nothing."""
     return part / whole if whole else None
+
+
+def time_of(rows: Iterable[KernelRow]) -> Number:
+    """Add up the time of rows, ns."""
+    return sum(row.total_ns for row in rows)
+
+
+def count_of(rows: Iterable[KernelRow]) -> Number:
+    """Add up the launches of rows."""
+    return sum(row.count for row in rows)
 
 
 def longest_first(rows: Iterable[KernelRow]) -> list[KernelRow]:

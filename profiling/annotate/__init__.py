@@ -41,11 +41,14 @@ except ModuleNotFoundError as error:
     message = "annotation needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
+from nvtx_kernels import DOMAIN
+
 from . import calls, engine, graph, marks, modules, node_hooks, optimizers, range_stack, regions
 from .compiled import ranges, tracing
 from .compiled.eager import keep_eager
 from .modules import ModuleAnnotation, annotate_modules
-from .range_stack import DOMAIN, Listener, OpenRange, Payload, Running, category, listen
+from .open_ranges import Listener, OpenRange, Payload, Running, label
+from .range_stack import category, listen
 from .regions import Frame
 from .trail import MAX_DEPTH
 
@@ -124,7 +127,7 @@ class Range(_Annotation):
 
     def __enter__(self) -> Self:
         if not torch.compiler.is_compiling() and range_stack.active:
-            opened = range_stack.push(OpenRange(range_stack.label(self.name, self.payload, "phase")))
+            opened = range_stack.push(OpenRange(label(self.name, self.payload, "phase")))
             self.__dict__.setdefault("_running", Running()).add(opened)
         return self
 

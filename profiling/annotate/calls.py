@@ -20,7 +20,7 @@ from torch import nn
 from . import range_stack, regions
 from .engine import Root
 from .graph import next_number
-from .range_stack import DependentRange, Thread
+from .open_ranges import DependentRange, Thread
 from .regions import Frame, Names
 
 _is_compiling = torch.compiler.is_dynamo_compiling

@@ -19,7 +19,7 @@ from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from . import range_stack
-from .range_stack import DependentRange, Label, OpenRange, Thread
+from .open_ranges import DependentRange, Label, OpenRange, Thread, label
 
 _engine = torch.autograd.Variable._execution_engine
 _pass_id = torch._C._current_graph_task_id
@@ -31,7 +31,7 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 _NO_PASS = -1
 _local = range_stack.local
 Hooks = OrderedDict[int, Callable[[object], None]]
-_RECOMPUTE = range_stack.label("recompute", None, "model/forward")
+_RECOMPUTE = label("recompute", None, "model/forward")
 
 
 class Part:

@@ -15,7 +15,7 @@ from . import calls, marks, optimizers, range_stack, regions
 from .calls import Plan
 from .compiled import Registered
 from .engine import Root
-from .range_stack import Payload
+from .open_ranges import Payload
 
 # Modules of PyTorch that launch nothing: never, or while they do not train. Their subclasses may.
 NEVER_LAUNCH = (nn.Identity,)

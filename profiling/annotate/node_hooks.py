@@ -15,7 +15,7 @@ import torch
 from torch.autograd.graph import Node
 
 from .engine import Hooks
-from .range_stack import Thread
+from .open_ranges import Thread
 
 # Made beforehand, because making a tensor is an operator that a profiler would see. Threads beyond these
 # go the usual way.

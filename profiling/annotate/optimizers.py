@@ -35,9 +35,9 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from . import calls, range_stack
-from .range_stack import Label, OpenRange, Thread
+from .open_ranges import Label, OpenRange, Thread, label
 
-_OPTIMIZER = range_stack.label("optimizer", None, "phase")
+_OPTIMIZER = label("optimizer", None, "phase")
 _PHASES = re.compile(r"(?:\w+[ _-])?(?:step|iter\w*|batch|forward|fwd|backward|bwd|optimi[sz]er|optim)\b", re.I)
 _PHASE = re.compile(r"(?:\w+[ _-])?(?:forward|fwd|backward|bwd|optimi[sz]er|optim)\b", re.I)
 _OPTIMIZERS = re.compile(r"(?:\w+[ _-])?(?:optimi[sz]er|optim)\b", re.I)

@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from . import graph, node_hooks, range_stack
 from .engine import Part, Recomputation, Root, before_others, close_part
-from .range_stack import Label, OpenRange, Payload, Thread
+from .open_ranges import Label, OpenRange, Payload, Thread, label
 from .trail import MAX_DEPTH, Trail
 
 _ROOTS_REMEMBERED = 256
@@ -42,8 +42,8 @@ class Names:
     __slots__ = ("backward", "forward")
 
     def __init__(self, name: str, payload: Payload) -> None:
-        self.forward = range_stack.label(name, payload, "model/forward")
-        self.backward = range_stack.label(name, payload, "model/backward")
+        self.forward = label(name, payload, "model/forward")
+        self.backward = label(name, payload, "model/backward")
 
 
 _names = lru_cache(maxsize=4096, typed=True)(Names)

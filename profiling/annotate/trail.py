@@ -20,7 +20,8 @@ from torch.nn import Module
 from . import node_hooks
 from .engine import Hooks, Root
 from .graph import LEAF_NUMBER, are_plain, collect, collect_arguments, has_modes, next_number, older_nodes
-from .range_stack import Thread, say_failed
+from .open_ranges import Thread
+from .range_stack import say_failed
 
 MAX_DEPTH = 8
 _number = methodcaller("_sequence_nr")

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nvtx_kernels import DOMAIN
+
 from ..cli import CommandError
 
 # Where nsys is installed when it is not on PATH; the newest of several is taken.
@@ -17,7 +19,6 @@ USUAL_PLACES = (
     "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
 )
 LONGEST_ANSWER_S = 60
-DOMAIN = "nvtx-kernels"
 
 
 class NsysError(CommandError):

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
 
 def _show(asked: argparse.Namespace) -> int:
     # PyTorch and pandas take seconds to import.
-    from ..show.tables import show
+    from ..show.frame_tables import show
     from ..workload.settings import SettingsError, default_device, with_defaults
     from . import experiments
 

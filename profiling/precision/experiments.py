@@ -7,7 +7,7 @@ import torch
 from nvtx_kernels.analysis.document import Document, Table
 from torch import Tensor, nn
 
-from ..show.tables import Shown, setting, table
+from ..show.frame_tables import Shown, setting, table
 from ..workload.environment import versions
 from ..workload.settings import AUTOCAST_DTYPE
 

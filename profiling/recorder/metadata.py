@@ -1,4 +1,4 @@
-"""The rows of a recording with the origin of its numbers, and nothing about the owner of the machine."""
+"""All that a recording says of where it was made, in one short file: nothing says whose machine it was."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

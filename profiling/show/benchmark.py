@@ -13,8 +13,8 @@ from nvtx_kernels.model.config import CONFIGS, DIMENSIONS, config_of, size_in
 
 from ..sweep import results
 from . import frames, notes, studies
+from .frame_tables import show as write
 from .step_listing import listing
-from .tables import show as write
 
 if TYPE_CHECKING:
     from ..sweep.configurations import Cell

@@ -7,8 +7,8 @@ import pandas as pd
 from nvtx_kernels.analysis.document import Document, Table
 
 from ..sweep.results import capture_of
+from .frame_tables import word
 from .frames import CONFIGURATION, constant, sessions_of
-from .tables import word
 from .throughput import peak_tflops
 
 Row = dict[str, Any]

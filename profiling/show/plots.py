@@ -12,8 +12,8 @@ import pandas as pd
 from nvtx_kernels.analysis.support.files import replacing
 
 from ..cli import CommandError
+from .frame_tables import word
 from .frames import CONFIGURATION, PHASES, constant, place, varying
-from .tables import word
 
 # Settings for the horizontal axis, best first; numbers are drawn to scale, of powers of two by power.
 AXES = ("context_length", "warmup", "size", "batch_size", "dtype", "compile", "attention", "optimizer", "capture")

@@ -20,8 +20,8 @@ from ..sweep.row import kept, measured
 from ..workload import memory
 from ..workload.environment import environment
 from ..workload.measurement import Capture, Measurement, measure
+from ..workload.model_steps import Workload
 from ..workload.settings import WORK_OF_DEVICE, Settings
-from ..workload.steps import Workload
 
 MEMORY_OF_DEVICE = {"cuda": "held by tensors on the GPU while measuring", "cpu": "of the whole process"}
 WORK_IN_REPORT = {"cuda": "kernels and copies", "cpu": "operators"}

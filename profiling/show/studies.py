@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pandas as pd
 from nvtx_kernels.analysis.document import Table
 
+from .frame_tables import Shown, number, pair, setting, table, trouble, word
 from .frames import CONFIGURATION, PHASES, place, sessions_of, varying
-from .tables import Shown, number, pair, setting, table, trouble, word
 
 SETTINGS = {name: setting(header, name) for name, header in CONFIGURATION.items()}
 PHASE = setting("phase", "phase")

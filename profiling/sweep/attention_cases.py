@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..workload import memory
 from ..workload.environment import environment
+from ..workload.model_steps import NoMemoryError, in_memory
 from ..workload.settings import AUTOCAST_DTYPE, Settings, SettingsError, apply_precision
-from ..workload.steps import NoMemoryError, in_memory
 from . import results
 from .row import out_of_memory
 

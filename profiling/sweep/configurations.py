@@ -10,7 +10,7 @@ from nvtx_kernels.model.config import name_of
 from ..workload.settings import Settings, SettingsError, with_defaults
 from .results import NSYS
 
-# How a cell's measured steps are watched, and the options that make `profiling.measure_one` do so. Names
+# How a cell's measured steps are watched, and the options that make `profiling.run.measure_one` do so. Names
 # that begin with `nsys-` run the process under that preset of `profiling.nsys`.
 CAPTURES: Mapping[str, tuple[str, ...]] = {
     "none": (),
@@ -65,7 +65,7 @@ class Cell:
         return " ".join([*words, *(word for word, said in extras.items() if said)])
 
     def options(self, folder: str) -> list[str]:
-        """Return the options with which `profiling.measure_one` measures this cell, files going to `folder`."""
+        """Return the options with which `measure_one` measures this cell, files going to `folder`."""
         values = self.settings.told()
         compiles = ["--compile"] if values.pop("compile") else []
         words = [word for name, value in values.items() for word in (option(name), str(value))]

@@ -126,7 +126,8 @@ def command(cell: Cell, folder: str, nsys_flags: Sequence[str] = ()) -> list[str
 
 
 def _program(options: Iterable[str], folder: str) -> list[str]:
-    return [sys.executable, "-m", "nvtx_kernels.profiling.measure_one", *options, "--result", f"{folder}/{ROW}"]
+    measures = "nvtx_kernels.profiling.run.measure_one"
+    return [sys.executable, "-m", measures, *options, "--result", f"{folder}/{ROW}"]
 
 
 def row_of(arguments: Sequence[str], folder: str, longest_s: float | None) -> Row:

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from nvtx_kernels.analysis.support.files import replace_file
 
 from ..annotate import range_stack
-from ..machine import checks
+from ..machine import probes
 from ..workload import memory
 from ..workload.environment import environment
 from ..workload.measurement import Capture, Measurement
+from ..workload.model_steps import NoMemoryError, Workload
 from ..workload.settings import Settings
-from ..workload.steps import NoMemoryError, Workload
 from . import results
 from .configurations import Cell
 
@@ -74,8 +74,8 @@ def measured(workload: Workload, done: Measurement, *, more_steps: bool = True) 
     lost: list[str] = []
     looks: dict[str, Callable[[], Any]] = {
         "phase_peak_bytes": lambda: memory.phase_peaks(workload),
-        "clocks": lambda: checks.clocks_under_load(workload),
-        "warnings": lambda: checks.warnings(workload.settings),
+        "clocks": lambda: probes.clocks_under_load(workload),
+        "warnings": lambda: probes.warnings(workload.settings),
     }
     found = {name: _extra(lost, look) if more_steps else None for name, look in looks.items()}
     return {

@@ -31,8 +31,8 @@ from ..recorder.trace_file import TraceFileError
 from ..workload.environment import versions, watcher
 from ..workload.measurement import MARK
 from . import outcome
+from .loop import Phases, Plan
 from .outcome import Outcome
-from .phases import Phases, Plan
 from .roots import annotating_roots
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from nvtx_kernels.analysis.support.units import bytes_text
 
 from ..recorder import Recording
-from .phases import Phases
+from .loop import Phases
 
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
 NOT_STEPPED = "No step ended: the optimizer that was given did not step."

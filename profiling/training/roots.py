@@ -1,4 +1,4 @@
-"""Annotate every model that a program calls, for programs that are run without changes."""
+"""Annotate every model that an unchanged program calls; a file of its own, as it replaces `nn.Module.__call__`."""
 
 from __future__ import annotations
 

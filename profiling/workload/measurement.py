@@ -18,8 +18,8 @@ from ..recorder import Recording, record
 from ..recorder.session import Session
 from ..recorder.trace_file import check_writable
 from .environment import environment
+from .model_steps import Workload, timed_steps
 from .settings import AUTOCAST_DTYPE, Settings, SettingsError
-from .steps import Workload, timed_steps
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from ..recorder.session import QUIET_KINETO
+from .model_steps import Workload
 from .settings import Settings, SettingsError, autocast
-from .steps import Workload
 
 # The events that a snapshot keeps; a step of the largest model here makes some 20,000.
 MOST_EVENTS = 1_000_000

@@ -9,7 +9,7 @@ import torch
 from nvtx_kernels.model.config import CONFIGS, DIMENSIONS, ModelConfig, changed, config_of, size_in
 from nvtx_kernels.model.transformer import ATTENTION, Attention
 
-from .optimizers import OPTIMIZERS
+from .adamw import OPTIMIZERS
 
 # What a mode runs in each step, in order. `forward` encloses the loss wherever there is a backward.
 PHASES_OF_MODE = {

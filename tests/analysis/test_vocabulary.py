@@ -4,8 +4,8 @@ import re
 
 import pytest
 from nvtx_kernels.analysis import vocabulary
-from nvtx_kernels.analysis.range_names import PHASE_NAMES, STEP_NAMES
 from nvtx_kernels.analysis.vocabulary import AUTOGRAD_THREADS, BACKWARD_OPERATORS, LIBRARY_RANGES, WORKER_THREADS
+from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from benchmarks import list_names
 

@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 
 #: From the lowest floor to the highest; rooms on one line do not import each other.
 FLOORS = [
-    ["analysis.range_names"],
     ["analysis.support", "analysis.document", "analysis.trace", "analysis.vocabulary"],
     ["analysis.errors", "analysis.kernel_names"],
     ["analysis.readers", "analysis.report"],
@@ -30,12 +29,11 @@ FLOORS = [
     ["profiling.cli", "profiling.recorder"],
     ["profiling.workload"],
     ["profiling.training"],
-    ["profiling.record", "profiling.integrations"],
+    ["profiling.record"],
     ["profiling.machine"],
     ["profiling.sweep", "profiling.doctor"],
     ["profiling.show"],
     [f"profiling.{one}" for one in ("attention", "benchmark", "nsys", "precision", "run")],
-    ["profiling.measure_one"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 #: What profiling may take from analysis: how tables are made and drawn.

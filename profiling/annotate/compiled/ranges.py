@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from .. import range_stack
-from ..range_stack import OpenRange
+from ..open_ranges import OpenRange, label
 from .leaves import Leaves, follow
 
 NOWHERE = -1
@@ -43,7 +43,7 @@ class Ranges:
     def __init__(self, paths: Sequence[Names], category: str, leaves: Leaves = ()) -> None:
         self.paths, self.leaves = tuple(paths), leaves
         names = {name for path in self.paths for name in path}
-        self.labels = {name: range_stack.label(name, None, category) for name in names}
+        self.labels = {name: label(name, None, category) for name in names}
 
     def opened(self) -> Opened:
         """Return the block in which a call of the generated code runs."""

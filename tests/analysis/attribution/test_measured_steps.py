@@ -4,7 +4,7 @@ import pytest
 from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.attribution.causes import Rules, attribute
 from nvtx_kernels.analysis.errors import UsageError
-from nvtx_kernels.analysis.report import as_object, from_object
+from nvtx_kernels.analysis.report.plain import as_object, from_object
 from nvtx_kernels.analysis.summary.totals import summarize
 
 from nvtx_kernels import analysis

@@ -108,7 +108,7 @@ PEOPLE = (
     _host("2001:db8:85a3::8a2e:370:7334", "2001:db8:85a3::8a2e:370:7334"), _host("192.168.7.21", "192.168.7.21"),
     _home("alice1", "/users/alice1"), _home("bobby", "/pscratch/sd/b/bobby"), _home("carol", "/storage/carol"),
     _home("davey", "/data1/davey"), _home("erin9", "/home/erin9"), _home("frank", "/u/frank"),
-    _home("grace", "/lustre/work/grace"), _home("heidi", "/gpfs/alpine/heidi"), _home("ivan7", "/Users/ivan7"),
+    _home("grace", "/lustre/users2/grace"), _home("heidi", "/gpfs/alpine/heidi"), _home("ivan7", "/Users/ivan7"),
     _home("judy", "C:\\Users\\judy"), _home("mallory", "/export/home/mallory"), _home("niaj", "/mnt/niaj"),
     _home("olivia", "/cluster/olivia"),
 )  # fmt: skip

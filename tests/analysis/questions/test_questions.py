@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import AnalysisError
-from nvtx_kernels.analysis.questions.document import document
+from nvtx_kernels.analysis.questions.answers import document
 from nvtx_kernels.analysis.questions.figures import answered, named, operations_of
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.vocabulary import FORWARD

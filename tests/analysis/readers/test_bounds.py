@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from nvtx_kernels.analysis.errors import NotAReport, UsageError
-from nvtx_kernels.analysis.readers.budget import FLOOR_BYTES, MAX_SIZE, allowed_bytes, require_within
+from nvtx_kernels.analysis.readers.safety import FLOOR_BYTES, MAX_SIZE, allowed_bytes, require_within
 from nvtx_kernels.analysis.readers.sqlite import Database
 from nvtx_kernels.analysis.trace import KERNEL
 

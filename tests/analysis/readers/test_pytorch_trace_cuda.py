@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import NoGpuWork, NotAReport
-from nvtx_kernels.analysis.readers.checks import require_work
+from nvtx_kernels.analysis.readers.requirements import require_work
 from nvtx_kernels.analysis.summary.totals import summarize
 
 from nvtx_kernels import analysis

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.readers import nsys_sqlite, read
-from nvtx_kernels.analysis.readers.launch_keys import LaunchKeys
+from nvtx_kernels.analysis.readers.launches import LaunchKeys
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.trace import KINDS
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from nvtx_kernels.analysis.errors import AnalysisError, NoGpuWork, NotAReport
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.readers.checks import require_work
+from nvtx_kernels.analysis.readers.requirements import require_work
 
 from tests.analysis.making.building import MAIN, Dialect, Launch, Range, alter, build, launched
 from tests.analysis.making.traces import attributed

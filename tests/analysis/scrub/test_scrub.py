@@ -9,8 +9,8 @@ from nvtx_kernels.analysis import compare, doctor, kernels, page, scrub, timelin
 from nvtx_kernels.analysis.scrub.allowed import RUN_FACTS, STRINGS, TABLES
 from nvtx_kernels.analysis.views.registry import VIEWS
 from nvtx_kernels.profiling.workload.measurement import description
+from nvtx_kernels.profiling.workload.model_steps import Workload
 from nvtx_kernels.profiling.workload.settings import with_defaults
-from nvtx_kernels.profiling.workload.steps import Workload
 
 from tests.analysis.making import private
 from tests.analysis.making.bundled import DATA, OURS, REPORTS, unpacked

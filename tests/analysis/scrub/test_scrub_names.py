@@ -4,7 +4,7 @@ import json
 
 import pytest
 from nvtx_kernels.analysis.scrub.allowed import Role
-from nvtx_kernels.analysis.scrub.names import Names
+from nvtx_kernels.analysis.scrub.renaming import Names
 from nvtx_kernels.analysis.vocabulary import without_suffixes
 
 from tests.analysis.making import private

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from nvtx_kernels.analysis import kernels, scrub
-from nvtx_kernels.analysis.scrub.names import LONGEST
+from nvtx_kernels.analysis.scrub.renaming import LONGEST
 
 from tests.analysis.making import hostile, planted
 from tests.analysis.making.building import Range, build, launched

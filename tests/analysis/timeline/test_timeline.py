@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis import timeline as command
 from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.document import PATH_SEPARATOR
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.support.files import write_lines
 from nvtx_kernels.analysis.timeline.as_chrome_trace import Timeline
 from nvtx_kernels.analysis.timeline.slices import Drawn, drawing_order, lanes
+from nvtx_kernels.analysis.vocabulary import PATH_SEPARATOR
 
 from tests.analysis.making.building import MAIN, WORKER, Launch, Range, Work, build, launched, thread
 from tests.analysis.making.made_reports import two_steps

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.measures.balance import balance
-from nvtx_kernels.analysis.report import as_object, from_object
+from nvtx_kernels.analysis.report.plain import as_object, from_object
 from nvtx_kernels.analysis.views.verdict import commands, verdict
 
 from tests.analysis.making.building import MAIN, Range, build, launched

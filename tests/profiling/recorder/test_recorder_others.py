@@ -6,7 +6,7 @@ import nvtx
 import pytest
 import torch
 from nvtx_kernels.analysis.errors import NoGpuWork
-from nvtx_kernels.analysis.readers.checks import require_work
+from nvtx_kernels.analysis.readers.requirements import require_work
 from nvtx_kernels.profiling import annotate, recorder
 from torch import nn
 from torch.profiler import record_function

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from nvtx_kernels.profiling.attention import main
-from nvtx_kernels.profiling.show.attention import document, drawing, frame, table
+from nvtx_kernels.profiling.show.attention_grid import document, drawing, frame, table
 from nvtx_kernels.profiling.sweep import results
 from nvtx_kernels.profiling.sweep.attention_cases import KINDS, Case, measure
 from nvtx_kernels.profiling.workload.settings import SettingsError

@@ -5,7 +5,7 @@ import sys
 import pandas as pd
 import pytest
 from nvtx_kernels.profiling.benchmark import main
-from nvtx_kernels.profiling.measure_one import parser
+from nvtx_kernels.profiling.run.measure_one import parser
 from nvtx_kernels.profiling.show.frames import frame
 from nvtx_kernels.profiling.sweep import results
 from nvtx_kernels.profiling.sweep.configurations import Cell, product

@@ -67,7 +67,7 @@ def measuring_for(pid):
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            measures = "profiling.measure_one" in (stat.parent / "cmdline").read_text()
+            measures = "profiling.run.measure_one" in (stat.parent / "cmdline").read_text()
             found += [int(stat.parent.name)] if parent == pid and measures else []
     return found
 

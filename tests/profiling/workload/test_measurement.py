@@ -7,8 +7,8 @@ import pytest
 import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.workload.measurement import Capture, measure
+from nvtx_kernels.profiling.workload.model_steps import Workload
 from nvtx_kernels.profiling.workload.settings import Settings
-from nvtx_kernels.profiling.workload.steps import Workload
 
 from tests.profiling.making.pretended_gpu import moved, pretend
 

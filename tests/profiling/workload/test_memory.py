@@ -5,8 +5,8 @@ import torch
 from nvtx_kernels.model.config import CONFIGS
 from nvtx_kernels.profiling.show.run import memory_text
 from nvtx_kernels.profiling.workload import memory
+from nvtx_kernels.profiling.workload.model_steps import Workload, timed_steps
 from nvtx_kernels.profiling.workload.settings import Settings, SettingsError
-from nvtx_kernels.profiling.workload.steps import Workload, timed_steps
 
 CONFIG = CONFIGS["tiny"]
 BATCH, CONTEXT = 2, 32

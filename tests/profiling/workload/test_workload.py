@@ -3,9 +3,9 @@ from collections import Counter
 
 import pytest
 import torch
-from nvtx_kernels.profiling.workload.optimizers import OPTIMIZERS, ReferenceAdamW
+from nvtx_kernels.profiling.workload.adamw import OPTIMIZERS, ReferenceAdamW
+from nvtx_kernels.profiling.workload.model_steps import NoMemoryError, Workload, in_memory, timed_steps
 from nvtx_kernels.profiling.workload.settings import PHASES_OF_MODE, Settings
-from nvtx_kernels.profiling.workload.steps import NoMemoryError, Workload, in_memory, timed_steps
 from torch.profiler import profile
 
 from tests.profiling.making.hearing import heard_from

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .training import Profile
+from . import Profile
 
 #: Where Lightning's Callback may be found: the package of today, and the one of before.
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning")

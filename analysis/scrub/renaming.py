@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ..document import PATH_SEPARATOR
 from ..readers.written import ANNOTATED, MODEL_MARK, RUN_MARK, parsed
 from ..vocabulary import (
     AUTOGRAD_THREADS,
@@ -20,6 +19,7 @@ from ..vocabulary import (
     LIBRARY_RANGES,
     OPERATOR_RANGES,
     OPTIMIZER,
+    PATH_SEPARATOR,
     WORKER_THREADS,
     is_library_domain,
     is_step,

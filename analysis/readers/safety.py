@@ -1,4 +1,4 @@
-"""The size to which a report may unpack: a small file that becomes a huge one is refused before it is unpacked.
+"""How a report's file is kept from harming its reader: it must not change meanwhile, nor unpack to too much.
 
 A trace in gzip is a tenth to a thirtieth of its text, and a Parquet file of nsys a fifth of its columns; a file
 made to exhaust the reader's memory has a thousandth or less.
@@ -16,6 +16,9 @@ MAX_SIZE = "NVTX_KERNELS_MAX_SIZE"
 # A file may unpack to this many times its own size, and any file to this many bytes.
 MOST_TIMES, FLOOR_BYTES = 100, 256 << 20
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+# Which file it is, its size, and when its content and its entry were last changed.
+Identity = tuple[tuple[str, int, int, int, int, int], ...]
 
 
 def require_within(path: Path, unpacked_bytes: int) -> None:
@@ -43,3 +46,30 @@ def allowed_bytes(path: Path) -> int:
 
 def _raised(unpacked_bytes: int) -> str:
     return f"{max(1, -(-unpacked_bytes * 4 // 10**9))}G"
+
+
+def identity(path: Path) -> Identity:
+    """Return what changes when a report is written, moved or replaced: of a folder, that of its Parquet files.
+
+    Raises OSError where it cannot be looked at.
+    """
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    return tuple(_of_file(os.fspath(file.name), file.stat()) for file in files)
+
+
+def _of_file(name: str, found: os.stat_result) -> tuple[str, int, int, int, int, int]:
+    return name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def require_unchanged(path: Path, before: Identity) -> None:
+    """Raise NotAReport where a report was written since `before`."""
+    if not is_unchanged(path, before):
+        raise NotAReport(f"{path} was changed while it was read. Wait until it is written.")
+
+
+def is_unchanged(path: Path, before: Identity) -> bool:
+    """Tell whether a report is as it was."""
+    try:
+        return identity(path) == before
+    except OSError:
+        return False

@@ -19,7 +19,7 @@ from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 from torch import Tensor
 
 from .. import annotate
-from .optimizers import OPTIMIZERS
+from .adamw import OPTIMIZERS
 from .settings import Settings, apply_precision, autocast
 
 # What PyTorch's CPU allocator says; on a GPU it raises torch.OutOfMemoryError.

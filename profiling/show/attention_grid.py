@@ -11,11 +11,11 @@ from nvtx_kernels.analysis.presenters.output import format_of
 
 from ..sweep import results
 from ..sweep.processes import Plan, sweep
-from . import plots, tables
+from . import frame_tables, plots
 from .benchmark import progress_bar
+from .frame_tables import Shown, number, pair, setting, show, trouble
 from .frames import statistics_of
 from .notes import WATCHED, machine
-from .tables import Shown, number, pair, setting, show, trouble
 
 if TYPE_CHECKING:
     from ..sweep.attention_cases import Case
@@ -98,7 +98,7 @@ def table(lines: pd.DataFrame) -> Table:
         *trouble(lines),
     )
     title = "Attention alone, causal, one head; mean ± sample std of the measured passes"
-    return tables.table("attention", title, lines, columns)
+    return frame_tables.table("attention", title, lines, columns)
 
 
 def _tells(lines: pd.DataFrame, name: str) -> bool:

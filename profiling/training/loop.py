@@ -22,8 +22,8 @@ import torch
 from torch.optim import Optimizer
 
 from ..annotate import optimizers, range_stack
+from ..annotate.open_ranges import OpenRange, label
 from ..annotate.optimizers import AutomaticRange
-from ..annotate.range_stack import OpenRange, label
 
 BY_HAND = "calls of step()"
 WHOLE_BLOCK = "the whole block, in which no optimizer stepped"

@@ -4,8 +4,7 @@ import warnings
 
 import pytest
 import torch
-from nvtx_kernels.profiling import integrations
-from nvtx_kernels.profiling.training import Profile
+from nvtx_kernels.profiling.training import Profile, integrations
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 import torch
-from nvtx_kernels.profiling.machine import checks
+from nvtx_kernels.profiling.machine import probes
+from nvtx_kernels.profiling.workload.model_steps import Workload
 from nvtx_kernels.profiling.workload.settings import Settings, apply_precision
-from nvtx_kernels.profiling.workload.steps import Workload
 
 from tests.profiling.making.pretended_gpu import UUID, moved, pretend
 
@@ -37,7 +37,7 @@ def test_rounded_products_are_seen(products):
     seen = []
     for how in (in_tf32, in_fp32):
         products(how)
-        seen.append(checks.products_use_tf32("cpu"))
+        seen.append(probes.products_use_tf32("cpu"))
     assert seen == [True, False]
 
 
@@ -61,7 +61,7 @@ def test_precision_that_was_not_asked_for_is_said(dtype, override, how, sentence
     settings = Settings(size="tiny", dtype=dtype, device="cpu")
     apply_precision(settings)
     products(how)
-    assert checks.warnings(settings) == sentences
+    assert probes.warnings(settings) == sentences
 
 
 READINGS = [
@@ -75,7 +75,7 @@ NAMES = ["sm_mhz", "max_sm_mhz", "memory_mhz", "celsius", "watts"]
 
 @pytest.mark.parametrize(("text", "values"), READINGS)
 def test_readings_have_units_and_missing_ones_are_left_out(text, values):
-    found = checks.parsed_readings(text)
+    found = probes.parsed_readings(text)
     expected = None if values is None else dict(zip(NAMES, values, strict=True))
     assert found == (expected and {name: value for name, value in expected.items() if value is not None})
 
@@ -110,7 +110,7 @@ def test_clocks_are_read_while_steps_run(smi, tmp_path, monkeypatch):
     smi(f'echo "$@" > {tmp_path}/asked', until_steps_ran, "echo 1755, 1980, 2619, 45, 312.5")
     workload = Workload(TINY)
     pretend(monkeypatch, Waits(tmp_path / "ran"))
-    found = checks.clocks_under_load(moved(workload))
+    found = probes.clocks_under_load(moved(workload))
     assert found == dict(zip(NAMES, [1755, 1980, 2619, 45, 312.5], strict=True))
     asked = (tmp_path / "asked").read_text()
     assert f"--id=GPU-{UUID}" in asked
@@ -122,13 +122,13 @@ def test_nvidia_smi_that_hangs_is_given_up(smi, monkeypatch):
     smi(f'exec {sys.executable} -c "{late}"')
     workload = Workload(TINY)
     pretend(monkeypatch, [])
-    monkeypatch.setattr(checks, "LONGEST_READING_S", 0.2)
-    assert checks.clocks_under_load(moved(workload)) is None
+    monkeypatch.setattr(probes, "LONGEST_READING_S", 0.2)
+    assert probes.clocks_under_load(moved(workload)) is None
 
 
 def test_without_gpu_or_nvidia_smi_there_are_no_clocks(tmp_path, monkeypatch):
     workload = Workload(TINY)
-    assert checks.clocks_under_load(workload) is None
+    assert probes.clocks_under_load(workload) is None
     pretend(monkeypatch, [])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert checks.clocks_under_load(moved(workload)) is None
+    assert probes.clocks_under_load(moved(workload)) is None

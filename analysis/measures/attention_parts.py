@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..document import PATH_SEPARATOR
 from ..report import KernelRow, Number, Path, RangeRow, Report
-from ..vocabulary import PHASES
+from ..vocabulary import PATH_SEPARATOR, PHASES
 
 SCORES, SCALE, MASK, SOFTMAX, FINAL = "scores", "scale", "mask", "softmax", "final matmul"
 FUSED = "fused attention"

@@ -1,6 +1,6 @@
 """Measure one configuration in this process, and write the result as one JSON row.
 
-python -m profiling.measure_one --size small --mode forward --result row.json
+python -m profiling.run.measure_one --size small --mode forward --result row.json
 
 A sweep runs one such process per configuration. It takes the options of `profiling.run`. The row's
 `status` is ok, oom (with `phase` and `requested_bytes`) or failed (with `message`).
@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import run
-from .sweep import results
+from ..sweep import results
+from . import parser as options_of_a_run
 
 if TYPE_CHECKING:
-    from .workload.settings import Settings
+    from ..workload.settings import Settings
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options: those of `profiling.run`, and what a sweep adds."""
-    this = run.parser()
-    this.prog, this.description, this.epilog = "python -m profiling.measure_one", __doc__, None
+    this = options_of_a_run()
+    this.prog, this.description, this.epilog = "python -m profiling.run.measure_one", __doc__, None
     this.add_argument("--result", metavar="FILE", type=Path, required=True, help="write the row to this file")
     this.add_argument("--memory-fraction", type=float, help="of the GPU's memory, or a CPU machine's, to use")
     this.add_argument("--state-only", action="store_true", help="write the machine's state and measure nothing")
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["NVTX_KERNELS_OPAQUE"] = "1"
     began = results.Began()
     # PyTorch takes seconds to import, and annotations are switched off before that.
-    from .sweep.row import publish
+    from ..sweep.row import publish
 
     publish(began.completed(_row(asked)), asked["result"])
     return 0
@@ -56,8 +56,8 @@ def _die_with_parent() -> None:
 
 
 def _row(asked: dict[str, Any]) -> dict[str, Any]:
-    from .workload.environment import environment, limit_memory
-    from .workload.settings import apply_precision, with_defaults
+    from ..workload.environment import environment, limit_memory
+    from ..workload.settings import apply_precision, with_defaults
 
     settings = with_defaults(asked)
     apply_precision(settings)
@@ -67,9 +67,9 @@ def _row(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(settings: "Settings", asked: dict[str, Any]) -> dict[str, Any]:
-    from .sweep import row
-    from .workload.measurement import Capture, measure
-    from .workload.steps import NoMemoryError, Workload
+    from ..sweep import row
+    from ..workload.measurement import Capture, measure
+    from ..workload.model_steps import NoMemoryError, Workload
 
     capture = Capture(asked["record"], operators=asked["emit_nvtx"])
     try:

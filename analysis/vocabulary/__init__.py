@@ -10,12 +10,14 @@ from itertools import groupby
 from .range_names import PHASE_NAMES, STEP_NAMES, NamePattern
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
+#: What stands between the ranges of a path.
+PATH_SEPARATOR = " > "
 # What a serving engine's forward computes: prompts, or the next token of each request.
 PREFILL, DECODE = "prefill", "decode"
 SERVING = (PREFILL, DECODE)
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, *SERVING, OTHER)
-# The domain of this project's annotation, and what that calls the range around what a backward computes again.
-OWN_DOMAIN, RECOMPUTE = "nvtx-kernels", "recompute"
+# What this project's annotation calls the range around what a backward computes again.
+RECOMPUTE = "recompute"
 #: Pairs of a phase and what the user calls its ranges.
 PhaseNames = Sequence[tuple[str, str]]
 #: The words that name a phase by themselves.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from .cli import add_preset
+from ..cli import add_preset
 
 DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
 EPILOG = """\
@@ -86,9 +86,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     if not (find_spec("torch") and find_spec("nvtx")):
         return _say("this needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'", 1)
     # PyTorch takes seconds to import, and annotations are switched off before that.
-    from .recorder.trace_file import TraceFileError
-    from .workload.settings import SettingsError
-    from .workload.steps import NoMemoryError
+    from ..recorder.trace_file import TraceFileError
+    from ..workload.model_steps import NoMemoryError
+    from ..workload.settings import SettingsError
 
     try:
         _run(asked)
@@ -103,11 +103,11 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
 
 def _run(asked: Mapping[str, Any]) -> None:
     """Check what is asked for, then run it."""
-    from .recorder.trace_file import check_writable
-    from .show import run
-    from .workload import memory
-    from .workload.measurement import Capture
-    from .workload.settings import SettingsError, reduced_by_cpu, with_defaults
+    from ..recorder.trace_file import check_writable
+    from ..show import run
+    from ..workload import memory
+    from ..workload.measurement import Capture
+    from ..workload.settings import SettingsError, reduced_by_cpu, with_defaults
 
     capture, settings = Capture(asked["record"], operators=asked["emit_nvtx"]), with_defaults(asked)
     capture.check(settings)
@@ -124,7 +124,3 @@ def _run(asked: Mapping[str, Any]) -> None:
 def _say(sentence: str, status: int) -> int:
     sys.stderr.write(f"profiling.run: {sentence}\n")
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The optimizers that a training step can use, by the name of how they launch their kernels."""
+"""A table: the AdamWs that a training step can use, by the name of how they launch their kernels."""
 
 import math
 from collections.abc import Callable, Iterable

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 
 from ..workload.environment import TF32_OVERRIDE, tf32_allowed
+from ..workload.model_steps import Workload, run_phases
 from ..workload.settings import Settings
-from ..workload.steps import Workload, run_phases
 
 # nvidia-smi's name of a reading, and ours with its unit.
 READINGS = {

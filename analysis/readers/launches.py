@@ -1,0 +1,104 @@
+"""Where a piece of work was launched: by its correlation id, or by its CUDA graph node's creation.
+
+Correlation ids repeat between processes. A kernel of a replay has the id of its node (`graphNodeId`, with
+`--cuda-graph-trace=node`). A node that came of cloning, as instantiating a graph does, has two rows, of which the
+second points to its original (nsys 2025.3); the creation that counts is the one at the end of that chain. Ids of
+nodes are a process's own too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import Bools, Captures, Int32s, Int64s
+from .columns import Columns, Layout
+
+_ID_BITS = 44
+
+#: The table of creations, and what is kept of it; `node` and `original` are ids, -1 where there is none.
+NODE_TABLE = "CUDA_GRAPH_NODE_EVENTS"
+NODES = Layout({"start": "i8", "node": "i8", "original": "i8"}, ("thread",))
+NO_NODE = -1
+
+Key = tuple[int, int]  # process and id
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchKeys:
+    """Sorted (process, correlation id) keys and the launch row of each; one row where several exist."""
+
+    keys: Int64s
+    rows: Int64s
+
+    @classmethod
+    def of(cls, process: Int32s, correlation: Int64s, foreign: Bools, start_ns: Int64s) -> LaunchKeys:
+        """Index the launches.
+
+        Of several rows with one key, a CUDA runtime or driver row comes before one of a `foreign` event
+        class (an MPI file has class 67 rows beside the runtime's), and then the earliest.
+        """
+        key = _key(process, correlation)
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        if (ordered[1:] == ordered[:-1]).any():
+            order = np.lexsort((start_ns, foreign, key))
+            order = order[np.r_[True, key[order][1:] != key[order][:-1]]]
+            ordered = key[order]
+        known = ordered >= 0
+        return cls(ordered[known], order[known])
+
+    def find(self, process: Int32s, correlation: Int64s) -> Int32s:
+        """Return the launch row of each piece of work; -1 where the report has none."""
+        key = _key(process, correlation)
+        if not len(self.keys):
+            return np.full(len(key), -1, np.int32)
+        at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
+        return np.where(self.keys[at] == key, self.rows[at], -1).astype(np.int32)
+
+
+def _key(process: Int32s, correlation: Int64s) -> Int64s:
+    """Pack the pair; an id outside any that CUDA gives out (32 bits) has no key."""
+    possible = (correlation >= 0) & (correlation < 1 << _ID_BITS)
+    return np.where(possible, process.astype(np.int64) << _ID_BITS | np.where(possible, correlation, 0), -1)
+
+
+class Creations:
+    """The creations of nodes, by process and id."""
+
+    def __init__(self, events: Columns, process: Int32s) -> None:
+        self._events = events
+        column = events.numbers
+        keys = list(zip(process.tolist(), column["node"].tolist(), strict=True))
+        self._row: dict[Key, int] = {}
+        self._original: dict[Key, Key] = {}
+        for row, (key, original) in enumerate(zip(keys, column["original"].tolist(), strict=True)):
+            self._row.setdefault(key, row)
+            if original != NO_NODE:
+                self._original[key] = (key[0], original)
+
+    def captures(self, nodes: Sequence[tuple[Int32s, Int64s]], thread: Int32s) -> Captures:
+        """Return where the nodes of all work were created, given its processes and node ids in order."""
+        of_work = [self._rows(process, node) for process, node in nodes]
+        column = self._events.numbers
+        whole = np.concatenate(of_work) if of_work else np.empty(0, np.int32)
+        return Captures(whole, column["start"], thread)
+
+    def _rows(self, process: Int32s, node: Int64s) -> Int32s:
+        rows = np.full(len(node), -1, np.int32)
+        made = np.flatnonzero(node != NO_NODE)
+        pairs = np.stack([process[made].astype(np.int64), node[made]], axis=1)
+        distinct, back = np.unique(pairs, axis=0, return_inverse=True)
+        found = np.array([self._first((p, n)) for p, n in distinct.tolist()] or [-1], np.int32)
+        rows[made] = found[back.reshape(-1)]
+        return rows
+
+    def _first(self, key: Key) -> int:
+        """Follow a node to its original's; -1 where the chain leads to a node of unknown creation."""
+        for _ in range(len(self._original) + 1):
+            if key not in self._original:
+                return self._row.get(key, -1)
+            key = self._original[key]
+        return -1

@@ -1,0 +1,55 @@
+"""What two commands that share nothing else print: findings, of a report and of a machine, each with its fix."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from .text import printable
+
+Level = Literal["good", "warning", "problem"]
+SIGNS: dict[Level, str] = {"good": "ok", "warning": "warning", "problem": "PROBLEM"}
+INDENT, ENDLESS = 9, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: how it stands, and what to do about it."""
+
+    level: Level
+    what: str
+    fix: str = ""
+
+
+def is_bad(found: Sequence[Finding]) -> bool:
+    """Return whether anything must be mended."""
+    return any(finding.level == "problem" for finding in found)
+
+
+def as_json(found: Sequence[Finding]) -> str:
+    """Return findings for programs."""
+    return json.dumps([asdict(finding) for finding in found], indent=1, ensure_ascii=False) + "\n"
+
+
+def text(found: Sequence[Finding], width: int = ENDLESS) -> str:
+    """Return findings for people in lines of `width` letters, each with its fix, and how many are wrong."""
+    lines = [line for finding in found for line in _lines(finding, width)]
+    counts = [_count(found, level) for level in ("problem", "warning")]
+    return "\n".join([*lines, f"{', '.join(counts)}."]) + "\n"
+
+
+def _count(found: Sequence[Finding], level: str) -> str:
+    number = sum(finding.level == level for finding in found)
+    return f"{number} {level}{'' if number == 1 else 's'}"
+
+
+def _lines(finding: Finding, width: int) -> Iterator[str]:
+    said = [(SIGNS[finding.level], finding.what), *([("", f"fix: {finding.fix}")] if finding.fix else [])]
+    for sign, words in said:
+        yield from textwrap.wrap(
+            printable(words), width, initial_indent=f"{sign:{INDENT}}", subsequent_indent=" " * INDENT,
+            break_on_hyphens=False,
+        )  # fmt: skip

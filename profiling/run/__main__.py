@@ -1,0 +1,7 @@
+"""python -m profiling.run."""
+
+import sys
+
+from . import main
+
+sys.exit(main())
