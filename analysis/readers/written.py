@@ -13,6 +13,7 @@ from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Int8s, Int32s
 
 RUN_MARK = "nvtx-kernels.run "
 MODEL_MARK = "nvtx-kernels annotation: "
+FLOPS_MARK = "nvtx-kernels flops: "
 
 # What annotation calls the categories of its ranges, and what those of the model's parts say.
 ANNOTATED = ("model/forward", "model/backward", "phase")
@@ -29,6 +30,7 @@ class Written:
         self.run: dict[str, Any] = {}
         self.models: dict[str, dict[str, str]] = {}
         self.steps = ""  # what annotation's ranges `step` count
+        self.counted: dict[int, dict[str, Any]] = {}  # by process
         self.domains: set[Key] = set()  # in which annotation's marks are
         self._categories: dict[Key, dict[int, int]] = {}
 
@@ -36,6 +38,8 @@ class Written:
         """Take a mark; those of others say nothing."""
         if text.startswith(RUN_MARK):
             self.run = parsed(text.removeprefix(RUN_MARK)) or {}
+        elif text.startswith(FLOPS_MARK):
+            _join_counts(self.counted.setdefault(domain[0], {}), parsed(text.removeprefix(FLOPS_MARK)) or {})
         elif text.startswith(MODEL_MARK):
             said = parsed(text.removeprefix(MODEL_MARK)) or {}
             steps = said.get("steps", "")
@@ -65,6 +69,17 @@ def parsed(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _join_counts(known: dict[str, Any], said: dict[str, Any]) -> None:
+    """Add one mark's part of a counted step to what is known of it; the parts come in any order, and again."""
+    for what in ("calls", "uncounted"):
+        if isinstance(said.get(what), dict):
+            known[what] = said[what]
+    ranges = said.get("ranges")
+    for phase, paths in ranges.items() if isinstance(ranges, dict) else ():
+        if isinstance(paths, dict):
+            known.setdefault("ranges", {}).setdefault(phase, {}).update(paths)
 
 
 def _numbers(said: dict[str, Any]) -> dict[str, int]:

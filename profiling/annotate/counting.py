@@ -129,7 +129,7 @@ class _Mode(TorchDispatchMode):
         if FakeTensor in types or not self.is_on or isinstance(func, HigherOrderOperator):
             out = func(*args, **kwargs)
             return self._counted(func, args, kwargs, out) if isinstance(func, HigherOrderOperator) else out
-        if any(kind is not torch.Tensor for kind in types):
+        if any(kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__ for kind in types):
             return NotImplemented  # a tensor that is made of others: those come here next
         if _is_composite(func, args, kwargs):
             with self:
