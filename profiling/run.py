@@ -110,7 +110,10 @@ def _run(asked: Mapping[str, Any]) -> None:
     from .workload.measurement import Capture
     from .workload.settings import SettingsError, reduced_by_cpu, with_defaults
 
-    capture, settings = Capture(asked["record"], operators=asked["emit_nvtx"], flops=asked["flops"]), with_defaults(asked)
+    capture, settings = (
+        Capture(asked["record"], operators=asked["emit_nvtx"], flops=asked["flops"]),
+        with_defaults(asked),
+    )
     capture.check(settings)
     memory.check(asked["memory"], settings)
     files = [asked[name] for name in ("record", "memory", "json") if asked[name] is not None]

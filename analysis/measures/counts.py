@@ -11,8 +11,8 @@ from ..document import PATH_SEPARATOR
 from ..report import Path, Report
 from ..vocabulary import is_warm_up, step_matcher
 
-_INDEX = re.compile(r"(?<= )\d+(?= > |$)")
-_INDEX_ABOVE = re.compile(r"(?<= )\d+(?= > )")
+_INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+_INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
 #: A phase and a path below the step, in which a `*` may stand for an index.
 Key = tuple[str, str]
 
@@ -113,33 +113,18 @@ def keys_of(phase: str, path: Path) -> Iterator[Key]:
 
 
 def _counted(said: Mapping[str, Any], inside: Callable[[Path], Path]) -> Counts:
-    """Read what one process counted, as far as it is what annotation writes."""
+    """Read what one process counted."""
+
+    def cut(path: str) -> str:
+        return PATH_SEPARATOR.join(inside(tuple(path.split(PATH_SEPARATOR)) if path else ()))
+
     of: dict[Key, Entry] = {}
-    for phase, paths in _mapping(said.get("ranges")).items():
-        for path, values in _mapping(paths).items():
-            entry = _entry(values)
-            key = phase, PATH_SEPARATOR.join(inside(tuple(path.split(PATH_SEPARATOR)) if path else ()))
-            if entry is not None:
-                of[key] = entry if key not in of else _joined(of[key], entry)
-    calls = {path: count for path, count in _mapping(said.get("calls")).items() if _is_number(count)}
-    cut = {PATH_SEPARATOR.join(inside(tuple(path.split(PATH_SEPARATOR)))): n for path, n in calls.items()}
-    told = _mapping(said.get("uncounted")).items()
-    uncounted = {name: one[0] for name, one in told if isinstance(one, list) and one and _is_number(one[0])}
-    return Counts(of, cut, uncounted)
-
-
-def _joined(one: Entry, other: Entry) -> Entry:
-    """Add up what stands under one key twice, as in several phases of warm-up."""
-    return Entry(one.whole + other.whole, None)
-
-
-def _entry(values: Any) -> Entry | None:
-    if not isinstance(values, list) or len(values) != 3 or not all(map(_is_number, values[:2])):
-        return None
-    paths, moved, flops = values
-    if not isinstance(flops, Mapping) or not all(map(_is_number, flops.values())) or paths < 1:
-        return None
-    return Entry(Figures(dict(flops), moved), int(paths))
+    for phase, paths in said.get("ranges", {}).items():
+        for path, (number, moved, flops) in paths.items():
+            key, entry = (phase, cut(path)), Entry(Figures(flops, moved), number)
+            of[key] = entry if key not in of else Entry(of[key].whole + entry.whole, None)
+    calls = {cut(path): number for path, number in said.get("calls", {}).items()}
+    return Counts(of, calls, {name: numbers[0] for name, numbers in said.get("uncounted", {}).items()})
 
 
 def _mean(found: list[Counts]) -> Counts:
@@ -162,21 +147,17 @@ def _mean(found: list[Counts]) -> Counts:
 
 def _stated(run: Mapping[str, Any]) -> Counts:
     """Read what `profiling.run` says of its model: paths begin with the phase, of all layers together."""
-    flops, moved = _mapping(run.get("flops")), _mapping(run.get("bytes"))
-    arithmetic = str(run.get("dtype", ""))
-    of = {
-        (path.split(PATH_SEPARATOR)[0], path): Entry(
-            Figures({arithmetic: flops[path]} if _is_number(flops.get(path)) else {}, moved.get(path) or 0), None
-        )
+    flops, moved = _numbers(run.get("flops")), _numbers(run.get("bytes"))
+    kind = str(run.get("dtype", ""))
+    figures = {
+        path: Figures({kind: flops[path]} if path in flops else {}, moved.get(path, 0))
         for path in {**flops, **moved}
-        if _is_number(flops.get(path, 0)) and _is_number(moved.get(path, 0))
     }
+    of = {(path.split(PATH_SEPARATOR)[0], path): Entry(found, None) for path, found in figures.items()}
     return Counts(of, {}, {}, is_stated=True)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**80
+def _numbers(value: Any) -> dict[str, float]:
+    """Return the numbers of a mapping by their names; of anything else none."""
+    items = value.items() if isinstance(value, Mapping) else ()
+    return {name: number for name, number in items if isinstance(number, int | float) and 0 <= number < 2**80}

@@ -91,7 +91,9 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     if detail.whole:
         shown = tuple(Row((label(row.path), row.phase, *_every_value(row, peak))) for row in rows)
         return Table("efficiency", title, columns, shown)
-    chosen = [rows[at] for at in in_tree([(row.path, row.kernel_ns) for row in rows], detail.top, report.phase_names)]
+    chosen = [
+        rows[at] for at in in_tree([(row.path, row.kernel_ns) for row in rows], detail.top, report.phase_names)
+    ]
     top = min((len(row.path) for row in chosen), default=1)
     names = last_names([(row.path, row.phase) for row in chosen])
     cells = (_cells(row, peak) for row in chosen)
@@ -189,7 +191,11 @@ def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) ->
     """Yield what must be known with the numbers."""
     if peak is None:
         on_cpu = report.provenance.unit_of_work == "CPU"
-        yield ON_CPU if on_cpu else UNKNOWN_GPU.format(headings.gpus([report]) or "The GPU, which the report does not name,")
+        yield (
+            ON_CPU
+            if on_cpu
+            else UNKNOWN_GPU.format(headings.gpus([report]) or "The GPU, which the report does not name,")
+        )
     else:
         for kind in sorted(kind for kind, count in joined.whole.flops.items() if count and not peak.flops(kind)):
             yield NO_PEAK.format(kind, report.provenance.gpus[0])

@@ -64,4 +64,3 @@ class FirstStep:
         optimizers.on_step.discard(self)
         self.counting.drop()
         range_stack.say_once(f"no step: {self._model}", NO_STEP, self._model, self._calls)
-

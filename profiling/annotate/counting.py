@@ -46,8 +46,8 @@ FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other
 # nsys keeps long messages, but nobody promises how long; a mark has at most this many paths.
 PATHS_PER_MARK = 100
 MOST_UNCOUNTED = 12
-_INDEX = re.compile(r"(?<= )\d+(?= > |$)")
-_INDEX_ABOVE = re.compile(r"(?<= )\d+(?= > )")
+_INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+_INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NO_PASS = -1
 

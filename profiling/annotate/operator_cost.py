@@ -31,7 +31,9 @@ FREE = frozenset(
     ("_unsafe_view", "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 )
 # What these change, they do not read.
-OVERWRITING = frozenset(("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "exponential_", "bernoulli_"))
+OVERWRITING = frozenset(
+    ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "exponential_", "bernoulli_")
+)
 # Of their first argument, these read as much as they return; those write as much as their last argument holds.
 PICKING = frozenset(("embedding", "index", "index_select", "gather", "take"))
 FILLING = frozenset(("index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_"))
