@@ -1,4 +1,4 @@
-"""FLOPs and least bytes of one step, as a report holds them: counted by annotation, or stated by `profiling.run`."""
+"""FLOPs and least bytes of one step, as reports hold them: counted by annotation, or stated by a run."""
 
 from __future__ import annotations
 

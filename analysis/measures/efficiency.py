@@ -1,7 +1,7 @@
-"""How much of what a GPU can do each range gets: FLOPs and bytes of a counted step, joined to measured kernel time.
+"""How much of what a GPU can do each range gets: FLOPs and bytes of a counted step, joined to kernel times.
 
-A range's figures join the report's range of the same phase and the same path below its step. A range then has its own
-and those of all ranges inside it, times the number of its steps.
+A range's figures join the report's range of the same phase and the same path below its step. A range then has
+its own and those of all ranges inside it, times the number of its steps.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _places(report: Report, counts: Counts) -> dict[Key, list[Place]]:
 
 
 def _as_counted(counts: Counts, key: Key, places: list[Place], steps: Mapping[Path, float]) -> bool:
-    """Tell whether the report has as many paths of a name as were counted: else the figures are of other ranges."""
+    """Tell whether the report has as many paths of a name as were counted; else they are other ranges."""
     paths = counts.of[key].paths
     return paths is None or paths == len({_tail(path, steps) for path, _ in places})
 

@@ -1,8 +1,8 @@
 """What GPUs can do at most, as NVIDIA states it: dense arithmetic and memory bandwidth, a row per GPU.
 
 TFLOP/s are those of tensor cores where the arithmetic has them, without sparsity (data sheets that state only the
-figures with sparsity state twice these), at boost clock; fp16 and bf16 accumulate in fp32. GB/s are of the GPU's own
-memory. What a GPU has no unit for is not in its row.
+figures with sparsity state twice these), at boost clock; fp16 and bf16 accumulate in fp32. GB/s are of the GPU's
+own memory. What a GPU has no unit for is not in its row.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ PEAKS = (
     ),
     Peak(r"Tesla V100-SXM2-.*", {"fp64": 7.8, "fp32": 15.7, "fp16": 125.0}, 900, f"V100 data sheet; {_SITE}v100/"),
     Peak(r"Tesla V100-PCIE-.*", {"fp64": 7.0, "fp32": 14.0, "fp16": 112.0}, 900, f"V100 data sheet; {_SITE}v100/"),
-    Peak(r"(?:NVIDIA |Tesla )?T4", {"fp32": 8.1, "fp16": 65.0, "int8": 130.0}, 320, f"T4 product brief; {_SITE}tesla-t4/"),
+    Peak(
+        r"(?:NVIDIA |Tesla )?T4", {"fp32": 8.1, "fp16": 65.0, "int8": 130.0},
+        320, f"T4 product brief; {_SITE}tesla-t4/",
+    ),
 )  # fmt: skip
 
 

@@ -43,8 +43,8 @@ class Written:
         if text.startswith(RUN_MARK):
             self.run = parsed(text.removeprefix(RUN_MARK)) or {}
         elif text.startswith(FLOPS_MARK):
-            said = sane_counts(parsed(text.removeprefix(FLOPS_MARK)) or {})
-            said.join(self.counted.setdefault(domain[0], {}))
+            counts = sane_counts(parsed(text.removeprefix(FLOPS_MARK)) or {})
+            counts.join(self.counted.setdefault(domain[0], {}))
         elif text.startswith(MODEL_MARK):
             said = parsed(text.removeprefix(MODEL_MARK)) or {}
             steps = said.get("steps", "")

@@ -22,20 +22,20 @@ from .registry import Subject
 from .rows import in_tree, label, last_names, more, require_measured
 
 NO_COUNTS = (
-    "The report does not say how many FLOPs its ranges compute. Record it with counts: nk.profile(model, optimizer, "
-    "path, flops=True), annotate_modules(model, flops=True), or --flops for nvtx-kernels record and run."
+    "The report does not say how many FLOPs its ranges compute. Record it with them: nk.profile(model, optimizer, "
+    "path, flops=True), annotate_modules(model, flops=True), or nvtx-kernels record --flops."
 )
 NO_STEPS = (
-    "FLOPs are counted of one step, and the report has no measured step ranges. Push a range named 'step' around each "
-    "of them, or say with --step which ranges are the steps."
+    "FLOPs are those of one step, and the report has no measured step ranges. Push a range named 'step' around "
+    "each of them, or say with --step which ranges are the steps."
 )
 NO_JOIN = (
-    "None of the ranges in which FLOPs were counted is in the report, so nothing can be said of their times. Counted: "
-    "{}. Record again, with the same ranges in the counted step as in the measured ones."
+    "None of the ranges in which FLOPs were counted is in the report, so their times are not known. Counted: {}. "
+    "Record again, with the same ranges in the counted step as in the measured ones."
 )
 OTHER_CALLS = (
-    "The counted step called {} {} times, and a measured step {} times, so its FLOPs are not those of the measured "
-    "steps. Let the last step of warm-up be like the measured ones."
+    "The counted step called {} {} times, and a measured step {} times, so its FLOPs are not those of the "
+    "measured steps. Let the last step of warm-up be like the measured ones."
 )
 UNKNOWN_GPU = "{} is not in the table of GPUs' peaks (docs/efficiency.md), so there are no shares and no bounds."
 NO_PEAK = "The table of GPUs' peaks has no {} for the {}, so what computes in it has no share."
@@ -111,17 +111,17 @@ def _in_order(rows: tuple[Efficiency, ...]) -> list[Efficiency]:
 
 def _columns(peak: Peak | None, *, whole: bool) -> tuple[Column, ...]:
     time, flops = Column("kernel_ns", "time", "ns"), Column("flops", "FLOPs", "flops")
-    rates = Column("flops_per_s", "FLOP/s", "flops/s"), Column("compute_share", "% peak", "share")
+    rates = Column("flops_per_s", "FLOP/s", "flops/s"), Column("compute_share", "% FLOP", "share")
     moved = Column("bytes", "bytes", "bytes")
-    memory = Column("bytes_per_s", "B/s", "bytes/s"), Column("memory_share", "% peak", "share")
+    memory = Column("bytes_per_s", "B/s", "bytes/s"), Column("memory_share", "% mem", "share")
     intensity, bound = Column("flops_per_byte", "FLOPs/B", "ratio"), Column("bound", "bound", "text")
     if whole:
         head = Column("range", "range", "name"), Column("phase", "phase")
         return (*head, time, flops, Column("arithmetic", "arithmetic"), *rates, moved, *memory, intensity, bound)
-    head = (Column("range", "range", "name"),)
+    name = Column("range", "range", "name")
     if peak is None:
-        return (*head, time, flops, rates[0], moved, memory[0], intensity)
-    return (*head, time, *rates, *memory, intensity, bound)
+        return (name, time, flops, rates[0], moved, memory[0], intensity)
+    return (name, time, *rates, *memory, intensity, bound)
 
 
 def _every_value(row: Efficiency, peak: Peak | None) -> tuple[object, ...]:
@@ -146,13 +146,13 @@ def _cells(row: Efficiency, peak: Peak | None) -> tuple[object, ...]:
 
 def _caption(peak: Peak | None) -> str:
     """Say what the numbers are of."""
-    said = f"FLOPs: {CONVENTION}. {BYTES} Rates divide by the kernel time of the range and all inside it."
+    said = f"{BYTES} Rates divide by the kernel time of the range and all inside it."
     if peak is None:
         return said
     low = share_text(FAR_BELOW, 0)
     return (
-        f"{said} % peak: of the dense arithmetic's and of the memory's peak ({peak.source}). bound: the nearer of the two, "
-        f"neither where both are below {low}."
+        f"{said} % FLOP and % mem: of the peaks of dense arithmetic and of memory ({peak.source}). bound: the "
+        f"nearer of the two, neither where both are below {low}."
     )
 
 
@@ -173,8 +173,8 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
         Column("flops_per_s", "FLOP/s", "flops/s"), Column("share", "% peak", "share"),
     )[: None if peak else 4]  # fmt: skip
     caption = (
-        "model: forward and backward, without what backward computes again; all computed: with it, and the optimizer's. "
-        "step: its CPU range, or its GPU span where that is longer."
+        "model: forward and backward, without what backward computes again; all computed: with it, and the "
+        "optimizer's. step: its CPU range, or its GPU span where that is longer."
     )
     several = f" % peak is of {gpus} GPUs." if peak and gpus > 1 else ""
     title = f"FLOPs of a step against its time, {{unit}} per step, mean of {report.steps}"
@@ -200,17 +200,16 @@ def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) ->
         for kind in sorted(kind for kind, count in joined.whole.flops.items() if count and not peak.flops(kind)):
             yield NO_PEAK.format(kind, report.provenance.gpus[0])
     if counts.is_stated:
-        yield f"FLOPs and bytes are what the run states for its sizes: {report.provenance.run.get('flops_convention')}."
+        convention = report.provenance.run.get("flops_convention")
+        yield f"FLOPs and bytes are what the run states for its sizes: {convention}."
     if joined.lost.total > LEAST_LOST * joined.whole.total:
         share = share_text(joined.lost.total / joined.whole.total)
-        yield f"{share} of the FLOPs were counted in ranges that the report lacks, and are in no row: {_names(joined)}."
+        names = some_of((path for _, path in joined.unjoined), most=4)
+        yield f"{share} of the FLOPs were counted in ranges that the report lacks, and are in no row: {names}."
     if counts.uncounted:
+        yield f"FLOPs are {CONVENTION}, as PyTorch's registry of formulas has them."
         named = ", ".join(f"{name} {count_text(count)}×" for name, count in list(counts.uncounted.items())[:6])
         yield f"Operators without a formula count no FLOPs, {_uncounted(report)}: {named}."
-
-
-def _names(joined: Joined) -> str:
-    return some_of((path for _, path in joined.unjoined), most=4)
 
 
 def _uncounted(report: Report) -> str:
@@ -218,5 +217,5 @@ def _uncounted(report: Report) -> str:
     kernels = [row for row in report.kernels if row.kind == "kernel"]
     whole = sum(row.total_ns for row in kernels)
     others = sum(row.total_ns for row in kernels if row.category not in WITH_FLOPS)
-    time = headings.kernel_time(report)
-    return f"and {share_text(others / whole) if whole else 'none'} of the {time[0].lower()}{time[1:]} is in kinds of kernels that have none"
+    time, share = headings.kernel_time(report), share_text(others / whole) if whole else "none"
+    return f"and {share} of the {time[0].lower()}{time[1:]} is in kinds of kernels that have none"

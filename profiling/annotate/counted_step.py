@@ -1,8 +1,9 @@
 """Which step `annotate_modules(model, flops=True)` counts: the first after it, where nobody says what a step is.
 
-It begins with the first call of the model. Inside a range of a step that the program itself has opened it ends with
-that range, else with the next step of an optimizer of the model; without gradients, with the next call of the model. A
-loop that steps no optimizer and opens no range of a step is not counted: where its steps end cannot be told.
+It begins with the first call of the model. Inside a range of a step that the program itself has opened it ends
+with that range, else with the next step of an optimizer of the model; without gradients, with the next call of
+the model. A loop that steps no optimizer and opens no range of a step is not counted: where its steps end is not
+known.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from .counting import Counting
 
 MOST_CALLS = 64
 NO_STEP = (
-    "%s was called %s times without a step of an optimizer or a range of a step around the calls, so no step could be "
-    "counted: open a range, `with annotate.range('step')`, around each"
+    "%s was called %s times without a step of an optimizer or a range of a step around the calls, so no step "
+    "could be counted: open a range, `with annotate.range('step')`, around each"
 )
 
 

@@ -8,24 +8,11 @@
 A step is counted while PyTorch runs it, in a dispatch mode: every operator below autograd, in backward, in
 recomputation and in an optimizer too. The mode calls each operator as it is, so results do not change. In compiled
 code it sees the operators that Inductor calls, and not Inductor's own kernels.
-
-In a report the counts are NVTX marks in our domain, `MARK` followed by a JSON object:
-
-    nvtx-kernels flops: {"version": 1, "part": 0, "parts": 1, "calls": {"forward > GPT2": 1},
-                         "ranges": {"backward": {"step > backward > GPT2 > layer *": [12, 4096, {"bf16": 8192}]}},
-                         "uncounted": {"aten.gelu": [12, 65536]}}
-
-`ranges` has by phase and path how many ranges that is (`*` stands for an index), and of each the bytes and the FLOPs by
-arithmetic that it computes in no range inside it. `uncounted` has operators without a formula, the ones that move most: how
-often they ran, and their bytes. `calls` says how often the counted step called the models.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import threading
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -37,83 +24,22 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import operator_cost, range_stack
+from . import range_stack
+from .counts import Counts, Path
 from .range_stack import OpenRange, Payload
 
-MARK = "nvtx-kernels flops: "
-VERSION = 1
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
-# nsys keeps long messages, but nobody promises how long; a mark has at most this many paths.
-PATHS_PER_MARK = 100
-MOST_UNCOUNTED = 12
-_INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
-_INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NO_PASS = -1
 
-Path = tuple[str, ...]
 
-
-class Figures:
-    """What was computed directly in one range: FLOPs by arithmetic, and bytes."""
-
-    __slots__ = ("bytes", "flops")
-
-    def __init__(self) -> None:
-        self.flops: Counter[str] = Counter()
-        self.bytes = 0
-
-    def same(self) -> tuple[Any, ...]:
-        """Return what equal figures have in common."""
-        return self.bytes, tuple(sorted(self.flops.items()))
-
-
-class Counts:
-    """What was counted, by phase and path; `calls` counts the calls of models, `uncounted` operators."""
-
-    def __init__(self) -> None:
-        self.of: defaultdict[tuple[str, Path], Figures] = defaultdict(Figures)
-        self.calls: Counter[str] = Counter()
-        self.uncounted: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-        self._lock = threading.Lock()
-
-    @property
-    def flops(self) -> int:
-        """The sum over all paths."""
-        return sum(figures.flops.total() for figures in self.of.values())
-
-    def add(self, place: tuple[str, Path], func: Any, call: tuple[Any, Any, Any]) -> None:
-        """Take one operator's call: its arguments, its keywords, and what it returned."""
-        args, kwargs, out = call
-        number, moved = operator_cost.flops(func, *call), operator_cost.least_bytes(func, *call)
-        if not number and not moved:
-            return
-        with self._lock:
-            figures = self.of[place]
-            figures.bytes += moved
-            if number:
-                figures.flops[operator_cost.arithmetic(func, args)] += number
-            if number is None:
-                told = self.uncounted[_name(func)]
-                told[0] += 1
-                told[1] += moved
-
-    def texts(self) -> list[str]:
-        """Return the messages of the marks."""
-        ranges = list(_collapsed(self.of))
-        parts = [ranges[at : at + PATHS_PER_MARK] for at in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
-        most = sorted(self.uncounted.items(), key=lambda item: -item[1][1])[:MOST_UNCOUNTED]
-        head = {"calls": self.calls, "uncounted": dict(most)}
-        return [_text(number, len(parts), part, {} if number else head) for number, part in enumerate(parts)]
-
-
-class _Mode(TorchDispatchMode):
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Passes every operator on, and counts it."""
 
     supports_higher_order_operators = True
 
     def __init__(self, counts: Counts) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts, self.thread = counts, range_stack.here()
         self.is_on = True
         # A range after whose end nothing is counted.
@@ -151,7 +77,7 @@ class _Calls:
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
 
-    def push(self, name: str, payload: Payload) -> None:
+    def push(self, name: str, payload: Payload) -> None:  # noqa: ARG002 - a listener's
         """Count a call of a model."""
         ranges = range_stack.stack()
         inside = [one.label.category == "model/forward" for one in ranges]
@@ -191,7 +117,7 @@ class Counting:
             return
         self._mode, self._thread = _Mode(self.counts), threading.get_ident()
         self._mode.until = until
-        self._mode.__enter__()
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
         """Stop counting."""
@@ -233,13 +159,13 @@ def _leave(mode: _Mode) -> None:
         return
     while _python_dispatch._get_current_dispatch_mode() is not mode:
         others.append(_python_dispatch._pop_mode())
-    mode.__exit__(None, None, None)
+    mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     for other in reversed(others):
         _python_dispatch._push_mode(other)
 
 
 def _is_composite(func: Any, args: Any, kwargs: Any) -> bool:
-    """Tell whether an operator is made of others, which come here only if it is taken apart (in inference mode)."""
+    """Tell whether an operator is made of others, which come here if it is taken apart (in inference mode)."""
     name = func.name()
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if not has(name, "CompositeImplicitAutograd"):
@@ -263,36 +189,3 @@ def _phase(ranges: list[OpenRange]) -> str:
         return OPTIMIZER
     is_model = any(one.label.category == "model/forward" for one in ranges)
     return FORWARD if is_model or FORWARD in names else BACKWARD if BACKWARD in names else OTHER
-
-
-def _name(func: Any) -> str:
-    return str(getattr(func, "_overloadpacket", None) or getattr(func, "_name", func))
-
-
-def _collapsed(of: dict[tuple[str, Path], Figures]) -> Iterator[tuple[str, str, list[Any]]]:
-    """Yield phase, path and figures; paths that differ in indices alone are one where their figures are equal."""
-    paths = {(phase, PATH_SEPARATOR.join(path)): figures for (phase, path), figures in of.items()}
-    patterns = (_INDEX, _INDEX_ABOVE)
-    ways = [_by(paths, pattern) for pattern in patterns]
-    alike: defaultdict[tuple[str, str], list[Figures]] = defaultdict(list)
-    for (phase, path), figures in paths.items():
-        short = [(phase, pattern.sub("*", path)) for pattern in patterns]
-        whole = (key for key, way in zip(short, ways, strict=True) if len(way[key]) == 1)
-        alike[next(whole, (phase, path))].append(figures)
-    for (phase, path), found in alike.items():
-        yield phase, path, [len(found), found[0].bytes, dict(found[0].flops)]
-
-
-def _by(paths: dict[tuple[str, str], Figures], indices: re.Pattern[str]) -> dict[tuple[str, str], set[Any]]:
-    found: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
-    for (phase, path), figures in paths.items():
-        found[phase, indices.sub("*", path)].add(figures.same())
-    return found
-
-
-def _text(number: int, parts: int, ranges: list[Any], head: dict[str, Any]) -> str:
-    by_phase: dict[str, dict[str, Any]] = {}
-    for phase, path, figures in ranges:
-        by_phase.setdefault(phase, {})[path] = figures
-    content = {"version": VERSION, "part": number, "parts": parts, **head, "ranges": by_phase}
-    return MARK + json.dumps(content, ensure_ascii=False, separators=(",", ":"))

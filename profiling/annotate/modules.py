@@ -131,8 +131,9 @@ def annotate_modules(
     always. Annotating a model again adds no second range of the same name to a module. Where the model is
     compiled afterwards, its code has the same ranges; `compiled=False` leaves it alone.
 
-    With `flops`, the first step after this is counted while it runs: FLOPs and least bytes by range, forward, backward
-    and recomputation, which go into the report (docs/efficiency.md). Results stay the same; that step is slower.
+    With `flops`, the first step after this is counted while it runs: FLOPs and least bytes by range, forward,
+    backward and recomputation, which go into the report (docs/efficiency.md). Results stay the same; that step
+    is slower.
     """
     if range_stack.off:
         return ModuleAnnotation(model, [])

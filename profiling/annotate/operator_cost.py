@@ -3,8 +3,8 @@
 FLOPs are those of PyTorch's registry (`torch.utils.flop_counter`), in which `register_flop_formula` enters custom
 operators: matrix products, convolutions and attention, 2 per multiply-add. All other operators count none.
 
-Bytes are the least that the operator moves: each input read once, each output written once. A view moves none, what
-an operator only overwrites is not read, and of what it picks rows from or into, only as much as it picks.
+Bytes are the least that the operator moves: each input read once, each output written once. A view moves none,
+what an operator only overwrites is not read, and of what it picks rows from or into, only as much as it picks.
 """
 
 from __future__ import annotations

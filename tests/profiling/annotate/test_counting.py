@@ -7,7 +7,8 @@ import pytest
 import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import range_stack
-from nvtx_kernels.profiling.annotate.counting import MARK, Counting
+from nvtx_kernels.profiling.annotate.counting import Counting
+from nvtx_kernels.profiling.annotate.counts import MARK
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_stack
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
