@@ -161,23 +161,24 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     report = subject.report
     attribution = subject.attribution()
     steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-    time_ns = fmean(max(step.cpu_ns, step.span_ns or 0) for step in steps)
-    gpus = max(len(set(attribution.trace.work.device_id.tolist())) // max(report.ranks, 1), 1)
     over = 1 if report.per_step else report.steps
+    time_ns = over * fmean(max(step.cpu_ns, step.span_ns or 0) for step in steps)
+    gpus = max(len(set(attribution.trace.work.device_id.tolist())) // max(report.ranks, 1), 1)
     rows = (
-        Row(("model (MFU)", *_of_step(joined.model.times(1 / over), time_ns, peak, gpus))),
-        Row(("all computed (HFU)", *_of_step(joined.whole.times(1 / over), time_ns, peak, gpus))),
+        Row(("model (MFU)", *_of_step(joined.model, time_ns, peak, gpus))),
+        Row(("all computed (HFU)", *_of_step(joined.whole, time_ns, peak, gpus))),
     )
     columns = (
-        Column("flops_of", "FLOPs of a step"), Column("flops", "FLOPs", "flops"), Column("step_ns", "step", "ns"),
+        Column("flops_of", "FLOPs of"), Column("flops", "FLOPs", "flops"), Column("time_ns", "time", "ns"),
         Column("flops_per_s", "FLOP/s", "flops/s"), Column("share", "% peak", "share"),
-    )[: None if peak else 4]  # fmt: skip
+    )[: None if peak or subject.detail.whole else 4]  # fmt: skip
     caption = (
         "model: forward and backward, without what backward computes again; all computed: with it, and the "
-        "optimizer's. step: its CPU range, or its GPU span where that is longer."
+        "optimizer's. time: of a step's CPU range, or its GPU span where that is longer."
     )
     several = f" % peak is of {gpus} GPUs." if peak and gpus > 1 else ""
-    title = f"FLOPs of a step against its time, {{unit}} per step, mean of {report.steps}"
+    scope = f"per step, mean of {report.steps}" if report.per_step else f"over {report.steps} steps"
+    title = f"FLOPs of the steps against their time, {{unit}} {scope}"
     return Table("step", title, columns, tuple(Row(row.values[: len(columns)]) for row in rows), caption + several)
 
 
