@@ -281,9 +281,10 @@ def from_object(value: dict[str, Any]) -> Report:
     head = dict(value["report"])
     about = {name: head.pop(name) for name in _ABOUT}
     outside, notes, gpus = head.pop("outside"), head.pop("notes"), head.pop("gpus")
+    counted = tuple(head.pop("counted"))
     phase_names = tuple((phase, called) for phase, called in head.pop("phase_names"))
     return Report(
-        provenance=Provenance(gpus=tuple(gpus), **head),
+        provenance=Provenance(gpus=tuple(gpus), counted=counted, **head),
         totals=Totals(**value["totals"]),
         phases=tuple(PhaseRow(**row) for row in value["phases"]),
         ranges=tuple(RangeRow(**{**row, "path": tuple(row["path"])}) for row in value["ranges"]),
