@@ -1,12 +1,13 @@
 """FLOPs counted by range: equal by hand, conserved, and without a trace in results or in the process."""
 
 import json
+import threading
 from collections import Counter
 
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.annotate import range_stack
+from nvtx_kernels.profiling.annotate import counting, range_stack
 from nvtx_kernels.profiling.annotate.counting import Counting
 from nvtx_kernels.profiling.annotate.counts import MARK
 from torch import nn
@@ -175,6 +176,20 @@ def test_a_mode_that_the_program_enters_meanwhile_stays():
         counting.end()
         assert _len_torch_dispatch_stack() == 1
     assert _len_torch_dispatch_stack() == 0
+
+
+def test_work_of_autograds_threads_is_below_the_ranges_of_the_thread_that_waits():
+    owner, found = range_stack.here(), []
+
+    def run():
+        with annotate.range("layer 0"):
+            found.append(counting._place(owner))
+
+    with annotate.listen(Heard()), annotate.range("backward"):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    assert found == [("backward", ("backward", "layer 0"))]
 
 
 def marks_of(run):
