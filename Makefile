@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check lint types typed audit coverage docs fuzz clean
+.PHONY: demo test test-all check lint types typed audit coverage docs fuzz clean
 
 # Shows the command to type, and runs it.
 TYPED_COMMAND = @printf '\n$$ nvtx-kernels %s\n\n' '$(1)' && $(PY) -m nvtx_kernels $(1)
@@ -18,13 +18,19 @@ demo: $(INSTALLED)  ## rank a report of an H200, make a page of it, then record 
 	$(call TYPED_COMMAND,rank build/demo.sqlite --per-step --top 5)
 	@printf '\nTo type these yourself: . $(VENV)/bin/activate\n'
 
-test: $(INSTALLED)  ## run the tests
-	$(PY) -m pytest -q -n auto --dist loadfile
+# Tests marked slow run in `make test-all`, and where CI is set.
+QUICK = $(if $(CI),,-m 'not slow')
+
+test: $(INSTALLED)  ## run the tests; without CI=1, leave out the slow ones
+	$(PY) -m pytest -q -n auto --dist loadfile $(QUICK)
+
+test-all:  ## run all tests
+	CI=1 $(MAKE) test
 
 coverage: $(INSTALLED)  ## run the tests and hold the floor of covered lines
 	$(PY) -m pytest -q -n auto --dist loadfile --cov --cov-report=term:skip-covered
 
-check: lint types audit test  ## everything a change must pass
+check: lint types audit test-all  ## everything a change must pass
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

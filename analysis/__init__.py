@@ -25,7 +25,7 @@ if __name__ == "analysis":  # imported by its bare name
 def read(path: Path | str) -> Trace:
     """Read a report: an nsys export, a .nsys-rep, a recording of ours, or a PyTorch profiler trace.
 
-    Raises analysis.errors.NotAReport, whose text says what the file is and what to do.
+    Raises analysis.errors.NotAReport; its text names what the file is, and a next step.
     """
     from .readers import read as read_report  # deferred: `--help` needs no reader
 
@@ -41,8 +41,8 @@ def rank(
 ) -> Ranking:
     """Attribute the work of a trace, or of the report at a path, to its ranges and rank it.
 
-    Raises analysis.errors.NotAReport and NoGpuWork where a path leads to no report that can be ranked, and
-    analysis.errors.ReportError where `per_step` is asked of a report without step ranges.
+    Raises analysis.errors.NotAReport and NoGpuWork if the path is not a report that can be ranked, and
+    analysis.errors.ReportError if `per_step` is set for a report without step ranges.
     """
     from .frames.ranking import ranking  # deferred: it imports pandas
 

@@ -1,4 +1,4 @@
-"""What all commands of this package share: how they read reports, print errors and show results."""
+"""The common part of all commands of this package: reading reports, printing errors, showing results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def run(command: Callable[[], None]) -> int:
-    """Run a command and return its exit status; what went wrong is one sentence on stderr."""
+    """Run a command and return its exit status; an error is one sentence on stderr."""
     try:
         command()
         sys.stdout.flush()
@@ -42,7 +42,7 @@ def run(command: Callable[[], None]) -> int:
 
 
 def add_range_rules(parser: argparse.ArgumentParser) -> Any:
-    """Add the options that say what counts as a range; return their group."""
+    """Add the options that choose what counts as a range; return their group."""
     rules = parser.add_argument_group("what counts as a range")
     rules.add_argument(
         "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
@@ -69,14 +69,14 @@ def _phase_names(text: str) -> list[tuple[str, str]]:
     pairs = [part.partition("=") for part in re.split(rf",(?=\s*(?:{'|'.join(PHASES)})\s*=)", text)]
     named = [(phase.strip(), called.strip().strip("'\"")) for phase, _, called in pairs]
     if any(phase not in PHASES or not called for phase, called in named):
-        raise argparse.ArgumentTypeError(f"{text!r} names no phase: write forward='fit *',backward='bp'")
+        raise argparse.ArgumentTypeError(f"{text!r} does not name a phase: write forward='fit *',backward='bp'")
     return named
 
 
 def trace_of(path: Path) -> Trace:
-    """Read a report, showing on a terminal how far it is.
+    """Read a report, showing progress on a terminal.
 
-    Raises AnalysisError where it cannot be read, or holds no work.
+    Raises AnalysisError if it cannot be read, or contains no work.
     """
     from .readers import read
     from .readers.checks import require_work
@@ -111,26 +111,26 @@ def detail_of(options: argparse.Namespace) -> Detail:
 
 
 def spare(reports: Iterable[Path], into: Path | None) -> None:
-    """Raise UsageError where the file to write is one of the reports to read."""
+    """Raise UsageError if the file to write is one of the reports to read."""
     if into and any(_same_file(into, report) for report in reports):
-        raise UsageError(f"{into} is a report to read; the answer needs a file of its own.")
+        raise UsageError(f"{into} is a report to read; write the answer to another file.")
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    with suppress(OSError):  # what is not there, or cannot be looked at, is told where it is read or written
+    with suppress(OSError):  # a missing or inaccessible file is reported where it is read or written
         return one.samefile(other)
     return False
 
 
 def positive(text: str) -> int:
-    """Read a whole number of at least 1; raises ArgumentTypeError, which argparse prints."""
+    """Read an integer ≥ 1; raises ArgumentTypeError, which argparse prints."""
     if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer ≥ 1")
     return int(text)
 
 
 def say_written(path: Path, then: str) -> None:
-    """Print what was written, how large it is, and what to do with it."""
+    """Print what was written, its size, and the next step."""
     from .support.text import printable
     from .support.units import bytes_text
 

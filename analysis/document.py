@@ -1,4 +1,4 @@
-"""What views make and presenters draw: tables of raw values whose columns say what they are of."""
+"""What views make and presenters draw: tables of raw values with typed columns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ EVERY_ROW = 2**31
 class Detail:
     """How much of an answer is shown; made once, of the format that was asked for.
 
-    `top` bounds the rows of long tables, `ranges` those of the overview's ranges, which are `top` where that is
-    asked for; `whole` asks for every row as it is, for a program.
+    `top` limits the rows of long tables, and `ranges` those of the overview's ranges (equal to `top` if that is
+    given); `whole` asks for every raw row, for a program.
     """
 
     top: int = 10
@@ -37,7 +37,7 @@ class Detail:
     whole: bool = False
 
 
-#: What people see unless they ask for more, and all that there is.
+#: The default for text, and everything.
 SHORT, WHOLE = Detail(), Detail(EVERY_ROW, EVERY_ROW, full_names=True, every_index=True, whole=True)
 
 
@@ -45,8 +45,8 @@ SHORT, WHOLE = Detail(), Detail(EVERY_ROW, EVERY_ROW, full_names=True, every_ind
 class Column:
     """One column: its key in machine formats, its heading for people, and what its values are.
 
-    Times of another size than the table's, such as means beside sums, are drawn in a unit of the column's own.
-    `seen_by` leaves a column out of what the others get.
+    Times of another size than the table's, such as means next to sums, have their column's own unit.
+    `seen_by` hides a column from other readers.
     """
 
     key: str
@@ -60,8 +60,8 @@ class Column:
 class Row:
     """One row: a value per column (None: does not exist; "": has no place here).
 
-    `indent` is how deep it is below the row above, `strong` whether it stands out; a row of counts in a table of
-    times says so in `kind`.
+    `indent` is its depth below the row above, `strong` whether it is emphasized; a row of counts in a table of
+    times has its own `kind`.
     """
 
     values: tuple[Any, ...]
@@ -72,12 +72,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; `caption` says what its numbers are of, `phase` of which phase it is where it is of one.
+    """A table; `caption` explains its numbers, and `phase` is its phase if it is of one.
 
-    `lead` says its answer in a sentence, for people.
+    `lead` is its answer in a sentence, for text output.
 
-    `{unit}` in the title stands for the unit of its times; without it each heading of times names the unit, as the
-    heading of a column with a unit of its own always does.
+    `{unit}` in the title is replaced by the unit of its times; without it, each heading of times names the unit,
+    as the heading of a column with its own unit always does.
     """
 
     key: str
@@ -91,10 +91,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a command answers: where the numbers come from, tables, and what must be known beside them.
+    """What a command answers: where the numbers come from, tables, and notes.
 
-    `verdict` is the answer in sentences, for people; `next` are commands that lead on from it.
-    `promised` makes what JSON holds instead of the tables, where docs/json.md promises an object of its own.
+    `verdict` is the answer in sentences, for text output; `next` are commands to run next.
+    `promised` makes the JSON object that docs/json.md promises instead of tables.
     """
 
     heading: str
@@ -118,7 +118,7 @@ def seen_by(reader: Reader, table: Table) -> Table:
 def as_one(document: Document) -> Table:
     """Return all rows of a document's tables for programs, as one table with a leading column `table`.
 
-    A column `phase` follows where a table is of one phase. Where a row's own table lacks a column, it holds None.
+    A column `phase` follows where a table is of one phase. Columns that a row's own table lacks are None.
     """
     tables = [seen_by("programs", table) for table in document.tables]
     keys = {"table": Column("table", "table")}

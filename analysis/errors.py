@@ -3,8 +3,8 @@
 AnalysisError             one clear sentence and a next step; the command prints it and exits
 ├── UsageError            the command was called wrongly                          exit 2
 └── ReportError           this report cannot answer                               exit 1
-    ├── NotAReport        the file is no report, or cannot be read
-    ├── NoGpuWork         the report holds no GPU work to rank
+    ├── NotAReport        the file is not a report, or cannot be read
+    ├── NoGpuWork         the report contains no GPU work to rank
     └── TooTangled        its ranges nest or cross beyond what can be drawn
 """
 
@@ -38,7 +38,7 @@ class NotAReport(ReportError):  # noqa: N818 - reads as the sentence it prints
 
 
 class NoGpuWork(ReportError):  # noqa: N818
-    """The report holds no GPU work; the message says why that may be."""
+    """The report contains no GPU work; the message gives the likely reason."""
 
 
 class TooTangled(ReportError):  # noqa: N818

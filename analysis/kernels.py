@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     questions = "".join(f"  {name:<10} {view.question}\n" for name, view in VIEWS.items())
     parser = argparse.ArgumentParser(
         prog=prog, description=__doc__, epilog=f"views:\n{questions}",
@@ -63,7 +63,7 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     over = what.add_mutually_exclusive_group()
     over.add_argument(
         "--per-step", action="store_true", default=None,
-        help="the mean of a measured step (the default for people where a report has steps)",
+        help="the mean of a measured step (the default for text if a report has steps)",
     )  # fmt: skip
     over.add_argument(
         "--totals", dest="per_step", action="store_false", help="sums (the default of csv, json and parquet)"
@@ -80,7 +80,7 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     shape.add_argument(
         "--no-cache",
         action="store_true",
-        help="neither use nor keep a big report's summary (in your cache folder, or NVTX_KERNELS_CACHE)",
+        help="do not cache the summary of a large report (in your cache folder, or NVTX_KERNELS_CACHE)",
     )
     shape.add_argument(
         "--scheduler", metavar="ADDRESS", help="rank several reports on a Dask cluster, such as tcp://head:8786"
@@ -95,9 +95,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 
 def answer(options: argparse.Namespace) -> str | bytes:
-    """Return what the command prints, or what it puts in a file.
+    """Return the text that the command prints, or the bytes that it writes to a file.
 
-    Raises AnalysisError where the report cannot answer, or the options do not go together.
+    Raises AnalysisError if the report cannot answer, or the options do not go together.
     """
     paths = _checked(options)
     if len(paths) > 1:
@@ -116,9 +116,9 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
 
 class Later:
-    """A call that is made when its value is asked for, once; a second look at a big report needs none of them.
+    """A call that is made once, when its value is needed; with a cached summary, none are.
 
-    Of arguments that are such calls themselves, the call gets the values.
+    Arguments that are such calls themselves are replaced by their values.
     """
 
     def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
@@ -134,7 +134,7 @@ class Later:
 
 
 def _checked(options: argparse.Namespace) -> list[Path]:
-    """Return the reports that are meant; raises UsageError for options that do not go together."""
+    """Return the paths of the reports; raises UsageError for options that do not go together."""
     _check(options)
     paths = expand(options.report)
     spare(paths, options.output)
@@ -146,7 +146,7 @@ def _checked(options: argparse.Namespace) -> list[Path]:
 
 def _check(options: argparse.Namespace) -> None:
     if options.kernel and options.view != "explain":
-        raise UsageError("--kernel names the kernel that --view explain takes apart.")
+        raise UsageError("--kernel names the kernel for --view explain.")
     if options.timed and options.view != "agreement":
         raise UsageError("--timed gives a time to --view agreement.")
     if options.view and options.range and not VIEWS[options.view].takes_range:
@@ -158,20 +158,20 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_many(count: int, options: argparse.Namespace) -> None:
-    """Raise UsageError for what is asked of several reports and said of one only."""
+    """Raise UsageError for options that take one report, if several are given."""
     of_one = {"--view": options.view, "--by": options.by, "--like-nsys": options.like_nsys}
     asked = " and ".join(name for name, value in of_one.items() if value)
     if asked:
-        raise UsageError(f"{asked} is about one report; {count} were given, which are compared without it.")
+        raise UsageError(f"{asked} takes one report, but {count} were given; without it, they are compared.")
 
 
 def summary(path: Path, options: argparse.Namespace) -> Report:
-    """Return the summary of a whole report: the kept one where there is a true one, else a new one."""
+    """Return the summary of a whole report: the cached one if it is valid, else a new one."""
     return summarized(path, Later(attributed, Later(trace_of, path), options), options)
 
 
 def summarized(path: Path, attribution: Later, options: argparse.Namespace) -> Report:
-    """Return the summary of a whole report, the kept one where that is still true."""
+    """Return the summary of a whole report, the cached one if it is still valid."""
     from .summary.cache import kept
 
     anew = Later(_summarize, attribution, options)
@@ -190,21 +190,21 @@ def _summarize(attribution: Attribution, options: argparse.Namespace) -> Report:
 
 
 def narrowed(report: Report, options: argparse.Namespace) -> Report:
-    """Keep what was asked for, per step unless totals are asked for."""
+    """Select the requested part, per step unless totals are requested."""
     from . import report as reports
 
     return _selected(reports.per_step(report) if _is_per_step([report], options) else report, options)
 
 
 def _is_per_step(found: Sequence[Report], options: argparse.Namespace) -> bool:
-    """Tell whether figures are per step: as asked for, else for people where all reports have work in steps."""
+    """Return whether figures are per step: as requested, else for text if all reports have work in steps."""
     if options.per_step is not None or detail_of(options).whole:
         return bool(options.per_step)
     return all(report.steps and (report.measured or report).kernels for report in found)
 
 
 def _selected(report: Report, options: argparse.Namespace) -> Report:
-    """Keep the ranges and the phase that were asked for."""
+    """Select the requested ranges and phases."""
     from .summary import selection
 
     report = selection.of_ranges(report, options.range) if options.range else report
@@ -212,7 +212,7 @@ def _selected(report: Report, options: argparse.Namespace) -> Report:
 
 
 def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
-    """Compare several reports, each ranked in a process of its own or on a cluster."""
+    """Compare several reports, each ranked in its own process or on a cluster."""
     from .summary.parallel import rank_all
     from .views.ranks import ranks
 
@@ -233,7 +233,7 @@ def _like_nsys(trace: Trace, options: argparse.Namespace) -> Document:
 
 
 def _target(path: Path, options: argparse.Namespace) -> str:
-    """Write a report and what counts as a range in it, as a command line has them."""
+    """Return a report and its range options as they are written on a command line."""
     words = [str(path), *(word for name in options.domain for word in ("--domain", name))]
     words += ["--operators", options.operators] if options.operators != "auto" else []
     words += ["--step", options.step] if options.step else []
@@ -242,7 +242,7 @@ def _target(path: Path, options: argparse.Namespace) -> str:
 
 
 def _counted(attribution: Attribution, report: Report) -> Attribution:
-    """Return what views count: per step, only the work in measured steps."""
+    """Return the work that views count: per step, only that in measured steps."""
     from .attribution.places import in_measured_steps
 
     if not report.per_step:
@@ -271,7 +271,7 @@ def _viewed(report: Report, attribution: Later, options: argparse.Namespace) -> 
 def _timed(text: str) -> tuple[str, float]:
     found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+\.?\d*|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
     if not found or not float(found[2]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time of a phase: write forward=19.7ms")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time of a phase: write forward=19.7ms")
     return found[1], float(found[2]) * UNITS_NS[found[3]]
 
 

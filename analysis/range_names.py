@@ -1,9 +1,9 @@
 """The tables of range names: which open a phase, and which are a step, as programs and frameworks write them.
 
-A row's pattern holds for a whole name, without its domain, the marks around it (`## forward ##`) and its case.
-Every row has a name that it is for and a near one that it is not for; the tests try both, and docs/names.md
-lists them. A range that is but a *part* of its phase, such as FSDP's gathering, says what phase its work is in,
-and not where the phase begins.
+A row's pattern matches a whole name, without its domain, the marks around it (`## forward ##`) and regardless of
+case. Every row has a name that it matches and a similar one that it does not; the tests try both, and
+docs/names.md lists them. A range that is only a *part* of its phase, such as FSDP's gathering, gives its work that
+phase, but does not begin the phase.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NamePattern(NamedTuple):
     part: bool = False
 
 
-# What may stand before a phase's word, and join it: `train/forward`, `iter_3_forward`, `1_forward`.
+# What may precede a phase's word, and join it: `train/forward`, `iter_3_forward`, `1_forward`.
 _JOIN = r"(?:[-_ ./>|]+|:{1,2} ?)"
 _BATCH = r"(?:(?:micro|mini)[-_ ]?)?batch"
 _AGENT = r"generator|discriminator|actor|critic|policy|reward|ref(?:erence)?|teacher|student|[dg]"

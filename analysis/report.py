@@ -81,7 +81,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class OutsideRow:
-    """Work that could not be given to a range: how much of which kind, and why."""
+    """Work that could not be assigned to a range: how much of which kind, and why."""
 
     reason: str
     kind: str
@@ -128,24 +128,24 @@ class Report:
 
 Row = TypeVar("Row", Totals, PhaseRow, RangeRow, KernelRow, OutsideRow, BusyRow)
 
-# What to do where steps are needed and there are none; another way out may follow.
-TO_HAVE_STEPS = "Push a range named 'step' around each step, say with --step which ranges are the steps"
+# The remedy if steps are needed and there are none; another may follow.
+TO_HAVE_STEPS = "Push a range named 'step' around each step, or use --step NAME for ranges with another name"
 
 # Not multiplied by the number of steps, so not divided by it either.
 _PER_LAUNCH = frozenset({"min_ns", "max_ns", "gpus"})
 
 
 def per_step(report: Report) -> Report:
-    """Divide the figures of the work in measured steps by their number; what lies in none is in no mean.
+    """Divide the figures of the work in measured steps by their number; other work is in no mean.
 
-    Raises ReportError where the report has no step ranges.
+    Raises ReportError if the report has no step ranges.
     """
     if report.per_step:
         return report
     if not report.steps:
         raise ReportError(
-            "The report has no measured step ranges, so nothing can be said per step. "
-            f"{TO_HAVE_STEPS}, or leave --per-step out."
+            "The report has no measured step ranges, so figures per step are not available. "
+            f"{TO_HAVE_STEPS}, or leave out --per-step."
         )
     divide, measured = _divider(report.steps), report.measured or report
     return replace(
@@ -195,7 +195,7 @@ def _merged_measured(reports: Sequence[Report], name: str) -> Report | None:
 
 
 def in_one_spelling(reports: Sequence[Report]) -> list[Report]:
-    """Return the reports with every kernel called as the first of them that has it calls it."""
+    """Return the reports with every kernel spelled as in the first report that has it."""
     known: set[str] = set()
     respelled: list[Report] = []
     for report in reports:
@@ -276,7 +276,7 @@ _ABOUT = ("steps", "ranks", "step", "per_step", "warm_up_included", "unmeasured_
 def from_object(value: dict[str, Any]) -> Report:
     """Return the report that `as_object` turned into this.
 
-    Raises KeyError or TypeError where it is something else.
+    Raises KeyError or TypeError if it is something else.
     """
     head = dict(value["report"])
     about = {name: head.pop(name) for name in _ABOUT}

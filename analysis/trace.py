@@ -1,4 +1,4 @@
-"""Where a report's numbers come from."""
+"""A report in memory: its tables as numpy columns, and where its numbers come from."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where the numbers come from, as far as the report says."""
+    """Where the numbers come from, as far as the report records it."""
 
     file: str
     tool: str = ""  # "nsys 2025.3.2", "nvtx-kernels recorder 0.1.0", "PyTorch profiler"
     schema: str = ""
     gpus: tuple[str, ...] = ()
-    unit_of_work: str = "GPU"  # "CPU" where operators' self times stand in for kernels
+    unit_of_work: str = "GPU"  # "CPU" where operators' self times take the place of kernels
     run: Mapping[str, Any] = field(default_factory=dict)  # what the run wrote about itself in its mark
     # What annotated models wrote: by a model's name, each module's class by its path of ranges below the model.
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Provenance:
 
     @property
     def is_of_pytorch(self) -> bool:
-        """Whether PyTorch's own profiler recorded it, which hears no NVTX."""
+        """Whether PyTorch's own profiler recorded it, which does not record NVTX."""
         return self.tool.startswith("PyTorch")
 
     @property
@@ -92,7 +92,7 @@ class Work(Columns):
 
 @dataclass(frozen=True, slots=True)
 class Launches(Columns):
-    """CUDA API calls, runtime and driver alike; those that caused work are pointed at by `Work.launch`."""
+    """CUDA API calls of the runtime and the driver; those that caused work are pointed at by `Work.launch`."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -128,7 +128,7 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """One CPU thread; `name` is empty where the report does not say."""
+    """One CPU thread; `name` is empty if unknown."""
 
     process: int
     thread_id: int
@@ -154,7 +154,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A report in memory; `notes` are sentences about what the reader had to decide."""
+    """A report in memory; `notes` are sentences on decisions of the reader."""
 
     work: Work
     launches: Launches
@@ -219,7 +219,7 @@ def working_calls(trace: Trace) -> Calls:
 
 
 def _marked(rows: Int32s, count: int) -> Bools:
-    """Mark the rows that occur; -1 is none."""
+    """Mark the rows that occur; -1 means no row."""
     marked = np.zeros(count, np.bool_)
     marked[rows[rows >= 0]] = True
     return marked

@@ -56,7 +56,7 @@ ENGINE_OPERATOR = "autograd::engine::evaluate_function: "
 OPERATOR_SUFFIXES = (", seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")
 
 AUTOGRAD_THREADS = re.compile(r"pt_autograd|autograd", re.IGNORECASE)
-# Threads that work for themselves: nobody's backward, and no one waits in them for a backward.
+# Threads that work alone: they neither run a backward nor wait for one.
 WORKER_THREADS = re.compile(
     r"pt_(data|pin|nccl|inductor|compile|elastic|gloo|tcpstore|thread_pool)|pin_memory|nccl|gloo|"
     r"data_?loader|data_?worker|prefetch|dali|inductor|compile_?worker|ptxas|"
@@ -64,7 +64,7 @@ WORKER_THREADS = re.compile(
     re.IGNORECASE,
 )
 
-# Longer names than this are no phase's, whatever they hold.
+# Longer names than this are not those of a phase.
 _LONGEST = 512
 
 _WARM_UP = re.compile(r"warm[-_ ]?up", re.IGNORECASE)
@@ -74,21 +74,21 @@ _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 
 
 def phase_of(name: str) -> str | None:
-    """Return the phase of the work in a range of this name, or None: most names say none."""
+    """Return the phase of the work in a range of this name, or None, as for most names."""
     return _meaning(_PHASES, name)[0]
 
 
 def opens_phase(name: str) -> bool:
-    """Tell whether a range of this name is a phase as a whole, and not only a part of one."""
+    """Return whether a range of this name is a phase as a whole, and not only a part of one."""
     phase, part = _meaning(_PHASES, name)
     return bool(phase) and not part
 
 
 def phase_matcher(named: PhaseNames = ()) -> Callable[[str], tuple[str | None, bool]]:
-    """Return what finds a name's phase, and whether the name is but a part's.
+    """Return a function that finds a name's phase, and whether the name is only a part's.
 
     `named` are pairs of a phase and what the user calls its ranges: a whole name, with `*` and `?`. These names
-    come first, and take the place of the usual ones of the phases that they are given for.
+    come first, and replace the usual ones of the phases that they are given for.
     """
     own = [(phase, step_matcher(called)) for phase, called in named]
     given = {phase for phase, _ in own}
@@ -103,19 +103,19 @@ def phase_matcher(named: PhaseNames = ()) -> Callable[[str], tuple[str | None, b
 
 
 def is_warm_up(name: str) -> bool:
-    """Tell whether a range of this name holds warm-up, which is not measurement."""
+    """Return whether a range of this name is warm-up, which is not measured."""
     return bool(_WARM_UP.match(_bare(name)))
 
 
 def is_step(name: str) -> bool:
-    """Tell whether a range of this name is one step of training or inference."""
+    """Return whether a range of this name is one step of training or inference."""
     return bool(_meaning(_STEPS, name)[0])
 
 
 def step_matcher(called: str = "") -> Callable[[str], bool]:
-    """Return what tells whether a range is a step: its usual names, or what the user calls it.
+    """Return a function that decides whether a range is a step: its usual names, or what the user calls it.
 
-    `called` is a whole name, in which `*` and `?` stand for any characters and one; case does not count.
+    `called` is a whole name, in which `*` matches any characters and `?` one; case is ignored.
     """
     if not called:
         return is_step
@@ -124,12 +124,12 @@ def step_matcher(called: str = "") -> Callable[[str], bool]:
 
 
 def is_operator(name: str) -> bool:
-    """Tell whether a range of this name is one operator's, and not the user's."""
+    """Return whether a range of this name is one operator's, and not the user's."""
     return bool(OPERATOR_RANGES.match(name))
 
 
 def is_library_domain(name: str) -> bool:
-    """Tell whether an NVTX domain of this name belongs to a library."""
+    """Return whether an NVTX domain of this name belongs to a library."""
     return name.lower() in LIBRARY_DOMAINS
 
 
@@ -154,7 +154,7 @@ def fused_parts(name: str) -> tuple[str, ...]:
 
 
 def spans_layers(parts: Iterable[str]) -> bool:
-    """Tell whether the parts of a fusion lie in several items of a list, as `layer 3 …` and `layer 4 …` do."""
+    """Return whether the parts of a fusion lie in several items of a list, as `layer 3 …` and `layer 4 …` do."""
     items = {found[0] for part in parts if (found := _ITEM.match(part))}
     return len(items) > len({collapsed(item) for item in items})
 
@@ -197,7 +197,7 @@ def _bare(name: str) -> str:
 
 
 def _names_another(name: str, phase: str) -> bool:
-    """Tell whether a name such as `forward (and backward)` holds a second phase's word."""
+    """Return whether a name such as `forward (and backward)` holds a second phase's word."""
     words = set(re.split(r"[^a-z]+", name.lower()))
     same = {phase, FORWARD} if phase in SERVING else {phase}  # prompts and tokens are computed by a forward
     return any(words & others for other, others in PLAIN_WORDS.items() if other not in same)

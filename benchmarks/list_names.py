@@ -11,12 +11,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 INTRODUCTION = """\
 # Names of phases and steps
 
-A range says its phase by its whole name, without its NVTX domain, the marks around it (`## forward ##`) and its
-case. The nearest range around a kernel that says one decides; a forward below a backward is backward. A name
-marked *part* says the phase of the work inside it, and does not begin the phase: a loss beside the forward, FSDP's
-gathering, clipping. Names of your own: `--phase-names forward='fit *',backward=bp`, and `--step 'minibatch *'`.
+The whole name of a range is compared with these names, without its NVTX domain, the marks around it (`## forward
+##`) and regardless of case. The nearest range around a kernel that matches decides; forward below backward is
+backward. A name marked *part* gives the work inside it that phase, but does not begin the phase: a loss next to
+the forward, FSDP's gathering, clipping. For your own names, use `--phase-names forward='fit *',backward=bp` and
+`--step 'minibatch *'`.
 
-Each line is a row of `analysis/range_names.py`, with a name that it is for, and a near one that it is not for.
+Each line is a row of `analysis/range_names.py`, with a name that it matches, and a similar one that it does not
+match.
 
 A forward of a serving engine is *prefill* where its step computes prompts, *decode* where it computes the next
 token of each request, and forward where it does both. A forward range inside such a step has the step's phase.
@@ -56,7 +58,7 @@ def _rows(patterns: Iterable[NamePattern]) -> list[str]:
         f"| {row.means}{' (part)' if row.part else ''} | `{row.example}` | `{row.near_miss}` | {row.source} |"
         for row in patterns
     ]
-    return ["| means | for example | but not | written by |", "|---|---|---|---|", *lines]
+    return ["| phase or step | matches | does not match | written by |", "|---|---|---|---|", *lines]
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def changed(model: Mapping[str, Any]) -> dict[str, int]:
 
 
 def config_of(model: Mapping[str, Any]) -> ModelConfig:
-    """Return the model of a run's settings, or of a row's cell: its `size`, with the dimensions given beside."""
+    """Return the model of a run's settings, or of a row's cell: its `size`, with the given dimensions."""
     values = {DIMENSIONS[name]: value for name, value in changed(model).items()}
     return replace(CONFIGS[model["size"]], **values)
 
@@ -86,5 +86,5 @@ YEAR = "2025"
 
 
 def size_in(year: str | None, size: str) -> str:
-    """Return what a size of a year's handout is called here, of YEAR's if None. KeyError if there is none."""
+    """Return our name of a size of a year's handout, of YEAR's if None. Raises KeyError if there is none."""
     return SIZES_OF_YEAR[year or YEAR].get(size, size)

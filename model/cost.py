@@ -67,7 +67,7 @@ class Shape:
         return Cost(2 * times * rows * inner * columns, times * elements * self.element_bytes)
 
     def moves(self, elements: int, *, other_bytes: int = 0, flops: int = 0) -> Cost:
-        """Cost of reading and writing `elements` in all, and `other_bytes` of another type."""
+        """Cost of reading and writing `elements` elements, and `other_bytes` of another type."""
         return Cost(flops, elements * self.element_bytes + other_bytes)
 
 

@@ -20,16 +20,16 @@ VIEW = "view"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line; the rest of it belongs to the command named first."""
+    """Return the parser; the arguments after the command belong to the command."""
     this = argparse.ArgumentParser(
         PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"commands (each has --help):\n{listing()}\n  {VIEW:<14} one view: {PROG} view NAME REPORT",
     )  # fmt: skip
     this.add_argument("command", metavar="COMMAND", choices=(*COMMANDS, VIEW), help="what to do, see below")
-    this.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="what the command takes")
+    this.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments of the command")
     this.add_argument("--version", action="version", version=f"%(prog)s {metadata.version('nvtx-kernels')}")
     this.add_argument(
-        "--print-completion", action=_Completion, metavar="SHELL", help="print what completes commands in a shell"
+        "--print-completion", action=_Completion, metavar="SHELL", help="print a completion script for a shell"
     )
     return this
 
@@ -67,7 +67,7 @@ class _Completion(argparse.Action):
 
 
 def _whole() -> argparse.ArgumentParser:
-    """Return one parser that has those of all commands inside."""
+    """Return one parser that contains those of all commands."""
     this = argparse.ArgumentParser(PROG)
     commands = this.add_subparsers()
     for name, command in COMMANDS.items():

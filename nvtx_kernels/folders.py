@@ -1,7 +1,7 @@
 """How `nvtx_kernels.analysis`, `.model` and `.profiling` are found: as the folders next to this package.
 
-The folders also have their bare names (`python -m analysis.kernels` in a checkout). Both spellings are one object
-per module, so that an error raised under one name is caught under the other, and there is one stack of ranges.
+The folders can also be imported by their short names (`python -m analysis.kernels` in a checkout). Both give one
+object per module, so an error raised under one name is caught under the other, and there is one stack of ranges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 class Folders(MetaPathFinder):
-    """Finds `nvtx_kernels.analysis` and the like, and what is below a bare name that is ours."""
+    """Finds `nvtx_kernels.analysis` and the like, and the modules below our short names."""
 
     def find_spec(
         self,
@@ -40,7 +40,7 @@ class Folders(MetaPathFinder):
 
 
 class _SameModule(InspectLoader):
-    """Hands out the module that stands under the full name."""
+    """Loads the module that has the full name."""
 
     def __init__(self, real: ModuleSpec) -> None:
         self.real = real
@@ -75,11 +75,11 @@ def _same_module(name: str) -> ModuleSpec | None:
 
 
 def be_one(bare: str) -> None:
-    """Make a folder imported by its bare name the same module as under its full name."""
+    """Make a folder imported by its short name the same module as under its full name."""
     sys.modules[bare] = import_module(f"{PACKAGE}.{bare}")
 
 
 def install() -> None:
-    """Let the import system find the folders; once is enough."""
+    """Let the import system find the folders; calling it once is enough."""
     if not any(isinstance(finder, Folders) for finder in sys.meta_path):
         sys.meta_path.insert(0, Folders())

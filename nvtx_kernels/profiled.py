@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class profile(Profile):  # noqa: N801 - called like a function, as torch.profiler's is
-    """Annotate, record and count the steps of one block of a training program; `show` prints what it launched.
+    """Annotate, record and count the steps of one block of a training program; `show` prints the overview.
 
     >>> with profile(model, optimizer, "report.sqlite") as p:
     ...     for batch in data:
     ...         train_step(batch)
     >>> p.show()
 
-    `model` and `optimizer` may each be one, several, or None. Of several optimizers the last one's steps are the
-    steps, else those of the first that steps; `p.step()` after each counts them by hand. `warmup` steps come
+    `model` and `optimizer` may each be one, several, or None. Steps are those of the last optimizer
+    given, or of the first that steps if none is given; call `p.step()` to count them yourself. `warmup` steps come
     first, then `steps` are measured (None: all that follow), and the report is written when they are done, or
     when the block ends. `depth`, `only` and `skip` are those of `annotate_modules`. With `flops`,
     the last step of warm-up is counted: FLOPs and bytes by range, for `--view efficiency`.
@@ -30,7 +30,7 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Return the ranked report: per step, or with the warm-up where nothing else ran.
+        """Return the ranked report: per step, or including warm-up if nothing else ran.
 
         Raises UsageError under nsys, which writes the report when the program has ended.
         """

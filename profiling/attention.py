@@ -35,7 +35,7 @@ def parser(prog: str = "python -m profiling.attention") -> argparse.ArgumentPars
     this.add_argument("--batch-size", type=int, default=8, help="default 8")
     this.add_argument("--warmup", type=int, default=5, help="forward and backward passes before (default 5)")
     this.add_argument("--steps", type=int, help="measured passes (default 100; 5 on a CPU)")
-    this.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda where there is one)")
+    this.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda if available)")
     add_running(this, "attention.jsonl")
     this.add_argument(
         "--plot", metavar="FILE", type=Path, help="draw times and memory over length (png, svg, pdf)"

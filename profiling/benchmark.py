@@ -1,4 +1,4 @@
-"""Measure every combination of lists of settings, each in a process of its own, and print tables.
+"""Measure every combination of settings, each in its own process, and print tables.
 
 python -m profiling.benchmark --sizes small,medium --modes forward,train --dtypes fp32,bf16
 python -m profiling.benchmark --study warmup --sizes small
@@ -17,7 +17,7 @@ from nvtx_kernels.analysis.presenters.output import add_output
 from .cli import add_longest, add_preset, add_running, ended, list_of
 from .sweep.lists import STUDIES, add_lists
 
-DESCRIPTION = "Measure every combination of lists of settings, each in a process of its own."
+DESCRIPTION = "Measure every combination of settings, each in its own process."
 EPILOG = """\
 lists     are separated by commas: --sizes small,medium. What is not given has the default of the device.
 studies   set lists and tables for one question; a list that is given wins

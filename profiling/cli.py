@@ -1,4 +1,4 @@
-"""What the measuring commands share: options that are lists, and how a command ends."""
+"""The common part of the measuring commands: options that are lists, and how a command ends."""
 
 import argparse
 import sys
@@ -14,11 +14,11 @@ ADDED = {"torch": "profiling", "nvtx": "profiling", "matplotlib": "plot"}
 
 
 class CommandError(Exception):
-    """What was asked for failed; the text is a sentence for the user."""
+    """The command failed; the text is a sentence for the user."""
 
 
 def add_preset(this: argparse.ArgumentParser, *names: str) -> None:
-    """Add the option that says which year's handout names the sizes, under these names."""
+    """Add the option for the year whose handout names the sizes, under these names."""
     this.add_argument(
         *names,
         dest="model_preset",
@@ -29,39 +29,39 @@ def add_preset(this: argparse.ArgumentParser, *names: str) -> None:
 
 def add_running(group: argparse._ActionsContainer, into: str) -> None:
     """Add the options of a sweep that appends its rows to a file."""
-    group.add_argument("--into", metavar="FILE", type=Path, default=Path(into), help="where rows go")
+    group.add_argument("--into", metavar="FILE", type=Path, default=Path(into), help="append rows to this file")
     group.add_argument(
-        "--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show what these hold"
+        "--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show the rows of these files"
     )
-    group.add_argument("--memory-fraction", type=float, metavar="F", help="of the device's memory to use at most")
+    group.add_argument("--memory-fraction", type=float, metavar="F", help="share of the device's memory to use")
     add_limits(group)
 
 
 def add_limits(group: argparse._ActionsContainer) -> None:
-    """Add the options that say what a sweep measures of what is asked for."""
-    group.add_argument("--again", action="store_true", help="measure what is there already, too")
-    group.add_argument("--budget", type=float, metavar="S", help="begin nothing after so many seconds")
+    """Add the options that limit what a sweep measures."""
+    group.add_argument("--again", action="store_true", help="also measure what was measured before")
+    group.add_argument("--budget", type=float, metavar="S", help="start no measurement after S seconds")
 
 
 def add_longest(group: argparse._ActionsContainer) -> None:
-    """Add the option of sweeps whose configurations run in a process each."""
-    group.add_argument("--longest", type=float, metavar="S", help="give up a configuration after so many seconds")
+    """Add the option of sweeps whose configurations each run in a process."""
+    group.add_argument("--longest", type=float, metavar="S", help="give up a configuration after S seconds")
 
 
 def list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    """Return what turns an option's text into a list; `read` reads one word, and raises KeyError or ValueError."""
+    """Return a function from an option's text to a list; `read` reads one word, or raises KeyError, ValueError."""
 
     def elements(text: str) -> list[Any]:
         try:
             return [read(word) for word in text.split(",")]
         except (KeyError, ValueError) as error:
-            raise argparse.ArgumentTypeError(f"{text} is no such list") from error
+            raise argparse.ArgumentTypeError(f"{text} is not a valid list") from error
 
     return elements
 
 
 def ended(this: argparse.ArgumentParser, work: Callable[[], int]) -> int:
-    """Do a command's work, and return its exit status: 1 for what failed, 130 when interrupted.
+    """Run a command, and return its exit status: 1 if it failed, 130 if it was interrupted.
 
     Wrong usage exits with 2, as argparse does.
     """
@@ -79,5 +79,5 @@ def ended(this: argparse.ArgumentParser, work: Callable[[], int]) -> int:
         sys.stderr.write(f"{name}: this needs {error.name}: pip install 'nvtx-kernels[{ADDED[error.name]}]'\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write(f"{name}: interrupted; the same command again goes on\n")
+        sys.stderr.write(f"{name}: interrupted; run the same command again to continue\n")
         return 130

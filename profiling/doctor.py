@@ -1,4 +1,4 @@
-"""Say what stands between this machine and a good report, and how to fix it.
+"""Report what this machine lacks for a good report, and how to fix it.
 
 python -m profiling.doctor
 """
@@ -12,7 +12,7 @@ from typing import Literal
 
 from .machine.facts import Facts, look
 
-DESCRIPTION = "Check nsys, driver, permissions and surroundings; each finding comes with its fix."
+DESCRIPTION = "Check nsys, driver, permissions and environment; each finding has its fix."
 EPILOG = "exit  0 reports can be recorded (warnings included); 1 something must be fixed; 2 wrong usage"
 Level = Literal["good", "warning", "problem"]
 SIGNS: dict[Level, str] = {"good": "ok", "warning": "warning", "problem": "PROBLEM"}
@@ -38,7 +38,7 @@ INSTALL_NSYS = "install nsight-systems-cli from NVIDIA's package repository, or 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: how it stands, in words, and what to do about it."""
+    """The result of one check: a level, a sentence, and a remedy."""
 
     level: Level
     what: str
@@ -46,7 +46,7 @@ class Finding:
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Return what every check finds, in the order of CHECKS."""
+    """Return the findings of every check, in the order of CHECKS."""
     return [finding for check in CHECKS for finding in check(facts)]
 
 
@@ -62,12 +62,12 @@ def _gpu(facts: Facts) -> Iterator[Finding]:
     if facts.gpus:
         yield Finding("good", f"PyTorch sees {', '.join(facts.gpus)} through CUDA {facts.torch_cuda}")
     elif facts.driver is None:
-        fix = "nothing, if this machine has no GPU: `python -m profiling.run --record` records CPU operators"
+        fix = "nothing, if this machine has no GPU: `nvtx-kernels run --record FILE` records CPU operators"
         yield Finding("warning", "there is no NVIDIA driver here, so no GPU to profile", fix)
     elif facts.torch_cuda is None:
-        yield Finding("problem", "this PyTorch is built for CPUs alone", "install a CUDA build of PyTorch")
+        yield Finding("problem", "this PyTorch is built for CPUs only", "install a CUDA build of PyTorch")
     else:
-        fix = "look at CUDA_VISIBLE_DEVICES and nvidia-smi; in a container, start it with --gpus all"
+        fix = "check CUDA_VISIBLE_DEVICES and nvidia-smi; in a container, start it with --gpus all"
         yield Finding("problem", f"PyTorch sees no GPU, though driver {facts.driver} is loaded", fix)
 
 
@@ -111,7 +111,7 @@ def _nsys_and_driver(facts: Facts) -> Iterator[Finding]:
 def _sampling(facts: Facts) -> Iterator[Finding]:
     if facts.paranoid is None or facts.is_root or facts.paranoid <= SAMPLING_PARANOID:
         return
-    fix = "sudo sysctl kernel.perf_event_paranoid=2; of the presets here, backtrace alone needs it"
+    fix = "sudo sysctl kernel.perf_event_paranoid=2; only the preset backtrace needs it"
     if facts.in_container:
         fix += "; in a container, on the host, and --cap-add=SYS_ADMIN"
     yield Finding("warning", f"CPU sampling is refused (perf_event_paranoid is {facts.paranoid})", fix)
@@ -120,7 +120,7 @@ def _sampling(facts: Facts) -> Iterator[Finding]:
 def _counters(facts: Facts) -> Iterator[Finding]:
     if facts.counters_for_admins and not facts.is_root:
         fix = "load the driver with NVreg_RestrictProfilingToAdminUsers=0; tracing kernels needs nothing"
-        yield Finding("warning", "GPU metrics (--gpu-metrics-devices) are for administrators here", fix)
+        yield Finding("warning", "GPU metrics (--gpu-metrics-devices) require an administrator here", fix)
 
 
 def _container(facts: Facts) -> Iterator[Finding]:
@@ -133,19 +133,19 @@ def _wsl(facts: Facts) -> Iterator[Finding]:
     if not facts.in_wsl:
         return
     if facts.wsl_clock_fixed:
-        yield Finding("good", "this is WSL, and nsys is told to convert its GPU's timestamps")
+        yield Finding("good", "this is WSL, and nsys is set to convert its GPU's timestamps")
     else:
         fix = 'mkdir -p "$(dirname "$(nsys -z)")"; echo CuptiUseRawGpuTimestamps=false >> "$(nsys -z)"'
-        yield Finding("problem", "this is WSL: nsys reports hold no kernels until its GPU clock is converted", fix)
+        yield Finding("problem", "this is WSL: reports have no kernels until its GPU clock is converted", fix)
 
 
 # What a variable does to a measurement, and what to do about it.
 OF_VARIABLE = {
     "NVTX_KERNELS_OFF": ("switches every range off", "unset NVTX_KERNELS_OFF"),
-    "NVIDIA_TF32_OVERRIDE": ("decides TF32 whatever --dtype asks", "unset NVIDIA_TF32_OVERRIDE"),
-    "CUDA_INJECTION64_PATH": ("lets another profiler in, and only one can trace", "unset CUDA_INJECTION64_PATH"),
+    "NVIDIA_TF32_OVERRIDE": ("overrides the TF32 setting of --dtype", "unset NVIDIA_TF32_OVERRIDE"),
+    "CUDA_INJECTION64_PATH": ("loads another profiler, and only one can trace", "unset CUDA_INJECTION64_PATH"),
     "CUDA_LAUNCH_BLOCKING": ("makes every launch wait for its kernel", "unset CUDA_LAUNCH_BLOCKING"),
-    "CUDA_VISIBLE_DEVICES": ("hides and renumbers GPUs", "nothing, if that is meant"),
+    "CUDA_VISIBLE_DEVICES": ("hides and renumbers GPUs", "nothing, if intended"),
 }
 
 
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
 
 
 def text(found: Sequence[Finding]) -> str:
-    """Return findings for people, a line each and a line for the fix."""
+    """Return the findings as text, one line each and one line for the fix."""
     lines = []
     for finding in found:
         lines.append(f"{SIGNS[finding.level]:8} {finding.what}")

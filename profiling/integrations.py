@@ -3,8 +3,8 @@
     Trainer(..., callbacks=[integrations.hugging_face("report.sqlite", warmup=2, steps=5)])
     lightning.Trainer(..., callbacks=[integrations.lightning("report.sqlite", warmup=2, steps=5)])
 
-Options are those of `profile`. Accelerate needs none: `with profile(model, optimizer): ...` around its loop. The
-libraries are imported when they are asked for, and not installed with this one.
+Options are those of `profile`. Accelerate needs none: `with profile(model, optimizer): ...` around its loop.
+The libraries are imported when needed, and are not installed with this package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 
 
 class Block:
-    """A profile that begins and ends where a library says, anew for each training."""
+    """A profile that begins and ends when the library says so, once for each training."""
 
     def __init__(self, path: str | Path, options: dict[str, Any]) -> None:
         self.path, self.options = path, options
@@ -41,7 +41,7 @@ class Block:
             self.profile.step()
 
     def end(self) -> None:
-        """End, write the report, and say what to type next."""
+        """End, write the report, and print the next command."""
         atexit.unregister(self.end)
         profile, self.profile = self.profile, None
         if profile is not None:

@@ -1,4 +1,4 @@
-"""Measure one configuration in this process, and write what came of it as one JSON row.
+"""Measure one configuration in this process, and write the result as one JSON row.
 
 python -m profiling.measure_one --size small --mode forward --result row.json
 
@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the options: those of `profiling.run`, and what a sweep adds."""
     this = run.parser()
     this.prog, this.description, this.epilog = "python -m profiling.measure_one", __doc__, None
-    this.add_argument("--result", metavar="FILE", type=Path, required=True, help="where the row goes")
+    this.add_argument("--result", metavar="FILE", type=Path, required=True, help="write the row to this file")
     this.add_argument("--memory-fraction", type=float, help="of the GPU's memory, or a CPU machine's, to use")
     this.add_argument("--state-only", action="store_true", help="write the machine's state and measure nothing")
     this.add_argument("--die-with-parent", action="store_true", help="exit when standard input is closed")
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and return 0 whatever the row says."""
+    """Measure, and return 0 regardless of the row's status."""
     asked = vars(parser().parse_args(arguments))
     if asked["die_with_parent"]:
         threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _die_with_parent() -> None:
-    # A sweep that is killed closes the pipe; its measurement must not go on beside the next one's.
+    # A sweep that is killed closes the pipe; its measurement must not run in parallel with the next one.
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 

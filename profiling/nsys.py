@@ -1,4 +1,4 @@
-"""Capture every combination of lists of settings under nsys, a report for each.
+"""Capture every combination of settings under nsys, one report for each.
 
 python -m profiling.nsys --sizes small,medium --contexts 512 --preset light
 python -m profiling.nsys --print-command -- --python-backtrace=cuda
@@ -22,7 +22,7 @@ def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
     """Return the options of the command."""
     this = argparse.ArgumentParser(
         prog,
-        description="Capture every combination of lists of settings, a report for each.",
+        description="Capture every combination of settings, one report for each.",
     )
     add_lists(this)
     add_preset(this, "--model-preset")
@@ -30,7 +30,7 @@ def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
     this.add_argument(
         "--preset", choices=PRESETS, default="light", help=f"what is captured (default light). {presets}"
     )
-    this.add_argument("--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="where they go")
+    this.add_argument("--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="folder for reports")
     this.add_argument("--export", action="store_true", help="export each report to SQLite too")
     this.add_argument("--print-command", action="store_true", help="run nothing; print nsys's command lines")
     add_limits(this)

@@ -1,4 +1,4 @@
-"""Run a Python program as it is, and record what its training launches.
+"""Run a Python program without changes, and record the work of its training.
 
 nvtx-kernels record train.py --epochs 1
 nvtx-kernels record -o report.sqlite --modules -m package.train --epochs 1
@@ -23,7 +23,7 @@ exit      the program's own status; 1 if the report could not be written; 2 wron
 
 
 def parser(prog: str = "python -m profiling.record") -> argparse.ArgumentParser:
-    """Describe the command line before the program's own."""
+    """Return the parser of the options before the program."""
     this = argparse.ArgumentParser(
         prog, f"{prog} [options] (script.py | -m module) ...", __doc__, EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -31,7 +31,7 @@ def parser(prog: str = "python -m profiling.record") -> argparse.ArgumentParser:
     this.add_argument(
         "-o", "--output", default="report.sqlite", metavar="FILE", help="the report to write (%(default)s)"
     )
-    this.add_argument("--modules", action="store_true", help="a range for every submodule of each model")
+    this.add_argument("--modules", action="store_true", help="open a range for every submodule of each model")
     this.add_argument("--depth", type=int, metavar="N", help="with --modules, levels of submodules (all)")
     this.add_argument("--flops", action="store_true", help="count FLOPs and bytes in the last step of warm-up")
     this.add_argument("--warmup", type=int, default=1, metavar="N", help="steps before measuring (%(default)s)")
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     if not program:
         this.error("name a script, or a module after -m")
     if not is_module and not Path(program[0]).is_file():
-        this.error(f"{program[0]} is no file; a module is named after -m")
+        this.error(f"{program[0]} is not a file; use -m for a module")
     return ended(this, lambda: _record(asked, program, is_module))
 
 

@@ -20,7 +20,7 @@ ranges    warmup > step > phases, then measure > step > phases; measure begins w
           the configuration. nsys captures the measured steps alone with -c cudaProfilerApi, or with
           -c nvtx -p measure@nvtx-kernels
 exit      0 done; 1 out of memory, or the report could not be written; 2 wrong usage; 130 or 143 when
-          interrupted or terminated (what ran is recorded all the same)
+          interrupted or terminated (what ran is still recorded)
 """
 
 
@@ -50,7 +50,7 @@ TEXT_OPTIONS = {
     "--dtype": "fp32 (default), tf32, or bf16 and fp16 autocast; no GradScaler",
     "--attention": "reference (default: the course's separate kernels) or sdpa",
     "--optimizer": "reference (default: the course's AdamW, 16 kernels a tensor), forloop, foreach or fused",
-    "--device": "cuda, cuda:1, cpu (default: cuda where there is one)",
+    "--device": "cuda, cuda:1, cpu (default: cuda if available)",
 }
 NUMBER_OPTIONS = {
     "--d-model": "the model's width, instead of the size's own",
@@ -75,7 +75,7 @@ SWITCHES = {
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.run") -> int:
     """Run the command and return its exit status."""
     this = parser(prog)
-    this.add_argument("--json", metavar="FILE", help="write times and state there, as a sweep's row")
+    this.add_argument("--json", metavar="FILE", help="write times and state to this file, as a sweep's row")
     asked = vars(this.parse_args(arguments))
     if asked["no_annotate"]:
         os.environ["NVTX_KERNELS_OFF"] = "1"
@@ -118,7 +118,7 @@ def _run(asked: Mapping[str, Any]) -> None:
     memory.check(asked["memory"], settings)
     files = [asked[name] for name in ("record", "memory", "json") if asked[name] is not None]
     if len(set(files)) < len(files):
-        raise SettingsError("--record, --memory and --json name one file: give each its own")
+        raise SettingsError("--record, --memory and --json name the same file: give each its own")
     if asked["json"] is not None:
         check_writable(asked["json"])
     to = {"memory_to": asked["memory"], "row_to": asked["json"]}

@@ -1,9 +1,21 @@
-"""The seed of the fuzzed slice: the same on every machine of ours, another in every run of CI, and printed."""
+"""What generated tests draw: a fuzzed slice by a seed that CI varies and prints, the others the same each time.
+
+HYPOTHESIS_PROFILE=search draws other examples in every run, as CI on hosted runners does; a failure then prints
+what repeats it.
+"""
 
 import os
 import time
 
+from hypothesis import HealthCheck, settings
+
 VARIABLE, USUAL = "NVTX_KERNELS_FUZZ_SEED", 7
+
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("search", settings.get_profile("repeatable"), derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 def pytest_configure(config):

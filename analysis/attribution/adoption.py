@@ -1,9 +1,9 @@
-"""Whose ranges continue upward into another thread's: the thread that called backward, and waits.
+"""Adoption: work on autograd's threads belongs to the ranges of the thread that called backward, and waits.
 
-PyTorch runs backward on threads of its own, on which the `backward` range of the model is not open. A launch
+PyTorch runs backward on separate threads, on which the `backward` range of the model is not open. A launch
 there is adopted by the thread of the same process that waits for it (`waiting`); so is one of a helper,
-as the replicas' threads of DataParallel. docs/attribution.md says which threads these are, and who of several
-waits.
+as the replicas' threads of DataParallel. docs/attribution.md defines which threads these are, and which of several
+threads waits.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..trace import Bools, Int32s, Int64s
 from .thread_facts import ThreadFacts
 from .waiting import Intervals, Waiting, Waits
 
-# A nameless thread may launch this share of its calls while nobody waits, and still be autograd's.
+# A nameless thread may launch this share of its calls while no thread waits, and still be autograd's.
 MAX_CONTRADICTIONS = 0.01
 
 NOBODY, AMBIGUOUS = -1, -2
 
 
 class Adoption:
-    """Says under which node the calls and ranges on autograd's threads hang."""
+    """Finds the node that becomes the parent of calls and ranges on autograd's threads."""
 
     def __init__(self, threads: ThreadFacts, waiting: Waiting) -> None:
         self.facts, self._waiting = threads, waiting
@@ -35,11 +35,11 @@ class Adoption:
 
     @cached_property
     def known_threads(self) -> tuple[int, ...]:
-        """Those of them that are autograd's by their name or the engine's ranges, not by behaviour alone."""
+        """Those of `threads` that are autograd's by name or by the engine's ranges, not only by behaviour."""
         return tuple(thread for thread in self.threads if self.facts.says_autograd(thread))
 
     def base(self, during: Intervals) -> Int32s:
-        """Return for intervals on a thread the node they hang under, or NOBODY, or AMBIGUOUS."""
+        """Return the parent node of each interval on a thread, or NOBODY, or AMBIGUOUS: int32 (intervals,)."""
         found = {other: self._waiting.waits(other, during) for other in self.facts.candidates(during.thread)}
         found = {other: waits for other, waits in found.items() if waits.waits.any()}
         best, node = np.full(len(during), -1, np.int64), np.full(len(during), NOBODY, np.int32)
@@ -77,7 +77,7 @@ class Adoption:
         return node
 
     def _outlasts(self, one: int, other: int, thread: int, rows: Int64s, tied: dict[int, Waits]) -> Bools:
-        """Tell where one waited for a longer burst, during some of which the other was busy."""
+        """Return where one waited for a longer burst, during part of which the other was busy."""
         a, b = self._waiting.for_calls(one, thread), self._waiting.for_calls(other, thread)
         busy = np.unique(a.stretch[(a.stretch >= 0) & ~b.waits])
         mine, theirs = tied[one].stretch[rows], tied[other].stretch[rows]
@@ -99,7 +99,7 @@ class Adoption:
         return bool(awaited) if thread not in facts.phased else awaited == {True}
 
     def _always_awaited(self, thread: int) -> set[bool]:
-        """Return in what the thread was always awaited: backward (True) or else (False); empty if it was not."""
+        """Return where the thread was awaited: in backward (True), elsewhere (False); empty unless always."""
         candidates = self.facts.candidates(thread)
         working = [other for other in candidates if other in self.facts.launching]
         found = [self._waiting.for_calls(other, thread) for other in working or candidates]
@@ -114,7 +114,7 @@ class Adoption:
 
 
 def _count_of(values: Int64s, wanted: Int64s) -> Int64s:
-    """Count how often each wanted value occurs among those that are not negative."""
+    """Count each wanted value among the non-negative ones: int64 (wanted,)."""
     distinct, count = np.unique(values[values >= 0], return_counts=True)
     if not len(distinct):
         return np.zeros(len(wanted), np.int64)

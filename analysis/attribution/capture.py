@@ -18,7 +18,7 @@ Names = tuple[int, ...]
 
 
 class Captured:
-    """Leads the work of graph nodes to the ranges of their creation; `made` are the nodes made for that."""
+    """Assigns the work of graph nodes to the ranges of their creation; `made` are the nodes added for that."""
 
     def __init__(self, captures: Captures, ranges: Ranges, nesting: Nesting, facts: NameFacts) -> None:
         self._of_work, self._ranges, self._forest = captures.of_work, ranges, nesting.forest
@@ -27,7 +27,7 @@ class Captured:
         self.made = np.empty(0, np.int32)
 
     def lead(self, node: Int32s, led: Bools) -> Int32s:
-        """Return the nodes of all work, some of those in `led` below their capture's ranges; `led` keeps these."""
+        """Return the node of each piece of work, int32 (work,): those `led` are below their capture's ranges."""
         rows = np.flatnonzero((self._of_work >= 0) & led)
         led[:] = False
         created = self._created[self._of_work[rows]]
@@ -44,7 +44,7 @@ class Captured:
         return placed
 
     def _made(self, node: Int32s, before: int) -> Int32s:
-        """Return the nodes of these paths that were made since the forest had `before`."""
+        """Return the nodes of these paths that were added after the forest had `before` nodes."""
         levels = [np.unique(node)]
         while len(levels[-1]):
             above = np.unique(self._forest.above(levels[-1]))
@@ -52,7 +52,7 @@ class Captured:
         return np.unique(np.concatenate(levels))
 
     def _kept(self, launch: Int32s, created: Int32s) -> Int32s:
-        """Return the part of each capture's path that goes below its launch's, copied; -1 for none."""
+        """Return a copy of the part of each capture's path that goes below its launch's; -1 for none."""
         launches, of_row = np.unique(launch, return_inverse=True)
         paths: dict[Names, int] = {}
         path = np.array([paths.setdefault(self._names(one), len(paths)) for one in launches.tolist()], np.int32)
@@ -81,7 +81,7 @@ class Captured:
         return tuple(int(self._ranges.name_id[self._forest.range[one]]) for one in self._chain(node))
 
     def _copied(self, node: Int32s, cut: Int32s) -> Int32s:
-        """Return copies of nodes under nothing, without the outermost `cut` ranges of their paths."""
+        """Return copies of nodes at the top level, without the outermost `cut` ranges of their paths."""
         (distinct, first), back = distinct_pairs(node, cut)
         depth, levels = self._forest.depth(), [distinct]
         while (levels[-1] >= 0).any():

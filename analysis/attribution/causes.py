@@ -1,8 +1,8 @@
-"""Which ranges caused each piece of GPU work: the answer this project exists for.
+"""Find the ranges that caused each piece of GPU work, the purpose of this project.
 
 A range owns the work launched inside it: the whole launch call lies inside the range. The path of a piece of
 work is every such range, in the order of their starts: on the launching thread (*own*); continued upward into
-the ranges of the thread that waits in backward (*adopted*); led to the forward operator of the same sequence
+the ranges of the thread that waits in backward (*adopted*); taken from the forward operator of the same sequence
 number (*linked*); or continued downward into the ranges in which the node of a CUDA graph was created
 (*captured*). docs/attribution.md draws it.
 """
@@ -69,8 +69,8 @@ class Rules:
 class Attribution:
     """Every piece of work with its node, and the forest of nodes.
 
-    `ranges` are those that paths are made of; `forest.range` are positions among them; `home[r]` is the node
-    of range r itself, -1 for one that is not shown.
+    `ranges` are those that paths consist of; `forest.range` are positions in them; `home[r]` is the node
+    of range r itself, -1 if it is not shown.
     `node` and `how` (a position in HOW) have one entry per piece of work; node is -1 for work in no range.
     """
 
@@ -93,7 +93,7 @@ class Attribution:
 def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
     """Attribute all work of a trace to its ranges.
 
-    Raises UsageError where the rules name a domain or a step that the trace does not have.
+    Raises UsageError if the rules name a domain or a step that the trace does not have.
     """
     return _Attributing(trace, rules or Rules()).result()
 
@@ -112,7 +112,7 @@ class _Attributing:
         self.threads = ThreadFacts(trace, self.facts, self.ranges, self.calls)
         waiting = Waiting(trace, self.facts, self.ranges, self.nesting, self.calls, self.threads)
         self.adoption = Adoption(self.threads, waiting)
-        self.known = self.adoption.known_threads  # asked now, for the answer can make nodes
+        self.known = self.adoption.known_threads  # computed now, because it can add nodes
 
     def result(self) -> Attribution:
         calls, home = self.calls, self.nesting.home.copy()
@@ -129,7 +129,7 @@ class _Attributing:
         return self._attribution(placed, home, placing.rule.made)
 
     def _show_stray_operators(self, node: Int32s, how: NDArray[np.int64], home: Int32s) -> Int32s:
-        """Place calls that no range of the user's holds in PyTorch's operator ranges, where those do."""
+        """Place calls that are in no range of the user in PyTorch's operator ranges, if they are in one."""
         stray = np.flatnonzero(how == OUTSIDE)
         threads = np.unique(self.calls.thread[stray])
         operators = self.trace.ranges.take(self.operator & np.isin(self.trace.ranges.thread, threads))
@@ -145,7 +145,7 @@ class _Attributing:
         return np.concatenate([home, np.where(inside, -1, nesting.home + first)]).astype(np.int32)
 
     def _adopt_ranges(self, home: Int32s) -> None:
-        """Hang the ranges of autograd's and helpers' threads under those of who waits."""
+        """Put the ranges of autograd's and helpers' threads below those of the thread that waits."""
         ranges = self.ranges
         for thread in self.adoption.threads:
             mine = np.flatnonzero(ranges.thread == thread)
@@ -172,7 +172,7 @@ class _Attributing:
         )  # fmt: skip
 
     def _led_to_captures(self, node: Int32s, how: NDArray[np.uint8]) -> tuple[Int32s, Int32s]:
-        """Lead CUDA graphs' replays to the ranges of their capture; return all work's nodes, and those made."""
+        """Assign CUDA graphs' replays to the ranges of their capture; return all work's nodes, and new ones."""
         if self.trace.captures is None or not len(self.nesting.home):
             return node, np.empty(0, np.int32)
         captured = Captured(self.trace.captures, self.ranges, self.nesting, self.facts)
@@ -182,7 +182,7 @@ class _Attributing:
         return node, captured.made
 
     def _holding(self, node: Int32s) -> Bools:
-        """Tell which nodes hold work, at any depth."""
+        """Return which nodes contain work, at any depth: bool (nodes,)."""
         holding = np.zeros(len(self.forest), np.bool_)
         holding[node[node >= 0]] = True
         for nodes in self.forest.by_depth()[:0:-1]:
@@ -196,7 +196,7 @@ class _Attributing:
         return of_nodes(self.forest, said, linked, engine)
 
     def _work_phase(self, node: Int32s, node_phase: Int8s) -> Int8s:
-        """Return the phase of each piece of work: its node's, else what its thread tells, or its turn."""
+        """Return the phase of each piece of work, by its node, its thread or its place in time: int8 (work,)."""
         launches, launch = self.trace.launches, self.trace.work.launch
         phase = np.full(len(node), NOTHING, np.int8)
         phase[node >= 0] = node_phase[node[node >= 0]]

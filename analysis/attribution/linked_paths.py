@@ -1,4 +1,4 @@
-"""How a forward path is put under a backward one: it never repeats a step or a phase."""
+"""How a forward path is put below a backward one, without repeating a step or a phase."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .nesting import Forest
 
 @dataclass(frozen=True, slots=True)
 class LinkRule:
-    """Makes the places that backward work is led to; `made` collects them.
+    """Makes the places that backward work is linked to; `made` collects them.
 
     `dropped` marks the ranges that are left out on the way: steps, warm-up, phases and operators.
     """

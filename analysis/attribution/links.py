@@ -1,8 +1,8 @@
 """The forward operator that made the backward node around a launch: both carry autograd's sequence number.
 
 Under emit_nvtx (and `nsys --pytorch=autograd-nvtx`) a forward operator is named `aten::softmax, seq = 12` and
-its backward node `SoftmaxBackward0, seq = 12`. Numbers count per thread, and nothing in such a report says whose a
-node's number is: an operator must fit (`Links.made`). In PyTorch's own traces the profiler tells the thread; their
+its backward node `SoftmaxBackward0, seq = 12`. Numbers count per thread, and such a report does not record whose a
+node's number is: an operator must fit (`Links.made`). PyTorch's own traces record the thread; their
 readers make numbers of it that no two threads share.
 """
 
@@ -39,7 +39,7 @@ class Nodes:
         return len(self.ranges)
 
     def around(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-        """Return the position of the innermost node around each interval; -1 for none."""
+        """Return the position of the innermost node around each interval; -1 for none: int64 (intervals,)."""
         at = self.nesting.containing(thread, start_ns, end_ns)
         ranges = self.nesting.forest.range[at] if len(self) else at
         return np.where(at >= 0, ranges, -1).astype(np.int64)
@@ -47,7 +47,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Nodes whose operator is looked for: their positions, and the thread that waits for each, -1 for none."""
+    """Nodes whose operator is wanted: their positions, and the thread that waits for each (-1 for none)."""
 
     node: Int64s
     waiting: Int32s
@@ -78,11 +78,11 @@ class Links:
         return len(self.nodes) > 0
 
     def made(self, wanted: Wanted) -> Int64s:
-        """Return the position of the operator that made each node; -1 where none fits, or two threads' do.
+        """Return the position of the operator that made each node; -1 if none fits, or those of two threads do.
 
-        One fits that has the node's number and can make such a node; it is the last on its thread to start before
-        the node, in the same step, and on a thread that does not run a program of its own, unless that waits. A
-        node inside another was made there.
+        An operator fits if it has the node's number, can make such a node, is the last of its thread to start
+        before the node, in the same step, and is on a thread that does not run its own program, unless that
+        thread waits. A node inside another was made there.
         """
         asked, operator = self._candidates(wanted)
         fits = np.flatnonzero(self._fits(wanted.take(asked), operator))
@@ -98,7 +98,7 @@ class Links:
         return made
 
     def _candidates(self, wanted: Wanted) -> tuple[Int64s, Int64s]:
-        """Return pairs of a wanted node and an operator: of each thread the last of the number before the node."""
+        """Return pairs of a wanted node and an operator: per thread, the last with its number before the node."""
         seq, table = self.nodes.seq[wanted.node], self.operators
         low, high = np.searchsorted(table.seq, seq, "left"), np.searchsorted(table.seq, seq, "right")
         count = np.where(seq >= 0, high - low, 0)
@@ -112,7 +112,7 @@ class Links:
         return asked[last], operator[last]
 
     def _fits(self, wanted: Wanted, operator: Int64s) -> Bools:
-        """Tell of pairs whether the operator can have made the node."""
+        """Return, per pair, whether the operator can have created the node."""
         node, made = self.nodes.ranges.take(wanted.node), self.operators.take(operator)
         independent = np.isin(made.thread, sorted(self._threads.independent))
         stranger = independent & (made.thread != wanted.waiting) & (wanted.waiting >= 0)
@@ -126,7 +126,7 @@ class Links:
         return fits
 
     def _in_one_step(self, node: Ranges, made: Ranges, waiting: Int32s) -> Bools:
-        """Tell whether neither ran outside of the step that the other is in."""
+        """Return, per pair, whether both are in the same step, or both in none: bool (pairs,)."""
         at = np.where(waiting >= 0, waiting, node.thread).astype(np.int32)
         began, _ = self._step_around(at, node.start_ns, node.end_ns)
         _, ended = self._step_around(made.thread, made.start_ns, made.end_ns)
@@ -145,7 +145,7 @@ class Links:
         return began, np.where(node >= 0, self._step_ranges.end_ns[step], ALWAYS)
 
     def _made_within(self, node: Int64s, made: Ranges) -> Bools:
-        """Tell whether what made a node inside another is inside it too."""
+        """Return whether what made a node inside another is inside it too."""
         outer = self.nodes.within[node]
         around = self.nodes.ranges.take(np.maximum(outer, 0))
         inside = (around.thread == made.thread) & (around.start_ns <= made.start_ns)
@@ -153,7 +153,7 @@ class Links:
         return made_there
 
     def _shares_a_device(self, node: Int64s, operator: Int64s) -> Bools:
-        """Tell of pairs whether the operator's thread gave work to a GPU that the node's thread did."""
+        """Return, per pair, whether the operator's thread gave work to a GPU that the node's thread also used."""
         devices = self._threads.devices
         one, two = devices[self.nodes.ranges.thread[node]], devices[self.operators.thread[operator]]
         shares: Bools = (one & two) != 0
@@ -174,7 +174,7 @@ def _nodes(ranges: Ranges, names: list[str]) -> Nodes:
 
 
 def _within(seq: Int64s, nesting: Nesting) -> Int64s:
-    """Return for each node the innermost one around it with another number; -1 for none."""
+    """Return the innermost node around each node with another number; -1 for none: int64 (nodes,)."""
     forest, node = nesting.forest, np.arange(len(seq))
     outer = forest.above(nesting.home)
     while True:
@@ -214,7 +214,7 @@ def _begun_inside(nodes: Ranges, one: int) -> Int64s:
 
 
 def _is_child(nodes: Ranges, wanted: Int32s, outer: Int64s, inner: Int64s) -> Bools:
-    """Tell which inner ranges are the nodes that the engine's ranges, as they are called, are around."""
+    """Return which inner ranges are the nodes that the engine's ranges (by name) surround."""
     inside = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
     named: Bools = inside & (nodes.name_id[inner] == wanted[nodes.name_id[outer]])
     return named

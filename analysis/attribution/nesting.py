@@ -1,4 +1,4 @@
-"""Which ranges contain a moment: fast, and exact also where ranges cross.
+"""Find the ranges that contain a moment, fast, and exactly even if ranges cross.
 
 NVTX keeps a stack per thread *and domain*, so the ranges of one domain nest while those of two may cross.
 A *lane* is a set of ranges of which any two on one thread nest or do not overlap; almost every report is one
@@ -28,7 +28,7 @@ Step = Callable[[Int32s, Int32s], tuple[Int32s, Int32s, Int32s]]
 
 
 class Forest:
-    """Nodes as two growing columns: the range of each node, and the node above it (-1 at the top)."""
+    """Nodes as two growing int32 columns: the range of each node, and the node above it (-1 at the top)."""
 
     def __init__(self, parent: Int32s) -> None:
         self.parent = parent
@@ -38,24 +38,24 @@ class Forest:
         return len(self.parent)
 
     def add(self, parent: Int32s, range_: Int32s) -> Int32s:
-        """Append nodes and return their ids."""
+        """Append nodes, given their ranges and parents (n,), and return their ids (n,)."""
         first = len(self.parent)
         self.parent = np.concatenate([self.parent, parent])
         self.range = np.concatenate([self.range, range_])
         return np.arange(first, len(self.parent), dtype=np.int32)
 
     def append(self, other: Forest, first_range: int) -> int:
-        """Append another forest, whose ranges are numbered on from `first_range`; return its first node."""
+        """Append another forest, whose ranges are numbered from `first_range`; return its first node."""
         first = len(self.parent)
         self.add(np.where(other.parent >= 0, other.parent + first, -1).astype(np.int32), other.range + first_range)
         return first
 
     def above(self, node: Int32s) -> Int32s:
-        """Return the node above each node; -1 stays -1."""
+        """Return the node above each node; -1 stays -1: int32 (n,)."""
         return np.where(node >= 0, self.parent[node], np.int32(-1)) if len(self) else node
 
     def depth(self) -> Int32s:
-        """Return how many nodes lie above each node, by doubling jumps."""
+        """Return how many nodes are above each node, by doubling jumps: int32 (nodes,)."""
         depth, jump = (self.parent >= 0).astype(np.int32), self.parent.copy()
         while (jump >= 0).any():
             depth += np.where(jump >= 0, depth[jump], 0).astype(np.int32)
@@ -69,14 +69,14 @@ class Forest:
         return np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1)))
 
     def nearest(self, own: Int32s) -> Int32s:
-        """Return each node's own value, or where that is -1 the nearest one above it; -1 where there is none."""
+        """Return each node's own value, or if that is -1, the nearest one above it, or -1: int32 (nodes,)."""
         found = own.copy()
         for nodes in self.by_depth()[1:]:
             found[nodes] = np.where(found[nodes] >= 0, found[nodes], found[self.parent[nodes]])
         return found
 
     def merge(self, a: Int32s, b: Int32s) -> Int32s:
-        """Return nodes whose paths hold the ranges of both paths, ordered by start.
+        """Return nodes (n,) whose paths contain the ranges of both paths, ordered by start.
 
         Ranges are numbered in the order of their starts, so the later of two ranges is the inner one.
         """
@@ -90,14 +90,14 @@ class Forest:
         return self.combine(a, b, step)
 
     def graft(self, base: Int32s, own: Int32s) -> Int32s:
-        """Return nodes whose paths are the base's path followed by the own one."""
+        """Return nodes (n,) whose paths are the base's path followed by their own."""
         return self.combine(base, own, lambda base, own: (base, self.parent[own], self.range[own]))
 
     def combine(self, a: Int32s, b: Int32s, step: Step) -> Int32s:
-        """Return one node for each pair of nodes: the other where one is -1, else what `step` says.
+        """Combine node ids a and b, int32 (n,), into one node each, int32 (n,); if one is -1, it is the other.
 
-        `step` takes distinct pairs of nodes; it returns the pairs that make the path above, and the range
-        to put below it (-1: none).
+        `step` takes distinct pairs of nodes (k,); it returns the pairs that make the path above, and the range
+        to put below it, int32 (k,), -1 for none.
         """
         pending = []
         while True:
@@ -122,7 +122,7 @@ class Forest:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Ranges that nest: their positions in `Ranges`, bounds on the stretched clock, parents' positions here."""
+    """Ranges that nest: positions in `Ranges`, bounds on the stretched clock, and parents' positions here."""
 
     rows: Int32s
     start: Int64s
@@ -131,9 +131,9 @@ class Lane:
 
 
 class Nesting:
-    """The ranges of a trace, ready to be asked which of them contain an interval on a thread.
+    """The ranges of a trace, indexed to find those that contain an interval on a thread.
 
-    `forest` holds the nodes; `home[r]` is range r's own node, below all ranges of its thread that contain it.
+    `forest` has the nodes; `home[r]` is range r's own node, below all ranges of its thread that contain it.
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -145,7 +145,7 @@ class Nesting:
         self.home = self._homes(start, end)
 
     def containing(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int32s:
-        """Return the node of the ranges on these threads that contain each whole interval; -1 for none."""
+        """Return the node of the ranges on these threads that contain each interval; -1 for none: int32 (n,)."""
         start, end = self._clock.at(thread, start_ns), self._clock.at(thread, end_ns)
         node = np.full(len(start), -1, np.int32)
         for lane in self._lanes:
@@ -167,7 +167,7 @@ class Nesting:
     def _chain(self, lane: Lane, last: NDArray[Any], start: Int64s, end: Int64s) -> Int32s:
         """Return the innermost of the lane's first `last` ranges that contains each interval, or -1."""
         node = _climb(lane, last, end)
-        # An instant on the seam of two ranges lies in both.
+        # An instant on the boundary of two ranges is in both.
         seams = np.flatnonzero(start == end)
         if len(seams):
             before = np.searchsorted(lane.start, start[seams], "left")
@@ -176,7 +176,7 @@ class Nesting:
 
 
 class _Clock:
-    """Stretches time so that each thread has a stretch of its own, on which one sort order serves all."""
+    """Maps each thread's times to an interval of its own, so that one sort order serves all threads."""
 
     def __init__(self, ranges: Ranges) -> None:
         self._first = int(ranges.start_ns.min()) - 1 if len(ranges) else -1
@@ -190,13 +190,13 @@ class _Clock:
             )
 
     def at(self, thread: Int32s, time_ns: Int64s) -> Int64s:
-        """Return stretched times; what lies before or after all ranges stays out of every range."""
+        """Return stretched times, int64 (n,); times before or after all ranges stay outside every range."""
         within = np.clip(time_ns, self._first, self._last) - self._first
         return np.minimum(thread, self._threads).astype(np.int64) * self._stride + within
 
 
 def distinct_pairs(a: Int32s, b: Int32s) -> tuple[tuple[Int32s, Int32s], Int64s]:
-    """Return the distinct pairs (both non-negative) as two columns, and each row's position among them."""
+    """Return the distinct pairs (both non-negative) as two columns (k,), and each row's position in them (n,)."""
     key, back = np.unique(a.astype(np.int64) << 32 | b, return_inverse=True)
     return ((key >> 32).astype(np.int32), (key & 0xFFFFFFFF).astype(np.int32)), back
 
@@ -236,7 +236,7 @@ def _lanes(ranges: Ranges, start: Int64s, end: Int64s) -> tuple[list[Lane], Int3
 def _first_guess(ranges: Ranges, start: Int64s, end: Int64s) -> Int32s:
     """Return lane 0 for all, but on threads with crossing ranges one per domain, and one for all instants.
 
-    Instants are apart because one on the seam of two ranges is inside both, and so has no single parent.
+    Instants are separate because one on the boundary of two ranges is inside both, and has no single parent.
     """
     number = np.zeros(len(ranges), np.int32)
     offenders = _parents(start, end)[1]
@@ -252,8 +252,8 @@ def _first_guess(ranges: Ranges, start: Int64s, end: Int64s) -> Int32s:
 def _parents(start: Int64s, end: Int64s) -> tuple[Int32s, Int64s]:
     """Find each range's parent, level by level from the outside; sorted by (start, longest first).
 
-    Return the parents' positions (-1: none), and the positions of ranges that cross an earlier one. Where
-    there are such, the parents are not to be used.
+    Return the parents' positions (-1: none), and the positions of ranges that cross an earlier one. If
+    there are any, the parents must not be used.
     """
     parent = np.full(len(start), -1, np.int32)
     rest, outer = np.arange(len(start)), np.empty(0, np.int64)

@@ -28,7 +28,7 @@ NOTHING, ANY_BUT_ATEN = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class Makers:
-    """By name id: what made a node, as what an operator makes nodes, the same with its namespace."""
+    """By name id: the operator that makes a node, and what an operator makes, without and with its namespace."""
 
     of_node: Int32s
     as_operator: Int32s
@@ -36,7 +36,7 @@ class Makers:
     aten: Bools
 
     def fit(self, node: Int32s, operator: Int32s) -> Bools:
-        """Tell for pairs of names whether the operator can make the node."""
+        """Return, per pair of names, whether the operator can create the node."""
         made = self.of_node[node]
         named = (made == self.as_operator[operator]) | (made == self.in_full[operator])
         fits: Bools = ((made >= 0) & named) | ((made == ANY_BUT_ATEN) & ~self.aten[operator])
@@ -44,7 +44,7 @@ class Makers:
 
 
 def makers(names: Sequence[str], used: Bools) -> Makers:
-    """Take the names apart that are used as ranges."""
+    """Parse the names that are used as ranges."""
     number: dict[str, int] = {}
     of_node, as_operator, in_full = (np.full(len(names), NOTHING, np.int32) for _ in range(3))
     aten = np.zeros(len(names), np.bool_)
@@ -60,7 +60,7 @@ def makers(names: Sequence[str], used: Bools) -> Makers:
 
 
 def made_by(node: str) -> str:
-    """Return the plain name of the operator that makes nodes of this name; empty for one that none makes.
+    """Return the plain name of the operator that makes nodes of this name; empty if none does.
 
     >>> made_by("NllLossBackward0"), made_by("CopySlices")
     ('nllloss', '')
@@ -72,5 +72,5 @@ def made_by(node: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Write a name as both sides can be compared: `nll_loss_forward` and `NllLoss` are one."""
+    """Normalize a name so that both sides can be compared: `nll_loss_forward` and `NllLoss` are one."""
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("forward")

@@ -1,4 +1,4 @@
-"""Which phase places and work are in: what names say, else what this project's annotation says of its ranges.
+"""The phases of places and work, by the names of ranges, or else by the categories of our annotation.
 
 docs/attribution.md has the definitions, under "Phases".
 """
@@ -33,10 +33,10 @@ _TOLD = {NO_CATEGORY: NO_PHASE, MODEL_FORWARD: IN_FORWARD, MODEL_BACKWARD: IN_BA
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is said of ranges, one entry for each.
+    """What names and annotation say about ranges, one entry per range.
 
-    That is the phase by the name, whether it is the whole of that, warm-up, the phase by annotation, and whether
-    annotation says that the range computes again. Phases are positions in PHASES, or NO_PHASE.
+    These are the phase by name, whether it is the whole phase, warm-up, the phase by annotation, and whether
+    annotation marks the range as recomputation. Phases are positions in PHASES, or NO_PHASE.
     """
 
     by_name: Int8s
@@ -47,7 +47,7 @@ class Said:
 
     @classmethod
     def of(cls, trace: Trace, facts: NameFacts, ranges: Ranges) -> Said:
-        """Look up what names and annotation say."""
+        """Look up the names and annotation of ranges."""
         again = (ranges.category == MODEL_FORWARD) & of_names(named(trace, RECOMPUTE), ranges)
         told = np.array([_TOLD[category] for category in sorted(_TOLD)], np.int8)[ranges.category]
         return cls(
@@ -59,7 +59,7 @@ class Said:
         )
 
     def at(self, forest: Forest, linked: Bools) -> Said:
-        """Return the same by node; to a `linked` one, a part of forward, backward work was led."""
+        """Return the same by node; `linked` nodes are parts of forward paths below backward."""
         by_name, told = self.by_name[forest.range], self.told[forest.range]
         by_name[linked & (by_name == IN_FORWARD)] = NO_PHASE
         told[linked & (told == IN_FORWARD)] = NO_PHASE
@@ -69,7 +69,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class OfNodes:
-    """Per node its phase, in PHASES, whether it is in warm-up, and whether backward computes it again."""
+    """Per node: its phase (a position in PHASES), whether it is in warm-up, and whether it is recomputed."""
 
     phase: Int8s
     warm_up: Bools
@@ -77,7 +77,7 @@ class OfNodes:
 
 
 def of_nodes(forest: Forest, said: Said, linked: Bools, engine: Bools) -> OfNodes:
-    """Return each node's phase: its nearest name's, else its nearest category's, else what its thread tells.
+    """Return each node's phase: its nearest name's, else its nearest category's, else its thread's.
 
     `said` and `linked` are by node; `engine` marks the nodes on autograd's threads.
     """
@@ -106,10 +106,10 @@ def of_nodes(forest: Forest, said: Said, linked: Bools, engine: Bools) -> OfNode
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
-    """Of one thread, in order: ends of calls of a model, turns of its phases and steps, begins of backward.
+    """One thread's ends of model calls, turns of its phases and steps, and begins of backward, in order.
 
-    `tells` says of each backward whether all before it was forward: it begins on a thread of autograd's, or with
-    a node, and not with the first module after the loss's own backward.
+    `tells` is true for a backward if everything before it was forward: it begins on one of autograd's threads, or
+    with a node, and not with the first module after the loss's own backward.
     """
 
     ends: Int64s
@@ -118,7 +118,7 @@ class _Turns:
     tells: Bools
 
     def before_backward(self, start_ns: Int64s, end_ns: Int64s) -> Bools:
-        """Tell which intervals lie between a call of the model and its backward, with no turn between these."""
+        """Return which intervals lie between a call of the model and its backward, with no turn between these."""
         before = np.searchsorted(self.ends, start_ns, "right")
         ended = self.ends[np.maximum(before - 1, 0)]
         at = np.searchsorted(self.begins, ended, "left")
@@ -131,7 +131,7 @@ class _Turns:
 
 
 class Unnamed:
-    """Tells the phase of work in no range that says one, in processes with an annotated model."""
+    """Finds the phase of work in no range that has one, in processes with an annotated model."""
 
     def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges) -> None:
         self._trace, self._facts, self._ranges = trace, facts, ranges

@@ -1,7 +1,7 @@
-"""Every place in the ranges once: a range below its ranges, however many nodes the forest has for it.
+"""Instances: each place of a range below its outer ranges, once, however many nodes the forest has for it.
 
 Adoption and linking append nodes, so one range below the same ranges can be several nodes. An *instance* is all of
-them; it is what a range's GPU span is measured of, and what a timeline draws.
+them; GPU spans are measured, and timelines drawn, by instance.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Projections(Columns):
 
 
 def instances(attribution: Attribution) -> Instances:
-    """Give each place of an attribution's forest one number."""
+    """Give each place of an attribution's forest a number."""
     forest = attribution.forest
     of_node = np.full(len(forest) + 1, -1, np.int32)
     parents, ranges, depths, nodes_of = ([np.empty(0, np.int32)] for _ in range(4))
@@ -96,7 +96,7 @@ def projections(
 
 
 def _above(rows: Projections, places: Instances) -> Projections:
-    """Give rows to the instances above them."""
+    """Move rows to the instances above them."""
     parent = places.parent[rows.instance]
     held = parent >= 0
     kept = _take(rows, held)
@@ -104,7 +104,7 @@ def _above(rows: Projections, places: Instances) -> Projections:
 
 
 def _merged(rows: Projections) -> Projections:
-    """Make one row of all rows of an instance and group."""
+    """Merge all rows of an instance and group."""
     if not len(rows):
         return rows
     order = np.lexsort((rows.group, rows.instance))
@@ -125,9 +125,9 @@ def _take(rows: Projections, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> P
 
 
 def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -> Int32s:
-    """Return the measured steps, in the order of their starts: positions among the attribution's ranges.
+    """Return the measured steps, int32 (steps,), in order of start: positions in the attribution's ranges.
 
-    A step inside another is a part of it; those in warm-up are left out unless asked for.
+    A step inside another is part of it; those in warm-up are left out unless asked for.
     """
     ranges, home = attribution.ranges, attribution.home
     shown = np.flatnonzero(home >= 0)
@@ -144,7 +144,7 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
 
 
 def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -> Attribution:
-    """Return the same attribution of the work inside measured steps alone: what figures per step are made of.
+    """Return the attribution with only the work inside measured steps, from which figures per step are computed.
 
     The ranges that are shown are those in a step, or around one.
     """
@@ -164,7 +164,7 @@ def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False
 
 
 def kernels_per_step(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
-    """Count the kernels inside each of `measured_steps`, in their order; adopted and linked ones too."""
+    """Count the kernels inside each of `measured_steps`, including adopted and linked ones: int64 (steps,)."""
     of_node = _step_of_nodes(attribution, include_warm_up=include_warm_up)
     step = of_node[attribution.node[attribution.trace.work.kind == KERNEL]]
     steps = len(measured_steps(attribution, include_warm_up=include_warm_up))
@@ -172,7 +172,7 @@ def kernels_per_step(attribution: Attribution, *, include_warm_up: bool = False)
 
 
 def _step_of_nodes(attribution: Attribution, *, include_warm_up: bool) -> Int32s:
-    """Return the number of the measured step that each node is in, -1 for none; the last is for node -1."""
+    """Return the measured step of each node, -1 for none: int32 (nodes + 1,); the last entry is for node -1."""
     steps, forest = measured_steps(attribution, include_warm_up=include_warm_up), attribution.forest
     number = np.full(len(attribution.ranges), -1, np.int32)
     number[steps] = np.arange(len(steps))
@@ -180,7 +180,7 @@ def _step_of_nodes(attribution: Attribution, *, include_warm_up: bool) -> Int32s
 
 
 def _is_step(attribution: Attribution) -> Bools:
-    """Tell per range whether it is called a step to count."""
+    """Return, per range, whether its name is that of a step to count."""
     return of_titles(attribution.facts.measured, attribution.ranges)
 
 

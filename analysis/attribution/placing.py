@@ -1,7 +1,7 @@
-"""Where an interval of a thread belongs: in its own ranges, under those of who waits, or where its operator was.
+"""Where an interval of a thread belongs: its own ranges, those of the waiting thread, or its operator's.
 
-What is placed are the calls that caused work, and in turn the operators that backward nodes are linked to: an
-operator in a backward (computed again, or differentiated twice) is itself placed by the node that it runs in.
+The calls that caused work are placed, and then the operators that backward nodes are linked to: an operator
+in a backward (recomputed, or differentiated twice) is itself placed by the node that it runs in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .waiting import Intervals
 HOW = ("own", "adopted", "linked", "outside", "ambiguous", "captured")
 OWN, ADOPTED, LINKED, OUTSIDE, AMBIGUOUS, CAPTURED = range(len(HOW))
 
-# A derivative of a derivative of … is followed so often.
+# Higher derivatives are followed this many times.
 MAX_ORDER = 8
 
 
@@ -46,9 +46,9 @@ class Spots:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Per interval its node (-1 for none), how that was found, and whether its backward node has no operator.
+    """Per interval: its node (-1 for none), how it was found, and whether its backward node has no operator.
 
-    `own` and `base` are what the node was made of: the thread's own ranges, and those of who waits.
+    `own` and `base` are the parts of the node: the thread's own ranges, and those of the thread that waits.
     """
 
     node: Int32s
@@ -83,7 +83,7 @@ class Placing:
         return Placed(node, how, placed.unfit, placed.own, placed.base)
 
     def _bases(self, spots: Spots) -> Int32s:
-        """Return the nodes that intervals on autograd's and helpers' threads hang under."""
+        """Return the parent nodes of intervals on autograd's and helpers' threads: int32 (intervals,)."""
         base = np.full(len(spots), -1, np.int32)
         if self.adopts and len(self.ranges):
             for thread in np.intersect1d(spots.thread, np.array(self.adoption.threads, np.int32)).tolist():
@@ -92,7 +92,7 @@ class Placing:
         return base
 
     def _link(self, spots: Spots, placed: Placed, links: Links, order: int) -> None:
-        """Lead backward work to its forward operator's ranges, where no range of its own says more."""
+        """Link backward work to its forward operator's ranges, unless a range of its own is more precise."""
         if not links:
             return
         rows, above = self._eligible(spots, placed)
@@ -110,7 +110,7 @@ class Placing:
         self._lead(placed, rows[forward >= 0], above[forward >= 0], forward[forward >= 0])
 
     def _lead(self, placed: Placed, rows: Int64s, above: Int32s, forward: Int32s) -> None:
-        """Put the forward paths of some intervals under what is above them."""
+        """Put the forward paths of some intervals below their bases."""
         under = above >= 0
         target = np.full(len(rows), -1, np.int32)
         target[under] = self.rule.link(above[under], forward[under])
@@ -126,7 +126,7 @@ class Placing:
         )
 
     def _made(self, links: Links, at: Int64s, above: Int32s) -> Int64s:
-        """Return the operators that made the nodes around intervals; -1 where none fits."""
+        """Return the operators that made the nodes around intervals; -1 if none fits: int64 (intervals,)."""
         waiting = np.where(above >= 0, self.ranges.thread[self.forest.range[above]], -1)
         (node, who), back = distinct_pairs(at.astype(np.int32), (waiting + 1).astype(np.int32))
         return links.made(Wanted(node.astype(np.int64), who - 1))[back]
@@ -134,7 +134,7 @@ class Placing:
     def _eligible(self, spots: Spots, placed: Placed) -> tuple[Int64s, Int32s]:
         """Return the intervals without a range of the user's closer than the phase, and the node above each.
 
-        That is the phase's, or -1 on a thread of autograd's that nobody waits for.
+        That is the phase's, or -1 on one of autograd's threads that no thread waits for.
         """
         own, base = placed.own, placed.base
         mine = self._inherited_count(~self._operator)[own] > 0

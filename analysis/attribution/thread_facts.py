@@ -1,4 +1,4 @@
-"""What the threads of a trace say of themselves: by their names, the engine's ranges, and ranges of their own."""
+"""Facts about the threads of a trace, by their names, the engine's ranges, and their own ranges."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class ThreadFacts:
         self._trace, self._facts, self._calls = trace, facts, calls
 
     def is_main(self, thread: int) -> bool:
-        """Tell whether it is its process's first thread."""
+        """Return whether it is its process's first thread."""
         here = self._trace.threads[thread]
         return here.thread_id == self._trace.processes[here.process].process_id
 
     def is_worker(self, thread: int) -> bool:
-        """Tell by its name whether it works for itself: nobody waits for it, and it waits for nobody."""
+        """Return whether its name shows that it works alone: no thread waits for it, and it waits for none."""
         return bool(WORKER_THREADS.search(self._trace.threads[thread].name))
 
     def says_autograd(self, thread: int) -> bool:
-        """Tell by its name, else by the engine's ranges on it, whether a thread is autograd's."""
+        """Return whether a thread is autograd's, by its name, or else by the engine's ranges on it."""
         if self.is_main(thread):
             return False
         named = bool(AUTOGRAD_THREADS.search(self._trace.threads[thread].name))
@@ -39,7 +39,7 @@ class ThreadFacts:
         return named or (thread in self._engine_threads and not own)
 
     def has_autograd_beside(self, thread: int) -> bool:
-        """Tell whether some thread of its process is known to be autograd's."""
+        """Return whether any thread of its process is known to be autograd's."""
         return self._trace.threads[thread].process in self._processes_with_autograd
 
     @cached_property
@@ -62,18 +62,18 @@ class ThreadFacts:
 
     @cached_property
     def independent(self) -> frozenset[int]:
-        """The threads that run a program of their own: with a step, a warm-up or a backward phase of their own."""
+        """The threads that run their own program: with their own step, warm-up or backward phase."""
         facts = self._facts
         return self._with(of_titles(facts.warm_up | facts.step | facts.backward_phase, self.ranges))
 
     @cached_property
     def phased(self) -> frozenset[int]:
-        """The threads with any phase of their own, as one that computes again in backward may have."""
+        """The threads with any phase of their own, such as one that recomputes in backward."""
         return self._with(of_titles(self._facts.opens_phase, self.ranges))
 
     @cached_property
     def _calling_models(self) -> frozenset[int]:
-        """The threads on which a program calls an annotated model; what backward computes again is none."""
+        """The threads on which a program calls an annotated model; recomputation in backward does not count."""
         forward = self.ranges.category == MODEL_FORWARD
         again = self.ranges.take(forward & of_names(named(self._trace, RECOMPUTE), self.ranges))
         inside = Nesting(again).containing(self.ranges.thread, self.ranges.start_ns, self.ranges.end_ns) >= 0
@@ -81,7 +81,7 @@ class ThreadFacts:
 
     @cached_property
     def devices(self) -> Int64s:
-        """Per thread the GPUs that it gave work to: bit 3 stands for GPU 3."""
+        """The GPUs that each thread gave work to: bit 3 means GPU 3."""
         work, bits = self._trace.work, np.zeros(len(self._trace.threads), np.int64)
         rows = np.flatnonzero(work.launch >= 0)
         thread = self._trace.launches.thread[work.launch[rows]]

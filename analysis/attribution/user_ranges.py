@@ -1,4 +1,4 @@
-"""Which ranges of a report are the user's: not a library's, and not one operator's among thousands."""
+"""Which ranges of a report are the user's, not a library's and not those of single operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..vocabulary import (
 
 @dataclass(frozen=True, slots=True)
 class NameFacts:
-    """What each name of a trace means, by name id: worked out once per distinct name."""
+    """What each name of a trace means, by name id: computed once per distinct name."""
 
     operator: Bools
     backward_operator: Bools
@@ -52,10 +52,10 @@ class NameFacts:
 
 
 def name_facts(trace: Trace, step: str = "", phase_names: PhaseNames = ()) -> NameFacts:
-    """Say what each name means; names that only kernels bear cost nothing.
+    """Return what each name means; names used only by kernels cost nothing.
 
     `step` and `phase_names` are what the user calls a step and the phases, if not by their usual names; raises
-    UsageError where no range is called so.
+    UsageError if no range has that name.
     """
     count = len(trace.names)
     used = np.zeros(count, np.bool_)
@@ -82,7 +82,7 @@ def name_facts(trace: Trace, step: str = "", phase_names: PhaseNames = ()) -> Na
 
 
 def _mark_steps(measured: Bools, names: Mapping[int, str], step: str) -> None:
-    """Mark the names that the user calls a step; raises UsageError where there is none."""
+    """Mark the names that the user calls a step; raises UsageError if no name matches."""
     is_measured = step_matcher(step)
     measured[[name_id for name_id, name in names.items() if is_measured(name)]] = True
     _require_some(measured.tolist(), step, names.values())
@@ -96,7 +96,7 @@ def _require_some(found: Iterable[bool], called: str, names: Iterable[str]) -> N
 def nested_ranges(trace: Trace, domains: Sequence[str] = ()) -> Bools:
     """Mark the ranges that can be parents: push/pop ranges of no library's domain.
 
-    `domains` names the only domains to take (the default domain is called `default`).
+    `domains` restricts them to these domains (the default domain is called `default`).
 
     Raises UsageError for a domain that the report does not have.
     """
@@ -141,13 +141,13 @@ def of_names(flags: Bools, ranges: Ranges) -> Bools:
 
 
 def of_titles(flags: Bools, ranges: Ranges) -> Bools:
-    """Look up by each range's name what it opens: a part of the model opens nothing, whatever it is called."""
+    """Look up by each range's name what it opens; a part of the model opens nothing, whatever its name."""
     titled: Bools = of_names(flags, ranges) & (ranges.category == NO_CATEGORY)
     return titled
 
 
 def named_phases(facts: NameFacts, ranges: Ranges) -> Int8s:
-    """Return the phase that each range's name says its work is in, a position in PHASES, or -1."""
+    """Return the phase of each range's work by its name, a position in PHASES, or -1: int8 (ranges,)."""
     if not len(ranges):
         return np.empty(0, np.int8)
     return np.where(ranges.category == NO_CATEGORY, facts.phase[ranges.name_id], np.int8(-1))

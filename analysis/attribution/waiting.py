@@ -30,7 +30,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How a thread was meanwhile, per interval of another: whether it waited, in which node, in which stretch.
+    """The state of a thread per interval of another: whether it waited, in which node, in which stretch.
 
     `stretch` numbers the stretches between two turns of the thread; it is -1 where the thread was inside a call.
     """
@@ -42,7 +42,7 @@ class Waits:
 
 
 class Waiting:
-    """Answers whether threads wait for the intervals of another."""
+    """Finds whether threads wait for the intervals of another."""
 
     def __init__(
         self, trace: Trace, facts: NameFacts, ranges: Ranges, nesting: Nesting, calls: Calls, threads: ThreadFacts
@@ -59,13 +59,13 @@ class Waiting:
         return Intervals(thread, self._calls.start_ns[own], self._calls.end_ns[own])
 
     def for_calls(self, waiting: int, thread: int) -> Waits:
-        """Tell how a thread was during each call of another."""
+        """Return the state of a thread during each call of another."""
         if (waiting, thread) not in self._for_calls:
             self._for_calls[waiting, thread] = self.waits(waiting, self.calls(thread))
         return self._for_calls[waiting, thread]
 
     def waits(self, waiting: int, during: Intervals) -> Waits:
-        """Tell how a thread was during each interval of another."""
+        """Return the state of a thread during each interval of another."""
         quiet = self._of(waiting)
         stretch, node = quiet.stretch(during), self._open(waiting, during)
         in_backward = self.in_backward(node)
@@ -78,7 +78,7 @@ class Waiting:
         return Waits(waits, node, in_backward, stretch)
 
     def in_backward(self, node: Int32s) -> Bools:
-        """Tell which nodes lie in a range that opens the backward phase."""
+        """Return which nodes are in a range that opens the backward phase."""
         forest = self._nesting.forest
         inside = np.zeros(len(node), np.bool_)
         while (node >= 0).any():
@@ -118,14 +118,14 @@ class _Quiet:
         self._call_end = np.maximum.accumulate(launches.end_ns[mine][order])
 
     def stretch(self, during: Intervals) -> Int64s:
-        """Return the number of the stretch that contains each interval; -1 where the thread was active."""
+        """Return the number of the stretch around each interval; -1 if the thread was active: int64 (n,)."""
         number, calls = self._between_turns(during.start_ns, during.end_ns)
         begun = (number >= 0) & (calls > 0)
         number[begun] = np.where(self._call_end[calls[begun] - 1] < during.start_ns[begun], number[begun], -1)
         return number
 
     def enclosed(self, during: Intervals, calls: Intervals) -> Bools:
-        """Tell which intervals lie in one call of this thread that encloses the whole burst around them.
+        """Return which intervals are in one call of this thread that encloses the whole burst around them.
 
         The burst is those of `calls` between the same two turns.
         """
@@ -143,7 +143,7 @@ class _Quiet:
         return inside
 
     def _between_turns(self, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the stretch between two turns that each interval lies in, -1 for none, and the calls begun."""
+        """Return the stretch between two turns of each interval, -1 for none, and the number of calls begun."""
         before, upto = self._bounds(start_ns, "left"), self._bounds(end_ns, "right")
         calls = np.searchsorted(self._call_start, end_ns, "right")
         steady = (before == upto) & (np.searchsorted(self._call_start, start_ns, "left") == calls)

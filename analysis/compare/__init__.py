@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .rules import Verdict
 
 RULE_VIOLATED = 3
-GONE = " (only in A; --allow-missing lets it pass)"
+GONE = " (only in A; --allow-missing accepts it)"
 
 
 def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("a", type=Path, metavar="A", help="the report to compare with")
     parser.add_argument("b", type=Path, metavar="B", help="the report that may have changed")
@@ -85,7 +85,7 @@ def _compare(options: argparse.Namespace) -> list[Verdict]:
 
 
 def _reports(options: argparse.Namespace) -> tuple[Report, Report]:
-    """Read both reports; two files of one name are told apart by their paths."""
+    """Read both reports; two files of one name are distinguished by their paths."""
     from .changes import named_apart
 
     paths = (options.a, options.b)

@@ -1,11 +1,11 @@
-"""Two reports side by side: what each took by phase, category, range and kernel, and the differences.
+"""Compare two reports: the time of each by phase, category, range and kernel, and the differences.
 
 Every axis divides the same rows, so the differences along any of them sum to the total difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -34,7 +34,7 @@ AXES: dict[Axis, Callable[[KernelRow], Key]] = {
 class Change:
     """One thing in both reports, ns and launches; in a range, what was launched directly in it.
 
-    What was launched in a range at any depth is `inside`; along other axes that is nothing.
+    `inside` is what was launched in a range at any depth; on other axes it is empty.
     """
 
     key: Key
@@ -59,14 +59,14 @@ class Change:
 
     @property
     def state(self) -> str:
-        """`new` for what only B has, `gone` for what only A has, else nothing."""
+        """`new` for what only B has, `gone` for what only A has, otherwise empty."""
         in_a, in_b = self.a_count or self.a_inside_count, self.b_count or self.b_inside_count
         return ("" if in_a else "new") if in_b else "gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two reports on one footing: both per step, or both as recorded; kernels only, or all work."""
+    """Two comparable reports: both per step, or both as recorded; kernels only, or all work."""
 
     a: Report
     b: Report
@@ -86,13 +86,13 @@ class Comparison:
 
     @property
     def hides_kernels(self) -> bool:
-        """Whether kernels are compared although a report hides some of its own inside CUDA graphs."""
+        """Whether kernels are compared although a report hides some of them inside CUDA graphs."""
         graphs = any(row.kind == "graph" for report in (self.a, self.b) for row in report.kernels)
         return graphs and not self.all_work
 
     @property
     def uneven(self) -> bool:
-        """Whether totals are compared, unasked, although only one report says how many steps it is over."""
+        """Whether totals are compared by default because only one report has steps."""
         return self.basis == "auto" and bool(self.a.steps) != bool(self.b.steps)
 
     @property
@@ -104,7 +104,7 @@ class Comparison:
         return frozenset(common & divided[0] - divided[1]), frozenset(common & divided[1] - divided[0])
 
     def in_common_ranges(self, report: Report) -> Report:
-        """Return one of the reports with its work in the deepest ranges that both divide alike."""
+        """Return one of the reports with its work in the deepest ranges that both reports have."""
         leaves = frozenset.union(*self.undivided)
         if not leaves:
             return report
@@ -112,13 +112,13 @@ class Comparison:
 
     def total(self) -> Change:
         """Return everything compared, as one change."""
-        return _filed(self.rows(self.a), self.rows(self.b), lambda _: (), inside=True).get((), Change(()))
+        return filed(self.rows(self.a), self.rows(self.b), lambda _: (), inside=True).get((), Change(()))
 
 
 def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = False) -> Comparison:
-    """Put two reports on one footing: per step where both have steps, unless told otherwise.
+    """Make two reports comparable: per step where both have steps, unless asked otherwise.
 
-    Raises ReportError where one counts a GPU's work and the other a CPU's, and where `basis` is "step" but a
+    Raises ReportError if one counts a GPU's work and the other a CPU's, or if `basis` is "step" but a
     report has no steps.
     """
     units = a.provenance.unit_of_work, b.provenance.unit_of_work
@@ -132,7 +132,7 @@ def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = Fal
 
 
 def named_apart(reports: Sequence[Report], paths: Sequence[Path]) -> list[Report]:
-    """Return the reports; where two different files have one name, each is called by its whole path."""
+    """Return the reports; two different files of the same name are shown with their full paths."""
     names = [report.provenance.file for report in reports]
     if len(set(names)) == len(set(paths)):
         return list(reports)
@@ -145,8 +145,8 @@ def named_apart(reports: Sequence[Report], paths: Sequence[Path]) -> list[Report
 def changes(comparison: Comparison, axis: Axis, *, collapse: bool = False) -> list[Change]:
     """Compare along one axis, largest differences first; phases in their own order.
 
-    Work in ranges that only one report has, inside a range that the other does not divide, is that range's. With
-    `collapse`, ranges that differ in an index only are taken together.
+    Work in ranges that only one report has, inside a range that the other does not divide, counts for that range.
+    With `collapse`, ranges that differ only in an index are merged.
     """
     a, b = comparison.a, comparison.b
     if axis == "range":
@@ -154,27 +154,27 @@ def changes(comparison: Comparison, axis: Axis, *, collapse: bool = False) -> li
     if collapse and axis == "range":
         naming = naming_of(a, b)
         a, b = with_indices_collapsed(a, naming), with_indices_collapsed(b, naming)
-    filed = _filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
+    found = filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
     if axis == "phase":
-        return [filed[phase,] for phase in PHASES if (phase,) in filed]
-    return sorted(filed.values(), key=_size)
+        return [found[phase,] for phase in PHASES if (phase,) in found]
+    return by_size(found)
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Say what a reader of the differences must know, and then what each report says of itself."""
+    """Return notes on the comparison, followed by the notes of each report."""
     a, b = comparison.a, comparison.b
     if not comparison.per_step and comparison.basis == "auto":
         yield f"Not per step: {_without_steps(a, b)}. The totals are compared: A {_over(a)}, B {_over(b)}."
     if comparison.hides_kernels:
         yield (
-            "A report counts CUDA graphs whole and hides their kernels, so the difference in kernel time is not "
+            "A report counts CUDA graphs whole, without their kernels, so the difference in kernel time is not "
             "the difference in work. Compare --all-work, or record with `nsys profile --cuda-graph-trace=node`."
         )
     for name, other, ranges in zip("AB", "BA", comparison.undivided, strict=True):
         if ranges:
             some = some_of((path[-1] for path in sorted(ranges)), most=4)
             yield (
-                f"Only {name} has ranges inside {some}; what they hold is compared there, in the deepest ranges "
+                f"Only {name} has ranges inside {some}; their work is compared there, in the deepest ranges "
                 f"that {other} has too."
             )
     if a.warm_up_included != b.warm_up_included:
@@ -183,15 +183,20 @@ def notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _cut(path: Key, leaves: Collection[Key]) -> Key:
-    """Return a path down to the first range that is not to be divided."""
+    """Return a path down to the first undivided range."""
     return next((path[:depth] for depth in range(1, len(path)) if path[:depth] in leaves), path)
+
+
+def by_size(found: Mapping[Key, Change]) -> list[Change]:
+    """Sort changes by the size of their difference, the largest first."""
+    return sorted(found.values(), key=_size)
 
 
 def _size(change: Change) -> tuple[Number, Number, Key]:
     return -abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key
 
 
-def _filed(
+def filed(
     a: Iterable[KernelRow], b: Iterable[KernelRow], key: Callable[[KernelRow], Key], inside: bool = False
 ) -> dict[Key, Change]:
     """Add up both reports' rows under the same keys; `inside` adds a range's rows to all ranges around it too."""
@@ -217,4 +222,4 @@ def _without_steps(a: Report, b: Report) -> str:
 
 
 def _over(report: Report) -> str:
-    return f"over {report.steps} step{'s' if report.steps > 1 else ''}" if report.steps else "in all"
+    return f"over {report.steps} step{'s' if report.steps > 1 else ''}" if report.steps else "total"

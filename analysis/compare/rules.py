@@ -1,4 +1,4 @@
-"""Rules such as `softmax > +5%`: what may change between two reports, for a build to fail on."""
+"""Rules such as `softmax > +5%`: changes between two reports that make a build fail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule was held against, ns, and whether it is violated."""
+    """What a rule was compared with, ns, and whether it is violated."""
 
     rule: Rule
     compared: str
@@ -54,11 +54,11 @@ class Verdict:
 def parse(text: str) -> Rule:
     """Read a rule.
 
-    Raises UsageError for a text that is none.
+    Raises UsageError for any other text.
     """
     found = _RULE.fullmatch(text.strip())
     if not found:
-        raise UsageError(f"{text!r} is no rule for --fail-on: {_FORM}.")
+        raise UsageError(f"{text!r} is not a rule for --fail-on: {_FORM}.")
     amount = float(found["sign"] + found["amount"])
     relative = found["unit"] == "%"
     return Rule(
@@ -72,10 +72,10 @@ def parse(text: str) -> Rule:
 
 
 def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) -> Verdict:
-    """Hold a comparison against a rule; what B no longer has violates it, unless that is allowed.
+    """Check a comparison against a rule; what B no longer has violates it, unless that is allowed.
 
-    Raises UsageError where neither report has anything of the rule's name, and ReportError where the two reports
-    cannot be measured by one rule.
+    Raises UsageError if neither report has anything of the rule's name, and ReportError if the two reports
+    have no common measure.
     """
     _require_one_footing(comparison)
     kind = _kind(rule, comparison)
@@ -102,7 +102,7 @@ def _require_one_footing(comparison: Comparison) -> None:
 
 
 def _kind(rule: Rule, comparison: Comparison) -> str:
-    """Say what the name names: what was written before it, else the first kind that knows it."""
+    """Return what the name refers to: the kind written before it, else the first kind that has it."""
     if rule.name == "total" and not rule.kind:
         return "total"
     kinds = (rule.kind,) if rule.kind else KINDS
@@ -111,7 +111,7 @@ def _kind(rule: Rule, comparison: Comparison) -> str:
             return kind
     rows = [row for report in (comparison.a, comparison.b) for row in comparison.rows(report)]
     raise UsageError(
-        f"Neither report has a {' or '.join(kinds)} {rule.name!r}, so the rule {rule.text!r} says nothing. "
+        f"Neither report has a {' or '.join(kinds)} {rule.name!r}, so the rule {rule.text!r} cannot be checked. "
         f"Phases: {_listed(row.phase for row in rows)}. Categories: {_listed(row.category for row in rows)}. "
         f"Ranges: {_listed(collapsed(name) for row in rows for name in row.path)}."
     )
@@ -136,7 +136,7 @@ def _part(report: Report, kind: str, name: str, comparison: Comparison) -> list[
 
 
 def _matching(report: Report, name: str) -> Report:
-    """Return what a report has of a range; nothing where it has no such range."""
+    """Return a report's rows of a range; empty if it has no such range."""
     try:
         return of_ranges(report, name)
     except ReportError:
@@ -144,7 +144,7 @@ def _matching(report: Report, name: str) -> Report:
 
 
 def _described(kind: str, name: str, comparison: Comparison) -> str:
-    """Say what was compared; of a pattern, which ranges it matched."""
+    """Describe what was compared; for a pattern, the ranges that it matched."""
     if kind == "total":
         return comparison.whole
     if kind != "range":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from ..document import SHORT, Column, Detail, Document, Row, Table
 from ..kernel_names.short import distinct_short_names
@@ -14,6 +14,7 @@ from ..views import headings
 from ..views.rows import NOWHERE, common_length, label
 from .as_json import as_object
 from .changes import Axis, Change, Comparison, Key, changes, notes
+from .fusions import GROUPS, grouped
 from .rules import Verdict
 
 NUMBERS = (
@@ -31,11 +32,16 @@ HEADINGS = {
     "range": "{what} by innermost range, {{unit}} {scope}",
     "kernel": "{what} by kernel, {{unit}} {scope}",
     "tree": "{what} inside each range, {{unit}} {scope}",
+    "fusion": "{what} that compile fused, saved and lost, {{unit}} {scope}",
 }
 #: From this change on, B is said to be so many times A.
 TIMES_FROM = 10
 MULTIPLES = " n×: B is n times A."
 STATES = {"new": "only in B", "gone": "only in A"}
+FUSED = (
+    "% is of A's time. A fusion's kernels do the work of all ranges that it names; what each took is not known. "
+    "Next to a fusion, a range of one report is a row; elsewhere it counts in the range around it that both have."
+)
 AXIS_ORDER: tuple[Axis, ...] = ("phase", "category", "range", "kernel")
 
 
@@ -46,26 +52,32 @@ def compared(
     *,
     by: Axis | None = None,
 ) -> Document:
-    """Show where two reports differ most; `by` shows one axis alone, ranges then as a tree."""
+    """Show where two reports differ most; `by` shows only one axis, ranges as a tree."""
     if detail.whole:
         return everything_compared(comparison, verdicts, by=by)
     drawing = _Drawing(comparison, detail)
     axes = (by,) if by else AXIS_ORDER
     tables = [drawing.tree() if by == "range" else drawing.ranked(axis) for axis in axes]
+    tables += () if by else drawing.fusions()
     return _document(comparison, (*tables, *rules(verdicts, comparison)))
+
+
+def fusions(comparison: Comparison, detail: Detail = SHORT) -> tuple[Table, ...]:
+    """Return the table of what a compiler fused, saved and lost; none where neither report has a fusion."""
+    return _Drawing(comparison, detail).fusions()
 
 
 def everything_compared(
     comparison: Comparison, verdicts: Sequence[Verdict] = (), *, by: Axis | None = None
 ) -> Document:
-    """Return every row of one axis or of all, for machines: names in full, nothing collapsed, nothing cut."""
+    """Return every row of one axis or of all, for programs: full names, nothing merged, nothing cut."""
     tables = [_whole_axis(comparison, axis) for axis in ((by,) if by else AXIS_ORDER)]
     document = _document(comparison, (*tables, *_whole_rules(verdicts)))
     return replace(document, promised=partial(as_object, comparison, verdicts))
 
 
 def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, ...]:
-    """Return a table of the rules' verdicts, each with what it was held against; none without rules."""
+    """Return a table of the rules' verdicts, each with what it was compared with; none without rules."""
     rows: list[Row] = []
     for verdict in verdicts:
         word = "VIOLATED" if verdict.violated else "holds"
@@ -80,7 +92,7 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
 
 
 def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
-    """Return the verdicts for machines: one row each."""
+    """Return the verdicts for programs: one row each."""
     columns = (
         Column("rule", "rule"), Column("compared", "compared"), *NUMBERS[:4], Column("violated", "violated"),
         Column("only_in", "only in"),
@@ -96,7 +108,7 @@ def _rule_times(verdict: Verdict) -> tuple[Any, ...]:
 
 
 def scope(comparison: Comparison) -> str:
-    """Say over what both sides are counted."""
+    """Return the unit of both sides, such as `per step`."""
     a, b = comparison.a, comparison.b
     if comparison.per_step and a.steps != b.steps:
         return f"per step, mean of A's {a.steps} and B's {b.steps}"
@@ -105,7 +117,7 @@ def scope(comparison: Comparison) -> str:
 
 
 def heading(comparison: Comparison) -> str:
-    """Say what each report is, and once what both are."""
+    """Describe each report, and once what both have in common."""
     a, b = (headings.facts(report) for report in (comparison.a, comparison.b))
     common = headings.common([a[1:], b[1:]])
     sides = [" · ".join([facts[0], *(fact for fact in facts[1:] if fact not in common)]) for facts in (a, b)]
@@ -122,7 +134,7 @@ def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
 
 
 class _Drawing:
-    """Draws the axes of one comparison for people."""
+    """Draws the axes of one comparison as text."""
 
     def __init__(self, comparison: Comparison, detail: Detail) -> None:
         self.comparison, self.detail = comparison, detail
@@ -158,8 +170,29 @@ class _Drawing:
         caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
         return self.table("range", (Column("range", "range", "name"), *INSIDE), rows, caption, heading="tree")
 
+    def fusions(self) -> tuple[Table, ...]:
+        """Show what a compiler fused, saved and lost, with each group's sum; no table where nothing is fused."""
+        groups = grouped(self.comparison, collapse=self.collapse)
+        if not groups:
+            return ()
+        common = common_length(row.key for found in groups.values() for row in found)
+        rows: list[Row] = []
+        for group, found in groups.items():
+            rows.append(Row((GROUPS[group], *_numbers(_added(found))), strong=True))
+            shown = found[: self.detail.top] if group != "unchanged" else []
+            rows += [Row((label(row.key, common), *_numbers(row)), indent=1) for row in shown]
+            if shown and (rest := found[len(shown) :]):
+                rows.append(Row((f"… {len(rest)} more: --top {len(found)}", *_numbers(_added(rest))), indent=1))
+        rows.append(Row((self.everything(), *_numbers(self.comparison.total())), strong=True))
+        return (self.table("fusion", (Column("range", "range", "name"), *NUMBERS), rows, FUSED),)
+
     def table(
-        self, axis: Axis, columns: tuple[Column, ...], rows: list[Row], caption: str, heading: str = ""
+        self,
+        axis: Axis | Literal["fusion"],
+        columns: tuple[Column, ...],
+        rows: list[Row],
+        caption: str,
+        heading: str = "",
     ) -> Table:
         """Put a table together."""
         title = HEADINGS[heading or axis].format(what=self.what, scope=scope(self.comparison))
@@ -170,7 +203,7 @@ class _Drawing:
         return self.comparison.whole
 
     def names(self, axis: Axis, found: Sequence[Change], shown: Sequence[Change]) -> Callable[[Key], str]:
-        """Return how the things of an axis are called here."""
+        """Return the displayed names of an axis's items."""
         if axis == "kernel":
             full = [row.key[0] for row in shown]
             short = dict(zip(full, full if self.detail.full_names else distinct_short_names(full), strict=True))
@@ -214,12 +247,12 @@ def _times(row: Change, *, words: bool = True) -> tuple[object, ...]:
 
 
 def _change_text(change: float | None) -> float | str | None:
-    """Write what has grown manifold as a multiple of A; of it a percentage would only be long."""
+    """Write a large increase as a multiple of A instead of a long percentage."""
     return change if change is None or change < TIMES_FROM else f"{round(change + 1):,}×"
 
 
 def _with_multiples(table: Table) -> Table:
-    """Explain multiples where there are some."""
+    """Explain multiples if there are any."""
     places = [place for place, column in enumerate(table.columns) if column.kind == "share"]
     some = any(str(row.values[place]).endswith("×") for row in table.rows for place in places)
     return replace(table, caption=f"{table.caption}{MULTIPLES}".strip()) if some else table

@@ -1,4 +1,4 @@
-"""Say what is wrong with a report, and how to fix it: python -m analysis.doctor report.sqlite."""
+"""Report what is wrong with a report, and how to fix it: python -m analysis.doctor report.sqlite."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def as_json(found: Sequence[Finding]) -> str:
 
 
 def text(found: Sequence[Finding]) -> str:
-    """Return findings for people: each with its fix below it, and how many are wrong."""
+    """Return the findings as text: each with its fix below it, and the number of problems."""
     lines = [line for finding in found for line in _lines(finding)]
     counts = [_count(found, level) for level in ("problem", "warning")]
     return "\n".join([*lines, f"{', '.join(counts)}."]) + "\n"

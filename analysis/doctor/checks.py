@@ -1,4 +1,4 @@
-"""What can be wrong with a report, or with what is read out of it: one check per way, each with its remedy."""
+"""What can be wrong with a report: one check for each problem, each with its remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AMBIGUOUS = (0.0, 0.05)
 #: How kernels that Inductor generates are named, and their share in no module that is worth a warning.
 COMPILED_KERNELS = ("triton_poi_", "triton_per_", "triton_red_", "triton_tem_", "triton_for_")
 ONE_PIECE = 0.5
-# What to do about work in no range, by why it is in none.
+# The remedy for work in no range, by the reason.
 REMEDIES = {
     LAUNCHED_OUTSIDE: "push ranges around the whole program, or capture only the measured steps",
     NO_LAUNCH: "record the CUDA calls too, from before the work is launched until it is done: begin and end the "
@@ -45,7 +45,7 @@ OLDER_BY_S = 2
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: how it stands, and what to do about it."""
+    """The result of one check: a grade, a sentence, and a remedy."""
 
     level: Level
     what: str
@@ -53,7 +53,7 @@ class Finding:
 
 
 class Patient:
-    """A report that was read, with what the checks look at."""
+    """A report that was read, with the facts that the checks use."""
 
     def __init__(self, path: Path, trace: Trace) -> None:
         self.path, self.trace = path, trace
@@ -78,7 +78,7 @@ Check = Callable[[Patient], Iterator[Finding]]
 
 
 def examine(path: Path) -> list[Finding]:
-    """Look at a report in every way; what cannot be read or has no work is looked at no further."""
+    """Run every check on a report; one that cannot be read or has no work gets no further checks."""
     found = list(_stale(path))
     try:
         patient = Patient(path, read(path))
@@ -89,7 +89,7 @@ def examine(path: Path) -> list[Finding]:
 
 
 def _stale(path: Path) -> Iterator[Finding]:
-    """Compare an export with the report beside it."""
+    """Compare an export with the .nsys-rep next to it."""
     source = path.with_suffix(".nsys-rep")
     if source == path or not path.is_file() or not source.is_file():
         return
@@ -97,7 +97,7 @@ def _stale(path: Path) -> Iterator[Finding]:
     if behind_s > OLDER_BY_S:
         yield Finding(
             "problem",
-            f"{source.name} beside it is {time_text(behind_s * 1e9)} newer: this export may be of an earlier run",
+            f"{source.name} next to it is {time_text(behind_s * 1e9)} newer: this export may be of an earlier run",
             f"nsys export --type sqlite --force-overwrite true --output {path.name} {source.name}",
         )
 
@@ -133,7 +133,7 @@ def _replays(patient: Patient) -> Iterator[Finding]:
 
 
 def _compiled(patient: Patient) -> Iterator[Finding]:
-    """Look for the kernels of compiled code that no range of a module holds."""
+    """Look for the kernels of compiled code that are in no range of a module."""
     trace, attribution = patient.trace, patient.attribution
     triton = np.array([name.startswith(COMPILED_KERNELS) for name in trace.names], np.bool_)
     compiled = (trace.work.kind == KERNEL) & triton[trace.work.name_id]
@@ -178,7 +178,7 @@ def _no_ranges(patient: Patient) -> Iterator[Finding]:
     if not len(patient.trace.ranges):
         yield Finding(
             "problem",
-            "there are no NVTX ranges, so no kernel can be given to a part of the program",
+            "there are no NVTX ranges, so no kernel can be assigned to a part of the program",
             "record with `-t cuda,nvtx` a program that pushes ranges",
         )
         return
@@ -189,8 +189,8 @@ def _no_ranges(patient: Patient) -> Iterator[Finding]:
     if steps:
         yield Finding("good", f"{steps} measured step{'s' if steps > 1 else ''}")
     else:
-        fix = "push a range named 'step' around each step, or say with --step which ranges are the steps"
-        yield Finding("warning", "no measured step ranges: nothing can be said per step", fix)
+        fix = "push a range named 'step' around each step, or use --step NAME for ranges with another name"
+        yield Finding("warning", "no measured step ranges: figures per step are not available", fix)
 
 
 def _outside(patient: Patient) -> Iterator[Finding]:
@@ -213,7 +213,7 @@ def _ambiguous(patient: Patient) -> Iterator[Finding]:
             "problem" if share > AMBIGUOUS[1] else "warning",
             f"{share_text(share)} of the {patient.work} was launched on autograd's threads while two threads "
             "could have waited for it",
-            "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which says whose it is",
+            "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which records where it belongs",
         )
 
 
@@ -228,7 +228,7 @@ def _nameless(patient: Patient) -> Iterator[Finding]:
         numbers = ", ".join(str(thread.thread_id) for thread in nameless)
         yield Finding(
             "good",
-            f"thread {numbers} has no name in the report and is taken for autograd's, as it only launches while "
+            f"thread {numbers} has no name in the report and is treated as autograd's, as it only launches while "
             "another waits in its ranges",
         )
 
@@ -246,19 +246,19 @@ def _warm_up(patient: Patient) -> Iterator[Finding]:
 
 
 def _precision(patient: Patient) -> Iterator[Finding]:
-    """Hold the arithmetic that the run says it used against the names of its GEMMs."""
+    """Compare the arithmetic that the run asked for with the names of its GEMMs."""
     run, counts = patient.trace.provenance.run, launches_by_arithmetic(patient.report.kernels)
     if not counts or patient.report.provenance.unit_of_work == "CPU":  # names of operators do not tell
         return
     used = by_arithmetic(counts)
-    fix = "look at torch.backends.cuda.matmul.allow_tf32, set_float32_matmul_precision and NVIDIA_TF32_OVERRIDE"
+    fix = "check torch.backends.cuda.matmul.allow_tf32, set_float32_matmul_precision and NVIDIA_TF32_OVERRIDE"
     if doubt := caveats.of_arithmetic(run, counts):
         yield Finding("problem", doubt, fix)
     elif UNKNOWN in counts and "tf32" not in counts and "tf32" in run:
-        fix = "record again with NVIDIA_TF32_OVERRIDE=0: where that takes no longer, TF32 was not used"
+        fix = "record again with NVIDIA_TF32_OVERRIDE=0: if that takes no longer, TF32 was not used"
         yield Finding("warning", f"whether TF32 was used cannot be decided from names ({used})", fix)
     elif "tf32" in counts and "tf32" not in run:
-        yield Finding("warning", f"GEMMs ran in TF32 ({used}): these are no FP32 times", fix)
+        yield Finding("warning", f"GEMMs ran in TF32 ({used}): these are not FP32 times", fix)
     else:
         yield Finding("good", f"GEMM launches by arithmetic: {used}")
 
@@ -270,7 +270,7 @@ def _cut_off(patient: Patient) -> Iterator[Finding]:
 
 def _schema(patient: Patient) -> Iterator[Finding]:
     if doubt := caveats.of_schema(patient.trace.provenance):
-        yield Finding("warning", doubt, "compare `--like-nsys` with what `nsys stats` says")
+        yield Finding("warning", doubt, "compare `--like-nsys` with what `nsys stats` prints")
 
 
 CHECKS: tuple[Check, ...] = (

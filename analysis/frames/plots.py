@@ -25,7 +25,7 @@ ALONE = [["phases", "ranges"]]
 def figure(report: Report, steps_ns: Sequence[float] = ()) -> Figure:
     """Return the figure; `steps_ns` is the kernel time of each measured step, in order.
 
-    Raises ModuleNotFoundError, with what to install, where matplotlib is not there.
+    Raises ModuleNotFoundError, with what to install, if matplotlib is missing.
     """
     try:
         from matplotlib.figure import Figure

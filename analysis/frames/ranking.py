@@ -74,13 +74,13 @@ class Ranking:
         return figure(self.report, [step.kernel_ns for step in steps])
 
     def __repr__(self) -> str:
-        """Say in a few lines what the report holds."""
+        """Summarize the report in a few lines."""
         per = (
             "per step"
             if self.report.per_step
             else f"over {self.report.steps} steps"
             if self.report.steps
-            else "in all"
+            else "total"
         )
         phases = ", ".join(f"{row.phase} {time_text(row.kernel_ns)}" for row in self.report.phases)
         return (

@@ -1,4 +1,4 @@
-"""Short, because every function of the library takes either: a trace, or the path of a report."""
+"""Short, because every function of the library uses it: a trace, or the path of a report."""
 
 from __future__ import annotations
 

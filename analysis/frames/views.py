@@ -6,7 +6,7 @@
 >>> answer  # in a notebook, the screen
 
 `source` is a report's path or a trace. With `per_step`, figures are divided by the measured steps; rules and
-warm-up are those of `rank`. ReportError says why a report cannot answer.
+warm-up are those of `rank`. Raises ReportError if a report cannot answer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Options(TypedDict, total=False):
 
 
 class Answer(dict[str, pd.DataFrame]):
-    """The tables of a view by their keys, the main one first; times in ns. `screen` makes what people see."""
+    """The tables of a view by their keys, the main one first; times in ns. `screen` makes the text."""
 
     def __init__(self, whole: Document, screen: Callable[[], Document]) -> None:
         super().__init__((table.key, _frame(table)) for table in whole.tables)
@@ -74,12 +74,12 @@ def balance(source: Source, **options: Unpack[Options]) -> Answer:
 
 
 def idle(source: Source, **options: Unpack[Options]) -> pd.DataFrame:
-    """Return the GPU's idle time by the range whose work ended it, longest first; empty where there is none."""
+    """Return the GPU's idle time by the range whose work ended it, longest first; empty if there is none."""
     return balance(source, **options).get("gaps", pd.DataFrame())
 
 
 def overlap(source: Source, **options: Unpack[Options]) -> Answer:
-    """Return how much communication and copying hides behind compute."""
+    """Return how much communication and copying is hidden behind compute."""
     return _view("overlap", source, options)
 
 
@@ -142,7 +142,7 @@ def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answ
 
 
 def _frame(table: Table) -> pd.DataFrame:
-    """Return a table's raw values; what has no place in a row is missing."""
+    """Return a table's raw values; cells without a value are missing."""
     table = seen_by("programs", table)
     keys = [column.key for column in table.columns]
     return pd.DataFrame(

@@ -1,6 +1,6 @@
 """What kind of work a kernel does, read from its demangled name by the table of `category_rules`.
 
-The patterns run in RE2 (through Arrow), whose time is linear in the name whatever the name holds.
+The patterns run in RE2 (through Arrow), whose time is linear in the length of any name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MEANINGS = {
     "other": "what no rule knows",
     "memcpy": "copies between memories, not by a kernel",
     "memset": "memory fills, not by a kernel",
-    "graph": "whole CUDA graph launches whose kernels the report hides",
+    "graph": "CUDA graphs launched whole, without their kernels",
 }
 CATEGORIES = tuple(MEANINGS)
 
@@ -58,7 +58,7 @@ _GROUPS: list[_Group] = [
 
 
 def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
-    """Say for each text whether `pattern` occurs in it."""
+    """Return, per text, whether `pattern` occurs in it: bool (n,)."""
     matches: npt.NDArray[np.bool_] = arrow.to_numpy(pc.match_substring_regex(texts, f"(?s){pattern}")).astype(
         np.bool_
     )
@@ -66,7 +66,7 @@ def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
 
 
 def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return for each name the index of the first group that knows it, or -1."""
+    """Return the index of the first group that matches each name, or -1: int64 (names,)."""
     parts = [split_name(name) for name in names]
     heads, insides = arrow.binary(head for head, _ in parts), arrow.binary(inside for _, inside in parts)
     words = arrow.binary(in_words(head) for head, _ in parts)
@@ -91,7 +91,7 @@ def _groups(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
 
 
 def classify(names: Sequence[str]) -> list[tuple[str, bool]]:
-    """Return of each name its category, and whether one launch of it is one matrix product."""
+    """Return each name's category, and whether one launch of it is one matrix product."""
     return [(category, category == "gemm" and not helper) for category, helper in _groups(names)]
 
 
@@ -101,10 +101,10 @@ def categorize(names: Sequence[str]) -> list[str]:
 
 
 def gemm_launches(names: Sequence[str]) -> list[bool]:
-    """Say of each name whether one launch of it is one matrix product: a GEMM, and no helper of one."""
+    """Return, per name, whether one launch of it is one matrix product: a GEMM, not a split-K reduction."""
     return [launch for _, launch in classify(names)]
 
 
 def is_gemm_launch(name: str) -> bool:
-    """Say whether one launch of this kernel is one matrix product; `splitKreduce_kernel` is but a part."""
+    """Return whether one launch of this kernel is one matrix product; `splitKreduce_kernel` is only a part."""
     return gemm_launches([name])[0]

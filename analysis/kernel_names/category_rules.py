@@ -1,11 +1,11 @@
-"""The table that says what kind of work a kernel does: first match, over the parts of its demangled name.
+"""The table of kernel categories: first match, over the parts of its demangled name.
 
 `head` is searched in the kernel's own function (namespaces included, template arguments and parameters not),
 `inside` in its template arguments and parameters: the functor of an element-wise kernel decides between
 element-wise and copy, the instance inside `cutlass::Kernel2` between GEMM, convolution and attention, and a
 template argument that only mentions another operation decides nothing. `words` are whole words of the function's
-name, in snake case: `fill` is a word of `FillKernel` and of `fill_2d`, and of no `Prefill`. What no rule knows is
-`other`.
+name, in snake case: `fill` is a word of `FillKernel` and of `fill_2d`, and of no `Prefill`. A kernel that no
+rule matches is `other`.
 
 Decisions that a reader may want to know:
 
@@ -20,8 +20,8 @@ Decisions that a reader may want to know:
   PyTorch keeps the first ten operations of a long name only.
 - Losses sum what they gather: reduction. A cross entropy fused with its softmax is softmax. Pooling is a
   reduction over windows, dropout is rng, rotary embeddings are element-wise, quantization is a cast.
-- Every multi-tensor kernel (`_foreach_*`, gradient clipping among them) is optimizer, but one that only copies:
-  CUDA graphs fill their inputs so.
+- Every multi-tensor kernel (`_foreach_*`, also for gradient clipping) is optimizer, except one that only copies,
+  with which CUDA graphs fill their inputs.
 - Unfused attention's parts keep their names (a softmax is a softmax); what merges the parts of a split fused
   attention is attention. Writing keys and values into a cache is a copy. Routing tokens to experts is index, a
   top-k among them scan. A state-space model's chunked scan is scan, its convolution a convolution.

@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
-#: Characters of a name that are read: what tells one instance from another stands far before.
+#: Characters of a name that are read: what distinguishes instances comes far earlier.
 READ: Final = 8192
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")

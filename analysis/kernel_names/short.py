@@ -196,7 +196,7 @@ def _detail(argument: str) -> str:
 
 
 def distinct_short_names(names: Sequence[str]) -> list[str]:
-    """Return a short name per name; equal ones are told apart by #1, #2 in the order of the full names."""
+    """Return a short name per name; equal ones are numbered #1, #2 in the order of the full names."""
     full = sorted(set(names))
     short = {name: short_name(name) for name in full}
     shared = Counter(short.values())

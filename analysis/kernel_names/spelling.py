@@ -6,7 +6,7 @@ nsys (NVIDIA's cu++filt) and recordings (the C++ library) write the same symbol 
     void f<4, g<X>(X const&)::{lambda(int)#1}>(int, g<X>(X const&)::{lambda(int)#1})
 
 The canonical spelling says all that either does: `Tn` in a function's parameters is its n-th template argument,
-literals carry their type, `const` stands behind what it is said of, and return types, which kernels have no
+literals carry their type, `const` follows what it qualifies, and return types, which kernels have no
 choice of, are left out. A name that is not understood stays as it is: its kernel is then compared by its text.
 """
 
@@ -47,7 +47,7 @@ class _NotUnderstoodError(Exception):
 
 @dataclass(slots=True)
 class _Group:
-    """What stands in one pair of brackets, by commas."""
+    """The content of one pair of brackets, divided at commas."""
 
     bracket: str
     parts: list[list[_Item]] = field(default_factory=lambda: [[]])
@@ -115,7 +115,7 @@ def _is_group(item: _Item, bracket: str) -> bool:
 
 
 def _written(items: Sequence[_Item], scope: _Scope) -> str:
-    """Write a name or a type; `scope` holds what `T1`, `T2`, … stand for.
+    """Write a name or a type; `scope` has the meaning of `T1`, `T2`, ….
 
     Raises _NotUnderstoodError where it becomes too long.
     """
@@ -134,7 +134,7 @@ def _written(items: Sequence[_Item], scope: _Scope) -> str:
 
 
 def _parts(group: _Group, scope: _Scope) -> _Scope:
-    """Write what stands between the commas of a group."""
+    """Write the items of a group."""
     if _is_instance(group):
         return (_written(group.parts[0][:-1], ()),)
     parts: list[str] = []
@@ -144,7 +144,7 @@ def _parts(group: _Group, scope: _Scope) -> _Scope:
 
 
 def _unpacked(items: Sequence[_Item], scope: _Scope) -> Iterator[_Scope]:
-    """Yield what `Tn` stands for, once; in `Tn...`, a pack, every argument from the n-th on in turn."""
+    """Yield the meaning of `Tn`, once; in `Tn...`, a pack, every argument from the n-th on in turn."""
     if not items:
         return
     packs = [item for item in items[:-1] if items[-1] == "..." and isinstance(item, str)]
@@ -169,7 +169,7 @@ def _argument(items: Sequence[_Item], scope: _Scope) -> str:
 
 
 def _is_instance(group: _Group) -> bool:
-    """Say whether a group is `[lambda(int) (instance 1)]`."""
+    """Return whether a group is `[lambda(int) (instance 1)]`."""
     last = group.parts[0][-1] if group.bracket == "[" and group.parts[0] else ""
     return isinstance(last, _Group) and last.parts[0][:1] == ["instance"]
 
@@ -183,7 +183,7 @@ def _bracketed(group: _Group, parts: Sequence[str]) -> str:
 
 
 def _index(item: str, scope: _Scope) -> int | None:
-    """Return which argument `Tn` stands for, from 0; nothing for other words."""
+    """Return the index of the argument that `Tn` refers to, from 0; None for other words."""
     found = _PARAMETER.fullmatch(item)
     return int(found[1]) - 1 if found and scope else None
 
@@ -222,14 +222,14 @@ def _without_return_type(items: Sequence[_Item]) -> Sequence[_Item]:
 
 
 def _without_returned_void(items: list[_Item]) -> list[_Item]:
-    """Drop what a kernel returns, which is nothing: `void`, or a type that stands for it."""
+    """Drop what a kernel returns, which is nothing: `void`, or a type equal to it."""
     start = _name_at(items, _parameters_at(items) or len(items))
     returned = items[:start]
     return items[start:] if returned[:1] == ["void"] or "enable_if" in returned else items
 
 
 def _parameters_at(items: Sequence[_Item]) -> int:
-    """Return where the first parameter list stands; 0 where there is none."""
+    """Return where the first parameter list begins; 0 if there is none."""
     return next((at for at, item in enumerate(items) if at and _is_group(item, "(")), 0)
 
 

@@ -1,7 +1,7 @@
-"""What a timer saw of each phase against what the GPU did: CPU range, GPU span and kernel time.
+"""Compare a timer around each phase with the GPU: CPU range, GPU span and kernel time.
 
-A timer around a phase that ends with a synchronization sees the phase's CPU range. Without one, the range closes
-while its work still runs, and its length says nothing about the GPU.
+A timer around a phase that ends with a synchronization measures the phase's CPU range. Without one, the range
+closes while its work still runs, and its length says nothing about the GPU.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ AGREES_WITHIN = 0.03
 class PhaseTimes:
     """One phase or the measured steps, over all its ranges that have GPU work; times are sums, ns.
 
-    `ranges` counts no parts of a phase where ranges of the whole are. `late` counts the ranges whose work went
-    on after they had closed, `late_ns` for how long. A phase that its threads tell and no range opens has no
+    `ranges` counts no parts of a phase where ranges of the whole are. `late` counts the ranges whose work ran
+    on after they had closed, and `late_ns` is for how long. A phase known only by its threads has no
     `ranges`, and None as `cpu_ns`.
     """
 
@@ -55,14 +55,14 @@ class PhaseTimes:
 
 
 def agrees(a: float, b: float) -> bool:
-    """Tell whether a second time is close enough to the first."""
+    """Return whether a second time is close enough to the first."""
     return abs(b - a) <= AGREES_WITHIN * a
 
 
 def phase_times(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
 ) -> tuple[PhaseTimes, ...]:
-    """Time the phases asked for, and of a whole report also its steps."""
+    """Time the requested phases, and for a whole report also its steps."""
     spans = Extents(attribution, include_warm_up=include_warm_up).spans(apart=False)
     asked = [number for number, phase in enumerate(PHASES) if phase in phases]
     asked += [STEP] if set(phases) == set(PHASES) else []

@@ -1,4 +1,4 @@
-"""The parts of attention: kernel times of scores, scale, mask, softmax and final matmul, beside their FLOPs.
+"""The parts of attention: kernel times of scores, scale, mask, softmax and final matmul, and their FLOPs.
 
 Parts are found by their ranges' names. FLOPs and bytes are what the run states in its mark, for one step and by
 range; a report without the mark has none.
@@ -17,7 +17,7 @@ from ..vocabulary import PHASES
 SCORES, SCALE, MASK, SOFTMAX, FINAL = "scores", "scale", "mask", "softmax", "final matmul"
 FUSED = "fused attention"
 MATMULS = (SCORES, FINAL)
-# How the parts' ranges are named, in full and in any case. Scale and mask count only beside or inside scores.
+# How the parts' ranges are named, in full and in any case. Scale and mask count only next to or inside scores.
 NAMES = {
     SCORES: re.compile(r"(computing )?attention scores", re.IGNORECASE),
     SCALE: re.compile(r"scal(e|ing)", re.IGNORECASE),
@@ -31,10 +31,10 @@ PARTS = (SCORES, SCALE, MASK, SOFTMAX, FINAL)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of attention in one phase: its ranges with all inside, ns, and what it computes and moves.
+    """One part of attention in one phase: its ranges with everything inside, ns, and its FLOPs and bytes.
 
-    `flops` and `bytes` are over the same steps as the times; None where the report does not state them. `inner`
-    tells that its ranges are inside those of scores, whose times then hold its own.
+    `flops` and `bytes` are over the same steps as the times; None if the report does not state them. `inner` is
+    true if its ranges are inside those of scores, whose times then include its own.
     """
 
     phase: str
@@ -62,7 +62,7 @@ def parts_of(report: Report) -> tuple[Part, ...]:
 
 
 def fused_of(report: Report) -> tuple[Part, ...]:
-    """Return attention as a whole, where it is one range."""
+    """Return attention as a whole, if it is one range."""
     return _measured(report, {FUSED: _paths(report.ranges, FUSED)})
 
 
@@ -79,7 +79,7 @@ def _measured(report: Report, found: Mapping[str, set[Path]]) -> tuple[Part, ...
         for name, paths in found.items():
             ranges = [row for row in report.ranges if row.path in paths and row.phase == phase]
             kernels = [row for row in report.kernels if row.phase == phase and _is_inside(row, paths)]
-            if sum(row.inclusive_ns for row in ranges):  # kernels of no length cannot be set against others
+            if sum(row.inclusive_ns for row in ranges):  # kernels without duration cannot be compared
                 inner = name in (SCALE, MASK) and all(row.path[:-1] in found[SCORES] for row in ranges)
                 parts.append(_part(report, phase, name, ranges, kernels, inner))
     return tuple(parts)

@@ -28,7 +28,7 @@ class PhaseBalance:
     """One phase, the measured steps, or all work, on one GPU; times are sums over all its spans, ns.
 
     `waiting_ns` is the part of the idle time in which the next work's launch had not returned. The lag is from
-    the start of a launch call to the start of its work; None where no launch is known. `copying_ns` and
+    the start of a launch call to the start of its work; None if no launch is known. `copying_ns` and
     `communicating_ns` are the busy time in which nothing but copies and memsets, or communication, ran.
     """
 
@@ -99,7 +99,7 @@ class _Kinds:
             self._without[number] = (both[0], both[1])
 
     def alone(self, spans: Spans, busy_ns: int, gpu: int) -> tuple[int, int]:
-        """Return for how long of a GPU's busy time in the spans only copies ran, and only communication, ns."""
+        """Return how long only copies, and only communication, ran in the spans of a GPU, ns."""
         rest = [int(kind.covered(spans.start_ns, spans.end_ns).sum()) for kind in self._without[gpu]]
         return busy_ns - rest[0], busy_ns - rest[1]
 
@@ -126,7 +126,7 @@ class Balance:
 def balance(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
 ) -> Balance:
-    """Measure the phases asked for, and of a whole report also its steps; without either, all of its work."""
+    """Measure the requested phases, and for a whole report also its steps; without either, all of its work."""
     extents = Extents(attribution, include_warm_up=include_warm_up)
     spans = _chosen(extents, phases)
     gaps = gaps_of(attribution.trace, extents.gpu)
@@ -134,7 +134,7 @@ def balance(
 
 
 def busy_rows(attribution: Attribution, *, include_warm_up: bool = False) -> tuple[BusyRow, ...]:
-    """Add up each phase, and the steps, over the GPUs; none of a CPU, which waits for no launches."""
+    """Add up each phase, and the steps, over the GPUs; empty for a CPU, which waits for no launches."""
     extents = Extents(attribution, include_warm_up=include_warm_up)
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
         return ()

@@ -1,4 +1,4 @@
-"""When the GPU is idle, whose work it waits for, and whether that work had been launched by then.
+"""When the GPU is idle, which work it waits for, and whether that work had been launched by then.
 
 A GPU is busy while any kernel, copy, memset or CUDA graph runs on it. A gap ends when the next piece of work
 starts; the range that launched that work owns the gap. Of a gap, the part before the launch call returned is time
@@ -111,7 +111,7 @@ class Intervals(Columns):
 
     @property
     def total_ns(self) -> int:
-        """How long they are together."""
+        """Their total length."""
         return int((self.end_ns - self.start_ns).sum())
 
     def covered(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
@@ -119,7 +119,7 @@ class Intervals(Columns):
         return self._until(end_ns) - self._until(start_ns)
 
     def shared_with(self, other: Intervals) -> int:
-        """Return how long both hold, ns."""
+        """Return how long both cover, ns."""
         return int(self.covered(other.start_ns, other.end_ns).sum())
 
     def _until(self, time_ns: Int64s) -> Int64s:

@@ -1,7 +1,7 @@
-"""A kernel's launches taken apart: by the innermost range that launched them and by the size of the grid.
+"""Explain a kernel's launches by the innermost range that launched them and by the size of the grid.
 
-In each range a kernel is launched so many times, and a range occurs so many times per step: `61 = 5·12 + 1` says
-that five ranges of each of 12 layers launch it once, and one range outside the layers does.
+A kernel is launched a number of times in a range, and a range occurs a number of times per step: `61 = 5·12 + 1`
+means that five ranges of each of 12 layers launch it once, and one range outside the layers does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEP = "step"
 class Group:
     """Launches of one kernel from one path with one grid; `places` counts the ranges that launched it there.
 
-    `blocks` is 0 where the report does not say. The path is empty, and `places` 0, outside all ranges.
+    `blocks` is 0 if unknown. The path is empty, and `places` 0, outside all ranges.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class Term:
 
     @property
     def launches(self) -> int:
-        """How many launches it stands for."""
+        """The number of launches in the group."""
         return self.each * self.places
 
     @property
@@ -62,7 +62,7 @@ class Term:
 class Explanation:
     """One kernel in one phase: its launches in each of `units` steps (or ranges of the phase), as a sum of terms.
 
-    `unit` is STEP, the name of the phase, or empty where launches differ between them, some are in none of them or
+    `unit` is STEP, the name of the phase, or empty if launches differ between them, some are in none of them or
     there are none; the terms are then of all launches. Figures of groups are over all units.
     """
 
@@ -94,7 +94,7 @@ class LaunchGroups:
     def explain(
         self, kernel: str, phase: str, *, paths: Container[Path], naming: Callable[[Path], Path]
     ) -> Explanation:
-        """Take a kernel's launches in a phase apart: those from `paths`, under the names that `naming` gives."""
+        """Explain a kernel's launches in a phase: those from `paths`, under the names that `naming` gives."""
         rows = self._rows(kernel, phase, paths)
         groups = self._groups(rows, naming)
         for unit, of in ((STEP, len(PHASES)), (phase, PHASES.index(phase))):

@@ -1,8 +1,8 @@
 """How much communication and copying is hidden behind the compute kernels of the same GPU.
 
-Communication is what the category says: collectives and transfers between GPUs. Compute is every other kernel and
-every CUDA graph. Copies and memsets are neither. *Hidden* is the time in which compute ran too; what is not hidden
-is *exposed*. All figures but the counts are unions, so work that overlaps its own kind counts once.
+Communication is the kernel category of that name: collectives and transfers between GPUs. Compute is every other
+kernel and every CUDA graph. Copies and memsets are neither. *Hidden* is the time in which compute ran too; what is
+not hidden is *exposed*. All figures but the counts are unions, so work that overlaps its own kind counts once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TransferOverlap:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """A row per GPU, and a row per GPU and name of what is no compute, the longest first."""
+    """A row per GPU, and a row per GPU and name of transfers (communication and copies), longest first."""
 
     gpus: tuple[GpuOverlap, ...]
     transfers: tuple[TransferOverlap, ...]
@@ -79,7 +79,7 @@ def overlap(
 
 
 def communication(trace: Trace) -> Bools:
-    """Say of each name whether kernels of it communicate."""
+    """Return, per name, whether its kernels communicate."""
     kernels = np.unique(trace.work.name_id[trace.work.kind == KERNEL])
     found = np.zeros(len(trace.names), np.bool_)
     categories = categorize([trace.names[name] for name in kernels])
@@ -116,7 +116,7 @@ class _One:
         )
 
     def transfers(self) -> list[TransferOverlap]:
-        """Measure everything that is no compute, by kind and name."""
+        """Measure communication and copies, by kind and name."""
         work, rest = self.trace.work, np.flatnonzero(~self.computes)
         key = np.stack([work.kind[self.rows[rest]], work.name_id[self.rows[rest]]]).astype(np.int64)
         distinct, at = np.unique(key, axis=1, return_inverse=True)

@@ -1,8 +1,8 @@
 """Phases and steps on the CPU and on the GPU: one span per outermost range of a phase, and per measured step.
 
-A phase's range is one whose name opens the phase inside no range of the same phase; forward that backward computes
-again is none. Where it works on several GPUs it has a span on each. Work whose phase its thread tells, and no
-range, has a span in each step, without bounds on the CPU.
+A phase's range is one whose name opens the phase inside no range of the same phase; recomputed
+forward does not count. If it works on several GPUs, it has a span on each. Work whose phase is known only by its
+thread has a span in each step, without bounds on the CPU.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _SERVING = [PHASES.index(phase) for phase in SERVING]
 class Spans(Columns):
     """Columns by span: what it is of (a position in NAMES), its GPU, first start and last end of its work.
 
-    `part` marks ranges that are only a part of their phase, such as a loss beside a forward. `gpu` is a position
+    `part` marks ranges that are only a part of their phase, such as a loss next to a forward. `gpu` is a position
     in `Extents.gpus`; `kernel_ns` is the time of the kernels launched inside; `cpu_start_ns` and `cpu_end_ns` are
-    the range's own bounds, both the end of the work where no range is `ranged`.
+    the range's own bounds, both the end of the work if it is not `ranged`.
     """
 
     of: Int32s
@@ -46,7 +46,7 @@ class Spans(Columns):
 
 
 class Extents:
-    """Where in time the phases and steps of an attribution are, and which work is theirs."""
+    """The phases and steps of an attribution in time, and their work."""
 
     def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
         self.attribution, self._places = attribution, instances(attribution)
@@ -58,27 +58,27 @@ class Extents:
 
     @cached_property
     def phase_of(self) -> Int32s:
-        """Per piece of work the phase whose range it is in, else what its thread tells, or -1."""
+        """Per piece of work: the phase whose range it is in, else its thread's, or -1; int32 (work,)."""
         told = np.where(self.attribution.phase == PHASES.index(OTHER), -1, self.attribution.phase)
         return np.where(self._ranged >= 0, self._ranged, told).astype(np.int32)
 
     @cached_property
     def _ranged(self) -> Int32s:
-        """Per piece of work the phase whose range it is in, or -1."""
+        """Per piece of work: the phase whose range it is in, or -1."""
         return self._of_work(self._phases)
 
     @cached_property
     def step_of(self) -> Int32s:
-        """Per piece of work the measured step it is in, 0 for the first, or -1."""
+        """Per piece of work: the measured step it is in, 0 for the first, or -1."""
         return self._of_work(self._step)
 
     @property
     def steps(self) -> Int32s:
-        """The measured steps in the order of their starts: positions among the attribution's ranges."""
+        """The measured steps in order of start: positions in the attribution's ranges."""
         return self._steps
 
     def inside(self, of: int) -> Bools:
-        """Tell per piece of work whether it is in a phase's ranges, in measured steps, or anywhere."""
+        """Return, per piece of work, whether it is in a phase's ranges, in measured steps, or anywhere."""
         mine: Bools = np.zeros(len(self.gpu), np.bool_)
         mine[self.kept] = True
         return mine if of == ALL else mine & (self.step_of >= 0 if of == STEP else self.phase_of == of)
@@ -137,7 +137,7 @@ class Extents:
 
     @cached_property
     def _phases(self) -> Int32s:
-        """Per instance the phase whose range it is, inside none of the same, or -1; no forward inside backward."""
+        """Per instance: the phase it opens, outside of the same phase, or -1; no forward inside backward."""
         places, attribution = self._places, self.attribution
         opens = named_phases(attribution.facts, attribution.ranges)[places.range].astype(np.int32)
         opens[self._left_out[places.node]] = -1
@@ -165,14 +165,14 @@ class Extents:
         return number[self._places.range] if len(self._places) else number[:0]
 
     def count(self, of: int) -> int:
-        """Count the ranges of a phase, or the measured steps; parts of a phase where nothing else is of it."""
+        """Count the ranges of a phase, or the measured steps; parts of a phase if it has no other ranges."""
         if of == STEP:
             return len(self._steps)
         mine = self._phases == of
         return int((mine & ~self._parts).sum() or mine.sum())
 
     def _of_work(self, of: Int32s) -> Int32s:
-        """Hand what instances are of down to the work inside them."""
+        """Pass a value of instances down to the work inside them."""
         inherited, places = of.copy(), self._places
         for at in places.of_depth()[1:]:
             inherited[at] = np.where(inherited[at] >= 0, inherited[at], inherited[places.parent[at]])

@@ -21,7 +21,7 @@ def per_step(attribution: Attribution, *, include_warm_up: bool = False) -> pd.D
     """Return one row per path and step in which it has GPU work.
 
     Columns: path (position in `paths.Paths`), step (0 is the first), kernel_ns (kernels inside, at any depth),
-    span_ns (per instance first start to last end of its work, added up; NaN where an instance is a place of linked
+    span_ns (per instance first start to last end of its work, added up; NaN if an instance is a place of linked
     work, which has none).
     """
     places, steps = instances(attribution), measured_steps(attribution, include_warm_up=include_warm_up)
@@ -42,7 +42,7 @@ def per_step(attribution: Attribution, *, include_warm_up: bool = False) -> pd.D
 
 
 def per_path_and_step(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add up rows of one path and step; a sum with a part that does not exist (NaN) does not exist either."""
+    """Add up rows of one path and step; NaN if any part is NaN."""
     groups = rows.groupby(["path", "step"], sort=True)
     whole = groups["span_ns"].count() == groups.size()
     summed = groups.sum()
@@ -50,7 +50,7 @@ def per_path_and_step(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _steps(places: Instances, steps: Int32s) -> Int64s:
-    """Return per instance the number of the step that it is, or is inside of; -1 for none."""
+    """Return, per instance, the number of the step that it is, or is inside; -1 for none."""
     number = np.full(int(places.range.max(initial=-1)) + 1, -1, np.int64)
     within = steps[steps < len(number)]
     number[within] = np.flatnonzero(steps < len(number))
@@ -66,7 +66,7 @@ def _paths(attribution: Attribution, places: Instances) -> Int32s:
 
 
 def _linked(attribution: Attribution, places: Instances) -> Bools:
-    """Tell per instance whether it, or a place above it, is one that linked work was led to."""
+    """Return, per instance, whether it or a place above it has linked work."""
     linked = np.zeros(len(places), np.bool_)
     linked[places.of_node[:-1][attribution.linked]] = True
     for at in places.of_depth()[1:]:

@@ -37,7 +37,7 @@ def present(page: Contents) -> str:
             letters=LETTERS if len(page.reports) > 1 else "",
             contents={
                 "reports": [_drawn(report) for report in page.reports],
-                "differences": page.differences,
+                "differences": [_without(one, "lead", "fused") for one in page.differences],
                 "words": ON_CPU if page.on_cpu else {},
             },
             styles=[_read("vendor", TABLE_STYLE), _read("assets", "page.css")],
@@ -65,7 +65,11 @@ def _own_script() -> str:
 def _drawn(report: dict[str, Any]) -> dict[str, Any]:
     """Return what the page's script needs of a report; the other texts are in the page already."""
     facts = {name: report["facts"][name] for name in ("measured", "time", "span", "parts")}
-    return {**report, "facts": facts}
+    return {**_without(report, "verdict", "look", "sections"), "facts": facts}
+
+
+def _without(whole: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: part for name, part in whole.items() if name not in names}
 
 
 def _environment(of_cpu: bool) -> Environment:

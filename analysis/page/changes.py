@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
-from ..compare.tables import scope
+from ..compare.tables import fusions, scope
 from ..document import PATH_SEPARATOR
 from ..report import Report
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_text
 from ..views import headings
 from ..views.headings import category, worded
+from ..vocabulary import OTHER
 from .icicle import LONGEST_KERNEL, common_path, kernel_texts, path_texts
+from .sections import as_table
 
 MAX_ROWS = 400
 
@@ -22,6 +24,8 @@ def differences(a: Report, b: Report) -> dict[str, Any]:
     comparison = compare(a, b)
     total = comparison.total()
     return {
+        "lead": _lead(comparison),
+        "fused": [as_table(table) for table in fusions(comparison)],
         "measured": headings.kernel_time(a),
         "scope": scope(comparison),
         "figures": _figures(total, worded("launches", a.provenance)),
@@ -29,6 +33,30 @@ def differences(a: Report, b: Report) -> dict[str, Any]:
         "total": _numbers(total),
         "by": {axis: _axis(comparison, axis) for axis in get_args(Axis)},
     }
+
+
+def _lead(comparison: Comparison) -> str:
+    """Say what changed in the step, and which phase and category changed most."""
+    total = comparison.total()
+    what = "A step" if comparison.per_step else "All of it"
+    a, b = time_text(total.a_ns), time_text(total.b_ns)
+    if not total.delta_ns:
+        return f"{what} takes as long in B as in A: {a}."
+    change = "" if total.change is None else f", {_signed(share_text(total.change), total.delta_ns)}"
+    difference = f"{_signed(time_text(total.delta_ns), total.delta_ns)}{change}"
+    most = [
+        f"by {axis} {category(row.key[0])} ({_signed(time_text(row.delta_ns), row.delta_ns)})"
+        for axis in ("phase", "category")
+        for row in [max(changes(comparison, axis), key=lambda row: abs(row.delta_ns))]
+        if row.delta_ns and row.key[0] != OTHER
+    ]
+    parts = f" Most changed {' and '.join(most)}." if most else ""
+    return f"{what} takes {b} in B and {a} in A: {difference}.{parts}"
+
+
+def _signed(text: str, value: float) -> str:
+    """Write a difference with its sign."""
+    return f"+{text}" if value > 0 else text.replace("-", "−")
 
 
 def _axis(comparison: Comparison, axis: Axis) -> dict[str, Any]:
@@ -69,10 +97,9 @@ def _numbers(row: Change) -> dict[str, Any]:
 
 
 def _figures(total: Change, launches: str) -> list[tuple[str, str, str]]:
-    change = "" if total.change is None else f"{'+' if total.change > 0 else ''}{share_text(total.change)} of A"
-    difference = f"{'+' if total.delta_ns > 0 else ''}{time_text(total.delta_ns)}"
+    change = "" if total.change is None else f"{_signed(share_text(total.change), total.change)} of A"
     return [
         ("A", time_text(total.a_ns), f"{count_text(round(total.a_count, 1))} {launches}"),
         ("B", time_text(total.b_ns), f"{count_text(round(total.b_count, 1))} {launches}"),
-        ("B − A", difference.replace("-", "−"), change.replace("-", "−")),
+        ("B − A", _signed(time_text(total.delta_ns), total.delta_ns), change),
     ]

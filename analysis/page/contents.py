@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isnan
 from statistics import fmean, median, stdev
 from typing import Any
 
 from ..attribution.causes import Attribution
+from ..attribution.places import in_measured_steps
+from ..document import Detail
 from ..errors import ReportError
 from ..measures.steps import RangeSteps, ranges_of
-from ..report import Number, Report, added
+from ..report import Number, Report, added, per_step
 from ..summary.collapsing import naming_of
 from ..summary.selection import with_indices_collapsed
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_text, time_unit
 from ..views import graphs, headings
 from ..views.headings import worded
+from ..views.registry import Subject
+from ..views.verdict import verdict
+from ..vocabulary import OTHER, step_matcher
 from .changes import differences
 from .icicle import icicle, kernel_rows, path_texts
+from .sections import sections
+
+#: How much of the views is on a page.
+DETAIL = Detail(top=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +55,11 @@ def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
     )
 
 
-def _report(attribution: Attribution, report: Report) -> dict[str, Any]:
+def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
     """Draw one report; graphs that ran whole count among the kernels that they hide."""
+    attribution, report = _counted(attribution, whole_report)
+    shown = per_step(whole_report) if report.steps else whole_report
+    parts, look = sections(Subject(shown, lambda: attribution, DETAIL))
     counted = graphs.counted(report)
     together = with_indices_collapsed(counted)
     per = report.steps or 1
@@ -56,18 +68,28 @@ def _report(attribution: Attribution, report: Report) -> dict[str, Any]:
     icicles = {"together": icicle(together)}
     if len(together.ranges) < len(report.ranges):
         icicles["apart"] = icicle(counted)
-    if counted is not report:
-        attribution = graphs.counted_work(attribution)
+    with_graphs = attribution if counted is report else graphs.counted_work(attribution)
     return {
+        "verdict": verdict(shown),
+        "look": look,
+        "sections": parts,
         "scope": scope(report),
         "per": per,
         "unit": {"ns": unit.ns, "name": unit.name, "decimals": unit.decimals},
-        "facts": facts(report),
+        "facts": facts(report, _accounting(whole_report)),
         "phases": phases(counted),
         "icicles": icicles,
         "kernels": kernel_rows(together),
-        "steps": steps(attribution, report),
+        "steps": steps(with_graphs, report),
     }
+
+
+def _counted(attribution: Attribution, report: Report) -> tuple[Attribution, Report]:
+    """Keep the work in measured steps, of which figures per step are means; all of it where steps hold none."""
+    measured = report.measured or report
+    if not (report.steps and measured.kernels):
+        return attribution, replace(report, steps=0)
+    return in_measured_steps(attribution, include_warm_up=report.warm_up_included), measured
 
 
 def _differences(a: Report, b: Report) -> dict[str, Any]:
@@ -75,13 +97,13 @@ def _differences(a: Report, b: Report) -> dict[str, Any]:
     try:
         return differences(a, b)
     except ReportError as error:
-        return {"refused": str(error)}
+        return {"refused": str(error), "lead": "", "fused": []}
 
 
 LONGEST_FACT = 200
 
 
-def facts(report: Report) -> dict[str, Any]:
+def facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
     """Return heading, provenance, accounting and the figures at the top as texts, and the work's parts in ns."""
     return {
         "heading": [fit(part, LONGEST_FACT) for part in headings.facts(report)],
@@ -89,7 +111,7 @@ def facts(report: Report) -> dict[str, Any]:
         "time": worded(graphs.counted_time(report), report.provenance),
         "span": headings.span(report),
         "provenance": [(name, fit(str(value), LONGEST_FACT)) for name, value in _provenance(report)],
-        "accounting": [worded(line, report.provenance) for line in _accounting(report)],
+        "accounting": [worded(line, report.provenance) for line in accounting],
         "parts": [
             (worded(label, report.provenance), getattr(report.totals, key))
             for key, label in headings.PARTS
@@ -108,7 +130,8 @@ def _measured(report: Report) -> str:
 
 def _accounting(report: Report) -> tuple[str, ...]:
     """Say where the work went, per step where the page's figures are."""
-    return headings.accounting_per_step(report) if report.steps else headings.accounting_of(report)
+    in_steps = report.steps and (report.measured or report).kernels
+    return headings.accounting_per_step(report) if in_steps else headings.accounting_of(report)
 
 
 def scope(report: Report) -> str:
@@ -191,23 +214,24 @@ def steps(attribution: Attribution, report: Report) -> dict[str, Any]:
         return {"count": 0, "ranges": [], "left_out": 0}
     found = ranges_of(attribution, naming_of(report), include_warm_up=report.warm_up_included)
     ranked = sorted(found, key=lambda one: -sum(one.kernel_ns))
-    with_values = MAX_VALUES // report.steps
+    with_values, is_step = MAX_VALUES // report.steps, step_matcher(report.step)
     return {
         "count": report.steps,
         "ranges": [
-            _range(one, report.steps if place < with_values else 0)
+            _range(one, report.steps if place < with_values else 0, is_step)
             for place, one in enumerate(ranked[:MAX_RANGES])
         ],
         "left_out": max(0, len(ranked) - MAX_RANGES),
     }
 
 
-def _range(one: RangeSteps, count: int) -> dict[str, Any]:
-    """Return a range's statistics, and its times in each of the first `count` steps."""
+def _range(one: RangeSteps, count: int, is_step: Callable[[str], bool]) -> dict[str, Any]:
+    """Return a range's statistics, and its times in each of the first `count` steps; a step is called so."""
+    stands_for = one.phase == OTHER and is_step(one.path[-1].replace("*", "0"))
     has_span = not any(map(isnan, one.span_ns))
     return {
         "path": path_texts(one.path),
-        "phase": one.phase,
+        "phase": "step" if stands_for else one.phase,
         "steps": len(one.steps),
         "slowest": one.slowest,
         "kernel": _statistics(one.kernel_ns),

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..document import Document, as_one
 
-# A spreadsheet takes a cell that begins so for a formula: some also after spaces, or in full-width letters.
+# A spreadsheet treats a cell that begins with these as a formula: some also after spaces, or in full-width forms.
 FORMULA_STARTS = ("=", "+", "-", "@")
 CONTROL_STARTS = ("\t", "\r")
 INVISIBLE = re.compile(r"[\s\u200b\u2060\ufeff]*")

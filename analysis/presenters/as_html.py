@@ -21,7 +21,7 @@ def present(document: Document) -> str:
 
 
 def fragment(document: Document) -> str:
-    """Write a document as a part of somebody else's page, such as a notebook's."""
+    """Write a document as a fragment for another page, such as a notebook."""
     parts = [f"<p><b>{_safe(document.heading)}</b></p>"]
     parts.append(f"<p>{_safe(document.verdict)}</p>" if document.verdict else "")
     for table in cell_text.for_people(document):

@@ -39,7 +39,7 @@ def present(document: Document) -> str:
 
 
 def safe(text: str) -> str:
-    """Escape what means something to LaTeX; hyphens in a row stay hyphens."""
+    """Escape LaTeX's special characters; adjacent hyphens stay hyphens."""
     return HYPHENS.sub("-\0", printable(text)).translate(ESCAPED).replace("\0", "{}")
 
 

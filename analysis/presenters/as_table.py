@@ -19,7 +19,7 @@ from .layout import GAP, PROSE, Layout, layout, shortened
 
 
 def present(document: Document, *, width: int = 80, color: bool = False, full_names: bool = False) -> str:
-    """Draw a document at this width; names get what the numbers leave, and are shortened in the middle."""
+    """Draw a document at this width; names get the width that numbers leave, and are shortened in the middle."""
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -60,7 +60,7 @@ def _print_table(console: Console, table: Table, full_names: bool) -> None:
 
 
 def _print_next(console: Console, commands: Sequence[str]) -> None:
-    """Print commands to copy: on one line where they fit, else one a line, never broken."""
+    """Print commands to copy: on one line if they fit, else one per line, never broken."""
     together = f"Next: {' · '.join(map(printable, commands))}"
     lines = (
         [together] if len(together) <= console.width else ["Next:", *(f"  {printable(one)}" for one in commands)]
@@ -101,7 +101,7 @@ def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
 
 
 def _shortened(table: Table, texts: Sequence[Sequence[str]], laid_out: Layout) -> list[list[str]]:
-    """Shorten the names of each column together, so that they stay apart."""
+    """Shorten the names of each column together, so that they stay distinct."""
     columns = [list(column) for column in zip(*texts, strict=True)]
     for place, room in laid_out.rooms.items() if columns else ():
         rooms = [room - len(laid_out.indented(row, place)) for row in table.rows]

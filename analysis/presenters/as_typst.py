@@ -1,4 +1,4 @@
-"""Typst tables, one format: every text is a string literal, so that nothing in it means anything to Typst."""
+"""Typst tables, one format: every text is a string literal, so that nothing in it is markup."""
 
 from __future__ import annotations
 

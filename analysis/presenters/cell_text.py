@@ -1,4 +1,4 @@
-"""One value as text, for every presenter that is read by people."""
+"""One value as text, for every presenter of text."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TEXT: dict[str, Callable[[Any], str]] = {
 
 
 def for_people(document: Document) -> list[Table]:
-    """Return the tables with the columns that people see."""
+    """Return the tables with the columns for text."""
     return [seen_by("people", table) for table in document.tables]
 
 
 def is_number(column: Column) -> bool:
-    """Tell whether a column's values are aligned to the right."""
+    """Return whether a column's values are aligned to the right."""
     return column.kind not in ("text", "name", "prose")
 
 
@@ -56,7 +56,7 @@ def _times(table: Table, place: int) -> list[float]:
 
 
 def title(table: Table) -> str:
-    """Return the title, with the unit of the table's times where it asks for it."""
+    """Return the title, with the unit of the table's times if it asks for it."""
     return table.title.replace("{unit}", unit_of(table).name)
 
 
@@ -70,7 +70,7 @@ def headings(table: Table) -> list[str]:
 
 
 def texts(table: Table, *, decimals: int = 1) -> list[list[str]]:
-    """Return all values as people read them; percentages with so many decimals."""
+    """Return all values as text; percentages with this many decimals."""
     times = units_of(table)
     return [
         [

@@ -1,4 +1,4 @@
-"""How a table is laid out in a given width: whole names are worth headings of two lines and a smaller indent."""
+"""Lay out a table in a given width: headings break, and the indent shrinks, before names are cut."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ..document import Row, Table
 from ..support.text import cells, fit
 
-#: What a name keeps behind its indent at least; where not even this fits, the next is tried.
+#: The least width of a name behind its indent; if this does not fit, the next is tried.
 NAME_WIDTHS = (16, 12, 8, 5)
 GAP = 1
-#: How wide text that may be broken is at most.
+#: The largest width of text that may be broken.
 PROSE = 18
 
 
@@ -26,14 +26,14 @@ class Layout:
     whole: bool  # whether every name has all the room it needs
 
     def indented(self, row: Row, place: int) -> str:
-        """Return what stands before a cell."""
+        """Return what is written before a cell."""
         return " " * (self.indent * row.indent) if place == 0 else ""
 
 
 def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> Layout:
-    """Return the plainest layout in which no name is cut; where each cuts one, that which leaves them the most.
+    """Return the plainest layout in which no name is cut; if each cuts one, the one that leaves them the most.
 
-    Where none fits, return the narrowest: a number that is cut is another number, so what is too wide stays so.
+    If none fits, return the narrowest: numbers are never cut, so a table can be too wide.
     """
     broken = [_broken(head, [line[place] for line in texts]) for place, head in enumerate(heads)]
     words = [head.replace(" ", "\n") for head in heads]
@@ -44,7 +44,7 @@ def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], w
 
 
 def _broken(head: str, values: Sequence[str]) -> str:
-    """Break a heading that is wider than what stands below it."""
+    """Break a heading that is wider than the cells below it."""
     return head.replace(" ", "\n") if len(head) > max(map(len, values), default=0) else head
 
 
@@ -73,7 +73,7 @@ def _widths(
 
 
 def _shared(needs: dict[int, int], least: dict[int, int], left: int) -> dict[int, int]:
-    """Share the room: who needs less than an even share leaves the rest to the others, and each has its least."""
+    """Share the width: columns that need less than an even share leave the rest to the others."""
     rooms = {}
     for done, place in enumerate(sorted(needs, key=lambda place: needs[place])):
         even = max(least[place], left // (len(needs) - done))
@@ -83,7 +83,7 @@ def _shared(needs: dict[int, int], least: dict[int, int], left: int) -> dict[int
 
 
 def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
-    """Cut each name in the middle to its room; different names that look alike then have a number each."""
+    """Cut each name in the middle to its room; different names that then look the same are numbered."""
     shown = [fit(name, room) for name, room in zip(names, rooms, strict=True)]
     alike: dict[str, dict[str, int]] = {}
     for name, text in zip(names, shown, strict=True):
@@ -96,6 +96,6 @@ def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
 
 
 def _numbered(name: str, room: int, number: int) -> str:
-    """Cut a name and number it, where that leaves some of it."""
+    """Cut a name and number it, if that leaves some of it."""
     mark = f"#{number}"
     return fit(name, room - len(mark)) + mark if room > len(mark) else fit(name, room)

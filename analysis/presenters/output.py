@@ -1,4 +1,4 @@
-"""Where an answer goes, and in which format: what all commands that write tables share."""
+"""The format and destination of an answer, for all commands that write tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..support.files import replace_file
 from ..support.text import printable
 from . import PRESENTERS, presenter
 
-#: The format of a file whose name ends so.
+#: The format of a file, by its suffix.
 SUFFIXES = {
     ".txt": "table", ".md": "markdown", ".tex": "latex", ".typ": "typst", ".html": "html", ".csv": "csv",
     ".json": "json", ".parquet": "parquet",
@@ -21,12 +21,12 @@ SUFFIXES = {
 
 def add_output(options: _ActionsContainer) -> None:
     """Add the options that choose a format and a file."""
-    options.add_argument("--format", choices=tuple(PRESENTERS), help="(by the ending of FILE, else table)")
+    options.add_argument("--format", choices=tuple(PRESENTERS), help="(default: by FILE's suffix, else table)")
     options.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
 
 
 def format_of(asked: str | None, output: Path | None) -> str:
-    """Return the format asked for, else that of the file's ending, else a table.
+    """Return the requested format, else that of the file's suffix, else a table.
 
     Raises UsageError for a binary format without a file.
     """
@@ -47,9 +47,9 @@ def presented(document: Document, format_: str, output: Path | None, *, full_nam
 
 
 def write(result: str | bytes, output: Path | None) -> None:
-    """Print a result, or put it in a file: the old one stays until the new one is whole.
+    """Print a result, or write it to a file: the old one stays until the new one is complete.
 
-    Raises UsageError where the file cannot be written.
+    Raises UsageError if the file cannot be written.
     """
     if output is None:
         sys.stdout.write(result if isinstance(result, str) else result.decode())

@@ -15,7 +15,7 @@ from . import timed
 from .figures import Answered
 
 COUNTED = Column("counted", "counted")
-PER_STEP, IN_ALL = "per step", "in all"
+PER_STEP, IN_ALL = "per step", "total"
 ON_CPU = "The figures are a CPU's, of operators, and cannot stand beside a GPU's: ask such reports alone."
 
 
@@ -58,7 +58,7 @@ class Sweep:
     def scope(self) -> str:
         """Over what the figures are counted."""
         if self.mixed:
-            return "per step or in all, as each row says"
+            return "per step or total, as each row says"
         steps = sorted({report.steps for report in self.counted})
         if len(steps) > 1:
             return f"per step, means of {steps[0]} to {steps[-1]}"

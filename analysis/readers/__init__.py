@@ -26,9 +26,9 @@ LFS_MAGIC = b"version https://git-lfs"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One report format. `recognises` gets the path and its first bytes (none of a folder).
+    """One report format. `recognises` gets the path and its first bytes (empty for a folder).
 
-    `endings` are those of its files' names, by which they are found in folders.
+    `endings` are the suffixes of its files, by which they are found in folders.
     """
 
     format: str
@@ -71,8 +71,8 @@ ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 def read(path: Path | str) -> Trace:
     """Read a report of any known format.
 
-    Raises NotAReport, with a sentence that says what the file is and what to do, for anything else, and where the
-    report is written meanwhile.
+    Raises NotAReport, with a sentence on what the file is and a next step, for anything else, and if the report
+    is written meanwhile.
     """
     path = Path(path)
     reader, before = reader_of(path), identity(path)
@@ -115,11 +115,11 @@ def _first_bytes(path: Path) -> bytes:
         if stat.S_ISDIR(mode):
             return b""
         if not stat.S_ISREG(mode):
-            raise NotAReport(f"{path} is no regular file. Give the report's own path.")
+            raise NotAReport(f"{path} is not a regular file. Use the path of the report itself.")
         with path.open("rb") as file:
             return file.read(4096)
     except FileNotFoundError:
-        raise NotAReport(f"{path} does not exist. Give the path of a report, such as report1.sqlite.") from None
+        raise NotAReport(f"{path} does not exist. Use the path of a report, such as report1.sqlite.") from None
     except OSError as error:
         raise NotAReport(f"{path} cannot be read: {error.strerror}.") from error
 
@@ -130,9 +130,9 @@ def _what_it_is(path: Path, head: bytes) -> str:
         "(.pt.trace.json)"
     )
     if path.is_dir() and (inside := sorted(one.name for one in path.glob("*") if one.name.endswith(ENDINGS))):
-        return f"{path} is a folder of reports. Give one of them, such as {inside[0]}."
+        return f"{path} is a folder of reports. Use one of them, such as {inside[0]}."
     if path.is_dir():
-        return f"{path} is a folder without a report that can be read. Give {formats}."
+        return f"{path} is a folder without a report that can be read. Use {formats}."
     if not head:
         return (
             f"{path} is empty: its export did not finish. Run `nsys export --type sqlite` on the .nsys-rep again."
@@ -141,4 +141,4 @@ def _what_it_is(path: Path, head: bytes) -> str:
         return f"{path} is a Git LFS pointer, not the report itself. Fetch it with `git lfs pull`."
     if not head.strip(b"\0"):
         return f"{path} begins with zeros: its export was interrupted. Run `nsys export --type sqlite` again."
-    return f"{path} is not a report that can be read. Give {formats}."
+    return f"{path} is not a report that can be read. Use {formats}."

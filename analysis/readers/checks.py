@@ -1,4 +1,4 @@
-"""Why a report has nothing to rank: absent is not zero, and each way of being absent has its own remedy."""
+"""Why a report has nothing to rank; each cause has its own remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORD = "nsys profile -t cuda,nvtx python train.py"
 
 
 def require_work(trace: Trace) -> None:
-    """Raise NoGpuWork, saying why, where a trace has no GPU work."""
+    """Raise NoGpuWork, with the likely cause, if a trace has no GPU work."""
     if len(trace.work):
         return
     name = trace.provenance.file
@@ -26,14 +26,14 @@ def require_work(trace: Trace) -> None:
         )
     if trace.provenance.is_of_pytorch:
         raise NoGpuWork(
-            f"{name} holds no work: {_seen(trace)}. Record with activities=[ProfilerActivity.CPU, "
+            f"{name} contains no work: {_seen(trace)}. Record with activities=[ProfilerActivity.CPU, "
             f"ProfilerActivity.CUDA]. {' '.join(trace.notes)}".rstrip()
         )
     if len(trace.launches):
         raise NoGpuWork(
             f"{name} has {len(trace.launches):,} CUDA API calls but no kernel, copy or memset: the GPU's own "
             "activity was not recorded. Check that the user may profile the GPU (ERR_NVGPUCTRPERM), that nsys is "
-            f"as new as the driver and that the capture range holds the work; then record again: {RECORD}"
+            f"as new as the driver and that the capture range includes the work; then record again: {RECORD}"
         )
     if len(trace.ranges):
         raise NoGpuWork(
@@ -41,13 +41,13 @@ def require_work(trace: Trace) -> None:
             f"`-t cuda`, or nothing ran on the GPU. Record again: {RECORD}"
         )
     raise NoGpuWork(
-        f"{name} holds neither CUDA activity nor NVTX ranges: the capture range never opened, or nsys was told to "
-        f"trace neither. Record again: {RECORD}"
+        f"{name} contains neither CUDA activity nor NVTX ranges: the capture range never opened, or nsys was "
+        f"asked to trace neither. Record again: {RECORD}"
     )
 
 
 def _seen(trace: Trace) -> str:
-    """Say what PyTorch's profiler saw where it saw no work."""
+    """Describe what PyTorch's profiler saw if it saw no work."""
     counts = {"operators and blocks": len(trace.ranges), "CUDA calls": len(trace.launches)}
     some = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     return f"the profiler saw {some}, but no kernel" if some else "the profiler saw neither kernels nor operators"
@@ -60,7 +60,7 @@ MOST_WORK_NS = 2**53
 
 
 def require_plausible(trace: Trace, path: Path) -> None:
-    """Raise NotAReport where times are so large that they must be damaged."""
+    """Raise NotAReport if times are so large that they must be damaged."""
     work, launches, ranges = trace.work, trace.launches, trace.ranges
     for what, start, end, most in (
         ("GPU work", work.start_ns, work.end_ns, MOST_WORK_NS),

@@ -1,4 +1,4 @@
-"""The events of a PyTorch profiler trace, sorted by what they are and turned into columns block by block."""
+"""The events of a PyTorch profiler trace, sorted by kind and turned into columns block by block."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TraceColumns:
     Work: `start`, `end`, `name`, `kind`, `device`, `stream`, `place` (in `tracks`), `correlation`, `grid`.
     Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`.
     Ranges: `start`, `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's
-    number of the thread that made a backward node, 0 for what is none), `is_operator`.
+    number of the thread that made a backward node, 0 for any other), `is_operator`.
     Flows, from an operator to the node that it made: `id`, `place`, `start` of the one, `is_end`: of the node.
     Times in ns; a missing correlation, external id or sequence number is -1.
     """
@@ -118,7 +118,7 @@ class TraceColumns:
     def take(self, events: Iterable[Event]) -> None:
         """Sort some events into the tables.
 
-        Raises ValueError for an event whose time is no number.
+        Raises ValueError for an event whose time is not a number.
         """
         chosen: dict[tuple[str, int], list[Event]] = defaultdict(list)
         flows: list[Event] = []
@@ -204,7 +204,7 @@ class TraceColumns:
 
 
 def _spelled_anew(name: str) -> str:
-    """Spell an operator's name as PyTorch has done since 1.10: `MmBackward` is `MmBackward0`."""
+    """Spell an operator's name as PyTorch does since 1.10: `MmBackward` is `MmBackward0`."""
     return f"{name}0" if _OLD_NODE.fullmatch(name) else name
 
 
@@ -233,7 +233,7 @@ def _places(events: _Fields, number: Interner[Place]) -> Int64s:
 
 
 def _first(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Return the values, and the others where they are missing."""
+    """Return the values, and the others in place of missing ones."""
     return [other if value is None else value for value, other in zip(values, others, strict=True)]
 
 

@@ -1,7 +1,7 @@
 """The events of a Chrome trace, as PyTorch's profiler writes it: read in blocks, so that any size fits in memory.
 
 A trace is one JSON object, `{"schemaVersion": 1, …, "traceEvents": [{…}, …], "traceName": …}`, perhaps gzipped.
-The array is cut between two events every few megabytes and each piece is decoded by itself; what stands around
+The array is cut between two events every few megabytes and each piece is decoded by itself; what surrounds
 the array is decoded last, so a trace that breaks off is noticed.
 """
 
@@ -67,7 +67,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Envelope(msgspec.Struct):
-    """What stands around the events."""
+    """What surrounds the events."""
 
     events: list[Any] = msgspec.field(name="traceEvents")
     schema: Any = msgspec.field(default=None, name="schemaVersion")
@@ -91,7 +91,7 @@ class TraceFile:
     def blocks(self) -> Iterator[list[Event]]:
         """Yield the events in the file's order, some thousands at a time.
 
-        Raises NotAReport for a file that is no trace, and for one that is damaged or breaks off.
+        Raises NotAReport for a file that is not a trace, and for one that is damaged or truncated.
         """
         try:
             with opened(self.path) as file:
@@ -122,7 +122,7 @@ class TraceFile:
         self._close(header + waiting[cut.end :] + self._more(file, LARGEST_BYTES))
 
     def _close(self, around: bytes) -> None:
-        """Read what stands around the events."""
+        """Read what surrounds the events."""
         self.envelope = self._decoded(_ENVELOPE, around)
         if len(_BEGINS.findall(around)) > 1 or self.envelope.events:
             raise NotAReport(
@@ -131,14 +131,14 @@ class TraceFile:
             )
 
     def _more(self, file: BinaryIO, size: int) -> bytes:
-        """Read on; raises NotAReport where the file unpacks to more than it may."""
+        """Read on; raises NotAReport if the file unpacks to more than it may."""
         found = file.read(size)
         self.bytes_read += len(found)
         require_within(self.path, self.bytes_read)
         return found
 
     def _header(self, file: BinaryIO) -> tuple[bytes, bytes]:
-        """Return what stands before the first event, and what was read beyond."""
+        """Return what precedes the first event, and what was read beyond."""
         head = b""
         while len(head) < LARGEST_BYTES and (more := self._more(file, self.block_bytes)):
             head += more
@@ -163,7 +163,7 @@ class TraceFile:
 
     def _broken_off(self) -> NotAReport:
         return NotAReport(
-            f"{self.path} breaks off: its recording or copy did not finish. Copy or record it again."
+            f"{self.path} is truncated: its recording or copy did not finish. Copy or record it again."
         )
 
 
@@ -171,7 +171,7 @@ def nanoseconds(numbers: Sequence[msgspec.Raw]) -> Int64s:
     """Turn microseconds, as written in JSON (a number, or a string of one), into whole nanoseconds, exactly.
 
     A float64 cannot: microseconds since 1970 need all its digits. What is finer than a nanosecond is rounded.
-    Raises ValueError for what is no number, or beyond any clock.
+    Raises ValueError for other text, or a time beyond any clock.
     """
     if (written_out := _of_three_digits(numbers)) is not None:
         return written_out
@@ -228,7 +228,7 @@ _CONTROL = bytes.maketrans(bytes(range(32)), b" " * 32)
 
 
 def _lenient(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
-    """Decode JSON, forgiving what the profiler writes at times: nan, inf, control characters, text not UTF-8."""
+    """Decode JSON, accepting what the profiler sometimes writes: nan, inf, control characters, invalid UTF-8."""
     try:
         return decoder.decode(text)
     except msgspec.ValidationError:
@@ -239,10 +239,10 @@ def _lenient(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
 
 
 def _hopefully_whole(text: bytes) -> tuple[list[Event] | None, int]:
-    """Return the events before the last `},`, and where they end; None where they are no whole events.
+    """Return the events before the last `},`, and where they end; None if they are not whole events.
 
-    In most traces that is between two events; if it is not, the text before is no JSON. To look is much faster
-    than to count brackets.
+    In most traces that is between two events; if it is not, the text before is not valid JSON. Trying is much
+    faster than counting brackets.
     """
     end = text.rfind(b"},") + 1
     if not end:

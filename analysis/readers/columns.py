@@ -63,7 +63,7 @@ class Encoded:
         return Encoded(self.codes[rows], self.values)
 
     def numbered(self, number: Callable[[Any], int]) -> Int32s:
-        """Replace each value by what `number` says of it, asked once per distinct value."""
+        """Replace each value by its `number`, which is called once per distinct value."""
         return np.array([number(value) for value in self.values] or [0], np.int32)[self.codes]
 
 
@@ -124,7 +124,7 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | No
 
 
 def _give_back() -> None:
-    """Return to the system what the driver's buffers left in glibc's pools: a third of the memory by then."""
+    """Return the memory that the driver's buffers left in glibc's pools, a third of the total, to the system."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
         if trim is not None:
@@ -148,13 +148,13 @@ def encode(values: pa.ChunkedArray | Int64s) -> Encoded:
 def ints(table: pa.Table, column: str) -> Int64s:
     """Return an integer column.
 
-    Raises NotAReport where the column holds text, fractions or missing values.
+    Raises NotAReport if the column contains text, fractions or missing values.
     """
     values = table[column]
     try:
         values = values.cast(pa.int64())  # refuses fractions rather than cutting them off
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise NotAReport(f"The column {column!r} holds something that is no whole number: {error}.") from error
+        raise NotAReport(f"The column {column!r} contains a value that is not an integer: {error}.") from error
     if values.null_count:
         raise NotAReport(f"The column {column!r} has {values.null_count} missing values. Export the report again.")
     chunks = [arrow.to_numpy(chunk) for chunk in values.chunks]
@@ -180,7 +180,7 @@ def _with_aside(columns: Columns, number: str, values: Sequence[int]) -> Columns
 
 
 def _joined(parts: list[Columns], pool: ThreadPoolExecutor) -> Columns:
-    """Join the parts of a table, columns side by side; each column's parts are let go as it is joined."""
+    """Join the parts of a table, columns in parallel; each column's parts are freed as it is joined."""
     first, aside = parts[0], [part.aside for part in parts if part.aside is not None]
     numbers = {name: [part.numbers.pop(name) for part in parts] for name in list(first.numbers)}
     codes = {name: [part.codes.pop(name) for part in parts] for name in list(first.codes)}

@@ -1,4 +1,4 @@
-"""Whose sequence number a backward node has: PyTorch's traces tell the thread that made it.
+"""The thread of a backward node's sequence number: PyTorch's traces record the thread that made the node.
 
 Autograd's numbers count per thread. A node's `Fwd thread id` is the profiler's own number of the thread that ran
 forward (not the one that the trace shows), and a flow from an operator to its node shows which thread that is
@@ -17,9 +17,9 @@ _BITS = 32
 
 
 def told_numbers(columns: TraceColumns, process_of: Int32s) -> Int64s:
-    """Return a number for each range's sequence number and the thread whose it is; -1 stays.
+    """Return a number for each pair of a range's sequence number and its thread; -1 stays.
 
-    In a process without flows nothing tells threads apart, and numbers stay as they are. A node whose forward
+    In a process without flows threads cannot be distinguished, and numbers stay as they are. A node whose forward
     thread was not recorded has a number that no operator has.
     """
     table, flows = columns.ranges, columns.flows
@@ -55,7 +55,7 @@ def _makers(columns: TraceColumns, process_of: Int32s) -> tuple[Int64s, Int64s]:
 
 
 def _rows_at(place: Int64s, start: Int64s, at_place: Int64s, at_start: Int64s, chosen: Bools) -> Int64s:
-    """Return the chosen row of a place that starts at a moment; -1 for none."""
+    """Return the chosen row of a thread that starts at a time; -1 for none."""
     rows = np.flatnonzero(chosen)
     if not len(rows):
         return np.full(len(at_place), -1)

@@ -1,7 +1,7 @@
 """The nodes of CUDA graphs in nsys's tables: which made a piece of work, and where it was created.
 
-A kernel of a replay has the id of its node (`graphNodeId`, with `--cuda-graph-trace=node`). A node that came
-of cloning, as instantiating a graph does, has two rows, of which the second points to its original (nsys
+A kernel of a replay has the id of its node (`graphNodeId`, with `--cuda-graph-trace=node`). A node that was
+cloned, as when a graph is instantiated, has two rows, of which the second points to its original (nsys
 2025.3); the creation that counts is the one at the end of that chain. Ids are a process's own.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from ..trace import Captures, Int32s, Int64s
 from .columns import Columns, Layout
 
-#: The table of creations, and what is kept of it; `node` and `original` are ids, -1 where there is none.
+#: The table of creations, and what is kept of it; `node` and `original` are ids, -1 if there is none.
 TABLE = "CUDA_GRAPH_NODE_EVENTS"
 NODES = Layout({"start": "i8", "node": "i8", "original": "i8"}, ("thread",))
 NO_NODE = -1
@@ -53,7 +53,7 @@ class Creations:
         return rows
 
     def _first(self, key: Key) -> int:
-        """Follow a node to its original's; -1 where the chain leads to a node of unknown creation."""
+        """Follow a node to its original's creation; -1 if that is unknown."""
         for _ in range(len(self._original) + 1):
             if key not in self._original:
                 return self._row.get(key, -1)

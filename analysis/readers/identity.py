@@ -1,4 +1,4 @@
-"""Whether a report stayed as it was while it was read: an answer is of one state of it, or there is none."""
+"""Whether a report changed while it was read: an answer is about one state of it, or is refused."""
 # Short: every reader and the cache need this, before anything heavier is imported.
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Identity = tuple[tuple[str, int, int, int, int, int], ...]
 def identity(path: Path) -> Identity:
     """Return what changes when a report is written, moved or replaced: of a folder, that of its Parquet files.
 
-    Raises OSError where it cannot be looked at.
+    Raises OSError if it is inaccessible.
     """
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     return tuple(_of_file(os.fspath(file.name), file.stat()) for file in files)
@@ -26,13 +26,13 @@ def _of_file(name: str, found: os.stat_result) -> tuple[str, int, int, int, int,
 
 
 def require_unchanged(path: Path, before: Identity) -> None:
-    """Raise NotAReport where a report was written since `before`."""
+    """Raise NotAReport if a report was written since `before`."""
     if not is_unchanged(path, before):
         raise NotAReport(f"{path} was changed while it was read. Wait until it is written.")
 
 
 def is_unchanged(path: Path, before: Identity) -> bool:
-    """Tell whether a report is as it was."""
+    """Return whether a report is unchanged."""
     try:
         return identity(path) == before
     except OSError:

@@ -1,4 +1,4 @@
-"""Finding the launch of a piece of work: by process and correlation id, for ids repeat between processes."""
+"""Find the launch of a piece of work: by process and correlation id, for ids repeat between processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LaunchKeys:
         """Index the launches.
 
         Of several rows with one key, a CUDA runtime or driver row comes before one of a `foreign` event
-        class (an MPI file has class 67 rows beside the runtime's), and then the earliest.
+        class (an MPI file has class 67 rows next to the runtime's), and then the earliest.
         """
         key = _key(process, correlation)
         order = np.argsort(key, kind="stable")
@@ -36,7 +36,7 @@ class LaunchKeys:
         return cls(ordered[known], order[known])
 
     def find(self, process: Int32s, correlation: Int64s) -> Int32s:
-        """Return the launch row of each piece of work; -1 where the report has none."""
+        """Return the launch row of each piece of work; -1 if the report has none: int32 (work,)."""
         key = _key(process, correlation)
         if not len(self.keys):
             return np.full(len(key), -1, np.int32)

@@ -24,7 +24,7 @@ from .nsys_trace import EVENTS_READ, NEVER_CLOSED, read_trace
 from .operator_names import with_bare_names
 from .parquet_table import ParquetTable
 
-# Ours: (nsys's column, what stands for a missing value). A column without a stand-in must be there.
+# Ours: (nsys's column, the value used for a missing one). A column without such a value is required.
 Columns = Mapping[str, tuple[str, int | None]]
 
 RANGES: Columns = {
@@ -57,7 +57,7 @@ NODES: Columns = {
     "node": ("graphNodeId", None),
     "original": ("originalGraphNodeId", -1),
 }
-# What a kind of work has besides those, and its table. Columns of this name that no table has are filled in.
+# The additional columns of each kind of work, and its table. Columns that no table has are filled in.
 WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
     KERNEL: (
         "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -67,7 +67,7 @@ WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
     MEMSET: ("CUPTI_ACTIVITY_KIND_MEMSET", {}),
     GRAPH: ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", {}),
 }
-# Every export has these, though single rows may not: without one, all work would be nobody's.
+# Every export has these, though single rows may not: without one, no work could be assigned to a process.
 NEVER_ABSENT = frozenset({"globalTid", "correlationId", "domainId", "deviceId", "streamId"})
 CUDA_EVENT_CLASSES = (0, 1)
 IS_TEXT = (
@@ -91,7 +91,7 @@ class NsysParquet:
         self.files = {file.stem: file for file in sorted(path.glob("*.parquet"))}
 
     def is_export(self) -> bool:
-        """Tell whether this folder is nsys's rather than somebody else's."""
+        """Return whether this folder is an nsys export."""
         return "StringIds" in self.files
 
     def ranges(self) -> Sequence[Part]:
@@ -169,7 +169,7 @@ class NsysParquet:
             whole = {ours: _filled(raw, table, *source) for ours, source in columns.items()}
             return pa.table({**whole, **{name: _texts(raw, name) for name in texts}})
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise NotAReport(f"{self.files[table]} holds values of another kind than nsys's: {error}.") from error
+            raise NotAReport(f"{self.files[table]} has values of another type than nsys's: {error}.") from error
 
 
 def read(path: Path) -> Trace:

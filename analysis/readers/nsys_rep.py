@@ -27,18 +27,18 @@ EXPORT_TIMEOUT_S, VERSION_TIMEOUT_S = 3600, 60
 KEEP = "NVTX_KERNELS_KEEP_EXPORT"
 # The first nsys whose `--tables` takes the tables' full names for Parquet.
 FIRST_WITH_TABLES = (2025, 3)
-# An export without any of these is not believed: some versions leave out what they do not know, without a word.
+# An export without any of these is treated as failed: some versions silently leave out what they do not know.
 PROOFS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
 LAST_WORDS = 4096
 
 
 def read(path: Path) -> Trace:
-    """Export a .nsys-rep with nsys and read the result; nothing is written beside the report.
+    """Export a .nsys-rep with nsys and read the result; nothing is written next to the report.
 
     Where the environment names a folder in NVTX_KERNELS_KEEP_EXPORT, what nsys exported is kept there.
 
-    Raises NotAReport where nsys is not installed, or cannot read the report, and UsageError where what is to be
-    kept is there already.
+    Raises NotAReport where nsys is not installed, or cannot read the report, and UsageError where what would be
+    kept exists already.
     """
     nsys, keep = shutil.which("nsys"), _keeping(path)
     if nsys is None:
@@ -60,11 +60,11 @@ def _keeping(path: Path) -> Path | None:
     folder = Path(named)
     for place in (_parquet_in(folder, path), _sqlite_in(folder, path)):
         if place.exists():
-            raise UsageError(f"{place} is there already: read it instead of {path.name}, or move it away.")
+            raise UsageError(f"{place} exists already: read it instead of {path.name}, or move it away.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder}, which {KEEP} names, cannot be made: {error.strerror}.") from error
+        raise UsageError(f"{folder}, which {KEEP} names, cannot be created: {error.strerror}.") from error
     return folder
 
 
@@ -77,7 +77,7 @@ def _sqlite_in(folder: Path, report: Path) -> Path:
 
 
 def _exported(nsys: str, path: Path, folder: Path) -> Path:
-    """Return what nsys exported: a folder of Parquet files, or a SQLite file; raises NotAReport where it fails."""
+    """Return what nsys exported: a folder of Parquet files, or a SQLite file; raises NotAReport if it fails."""
     if _version(nsys) >= FIRST_WITH_TABLES:
         place = _parquet_in(folder, path)
         tables = f"--tables={','.join(nsys_parquet.TABLES)}"
@@ -92,7 +92,7 @@ def _exported(nsys: str, path: Path, folder: Path) -> Path:
 
 
 def _version(nsys: str) -> tuple[int, ...]:
-    """Return the year and number of nsys; those of none where it does not say."""
+    """Return the year and number of nsys; () if it does not report it."""
     try:
         said = subprocess.run(
             [nsys, "--version"], capture_output=True, timeout=VERSION_TIMEOUT_S, check=False
@@ -104,13 +104,13 @@ def _version(nsys: str) -> tuple[int, ...]:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Tell whether a folder holds the tables that prove an export."""
+    """Return whether a folder holds the tables that prove an export."""
     there = {file.stem for file in folder.glob("*.parquet")}
     return "StringIds" in there and bool(there.intersection(PROOFS))
 
 
 def _export(command: list[str]) -> tuple[int, str]:
-    """Run an export; return its exit status, and the last line that it said."""
+    """Run an export; return its exit status, and the last line of its output."""
     with stage("exporting with nsys"):
         expect(100)
         try:
@@ -118,12 +118,12 @@ def _export(command: list[str]) -> tuple[int, str]:
                 status, said = _followed(process)
         except OSError as error:
             raise NotAReport(f"{command[0]} could not be run on {command[-1]}: {error}.") from error
-    lines = said.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+    lines = said.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
     return status, lines[-1].strip()
 
 
 def _followed(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
-    """Show how far a process says it is, and wait for its end; kill it after an hour, and where we are stopped."""
+    """Show a process's own progress, and wait for its end; kill it after an hour, or if we are stopped."""
     assert process.stdout is not None
     clock = threading.Timer(EXPORT_TIMEOUT_S, process.kill)
     clock.start()

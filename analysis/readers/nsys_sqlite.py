@@ -59,7 +59,7 @@ FROM {graph_nodes.TABLE} WHERE {{rows}}
 """  # noqa: S608 - constants only
 
 ROWS_PER_PART = 200_000
-# Arrow's types of what can stand where a number belongs.
+# Arrow's types of values that can occur in place of a number.
 NO_NUMBERS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
@@ -72,7 +72,7 @@ class NsysSqlite:
         self.database = Database(path)
 
     def is_export(self) -> bool:
-        """Tell whether this database is nsys's (or our recorder's) rather than somebody else's."""
+        """Return whether this database was written by nsys or by our recorder."""
         return "StringIds" in self.database.columns
 
     def ranges(self) -> Sequence[Part]:
@@ -101,7 +101,7 @@ class NsysSqlite:
         return self._parts(graph_nodes.TABLE, NODES_SQL)
 
     def _parts(self, table: str, sql: str) -> Sequence[Part]:
-        """Cut a table into stretches of its rows, to be read on several cores with little memory each."""
+        """Divide a table into parts of its rows, to be read on several cores with little memory each."""
         if not self.database.has(table):
             return ()
         if not self.database.has_column(table, "end"):  # a word of SQL's, which would read as a text
@@ -156,7 +156,7 @@ def _with_bare_names(part: Part) -> pa.Table:
 
 
 def _text(value: object) -> str:
-    """Return what a table has for a text; nsys writes nothing but texts, damage and other programs do."""
+    """Return the text of a value; nsys writes only text, but damage and other programs may differ."""
     if value is None:
         return ""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
@@ -165,7 +165,7 @@ def _text(value: object) -> str:
 def read(path: Path) -> Trace:
     """Read an nsys SQLite export, or a recording of ours.
 
-    Raises NotAReport for a database that is neither, for a damaged one, and for one that is being written.
+    Raises NotAReport for another database, for a damaged one, and for one that is being written.
     """
     tables = NsysSqlite(path)
     if not tables.is_export():

@@ -35,7 +35,7 @@ from .graph_nodes import NODES, Creations
 from .launch_keys import LaunchKeys
 from .written import Written
 
-# Stands for the end of a range that was never closed; no event has this time.
+# The end of a range that was never closed; no event has this time.
 NEVER_CLOSED = -(2**63)
 
 # NVTX event types: push/pop and start/end ranges (70 and 71 where they carry an extended payload), marks, and the
@@ -123,7 +123,7 @@ def read_trace(tables: NsysTables) -> Trace:
 
 
 class _Assembly:
-    """Puts the tables together; names, threads, processes and domains are numbered as they turn up."""
+    """Combines the tables; names, threads, processes and domains are numbered as they occur."""
 
     def __init__(self, tables: NsysTables) -> None:
         self.tables = tables
@@ -229,7 +229,7 @@ class _Assembly:
         )
 
     def close_open_ends(self, events: Columns, capture_end: int) -> None:
-        """Have ranges that were never closed end with the capture."""
+        """Let ranges that were never closed end with the capture."""
         start, end = events.numbers["start"], events.numbers["end"]
         open_ended = events.numbers["open_ended"] = end == NEVER_CLOSED
         end[open_ended] = max(capture_end, int(end.max(initial=0)), int(start.max(initial=0)))
@@ -271,7 +271,7 @@ class _Assembly:
                 self.written.mark(key, name)
 
     def domain_keys(self) -> list[tuple[int, int] | None]:
-        """Return the keys of the domains seen, None in the place of those that are not annotation's."""
+        """Return the keys of the domains seen, None for those that are not annotation's."""
         for key in self.written.domains:  # their names are lost before nsys's capture range
             self.domain_names.setdefault(key, OWN_DOMAIN)
         return [key if self.domain_names.get(key) == OWN_DOMAIN else None for key in self.domain]
@@ -287,14 +287,14 @@ class _Assembly:
         ]
 
     def keep_sane(self, table: Columns, what: str) -> None:
-        """Leave out rows that end before they start, and say so: their time cannot be counted."""
+        """Leave out rows that end before they start, with a note: their time cannot be counted."""
         keep: Bools = table.numbers["end"] >= table.numbers["start"]
         if not keep.all():
             self.notes.append(f"{(~keep).sum()} {what} end before they start and are left out.")
         table.keep(keep)
 
     def provenance(self) -> Provenance:
-        """Say where the report comes from."""
+        """Return where the report comes from."""
         meta = self.tables.metadata()
         product = meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems")
         version = meta.get("EXPORT_PRODUCT_VERSION", "").removesuffix(".0").replace("unknown", "")

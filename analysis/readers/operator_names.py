@@ -76,14 +76,14 @@ def _without_suffixes(texts: pa.Array) -> tuple[Int32s, pa.Array, Int64s]:
 
 @dataclass(frozen=True, slots=True)
 class _After:
-    """What stands after a suffix: in which rows there is one, and what."""
+    """What follows a suffix: the rows that have one, and its text."""
 
     rows: Int64s
     texts: pa.Array
 
 
 def _cut(texts: pa.Array, suffix: str) -> tuple[pa.Array, _After | None]:
-    """Return what stands before the first suffix in each text, and after it; None where no text has it."""
+    """Return what precedes the first suffix in each text, and what follows it; None if no text has one."""
     parts = pc.split_pattern(texts, suffix, max_splits=1)
     if len(parts.values) == len(texts):
         return parts.values, None
@@ -94,7 +94,7 @@ def _cut(texts: pa.Array, suffix: str) -> tuple[pa.Array, _After | None]:
 
 
 def _numbers(after: pa.Array, texts: pa.Array) -> Int64s:
-    """Return the sequence numbers that stand after the suffix; the others of some texts are looked for anew."""
+    """Return the sequence numbers that follow the suffix; some texts are searched a second time."""
     digits = as_text(_cut(after, ", ")[0])  # what may follow the number
     if pc.all(pc.ascii_is_decimal(digits)).as_py() and pc.max(pc.binary_length(digits)).as_py() <= MOST_DIGITS:
         return arrow.to_numpy(digits.cast(pa.int64()))
@@ -104,5 +104,5 @@ def _numbers(after: pa.Array, texts: pa.Array) -> Int64s:
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """Call bytes a text without checking them; whoever decodes them repairs what is no UTF-8."""
+    """Treat bytes as text without checking them; decoding repairs what is not UTF-8."""
     return values.view(pa.string())

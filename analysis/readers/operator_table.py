@@ -2,7 +2,7 @@
 
 The tables are PyTorch 2.13's own registrations, `aten::` left out: an operator is WORK if one of its overloads
 has a kernel for the dispatch key CPU, and NO_WORK if it returns a view, allocates, or has no kernel at all because
-it is composed of others. What has one kernel for all backends stands in neither, and neither does what the
+it is composed of others. An operator with one kernel for all backends is in neither, and neither does what the
 tables do not know, such as other libraries' operators: that is work where it calls no working operator.
 """
 

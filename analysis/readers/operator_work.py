@@ -1,4 +1,4 @@
-"""On a CPU, an operator's self time stands in for a kernel, as in a recording of ours.
+"""On a CPU, an operator's self time takes the place of a kernel, as in our recordings.
 
 An operator is work where PyTorch has a kernel of its own for it (`cpu_operators`). Self time is its duration
 without its child operators, and need not be contiguous: a thread's kernels are laid out as on one stream, each

@@ -20,7 +20,7 @@ NUMBER_BYTES = 8
 class ParquetTable:
     """A table in a Parquet file: `rows` of it, in `groups`, of those columns that it has.
 
-    Raises NotAReport, here and in `read`, where the file is damaged or has a column twice.
+    Raises NotAReport, here and in `read`, if the file is damaged or has a column twice.
     """
 
     def __init__(self, path: Path, columns: Iterable[str], texts: Sequence[str]) -> None:
@@ -38,9 +38,9 @@ class ParquetTable:
         require_within(path, unpacked)
 
     def _unpacked_bytes(self) -> int:
-        """Return what the columns take in memory: a number a row each, and texts as the file says.
+        """Return the bytes of the columns in memory: a number per row each, and texts as the file states.
 
-        Of all columns, for Arrow ends the process where it is asked for one whose statistics are damaged.
+        All columns count, because Arrow ends the process when asked for one whose statistics are damaged.
         """
         stored = sum(self.metadata.row_group(group).total_byte_size for group in self.groups)
         return int(max(stored, self.rows * NUMBER_BYTES * len(self.columns)))

@@ -1,4 +1,4 @@
-"""Which reports the paths of a command mean: files, folders, patterns. Alone, so that commands load no reader."""
+"""The reports that a command's paths name: files, folders, patterns. Separate, so that commands load no reader."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from . import ENDINGS
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """Replace folders of reports and patterns by the reports they hold, in the order of their names.
+    """Replace folders of reports and patterns by the reports they contain, in the order of their names.
 
-    Raises UsageError where a folder or pattern holds none.
+    Raises UsageError if a folder or pattern contains none.
     """
     return list(dict.fromkeys(report for path in paths for report in _reports_in(path)))
 
@@ -29,12 +29,12 @@ def _reports_in(path: Path) -> list[Path]:
     else:
         return [path]
     if not found:
-        raise UsageError(f"{path} holds no reports ({', '.join(ENDINGS)}, or folders of Parquet files).")
+        raise UsageError(f"{path} contains no reports ({', '.join(ENDINGS)}, or folders of Parquet files).")
     return sorted(_without_exported_twins(found))
 
 
 def _can_exist(path: Path) -> bool:
-    """Tell whether the system takes this for a name, as it does not if it is too long; the reader says why."""
+    """Return whether the system accepts this as a name; one that is too long is reported by the reader."""
     try:
         path.exists()
     except OSError:
@@ -43,6 +43,6 @@ def _can_exist(path: Path) -> bool:
 
 
 def _without_exported_twins(paths: Iterable[Path]) -> list[Path]:
-    """Leave out a .nsys-rep whose export lies beside it: they are one report."""
+    """Leave out a .nsys-rep whose export is next to it: they are one report."""
     known = set(paths)
     return [path for path in known if path.suffix != ".nsys-rep" or path.with_suffix(".sqlite") not in known]

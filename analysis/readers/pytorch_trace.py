@@ -2,7 +2,7 @@
 
 record_function blocks, steps and optimizers (`user_annotation`) and operators (`cpu_op`) become ranges, CUDA's
 calls launches. A kernel says which GPU and stream it ran on, not which process launched it: that is found by its
-correlation id. Without a GPU, operators' self time stands in for kernels, as in a recording of ours.
+correlation id. Without a GPU, operators' self time takes the place of kernels, as in our recordings.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from .operator_work import operator_work
 
 TOOL = "PyTorch profiler"
 NO_GPU = (
-    "The trace holds no GPU work: operators' own time on the CPU is counted instead. If the model ran on a GPU, "
+    "The trace contains no GPU work: operators' own CPU time is counted instead. If the model ran on a GPU, "
     "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
 UNTRACED_GPU = (
-    "The trace holds no GPU work although a GPU was there: record with "
+    "The trace contains no GPU work although there was a GPU: record with "
     "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
 WHOLE_MICROSECONDS = (
@@ -61,7 +61,7 @@ _ID_BITS = 44
 def read(path: Path) -> Trace:
     """Read a PyTorch profiler trace.
 
-    Raises NotAReport for JSON that is none, and for a trace that is damaged or breaks off.
+    Raises NotAReport for other JSON, and for a trace that is damaged or truncated.
     """
     file, columns = TraceFile(path), TraceColumns()
     for events in file.blocks():
@@ -155,7 +155,7 @@ class _Assembly:
         return work, launches
 
     def launches(self, ranges: Ranges) -> Launches:
-        """Return CUDA's calls, each trimmed to the operator or block that the profiler says made it.
+        """Return CUDA's calls, each trimmed to the operator or block that the profiler names as its caller.
 
         The two are timed by different clocks, or cut down to microseconds; a call can stick out of its operator.
         """
@@ -170,10 +170,10 @@ class _Assembly:
         return Launches(start, end, thread)
 
     def processes_of_work(self) -> tuple[Int32s, Int64s]:
-        """Return each piece of work's process and correlation id, -1 where its process cannot be told.
+        """Return each piece of work's process and correlation id, -1 if its process is unknown.
 
         A file with several processes was merged from several traces. An id that one of them alone used tells the
-        process; a GPU whose work is all told to be one process's tells it of the rest.
+        process; if all known work of a GPU is of one process, so is the rest.
         """
         launches, correlation = self.columns.launches, self.columns.work["correlation"]
         of_launch = self.process_of[launches["place"]]
@@ -214,7 +214,7 @@ class _Assembly:
         return work, Launches(ranges.start_ns[row], ranges.end_ns[row], thread)
 
     def describe(self, on_cpu: bool, work: int) -> None:
-        """Say what had to be decided."""
+        """Return notes on what had to be decided."""
         if on_cpu or not work:
             self.notes.append(NO_GPU if on_cpu else UNTRACED_GPU)
         if self.columns.without_duration:
@@ -247,7 +247,7 @@ def _pairs(thread: Int32s, id_: Int64s) -> Int64s:
 
 
 def _sole_owner(key: Int64s, owner: Int32s, wanted: Int64s) -> Int32s:
-    """Return who alone has each wanted key; -1 where nobody does, or several."""
+    """Return the only owner of each wanted key; -1 if it has none or several."""
     pairs = np.unique(np.stack([key, owner.astype(np.int64)]), axis=1)
     distinct, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
     if not len(distinct):
@@ -277,6 +277,6 @@ def _gpus(envelope: Envelope) -> tuple[str, ...]:
 
 
 def _run(envelope: Envelope) -> dict[str, Any]:
-    """Return what the trace says of its place among several ranks."""
+    """Return the trace's rank among several, as it records it."""
     facts = envelope.distributed if isinstance(envelope.distributed, dict) else {}
     return {name: facts[name] for name in ("backend", "rank", "world_size") if name in facts}

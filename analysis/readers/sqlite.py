@@ -1,4 +1,4 @@
-"""Whether a SQLite file is whole and at rest, so that it may be read without a lock and without its journal."""
+"""Whether a SQLite file is complete and not being written, so that it can be read without lock and journal."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ WAL_HEADER_BYTES = 32
 
 
 def read_only_uri(path: Path, *, locking: bool = False) -> str:
-    """Return the URI that opens a SQLite file without ever writing to it or beside it.
+    """Return the URI that opens a SQLite file without ever writing to it or next to it.
 
-    Any name will do, also one that is no UTF-8.
+    Any name is accepted, also one that is not valid UTF-8.
     """
     name = quote(os.fsencode(path.absolute()))
     return f"file:{name}?mode=ro" if locking else f"file:{name}?mode=ro&immutable=1"
 
 
 def require_whole(path: Path) -> None:
-    """Raise NotAReport where the file breaks off: in its last page, SQLite would only miss rows."""
+    """Raise NotAReport if the file is truncated: in its last page, SQLite would only miss rows."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     page, pages, counter, valid_for = (int.from_bytes(header[at]) for at in HEADER_FIELDS)
     size, whole = path.stat().st_size, (65_536 if page == 1 else page) * pages
     if counter == valid_for and size < whole:
-        raise NotAReport(f"{path} breaks off after {size:,} of {whole:,} bytes. Copy or export it again.")
+        raise NotAReport(f"{path} is truncated after {size:,} of {whole:,} bytes. Copy or export it again.")
 
 
 def require_at_rest(path: Path) -> None:
-    """Raise NotAReport where somebody is writing the file, or was interrupted.
+    """Raise NotAReport if a program is writing the file, or was interrupted while writing it.
 
-    What stands in a journal beside it belongs to it, and without a lock SQLite would not look there.
+    A journal next to it belongs to it, and without a lock SQLite would not read that.
     """
     if _size(path, "-wal") > WAL_HEADER_BYTES:
         raise NotAReport(
-            f"{path} is not whole: {path.name}-wal beside it holds changes to it. Close the program that writes "
+            f"{path} is incomplete: {path.name}-wal next to it has changes to it. Close the program that writes "
             f"it, or run: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)'"
         )
     if _is_hot(path):
         raise NotAReport(
-            f"{path} is being written, or its writing was interrupted: {path.name}-journal stands beside it. Wait "
+            f"{path} is being written, or its writing was interrupted: {path.name}-journal is next to it. Wait "
             "until it is written, or export it again."
         )
     if _is_locked(path):
@@ -73,7 +73,7 @@ def _size(path: Path, suffix: str) -> int:
 
 
 def _is_hot(path: Path) -> bool:
-    """Tell whether a journal holds what must be undone; one of a finished change begins with zeros."""
+    """Return whether a journal contains changes to undo; one of a finished change begins with zeros."""
     try:
         with path.with_name(f"{path.name}-journal").open("rb") as journal:
             return journal.read(8).strip(b"\0") != b""
@@ -82,9 +82,9 @@ def _is_hot(path: Path) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """Tell whether another process keeps everybody from reading; where that cannot be told, nobody does.
+    """Return whether another process prevents reading; False if that cannot be determined.
 
-    A database with a write-ahead log is not asked: SQLite would create files beside it.
+    A database with a write-ahead log is not queried: SQLite would create files next to it.
     """
     with path.open("rb") as file:
         if file.read(HEADER_BYTES)[READ_VERSION : READ_VERSION + 1] == WAL_VERSION:
@@ -117,17 +117,17 @@ class Database:
             self.columns = columns_of_tables(path, connection)
 
     def has(self, table: str) -> bool:
-        """Tell whether the table exists and holds at least one row."""
+        """Return whether the table exists and has at least one row."""
         return table in self.columns and bool(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1'))  # noqa: S608
 
     def has_column(self, table: str, column: str) -> bool:
-        """Tell whether a table has a column; SQLite does not tell upper from lower case in names."""
+        """Return whether a table has a column; SQLite ignores the case of names."""
         return column.lower() in (name.lower() for name in self.columns.get(table, ()))
 
     def stretches(self, table: str, rows: int) -> list[tuple[str, int]]:
         """Return SQL conditions that cut a table, by row id, into parts of about this many rows, and their most.
 
-        Raises NotAReport where the table's tree is damaged.
+        Raises NotAReport if the table's tree is damaged.
         """
         columns = {name.lower() for name in self.columns[table]}
         row = next((name for name in ROW_NUMBERS if name not in columns), ROW_NUMBERS[0])
@@ -143,7 +143,7 @@ class Database:
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters.
 
-        Raises NotAReport where SQLite fails, as it does on a truncated or damaged file.
+        Raises NotAReport if SQLite fails, as it does on a truncated or damaged file.
         """
         with self._guarded() as connection:
             return connection.execute(sql, parameters).fetchall()
@@ -204,7 +204,7 @@ def _damaged(path: Path, error: BaseException) -> NotAReport:
 
 
 def trimmed(path: Path, missing: str) -> NotAReport:
-    """Return what to raise of a whole database that lacks what an export has."""
+    """Return the error for a complete database that lacks tables or columns of an export."""
     return NotAReport(
         f"{path} has no {missing}: it is an export that was trimmed, or another program's. Export the whole "
         "report."

@@ -1,7 +1,7 @@
-"""What SQLite may do with a stranger's file: read ordinary tables, and nothing that the file's author wrote.
+"""What SQLite may do with an untrusted file: read ordinary tables, and run nothing that the file's author wrote.
 
 Views, virtual tables, triggers, computed columns and defaults are expressions in the file, and run for as long as
-their author likes. Three things stand between them and a command: the schema is read first, and only what SQLite
+their author likes. Three things protect a command from them: the schema is read first, and only what SQLite
 itself calls an ordinary table is read; an authorizer refuses anything else when a statement is compiled; and a
 statement ends when it takes more operations than a report of its size needs.
 """
@@ -34,9 +34,9 @@ OPERATIONS, OPERATIONS_PER_BYTE, STEP = 50_000_000, 4, 100_000
 
 @contextmanager
 def guarded(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
-    """Offer a connection that reads ordinary tables only, for so many operations.
+    """Yield a connection that reads only ordinary tables, for a limited number of operations.
 
-    Raises NotAReport where a statement takes more of them, and sqlite3.Error where SQLite or the authorizer
+    Raises NotAReport if a statement takes more of them, and sqlite3.Error if SQLite or the authorizer
     refuses.
     """
     left = (OPERATIONS + OPERATIONS_PER_BYTE * path.stat().st_size) // STEP
@@ -95,4 +95,4 @@ def require_plain(path: Path, connection: sqlite3.Connection, sql: str) -> None:
     Raises sqlite3.Error where the authorizer refuses it.
     """
     if any(row[1] == "VOpen" for row in connection.execute(f"EXPLAIN {sql}")):
-        raise NotAReport(f"{path} has a virtual table in a table's place. Export it again.")
+        raise NotAReport(f"{path} has a virtual table in place of a table. Export it again.")

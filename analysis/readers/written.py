@@ -28,7 +28,7 @@ Key = tuple[int, int]
 
 
 class Written:
-    """Collects it, one row of the report at a time."""
+    """Collects these, one row of the report at a time."""
 
     def __init__(self) -> None:
         self.run: dict[str, Any] = {}
@@ -39,7 +39,7 @@ class Written:
         self._categories: dict[Key, dict[int, int]] = {}
 
     def mark(self, domain: Key, text: str) -> None:
-        """Take a mark; those of others say nothing."""
+        """Read a mark; those of other programs are ignored."""
         if text.startswith(RUN_MARK):
             self.run = parsed(text.removeprefix(RUN_MARK)) or {}
         elif text.startswith(FLOPS_MARK):
@@ -55,11 +55,11 @@ class Written:
             self.steps = self.steps or (steps if isinstance(steps, str) else "")
 
     def category(self, domain: Key, number: int, name: str) -> None:
-        """Take the name of a category; NVTX numbers them for each domain anew."""
+        """Take the name of a category; NVTX numbers them separately for each domain."""
         self._categories.setdefault(domain, {})[number] = CATEGORIES.get(name, 0)
 
     def categories_of(self, domain: Int32s, number: NDArray[np.uint8], keys: Sequence[Key | None]) -> Int8s:
-        """Return what the category of each range says; `keys` are of annotation's domains, None is another's."""
+        """Return the meaning of each range's category; `keys` are of annotation's domains, None for others."""
         says = np.zeros((len(keys), 256), np.int8)
         for row, key in enumerate(keys):
             for code, meaning in self._categories.get(key, {}).items() if key else ():
@@ -68,7 +68,7 @@ class Written:
 
 
 def parsed(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a mark holds; None for anything else."""
+    """Return the JSON object in a mark; None for anything else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -131,14 +131,14 @@ def _is_count(value: Any) -> bool:
 
 
 def _numbers(said: dict[str, Any]) -> dict[str, int]:
-    """Return the numbers of categories by their names, as far as an annotation's mark says them."""
+    """Return the numbers of categories by their names, as far as an annotation's mark has them."""
     told = said.get("categories")
     found = told if isinstance(told, dict) else {}
     return {name: found[name] for name in CATEGORIES if found.get(name) in range(256)}
 
 
 def _classes(said: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the classes of a model's modules by their paths, as far as an annotation's mark says them."""
+    """Return the classes of a model's modules by their paths, as far as an annotation's mark has them."""
     model, classes = said.get("model"), said.get("classes")
     if not isinstance(model, str) or not isinstance(classes, dict):
         return {}

@@ -1,6 +1,6 @@
 """Make a copy of a report that can be shared: python -m analysis.scrub report.sqlite -o shared.sqlite.
 
-The copy answers every question that analysis.kernels can ask, with the same results; environment, processes,
+Every command gives the same results for the copy; environment, processes,
 output, command lines, paths, host, user and dates are not in it. `--check` lists what a report would leak, by kind
 and count. Exit status 1: the report cannot be read; 2: wrong usage, or the copy cannot be written; 3: `--check`
 found something.
@@ -71,18 +71,16 @@ def _check(report: Path) -> list[Leak]:
     columns = (Column("kind", "what"), Column("count", "count", "count"), Column("where", "in", "name"))
     rows = tuple(Row((leak.kind, leak.count, ", ".join(leak.where))) for leak in found)
     heading = (
-        f"{report.name} holds what is nobody else's business"
-        if found
-        else f"{report.name} holds nothing that looks private"
+        f"{report.name} contains private data" if found else f"{report.name} contains nothing that looks private"
     )
-    tables = (Table("leaks", "What others would learn from it", columns, rows),) if found else ()
+    tables = (Table("leaks", "Private data that others would see", columns, rows),) if found else ()
     width, color = as_table.screen(sys.stdout.isatty())
     write(as_table.present(Document(heading, tables), width=width, color=color, full_names=True), None)
     return found
 
 
 def _said(copied: Copied) -> str:
-    """Say what is in the copy, and what in its names is not as it was."""
+    """Describe what is in the copy, and what was changed in its names."""
     parts = [f"{copied.rows:,} rows"]
     if copied.renamed:
         parts.append(f"{copied.renamed:,} names of ranges replaced")
@@ -92,7 +90,7 @@ def _said(copied: Copied) -> str:
 
 
 def is_trace(path: Path) -> bool:
-    """Tell a PyTorch trace from SQLite; raise NotAReport, saying what could be shared, for anything else."""
+    """Return whether a report is a PyTorch trace or SQLite; raise NotAReport for anything else."""
     from ..errors import NotAReport
     from ..readers import NSYS_SQLITE, PYTORCH_TRACE, reader_of
 
@@ -100,4 +98,4 @@ def is_trace(path: Path) -> bool:
     if format_ in (NSYS_SQLITE, PYTORCH_TRACE):
         return format_ == PYTORCH_TRACE
     instead = "Make one with `nsys export --type sqlite` and share its copy."
-    raise NotAReport(f"{path} is no SQLite export but a {format_}. {instead}")
+    raise NotAReport(f"{path} is a {format_}, not a SQLite export. {instead}")

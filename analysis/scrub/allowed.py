@@ -1,7 +1,7 @@
-"""What a shared copy may hold, as one table; a table, column, key or event that is not named here stays behind.
+"""What a shared copy may contain, as one table; a table, column, key or event not listed here is left out.
 
-Readers take their columns from the same tables; besides those stand the sizes of copies and the facts of a GPU's
-model. docs/trust.md says of everything else in a report why it stays behind.
+Readers take their columns from the same tables; in addition there are the sizes of copies and the facts of a GPU's
+model. docs/trust.md explains why everything else in a report is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..readers.nsys_trace import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, PUSH_POP
 
 
 class Role(Flag):
-    """What a text is, and so what of it may be shared; a string can be several things."""
+    """What a text is, which decides what of it may be shared; a string can have several roles."""
 
     KERNEL = auto()
     RANGE = auto()
@@ -28,7 +28,7 @@ class Role(Flag):
 
 
 class Kind(Enum):
-    """What a column holds."""
+    """The type of a column."""
 
     NUMBER = auto()  # a whole number or nothing
     TIME = auto()  # such a number, in nanoseconds

@@ -1,6 +1,6 @@
-"""A copy of a report that holds what the analysis reads, and nothing else of it.
+"""Write a copy of a report that contains only what the analysis reads.
 
-The copy is a new file, so no page of it ever held anything else. It is written beside its target and renamed into
+The copy is a new file, so no page of it ever held other data. It is written next to its target and renamed into
 place whole.
 """
 
@@ -33,14 +33,14 @@ class Copied:
     """What went into a copy, and what was changed on the way."""
 
     rows: int
-    cut: dict[str, int]  # distinct private values cut out of names, by the word that stands for them
+    cut: dict[str, int]  # distinct private values cut out of names, by the word that replaces them
     renamed: int
 
 
 def copy(report: Path, target: Path, *, rename_ranges: bool = False) -> Copied:
     """Write the shared copy of an nsys SQLite export, or of a recording.
 
-    Raises NotAReport where the report cannot be read, and UsageError where the target cannot be written.
+    Raises NotAReport if the report cannot be read, and UsageError if the target cannot be written.
     """
     before = identity(report)
     source = Source(report)
@@ -110,7 +110,7 @@ class _Copy:
         return lambda rows: self.database.conn.executemany(sql, rows)
 
     def changes(self, table: str, columns: Columns) -> Callable[[Row], Row | None] | None:
-        """Return what makes a row fit to be shared, or drops it; None where all rows are as they are."""
+        """Return a function that cleans or drops a row; None if all rows are copied unchanged."""
         if table in METADATA_TABLES:
             return self.metadata
         names, place = list(columns), {name: at for at, name in enumerate(columns)}
@@ -139,7 +139,7 @@ class _Copy:
         return (row[0], self.text(Role.FACT, row[1])) if name in METADATA else None
 
     def text(self, role: Role, text: bytes | None) -> bytes | None:
-        """Return what may stand in a text's place; bytes that are no UTF-8 pass unharmed."""
+        """Return the replacement for a text; bytes that are not UTF-8 are kept."""
         if text is None:
             return None
         shared = self.names.rules[role](text.decode("utf-8", "surrogateescape"))
@@ -148,14 +148,14 @@ class _Copy:
 
 def require_replaceable(target: Path, report: Path) -> None:
     """Raise UsageError for a target that is the report."""
-    with suppress(OSError):  # what is not there yet, or cannot be looked at, is found out where it is written
+    with suppress(OSError):  # a missing or inaccessible file is reported where it is written
         if target.samefile(report):
             raise UsageError(f"{target} is the report itself. Name another file with -o.")
 
 
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
-    """Yield a new file beside the target; rename it into place when the block ends, remove it when it raises."""
+    """Yield a new file next to the target; rename it into place when the block ends, remove it when it raises."""
     try:
         unfinished = Unfinished(target)
         try:

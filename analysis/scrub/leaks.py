@@ -20,7 +20,7 @@ from .names import thread_name
 from .source import Source
 
 TOGETHER = 1 << 20  # characters that are searched at once
-BETWEEN = "\n\0\n"  # stands in no private value, so none is found across two texts
+BETWEEN = "\n\0\n"  # occurs in no private value, so none is found across two texts
 FREED = "freed pages"
 OWN_PLACES = (FREED, "events", "the trace")
 
@@ -98,9 +98,9 @@ class Leak:
 
 
 def leaks(report: Path) -> list[Leak]:
-    """Find what a report would leak; nothing that a shared copy holds counts, but private values in its names do.
+    """Find what a report would leak; the content of a shared copy does not count, except private values in names.
 
-    Raises NotAReport where the report cannot be read.
+    Raises NotAReport if the report cannot be read.
     """
     source, found = Source(report), Found()
     columns = Database(report).columns
@@ -145,7 +145,7 @@ def _count_rows(connection: sqlite3.Connection, columns: Mapping[str, tuple[str,
 
 
 def _count_strings(source: Source, found: Found) -> None:
-    """Count the strings that no kept row refers to, and the names of threads that tell of a program."""
+    """Count the strings that no kept row refers to, and the names of threads that reveal a program."""
     roles = source.string_roles()
     names = source.thread_names()
     found.add("names of threads", "ThreadNames", sum(thread_name(name) != name for name in names))
@@ -183,9 +183,9 @@ def count_in(text: str, table: str, found: Found, finders: Mapping[str, looks.Fi
 
 
 def _count_freed(report: Path, found: Found) -> None:
-    """Count the pages that rows were deleted from and that still hold them, and what stands there."""
+    """Count the pages that still contain deleted rows, and the private values in them."""
     for page in freed_pages(report):
-        found.add("pages that still hold deleted rows", FREED, any(page))
+        found.add("pages that still contain deleted rows", FREED, any(page))
         count_in(page.decode("utf-8", "replace"), FREED, found, RAW_FOUND)
 
 

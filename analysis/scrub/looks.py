@@ -1,4 +1,4 @@
-"""What private values look like in any text: each kind, and where in a text there are some."""
+"""The patterns of private values in any text: each kind, and how to find it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROOTS = (
     r"gpfs|lustre|beegfs|ceph|private|cluster|shared?|proc|run|export|efs|fsx|fs|content|kaggle|volumes?|net|afs|"
     r"vol|local|cache|dev|lib|ssd|nvme|raid|disk|root|sdf|global|common|autofs|group|groups|lab|labs)\d*)"
 )
-# Names that TensorRT and ONNX give to layers, such as `/layer.0/attention/MatMul`, look like paths and are none.
+# Names that TensorRT and ONNX give to layers, such as `/layer.0/attention/MatMul`, look like paths but are not.
 _WORD = (
     r"(?:model|transformer|encoder|decoder|layers?|blocks?|h|self_attn|attention|attn|mlp|ffn|embed(?:ding)?s?|"
     r"(?:layer|rms|batch|group)?_?norm|lm_head|head|conv|linear|fc|dense|pool(?:er)?|[qkvo]_proj|proj|bert|gpt|"
@@ -113,7 +113,7 @@ ENVIRONMENT = re.compile(r"\x00[A-Za-z_][A-Za-z0-9_]{1,}=")
 
 
 def by(pattern: re.Pattern[str]) -> Finder:
-    """Return what finds a pattern."""
+    """Return a function that finds a pattern."""
     return lambda text: [found.span() for found in pattern.finditer(text)]
 
 
@@ -123,13 +123,13 @@ def secrets(text: str) -> list[Span]:
 
 
 def paths(text: str) -> list[Span]:
-    """Find paths of files and folders, but no layers' names."""
+    """Find paths of files and folders, but not names of layers."""
     found = (found for pattern in (PATH, HOME) for found in pattern.finditer(text))
     return merged([one.span() for one in found if not LAYER.match(text, one.start())])
 
 
 def addresses(text: str) -> list[Span]:
-    """Find network addresses, but for one's own machine's; C++ names are made of colons too."""
+    """Find network addresses, except those of the local machine; C++ names contain colons too."""
     ipv6 = [found.span() for found in _MAYBE_IPV6.finditer(text) if _is_ipv6(found[0])]
     return merged([*by(ADDRESS)(text), *ipv6])
 

@@ -1,4 +1,4 @@
-"""Secrets in their makers' formats: the patterns of gitleaks (vendor/), read so as to cut rather too much.
+"""Secrets in vendors' formats: the patterns of gitleaks (vendor/), which cut too much rather than too little.
 
 gitleaks looks at source code, where a secret ends with a quote or a space; in names it may end with anything. Its
 lists of what is allowed are left out, and so are the entropies below which it takes a match for a word, except for
@@ -43,7 +43,7 @@ class Rule:
     least_entropy: float
 
     def found(self, text: str) -> Iterator[re.Match[str]]:
-        """Yield what the rule takes for a secret in a text."""
+        """Yield what the rule finds to be a secret in a text."""
         for found in self.pattern.finditer(text):
             if (
                 not self.least_entropy
@@ -59,13 +59,13 @@ def secrets_in(text: str) -> list[tuple[int, int]]:
 
 
 def entropy(text: str) -> float:
-    """Return the bits of a text's letters, by how often each stands in it."""
+    """Return the bits of a text's letters, by how often each occurs in it."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
 @cache
 def published() -> tuple[dict[str, object], ...]:
-    """Return gitleaks' rules as they were published, but for those left out."""
+    """Return gitleaks' rules as published, except those left out."""
     return tuple(rule for rule in json.loads(RULES_FILE.read_text()) if rule["id"] not in LEFT_OUT)
 
 

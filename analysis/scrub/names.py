@@ -54,10 +54,10 @@ _NOTHING = object()
 
 
 class Names:
-    """Says what may stand in a text's place, by what the text is; None: nothing may."""
+    """Chooses the replacement for a text, by what the text is; None removes it."""
 
     def __init__(self, *, rename_ranges: bool = False, own_words: Mapping[str, str] | None = None) -> None:
-        self.cut: Counter[str] = Counter()  # distinct private values cut out, by the word that stands for them
+        self.cut: Counter[str] = Counter()  # distinct private values cut out, by the word that replaces them
         self.renaming = Renaming() if rename_ranges else None
         self._words: dict[tuple[str, str], str] = {}
         self._own_words = {value.lower(): word for value, word in (own_words or {}).items()}
@@ -77,7 +77,7 @@ class Names:
         }
 
     def cleaned(self, text: str) -> str:
-        """Put a numbered word in the place of each private value, the same one wherever the value stands."""
+        """Replace each private value by a numbered word, the same one wherever the value occurs."""
         if len(text) > LONGEST:
             return self.numbered("name", text)
         # What holds a NUL between any two letters, as in UTF-16, looks like nothing but without them.
@@ -106,12 +106,12 @@ class Names:
         return (self._cached if len(bare) <= LONGEST_CACHED else self.bare)(bare) + link
 
     def _word_of(self, value: str) -> str:
-        """Return which word stands for a private word of the report; a folder's for all below it."""
+        """Return the word that replaces a private word of the report; a folder's replaces all below it."""
         known = self._own_words.get(value.lower())
         return known or next(word for own, word in self._own_words.items() if value.lower().startswith(own))
 
     def numbered(self, word: str, value: str) -> str:
-        """Return the numbered word that stands for a value."""
+        """Return the numbered word that replaces a value."""
         key = word, value
         if key not in self._words:
             self.cut[word] += 1
@@ -119,7 +119,7 @@ class Names:
         return self._words[key]
 
     def _mark(self, text: str) -> str | None:
-        """Return what a run of ours, or annotation, wrote: known facts only; of any other mark nothing."""
+        """Return what `nvtx-kernels run` or annotation wrote, known facts only; nothing for any other mark."""
         if text.startswith(MODEL_MARK):
             said = self._of_model(parsed(text.removeprefix(MODEL_MARK)))
             return MODEL_MARK + json.dumps(said, ensure_ascii=False) if said else None
@@ -136,7 +136,7 @@ class Names:
         return text if known == facts else RUN_MARK + json.dumps(known, separators=(",", ":"))
 
     def _of_model(self, said: dict[str, Any] | None) -> dict[str, Any]:
-        """Return what annotation says of a model and its steps; of renamed ranges no classes, which name them."""
+        """Return annotation's facts about a model and its steps, without classes if ranges are renamed."""
         facts = said or {}
         kept: dict[str, Any] = {
             key: facts[key] for key in ("version", "modules") if isinstance(facts.get(key), int)
@@ -194,7 +194,7 @@ def thread_name(text: str) -> str | None:
 
 
 def _is_kept(fact: Any, kept: Any) -> bool:
-    """Tell whether a fact of the run is in the copy; what is cut out of its texts is counted there."""
+    """Return whether a fact of the run is in the copy; what is cut out of its texts is counted there."""
     if isinstance(fact, dict) and isinstance(kept, dict):
         return len(fact) == len(kept)
     return (isinstance(fact, str) and isinstance(kept, str)) or bool(fact == kept)
@@ -237,7 +237,7 @@ SHAPES: tuple[tuple[Callable[[str], object], str], ...] = (
 
 
 class Renaming:
-    """Gives out new names, one for each old one."""
+    """Assigns new names, one for each old one."""
 
     def __init__(self) -> None:
         self.letters: dict[str, str] = {}  # by name, with indices as `*`

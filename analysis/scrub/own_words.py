@@ -1,6 +1,6 @@
-"""The private words of one report: the user, host, homes and secrets that it names in places of their own.
+"""The private words of one report: the user, host, home folders and secrets in its environment and metadata.
 
-What these are called is known there, so they are found again in names however short they are, and by no look.
+Because they are known, they are found in names however short they are, without a pattern.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..readers.sqlite import Database, read_only_uri
 from ..vocabulary import PLAIN_WORDS
 from .looks import LOOKS
 
-# Table, the row's name there with SQL's wildcards, and which word stands for the value in a copy.
+# Table, the row's name there with SQL's wildcards, and the word that replaces the value in a copy.
 _VALUES = (
     ("TARGET_INFO_SYSTEM_ENV", "Hostname", "host"),
     ("META_DATA_EXPORT", "EXPORT_HOST", "host"),
@@ -47,7 +47,7 @@ _WORD_OF_VARIABLE = (
     ),
     (re.compile(r"(?:\w+_)?(?:HOME|PWD|DIR|PREFIX|PATH|TMP|TMPDIR|FOLDER|ENV|ROOT|CACHE)|_|SHELL|MAIL"), "path"),
 )
-# Shorter words, and these, stand in names for other reasons, as do words that mean something to the analysis.
+# Shorter words, and these, occur in names for other reasons, as do words that mean something to the analysis.
 SHORTEST = {"secret": 6, "host": 3, "user": 2, "path": 4, "address": 7}
 LONG = 4
 EVERYBODYS = re.compile(
@@ -66,9 +66,9 @@ _BEFORE_USER = re.compile(r"(?i)homes?\d*|users?|u|people|staff|students?|mail")
 
 
 def own_words(report: Path) -> dict[str, str]:
-    """Return each private word of a report, and the word that stands for it in a copy.
+    """Return each private word of a report, and the word that replaces it in a copy.
 
-    Raises NotAReport where the report cannot be read.
+    Raises NotAReport if the report cannot be read.
     """
     columns = Database(report).columns
     try:
@@ -93,7 +93,7 @@ def any_of(words: Iterable[str]) -> re.Pattern[str]:
 
 
 def _bounded(word: str) -> str:
-    """Match a word by itself; a long one also beside digits and before capitals, as in 2jdoeModel."""
+    """Match a word by itself; a long one also next to digits and before capitals, as in 2jdoeModel."""
     inside = re.escape(word) + (r"(?:[\\/][^\s\"'<>|]*)?" if _SLASH.search(word) else "")
     if len(word) < LONG:
         return rf"(?<![A-Za-z0-9]){inside}(?![A-Za-z0-9])"
@@ -148,7 +148,7 @@ class _Pairs:
         self.connection, self.columns = connection, columns
 
     def values(self, table: str, name: str) -> list[str]:
-        """Return the values of a name; SQL's wildcards stand in it."""
+        """Return the values of a name, which may contain SQL's wildcards."""
         if not {"name", "value"} <= set(self.columns.get(table, ())):
             return []
         sql = f"SELECT value FROM {table} WHERE name LIKE ? AND typeof(value) = 'text'"  # noqa: S608 - literals

@@ -57,12 +57,12 @@ class Source:
         }
 
     def require_types(self) -> None:
-        """Raise NotAReport where a number's column holds anything but numbers, or a text's anything but text."""
+        """Raise NotAReport if a column of numbers has other values, or a column of text other than text."""
         for table, columns in {**self.tables, STRINGS: {"id": Kind.STRING, "value": Kind.TEXT}}.items():
             wrong = " OR ".join(f'typeof("{name}") NOT IN {TYPES[kind]}' for name, kind in columns.items())
             if self._select(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1"):  # noqa: S608
                 raise NotAReport(
-                    f"{self.path} holds values in {table} that nsys never writes there. Export the report again."
+                    f"{self.path} has values in {table} that nsys never writes there. Export the report again."
                 )
 
     def rows(self, table: str) -> Iterator[list[tuple[Any, ...]]]:
@@ -99,7 +99,7 @@ class Source:
 
     @cached_property
     def _is_annotations(self) -> str:
-        """Return SQL that tells whether an event is in a domain of this project's annotation."""
+        """Return an SQL condition: the event is in a domain of this project's annotation."""
         columns = self._columns.get(EVENTS, ())
         if not {"globalTid", "domainId", "eventType"} <= set(columns):
             return "0"
@@ -124,12 +124,12 @@ class Source:
         return [(text or b"").decode("utf-8", "replace") for (text,) in self._select(sql)]
 
     def other_kernel_names(self) -> set[int]:
-        """Return the ids of kernels' short and mangled names, which stay behind and say nothing new."""
+        """Return the ids of kernels' short and mangled names, which are left out and repeat others."""
         columns = [name for name in ("shortName", "mangledName") if name in self._columns.get(KERNELS, ())]
         return {number for name in columns for (number,) in self._select(f"SELECT DISTINCT {name} FROM {KERNELS}")}  # noqa: S608
 
     def epoch_ns(self) -> int:
-        """Return what to take off all times: zero, unless they count from 1970."""
+        """Return the offset to subtract from all times, ns: zero, unless they count from 1970."""
         timed = [table for table, columns in self.tables.items() if columns.get("start")]
         starts = [self._select(f"SELECT min(start) FROM {table}{self._where(table)}")[0][0] for table in timed]  # noqa: S608
         first = min((start for start in starts if isinstance(start, int)), default=0)

@@ -1,7 +1,7 @@
-"""A copy of a PyTorch trace that holds what the analysis reads and nothing else; and what a trace would leak.
+"""A copy of a PyTorch trace that contains only what the analysis reads; and what a trace would leak.
 
-Of each event goes along what the reader takes from it: numbers as they are, names by what they are. All else, such
-as shapes, stacks, inputs and what stands around the events, stays behind.
+The part of each event that the reader uses is copied: numbers unchanged, names by their role. Everything else,
+such as shapes, stacks, inputs and what surrounds the events, is left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PUBLIC_TRACKS = re.compile(
 )
 _NAMING = ("process_name", "thread_name")
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc", "hccl", "xccl")
-# Beyond any clock; and more digits after the point than anybody reads: a few bytes can ask for gigabytes of zeros.
+# Beyond any clock; and more decimal places than are ever needed: a few bytes can ask for gigabytes of zeros.
 _LARGEST_US, _DIGITS = LARGEST_NS // 1000, 30
 _DEVICE_FACTS = ("id", "totalGlobalMem", "computeMajor", "computeMinor", "numSms")
 _ENCODE = msgspec.json.Encoder().encode
@@ -47,7 +47,7 @@ _ENCODE = msgspec.json.Encoder().encode
 def copy(report: Path, target: Path, *, rename_ranges: bool = False) -> Copied:
     """Write the shared copy of a PyTorch trace.
 
-    Raises NotAReport where the trace cannot be read, and UsageError where the target cannot be written.
+    Raises NotAReport if the trace cannot be read, and UsageError if the target cannot be written.
     """
     before = identity(report)
     require_replaceable(target, report)
@@ -61,7 +61,7 @@ def copy(report: Path, target: Path, *, rename_ranges: bool = False) -> Copied:
 
 
 def _checked(lines: Iterator[str], report: Path, before: Identity) -> Iterator[str]:
-    """Yield lines; raise NotAReport, so that nothing is put in place, where the report changed meanwhile."""
+    """Yield lines; raise NotAReport, so that nothing is put in place, if the report changed meanwhile."""
     yield from lines
     require_unchanged(report, before)
 
@@ -106,7 +106,7 @@ class TraceCopy:
         return {key: self.track(value) for key, value in places.items() if value is not None}
 
     def track(self, value: Any) -> Any:
-        """Return a number as it is, and a word if it is everybody's."""
+        """Return a number unchanged, and a word only if it is a common one."""
         is_public = not isinstance(value, str) or _PUBLIC_TRACKS.fullmatch(value)
         return value if is_public else self.names.numbered("track", value)
 
@@ -129,7 +129,7 @@ class TraceCopy:
         raise NotAReport(f"{self.report} is damaged: it has {text[:40]!r} instead of a time. Record it again.")
 
     def around(self, envelope: Envelope) -> dict[str, Any]:
-        """Return what may be shared of what stands around the events."""
+        """Return the part that may be shared of what surrounds the events."""
         facts = envelope.distributed if isinstance(envelope.distributed, dict) else {}
         kept = {key: facts[key] for key in ("rank", "world_size") if isinstance(facts.get(key), int)}
         if str(facts.get("backend")).lower() in _BACKENDS:
@@ -171,7 +171,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _base_us(report: Path) -> int:
-    """Return the whole microseconds to take off all times: zero, unless they count from 1970."""
+    """Return the microseconds to subtract from all times: zero, unless they count from 1970."""
     written = (
         bytes(event.ts).strip(b'" ')
         for events in TraceFile(report).blocks()
@@ -212,7 +212,7 @@ def leaks(report: Path) -> list[Leak]:
     return found.leaks()
 
 
-# What stands around events, and in them, and is read by nothing here.
+# What surrounds events, or is in them, and is not read here.
 _ABOUT_MACHINE = re.compile(
     r'"(?:traceName|hostname|baseTimeNanoseconds|trace_id|cupti_version|host_name|user)"\s*:'
 )

@@ -1,4 +1,4 @@
-"""Which arithmetic the GEMMs of a report used, as far as their kernels' names tell."""
+"""The arithmetic that the GEMMs of a report used, as far as their kernels' names show it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNKNOWN = "unknown"
 
 @cache
 def arithmetic_of(kernel: str) -> str:
-    """Return the arithmetic that a GEMM's name tells, or UNKNOWN."""
+    """Return the arithmetic that a GEMM's name shows, or UNKNOWN."""
     return next((one.name for one in ARITHMETICS if one.pattern.search(kernel)), UNKNOWN)
 
 
@@ -54,7 +54,7 @@ def launches_by_arithmetic(rows: Iterable[KernelRow]) -> dict[str, Number]:
 
 
 def by_arithmetic(counts: Mapping[str, Number]) -> str:
-    """Write the launches of each arithmetic, most first: `218 fp32, 2 whose names do not tell`."""
-    called = {UNKNOWN: "whose names do not tell"}
+    """Write the launches of each arithmetic, most first: `218 fp32, 2 with unknown arithmetic`."""
+    called = {UNKNOWN: "with unknown arithmetic"}
     ranked = sorted(counts.items(), key=lambda item: -item[1])
     return ", ".join(f"{count:,} {called.get(name, name)}" for name, count in ranked)

@@ -1,4 +1,4 @@
-"""A second look at a big report is instant: its summary is kept in the user's cache folder.
+"""Cache the summary of a large report in the user's cache folder, so that it opens at once the next time.
 
 What is kept is small JSON (what `--format json` prints), for a report of a million kernels must open in less time
 than importing a Parquet library takes. It is used only if the report (which file it is, its size, its times of
@@ -33,7 +33,7 @@ DIGEST_BYTES = 64
 
 
 def kept(path: Path, options: Mapping[str, Any], rank: Callable[[], Report]) -> Report:
-    """Return the summary kept of a report if it is still true, else a new one, and keep that."""
+    """Return the cached summary of a report if it is still valid, else a new one, which is cached."""
     if not _is_big(path):
         return rank()
     place, fingerprint = place_of(path, options), fingerprint_of(path)
@@ -56,7 +56,7 @@ def folder() -> Path:
 
 
 def place_of(path: Path, options: Mapping[str, Any]) -> Path | None:
-    """Return where the summary of a report under these options is kept; None where nothing can be."""
+    """Return the path of a report's cached summary for these options; None if it cannot be cached."""
     with suppress(OSError):
         if _is_ours_alone(home := folder()):
             key = json.dumps([os.path.realpath(path), options], sort_keys=True)
@@ -65,7 +65,7 @@ def place_of(path: Path, options: Mapping[str, Any]) -> Path | None:
 
 
 def _is_big(path: Path) -> bool:
-    """Tell whether a file is large enough; what cannot be looked at is not, and the reader says why."""
+    """Return whether a file is large enough; an inaccessible one is not, and the reader reports it."""
     try:
         return path.is_file() and path.stat().st_size >= SMALLEST_BYTES
     except OSError:
@@ -73,9 +73,9 @@ def _is_big(path: Path) -> bool:
 
 
 def _is_ours_alone(home: Path) -> bool:
-    """Make the folder if there is none; tell whether nobody else can put files there.
+    """Make the folder if it is missing; return whether no other user can put files there.
 
-    Raises OSError where it can be neither made nor looked at.
+    Raises OSError if it can be neither created nor read.
     """
     home.parent.mkdir(parents=True, exist_ok=True)
     home.mkdir(mode=0o700, exist_ok=True)
@@ -84,9 +84,9 @@ def _is_ours_alone(home: Path) -> bool:
 
 
 def fingerprint_of(path: Path) -> str:
-    """Tell this report, read by this code, from any other: changes with either; empty where it cannot be read.
+    """Return a digest of this report and this code, which changes with either; empty if it cannot be read.
 
-    A journal that stands beside a SQLite report belongs to it.
+    A journal next to a SQLite report belongs to it.
     """
     try:
         with path.open("rb") as file:
@@ -112,7 +112,7 @@ def _samples(file: BinaryIO) -> list[bytes]:
 
 
 def _code() -> list[tuple[str, int, int]]:
-    """List the files of this package: any change of them makes what is kept stale."""
+    """List the files of this package: any change to them invalidates the cache."""
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     return [(file.name, status.st_size, status.st_mtime_ns) for file in files for status in [file.stat()]]
 
@@ -139,7 +139,7 @@ def _content(place: Path) -> bytes:
         status = os.fstat(descriptor)
         is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
         if not is_ours or status.st_size > MOST_BYTES:
-            raise OSError(f"{place} is no summary of ours")
+            raise OSError(f"{place} is not one of our summaries")
         return file.read(status.st_size)
 
 

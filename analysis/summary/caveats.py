@@ -1,4 +1,4 @@
-"""What a reader of a report's numbers must know, in sentences: what was decided, and what annotation would add."""
+"""Notes that belong with a report's numbers: decisions that were made, and what annotation would add."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
     if replays := of_replays(attribution):
         yield f"{_sentence(replays)} {TELL_REPLAYS}"
     if open_ended := int(attribution.trace.ranges.open_ended.sum()):
-        yield f"{open_ended} ranges were never closed; they are taken to end with the capture."
+        yield f"{open_ended} ranges were never closed; they are assumed to end with the capture."
 
 
 def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Iterator[str]:
-    """Say how much of the kernel time several ranges share, whose work a compiler fused."""
+    """Return a note on the kernel time that several ranges share, whose work a compiler fused."""
     if all(domain.name != OWN_DOMAIN for domain in attribution.trace.domains):
         return
     rows = [row for row in kernels if row.kind == "kernel"]
@@ -67,7 +67,7 @@ def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Itera
 
 
 def of_replays(attribution: Attribution) -> str:
-    """Say how much of CUDA graphs' replays no capture tells the modules of; empty where most is told.
+    """Return a note on replayed kernels of CUDA graphs whose modules no capture shows; empty if there are few.
 
     One launch of several kernels is a replay: no other CUDA call starts more than one.
     """
@@ -81,7 +81,7 @@ def of_replays(attribution: Attribution) -> str:
     if untold.sum() <= MOST_UNTOLD * replayed.sum():
         return ""
     return (
-        f"{untold.sum():,} of {replayed.sum():,} kernels that CUDA graphs replayed are told by their launch "
+        f"{untold.sum():,} of {replayed.sum():,} kernels that CUDA graphs replayed are placed by their launch "
         "alone, as the report has no ranges that were open at the capture"
     )
 
@@ -100,7 +100,7 @@ def _sentence(doubt: str) -> str:
 
 
 def _of_links(attribution: Attribution, left_out: Bools) -> Iterator[str]:
-    """Say how much work has a sequence number that leads nowhere."""
+    """Return a note on work whose sequence number has no fitting operator."""
     duration = attribution.trace.work.duration_ns
     unfit_ns, kept_ns = int(duration[attribution.unfit & ~left_out].sum()), int(duration[~left_out].sum())
     if unfit_ns:
@@ -119,33 +119,33 @@ def _of_warm_up(attribution: Attribution, left_out: Bools) -> Iterator[str]:
 
 
 def _of_annotation(attribution: Attribution) -> Iterator[str]:
-    """Say what ranges would add where there are none, or none that opens a phase."""
+    """Return a note on the ranges to open if there are none, or none that opens a phase."""
     provenance = attribution.trace.provenance
     ranges, how = BLOCKS if provenance.is_of_pytorch else EITHER if provenance.is_recording else NVTX
     present = {PHASES[phase] for phase in np.unique(attribution.phase).tolist()}
     if unused := of_unused(attribution):
         yield _sentence(unused)
     elif not len(attribution.ranges):
-        by_thread = "only its threads tell backward from the rest"
-        by_nothing = "nothing tells which part of the program launched what"
+        by_thread = "backward is known only by its threads"
+        by_nothing = "it is unknown which part of the program launched what"
         yield (
             f"The report has no {ranges}, so {by_thread if BACKWARD in present else by_nothing}. Open some around "
             f"forward, backward and optimizer, and inside these around layers and their parts, {how}."
         )
     elif not (told := present - {OTHER} - _by_parts_only(attribution)):
         yield (
-            f"No range opens a phase, so that forward, backward and optimizer are not told apart. Open {ranges} "
+            f"No range opens a phase, so forward, backward and optimizer cannot be distinguished. Open {ranges} "
             f"whose names start with these words, {how}."
         )
     elif BACKWARD in told and OTHER in present and FORWARD not in told:
         yield (
-            f"No range opens the forward phase, so that its work is counted as other. Open {ranges} whose names "
+            f"No range opens the forward phase, so its work is counted as other. Open {ranges} whose names "
             f"start with forward, {how}."
         )
 
 
 def _by_parts_only(attribution: Attribution) -> set[str]:
-    """Return the phases that only parts of them name, such as FSDP's gathering: most of their work is not told."""
+    """Return the phases named only by parts, such as FSDP's gathering: most of their work has no phase."""
     facts, ranges = attribution.facts, attribution.ranges
     phase = named_phases(facts, ranges)
     told = {name for name in (FORWARD, BACKWARD) if (ranges.category == CATEGORY_OF[name]).any()}
@@ -155,7 +155,7 @@ def _by_parts_only(attribution: Attribution) -> set[str]:
 
 
 def of_unused(attribution: Attribution) -> str:
-    """Say what ranges a report has where none of them is one that work could be given to, and what to do."""
+    """Return a note on the ranges of a report if no work can be assigned to any of them, and the remedy."""
     ranges = attribution.trace.ranges
     if len(attribution.ranges) or not len(ranges):
         return ""
@@ -175,7 +175,7 @@ def of_unused(attribution: Attribution) -> str:
 
 
 def of_counting(attribution: Attribution) -> str:
-    """Say what the steps count where annotation opened their ranges."""
+    """Return a note on what the steps count if annotation opened their ranges."""
     steps, trace = measured_steps(attribution), attribution.trace
     domains = {trace.domains[number].name for number in np.unique(attribution.ranges.domain[steps]).tolist()}
     if OWN_DOMAIN not in domains or not trace.provenance.steps:
@@ -192,23 +192,23 @@ VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
 
 
 def of_steps(kernels: Sequence[int]) -> str:
-    """Say which steps have far fewer kernels than the others, given the count in each."""
+    """Return a note on steps with far fewer kernels than the others, given the count in each."""
     usual = median(kernels) if kernels else 0
     short = [step for step, count in enumerate(kernels) if count < WHOLE_STEP * usual]
     if not short:
         return ""
     some = ", ".join(f"{step} ({kernels[step]:,})" for step in short[:SHOWN])
     return (
-        f"of {len(kernels)} steps with {usual:,.0f} kernels as a rule, some have far fewer: {some}: they do "
+        f"of {len(kernels)} steps with {usual:,.0f} kernels usually, some have far fewer: {some}: they do "
         "other work, or the capture began or ended, or memory ran out, within them"
     )
 
 
 def of_arithmetic(run: Mapping[str, Any], launches: Mapping[str, Number]) -> str:
-    """Hold what the run says of TF32 against the GEMM launches by arithmetic, of `precision`."""
+    """Compare the run's TF32 setting with the arithmetic of its GEMM launches."""
     used = by_arithmetic(launches)
     if run.get("tf32") is False and "tf32" in launches:
-        return f"the run says that TF32 is off, but its GEMMs tell otherwise ({used})"
+        return f"the run says that TF32 is off, but its GEMMs used it ({used})"
     if run.get("tf32") is True and run.get("dtype") == "fp32":
         return f"the run says that it is FP32, and that TF32 is on ({used})"
     if run.get("tf32") is True and "tf32" not in launches and UNKNOWN not in launches and "fp32" in launches:
@@ -217,11 +217,11 @@ def of_arithmetic(run: Mapping[str, Any], launches: Mapping[str, Number]) -> str
 
 
 def of_schema(provenance: Provenance) -> str:
-    """Say that an export is newer than any that was tried."""
+    """Return a note if an export is newer than any that was tested."""
     if not VERSION.fullmatch(provenance.schema) or _numbers(provenance.schema) <= _numbers(NEWEST_SCHEMA):
         return ""
     return (
-        f"the export's schema is {provenance.schema}, and the newest that was tried {NEWEST_SCHEMA}: what its "
+        f"the export's schema is {provenance.schema}, and the newest that was tested {NEWEST_SCHEMA}: what its "
         "columns mean may have changed"
     )
 

@@ -24,7 +24,7 @@ _INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
 def naming_of(*reports: Report) -> Naming:
     """Return how tables name the paths of these reports, which are compared if there are several.
 
-    What one of them says of its modules holds for the others too, unless another says otherwise.
+    The classes that one report has for its modules apply to the others too, unless another differs.
     """
     return naming(_agreed(report.provenance.models for report in reports))
 
@@ -54,7 +54,7 @@ def _name(name: str, classes: Classes, place: str) -> str:
 
 
 def _agreed(found: Iterable[Mapping[str, Classes]]) -> dict[str, dict[str, str]]:
-    """Join what is said of the same models, without what is said in two ways."""
+    """Merge the facts about the same models, without those that differ."""
     joined: dict[str, dict[str, str]] = {}
     denied: set[tuple[str, str]] = set()
     for models in found:

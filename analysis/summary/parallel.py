@@ -1,7 +1,7 @@
-"""Many reports at once, such as one per rank: each is ranked where it lies, and only its summary travels.
+"""Many reports at once, such as one per rank: each is ranked where it is stored, and only its summary is sent.
 
 Locally the reports are ranked in processes, as many as there are cores; with a scheduler, on a Dask cluster. A
-report that cannot be read, or over which a worker is lost, costs that report's row and is said, not the run.
+report that cannot be read, or over which a worker is lost, is reported, and only its row is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOST = "the process that read it was lost, as happens when memory runs out"
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One report of several: its name among them, and its summary or the sentence that says why there is none."""
+    """One report of several: its name among them, and its summary or the reason why it has none."""
 
     name: str
     report: Report | None = None
@@ -46,7 +46,7 @@ def rank_all(paths: Sequence[Path], summarize: Summarize, *, scheduler: str | No
 
 
 def attempt(path: Path, summarize: Summarize) -> Report | str:
-    """Summarize one report; what is wrong with it comes back as a sentence."""
+    """Summarize one report; an error is returned as a sentence."""
     try:
         return summarize(path)
     except AnalysisError as error:
@@ -56,7 +56,7 @@ def attempt(path: Path, summarize: Summarize) -> Report | str:
 
 
 def _in_processes(paths: Sequence[Path], summarize: Summarize) -> Iterator[tuple[Path, Report | str]]:
-    """Rank in one pool; whatever a lost process took with it is tried once more, alone."""
+    """Rank in one pool; the reports of a lost process are tried once more, alone."""
     left = set(paths)
     try:
         for path, result in _pool(paths, summarize, cores()):
@@ -79,7 +79,7 @@ def _pool(paths: Sequence[Path], summarize: Summarize, workers: int) -> Iterator
 
 
 def _be_modest() -> None:
-    """Read with one thread where there is a process per core already, and leave the screen to the command."""
+    """Read with one thread, because there is a process per core, and leave the screen to the command."""
     from ..readers import columns
 
     columns.MAX_THREADS = 1
@@ -87,7 +87,7 @@ def _be_modest() -> None:
 
 
 def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize], Iterator[tuple[Path, Report | str]]]:
-    """Return what runs on a Dask cluster; each report must lie under the same path on its workers."""
+    """Return a function that runs on a Dask cluster; each report must have the same path on its workers."""
     try:
         from distributed import Client
         from distributed import as_completed as completed
@@ -116,6 +116,6 @@ def _alone(client: Any, path: Path, summarize: Summarize) -> Report | str:
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
-    """Name reports by what tells them apart: the file's name, or the whole path where names repeat."""
+    """Name reports by what distinguishes them: the file's name, or the whole path where names repeat."""
     names = [path.name for path in paths]
     return names if len(set(names)) == len(names) else [str(path) for path in paths]

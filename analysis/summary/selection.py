@@ -18,7 +18,7 @@ from .collapsing import Naming, naming_of
 def of_phases(report: Report, *phases: str) -> Report:
     """Keep some phases.
 
-    Raises ReportError where the report has none of one of them.
+    Raises ReportError if the report has no work of one of them.
     """
     present = [row.phase for row in report.phases]
     if missing := [phase for phase in phases if phase not in present]:
@@ -38,9 +38,9 @@ def of_ranges(report: Report, pattern: str) -> Report:
     """Keep the ranges that match a pattern, and what is inside them.
 
     A pattern is a part of a range's name, or with `*` and `?` a whole name; `a > b` asks for b somewhere inside
-    a. Case does not count. The totals and phases stay those of the whole report.
+    a. Case is ignored. The totals and phases stay those of the whole report.
 
-    Raises ReportError where nothing matches.
+    Raises ReportError if nothing matches.
     """
     matches = path_matcher(pattern)
     ranges = tuple(row for row in report.ranges if matches(row.path))
@@ -51,7 +51,7 @@ def of_ranges(report: Report, pattern: str) -> Report:
 
 
 def _where(report: Report) -> str:
-    """Say that only the measured steps were searched, and how to search all."""
+    """Return a sentence: only the measured steps were searched, and how to search everything."""
     beyond = report.per_step and (report.unmeasured_ns or report.warm_up_ns)
     return " in the measured steps (--totals counts all work)" if beyond else ""
 
@@ -59,7 +59,7 @@ def _where(report: Report) -> str:
 def with_indices_collapsed(report: Report, naming: Naming | None = None) -> Report:
     """Merge paths that differ in an index only: `layer 0` … `layer 11` become `layer *`.
 
-    Modules that the report knows to be of different classes stay apart; `naming` is what names the paths instead.
+    Modules known to be of different classes are not merged; `naming` names the paths instead, if given.
     """
     named = naming or naming_of(report)
     ranges = (replace(row, path=named(row.path)) for row in report.ranges)

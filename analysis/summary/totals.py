@@ -19,7 +19,7 @@ from . import serving
 from .caveats import notes
 
 # Why work is in no range.
-NO_LAUNCH, LAUNCHED_OUTSIDE = "as the report has no launch of it", "launched outside all ranges"
+NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launched outside all ranges"
 
 
 def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
@@ -63,7 +63,7 @@ def _added_up(attribution: Attribution, *, include_warm_up: bool) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Per node: what was launched directly in it, and the first start and last end of all of it."""
+    """Per node: the work launched directly in it, and the first start and last end of all its work."""
 
     kernels: Int64s
     kernel_ns: Int64s
@@ -148,7 +148,7 @@ class _Summary:
         return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase)))
 
     def _classes(self, groups: Int64s) -> dict[int, tuple[str, bool]]:
-        """Return of each kernel's name its category, and whether it is one matrix product."""
+        """Return the category of each kernel's name, and whether it is one matrix product."""
         ids = np.unique(groups[3][groups[2] == KERNEL]).tolist()
         return dict(zip(ids, classify([self.attribution.trace.names[name] for name in ids]), strict=True))
 
@@ -231,12 +231,12 @@ class _Summary:
         return _summed(groups[0], end - start, count), np.bincount(groups[0], minlength=count) > 0
 
     def outside(self) -> tuple[OutsideRow, ...]:
-        """Say what could not be given to a range, and why."""
+        """Return the work that could not be assigned to a range, and the reasons."""
         how, launched = self.attribution.how, self.work.launch >= 0
         reasons = {
             NO_LAUNCH: (how == OUTSIDE) & ~launched,
             LAUNCHED_OUTSIDE: (how == OUTSIDE) & launched,
-            "as two threads could have waited for it": how == AMBIGUOUS,
+            "because two threads could have waited for it": how == AMBIGUOUS,
         }
         rows = [
             OutsideRow(reason, name, int(chosen.sum()), int(self.duration[chosen].sum()))

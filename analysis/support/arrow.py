@@ -35,7 +35,7 @@ def binary(texts: Iterable[str]) -> pa.Array:
 
 @contextmanager
 def from_the_system() -> Iterator[None]:
-    """Have Arrow take memory from the C library in this block.
+    """Let Arrow allocate memory from the C library in this block.
 
     Arrow's own pool returns what is freed at once, so that reading a table in parts faults every page in again: a
     big one took a third longer.

@@ -1,8 +1,8 @@
-"""Writing files that others may read: either the old file or the whole new one.
+"""Write files so that readers find either the old file or the complete new one.
 
 What is not a regular file is never replaced: links are followed, pipes and terminals are written to, and folders,
-sockets and disks are refused. A new file is made beside its place, under a name of `UNFINISHED`, and renamed; the
-next one that is made in the same folder removes those that a killed process left.
+sockets and disks are refused. A new file is made next to its target, under a name of `UNFINISHED`, and renamed;
+the next one made in the same folder removes those that a killed process left.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ OPEN_FILES = re.compile(r"/proc/\d+(?:/task/\d+)?/fd")
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file beside its place and move it there; raises OSError as `replacing` does."""
+    """Write a file next to its target and rename it; raises OSError as `replacing` does."""
     with replacing(path) as file:
         file.write(data)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Offer a file to write: beside the path and moved there when the block ends well, or a pipe or device itself.
+    """Yield a file to write: next to the path and renamed when the block succeeds, or a pipe or device itself.
 
-    Raises OSError where that fails; whatever was there before is then still there, and nothing else.
+    Raises OSError if that fails; the old file is then unchanged, and nothing else is left.
     """
     if (stream := _stream(path)) is not None:
         with stream:
@@ -58,10 +58,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 class Unfinished:
-    """A new file beside a target, which takes the target's place when it is published.
+    """A new file next to a target, which replaces the target when it is published.
 
     `target` is the path with links followed, absolute, so that neither a changed folder nor a link that is changed
-    meanwhile leads elsewhere. Raises OSError where the target is no regular file, or cannot be written.
+    meanwhile leads elsewhere. Raises OSError if the target is not a regular file, or cannot be written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -124,7 +124,7 @@ def _remove(entry: os.DirEntry[str]) -> None:
 
 @contextmanager
 def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
-    """Offer a folder that is gone after the block, or at the next run if this process is killed."""
+    """Yield a folder that is removed after the block, or by the next run if this process is killed."""
     remove_leftovers(Path(tempfile.gettempdir()) if inside is None else inside)
     with tempfile.TemporaryDirectory(prefix=_unfinished(), suffix=".tmp", dir=inside) as folder:
         yield Path(folder)
@@ -146,7 +146,7 @@ def _runs(pid: int) -> bool:
 
 @cache
 def _place() -> str:
-    """Return a word for where process ids mean what they do here: a machine since its start, and a container."""
+    """Return a word for the scope of process ids: this boot of the machine, and the container."""
     facts = [socket.gethostname()]
     with suppress(OSError):
         facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
@@ -157,7 +157,7 @@ def _place() -> str:
 def _stream(path: Path) -> IO[bytes] | None:
     """Open a pipe, a terminal or another device that takes characters; None for what is, or will be, a file.
 
-    Raises OSError for a folder, a disk, a socket, and a pipe that nobody reads.
+    Raises OSError for a folder, a disk, a socket, and a pipe without a reader.
     """
     target, is_open_file = _followed(path)
     status = _status(target)
@@ -171,7 +171,7 @@ def _stream(path: Path) -> IO[bytes] | None:
         descriptor = os.open(target, flags)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise OSError(errno.ENXIO, "Nobody reads from it", str(path)) from error
+            raise OSError(errno.ENXIO, "No process reads from it", str(path)) from error
         raise
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "wb")
@@ -206,9 +206,9 @@ _KINDS = (
 
 
 def _refusal(status: os.stat_result | None) -> str:
-    """Return why nothing is put in the place of what is there."""
+    """Return why an existing file is not replaced."""
     found = [reason for is_kind, reason in _KINDS if status and is_kind(status.st_mode)]
-    return found[0] if found else "It is no regular file"
+    return found[0] if found else "It is not a regular file"
 
 
 def _to_disk(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Progress of what takes long: how many rows were read of how many, or how many of several reports were ranked."""
+"""Progress of long work: rows read of those expected, or reports ranked of several."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def be_quiet() -> None:
 
 
 def expect(rows: int) -> None:
-    """Say that this many more rows (or reports) are going to be read."""
+    """Add this many rows (or reports) to those expected."""
     _tell(rows, 0)
 
 
 def advance(rows: int) -> None:
-    """Say that this many further rows were read; called from any thread."""
+    """Count this many further rows as read; may be called from any thread."""
     _tell(0, rows)
 
 
 def now(what: str) -> None:
-    """Say what is being done at the moment."""
+    """Show what is being done at the moment."""
     for bar in _bars:
         bar.name(what)
 
@@ -55,7 +55,7 @@ def _tell(expected: int, read: int) -> None:
 
 @contextmanager
 def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
-    """Have a function called with (further rows expected, further rows read)."""
+    """Call a function with (further rows expected, further rows read)."""
     _listeners.append(listener)
     try:
         yield
@@ -65,7 +65,7 @@ def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
 
 @contextmanager
 def stage(what: str) -> Iterator[None]:
-    """Call what is waited for otherwise in this block, with a count of its own."""
+    """Name the work of this block differently, with its own count."""
     before = [(bar, bar.begin(what)) for bar in _bars]
     try:
         yield

@@ -9,7 +9,7 @@ SHOWN = 4096
 
 
 def printable(name: str) -> str:
-    """Return `name` with all that could drive a terminal escaped: controls, bidi marks, lone surrogates."""
+    """Return `name` with all that could control a terminal escaped: controls, bidi marks, lone surrogates."""
     if name.isprintable():
         return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

@@ -1,4 +1,4 @@
-"""Numbers as text, made here and nowhere else."""
+"""Numbers as text: all formatting is done here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TimeUnit:
     decimals: int = 2
 
     def text(self, time_ns: float) -> str:
-        """Return a time in this unit: one decimal more where they hide it, ≈0 for what is shorter still."""
+        """Return a time in this unit: with one more decimal if it would be 0, and ≈0 for still shorter times."""
         time, hidden = time_ns / self.ns, 0.5 * 10**-self.decimals
         if self.ns == 1 and (abs(time) >= 1 or not time):
             return f"{time:,.0f}"

@@ -21,7 +21,7 @@ from .tracks import Place, Tracks
 
 LONGEST_NAME, LONGEST_PATH = 200, 500
 
-Told = Callable[[int], str]  # what is written of a row beside its place and time
+Told = Callable[[int], str]  # what is written about a row, in addition to its track and time
 
 
 class Timeline:
@@ -80,7 +80,7 @@ class Timeline:
     def _drawn_lines(
         self, slices: Slices, tracks: dict[Place, Place], told: Told
     ) -> Iterator[tuple[int, str, str]]:
-        """Return of each slice its row, its event, and its track and start as an event's beginning."""
+        """Return each slice's row, its event, and the beginning of an event with its track and start."""
         whole, rest = np.divmod(slices.start_ns - self._first, 1000)
         lasts, more = np.divmod(slices.end_ns - slices.start_ns, 1000)
         columns = (slices.row, slices.group, slices.lane, whole, rest, lasts, more)
@@ -122,7 +122,7 @@ class Timeline:
         )
 
     def _work_names(self) -> dict[tuple[int, int], str]:
-        """Return per kind and name of work its short name, its category, and its name in full."""
+        """Return, per kind and name of work, its short name, its category, and its full name."""
         work = self._trace.work
         pairs = np.unique(np.stack([work.name_id.astype(np.int64), work.kind]), axis=1).T.tolist()
         full = [self._trace.names[name] for name, _ in pairs]

@@ -1,4 +1,4 @@
-"""The slices of a report in columns: what starts and ends when, on which track, and what is told of it."""
+"""The slices of a report in columns: what starts and ends when, on which track, and its details."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Drawn:
         return [PHASES[phase] for phase in self.attribution.phase.tolist()]
 
     def launch_names(self) -> list[str]:
-        """Return per launch what it does, told by the work that came of it."""
+        """Return what each launch does, by the work that it caused."""
         work = self.attribution.trace.work
         kind = np.full(len(self.launches), KERNEL, np.uint8)
         launched = work.launch >= 0

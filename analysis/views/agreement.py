@@ -1,4 +1,4 @@
-"""Do the clocks agree: what a timer sees of each phase, the GPU's span, and the kernels in it."""
+"""Compare a timer around each phase with the GPU's span and the kernels in it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TIMED = (
 
 
 def view(subject: Subject) -> Document:
-    """Hold CPU ranges, GPU spans, kernel times, and times measured elsewhere against each other.
+    """Compare CPU ranges, GPU spans, kernel times, and times measured elsewhere.
 
-    Raises ReportError where no range opens a phase or a step, and UsageError for a time of a phase that is not
+    Raises ReportError if no range opens a phase or a step, and UsageError for a time of a phase that is not
     in the report.
     """
     report = subject.report
@@ -97,7 +97,7 @@ def _late(times: tuple[PhaseTimes, ...]) -> list[str]:
     """Name the phases whose CPU ranges closed before their work was done."""
     return [
         f"{row.name}: in {row.late} of {row.ranges} ranges the GPU worked on after the range had closed, on "
-        f"average for {time_text(row.late_ns / row.late)}. Their CPU range is no measure of the GPU: "
+        f"average for {time_text(row.late_ns / row.late)}. Their CPU range does not measure the GPU: "
         "synchronize before the range closes, or read the GPU span."
         for row in times
         if row.late
@@ -105,7 +105,7 @@ def _late(times: tuple[PhaseTimes, ...]) -> list[str]:
 
 
 def _unfilled(subject: Subject, times: tuple[PhaseTimes, ...]) -> list[str]:
-    """Name the phases that their kernels do not fill; a CPU's operators, and hidden kernels, prove nothing."""
+    """Name the phases that their kernels do not fill; not for a CPU's operators or hidden kernels."""
     shares = [
         f"{row.name} ({share_text(row.kernel_ns / row.span_ns)})"
         for row in times

@@ -1,4 +1,4 @@
-"""What attention's parts cost, in time and in FLOPs: scores, scale, mask, softmax and final matmul apart."""
+"""The cost of attention's parts, in time and FLOPs: scores, scale, mask, softmax and final matmul."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .registry import Subject
 from .rows import require_measured, share, with_levels
 
 NONE = (
-    "No range is named as a part of attention, so scores, softmax and matmuls cannot be told apart. Push ranges "
-    "named 'computing attention scores', 'computing softmax' and 'final matmul' around them; torch.compile drops "
-    "ranges inside the model."
+    "No range is named as a part of attention, so scores, softmax and matmuls cannot be distinguished. Push "
+    "ranges named 'computing attention scores', 'computing softmax' and 'final matmul' around them; torch.compile "
+    "drops ranges inside the model."
 )
 TIMES = (
     "time: of all kernels inside the part's ranges, scale and mask with scores where they are inside. GEMMs: of "
@@ -36,16 +36,18 @@ RATIOS = (
     "GEMMs: of scores and final matmul together. ranges: all kernels in the two, with scale and mask where they "
     "are inside."
 )
-NO_MARK = "The report does not hold the run's own mark, so FLOPs and bytes are not known. profiling.run writes it."
+NO_MARK = (
+    "The report has no mark with the run's settings, so FLOPs and bytes are unknown; nvtx-kernels run writes one."
+)
 #: What a row is of, by its indent: the time of those inside scores is in that of scores too.
 LEVELS = ("phase", "part", "inside scores")
-IS_FUSED = "Attention is one range here, so its parts cannot be told apart: it is fused, or not annotated inside."
+IS_FUSED = "Attention is one range here, so its parts cannot be distinguished: it is fused, or not annotated."
 
 
 def view(subject: Subject) -> Document:
     """Show the time, the FLOPs and the ratios of attention's parts, per phase.
 
-    Raises ReportError where no range is named as a part of attention.
+    Raises ReportError if no range is named as a part of attention.
     """
     report = subject.report
     require_measured(report)
@@ -63,13 +65,13 @@ def view(subject: Subject) -> Document:
 
 
 def _none(subject: Subject) -> str:
-    """Say why there is nothing to show: in the phase that was asked for, or at all."""
+    """Return why there is nothing to show: in the requested phase, or in the whole report."""
     whole = summarize(subject.attribution(), include_warm_up=subject.report.warm_up_included)
     phases = list(dict.fromkeys(part.phase for part in parts_of(whole) or fused_of(whole)))
     if not phases:
         return NONE
     asked = ", ".join(row.phase for row in subject.report.phases)
-    return f"No {asked} work is inside the ranges of attention: they hold work of {' and '.join(phases)}."
+    return f"No {asked} work is inside the ranges of attention: they contain work of {' and '.join(phases)}."
 
 
 def _flat(table: Table) -> Table:
@@ -88,7 +90,7 @@ def _missing(report: Report, parts: tuple[Part, ...]) -> list[str]:
     """Name the phases that multiply matrices, but in no part of attention."""
     present = {part.phase for part in parts}
     return [
-        f"No {row.phase} work is inside these ranges: what attention costs there cannot be told."
+        f"No {row.phase} work is inside these ranges: the cost of attention there is unknown."
         for row in report.phases
         if row.gemm_kernels and row.phase in (FORWARD, BACKWARD) and row.phase not in present
     ]
@@ -145,7 +147,7 @@ def _rate(amount: Number | None, time_ns: Number) -> float | None:
 
 
 def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
-    """Hold the ratio of the runtimes of softmax and matmuls beside that of their FLOPs."""
+    """Compare the ratio of the times of softmax and matmuls with that of their FLOPs."""
     rows = [row for mine in _by_phase(parts).values() if (row := ratio({part.name: part for part in mine}))]
     if not rows:
         return ()

@@ -1,4 +1,4 @@
-"""Does the GPU wait for launches, and where: busy share, lag, idle gaps with their owners, and a verdict."""
+"""Show whether and where the GPU waits for launches: busy share, lag, idle gaps by range, and a verdict."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class _Drawing:
         return Table("gaps", title, columns, tuple(rows), caption + more(owners, self.detail.top, "range"))
 
     def where(self) -> str:
-        """Say inside which spans the gaps are: those of the steps hold those of their phases."""
+        """Return inside which spans the gaps are: the steps' spans include those of their phases."""
         names = {row.name for row in self.found.phases}
         idle_ns = sum(row.idle_ns for row in self.found.phases if row.name == NAMES[STEP])
         if idle_ns == sum(owner.idle_ns for owner in self.found.owners):

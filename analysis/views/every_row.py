@@ -1,7 +1,7 @@
-"""All rows of one of a report's tables, for machines: names in full, nothing collapsed, nothing cut.
+"""All rows of one of a report's tables, for programs: full names, nothing merged, nothing cut.
 
-Where a table has rows of several sorts, such as phases and the categories in them, its first column, `level`, says
-which sort a row is of.
+If a table has rows of several sorts, such as phases and their categories, its first column, `level`, is the sort
+of a row.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _by_category(report: Report) -> Table:
 
 
 def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:
-    """Add up what is ranked, longest first; `share` is of all kernel time, which graphs are beside."""
+    """Add up what is ranked, longest first; `share` is of all kernel time, which excludes graphs."""
     ranked = longest_first(added((row for row in report.kernels if row.kind in RANKED), keys))
     whole = _time(row for row in ranked if row.kind == "kernel")
     columns = (

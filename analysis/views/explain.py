@@ -32,9 +32,9 @@ Key = tuple[str, str]  # a kernel's name and the phase
 
 
 def view(subject: Subject) -> Document:
-    """Take apart the launches of the kernel that was asked for, or of the longest of each phase.
+    """Explain the launches of the requested kernel, or of the longest of each phase.
 
-    Raises ReportError where no kernel has the name.
+    Raises ReportError if no kernel has the name.
     """
     require_measured(subject.report)
     report, found = subject.report, _asked(subject)
@@ -66,13 +66,13 @@ def _asked(subject: Subject) -> list[Key]:
     if subject.kernel:
         return _named(subject.kernel, ranked)
     if not ranked:
-        raise ReportError("The report has no kernels whose launches could be explained.")
+        raise ReportError("The report has no kernels whose launches can be explained.")
     longest = {phase: (kernel, phase) for kernel, phase in reversed(ranked)}
     return [longest[phase] for phase in PHASES if phase in longest]
 
 
 def _named(pattern: str, ranked: list[Key]) -> list[Key]:
-    """Return the kernels of exactly this name, in full or short, else those whose name holds it."""
+    """Return the kernels of exactly this name, in full or short, else those whose name contains it."""
     wanted = pattern.lower()
     names = {
         kernel: (kernel.lower(), short_name(kernel).lower()) for kernel in dict.fromkeys(k for k, _ in ranked)
@@ -81,7 +81,7 @@ def _named(pattern: str, ranked: list[Key]) -> list[Key]:
     found = exact or [key for key in ranked if any(wanted in name for name in names[key[0]])]
     if not found:
         some = "; ".join(short_name(kernel) for kernel in list(names)[:6]) or "none"
-        raise ReportError(f"No kernel's name holds {pattern!r}. The longest kernels: {some}.")
+        raise ReportError(f"No kernel name contains {pattern!r}. The longest kernels: {some}.")
     return found
 
 
@@ -125,7 +125,7 @@ def _without(table: Table, key: str) -> Table:
 
 
 def _title(report: Report, one: Explanation, name: str) -> str:
-    """Say how many launches there are of what, and the sum that they make."""
+    """Describe how many launches there are of what, and their sum."""
     trivial = one.formula in (f"{one.launches:,}", f"1·{one.launches}")
     count = f"{one.launches:,}{'' if trivial else f' = {one.formula}'} launch{'es' if one.launches > 1 else ''}"
     where = "no phase" if one.phase == OTHER else one.phase

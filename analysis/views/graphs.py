@@ -1,4 +1,4 @@
-"""CUDA graphs that ran whole, counted among the kernels: what a report that hides theirs can say of its ranges."""
+"""CUDA graphs that ran whole, counted among the kernels: for reports without the kernels inside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def of_graphs(report: Report) -> list[KernelRow]:
 
 
 def counted_kinds(report: Report) -> str:
-    """Say what is counted: graphs too, where some ran whole."""
+    """Return what is counted: kernels, and graphs if some ran whole."""
     return COUNTED if of_graphs(report) else "kernels"
 
 

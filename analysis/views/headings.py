@@ -1,4 +1,4 @@
-"""What every view says besides its answer: where the numbers come from, and where all the work went."""
+"""What every view adds to its answer: where the numbers come from, and where all the work went."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LINKED = (
 
 
 def heading(report: Report) -> str:
-    """Say which report this is, from which GPU and tool, of what run and how many steps."""
+    """Describe a report: its file, GPU, tool, run and number of steps."""
     return " · ".join(facts(report))
 
 
@@ -61,7 +61,7 @@ def common(facts: Sequence[Sequence[str]]) -> list[str]:
 
 
 def run_facts(source: Provenance) -> list[str]:
-    """Say what a run says about itself in its mark: the settings that decide its times."""
+    """Describe the settings in a run's mark that affect its times."""
     facts = [
         form.format(source.run[key]) for key, form in RUN_FACTS if source.run.get(key) not in (None, "", False)
     ]
@@ -74,23 +74,23 @@ def gpus(reports: Iterable[Report]) -> str:
 
 
 def scope(report: Report) -> str:
-    """Say over what a table's numbers are counted."""
+    """Return what a table's numbers count, such as `per step, mean of 2`."""
     return f"per step, mean of {report.steps}" if report.per_step else over(report, report.kernels)
 
 
 def scope_of_a_gpu(report: Report, gpus: int) -> str:
-    """Say over what the figures of each GPU are counted, where every rank has a GPU and steps of its own."""
+    """Return what the figures of each GPU count if every rank has its own GPU and steps."""
     said = scope(report)
-    if gpus < 2 or report.ranks < 2 or said == "in all":
+    if gpus < 2 or report.ranks < 2 or said == "total":
         return said
     own = f"{report.steps / report.ranks:.3g}"
     return f"per step, mean of {own} on each GPU" if report.per_step else f"over {own} steps on each GPU"
 
 
 def over(report: Report, rows: Iterable[KernelRow]) -> str:
-    """Say over what these rows were summed: measured steps only where none of it lies outside them."""
+    """Return over what these rows were summed: the measured steps, if all of the work is in them."""
     if not report.steps or _in_no_step(report, rows):
-        return "in all"
+        return "total"
     return f"over {report.steps} step{'s' if report.steps > 1 else ''}"
 
 
@@ -108,7 +108,7 @@ def work(report: Report) -> str:
 
 
 def kernel_time(report: Report) -> str:
-    """Name the time that is counted: the kernels', or what a CPU's operators spent themselves."""
+    """Name the time that is counted: the kernels', or a CPU's operators' own time."""
     return "Operators' own CPU time" if report.provenance.unit_of_work == "CPU" else "Kernel time"
 
 
@@ -118,7 +118,7 @@ def span(report: Report) -> str:
 
 
 def accounting_of(report: Report) -> tuple[str, ...]:
-    """Say where all the work went; the parts sum to the whole, which is the report's whatever part is shown."""
+    """Return where all the work of the report went, whatever part is shown; the parts sum to the whole."""
     total = report.totals.work_ns
     parts = [
         f"{time_text(value)} ({share_text(value / total)}) {label}"
@@ -127,25 +127,25 @@ def accounting_of(report: Report) -> tuple[str, ...]:
     ]
     if not parts:
         return ()
-    over = scope(report) if report.per_step or _is_whole(report) else "in all"
+    over = scope(report) if report.per_step or _is_whole(report) else "total"
     all_of = f"All {work(report)}" + (" in measured steps" if report.per_step and _beyond_ns(report) else "")
     line = f"{all_of}, {over}: {time_text(total)} = {' + '.join(parts)}."
     return (line, *_beyond(report), *_outside(report))
 
 
 def accounting_per_step(report: Report) -> tuple[str, ...]:
-    """Say where the work of a step went, beside figures that are per step whatever was asked for."""
+    """Return where the work of a step went, for figures that are always per step."""
     return accounting_of(report if report.per_step else per_step(report))
 
 
 def _is_whole(report: Report) -> bool:
-    """Tell whether all work but warm-up is shown, and not one phase or some ranges only."""
+    """Return whether all work but warm-up is shown, and not one phase or some ranges only."""
     shown = sum(row.total_ns for row in report.kernels)
     return isclose(shown, report.totals.work_ns - report.totals.excluded_ns)
 
 
 def _beyond(report: Report) -> tuple[str, ...]:
-    """Say how much of the work lies outside the measured steps, where both are there."""
+    """Return how much of the work is outside the measured steps, if there is work in both."""
     beyond = _beyond_ns(report)
     if not beyond:
         return ()
@@ -184,19 +184,19 @@ IN_THOSE_RANGES = " in the ranges asked for"
 
 
 def kernels(report: Report, time: str = "kernel time") -> str:
-    """Say of what the shares are: of all phases or the one there is, and there of all ranges or some."""
+    """Return what the shares are of: all phases or a single one, and all ranges or some."""
     alone = len(report.phases) == 1 and report.phases[0].phase != OTHER
     whole = f"the {report.phases[0].phase} phase's {time}" if alone else f"all {time}"
     return whole + IN_THOSE_RANGES if is_of_ranges(report) else whole
 
 
 def with_graphs(report: Report) -> str:
-    """Say of what the shares are where graphs that ran whole count too."""
+    """Return what the shares are of if graphs that ran whole count too."""
     return kernels(report, graphs.counted_time(report))
 
 
 def is_of_ranges(report: Report) -> bool:
-    """Tell whether the work is that of some ranges only; the phases stay those of the whole report."""
+    """Return whether the work is that of some ranges only; the phases stay those of the whole report."""
     return not isclose(sum(row.total_ns for row in report.kernels), sum(row.work_ns for row in report.phases))
 
 
@@ -208,7 +208,7 @@ _WORDS = re.compile(rf"(?<![\w:-])(?:{'|'.join(sorted(ON_CPU, reverse=True))})(?
 
 
 def category(name: str) -> str:
-    """Write a category as people do; programs get it as it is."""
+    """Write a category for text; programs get it unchanged."""
     return "GEMM" if name == "gemm" else name
 
 

@@ -44,10 +44,10 @@ def like_nsys(trace: Trace, detail: Detail = SHORT) -> Document:
     )
     unit = source.unit_of_work
     tables = (
-        draw("nvtx_kern_sum", "Kernels in each range, {unit} in all", kernels, unit),
+        draw("nvtx_kern_sum", "Kernels in each range, {unit} total", kernels, unit),
         _table(
             "nvtx_gpu_proj_sum",
-            f"{unit} span of each range (projection), {{unit}} in all",
+            f"{unit} span of each range (projection), {{unit}} total",
             projection_summary(inside),
             unit,
         ),
@@ -57,7 +57,7 @@ def like_nsys(trace: Trace, detail: Detail = SHORT) -> Document:
 
 
 def _nothing(trace: Trace) -> str:
-    """Say why no range holds work, as nsys counts it."""
+    """Return why no range contains work, as nsys counts it."""
     if not (trace.ranges.style == PUSH_POP).any():
         return (
             "The report has no NVTX push/pop ranges, and nsys counts by no others. Open some with "

@@ -1,4 +1,4 @@
-"""How much communication and copying hides behind compute, on each GPU."""
+"""How much communication and copying is hidden behind compute, on each GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .rows import more, per_step_of_a_gpu, require_measured
 
 WHOLE = (
     "span: from the first start to the last end of all work, with that between steps and in warm-up; % of it the "
-    "GPU is busy. compute: kernels but those of communication, and CUDA graphs. hidden: communication while "
+    "GPU is busy. compute: kernels except communication, and CUDA graphs. hidden: communication while "
     "compute ran; exposed: the rest of it. Times are unions: what overlaps its own kind counts once."
 )
 TRANSFERS = (
@@ -79,7 +79,7 @@ def _transfers(subject: Subject, found: Overlap) -> Table:
         for name, row in zip(names, shown, strict=True)
     )
     scope = headings.scope_of_a_gpu(report, len(found.gpus))
-    title = f"What is no compute, and how much of it is hidden, {{unit}} {scope}"
+    title = f"Communication and copies hidden behind compute, {{unit}} {scope}"
     return Table("transfers", title, columns, rows, TRANSFERS + more(found.transfers, subject.detail.top, "row"))
 
 

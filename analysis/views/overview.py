@@ -29,8 +29,8 @@ from .rows import (
 KERNELS_PER_RANGE = 3
 # What is ranked in its range: of a graph launched whole, the report hides the kernels.
 LAUNCHED = ("kernel", "graph")
-NO_RANGES = "No range holds any of the work, so there are none to rank."
-NO_KERNELS = "There are no kernels in what was asked for, only other work, so there is nothing to rank."
+NO_RANGES = "No range contains any of the work, so there is nothing to rank."
+NO_KERNELS = "The selection contains no kernels, only other work, so there is nothing to rank."
 
 
 def overview(report: Report, detail: Detail = SHORT, *, by: str | None = None) -> Document:

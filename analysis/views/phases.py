@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Column, Document, Kind, Row, Table
 from ..report import KernelRow, Number, Report, added
+from ..support.units import time_text
+from ..vocabulary import OTHER
 from . import graphs, headings
 from .registry import Subject
 from .rows import longest_first, require_measured, share
 
+BEYOND = "all: with {time} of kernels of no phase, outside the measured steps."
 #: A category with less than this share of every phase shows 0.0% everywhere.
 LEAST_SHOWN = 0.0005
-BESIDE = "CUDA graphs ran beside the sum, launched whole: their kernels are not in the report."
+BESIDE = "The sum excludes CUDA graphs launched whole: their kernels are not in the report."
 
 
 def view(subject: Subject) -> Document:
@@ -29,6 +32,7 @@ def phases(report: Report) -> Table:
     whole_graphs = _by_phase(graphs.of_graphs(report), "total_ns")
     launches, gemms = _by_phase(kernels, "count"), _by_phase(_products(kernels), "count")
     names = [row.phase for row in report.phases if row.phase in {*launches, *whole_graphs}]
+    beyond = OTHER if len(names) > 1 and _is_beyond_steps(report) else ""
     others = [row.category for row in longest_first(added(kernels, ("category",))) if row.category != "gemm"]
     time = {(row.category, row.phase): row.total_ns for row in added(kernels, ("category", "phase"))}
     whole = [sum(time.get((category, name), 0) for category in ("gemm", *others)) for name in names]
@@ -36,17 +40,24 @@ def phases(report: Report) -> Table:
     def line(label: str, chosen: Sequence[str], indent: int = 0) -> Row:
         times = [sum(time.get((category, name), 0) for category in chosen) for name in names]
         pairs = [*zip(times, whole, strict=True), *([(sum(times), sum(whole))] if len(names) != 1 else [])]
-        cells = (cell for part, all_ in pairs for cell in (part, share(part, all_)))
+        kept = (pair for name, pair in zip((*names, ""), pairs, strict=False) if not beyond or name != beyond)
+        cells = (cell for part, all_ in kept for cell in (part, share(part, all_)))
         return Row((label, *cells), indent, strong=not indent)
+
+    def figures(label: str, of: Mapping[str, Number], kind: Kind | None = None) -> Row:
+        """Return a row without shares: a figure per phase, and their sum where there are several."""
+        shown = [of.get(name, 0) for name in names if name != beyond]
+        every = shown if len(names) == 1 else [*shown, sum(of.get(name, 0) for name in names)]
+        return Row((label, *(cell for figure in every for cell in (figure, ""))), kind=kind)
 
     rows = (
         line("GEMM", ["gemm"]),
         *([line("all else", others)] if others else []),
         *(row for category in others if _is_seen(row := line(category, [category], indent=1))),
         line("sum", ["gemm", *others]),
-        *([_without_shares("CUDA graphs", [whole_graphs.get(name, 0) for name in names])] if whole_graphs else []),
+        *([figures("CUDA graphs", whole_graphs)] if whole_graphs else []),
         *(
-            _without_shares(headings.worded(what, report.provenance), [of.get(name, 0) for name in names], "count")
+            figures(headings.worded(what, report.provenance), of, "count")
             for what, of in (("launches", launches), ("GEMM launches", gemms))
         ),
     )
@@ -56,26 +67,34 @@ def phases(report: Report) -> Table:
         "; in the last column, of all of it." if len(names) != 1 else "."
     )
     caption += f" {BESIDE}" if whole_graphs else ""
-    return Table("phases", title, _columns(names), rows, caption)
+    caption += f" {BEYOND.format(time=time_text(sum(_in(report, beyond))))}" if beyond else ""
+    return Table(
+        "phases", title, _columns([name for name in names if name != beyond], len(names) != 1), rows, caption
+    )
+
+
+def _is_beyond_steps(report: Report) -> bool:
+    """Tell whether all work of no phase lies outside the measured steps, where a column of it says nothing."""
+    inside = report.measured
+    return inside is not None and not any(_in(inside, OTHER)) and any(_in(report, OTHER))
+
+
+def _in(report: Report, phase: str) -> list[Number]:
+    """Return the times of a phase's kernels."""
+    return [row.total_ns for row in kernels_of(report) if row.phase == phase]
 
 
 def _is_seen(row: Row) -> bool:
-    """Tell whether a category has a share that its percentages show."""
+    """Return whether a category has a share that its percentages show."""
     return any(part is not None and part >= LEAST_SHOWN for part in row.values[2::2])
 
 
-def _columns(names: Sequence[str]) -> tuple[Column, ...]:
+def _columns(names: Sequence[str], with_all: bool) -> tuple[Column, ...]:
     pairs = [
         (Column(f"{name}_ns", name, "ns"), Column(f"{name}_share", "%", "share"))
-        for name in (names if len(names) == 1 else (*names, "all"))
+        for name in ((*names, "all") if with_all else names)
     ]
     return (Column("category", "category", "text"), *(column for pair in pairs for column in pair))
-
-
-def _without_shares(label: str, figures: Sequence[Number], kind: Kind | None = None) -> Row:
-    """Return a row of figures: one per phase, and their sum where there are several."""
-    shown = figures if len(figures) == 1 else (*figures, sum(figures))
-    return Row((label, *(cell for figure in shown for cell in (figure, ""))), kind=kind)
 
 
 def _by_phase(rows: Iterable[KernelRow], figure: str) -> dict[str, Number]:

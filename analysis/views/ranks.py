@@ -19,7 +19,7 @@ from .rows import more, with_levels
 
 SOME = 6
 NO_STEPS = (
-    "None of the reports has measured step ranges, so nothing can be said per step. "
+    "None of the reports has measured step ranges, so figures per step are not available. "
     f"{TO_HAVE_STEPS}, or leave --per-step out."
 )
 
@@ -27,8 +27,8 @@ NO_STEPS = (
 def ranks(ranked: Sequence[Ranked], detail: Detail = SHORT, *, per_step: bool = False) -> Document:
     """Compare the reports of several ranks; clocks do not matter, only durations are compared.
 
-    Raises ReportError where some count a GPU's work and some a CPU's, and where none has steps but `per_step` asks
-    for them.
+    Raises ReportError if some count a GPU's work and some a CPU's, or if none has steps but `per_step` asks for
+    them.
     """
     found = {one.name: one.report for one in ranked if one.report is not None}
     shown = found if detail.every_index else {name: with_indices_collapsed(one) for name, one in found.items()}
@@ -54,7 +54,7 @@ def ranks(ranked: Sequence[Ranked], detail: Detail = SHORT, *, per_step: bool = 
 
 
 def _different_runs(reports: dict[str, Report]) -> tuple[str, ...]:
-    """Say what tells runs apart whose marks differ, which those of one run's ranks do not."""
+    """Describe how runs differ, by their marks; those of one run's ranks are equal."""
     facts = {name: headings.run_facts(report.provenance) for name, report in reports.items()}
     common = headings.common(list(facts.values()))
     own = {name: [fact for fact in said if fact not in common] for name, said in facts.items()}
@@ -87,7 +87,7 @@ def _on_cpu(report: Report) -> bool:
 
 
 def _require_one_unit(reports: dict[str, Report]) -> None:
-    """Raise ReportError where some reports count a GPU's work and some a CPU's."""
+    """Raise ReportError if some reports count a GPU's work and some a CPU's."""
     units = {report.provenance.unit_of_work: name for name, report in reports.items()}
     if len(units) > 1:
         some = " and ".join(f"{name} counts {unit} work" for unit, name in units.items())
@@ -114,10 +114,10 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
 
 
 def _scope(report: Report) -> str:
-    """Say over what one rank's figures are counted."""
+    """Return what one rank's figures count."""
     if report.per_step:
         return "per step"
-    return "over all its measured steps" if report.steps else "in all"
+    return "over all its measured steps" if report.steps else "total"
 
 
 def _report_row(name: str, report: Report, phases: Sequence[str]) -> Row:

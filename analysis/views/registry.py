@@ -41,7 +41,7 @@ VIEWS = {
     ),
     "balance": View("nvtx_kernels.analysis.views.balance", "does the GPU wait for launches, and where?"),
     "overlap": View(
-        "nvtx_kernels.analysis.views.overlap", "how much communication and copying hides behind compute?"
+        "nvtx_kernels.analysis.views.overlap", "how much communication and copying is hidden behind compute?"
     ),
     "efficiency": View(
         "nvtx_kernels.analysis.views.efficiency", "what share of the GPU's peak does each range reach?", True
@@ -51,10 +51,10 @@ VIEWS = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a view looks at: the report of what was asked for, and where that does not say enough, all work.
+    """The input of a view: the report of the requested part, and all work for views that need more.
 
-    `detail` says how much to show; `kernel` is a part of a kernel's name; `some_phases` says that the report holds
-    only the phases that were asked for; `timed` are times of phases measured elsewhere, ns.
+    `detail` is how much to show; `kernel` is a part of a kernel's name; `some_phases` is true if the report has
+    only the requested phases; `timed` are times of phases measured elsewhere, ns.
     """
 
     report: Report

@@ -1,4 +1,4 @@
-"""What several views need: figures per step, and paths as short as they can be told apart."""
+"""What several views need: figures per step, and the shortest distinct paths."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ NOWHERE = "(outside all ranges)"
 
 
 def require_measured(report: Report) -> None:
-    """Raise ReportError where nothing is left to show, saying why."""
+    """Raise ReportError, with the reason, if nothing is left to show."""
     if report.kernels:
         return
     if report.totals.work_ns and report.totals.excluded_ns == report.totals.work_ns:
         raise ReportError("All GPU work is inside warm-up ranges and left out; --include-warmup counts it.")
-    raise ReportError(
-        "There is no GPU work in what was asked for. Leave --range or --phase out to see what there is."
-    )
+    raise ReportError("The selection contains no GPU work. Leave out --range or --phase to see what there is.")
 
 
 def per_step(report: Report, value: Number) -> Number:
@@ -61,7 +59,7 @@ def common_length(paths: Iterable[Path]) -> int:
 
 
 def label(path: Path, common: int = 0) -> str:
-    """Write a path without the ranges that all paths begin with, but for its last."""
+    """Write a path without the ranges that all paths begin with, except its last."""
     return PATH_SEPARATOR.join(path[min(common, len(path) - 1) :] if path else ()) or NOWHERE
 
 
@@ -76,7 +74,7 @@ def longest_first(rows: Iterable[KernelRow]) -> list[KernelRow]:
 
 
 def phases_to_say(rows: Sequence[tuple[Path, str]]) -> list[str]:
-    """Return what to put behind each row's name: its phase, where the path has rows in several phases."""
+    """Return the suffix of each row's name: its phase, if the path has rows in several phases."""
     phases: dict[Path, set[str]] = {}
     for path, phase in rows:
         phases.setdefault(path, set()).add(phase)
@@ -89,12 +87,12 @@ def last_names(rows: Sequence[tuple[Path, str]]) -> list[str]:
 
 
 def level(name: str) -> str:
-    """Say of a row among phases what it is of: a phase, the steps or all work."""
+    """Return what a row among phases is of: a phase, the steps or all work."""
     return "phase" if name in PHASES else name
 
 
 def with_levels(table: Table, levels: Sequence[str]) -> Table:
-    """Add a column for programs that says of each row what sort it is of."""
+    """Add a column for programs with the sort of each row."""
     rows = (replace(row, values=(level, *row.values)) for level, row in zip(levels, table.rows, strict=True))
     return replace(table, columns=(LEVEL, *table.columns), rows=tuple(rows))
 
@@ -121,6 +119,6 @@ def _opener(phase_names: PhaseNames) -> Callable[[Path], bool]:
 
 
 def more(found: Sequence[object], top: int, what: str, each: str = "") -> str:
-    """Say how many of `what` (in the singular) a table leaves out, what each is, and how to see them."""
+    """Return how many of `what` (in the singular) a table leaves out, what each is, and how to see them."""
     rest = len(found) - top
     return f" {rest} more {what}{'s' if rest > 1 else ''}{each}: --top {len(found)}." if rest > 0 else ""

@@ -22,9 +22,9 @@ from .rows import in_tree, label, last_names, more, require_measured
 
 NO_STEPS = (
     "The report has no measured step ranges, so steps cannot be compared. Push a range named 'step' around each "
-    "of them, or say with --step which ranges are the steps."
+    "of them, or use --step NAME for ranges with another name."
 )
-NO_RANGES = "No range that was asked for holds work of a measured step, so there are none to compare."
+NO_RANGES = "No requested range contains work of a measured step, so there is nothing to compare."
 SHOWN_STEPS = 20
 Measured = TypeVar("Measured")
 
@@ -32,7 +32,7 @@ Measured = TypeVar("Measured")
 def view(subject: Subject) -> Document:
     """Show every step, and each range's kernel time over the steps.
 
-    Raises ReportError where no step was measured.
+    Raises ReportError if no step was measured.
     """
     report = subject.report
     if not report.steps:
@@ -53,7 +53,7 @@ def _for_people(subject: Subject) -> tuple[Table, ...]:
 
 
 def _asked(subject: Subject, attribution: Attribution) -> list[tuple[RangeRow, RangeSteps]]:
-    """Return the ranges that were asked for, each with its steps."""
+    """Return the requested ranges, each with its steps."""
     report, naming = subject.report, tuple if subject.detail.every_index else naming_of(subject.report)
     found = ranges_of(attribution, naming, include_warm_up=report.warm_up_included)
     rows = {(row.path, row.phase): row for row in found}
@@ -160,7 +160,7 @@ def _every_step(subject: Subject) -> Iterator[tuple[object, ...]]:
 
 
 def _every_range(subject: Subject) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the ranges that were asked for."""
+    """Yield the rows of the requested ranges."""
     for (_, found), (_, counted) in _both(subject, partial(_asked, subject)):
         times = (found.steps, found.kernel_ns, counted.kernel_ns, found.span_ns)
         for step, ns, counted_ns, span in zip(*times, strict=True):

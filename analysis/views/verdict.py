@@ -1,4 +1,4 @@
-"""The answer in two or three sentences: what a step's time goes to, how busy the GPU is, and what waits."""
+"""The answer in two or three sentences: where a step's time goes, how busy the GPU is, and what waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..support.units import count_text, time_text
 from ..vocabulary import OTHER, PHASES
 from . import graphs, headings
 
-#: What is measured besides phases, and how a sentence calls it.
+#: What is measured in addition to phases, and its name in a sentence.
 WHOLE = {"step": "the step", "all work": "the time"}
 #: What is said of phases by what bounds them: of one, and of several.
 BOUNDS = {
@@ -21,7 +21,7 @@ NO_PHASE = "work in no phase"
 
 
 def verdict(report: Report) -> str:
-    """Return the sentences; empty where nothing has run a kernel."""
+    """Return the sentences; empty if no kernel ran."""
     counted = graphs.counted(report)
     whole = sum(row.total_ns for row in counted.kernels if row.kind == "kernel")
     if not whole:
@@ -31,14 +31,14 @@ def verdict(report: Report) -> str:
 
 
 def commands(report: Report, target: str) -> tuple[str, ...]:
-    """Return what to type next about a report, whose path and options are `target`."""
+    """Return the commands to run next on a report, whose path and options are `target`."""
     waits = any(row.verdict == "launch-bound" for row in report.busy)
     view = "balance" if waits else "steps" if report.steps > 1 else "phases"
     return (f"nvtx-kernels view {view} {target}", f"nvtx-kernels page {target} -o page.html")
 
 
 def _time(report: Report, counted: Report, whole: Number) -> str:
-    """Say how long all of it takes, and what parts that has."""
+    """Return how long everything takes, and its parts."""
     times = {
         phase: sum(row.total_ns for row in counted.kernels if (row.phase, row.kind) == (phase, "kernel"))
         for phase in PHASES
@@ -50,16 +50,16 @@ def _time(report: Report, counted: Report, whole: Number) -> str:
 
 
 def _opening(report: Report, time: str, present: Sequence[str]) -> str:
-    """Say what takes the time, and over what that is counted."""
+    """Return what takes the time, and what that counts."""
     alone = present[0] if len(present) == 1 and present[0] != OTHER else ""
     step = "a rank's step" if report.ranks > 1 else "a step"
     scope = headings.scope(report)
-    over = f" in {step}" if report.per_step else "" if scope == "in all" else f" {scope}"
+    over = f" in {step}" if report.per_step else "" if scope == "total" else f" {scope}"
     if headings.is_of_ranges(report):
         return f"The ranges asked for take {time}{over}"
     if report.per_step and (not report.busy or _wholes(report)):
         return f"{step.capitalize()} takes {time}{f', all of it in {alone}' if alone else ''}"
-    return f"{alone.capitalize()} takes {time}{over}" if alone else f"The report holds {time}{over}"
+    return f"{alone.capitalize()} takes {time}{over}" if alone else f"The report contains {time}{over}"
 
 
 def _what(report: Report) -> str:
@@ -69,7 +69,7 @@ def _what(report: Report) -> str:
 
 
 def _gemm(report: Report, whole: Number) -> str:
-    """Say how much is GEMM, or that graphs hide it."""
+    """Return the share of GEMM, or that graphs hide it."""
     if hidden := sum(row.total_ns for row in graphs.of_graphs(report)):
         return f"{_percent(hidden, whole)} is in CUDA graphs launched whole, whose kernels are not in the report"
     gemm = sum(row.total_ns for row in report.kernels if row.category == "gemm")
@@ -77,7 +77,7 @@ def _gemm(report: Report, whole: Number) -> str:
 
 
 def _busy(report: Report) -> Iterator[str]:
-    """Say how busy the GPU is, and of each phase that something else bounds, what."""
+    """Return how busy the GPU is, and what bounds each phase that the GPU does not."""
     rows = _wholes(report) or report.busy
     if not rows:
         return
@@ -93,7 +93,7 @@ def _wholes(report: Report) -> list[BusyRow]:
 
 
 def _bound(verdict: str, phases: Sequence[BusyRow]) -> str:
-    """Say which phases one thing bounds, and with how many kernels; empty where it bounds none."""
+    """Return which phases one thing bounds, and their numbers of kernels; empty if it bounds none."""
     rows = [row for row in phases if row.verdict == verdict]
     if not rows:
         return ""
@@ -111,7 +111,7 @@ def _called(phase: str) -> str:
 
 
 def _percent(part: Number, whole: Number) -> str:
-    """Return a share as people say it: none is lost in rounding, and none is all but what is."""
+    """Return a share as a percentage; only 0 is shown as 0%, and only 1 as 100%."""
     share = part / whole if whole else 0
     if 0 < share < 0.005:
         return "<1%"

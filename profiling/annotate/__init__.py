@@ -12,14 +12,14 @@
     with annotate.annotate_modules(model):                   # every submodule of any nn.Module
         ...
 
-Ranges stand in one NVTX domain of our own, `DOMAIN`, with registered strings, so `nsys profile -c nvtx
+Ranges are in one NVTX domain of our own, `DOMAIN`, with registered strings, so `nsys profile -c nvtx
 -p measure@nvtx-kernels` works. With no tool and no listener they cost well under a microsecond; with
 NVTX_KERNELS_OFF=1 they are off altogether; inside torch.compile they break no graph, and modules and
 regions are ranges of its code (docs/compiled.md). They add no operator and no autograd node: see `regions`
 for how a backward gets its ranges.
 
 A region's backward range needs a tensor that the region returns: name it with `output`. What a region
-cannot follow (nothing named, gradients not recorded) keeps its forward range, and is said once in the log.
+cannot follow (nothing named, gradients not recorded) keeps its forward range, and is logged once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 
 
 class _Annotation(ABC):
-    """What ranges and regions share: a name, a payload, use as a context manager and as a decorator."""
+    """The common part of ranges and regions: a name, a payload, use as a context manager and as a decorator."""
 
     def __init__(self, name: str, *, payload: Payload = None) -> None:
         self.name, self.payload = name, payload
@@ -86,7 +86,7 @@ class _Annotation(ABC):
 
     @abstractmethod
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        """Call the function in a range of its own."""
+        """Call the function inside a range."""
 
     def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Call the function while a compiler traces it."""
@@ -198,7 +198,7 @@ region = Region
 
 
 def mark(message: str) -> None:
-    """Put one instantaneous mark on the timeline, and tell it to the listeners."""
+    """Put one instantaneous mark on the timeline, and send it to the listeners."""
     if not torch.compiler.is_compiling() and range_stack.active:
         range_stack.mark(message)
 

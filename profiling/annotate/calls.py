@@ -1,10 +1,10 @@
 """Ranges around the calls of annotated modules.
 
-Modules get no hooks. While something hears the ranges, `nn.Module.__call__` is a function of ours that
-opens a range around the calls of annotated modules, their own hooks included, and passes all others on;
-when nothing hears them, it is PyTorch's again. So an annotated model that nobody looks at runs at full
-speed, its copies and pickles are plain, torch.jit.script sees nothing, modules keep the fast paths that
-hooks would cost them, and a call closes its range however it ends.
+Modules get no hooks. While a tool or recording receives the ranges, `nn.Module.__call__` is a function of ours
+that opens a range around the calls of annotated modules, their own hooks included, and passes all others on;
+otherwise it is PyTorch's. So an annotated model runs at full speed while nothing records, its copies and pickles
+are plain, torch.jit.script sees nothing, modules keep the fast paths that hooks would disable, and a call closes
+its range however it ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _local = range_stack.local
 
 
 class Plan:
-    """What is done around each call of one module; `inside` is another plan for the same module.
+    """What to do around each call of one module; `inside` is another plan for the same module.
 
     A `quiet` module launches nothing while it does not train. `on_call` and `on_return` are called before and
     after a call that is in no other annotated one; `roots` keeps what such calls leave to their backward.
@@ -77,7 +77,7 @@ observers: list[Callable[[bool], None]] = []
 
 
 def add(module: nn.Module, plan: Plan) -> Plan:
-    """Have calls of the module follow the plan; where it has one of the same name, return that one."""
+    """Use the plan for calls of the module; if it already has one of the same name, return that one."""
     # Replicas of a module, as nn.DataParallel makes them, share this dictionary; deep copies have their own.
     hooks = module._forward_hooks
     plan.key = key = id(hooks)
@@ -106,7 +106,7 @@ def remove(plan: Plan) -> None:
 
 
 def any_left() -> bool:
-    """Tell whether any module is annotated."""
+    """Return whether any module is annotated."""
     return bool(_plans)
 
 
@@ -128,7 +128,7 @@ def _link(key: int, chain: list[Plan]) -> None:
 
 
 def _install(is_heard: bool) -> None:
-    """Take the place of PyTorch's call, or give it back, unless somebody else has taken it from us."""
+    """Replace PyTorch's call, or restore it, unless another library has replaced ours."""
     global _call, _is_installed
     with _lock:
         wanted = is_heard and bool(_plans)
@@ -184,7 +184,7 @@ def _in_bare_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs:
 
 
 def _in_leaf_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], thread: Thread) -> Any:
-    """Call a leaf inside another annotated module: nothing in it opens ranges, or has a use for a frame."""
+    """Call a leaf inside another annotated module: nothing in it opens ranges or needs a frame."""
     opened = DependentRange(plan.names.forward, thread.calls)
     around, start = thread.frame, next_number()
     try:
@@ -253,7 +253,7 @@ def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: 
         if frame.trail is not None:
             plan.roots.add(frame.trail.root)
         return frame
-    except Exception:  # an instrument must not break what it measures
+    except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a module is not annotated")
         return None
 

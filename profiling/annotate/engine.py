@@ -37,7 +37,7 @@ _RECOMPUTE = range_stack.label("recompute", None, "model/forward")
 class Part:
     """One run of a region, as its backward knows it: a label, and the part around it.
 
-    `running` says that its forward has not ended: a backward inside it is no backward of it.
+    `running` is true while its forward has not ended: a backward inside it is not its backward.
     """
 
     __slots__ = ("label", "parent", "running")
@@ -82,7 +82,7 @@ class Root:
         return hooks
 
     def remove(self) -> None:
-        """Have no node call in here any more."""
+        """Remove the hooks from all nodes."""
         hooks = self._hooks() if self._hooks else None
         if hooks is not None:
             hooks.clear()
@@ -161,7 +161,7 @@ class _Pass:
 
 
 def before_others(_gradients: object = None) -> None:
-    """Close the ranges that this pass has open on this thread: a node of no region is next."""
+    """Close the ranges that this pass has open on this thread, because the next node has no region."""
     number = _pass_id()
     if number != _NO_PASS and range_stack.active and not _is_compiling():
         _open_path(range_stack.here(), number, [])
@@ -195,8 +195,8 @@ def _open_path(thread: Thread, number: int, wanted: list[Part]) -> None:
 class Recomputation:
     """A forward that runs inside a backward (activation checkpointing), kept apart from it.
 
-    The backward ranges make way, from the one of the recomputed region on (else all of this pass), for a
-    range `recompute`, and come back when the recomputed region ends.
+    The backward ranges of the recomputed region (or all of this pass) are closed for a range `recompute`, and
+    opened again when the recomputed region ends.
     """
 
     def __init__(self, label: Label) -> None:
@@ -211,7 +211,7 @@ class Recomputation:
 
     @staticmethod
     def is_due() -> bool:
-        """Tell whether a forward that begins now, with gradients recorded, is inside a backward."""
+        """Return whether a forward that begins now, with gradients recorded, is inside a backward."""
         return _pass_id() != _NO_PASS
 
     def end(self) -> None:

@@ -45,7 +45,7 @@ def collect(value: object, depth: int, start: int, found: dict[Node, None]) -> N
 
 
 def collect_arguments(values: Iterable[Any], start: int, found: dict[Node, None]) -> None:
-    """Do the same for the arguments of a call, which mostly are plain tensors, or nothing to look into."""
+    """Do the same for the arguments of a call, which mostly are plain tensors or contain none."""
     is_seen = has_modes()
     for value in values:
         kind = type(value)
@@ -79,7 +79,7 @@ def older_nodes(values: Iterable[Any], start: int) -> list[Node] | None:
 
 
 def are_plain(module: Module) -> bool:
-    """Tell whether all parameters of a module are just that, and not computed by the program."""
+    """Return whether all parameters of a module are just that, and not computed by the program."""
     for weight in module._parameters.values():
         if weight is not None and type(weight) is not Parameter:
             return False

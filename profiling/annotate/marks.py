@@ -1,4 +1,4 @@
-"""What an annotated model says about itself in a report: the class of each module.
+"""The mark of an annotated model in a report: the class of each module.
 
 One NVTX mark in our domain, `MARK` followed by a JSON object:
 
@@ -8,13 +8,13 @@ One NVTX mark in our domain, `MARK` followed by a JSON object:
                               "categories": {"model/forward": 1, "model/backward": 2, "phase": 3}}
 
 `model` is the name of the outermost range and the model's class. The keys of `classes` are paths of ranges
-below it, joined by `/`; a `*` stands for an index, where all modules of that path are of one class. `steps`
-says what the ranges `step` were counted by, where annotation opened them itself. `categories` are the numbers
+below it, joined by `/`; a `*` is any index, where all modules of that path are of one class. `steps`
+names what the ranges `step` count, if annotation opened them. `categories` are the numbers
 of the ranges' categories: nsys keeps no names of categories and domains from before its capture range.
 
-The mark is sent before the model's first call that somebody hears, when `steps` changes, and then at most ten
-times a second, because a report keeps only what happened inside its capture range. All marks of a report say
-the same, except for `steps`, which is known from the first step on.
+The mark is sent before the model's first call that is recorded, when `steps` changes, and then at most ten times
+a second, because a report keeps only what happened inside its capture range. All marks of a report are equal,
+except for `steps`, which is known from the first step on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Mark:
         self._sent_s = 0.0
 
     def send(self) -> bool:
-        """Send the mark if those who hear ranges do not have it as it is now, or got it long ago; say whether."""
+        """Send the mark unless the listeners received it in this form recently; return whether it was sent."""
         now, listeners, steps = time.monotonic(), range_stack.listeners(), optimizers.counted_by()
         is_known = listeners is self._sent_to and steps == self._sent_steps
         if is_known and now - self._sent_s < _AGAIN_AFTER_S:

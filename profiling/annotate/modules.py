@@ -28,7 +28,7 @@ Choice = str | type[nn.Module] | Iterable[str | type[nn.Module]]
 
 
 class Named(NamedTuple):
-    """A module of a model: its dotted path there, the name and payload of its ranges, and where they stand.
+    """A module of a model: its dotted path there, the name and payload of its ranges, and their place.
 
     `depth` counts the ranges around it, and `ranges` is the path of its own below the model's.
     """
@@ -74,7 +74,7 @@ class ModuleAnnotation:
         return plan
 
     def _before_a_call(self) -> None:
-        """Hear of a call from outside: of the model as a rule, of its parts where a program calls only these."""
+        """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
         optimizers.before_forward()
         counted = self._counted
         if counted is not None:
@@ -83,7 +83,7 @@ class ModuleAnnotation:
             counted.counting.send()
 
     def remove(self) -> None:
-        """Take the ranges off the model, and the hooks off the graphs of its calls.
+        """Remove the ranges from the model, and the hooks from the graphs of its calls.
 
         Ranges that are open just now end with their calls.
         """
@@ -127,9 +127,9 @@ def annotate_modules(
 
     `depth` is how many levels of ranges are opened below the model's own; `only` and `skip` choose modules
     by class, or by path in the model with `*` and `?` (`"layers.*.attention"`). By default leaves that can
-    launch nothing have no range: nn.Identity, and nn.Dropout while it does not train. The model has one
-    always. Annotating a model again adds no second range of the same name to a module. Where the model is
-    compiled afterwards, its code has the same ranges; `compiled=False` leaves it alone.
+    launch nothing have no range: nn.Identity, and nn.Dropout while it does not train. The model
+    always has one. Annotating a model again adds no second range of the same name to a module. Where the model is
+    compiled afterwards, its code has the same ranges; `compiled=False` prevents that.
 
     With `flops`, the first step after this is counted while it runs: FLOPs and least bytes by range, forward,
     backward and recomputation, which go into the report (docs/efficiency.md). Results stay the same; that step

@@ -31,7 +31,7 @@ _unused = _carriers()
 
 
 class _Carrier:
-    """A tensor lent to a thread; it goes back when the thread has gone."""
+    """A tensor lent to a thread; it is returned when the thread has ended."""
 
     __slots__ = ("_back_to", "tensor")
 
@@ -39,7 +39,7 @@ class _Carrier:
         self.tensor, self._back_to = lender.pop(), lender
 
     def __del__(self) -> None:
-        # At the interpreter's end there is nothing left to give it back with.
+        # At the interpreter's end it cannot be returned.
         if hasattr(self, "tensor") and torch is not None:
             with torch._C.DisableTorchFunction():
                 self.tensor._backward_hooks = None
@@ -47,7 +47,7 @@ class _Carrier:
 
 
 def add(nodes: Iterable[Node], hooks: Hooks | None, thread: Thread) -> bool:
-    """Have `hooks` called before each of these nodes runs; return whether that is possible here."""
+    """Call `hooks` before each of these nodes runs; return whether that is possible here."""
     if thread.carrier is None:
         with suppress(IndexError):
             thread.carrier = _Carrier(_unused)
@@ -62,7 +62,7 @@ def add(nodes: Iterable[Node], hooks: Hooks | None, thread: Thread) -> bool:
 
 
 def let_go(thread: Thread) -> None:
-    """Keep no region's hooks alive: from now on only its nodes do."""
+    """Release the region's hooks: from now on only its nodes keep them alive."""
     if thread.carried is not None:
         _carry(thread, None)
 

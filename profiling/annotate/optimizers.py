@@ -8,11 +8,11 @@ training program's own ranges come first: no `step` where a range of a phase or 
 where one of that name is.
 
 A step that raises calls no second hook: its range ends at the next step or forward, or when the annotation
-is taken off. A step that GradScaler skips is none, and the next one is longer. What an optimizer calls
+is taken off. A step that GradScaler skips does not count, and the next one is longer. What an optimizer calls
 itself (LBFGS runs forward and backward) is outside its range. Of several optimizers, as a GAN has, the
 first one seen counts the steps, and `counted_by` says so.
 
-A `Guide` (`nvtx_kernels.profile` is one) takes over: it opens the steps, and hears all optimizers.
+A `Guide` (`nvtx_kernels.profile` is one) takes over: it opens the steps, and is notified by all optimizers.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _is_compiling = torch.compiler.is_compiling
 
 
 class AutomaticRange(OpenRange):
-    """A range that annotation opens of its own accord; it ends with the range around it."""
+    """A range that annotation opens automatically; it ends with the range around it."""
 
     __slots__ = ()
     returns = False
 
 
 class Guide(Protocol):
-    """What opens the ranges of steps instead of this module, and is told when to.
+    """Opens the ranges of steps instead of this module, which notifies it when to.
 
-    `counted_by` says what the steps are steps of, such as `steps of AdamW`; empty where there are none yet.
+    `counted_by` names what the steps are steps of, such as `steps of AdamW`; empty if there are none yet.
     """
 
     @property
@@ -63,16 +63,16 @@ class Guide(Protocol):
         """Return what the steps are steps of."""
 
     def before_forward(self) -> None:
-        """Hear that an annotated model is about to be called."""
+        """Handle that an annotated model is about to be called."""
 
     def after_forward(self) -> None:
-        """Hear that the call has ended."""
+        """Handle that the call has ended."""
 
     def before_step(self) -> None:
-        """Hear that an optimizer is about to step, before its range opens."""
+        """Handle that an optimizer is about to step, before its range opens."""
 
     def after_step(self, optimizer: Optimizer) -> None:
-        """Hear that an optimizer has stepped, after its range has ended."""
+        """Handle that an optimizer has stepped, after its range has ended."""
 
 
 class Follower(Protocol):
@@ -100,7 +100,7 @@ class _Training:
         self.guide: Guide | None = None
 
     def holds(self, optimizer: Optimizer) -> bool:
-        """Tell whether an optimizer has a parameter of an annotated model; with a guide, every one counts."""
+        """Return whether an optimizer has a parameter of an annotated model; with a guide, every one counts."""
         if self.guide is not None:
             return True
         known = self.optimizers.get(optimizer)
@@ -111,7 +111,7 @@ class _Training:
         return known
 
     def counts(self, optimizer: Optimizer) -> bool:
-        """Tell whether this optimizer's steps are the steps: the first one seen of those that are left."""
+        """Return whether this optimizer's steps are the steps: the first one seen of those that are left."""
         counting = self.counting() if self.counting else None
         if counting is None:
             counting, self.counting = optimizer, weakref.ref(optimizer)
@@ -122,7 +122,7 @@ _training = _Training()
 
 
 def watch(model: nn.Module) -> None:
-    """Have the optimizers of this model open ranges, while something is annotated and heard."""
+    """Open ranges around the steps of this model's optimizers, while something is annotated and recorded."""
     _training.models[model] = _training.models.get(model, 0) + 1
     _training.optimizers.clear()
 
@@ -153,7 +153,7 @@ def _counting() -> Optimizer | None:
 
 @contextmanager
 def guided(guide: Guide) -> Iterator[None]:
-    """Let a guide open the steps, and hear every optimizer, while the block runs."""
+    """Let a guide open the steps, and notify it of every optimizer, while the block runs."""
     before, _training.guide = _training.guide, guide
     _install(True)
     try:
@@ -184,7 +184,7 @@ def before_forward() -> None:
 
 
 def after_forward() -> None:
-    """Tell the guide that a model's call has ended."""
+    """Notify the guide that a model's call has ended."""
     if _training.guide is not None:
         _training.guide.after_forward()
 
@@ -195,12 +195,12 @@ def own_step() -> OpenRange | None:
 
 
 def own_step_open() -> bool:
-    """Tell whether the program has opened a range of a step or phase itself, on this thread."""
+    """Return whether the program has opened a range of a step or phase itself, on this thread."""
     return _is_open(range_stack.here(), _PHASES)
 
 
 def own_phase_open() -> bool:
-    """Tell whether the program has opened a range of a phase itself, on this thread."""
+    """Return whether the program has opened a range of a phase itself, on this thread."""
     return _is_open(range_stack.here(), _PHASE)
 
 
@@ -272,7 +272,7 @@ def _is_own(opened: OpenRange) -> bool:
 
 
 def _is_nested() -> bool:
-    """Tell whether the optimizer that calls a hook is called by another one, which has the range."""
+    """Return whether the optimizer that calls a hook is called by another one, which has the range."""
     frame = sys._getframe(2)
     code, above = frame.f_code, frame.f_back
     while above is not None:

@@ -3,9 +3,9 @@
     with hear(listener):    # for a recorder, where no tool listens to NVTX itself
         ...
 
-Heard are `nvtx.annotate` (block and decorator), `nvtx.push_range` and `pop_range`, and `range`, `range_push`
-and `range_pop` of `torch.cuda.nvtx`, which do not raise meanwhile on builds of PyTorch without CUDA. Not heard:
-functions decorated by `nvtx.annotate` before (nvtx leaves them as they are where no tool listens), `push_range`
+These are heard: `nvtx.annotate` (block and decorator), `nvtx.push_range` and `pop_range`, and `range`,
+`range_push` and `range_pop` of `torch.cuda.nvtx`, which do not raise meanwhile without CUDA. Not heard:
+functions decorated by `nvtx.annotate` before (nvtx returns them unchanged if no tool listens), `push_range`
 imported by name before, `nvtx.Domain` objects, start/end ranges, and NVTX of C++ code.
 
 Blocks of `torch.profiler.record_function` are in the profiler's own events; here they are only counted, because a
@@ -31,16 +31,16 @@ _CAN_PUSH = hasattr(torch._C, "_nvtx")
 
 
 class Hearer(Protocol):
-    """What hears the program's own ranges, on the thread where they happen."""
+    """Receives the program's own ranges, on the thread where they happen."""
 
     def push(self, name: str, payload: int | float | None = None, domain: str = ...) -> None:
-        """Hear that a range begins."""
+        """Handle the start of a range."""
 
     def pop(self, domain: str = ...) -> None:
-        """Hear that the range begun last in a domain on this thread ends."""
+        """Handle the end of the range that began last in a domain on this thread."""
 
     def block_ended(self) -> None:
-        """Hear that the outermost record_function block of this thread has ended."""
+        """Handle the end of the outermost record_function block of this thread."""
 
 
 class _Blocks(threading.local):
@@ -52,13 +52,13 @@ _blocks = _Blocks()
 
 
 def in_block() -> bool:
-    """Tell whether this thread is inside a record_function block that began while somebody heard."""
+    """Return whether this thread is inside a record_function block that began while a listener was active."""
     return _blocks.open > 0
 
 
 @contextmanager
 def hear(hearer: Hearer) -> Iterator[None]:
-    """Let a listener hear the ranges that this program opens without us."""
+    """Send a listener the ranges that this program opens without us."""
     replacements = list(_replacements(hearer))
     before = [(target, name, getattr(target, name)) for target, name, _ in replacements]
     _set(replacements)
@@ -74,7 +74,7 @@ def _set(attributes: Iterable[tuple[Any, str, Any]]) -> None:
 
 
 def _replacements(hearer: Hearer) -> Iterator[tuple[Any, str, Any]]:
-    """Yield what takes the place of what: an object, the name of its attribute, and the new value."""
+    """Yield the replacements: an object, the name of its attribute, and the new value."""
     record_function = torch.autograd.profiler.record_function
     yield record_function, "__enter__", _counted_enter(record_function.__enter__)
     yield record_function, "__exit__", _counted_exit(record_function.__exit__, hearer)
@@ -112,7 +112,7 @@ def _push(
 
 
 def _decorated(self: nvtx.annotate, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate such that a later recording hears the calls too."""
+    """Decorate so that a later recording receives the calls too."""
     message, *others = self.init_args
     arguments = (message or function.__name__, *others)
 
@@ -125,7 +125,7 @@ def _decorated(self: nvtx.annotate, function: Callable[..., Any]) -> Callable[..
 
 
 class _HeardNvtx:
-    """Stands for PyTorch's own binding of NVTX, and hears what goes to it."""
+    """Replaces PyTorch's own binding of NVTX, and receives the calls to it."""
 
     def __init__(self, real: Any, hearer: Hearer) -> None:
         self._real, self._hearer = real, hearer

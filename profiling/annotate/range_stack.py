@@ -1,4 +1,4 @@
-"""Every thread's stack of open ranges, and the one place that speaks NVTX.
+"""Every thread's stack of open ranges, and the only module that calls NVTX.
 
 A range is popped by the thread that pushed it, innermost first, whatever the program does: a range that
 ends out of turn takes the forward ranges above it off and puts them back, and one that ends on another
@@ -42,20 +42,20 @@ log = logging.getLogger("profiling.annotate")
 
 
 class Listener(Protocol):
-    """What hears every range, on the thread where it happens, while `listen` is active."""
+    """Receives every range, on the thread where it happens, while `listen` is active."""
 
     def push(self, name: str, payload: Payload) -> None:
-        """Hear that a range begins."""
+        """Handle the start of a range."""
 
     def pop(self) -> None:
-        """Hear that the range begun last on this thread ends."""
+        """Handle the end of the range that began last on this thread."""
 
     def mark(self, message: str) -> None:
-        """Hear an instantaneous mark."""
+        """Handle an instantaneous mark."""
 
 
 class Label:
-    """What ranges of one kind say: a name, a payload, a category; made once, and pushed as often as wanted."""
+    """What ranges of one kind have in common: name, payload and category; made once, and pushed repeatedly."""
 
     __slots__ = ("attributes", "category", "name", "payload")
 
@@ -177,18 +177,18 @@ _said: set[str] = set()
 
 off = os.environ.get(OFF_SWITCH, "0") not in ("", "0")
 _domain = nvtx.get_domain(DOMAIN)
-# Without a tool, nvtx hands out a stand-in that has no handle and does nothing.
+# Without a tool, nvtx returns a dummy domain that has no handle and does nothing.
 _tool = not off and nvtx.enabled() and hasattr(_domain, "handle")
 active = _tool
 
 
 def _to_nobody(*_: object) -> None:
-    """Stand in for a tool."""
+    """Do nothing, in place of a tool."""
 
 
 _push_to_tool: Callable[[Any], object] = _domain.push_range if _tool else _to_nobody
 _pop_from_tool: Callable[[], object] = _domain.pop_range if _tool else _to_nobody
-# Called with whether anything hears the ranges, when that changes.
+# Called with whether anything receives the ranges, when that changes.
 _observers: list[Callable[[bool], None]] = []
 
 
@@ -279,24 +279,24 @@ def mark(message: str) -> None:
 
 
 def listeners() -> tuple[Listener, ...]:
-    """Return who hears the ranges, the same tuple as long as it does not change."""
+    """Return the listeners, as the same tuple until they change."""
     return _listeners
 
 
 def category() -> str:
-    """Return the category of the range opened last on this thread, for a listener that has just heard of it."""
+    """Return the category of the range opened last on this thread, for a listener that has just received it."""
     ranges = local.thread.ranges
     return ranges[-1].label.category if ranges else ""
 
 
 def category_numbers() -> dict[str, int]:
-    """Return how NVTX numbers the categories, by their names; none where no tool listens."""
+    """Return how NVTX numbers the categories, by their names; empty if no tool listens."""
     names = ("model/forward", "model/backward", "phase")
     return {name: int(_domain.get_category_id(name)) for name in names} if _tool else {}
 
 
 def observe(observer: Callable[[bool], None]) -> None:
-    """Have `observer` called, with whether anything hears the ranges, whenever that changes."""
+    """Call `observer` with whether anything receives the ranges, whenever that changes."""
     _observers.append(observer)
 
 
@@ -304,8 +304,8 @@ def observe(observer: Callable[[bool], None]) -> None:
 def listen(listener: Listener) -> Iterator[None]:
     """Send every push, pop and mark of every thread to `listener` too, on the thread where it happens.
 
-    A range that was open before is not told, and its pop is not told either. A listener that raises is
-    dropped with one logged line: the annotated program goes on.
+    Ranges that were already open are not sent, nor are their pops. A listener that raises is dropped with
+    one logged line, and the annotated program continues.
     """
     with _listeners_lock:
         _set_listeners((*_listeners, listener))
@@ -326,7 +326,7 @@ def say_failed(message: str) -> None:
     """Log the exception that is being handled, once for each message."""
     if message not in _said:
         _said.add(message)
-        log.exception("%s (said once)", message)
+        log.exception("%s (logged once)", message)
 
 
 def open_in(ranges: list[OpenRange], opened: OpenRange) -> None:

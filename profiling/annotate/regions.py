@@ -37,7 +37,7 @@ _local = range_stack.local
 
 
 class Names:
-    """How a part of a model is called: the labels of its forward and backward ranges."""
+    """The labels of the forward and backward ranges of one part of a model."""
 
     __slots__ = ("backward", "forward")
 
@@ -82,11 +82,11 @@ class Frame(Part):
         try:
             graph.collect(value, depth, self.start, self.found)
         except Exception:  # an instrument must not break what it measures
-            range_stack.say_failed("what a region returns cannot be looked into")
+            range_stack.say_failed("the return value of a region cannot be inspected")
 
 
 class Outermost(Frame):
-    """A running region that is in no other; where it runs inside a backward, that makes way for it."""
+    """A running region that is in no other; inside a backward, the backward's ranges are closed for it."""
 
     __slots__ = ("recomputation",)
 
@@ -96,7 +96,7 @@ class Outermost(Frame):
         range_stack.push(opened)
 
     def end(self, trail: Trail | None) -> None:
-        """Let go of the trail, and bring back what made way."""
+        """Release the trail, and reopen the ranges that were closed."""
         if trail is not None:
             trail.root.trail = None
         if self.recomputation is not None:
@@ -136,7 +136,7 @@ def begin_inside(parent: Frame, labels: Names, opened: OpenRange, thread: Thread
 
 
 def add_call(frame: Frame, output: object, arguments: Iterable[object]) -> None:
-    """Take in what a call of a module returns, and what it changed in place."""
+    """Note what a call of a module returns, and what it changed in place."""
     if frame.trail is not None and graph.next_number() != frame.start:
         frame.is_named = frame.trail.add(output, arguments, frame.start)
 
@@ -244,7 +244,7 @@ class _Closings:
         self._limit = _HANDLES_REMEMBERED
 
     def add(self, node: Node) -> None:
-        """Have backward ranges closed before this node, if they are not already."""
+        """Close backward ranges before this node, if they are not already closed."""
         known: Any = node.metadata
         if known.get(_HOOKED) is self._mark:
             return
@@ -255,7 +255,7 @@ class _Closings:
             self._limit = max(_HANDLES_REMEMBERED, 2 * len(self._handles))
 
     def remove(self) -> None:
-        """Take all of them off."""
+        """Remove all of them."""
         handles, self._handles, self._mark = self._handles, [], object()
         for handle in handles:
             handle.remove()

@@ -83,7 +83,7 @@ class Trail:
             collect(output, MAX_DEPTH, start, found)
             collect_arguments(args, start, found)
         except Exception:  # an instrument must not break what it measures
-            say_failed("what a module returns cannot be looked into")
+            say_failed("the return value of a module cannot be inspected")
         return self.add_nodes(found)
 
     def add_nodes(self, found: Iterable[Node]) -> bool:

@@ -1,1 +1,1 @@
-"""What it runs on: nsys, clocks, facts for the doctor."""
+"""The machine: nsys, clocks, facts for the doctor."""

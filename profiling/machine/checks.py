@@ -26,7 +26,7 @@ PROBE_SIZE = 1024
 
 
 def warnings(settings: Settings) -> list[str]:
-    """Say where the precision of FP32 products is not what was asked."""
+    """Return warnings if the precision of FP32 products is not the one asked for."""
     return list(_precision_warnings(settings))
 
 
@@ -41,7 +41,7 @@ def _precision_warnings(settings: Settings) -> Iterator[str]:
 
 
 def products_use_tf32(device: str) -> bool:
-    """Multiply numbers that TF32 cannot hold, and tell whether the device rounded them."""
+    """Multiply numbers that TF32 cannot hold, and return whether the device rounded them."""
     with torch.inference_mode():
         numbers = torch.full((PROBE_SIZE, PROBE_SIZE), BEYOND_TF32, device=device)
         products = numbers @ torch.eye(PROBE_SIZE, device=device)

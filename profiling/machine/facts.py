@@ -31,7 +31,7 @@ TRIAL = ("profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--force
 
 @dataclass(frozen=True)
 class Facts:
-    """A machine; None is unknown, an empty text means that all is well."""
+    """A machine; None is unknown, an empty text means no problem."""
 
     torch: str | None = None
     nvtx: str | None = None
@@ -53,7 +53,7 @@ class Facts:
 
 
 def look(root: Path = Path("/"), *, trial: bool = True) -> Facts:
-    """Return the facts of this machine, whose files lie under `root`; `trial` lets nsys write a small report."""
+    """Return the facts of this machine, with its files under `root`; `trial` lets nsys write a small report."""
     return Facts(**_packages(), **_gpu(), **_nsys(trial=trial), **_system(root))  # type: ignore[arg-type]
 
 
@@ -89,7 +89,7 @@ def _nsys(*, trial: bool) -> dict[str, object]:
 
 
 def _trial(nsys: str) -> str:
-    """Let nsys profile a program that does nothing; return what went wrong, or nothing."""
+    """Let nsys profile a program that does nothing; return what went wrong, or ""."""
     with tempfile.TemporaryDirectory() as folder:
         program = [nsys, *TRIAL, f"--output={folder}/trial", sys.executable, "-c", "pass"]
         try:

@@ -35,7 +35,7 @@ class Preset:
 
 TRACE, NO_SWITCHES = "--trace=cuda,nvtx", "--cpuctxsw=none"
 LIGHT = (TRACE, "--sample=none", NO_SWITCHES)
-# nsys takes Python's call stack with CUDA's alone, and either only while it samples the CPU.
+# nsys takes Python's call stack only together with CUDA's, and both only while it samples the CPU.
 BACKTRACE = (TRACE, "--sample=process-tree", NO_SWITCHES, "--cudabacktrace=all", "--python-backtrace=cuda")
 PRESETS: Mapping[str, Preset] = {
     "light": Preset("CUDA and NVTX, without CPU sampling", LIGHT),
@@ -48,7 +48,7 @@ PRESETS: Mapping[str, Preset] = {
     "metrics": Preset("GPU counters over time", (*LIGHT, "--gpu-metrics-devices=cuda-visible")),
 }
 # Flags that capture the measured steps alone, by the kind of device; the program runs on to its end after them.
-# cudaProfilerStart and Stop stand around those steps on a GPU, and the range `measure` everywhere.
+# cudaProfilerStart and Stop surround those steps on a GPU, and the range `measure` everywhere.
 MEASURED_STEPS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("--capture-range=cudaProfilerApi", "--capture-range-end=stop"),
     "cpu": ("--capture-range=nvtx", f"--nvtx-capture=measure@{DOMAIN}", "--capture-range-end=stop"),
@@ -64,17 +64,17 @@ def profile_command(
 
 
 def export_command(nsys: str, report: Path) -> list[str]:
-    """Return the arguments that export a report to SQLite, beside it."""
+    """Return the arguments that export a report to SQLite, next to it."""
     output = f"--output={report.with_suffix('.sqlite')}"
     return [nsys, "export", "--type=sqlite", output, "--force-overwrite=true", str(report)]
 
 
 def find_nsys() -> str:
-    """Return the nsys on PATH, else the newest in the usual places. NsysError says where it was sought."""
+    """Return the nsys on PATH, else the newest in the usual places. Raises NsysError if there is none."""
     found = shutil.which("nsys") or max(_installed(), key=_numbers, default=None)
     if found is None:
         raise NsysError(
-            "nsys was not found on PATH nor under /opt/nvidia or /usr/local/cuda; install Nsight Systems"
+            "nsys was not found on PATH, under /opt/nvidia or under /usr/local/cuda: install Nsight Systems"
         )
     return found
 
@@ -89,7 +89,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def version(nsys: str) -> tuple[int, ...]:
-    """Return nsys's version, as (2025, 3, 1). NsysError says why it cannot be asked."""
+    """Return nsys's version, as (2025, 3, 1). Raises NsysError if it cannot be determined."""
     try:
         answer = subprocess.run(
             [nsys, "--version"], capture_output=True, text=True, timeout=LONGEST_ANSWER_S, check=True
@@ -98,5 +98,5 @@ def version(nsys: str) -> tuple[int, ...]:
         raise NsysError(f"{nsys} does not run: {error}") from error
     found = re.search(r"version (\d+)\.(\d+)\.(\d+)", answer.stdout)
     if found is None:
-        raise NsysError(f"{nsys} --version said no version: {answer.stdout.strip()[:80]}")
+        raise NsysError(f"{nsys} --version reported no version: {answer.stdout.strip()[:80]}")
     return tuple(map(int, found.groups()))

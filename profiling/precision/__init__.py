@@ -19,7 +19,7 @@ def parser(prog: str = "python -m profiling.precision") -> argparse.ArgumentPars
     """Return the options of the command."""
     description = "Compute the accumulation experiment, and the types that autocast gives a toy model."
     this = argparse.ArgumentParser(prog, description=description)
-    this.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda where there is one)")
+    this.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda if available)")
     this.add_argument("--table", choices=TABLES, help="only this one")
     add_output(this)
     return this

@@ -101,7 +101,7 @@ def _name(dtype: torch.dtype | None) -> str:
 
 
 def document(tables: Sequence[Table], device: str) -> Document:
-    """Return tables with what they hold for: the device and the versions."""
+    """Return the tables, with the device and versions they were computed on."""
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
     heading = f"device {name}, torch {torch.__version__}, CUDA {versions()['cuda'] or 'none'}"
     about = "What autocast lowers depends on the kind of device: a layer norm on a CPU, not on a GPU."

@@ -3,13 +3,13 @@
     with recorder.record("report.sqlite"):
         train()
 
-On a GPU the report holds CUDA kernels, copies, memsets and the calls that launched them. Without one it
-holds CPU operators, their self time standing in for kernels (`cpu_operators`), and its metadata says so.
+On a GPU the report contains CUDA kernels, copies, memsets and the calls that launched them. Without a GPU it
+contains CPU operators and their self time in place of kernels (`cpu_operators`), and its metadata says so.
 Ranges are those of `profiling.annotate`, blocks of `torch.profiler.record_function`, and what the program
 opens through nvtx and torch.cuda.nvtx (`profiling.annotate.others` has the limits).
 
-What ran before the program raises, or is interrupted or terminated, is recorded all the same, and its open
-ranges are closed.
+What ran before the program raised, was interrupted or terminated is still recorded, and its open ranges are
+closed.
 
 Events wait in memory (2 kB each) and are written every half second, when an outer range ends; a program that
 opens no range keeps all of them until the end. Operators are seen on all threads, if no other thread of
@@ -55,7 +55,7 @@ OPEN_BLOCK = "an operator or record_function block was open while the recording 
 class Recording:
     """A report being recorded, by the thread that made it.
 
-    `ended_early` says why recording stopped before the program did, and is empty otherwise.
+    `ended_early` is the reason why recording stopped before the program did, or empty.
     """
 
     def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False) -> None:
@@ -74,7 +74,7 @@ class Recording:
 
     @property
     def works(self) -> int:
-        """Return how many kernels, copies and memsets are written so far; of a CPU, how many operators."""
+        """Return how many kernels, copies and memsets are written so far; on a CPU, how many operators."""
         return self._rows.works
 
     @property
@@ -130,14 +130,14 @@ class Recording:
         try:
             self.flush()
         except TraceFileError as error:
-            # The program goes on; `finish` raises it where the user can see it.
+            # The program continues; `finish` raises it where the user can see it.
             self._failure = error
             self._end_early(str(error))
         except RuntimeError as error:
             self._end_early(f"torch.profiler did not start again: {error}")
 
     def _may_cut(self, waited_ns: int) -> bool:
-        """Tell whether a session can end here: no other recorded thread is in the middle of something.
+        """Return whether a session can end here: no other recorded thread is in the middle of something.
 
         PyTorch ends an operator through a pointer into its session, unless the next one records one thread only.
         """
@@ -184,7 +184,7 @@ class Recording:
 
     def _write_context(self, interrupted_by: str) -> None:
         trace = self._trace
-        trace.text_id(OVERHEAD)  # so that an empty recording has the table by which a report is known
+        trace.text_id(OVERHEAD)  # so that an empty recording has the table that identifies a report
         thread = threading.get_native_id()
         names = [domain_row(*one, thread) for one in self.ranges.domains.items() if one[0]]
         trace.add("NVTX_EVENTS", [*names, *category_rows(self.ranges.categories, thread)])
@@ -215,9 +215,8 @@ def record(
 
     `device` is the kind that works, `cuda` or `cpu`; by default, CUDA where there is a GPU. With
     `operators`, every operator and `torch.profiler.record_function` block is a range too, with the sequence
-    numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them. What was written,
-    and what to type next, is said on stderr, unless `quiet`. TraceFileError says why the report cannot be
-    written.
+    numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them. Unless `quiet`, what
+    was written and the next command are printed on stderr. Raises TraceFileError if the report cannot be written.
     """
     with alone(path), _discarding(TraceFile(path)) as trace, Termination() as termination:
         on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
@@ -289,7 +288,7 @@ def _discarding(trace: TraceFile) -> Iterator[TraceFile]:
 
 
 def _is_alone() -> bool:
-    """Tell whether no other thread of Python's is running."""
+    """Return whether no other thread of Python's is running."""
     return threading.active_count() == 1
 
 

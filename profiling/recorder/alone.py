@@ -1,4 +1,4 @@
-"""A recording has its process to itself, and ends when the process is told to."""
+"""A process has one recording at a time, which also ends on SIGTERM."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def alone(path: str | Path) -> Iterator[None]:
         if _running is not None and _running[1] == os.getpid():
             raise TraceFileError(
                 f"cannot record to {path}: a recording to {_running[0]} is already running in this process, "
-                "and it can have one at a time; end that one first"
+                "and a process can have only one; end that one first"
             )
         _running = mine
     try:
@@ -34,7 +34,7 @@ def alone(path: str | Path) -> Iterator[None]:
 
 
 class Termination:
-    """Let SIGTERM unwind the program, as Ctrl-C does, where nothing else handles it."""
+    """Let SIGTERM unwind the program, as Ctrl-C does, if nothing else handles it."""
 
     def __init__(self) -> None:
         self._is_held = False

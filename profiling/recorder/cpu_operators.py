@@ -1,8 +1,8 @@
-"""On a CPU, an operator's self time stands in for a kernel.
+"""On a CPU, an operator's self time takes the place of a kernel.
 
 An operator is work when PyTorch has a kernel of its own for it: `aten::mm`, `aten::_softmax`,
 `aten::copy_`. Views, allocations and operators that only call others (`aten::matmul`, `aten::to`,
-`aten::clone`) are not, and neither is their dispatch time; PyTorch's own registrations tell them apart.
+`aten::clone`) are not, and neither is their dispatch time; PyTorch's own registrations distinguish them.
 
 Self time is an operator's duration without its child operators, and need not be contiguous. Kernels on
 one thread are therefore laid out as on one stream: each starts when its operator starts, or when the
@@ -112,7 +112,7 @@ def role(name: str) -> str:
 
 @cache
 def _overloads(name: str) -> tuple[str, ...]:
-    """Return the registered `name.overload` names of an operator; none for what is no operator."""
+    """Return the registered `name.overload` names of an operator; empty for other names."""
     if "::" not in name or "::engine::" in name:
         return ()
     schemas = torch._C._jit_get_schemas_for_operator(name)

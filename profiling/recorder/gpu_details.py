@@ -1,6 +1,6 @@
 """What kineto knows of GPU work beyond its times: grids, blocks, bytes, contexts.
 
-Some releases of PyTorch hand it out with each event. Others, 2.11 among them, tell it only in the trace
+Some releases of PyTorch give it with each event. Others, such as 2.11, write it only to the trace
 they save, which is read here line by line, so that its size does not matter.
 """
 
@@ -27,7 +27,7 @@ def no_details(_kind: str, _event: Any) -> Details:
 def details_of(results: Any, events: list[Any]) -> Callable[[str, Any], Details]:
     """Return a function from a kind of work (kineto's activity) and an event to the event's details.
 
-    It is to be called once for each event, in order of start. What PyTorch does not tell is left out.
+    Call it once for each event, in order of start. Details that PyTorch does not provide are left out.
     """
     on_gpu = [event for event in events if event.device_type() == DeviceType.CUDA]
     if not on_gpu or any(_own_details("", event) for event in on_gpu[:1]):

@@ -23,7 +23,7 @@ MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 WORK_TABLES = (KERNEL, MEMCPY, MEMSET)
 
-# Older releases of PyTorch keep an event's activity type to themselves; its device and name give it away.
+# Older releases of PyTorch keep an event's activity type to themselves; it follows from its device and name.
 ACTIVITY_OF_NAME = {
     DeviceType.CPU: ((r"cuda[A-Z]", "cuda_runtime"), (r"cu[A-Z]", "cuda_driver"), (r"", "cpu_op")),
     DeviceType.CUDA: ((r"Memcpy ", "gpu_memcpy"), (r"Memset ", "gpu_memset"), (r"", "kernel")),
@@ -113,10 +113,10 @@ class Rows:
         details: Callable[[str, Any], Details] = no_details,
         tells_optimizer: Callable[[int, int, int], bool] = lambda _thread, _start_ns, _end_ns: False,
     ) -> None:
-        """Write the events of one profiling session; `details` tells more of GPU work.
+        """Write the events of one profiling session; `details` adds details of GPU work.
 
-        `tells_optimizer` tells whether a range of ours of that name was open on a thread between two times, where
-        PyTorch's own block says nothing new.
+        `tells_optimizer` returns whether a range `optimizer` of ours was open on a thread between two times, where
+        PyTorch's own block would only repeat it.
         """
         by_activity: dict[str, list[Any]] = defaultdict(list)
         for event in sorted(events, key=lambda event: event.start_ns()):

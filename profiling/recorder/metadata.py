@@ -1,4 +1,4 @@
-"""The rows of a recording that say where its numbers come from, and nothing about whose machine it was."""
+"""The rows of a recording with the origin of its numbers, and nothing about the owner of the machine."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ SCHEMA_PARTS = tuple(f"EXPORT_SCHEMA_VERSION_{part}" for part in ("MAJOR", "MINO
 
 
 def own_version() -> str:
-    """Return the installed version of this distribution, `unknown` where it runs uninstalled."""
+    """Return the installed version of this distribution, `unknown` if it is not installed."""
     try:
         return metadata.version("nvtx-kernels")
     except metadata.PackageNotFoundError:

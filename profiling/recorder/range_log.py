@@ -48,7 +48,7 @@ class RangeLog:
     def __init__(self, on_pop: Callable[[int], None]) -> None:
         self.dropped = 0
         self.is_full = False
-        # The numbers of the ranges' categories, which say what annotation knows of a range's phase.
+        # The numbers of the ranges' categories, from which a range's phase follows.
         self.categories: dict[str, int] = {}
         self._on_pop = on_pop
         self._thread = threading.get_native_id()
@@ -82,7 +82,7 @@ class RangeLog:
         stack[:] = [event._replace(name=new) if event.name == name else event for event in stack]
 
     def block_ended(self) -> None:
-        """Hear that something ended on this thread, and how many of its ranges are left open."""
+        """Handle an end on this thread, with the number of its ranges that are still open."""
         thread = threading.get_native_id()
         if thread == self._thread:
             self._on_pop(sum(map(len, self._open.get(thread, {}).values())))
@@ -98,7 +98,7 @@ class RangeLog:
                 self._keep(stack.pop()._replace(end_ns=now_ns))
 
     def tells_optimizer(self, thread: int, start_ns: int, end_ns: int) -> bool:
-        """Tell whether a range `optimizer` that was not taken yet, or is still open, was open at some time."""
+        """Return whether a range `optimizer` that was not taken yet, or is still open, was open at some time."""
         still_open = (event for event in self._open.get(thread, {}).get(DOMAIN, ()) if event.name == OPTIMIZER)
         return any(
             event.thread == thread and event.start_ns <= end_ns and start_ns <= (event.end_ns or end_ns)
@@ -106,7 +106,7 @@ class RangeLog:
         )
 
     def take(self) -> Iterator[Event]:
-        """Yield what was finished since the last call, and forget it."""
+        """Yield the events finished since the last call, and drop them."""
         self._optimizers.clear()
         while self._done:
             yield self._done.popleft()

@@ -19,7 +19,7 @@ QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
 
 
 def can_profile_all_threads() -> bool:
-    """Tell whether this PyTorch can; releases before 2.6 profile the calling thread alone."""
+    """Return whether this PyTorch can; releases before 2.6 profile the calling thread alone."""
     return _of_all_threads() is not None
 
 
@@ -35,8 +35,8 @@ class Seen(NamedTuple):
 
     `clock_error_ns` is by how much the profiler's clock left two readings of `time.time_ns` that bracket
     one of its events. With `has_open_block`, an operator or record_function block was still running: the
-    check of the clock was inside it. `failure` is what the GPU said when it could not be waited for, and
-    its work is then missing.
+    check of the clock was inside it. `failure` is the GPU's error if waiting for it failed; its work is
+    then missing.
     """
 
     events: list[Any]
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 class Session:
     """Profile from here to `stop`, on the calling thread and the autograd threads under it, or on all threads.
 
-    RuntimeError says that PyTorch's profiler cannot start.
+    Raises RuntimeError if PyTorch's profiler cannot start.
     """
 
     def __init__(self, *, on_gpu: bool, all_threads: bool = False) -> None:
@@ -66,7 +66,7 @@ class Session:
         self.started_ns = time.time_ns()
 
     def stop(self) -> Seen:
-        """End the session, after the GPU has done what it was given."""
+        """End the session, after the GPU has finished its work."""
         before_ns = time.time_ns()
         with record_function(CLOCK_CHECK):
             pass
@@ -107,9 +107,9 @@ def _ours() -> Iterator[None]:
 
 @contextmanager
 def making_way(pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
-    """Have `pause` called before another profiler of PyTorch begins, and `resume` after it has ended.
+    """Call `pause` before another profiler of PyTorch begins, and `resume` after it has ended.
 
-    PyTorch runs one at a time: a second one takes the events of the first, and neither is told.
+    PyTorch runs one at a time: a second one silently takes the events of the first.
     """
     kind: Any = torch.autograd.profiler.profile
     prepare, leave = kind._prepare_trace, kind.__exit__

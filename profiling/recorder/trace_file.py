@@ -1,8 +1,8 @@
 """The report file: SQLite with the tables, columns and ids that `nsys export` writes.
 
-One file is one `TraceFile`: rows go to a file beside the target, and only `publish` renames it into
-place, so a reader finds either the old report or the whole new one. It holds the rows it is given, the
-strings they refer to and the metadata it is told: nothing of the environment, paths, host or user.
+One file is one `TraceFile`: rows go to a file next to the target, and only `publish` renames it into
+place, so a reader finds either the old report or the complete new one. It contains the rows and metadata it is
+given and the strings they refer to: nothing about the environment, paths, host or user.
 """
 
 import itertools
@@ -67,7 +67,7 @@ class TraceFileError(Exception):
 
 
 def column_type(table: str, column: str) -> type:
-    """Return the Python type that stands for the column's type in nsys's schema."""
+    """Return the Python type of a column, by its type in nsys's schema."""
     if column in REAL_COLUMNS:
         return float
     if column in TEXT_COLUMNS and (table, column) not in INTEGER_EXCEPTIONS:
@@ -86,7 +86,7 @@ def global_pid(pid: int) -> int:
 
 
 class TraceFile:
-    """Write one report, row by row, beside its target.
+    """Write one report, row by row, next to its target.
 
     `path` is the report to be. The folder must exist and be writable, or TraceFileError is raised at once
     rather than after the run that was to be recorded.
@@ -190,7 +190,7 @@ def writing(path: str | Path) -> Iterator[TraceFile]:
 
 
 def written(path: Path, steps: int) -> str:
-    """Say what was written, and what to type next."""
+    """Return a sentence: what was written, and the next command."""
     counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
     per_step = " --per-step" if steps else ""
     size = bytes_text(path.stat().st_size)

@@ -1,4 +1,4 @@
-"""What `python -m profiling.attention` does once it knows what is asked: measure the grid, show and draw it."""
+"""The work of `nvtx-kernels attention`: measure the grid, show and draw it."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def run(asked: Mapping[str, Any]) -> None:
     format_of(asked["format"], asked["output"])
     rows = _rows_of(*asked["results"]) if asked["results"] else _measured(asked)
     if not rows:
-        raise results.ResultsError("there is no measurement to show")
+        raise results.ResultsError("there are no measurements to show")
     lines = frame(rows)
     show(document(rows, lines), asked)
     if asked["plot"] is not None:
@@ -67,7 +67,7 @@ def _measured(asked: Mapping[str, Any]) -> list[Row]:
 
 
 def cases_of(asked: Mapping[str, Any]) -> "list[Case]":
-    """Return the grid that is asked for."""
+    """Return the requested grid."""
     from ..sweep.attention_cases import GRID_OF_DEVICE, Case
     from ..workload.settings import default_device
 
@@ -122,7 +122,7 @@ def _line(row: Row) -> Row:
 
 
 def document(rows: Sequence[Row], lines: pd.DataFrame) -> Document:
-    """Return the table with what decided its numbers."""
+    """Return the table, with everything that affects its numbers."""
     cells = [row["cell"] for row in rows]
     shared = [
         f"{header} {', '.join(dict.fromkeys(str(cell[name]) for cell in cells))}"
@@ -145,10 +145,10 @@ PANELS = (
 
 
 def drawing(lines: pd.DataFrame) -> Any:
-    """Return the matplotlib figure of a frame. PlotError says why there is none."""
+    """Return the matplotlib figure of a frame. Raises PlotError if there is nothing to draw."""
     ok = lines[lines["status"] == "ok"].assign(held_gib=lambda these: these["held_bytes"] / (1 << 30))
     if ok.empty:
-        raise plots.PlotError("there is no measurement to draw")
+        raise plots.PlotError("there are no measurements to draw")
     figure, panels = plots.panelled(len(PANELS))
     for panel, (mean, std, title) in zip(panels, PANELS, strict=True):
         for label, series, looks in _series(ok):
@@ -162,7 +162,7 @@ def drawing(lines: pd.DataFrame) -> Any:
 
 
 def _series(ok: pd.DataFrame) -> Any:
-    """Yield what each line is called, its cases, and how it looks: colour by kind, line by dimension."""
+    """Yield each line's label, cases and style: colour by kind, line by dimension."""
     kinds, dims = list(ok["kind"].unique()), sorted(ok["d"].unique())
     for (kind, dtype, d), series in ok.groupby(["kind", "dtype", "d"], sort=False):
         dashes, marker = plots.STYLES[dims.index(d) % len(plots.STYLES)]

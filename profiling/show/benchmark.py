@@ -1,4 +1,4 @@
-"""What `python -m profiling.benchmark` does once it knows what is asked: sweep, select, show."""
+"""The work of `nvtx-kernels benchmark`: sweep, select, show."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ def run(asked: Mapping[str, Any], study: "Study") -> int:
             _say(f"{theirs} of {asked['model_preset']} is {ours} here, {CONFIGS[ours].parameters:,} parameters")
     rows = _from_files(asked, study) if asked["results"] else _measured(asked, study)
     if not rows:
-        raise results.ResultsError("there is no measurement to show")
+        raise results.ResultsError("there are no measurements to show")
     show(rows, tables, asked)
     return 1 if any(row["status"] == "failed" for row in rows) else 0
 
@@ -41,7 +41,7 @@ def run(asked: Mapping[str, Any], study: "Study") -> int:
 def _known(names: Sequence[str]) -> Sequence[str]:
     for name in names:
         if name not in studies.TABLES:
-            raise UsageError(f"table is one of {', '.join(studies.TABLES)}, not {name}")
+            raise UsageError(f"table must be one of {', '.join(studies.TABLES)}, not {name}")
     return names
 
 
@@ -50,7 +50,7 @@ def _from_files(asked: Mapping[str, Any], study: "Study") -> list[Row]:
     lists = _lists(asked, study)
     if captures := asked["captures"] or (study.captures if len(study.captures) > 1 else None):
         lists["capture"] = captures
-    # What nsys watched uninvited is not what `--captures none` asks for.
+    # Rows watched by an external nsys do not match `--captures none`.
     return [
         row
         for row in results.latest([row for path in asked["results"] for row in _read(path)])
@@ -65,7 +65,7 @@ def _value(row: Row, name: str) -> Any:
 
 
 def _lists(asked: Mapping[str, Any], study: "Study") -> dict[str, Sequence[Any]]:
-    """Return the lists of settings that are asked for, completed by a study's, sizes under our names."""
+    """Return the requested lists of settings, completed by a study's, with our names of sizes."""
     from ..sweep.lists import LISTS
 
     settings = [option.setting for option in LISTS.values()]
@@ -80,12 +80,12 @@ def _read(path: Path) -> list[Row]:
         raise results.ResultsError(f"{path} does not exist")
     rows, torn = results.read(path)
     if torn:
-        _say(f"{path}: {torn} torn or foreign lines skipped")
+        _say(f"{path}: {torn} incomplete or foreign lines skipped")
     return rows
 
 
 def _measured(asked: Mapping[str, Any], study: "Study") -> list[Row]:
-    """Measure the cells that are asked for and return their rows."""
+    """Measure the requested cells and return their rows."""
     from ..sweep.processes import Plan, sweep
 
     path, cells = asked["into"], cells_of(asked, study)
@@ -95,7 +95,7 @@ def _measured(asked: Mapping[str, Any], study: "Study") -> list[Row]:
     rows = [row for row in results.latest(_read(path)) if results.identity(row["cell"], {}) in keys]
     _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {bar.measured} measured now")
     if left:
-        _say(f"the budget of {asked['budget']:g} s is spent; the same command again goes on")
+        _say(f"the budget of {asked['budget']:g} s is spent; run the same command again to continue")
     return rows
 
 
@@ -125,7 +125,7 @@ def show(rows: Sequence[Row], tables: Sequence[str], asked: Mapping[str, Any]) -
 
 
 class Bar:
-    """Show on stderr which cell is measured, and say what became of those that were not."""
+    """Show on stderr which cell is being measured, and why others were not."""
 
     def __init__(self) -> None:
         self.measured = 0
@@ -139,7 +139,7 @@ class Bar:
         progress.now(cell.label)
 
     def end(self, row: Row) -> None:
-        """Count a cell, and say why it was not measured."""
+        """Count a cell, and report why it was not measured."""
         self.measured += 1
         progress.advance(1)
         if row["status"] != "ok":
@@ -149,7 +149,7 @@ class Bar:
 
 @contextmanager
 def progress_bar(count: int) -> Iterator[Bar]:
-    """Show a progress bar on stderr, where that is a terminal."""
+    """Show a progress bar on stderr, if that is a terminal."""
     with progress.on_screen("configurations"):
         progress.expect(count)
         yield Bar()

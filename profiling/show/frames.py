@@ -23,10 +23,10 @@ from .throughput import FLOPS_OF_PHASE, peak_tflops, phase_flops, tokens
 
 Row = dict[str, Any]
 ALL_MEMORY = 1.0
-# Measurements so far apart may have been made on another host, or beside other work.
+# Measurements so far apart may have been made on another host, or while other work ran.
 APART = timedelta(minutes=10)
 PHASES = ("forward", "backward", "optimizer", "step")
-# What tells configurations apart, in the order of a table's columns, with its header.
+# What distinguishes configurations, in the order of a table's columns, with its header.
 CONFIGURATION: Mapping[str, str] = {
     "device_name": "device",
     "torch": "torch",
@@ -54,14 +54,14 @@ ORDER: Mapping[str, Sequence[str]] = {
     "capture": ("none", "bare", "recorder", "emit-nvtx"),
     "phase": PHASES,
 }
-# Columns that stand in a frame even if no line has a value.
+# Columns that a frame has even if no line has a value.
 COLUMNS = (
     *CONFIGURATION,
     *("status", "phase", "n", "mean_ms", "std_ms", "cv_percent", "min_ms", "median_ms", "max_ms", "first_ms"),
     *("processes", "parameters", "tokens_per_s", "tflops", "mfu_percent", "peak_bytes", "sm_mhz"),
     *("requested_bytes", "message", "started"),
 )
-# What else a line says of the machine while it was measured.
+# Further facts about the machine while a line was measured.
 STATE = ("tf32", "autocast", "cuda", "driver", "python", "threads")
 
 
@@ -79,7 +79,7 @@ def _order(row: Row) -> list[tuple[Any, ...]]:
 
 
 def place(name: str, value: Any) -> tuple[Any, ...]:
-    """Return what a setting's values are sorted by: the order of ORDER, None first, else their own."""
+    """Return the sort key of a setting's value: the order of ORDER, None first, else their own."""
     order = ORDER.get(name, ())
     if value is None or value in order:
         return (-1 if value is None else order.index(value),)
@@ -127,7 +127,7 @@ def _phase_line(group: list[Row], phase: str) -> Row:
 
 
 def statistics_of(values: Sequence[float]) -> dict[str, float | None]:
-    """Return what the measured times of a phase come to; std is the sample's, None of one value."""
+    """Return statistics of the measured times of a phase; std is the sample's, None for one value."""
     mean = statistics.fmean(values)
     std = statistics.stdev(values) if len(values) > 1 else None
     return {
@@ -175,7 +175,7 @@ def sessions_of(lines: pd.DataFrame) -> list[tuple[datetime, datetime]]:
 
 
 def varying(lines: pd.DataFrame) -> list[str]:
-    """Return the configuration columns that tell the lines apart; the size is always one of them."""
+    """Return the configuration columns that distinguish the lines; the size is always one of them."""
     return [name for name in CONFIGURATION if name == "size" or lines[name].nunique() > 1]
 
 

@@ -1,4 +1,4 @@
-"""What stands beside a sweep's tables: everything that decided the numbers, and how they are defined."""
+"""The notes of a sweep's tables: everything that affects the numbers, and their definitions."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ RATES = frozenset({"throughput", "fastest"})
 TIMES = (
     "Times are wall time from a phase's begin until the device has finished it; n counts measured steps. "
     "forward is the forward pass and, in modes with a backward, the loss; step is a whole step, its phases and "
-    "what lies between them."
+    "the time between them."
 )
 FLOPS = (
     "FLOPs are those of the matrix products (`model.cost`), 2 per multiply-add, the backward's twice the "
@@ -30,7 +30,7 @@ WATCHED = "Times under {} are those of a watched program, slower than its own."
 
 
 def document(rows: Sequence[Row], lines: pd.DataFrame, tables: Sequence[Table]) -> Document:
-    """Return tables of these rows with all that decided their numbers."""
+    """Return tables of these rows, with everything that affects their numbers."""
     rates = _rates(lines) if RATES & {table.key for table in tables} else ()
     about = (*_state(rows, lines), TIMES, *_pooled(lines), *_apart(lines), *rates)
     return Document(machine(rows), tuple(tables), about, tuple(_warnings(rows)))
@@ -70,14 +70,14 @@ def _clocks(lines: pd.DataFrame) -> Iterator[str]:
 
 
 def _pooled(lines: pd.DataFrame) -> Iterator[str]:
-    """Say where steps of several processes are one line."""
+    """Return a note if steps of several processes are pooled in one line."""
     most = lines["processes"].max()
     if most > 1:
         yield f"Steps of the same configuration in several processes are pooled: up to {most:g}, by n."
 
 
 def _apart(lines: pd.DataFrame) -> Iterator[str]:
-    """Say where lines come from several sessions."""
+    """Return a note if lines come from several sessions."""
     if (count := len(sessions_of(lines))) > 1:
         yield f"Measured in {count} sessions: launch-bound times may differ between them with the host's pace."
 

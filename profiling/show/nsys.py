@@ -1,4 +1,4 @@
-"""What `python -m profiling.nsys` does once it knows what is asked: a sweep that leaves reports."""
+"""The work of `nvtx-kernels nsys`: a sweep that writes reports."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ from ..workload.environment import gpu_facts
 from .benchmark import cells_of, progress_bar, show
 
 Row = dict[str, Any]
-# What a report's name says of a run that is not as usual: the usual value, and how another one is said.
+# What a report's name adds for an unusual setting: the usual value, and how another one is written.
 UNUSUAL: Mapping[str, tuple[Any, str]] = {
     "attention": ("reference", "{}"),
     "compile": (False, "compiled"),
@@ -42,7 +42,7 @@ INDEX = "index.jsonl"
 
 
 def run(asked: Mapping[str, Any]) -> int:
-    """Capture every cell that is asked for, or print the commands that would, and return the exit status."""
+    """Capture every requested cell, or print the commands for that, and return the exit status."""
     format_of(asked["format"], asked["output"])
     capture = f"{NSYS}{asked['preset']}"
     cells = cells_of({**asked, "captures": [capture]}, STUDIES["times"])
@@ -72,7 +72,7 @@ def _rows(cells: Sequence[Cell], folder: Path) -> list[Row]:
 
 
 def _lacks_report(cell: Cell, folder: Path) -> bool:
-    """Tell whether a cell was captured before, and its report is gone."""
+    """Return whether a cell was captured before, and its report is gone."""
     names = [
         name_of(row["cell"], row["state"]["device_name"]) for row in _rows([cell], folder) if row["status"] == "ok"
     ]

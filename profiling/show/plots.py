@@ -1,6 +1,6 @@
 """Draw a sweep's mean times with their spread, one panel per phase.
 
-Colour tells the first setting that varies apart, line and marker the others.
+Colour distinguishes the first setting that varies, line and marker the others.
 """
 
 import textwrap
@@ -15,7 +15,7 @@ from ..cli import CommandError
 from .frames import CONFIGURATION, PHASES, constant, place, varying
 from .tables import word
 
-# What may stand on the horizontal axis, best first; numbers are drawn to scale, of powers of two by power.
+# Settings for the horizontal axis, best first; numbers are drawn to scale, of powers of two by power.
 AXES = ("context_length", "warmup", "size", "batch_size", "dtype", "compile", "attention", "optimizer", "capture")
 NUMERIC = ("context_length", "warmup", "batch_size")
 POWERS = ("context_length", "batch_size")
@@ -50,13 +50,13 @@ def save(figure: Any, path: Path) -> None:
 
 
 def drawing(lines: pd.DataFrame) -> Any:
-    """Return the matplotlib figure of a frame. PlotError says why there is none."""
+    """Return the matplotlib figure of a frame. Raises PlotError if there is nothing to draw."""
     ok = lines[lines["status"] == "ok"]
     phases = [phase for phase in PHASES if (ok["phase"] == phase).any()]
     if phases == ["forward", "step"]:
         phases = ["forward"]
     if not phases:
-        raise PlotError("there is no measurement to draw")
+        raise PlotError("there are no measurements to draw")
     figure, panels = panelled(len(phases))
     for panel, phase in zip(panels, phases, strict=True):
         _draw_panel(panel, ok, phase)
@@ -102,7 +102,7 @@ def _draw_panel(panel: Any, ok: pd.DataFrame, phase: str) -> None:
 
 
 def horizontal(lines: pd.DataFrame) -> str:
-    """Return the setting that stands on the horizontal axis: the first of AXES that varies."""
+    """Return the setting for the horizontal axis: the first of AXES that varies."""
     return next((name for name in AXES if lines[name].nunique() > 1), "size")
 
 
@@ -159,7 +159,7 @@ def _scale_axis(panel: Any, lines: pd.DataFrame, axis: str) -> None:
 
 
 def _series(lines: pd.DataFrame, axis: str) -> Iterator[tuple[str, str, Any, pd.DataFrame]]:
-    """Yield the lines that differ in the axis alone, with label, colour and style of what tells them apart."""
+    """Yield the lines that differ in the axis alone, with the label, colour and style that distinguish them."""
     apart = [name for name in varying(lines) if name != axis and lines[name].nunique() > 1]
     if not apart:
         yield "mean", "C0", STYLES[0], lines

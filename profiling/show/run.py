@@ -1,4 +1,4 @@
-"""What `python -m profiling.run` shows: what it runs, how far it is, and how long each phase took."""
+"""The screens of `nvtx-kernels run`: what it runs, its progress, and how long each phase took."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -74,7 +74,7 @@ def _show(workload: Workload, measurement: Measurement, capture: Capture, facts:
 
 
 def what_runs(workload: Workload) -> Iterator[str]:
-    """Yield what is run and on what: every setting and version that decides a number."""
+    """Yield what is run and on what: every setting and version that affects a number."""
     settings, facts = workload.settings, environment(workload.settings)
     yield (
         f"{model_name(settings)}: {workload.parameters:,} parameters, batch {settings.batch_size}, "
@@ -90,17 +90,17 @@ def what_runs(workload: Workload) -> Iterator[str]:
 
 
 def model_name(settings: Settings) -> str:
-    """Return the model's name, and of which year's handouts it is where those differ."""
+    """Return the model's name, and the year of its handout if those differ."""
     name = name_of(settings.told())
     return f"{name} ({YEARS_OF_SIZE[name]})" if name in YEARS_OF_SIZE else name
 
 
 def less_work(settings: Settings, reduced: list[str]) -> Iterator[str]:
-    """Say which of the assignment's defaults a CPU does not get."""
+    """Return a sentence on the assignment's defaults that are reduced on a CPU."""
     if reduced:
         default = WORK_OF_DEVICE["cuda"]
         parts = (f"{name.replace('_', ' ')} {getattr(settings, name)} not {default[name]}" for name in reduced)
-        yield f"Less work, since this is no GPU: {', '.join(parts)}."
+        yield f"Reduced because this is a CPU: {', '.join(parts)}."
 
 
 def times_table(settings: Settings, measurement: Measurement) -> Table:
@@ -112,14 +112,14 @@ def times_table(settings: Settings, measurement: Measurement) -> Table:
 
 
 def title(settings: Settings, facts: Mapping[str, Any]) -> str:
-    """Return what stands over the times, given the environment: what they are of, and whether nsys slowed them."""
+    """Return the heading of the times, given the environment: what they are of, and whether nsys slowed them."""
     profiled = facts.get("watched_by")
     label = f" (profiled: times include {profiled}'s overhead)" if profiled else ""
     return f"CPU time over {settings.steps} measured steps, after {settings.warmup} of warm-up{label}:"
 
 
 def footnotes(settings: Settings, measurement: Measurement, capture: Capture) -> Iterator[str]:
-    """Yield what the numbers are of, and what became of the recording."""
+    """Yield what the numbers are of, and the result of the recording."""
     yield "Each phase ends when the device has finished it. std is the sample standard deviation."
     memory = MEMORY_OF_DEVICE.get(settings.device_type, "")
     yield f"Peak memory {memory}: {measurement.peak_bytes / GIB:.2f} GiB."
@@ -128,7 +128,7 @@ def footnotes(settings: Settings, measurement: Measurement, capture: Capture) ->
 
 
 def recorded(recording: Recording, path: str, device_type: str) -> Iterator[str]:
-    """Yield what the report holds, and what it lacks."""
+    """Yield what the report contains, and what it lacks."""
     work = WORK_IN_REPORT[device_type]
     yield f"Recorded {recording.works:,} {work}; recording slows the steps down."
     yield f"{written(Path(path), recording.ranges.steps)}"

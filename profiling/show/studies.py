@@ -28,7 +28,7 @@ RATES = (
 
 
 def _when(lines: pd.DataFrame) -> tuple[Shown, ...]:
-    """Return a column that says when each line was measured, where that was in several sessions."""
+    """Return a column with the time each line was measured, if that was in several sessions."""
     return (WHEN,) if len(sessions_of(lines)) > 1 else ()
 
 
@@ -58,7 +58,7 @@ def summary(lines: pd.DataFrame) -> Table:
 
 
 def backward(lines: pd.DataFrame) -> Table:
-    """Return the backward as it was timed, and as what the step takes beyond its other phases."""
+    """Return the backward as timed, and as the step's time minus its other phases."""
     wide = _wide(lines, ("mean_ms", "n"))
     wide = wide[wide["backward mean_ms"].notna()].copy()
     others = wide["optimizer mean_ms"].fillna(0)
@@ -79,7 +79,7 @@ def backward(lines: pd.DataFrame) -> Table:
 
 
 def modes(lines: pd.DataFrame) -> Table:
-    """Return forward alone beside forward and backward together, each from a process of its own."""
+    """Return forward alone, and forward and backward together, each from its own process."""
     pairs = forward_and_both(lines)
     columns = (
         *(SETTINGS[name] for name in _shared(lines)),
@@ -120,7 +120,7 @@ def _only(lines: pd.DataFrame, mode: str, phase: str) -> pd.DataFrame:
 
 
 def _with_trouble_of_both(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return pairs that say what went wrong in either of the two, and nothing of one that is not there."""
+    """Return pairs that say what went wrong in either of the two, and skip a missing one."""
     pairs = pairs.copy()
     wrong = (
         pairs["status_both"].notna() & (pairs["status_both"] != "ok") & ~pairs["status"].isin(["oom", "failed"])
@@ -211,7 +211,7 @@ TABLES: Mapping[str, Callable[[pd.DataFrame], Table]] = {
 
 
 def _places(values: pd.Series) -> pd.Series:
-    """Return where each value stands among those of its setting, for sorting."""
+    """Return each value's place among those of its setting, for sorting."""
     name = str(values.name)
     known = sorted(set(values.dropna()), key=lambda value: place(name, value))
     return values.map({value: index for index, value in enumerate(known)}).fillna(-1)

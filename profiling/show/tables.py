@@ -12,7 +12,7 @@ from nvtx_kernels.analysis.support.units import bytes_text
 class Shown(NamedTuple):
     """A column that people see: its heading, the frame's columns it is made of, what its values are.
 
-    `value` makes a value of those of the frame's columns, the first of which is there; else there is none.
+    `value` computes the value from the frame's columns; it is None if the first of them is missing.
     """
 
     heading: str
@@ -27,7 +27,7 @@ class Shown(NamedTuple):
 
 
 def table(key: str, title: str, lines: pd.DataFrame, columns: tuple[Shown, ...]) -> Table:
-    """Return a table that holds all columns of a frame for programs, and those given for people."""
+    """Return a table with all columns of a frame for programs, and the given ones for text."""
     for_programs = [Column(str(name), str(name), seen_by="programs") for name in lines.columns]
     for_people = [Column(one.heading, one.heading, one.kind, seen_by="people") for one in columns]
     rows = []
@@ -38,20 +38,20 @@ def table(key: str, title: str, lines: pd.DataFrame, columns: tuple[Shown, ...])
 
 
 def _plain(value: Any) -> Any:
-    """Return Python's own value, None for what is absent."""
+    """Return a plain Python value; None if it is missing."""
     if pd.isna(value):
         return None
     return value.item() if hasattr(value, "item") else value
 
 
 def show(document: Document, asked: Mapping[str, Any], before: str = "") -> None:
-    """Write a document as the options `format` and `output` say, below a text if that is given."""
+    """Write a document as the options `format` and `output` ask, below a text if one is given."""
     found = presented(document, format_of(asked["format"], asked["output"]), asked["output"])
     write(before + found if isinstance(found, str) else found, asked["output"])
 
 
 def pair(mean: float, std: float | None) -> tuple[float, float | None]:
-    """Return what a column of the kind `spread` holds."""
+    """Return a value for a column of the kind `spread`."""
     return mean, std
 
 
@@ -71,14 +71,14 @@ def word(value: Any) -> str:
 
 
 def trouble(lines: pd.DataFrame) -> tuple[Shown, ...]:
-    """Return a column that says what went wrong, if anything did."""
+    """Return a column with what went wrong, if anything did."""
     if (lines["status"] == "ok").all():
         return ()
     return (Shown("result", ("status", "phase", "requested_bytes"), "prose", outcome),)
 
 
 def outcome(status: str, phase: str | None, requested_bytes: float | None) -> str:
-    """Return what became of a configuration, in words."""
+    """Describe the result of a configuration."""
     if status != "oom":
         return status
     asked = "" if requested_bytes is None else f", asked for {bytes_text(requested_bytes)}"

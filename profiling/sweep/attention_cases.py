@@ -45,9 +45,9 @@ class Case:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise SettingsError(f"kind is one of {', '.join(KINDS)}, not {self.kind}")
+            raise SettingsError(f"kind must be one of {', '.join(KINDS)}, not {self.kind}")
         if min(self.d, self.length, self.batch_size, self.steps) < 1 or self.warmup < 0:
-            raise SettingsError("dims, lengths, batch size and steps are 1 or more, and warm-up 0 or more")
+            raise SettingsError("dims, lengths, batch size and steps must be ≥ 1, warm-up ≥ 0")
 
     @property
     def key(self) -> Row:
@@ -66,7 +66,7 @@ class Case:
 
 
 def _compiled() -> Attend:
-    # Each length gets a graph of its own, as if it were the only one.
+    # Each length gets its own graph, as if it were the only one.
     torch.compiler.reset()
     return torch.compile(reference_attention, dynamic=False)
 

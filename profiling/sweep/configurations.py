@@ -18,7 +18,7 @@ CAPTURES: Mapping[str, tuple[str, ...]] = {
     "recorder": ("--record", "{folder}/recording.sqlite"),
     "emit-nvtx": ("--emit-nvtx",),
 }
-# Settings that decide nothing in a mode; cells that differ in them alone are one.
+# Settings without effect in a mode; cells that differ in them alone are one.
 WITHOUT_OPTIMIZER = ("forward", "forward-backward")
 
 
@@ -80,7 +80,7 @@ def option(name: str) -> str:
 
 
 def preset_options(capture: str) -> tuple[str, ...]:
-    """Return what an nsys preset asks of the program it watches."""
+    """Return the options that an nsys preset needs for the program it watches."""
     from ..machine.nsight import PRESETS
 
     return PRESETS[capture.removeprefix(NSYS)].program_options
@@ -95,7 +95,7 @@ def product(
 ) -> list[Cell]:
     """Return the cells of the product of lists of settings, without those that measure the same.
 
-    Repeats are apart in time: all cells once, then all again. SettingsError says what cannot be.
+    Repeats are apart in time: all cells once, then all again. Raises SettingsError for impossible settings.
     """
     check_captures(captures)
     cells: dict[tuple[Any, ...], Cell] = {}
@@ -112,7 +112,7 @@ def check_captures(captures: Sequence[str]) -> None:
     known = (*CAPTURES, *(f"{NSYS}{preset}" for preset in PRESETS))
     for capture in captures:
         if capture not in known:
-            raise SettingsError(f"capture is one of {', '.join(known)}, not {capture}")
+            raise SettingsError(f"capture must be one of {', '.join(known)}, not {capture}")
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Measure cells one after another, each in a process of its own, and keep every row at once."""
+"""Measure cells one after another, each in its own process, and write every row at once."""
 
 import json
 import os
@@ -37,23 +37,23 @@ class Measurable(Protocol):
 
 
 class Progress(Protocol):
-    """What hears how far a sweep is."""
+    """Receives the progress of a sweep."""
 
     def skip(self, count: int) -> None:
-        """Hear how many cells were measured before."""
+        """Handle the number of cells measured before."""
 
     def begin(self, cell: Measurable) -> None:
-        """Hear that a cell is measured now."""
+        """Handle the start of a cell."""
 
     def end(self, row: Row) -> None:
-        """Hear what came of it."""
+        """Handle the result of the cell."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """How to sweep.
 
-    `again` measures what is measured already. No cell begins after `budget_s`, none runs longer than `cell_s`.
+    `again` also measures what was measured before. No cell begins after `budget_s` or runs longer than `cell_s`.
     `nsys_flags` are added to every nsys command, and `keep_report` is given each report with its row. `kind` is of
     the rows, and `measure` measures a cell in another way than in a process of its own.
     """
@@ -84,7 +84,7 @@ def sweep(cells: Sequence[Measurable], path: Path, progress: Progress, plan: Pla
 
 
 def missing(cells: Sequence[Measurable], path: Path, kind: str = results.MODEL) -> list[Measurable]:
-    """Return the cells without a result of this machine in a file of results; what failed is tried again."""
+    """Return the cells without a result of this machine in a file of results; failures are tried again."""
     rows, _ = results.read(path, kind)
     done = {results.identity(row["cell"], row["state"]) for row in rows if row["status"] in results.FINAL}
     if not done:
@@ -94,7 +94,7 @@ def missing(cells: Sequence[Measurable], path: Path, kind: str = results.MODEL) 
 
 
 def state_of(device: str) -> Row:
-    """Return the state of the machine, from a process of its own: this one leaves the GPU alone."""
+    """Return the state of the machine, from a separate process: this one does not use the GPU."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["--state-only", "--device", device]
         row = row_of(_program(options, folder), folder, None)
@@ -102,7 +102,7 @@ def state_of(device: str) -> Row:
 
 
 def measured(cell: Cell, plan: Plan) -> Row:
-    """Measure one cell in a process of its own and return its row, whatever becomes of the process."""
+    """Measure one cell in a separate process and return its row, however the process ends."""
     known = {"version": results.VERSION, "kind": results.MODEL, "cell": cell.key, "state": {}, "status": "failed"}
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -117,7 +117,7 @@ def measured(cell: Cell, plan: Plan) -> Row:
 
 
 def command(cell: Cell, folder: str, nsys_flags: Sequence[str] = ()) -> list[str]:
-    """Return the arguments that measure a cell, under nsys if it asks for that. NsysError if that is missing."""
+    """Return the arguments that measure a cell, under nsys if it asks for that. Raises NsysError without nsys."""
     if not cell.capture.startswith(NSYS):
         return _program([*cell.options(folder), "--die-with-parent"], folder)
     program, preset = _program(cell.options(folder), folder), cell.capture.removeprefix(NSYS)

@@ -1,7 +1,7 @@
 """A sweep's results: a file of JSON lines that only grows, so that nothing measured is ever lost.
 
-Each line is one cell's row. A line torn by a kill or a full disk is left where it is and skipped when read;
-what is appended later begins a line of its own. One sweep at a time may append (an advisory lock).
+Each line is one cell's row. A line left incomplete by a kill or a full disk stays and is skipped when read;
+later rows begin on a new line. One sweep at a time may append (an advisory lock).
 """
 
 import fcntl
@@ -42,13 +42,13 @@ class Began:
         self._at, self._at_s = datetime.now(UTC), time.monotonic()
 
     def completed(self, row: Row) -> Row:
-        """Return a row with when its run began, and how many seconds ago."""
+        """Return a row with the time its run began, and the seconds since."""
         seconds = round(time.monotonic() - self._at_s, 3)
         return {"started": self._at.strftime("%Y-%m-%dT%H:%M:%SZ"), **row, "seconds": seconds}
 
 
 def read(path: Path, kind: str = MODEL) -> tuple[list[Row], int]:
-    """Return the rows of one kind in a file, oldest first, and the number of lines that are no such row."""
+    """Return the rows of one kind in a file, oldest first, and the number of lines that are not such rows."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -79,13 +79,13 @@ def latest(rows: list[Row]) -> list[Row]:
 
 
 def identity(cell: Mapping[str, Any], state: Mapping[str, Any]) -> str:
-    """Return what two rows share if they measure the same on the same machine, both watched or neither."""
+    """Return what two rows share if they measure the same on the same machine, both profiled or neither."""
     machine = {name: state.get(name) for name in MACHINE}
     return json.dumps([cell, {**machine, **_uninvited(cell, state)}], sort_keys=True)
 
 
 def capture_of(row: Row) -> str:
-    """Return how a row's steps were watched: as its cell asks, and by what watched the whole command."""
+    """Return how a row's steps were watched: by its cell's capture, and by a profiler of the whole command."""
     capture = str(row["cell"]["capture"])
     around = _uninvited(row["cell"], row["state"]).get("watched_by")
     if around is None:
@@ -106,7 +106,7 @@ class ResultsFile:
         self._descriptor = descriptor
 
     def append(self, row: Row) -> None:
-        """Write one row, whole or (on a full disk) torn and told by ResultsError."""
+        """Write one row; raises ResultsError if it could not be written completely, as on a full disk."""
         line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
         if self._is_torn():
             line = b"\n" + line
@@ -124,7 +124,7 @@ class ResultsFile:
 
 @contextmanager
 def appending(path: Path) -> Iterator[ResultsFile]:
-    """Open a file of results to append to, alone. ResultsError says why that is not possible."""
+    """Open a file of results to append to, alone. Raises ResultsError if that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
@@ -132,7 +132,7 @@ def appending(path: Path) -> Iterator[ResultsFile]:
         raise ResultsError(f"{path} cannot be written: {error.strerror}") from error
     try:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            raise ResultsError(f"{path} is a pipe: results are read again from where they are written")
+            raise ResultsError(f"{path} is a pipe: results are read back from the file they are written to")
         _lock(descriptor, path)
         yield ResultsFile(descriptor)
     finally:

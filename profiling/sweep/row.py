@@ -1,4 +1,4 @@
-"""The row that says what came of one run: its times, its state, and what is looked at once the times are taken.
+"""The row with the result of one run: its times, its state, and what is measured afterwards.
 
 with kept("row.json", settings, capture) as row:
     row.update(measured(workload, measure(workload, capture, on_step)))
@@ -31,7 +31,7 @@ GIB = 1 << 30
 def kept(path: str | None, settings: Settings, capture: Capture) -> Iterator[Row]:
     """Yield a row to fill; write it to `path` when the block is done or memory is full, None writes nothing.
 
-    The file is one line, a file of results that `profiling.benchmark --results` shows. OSError says why it
+    The file is one line, a file of results that `profiling.benchmark --results` shows. Raises OSError if it
     cannot be written.
     """
     began, row = results.Began(), Row()
@@ -66,7 +66,7 @@ def capture_name(capture: Capture) -> str:
 
 
 def measured(workload: Workload, done: Measurement, *, more_steps: bool = True) -> Row:
-    """Return what a measurement found.
+    """Return the results of a measurement.
 
     With `more_steps`, steps run for the phases' peaks of memory and for clocks under load, and products for
     the warnings; without, these are None and empty.
@@ -90,16 +90,16 @@ def measured(workload: Workload, done: Measurement, *, more_steps: bool = True) 
 
 
 def _extra(lost: list[str], look: Callable[[], T]) -> T | None:
-    """Look at something beside the measurement, which is kept if this fails."""
+    """Measure something more; if this fails, the measurement is kept."""
     try:
         return look()
     except Exception as error:
-        lost.append(f"not everything could be looked at: {type(error).__name__}: {error}")
+        lost.append(f"not everything could be measured: {type(error).__name__}: {error}")
         return None
 
 
 def out_of_memory(error: NoMemoryError) -> Row:
-    """Return what a run without room found: the phase, and the bytes it asked for where that is known."""
+    """Return what a run out of memory found: the phase, and the bytes it asked for if that is known."""
     asked = None if error.asked_gib is None else round(error.asked_gib * GIB)
     return {"status": "oom", "phase": error.phase, "requested_bytes": asked}
 

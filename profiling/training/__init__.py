@@ -42,13 +42,13 @@ CALL = 'profile(model, optimizer, "report.sqlite")'
 
 
 class Profile:
-    """Annotates, records and counts the steps of one block; `outcome` says what became of it.
+    """Annotates, records and counts the steps of one block; `outcome` is the result.
 
-    `model` and `optimizer` may each be one, several, or None. Of several optimizers the last one's steps are the
-    steps, else those of the first that steps. `warmup` steps come first, then `steps` are measured (None: all that
-    follow), and the report is written when they are done, or when the block ends. `depth`, `only` and `skip` are
-    those of `annotate_modules`. With `flops`, the last step of warm-up is counted (docs/efficiency.md). With
-    `every_model`, each module that the program calls is annotated as a model.
+    `model` and `optimizer` may each be one, several, or None. Steps are those of the last optimizer given, or of
+    the first that steps if none is given. `warmup` steps come first, then `steps` are measured (None: all
+    that follow), and the report is written when they are done, or when the block ends. `depth`, `only` and
+    `skip` are those of `annotate_modules`. With `flops`, the last step of warm-up is counted
+    (docs/efficiency.md). With `every_model`, each module that the program calls is annotated as a model.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Profile:
         self._is_watched = bool(watcher(os.environ))
         has_models = bool(self._models) or every_model
         counter = self._optimizers[-1] if self._optimizers else None
-        # nsys cannot be told afterwards that the last step was none.
+        # For nsys, the last step cannot be removed afterwards.
         tiles = not has_models and not (self._is_watched and steps is None)
         self.phases = Phases(Plan(warmup, steps, counter, has_models, tiles), self)
         self.recording: Recording | None = None
@@ -85,7 +85,7 @@ class Profile:
 
     @property
     def outcome(self) -> Outcome:
-        """Say what was recorded, and what to type next."""
+        """Return what was recorded, and the next command."""
         return outcome.of(self)
 
     @property
@@ -99,7 +99,7 @@ class Profile:
         return self._is_watched
 
     def step(self) -> None:
-        """End a step, where no optimizer's steps should count."""
+        """End a step; from then on, the optimizer's steps are not counted."""
         self.phases.step()
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class Profile:
             torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
 
     def begun(self) -> None:
-        """Say in the report what runs, where a capture range keeps it."""
+        """Describe the run in the report, inside the capture range."""
         annotate.mark(f"{MARK} {json.dumps(self._facts())}")
         if self._counting is not None:
             self._counting.send()
@@ -148,7 +148,7 @@ class Profile:
             self._counting.end()
 
     def drain(self) -> None:
-        """Wait until the GPU has done what it was given."""
+        """Wait until the GPU has finished its work."""
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
 
@@ -162,7 +162,7 @@ class Profile:
         if self._is_watched and torch.cuda.is_available():
             torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
         if not self.phases.measured or sys.exc_info()[0] is not None:
-            return  # the block is told what went wrong, and the report with it
+            return  # the block raises what went wrong, and with it the report's error
         try:
             self._capture.close()
         except TraceFileError as failure:  # the program goes on; the end of the block raises it
@@ -187,14 +187,14 @@ def _several(value: T | Iterable[T] | None, kind: type[T]) -> list[T]:
 
 
 def _check(models: list[Any], counted: list[Any], warmup: int, steps: int | None) -> None:
-    """Raise TypeError or ValueError, with what to do, for what cannot be profiled."""
+    """Raise TypeError or ValueError, with a remedy, for arguments that cannot be profiled."""
     for one in models:
         if not isinstance(one, nn.Module):
             raise TypeError(
-                f"a model is a torch.nn.Module, not {type(one).__name__}: profile(model, optimizer, path)"
+                f"a model must be a torch.nn.Module, not {type(one).__name__}: profile(model, optimizer, path)"
             )
     for one in counted:
         if not isinstance(one, Optimizer):
-            raise TypeError(f"an optimizer is a torch.optim.Optimizer, not {type(one).__name__}: {CALL}")
+            raise TypeError(f"an optimizer must be a torch.optim.Optimizer, not {type(one).__name__}: {CALL}")
     if warmup < 0 or (steps is not None and steps < 1):
-        raise ValueError(f"warmup is 0 or more and steps 1 or more, not {warmup} and {steps}")
+        raise ValueError(f"warmup must be ≥ 0 and steps ≥ 1, not {warmup} and {steps}")

@@ -1,4 +1,4 @@
-"""What became of a profiled block, and what to type next."""
+"""The result of a profiled block, and the next command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_STEP = "No step ended: no optimizer stepped, and step() was not called after 
 
 
 class Profiled(Protocol):
-    """What is looked at: a profile whose block has ended."""
+    """A profile whose block has ended."""
 
     path: Path
     phases: Phases
@@ -33,7 +33,7 @@ class Profiled(Protocol):
 
 
 class Outcome(NamedTuple):
-    """A report's path and size in bytes, its steps and what they are of, remarks, and the next command."""
+    """A report's path and size in bytes, its steps and what they count, remarks, and the next command."""
 
     path: Path
     size: int
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 def of(profile: Profiled) -> Outcome:
-    """Look at a profile whose block has ended."""
+    """Return the outcome of a profile whose block has ended."""
     phases = profile.phases
     warmed = f" after {phases.warmed} of warm-up" if phases.warmed else ""
     by = f" ({phases.counted_by})" if phases.counted_by and phases.measured else ""

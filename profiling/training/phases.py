@@ -1,4 +1,4 @@
-"""The phases and steps of a training loop that nobody has annotated, as ranges on the thread that trains.
+"""The phases and steps of a training loop without annotations, as ranges on the thread that trains.
 
     warmup > step > forward, backward, optimizer        as many steps as asked for
     measure > step > forward, backward, optimizer       the rest, or as many as asked for
@@ -33,16 +33,16 @@ _NO_PASS = -1
 
 
 class Measuring(Protocol):
-    """What wants to know when the measured steps begin and end."""
+    """Is notified when the measured steps begin and end."""
 
     def begin(self) -> None:
-        """Hear that they are about to begin."""
+        """Handle that they are about to begin."""
 
     def begun(self) -> None:
-        """Hear that the range around them has begun."""
+        """Handle that the range around them has begun."""
 
     def end(self) -> None:
-        """Hear that the last has ended, and with it the range around them."""
+        """Handle the end of the last step and of the range around them."""
 
     def drain(self) -> None:
         """Wait for the device, so that a range ends after its work."""
@@ -54,14 +54,14 @@ class Measuring(Protocol):
         """Hear that a step's range is about to end."""
 
     def unfinished(self) -> None:
-        """Hear that the step that is open will not be finished, and is none."""
+        """Handle that the open step will not be finished and does not count."""
 
 
 class Plan(NamedTuple):
     """How many steps are warm-up and how many are measured (None: all that follow), and who counts them.
 
     `counter` is the optimizer whose steps count, None for the first that steps. Where `forward_begins_step` is
-    not set, no model tells when a step begins, and `tiles` says whether they follow each other without a gap.
+    not set, no model shows when a step begins, and `tiles` says whether they follow each other without a gap.
     """
 
     warmup: int
@@ -100,7 +100,7 @@ class Phases:
             self._finish()
 
     def step(self) -> None:
-        """End a step by hand; from now on no optimizer's steps are counted."""
+        """End a step; from now on, no optimizer's steps are counted."""
         is_first, self.counted_by = self.counted_by != BY_HAND, BY_HAND
         if self._step is not None or not is_first:
             self._end_step()
@@ -193,7 +193,7 @@ class Phases:
             self._begin_step()
 
     def _count_whole_block(self) -> None:
-        """Take a block in which nothing counts steps as one step."""
+        """Count a block in which nothing counts steps as one step."""
         if _is_open(self._step) and not self.counted_by and self.warmed == self._plan.warmup and not self._is_over:
             self.counted_by = WHOLE_BLOCK
             self._close_step()
@@ -229,7 +229,7 @@ class Phases:
 
 @contextmanager
 def _around_backward(phases: Phases) -> Iterator[None]:
-    """Let the phases know of every run of autograd's engine that Python starts."""
+    """Notify the phases of every run of autograd's engine that Python starts."""
     run = torch.autograd.graph._engine_run_backward
 
     @functools.wraps(run)
@@ -252,7 +252,7 @@ def _around_backward(phases: Phases) -> Iterator[None]:
 
 
 def _same(one: Optimizer, other: Optimizer) -> bool:
-    """Tell whether two optimizers are one, or one wraps the other (Accelerate's do) and has its parameters."""
+    """Return whether two optimizers are one, or one wraps the other (Accelerate's do) and has its parameters."""
     return one is other or _first_parameter(one) is _first_parameter(other)
 
 

@@ -1,4 +1,4 @@
-"""Annotate every model that a program calls, without knowing it: for programs that are run as they are."""
+"""Annotate every model that a program calls, for programs that are run without changes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is run: settings, the model's steps, their memory."""
+"""The workload: settings, the model's steps, their memory."""

@@ -1,6 +1,6 @@
-"""What besides the settings decides a number: versions, the device, precision flags, threads, a profiler.
+"""What affects a number in addition to the settings: versions, the device, precision flags, threads, a profiler.
 
-It names no host, user or path, so it can travel with a report.
+It names no host, user or path, so it can be shared with a report.
 """
 
 import os
@@ -47,7 +47,7 @@ def watcher(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def versions() -> dict[str, str | int | None]:
-    """Return the versions of what the numbers run on."""
+    """Return the versions of PyTorch, CUDA and the driver."""
     return {
         "nvtx-kernels": own_version(),
         "python": platform.python_version(),
@@ -83,7 +83,7 @@ def tf32_allowed() -> bool:
 
 
 def driver_version() -> str | None:
-    """Return the version of the NVIDIA kernel driver, None where there is none."""
+    """Return the version of the NVIDIA kernel driver, None if there is none."""
     try:
         text = DRIVER_FILE.read_text()
     except OSError:
@@ -93,7 +93,7 @@ def driver_version() -> str | None:
 
 
 def limit_memory(settings: Settings, fraction: float | None) -> None:
-    """Let this process use a fraction of the GPU's memory, or of a CPU machine's beside what it holds now."""
+    """Let this process use a fraction of the GPU's memory, or of a CPU machine's on top of what it uses now."""
     if fraction is None:
         return
     if settings.device_type == "cuda":

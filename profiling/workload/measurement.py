@@ -27,7 +27,7 @@ from .steps import Workload, timed_steps
 class Measurement:
     """Times in ms of every step, by phase and of the whole `step`, and the peak of memory in bytes.
 
-    `recording` is what became of the report, None when none was asked for.
+    `recording` is the result of the recording, None if none was requested.
     """
 
     warmup: list[dict[str, float]]
@@ -68,7 +68,7 @@ class Capture:
     flops: bool = False
 
     def check(self, settings: Settings) -> None:
-        """Raise, before any work is done, what would make the capture fail after it."""
+        """Raise, before any work is done, for what would make the capture fail later."""
         if self.flops and not settings.warmup:
             raise SettingsError("--flops counts the last step of warm-up: --warmup is 1 or more with it")
         if self.record_to is not None:
@@ -160,7 +160,7 @@ def mark_text(workload: Workload) -> str:
 
 
 def description(workload: Workload) -> dict[str, object]:
-    """Return what decides the run's numbers, ready for JSON."""
+    """Return what affects the run's numbers, ready for JSON."""
     settings = workload.settings
     flops, least_bytes = costs(settings)
     return {

@@ -39,7 +39,7 @@ OUTSIDE = "outside the layers"
 def snapshot(path: str | Path | None) -> Iterator[None]:
     """Record every allocation of the block for pytorch.org/memory_viz, also of a block that raises.
 
-    The file is written beside and renamed; None records nothing. OSError says why it cannot be written.
+    The file is written next to it and renamed; None records nothing. Raises OSError if it cannot be written.
     """
     if path is None:
         yield
@@ -60,7 +60,7 @@ def check(path: str | Path | None, settings: Settings) -> None:
     if path is None:
         return
     if settings.device_type != "cuda":
-        raise SettingsError("a memory snapshot needs a CUDA GPU: PyTorch records its CUDA allocator alone")
+        raise SettingsError("a memory snapshot needs a CUDA GPU: PyTorch records only its CUDA allocator")
     if not os.access(Path(path).absolute().parent, os.W_OK):
         raise SettingsError(f"{path} cannot be written")
 
@@ -209,7 +209,7 @@ def _gradient_bytes(module: nn.Module) -> int:
 
 @contextmanager
 def _naming(layers: Mapping[str, nn.Module], keeper: "_Keeper") -> Iterator[None]:
-    """Tell the keeper which layer runs."""
+    """Record in the keeper which layer runs."""
 
     def enter(name: str) -> Callable[..., None]:
         return lambda *_: setattr(keeper, "layer", name)

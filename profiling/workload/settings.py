@@ -1,4 +1,4 @@
-"""What a run is asked to do, checked, with the defaults of the device it runs on."""
+"""The settings of a run, checked, with the defaults of its device."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +21,7 @@ PHASES_OF_MODE = {
 # runs without a GradScaler: it adds kernels of its own, and these runs measure time, not convergence.
 MATMUL_PRECISION = {"fp32": "highest", "tf32": "high", "bf16": "highest", "fp16": "highest"}
 AUTOCAST_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# The assignment's defaults where there is a GPU, and the same model with less work where there is none.
+# The assignment's defaults on a GPU, and the same model with less work on a CPU.
 WORK_OF_DEVICE: Mapping[str, Mapping[str, int]] = {
     "cuda": {"context_length": 512, "batch_size": 4, "warmup": 5, "steps": 10},
     "cpu": {"context_length": 64, "batch_size": 1, "warmup": 1, "steps": 3},
@@ -37,12 +37,12 @@ AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1, **dic
 
 
 class SettingsError(ValueError):
-    """What was asked for cannot be run; the text is a sentence for the user."""
+    """The settings cannot be run; the text is a sentence for the user."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run: model, batch, what a step does, how often. SettingsError says what cannot be.
+    """One run: model, batch, what a step does, how often. Raises SettingsError for settings that cannot be run.
 
     `size` is a name of CONFIGS; the dimensions at the end are None where the size decides.
     """
@@ -68,10 +68,10 @@ class Settings:
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
-                raise SettingsError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)}")
+                raise SettingsError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)}")
         for name, least in AT_LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
-                raise SettingsError(f"{name} is {least} or more, not {value}")
+                raise SettingsError(f"{name} must be ≥ {least}, not {value}")
         _check_model(self)
         _check_device(self.device)
 
@@ -81,7 +81,7 @@ class Settings:
         return config_of(asdict(self))
 
     def told(self) -> dict[str, Any]:
-        """Return the settings by name; of the model's dimensions those alone that its size does not have."""
+        """Return the settings by name, and the model's dimensions that differ from its size."""
         values = asdict(self)
         left_out = DIMENSIONS.keys() - changed(values).keys()
         return {name: value for name, value in values.items() if name not in left_out}
@@ -107,9 +107,9 @@ def _check_model(settings: Settings) -> None:
 def _check_device(device: str) -> None:
     name, _, index = device.partition(":")
     if name not in WORK_OF_DEVICE or (index and not index.isdecimal()):
-        raise SettingsError(f"device is cuda, cuda:N or cpu, not {device}")
+        raise SettingsError(f"device must be cuda, cuda:N or cpu, not {device}")
     if name == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise SettingsError(f"device {device} is not there: PyTorch sees {torch.cuda.device_count()} CUDA GPUs")
+        raise SettingsError(f"{device} is not available: PyTorch sees {torch.cuda.device_count()} CUDA GPUs")
 
 
 def default_device() -> str:
@@ -118,7 +118,7 @@ def default_device() -> str:
 
 
 def with_defaults(asked: Mapping[str, Any]) -> Settings:
-    """Complete what was asked (None for what was not) with the defaults of its device.
+    """Complete the given settings (None means not given) with the defaults of the device.
 
     `model_preset` is the year whose handout names the size, one of SIZES_OF_YEAR.
     """
@@ -132,7 +132,7 @@ def with_defaults(asked: Mapping[str, Any]) -> Settings:
 
 
 def reduced_by_cpu(asked: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Name the settings that nobody asked for and that are smaller than the assignment's."""
+    """Return the names of settings that were not given and are smaller than the assignment's."""
     if settings.device_type == "cuda":
         return []
     return [name for name in WORK_OF_DEVICE["cpu"] if asked.get(name) is None]

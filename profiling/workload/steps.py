@@ -30,21 +30,21 @@ NO_CPU_MEMORY = ("can't allocate memory", "not enough memory")
 class NoMemoryError(Exception):
     """The workload does not fit in the device's memory; the text is a sentence for the user.
 
-    `phase` is what was running, `asked_gib` what the allocation that failed asked for, if that is known.
+    `phase` is what was running, `asked_gib` the size of the allocation that failed, if known.
     """
 
     def __init__(self, phase: str, reason: str) -> None:
         asked = re.search(rf"allocate ([\d.]+) ({'|'.join(GIB_OF)})", reason)
         self.phase = phase
         self.asked_gib = None if asked is None else float(asked[1]) * GIB_OF[asked[2]]
-        found = "" if self.asked_gib is None else f": there was no room for another {self.asked_gib:.2f} GiB"
+        found = "" if self.asked_gib is None else f": could not allocate another {self.asked_gib:.2f} GiB"
         super().__init__(f"out of memory in {phase}{found}")
 
 
 class Workload:
     """A model on its device, one batch of random tokens, and an optimizer.
 
-    NoMemoryError is raised here and in every phase when the device has no room.
+    NoMemoryError is raised here and in every phase when the device is out of memory.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -85,7 +85,7 @@ class Workload:
         self.model.zero_grad(set_to_none=True)
 
     def synchronize(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has finished its work."""
         if self.settings.device_type == "cuda":
             torch.cuda.synchronize(self.settings.device)
 

@@ -1,4 +1,4 @@
-"""`python -m analysis.kernels` in a process of its own, as people and programs call it."""
+"""`python -m analysis.kernels`: in a process of its own where the process matters, else called directly."""
 
 import csv
 import io
@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 
@@ -47,10 +48,12 @@ def called(*words, **variables):
 
 @cache
 def answered(*words):
-    """Return the output of a call that must succeed without a word on stderr."""
-    status, out, err = called(*words)
-    assert (status, err) == (0, "")
-    return out
+    """Return the output of a call, in this process, that must succeed without a word on stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = kernels.main([*map(str, words)])
+    assert (status, err.getvalue()) == (0, "")
+    return out.getvalue()
 
 
 def as_json(*words):
@@ -188,13 +191,13 @@ def test_an_output_file_is_whole_or_untouched(tmp_path):
         ((OURS, "--kernel", "gemm"), 2, "--view explain"),
         ((OURS, "--timed", "forward=1ms"), 2, "--view agreement"),
         ((OURS, "--view", "agreement", "--timed", "forward=soon"), 2, "forward=19.7ms"),
-        ((OURS, "--view", "explain", "--kernel", "conv2d"), 1, "No kernel's name holds"),
+        ((OURS, "--view", "explain", "--kernel", "conv2d"), 1, "No kernel name contains"),
         ((OURS, "--like-nsys", "--view", "steps"), 2, "without --view"),
-        ((OURS, "--top", "0"), 2, "at least 1"),
-        ((OURS, "--top", "many"), 2, "'many' is no whole number of at least 1"),
-        ((OURS, COMPILED, "--view", "balance"), 2, "--view is about one report; 2 were"),
-        ((OURS, COMPILED, "--by", "range"), 2, "--by is about one report"),
-        ((OURS, COMPILED, "--like-nsys"), 2, "--like-nsys is about one report"),
+        ((OURS, "--top", "0"), 2, "must be an integer ≥ 1"),
+        ((OURS, "--top", "many"), 2, "'many' must be an integer ≥ 1"),
+        ((OURS, COMPILED, "--view", "balance"), 2, "--view takes one report, but 2 were"),
+        ((OURS, COMPILED, "--by", "range"), 2, "--by takes one report"),
+        ((OURS, COMPILED, "--like-nsys"), 2, "--like-nsys takes one report"),
         ((OURS, "--format", "parquet"), 2, "-o FILE"),
         ((OURS, "-o", "/nowhere/out.txt"), 2, "cannot be written"),
         ((OURS, "-o", "o" * 300), 2, "cannot be written: File name too long"),
@@ -237,7 +240,7 @@ def test_shares_of_some_ranges_name_them_as_their_whole():
 
 
 def test_help_names_every_view_and_its_question():
-    shown = answered("--help")
+    shown = called("--help")[1]
     assert all(name in shown and view.question in shown for name, view in VIEWS.items())
 
 

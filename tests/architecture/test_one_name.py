@@ -95,6 +95,7 @@ def test_a_program_can_import_us_among_files_of_the_same_names(python, crowded, 
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
+@pytest.mark.slow
 def test_recording_works_among_files_of_the_same_names(installed, crowded):
     words = ("run", "--size", "tiny", "--steps", "1", "--device", "cpu", "--record", "r.sqlite")
     done = run(installed, "-m", "nvtx_kernels", *words, cwd=crowded)

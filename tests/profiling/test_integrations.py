@@ -45,6 +45,7 @@ def path(tmp_path):
     return tmp_path / "report.sqlite"
 
 
+@pytest.mark.slow
 def test_hugging_face(path, tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -64,6 +65,7 @@ def test_hugging_face(path, tmp_path):
     assert "forward > GPT2LMHeadModel > transformer > h 1 > attn > c_attn" in in_forward(path)
 
 
+@pytest.mark.slow
 def test_lightning(path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

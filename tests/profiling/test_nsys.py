@@ -99,6 +99,7 @@ def test_report_has_a_name_that_sorts_and_is_captured_again_when_gone(standin, t
     assert (report.exists(), len(results.read(folder / "index.jsonl")[0])) == (True, 2)
 
 
+@pytest.mark.slow
 def test_run_without_memory_leaves_a_row_and_no_report(standin, tmp_path):
     kept = []
     cell = Cell(Settings(size="small", device="cpu", context_length=16), "nsys-light", memory_fraction=0.025)

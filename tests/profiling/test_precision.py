@@ -57,4 +57,4 @@ def test_command_prints_both_tables(capsys):
 def test_unknown_device_is_refused(capsys):
     with pytest.raises(SystemExit):
         precision.main(["--device", "abacus"])
-    assert "device is cuda, cuda:N or cpu, not abacus" in capsys.readouterr().err
+    assert "device must be cuda, cuda:N or cpu, not abacus" in capsys.readouterr().err

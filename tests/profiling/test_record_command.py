@@ -43,6 +43,7 @@ def test_a_program_is_recorded_as_it_is(tmp_path, program):
     assert (names.count("Sequential"), names.count("Sequential 0")) == (4, 0)
 
 
+@pytest.mark.slow
 def test_modules_are_annotated_if_asked_for(tmp_path):
     record(tmp_path, "-o", "r.sqlite", "--modules", "--warmup", "0", "train.py", "--steps", "1")
     assert range_names(tmp_path / "r.sqlite").count("Sequential 0") == 2
@@ -51,7 +52,7 @@ def test_modules_are_annotated_if_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("no.py",), "no.py is no file"),
+        (("no.py",), "no.py is not a file"),
         ((), "name a script"),
         (("-o", "/no/r.sqlite", "train.py"), "cannot write"),
     ],

@@ -28,13 +28,13 @@ PARTS = [
     "loss",
 ]
 WRONG = [
-    (["--size", "huge"], "size is one of tiny, small, medium"),
-    (["--steps", "0"], "steps is 1 or more, not 0"),
+    (["--size", "huge"], "size must be one of tiny, small, medium"),
+    (["--steps", "0"], "steps must be ≥ 1, not 0"),
     (["--steps", "many"], "invalid int value"),
     (["--device", "cpu", "--size", "tiny", "--heads", "5"], "d_model 64 is no multiple of 5 heads: change one of"),
     (["--preset", "2023"], "choose from"),
-    (["--device", "cpu", "--record", "out", "--json", "out"], "name one file: give each its own"),
-    (["--device", "cuda:99"], "device cuda:99 is not there"),
+    (["--device", "cpu", "--record", "out", "--json", "out"], "name the same file: give each its own"),
+    (["--device", "cuda:99"], "cuda:99 is not available"),
     (["--device", "cpu", "--emit-nvtx"], "add --record FILE"),
 ]
 
@@ -77,7 +77,7 @@ def test_the_screen_names_everything_that_decides_a_number(trained):
     _, screen = trained
     words = "tiny 115,008 parameters batch context train fp32 TF32 off eager reference AdamW torch python Peak"
     assert [word for word in words.split() if word not in screen] == []
-    assert "Less work, since this is no GPU: context length 64 not 512, batch size 1 not 4." in " ".join(
+    assert "Reduced because this is a CPU: context length 64 not 512, batch size 1 not 4." in " ".join(
         screen.split()
     )
 
@@ -181,15 +181,17 @@ def test_a_report_that_cannot_be_written_is_said_before_any_work(capsys, tmp_pat
     assert capsys.readouterr() == ("", f"profiling.run: cannot write {tmp_path}: it is a folder\n")
 
 
+@pytest.mark.slow
 def test_full_memory_is_one_sentence_with_the_phase_and_status_1():
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (24 << 30, 24 << 30))
 
     done = run("--context-length", 8192, "--batch-size", 64, preexec_fn=limit)
     assert done.returncode == 1
-    assert done.stderr == "profiling.run: out of memory in forward: there was no room for another 32.00 GiB\n"
+    assert done.stderr == "profiling.run: out of memory in forward: could not allocate another 32.00 GiB\n"
 
 
+@pytest.mark.slow
 def test_without_annotation_there_are_no_ranges_and_the_same_operators(trained, tmp_path):
     path = tmp_path / "r.sqlite"
     assert run("--steps", 2, "--warmup", 1, "--no-annotate", "--record", path).returncode == 0

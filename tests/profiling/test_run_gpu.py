@@ -101,7 +101,7 @@ def test_annotation_leaves_the_multiset_of_kernels_as_it_is(trained, tmp_path):
 
 def test_full_memory_is_one_sentence_and_status_1(capsys):
     assert main(["--size", "tiny", "--context-length", "100000", "--batch-size", "64"]) == 1
-    assert "out of memory in forward: there was no room for another" in capsys.readouterr().err
+    assert "out of memory in forward: could not allocate another" in capsys.readouterr().err
 
 
 def test_a_gpu_that_fails_leaves_a_readable_report_of_what_ran(tmp_path):

@@ -88,13 +88,31 @@ function readableOn(colour) {
   return 0.299 * red + 0.587 * green + 0.114 * blue > 150 ? "#16181b" : "#ffffff";
 }
 
-// A group of buttons of which one is chosen; `chosen` is called now and at every change.
-function choice(id, chosen) {
+// A group of buttons of which one is chosen, by a click or with the arrow keys. Returns what marks the chosen one.
+function choice(id, key, chosen) {
   const buttons = [...at(id).querySelectorAll("button")];
-  const choose = (value) => {
-    for (const button of buttons) button.setAttribute("aria-checked", String(button.dataset.value === value));
-    chosen(value);
+  const mark = () => {
+    if (!buttons.some((button) => button.dataset.value === state[key])) state[key] = buttons[0].dataset.value;
+    for (const button of buttons) {
+      const is = button.dataset.value === state[key];
+      button.setAttribute("aria-checked", String(is));
+      button.tabIndex = is ? 0 : -1;
+    }
   };
-  for (const button of buttons) button.addEventListener("click", () => choose(button.dataset.value));
-  choose(buttons[0].dataset.value);
+  const choose = (button) => {
+    change({ [key]: button.dataset.value });
+    mark();
+    chosen();
+  };
+  buttons.forEach((button, n) => {
+    button.addEventListener("click", () => choose(button));
+    button.addEventListener("keydown", ({ key: pressed }) => {
+      const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[pressed];
+      if (!by) return;
+      const next = buttons[(n + by + buttons.length) % buttons.length];
+      next.focus();
+      choose(next);
+    });
+  });
+  return mark;
 }

@@ -70,6 +70,9 @@ const legend = (more) => ({
   ...more,
 });
 
+// The least share of a chart's width that has room for a percentage.
+const leastLabelled = () => (innerWidth < 700 ? 0.22 : 0.045);
+
 // A label inside a bar: only where the bar is wide enough for it.
 const inside = (text, wide) => ({
   show: true,
@@ -104,7 +107,7 @@ function drawPhases(report, scale) {
       data: phases.map((_, p) => drawn(c, p)),
       label: inside(
         (p) => percent(share(c, p)),
-        (p) => drawn(c, p) > 0.045 * widest,
+        (p) => drawn(c, p) > leastLabelled() * widest,
       ),
     }),
   );
@@ -231,7 +234,7 @@ function drawAccounting(report) {
       data: [(100 * ns) / whole],
       label: inside(
         () => percent(ns / whole),
-        () => ns > 0.045 * whole,
+        () => ns > leastLabelled() * whole,
       ),
     }),
   );

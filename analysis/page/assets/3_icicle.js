@@ -33,11 +33,12 @@ function pathOf(boxes, number) {
   return names.length ? [...boxes.above, ...names] : [];
 }
 
+// Draw the boxes; return what goes into one: its children fill the width, and `chosen` gets its number.
 function drawIcicle(report, boxes, chosen) {
   const { start, depth } = placed(boxes);
   const whole = boxes.ns[0] || 1;
   const colours = boxes.ns.map((_, n) => boxColour(boxes, depth, n));
-  const look = { colours, whole, edge: css("text"), font: getComputedStyle(document.body).fontFamily };
+  const look = { colours, whole, edge: css("accent"), font: getComputedStyle(document.body).fontFamily };
   const data = boxes.ns.map((ns, n) => ({
     value: [start[n], start[n] + ns, depth[n], n],
     itemStyle: { color: colours[n] },
@@ -47,7 +48,10 @@ function drawIcicle(report, boxes, chosen) {
     {
       toolbox: undefined,
       grid: { left: 0, right: 0, top: 2, bottom: 2 },
-      tooltip: { ...frame("").tooltip, formatter: ({ value: [, , , n] }) => boxTip(report, boxes, n, whole) },
+      tooltip: {
+        ...frame("").tooltip,
+        formatter: ({ value: [, , , n] }) => tip(...boxLines(report, boxes, n, whole)),
+      },
       xAxis: { type: "value", show: false, min: 0, max: whole },
       yAxis: { type: "value", show: false, inverse: true, min: 0, max: Math.max(...depth) + 1 },
       series: [
@@ -63,13 +67,65 @@ function drawIcicle(report, boxes, chosen) {
     },
     BOX * (Math.max(...depth) + 1) + 4,
   );
+  const inside = { box: 0 };
+  const enter = (n) => {
+    inside.box = boxes.kind[n] === "range" || boxes.kind[n] === "all" ? n : boxes.parent[n];
+    chart.setOption({ xAxis: { min: start[inside.box], max: start[inside.box] + boxes.ns[inside.box] } });
+    chosen(inside.box);
+  };
   chart.off("click");
-  chart.on("click", ({ value: [from, to, , n] }) => {
-    const goInto = boxes.kind[n] === "range" || boxes.kind[n] === "all";
-    if (goInto) chart.setOption({ xAxis: { min: from, max: to } });
-    chosen(pathOf(boxes, goInto ? n : boxes.parent[n]));
-  });
-  return chart;
+  chart.on("click", ({ value: [, , , n] }) => enter(n));
+  const lines = (n) => boxLines(report, boxes, n, whole);
+  icicleKeys(chart, { boxes, start, inside, lines }, enter);
+  return enter;
+}
+
+// The box that an arrow key leads to, among those that can be seen.
+function neighbour({ boxes, start, inside }, key, n) {
+  const [from, to] = [start[inside.box], start[inside.box] + boxes.ns[inside.box]];
+  const among = (parent) =>
+    [...boxes.ns.keys()]
+      .filter((m) => boxes.parent[m] === parent && start[m] < to && start[m] + boxes.ns[m] > from)
+      .sort((a, b) => start[a] - start[b]);
+  const beside = among(boxes.parent[n]);
+  const places = {
+    ArrowUp: boxes.parent[n],
+    ArrowDown: among(n)[0],
+    ArrowRight: beside[beside.indexOf(n) + 1],
+    ArrowLeft: beside[beside.indexOf(n) - 1],
+    Home: 0,
+  };
+  const next = places[key];
+  return next === undefined || next < 0 ? n : next;
+}
+
+// Arrow keys move from box to box, Enter goes into one, Escape out; the line below says where one is.
+function icicleKeys(chart, drawn, enter) {
+  const place = at("icicle-chart");
+  const { boxes, inside } = drawn;
+  let cursor = 0;
+  const show = () => {
+    chart.dispatchAction({ type: "downplay", seriesIndex: 0 });
+    chart.dispatchAction({ type: "highlight", seriesIndex: 0, dataIndex: cursor });
+    at("icicle-said").textContent = drawn.lines(cursor).join(" · ");
+  };
+  const go = (n) => {
+    enter(n);
+    cursor = inside.box;
+  };
+  place.onfocus = () => {
+    cursor = inside.box;
+    if (place.matches(":focus-visible")) show();
+  };
+  place.onblur = () => chart.dispatchAction({ type: "downplay", seriesIndex: 0 });
+  place.onkeydown = (event) => {
+    if (event.key === "Enter" || event.key === " ") go(cursor);
+    else if (event.key === "Escape") go(Math.max(boxes.parent[inside.box], 0));
+    else if (/^(Arrow|Home)/.test(event.key)) cursor = neighbour(drawn, event.key, cursor);
+    else return;
+    event.preventDefault();
+    show();
+  };
 }
 
 function box(api, boxes, look) {
@@ -84,36 +140,47 @@ function box(api, boxes, look) {
     height: api.getHeight(),
   });
   if (!shape) return null;
+  const weight = boxes.kind[n] === "range" ? 600 : 400;
   const share = boxes.kind[n] === "all" ? "" : `  ${percent(boxes.ns[n] / look.whole)}`;
-  const room = shape.width - 10;
   return {
     type: "rect",
     shape: { ...shape, r: 2 },
     style: { fill: look.colours[n] },
-    emphasis: { style: { stroke: look.edge, lineWidth: 1 } },
+    emphasis: { style: { stroke: look.edge, lineWidth: 2 } },
     textConfig: { position: "insideLeft", distance: 5 },
     textContent: {
       // always there: the element is used again for other boxes
       style: {
-        text: room < 22 ? "" : boxes.label[n] + share,
+        text: fitting(boxes.label[n], share, shape.width - 10, `${weight} 12px ${look.font}`),
         fill: readableOn(look.colours[n]),
-        width: room,
-        overflow: "truncate",
-        ellipsis: "…",
         fontSize: 12,
         fontFamily: look.font,
-        fontWeight: boxes.kind[n] === "range" ? 600 : 400,
+        fontWeight: weight,
       },
     },
   };
 }
 
-function boxTip(report, boxes, n, whole) {
+const pen = document.createElement("canvas").getContext("2d");
+const LEAST_READ = 4;
+
+// A label for so much room: the name and its share, the name alone, or as much of it as can be read, if that is some.
+function fitting(label, share, room, font) {
+  pen.font = font;
+  const width = (text) => pen.measureText(text).width;
+  if (width(label + share) <= room) return label + share;
+  if (width(label) <= room) return label;
+  let kept = Math.min(label.length, Math.floor(room / 4));
+  while (kept >= LEAST_READ && width(`${label.slice(0, kept)}…`) > room) kept -= 1;
+  return kept >= LEAST_READ ? `${label.slice(0, kept).trimEnd()}…` : "";
+}
+
+function boxLines(report, boxes, n, whole) {
   const own = boxes.kind[n] === "range" || boxes.kind[n] === "kernel" ? [boxes.detail[n]] : [];
-  return tip(
+  return [
     boxes.label[n],
     ...own.filter((text) => text && text !== boxes.label[n]),
     `${withUnit(boxes.ns[n] / report.per)} ${report.scope}, ${percent(boxes.ns[n] / whole)} of all`,
     `${count(boxes.count[n] / report.per)} ${say("launches")}${boxes.phase[n] ? `, ${boxes.phase[n]}` : ""}`,
-  );
+  ];
 }

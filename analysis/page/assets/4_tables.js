@@ -42,17 +42,23 @@ const shareOf = (whole, title) => ({
 
 const tables = {};
 
-function table(id, options) {
+// Its search and order are those of the address, and are kept there.
+function table(part, options) {
+  const id = `${part}-table`;
+  tables[id]?.off("search.dt order.dt");
   tables[id]?.destroy();
   at(id).replaceChildren();
+  const [column, direction] = state[`${part}-order`].split(" ");
+  const order = options.columns[column] && /^(asc|desc)$/.test(direction) ? [[Number(column), direction]] : [];
   tables[id] = new DataTable(`#${id}`, {
     autoWidth: false,
     deferRender: true,
     pageLength: 15,
     lengthMenu: [10, 15, 50, 200],
-    order: [],
+    order,
     columnDefs: [{ targets: "_all", orderSequence: ["asc", "desc"] }],
     layout: { topStart: "info", topEnd: "search", bottomStart: "pageLength", bottomEnd: "paging" },
+    search: { search: state[`${part}-search`] },
     language: {
       search: "",
       searchPlaceholder: "search names",
@@ -62,6 +68,11 @@ function table(id, options) {
       infoFiltered: "(of _MAX_)",
     },
     ...options,
+  });
+  tables[id].on("search.dt", () => change({ [`${part}-search`]: tables[id].search() }, { inPlace: true }));
+  tables[id].on("order.dt", () => {
+    const [[by, direction] = []] = tables[id].order();
+    change({ [`${part}-order`]: direction ? `${by} ${direction}` : "" });
   });
   return tables[id];
 }
@@ -85,9 +96,8 @@ function kernelTable(report) {
     max: data.max_ns[n],
   }));
   const widest = Math.max(...rows.map((row) => row.share), 0.001);
-  return table("kernel-table", {
+  return table("kernel", {
     data: rows,
-    order: [[4, "desc"]],
     columns: [
       name(say("kernel"), "kernel", (row) => row.full),
       name("range", "range", (row) => pathText(row.path), "path"),
@@ -120,15 +130,15 @@ function keptSum(report, rows, shown) {
   return `${count(shown.length)} of ${count(rows.length)} rows: ${withUnit(ns)}, ${share} of all ${report.facts.time}.${rest}`;
 }
 
-// Filters beside the table: phase, category, and the range that was clicked. Returns what chooses a range.
+// Filters beside the table: phase, category, and the range that was chosen. Returns what lists a range's kernels.
 function kernelFilters(kernels, report) {
-  const wanted = { phase: "", category: "", path: [] };
-  const within = (path) => wanted.path.every((range, depth) => path[depth] === range);
+  let wanted = [];
+  const within = (path) => wanted.every((range, depth) => path[depth] === range);
   kernels.search.fixed(
     "chosen",
     (_, row) =>
-      (!wanted.phase || row.phase === wanted.phase) &&
-      (!wanted.category || row.category === wanted.category) &&
+      (!state.phase || row.phase === state.phase) &&
+      (!state.category || row.category === state.category) &&
       within(row.path),
   );
   for (const [key, values] of [
@@ -136,24 +146,23 @@ function kernelFilters(kernels, report) {
     ["category", report.phases.categories],
   ]) {
     const select = at(`${key}-filter`);
+    if (!values.includes(state[key])) state[key] = "";
     select.replaceChildren(
       element("option", { value: "", textContent: "all" }),
       ...values.map((value) => element("option", { value, textContent: value })),
     );
+    select.value = state[key];
     select.onchange = () => {
-      wanted[key] = select.value;
+      change({ [key]: select.value });
       kernels.draw();
     };
   }
-  const show = (path) => {
-    wanted.path = path;
+  return (path) => {
+    wanted = path;
     at("path-filter").hidden = !path.length;
     at("path-filter").textContent = pathText(path.slice(-3));
     kernels.draw();
   };
-  at("path-filter").onclick = () => show([]);
-  show([]);
-  return show;
 }
 
 function stepTable(report, chosen) {
@@ -173,8 +182,11 @@ function stepTable(report, chosen) {
     slowest: range.slowest,
     span: range.span?.median ?? null,
   }));
-  const steps = table("step-table", {
+  const steps = table("step", {
     pageLength: 10,
+    createdRow: (line) => {
+      line.tabIndex = 0;
+    },
     data: rows,
     columns: [
       name("range", "name", (row) => pathText(row.range.path), "path wide"),
@@ -192,10 +204,34 @@ function stepTable(report, chosen) {
   const choose = (line) => {
     const row = line && steps.row(line).data();
     if (!row?.range.kernel_ns) return;
-    for (const other of at("step-table").querySelectorAll("tr.chosen")) other.classList.remove("chosen");
+    for (const other of at("step-table").querySelectorAll("tr.chosen")) {
+      other.classList.remove("chosen");
+      other.removeAttribute("aria-current");
+    }
     line.classList.add("chosen");
+    line.setAttribute("aria-current", "true");
     chosen(row.range);
+    change({ step: row.range === rows[0].range ? "" : stepKey(row.range) });
   };
   at("step-table").onclick = (event) => choose(event.target.closest("tbody tr"));
-  choose(at("step-table").querySelector("tbody tr"));
+  at("step-table").onkeydown = (event) => {
+    const line = event.target.closest("tbody tr");
+    const next = { ArrowDown: line?.nextElementSibling, ArrowUp: line?.previousElementSibling }[event.key];
+    if (!line || !(next || event.key === "Enter" || event.key === " ")) return;
+    event.preventDefault();
+    if (next) next.focus();
+    else choose(line);
+  };
+  choose(lineOf(steps, state.step) ?? at("step-table").querySelector("tbody tr"));
+}
+
+const stepKey = (range) => `${range.phase}: ${pathText(range.path)}`;
+
+// The line of a range, on whichever page of the table it is.
+function lineOf(steps, key) {
+  const order = steps.rows({ search: "applied", order: "applied" });
+  const found = order.data().toArray().findIndex((row) => stepKey(row.range) === key);
+  if (found < 0) return null;
+  steps.page(Math.floor(found / steps.page.len())).draw(false);
+  return steps.row(order.indexes()[found]).node();
 }

@@ -102,7 +102,7 @@ function differenceAxis(rows, unit) {
 
 function differenceTable(rows, unit, along) {
   const time = (title, key) => number(title, key, (ns) => timeIn(unit, ns));
-  table("difference-table", {
+  table("difference", {
     pageLength: 10,
     data: rows.map((row) => ({
       ...row,

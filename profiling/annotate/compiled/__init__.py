@@ -3,8 +3,8 @@
 Inductor is asked, while it generates the code of an annotated model, which graph nodes each kernel call was
 made of; the code then opens the ranges of their modules and regions around the call. Graphs of models
 without annotations are left alone. What Inductor has registered for the whole process is wrapped, not
-replaced, and put back when the last annotation is removed. With a PyTorch whose Inductor is unknown, a
-compiled program is one piece, as it is without this, and the log says so once.
+replaced, and restored when the last annotation is removed. With a PyTorch whose Inductor is unknown, a
+compiled program is one piece, and this is logged once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Registered:
 
 
 def _name_of(key: str, value: tuple[str, Any]) -> str | None:
-    """Return the name of the module that an entry of `nn_module_stack` stands for, if it is annotated."""
+    """Return the name of the module that an entry of `nn_module_stack` refers to, if it is annotated."""
     number = key.partition("@")[0]
     entry = _names.get(int(number)) if number.isdigit() else None
     module = entry[0]() if entry else None
@@ -57,7 +57,7 @@ def _name_of(key: str, value: tuple[str, Any]) -> str | None:
 
 
 def _is_named_by(path: str, name: str) -> bool:
-    """Tell whether a module's name comes from its path in the program: then its like have it too."""
+    """Return whether a module's name comes from its path in the program: then its like have it too."""
     _local, _root, *attributes = re.findall(
         r"\w+", path
     )  # L['self'].layers.3, in some releases L['self']._modules['layers']…

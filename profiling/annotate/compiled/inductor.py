@@ -1,7 +1,7 @@
 """All of Inductor that is not its public interface, in one place, each name checked before it is used.
 
 Seen in PyTorch 2.11, 2.13 and 2.14. Kernel calls are announced to the wrapper code generator by
-`write_provenance_debug_handle` (2.9 and newer). Who announces has the graph nodes of the call at hand, in a
+`write_provenance_debug_handle` (2.9 and newer). The caller has the graph nodes of the call in a
 local variable: reading them there needs no setting of Inductor's, which would change its caches' keys and
 its passes.
 """
@@ -33,7 +33,7 @@ BOOKKEEPING_TEXT = ("#", "del ", "assert", "\n")
 
 
 def missing() -> str:
-    """Say what this PyTorch lacks for ranges in compiled code; empty if nothing."""
+    """Return what this PyTorch lacks for ranges in compiled code; empty if nothing."""
     try:
         from torch._inductor.codecache import FxGraphHashDetails
         from torch._inductor.codegen import common
@@ -61,7 +61,7 @@ def wrappers() -> dict[str, Any]:
 
 
 def register(device: str, wrapper: Any) -> None:
-    """Have this class generate the wrapper code of a kind of device; the rest of its entry stays."""
+    """Register this class to generate the wrapper code of a kind of device; keep the rest of its entry."""
     from torch._inductor.codegen import common
 
     common.device_codegens[device] = dataclasses.replace(common.device_codegens[device], wrapper_codegen=wrapper)
@@ -111,7 +111,7 @@ def scheduler_node() -> Any:
 
 
 def is_bookkeeping(line: Any) -> bool:
-    """Tell whether a line of generated code allocates, frees or asserts, rather than calls a kernel."""
+    """Return whether a line of generated code allocates, frees or asserts, rather than calls a kernel."""
     if isinstance(line, str):
         return line.lstrip(" ").startswith(BOOKKEEPING_TEXT)
     return any(kind.__name__ in BOOKKEEPING_LINES for kind in type(line).__mro__)
@@ -163,6 +163,6 @@ class CacheKeys:
         FxGraphHashDetails.__init__ = init  # type: ignore[method-assign,assignment]
 
     def restore(self) -> None:
-        """Put back what was there; ours, where others have wrapped it since, stays and does nothing."""
+        """Restore what was there; if others have wrapped ours since, it stays and does nothing."""
         if self._class.__init__ is self._ours:
             self._class.__init__ = self._before  # type: ignore[method-assign]

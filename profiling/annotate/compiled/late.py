@@ -1,4 +1,4 @@
-"""Small for a reason: acts when a module that takes seconds to import has been imported, by whoever needs it."""
+"""Small for a reason: calls a function when the program has imported a module that takes seconds to import."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Waiting(MetaPathFinder):
 
 
 def after_import(name: str, act: Callable[[], None]) -> None:
-    """Act now if a module is imported, else right after it will have been."""
+    """Call a function now if a module is imported, else right after its import."""
     if name in sys.modules:
         act()
     elif not any(isinstance(one, _Waiting) for one in sys.meta_path):

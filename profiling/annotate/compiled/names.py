@@ -20,7 +20,7 @@ REGIONS = "nvtx_kernels"
 RECOMPUTE, SELF, JOINER = "recompute", "self", " + "
 MAX_PARTS, MAX_PART = 4, 48
 
-# The name of a module that a key and a value of `nn_module_stack` stand for; None for one without a range.
+# The name of the module that a key and a value of `nn_module_stack` refer to; None for one without a range.
 ModuleName = Callable[[str, tuple[str, Any]], str | None]
 Meta = Mapping[str, Any]
 
@@ -40,7 +40,7 @@ def path_of(meta: Meta, name_of: ModuleName) -> Names:
 
 
 def is_recomputed(meta: Meta) -> bool:
-    """Tell whether a node of a backward graph repeats a node of the forward."""
+    """Return whether a node of a backward graph repeats a node of the forward."""
     return meta.get("partitioner_tag") == "is_forward"
 
 

@@ -33,7 +33,7 @@ _thread = _Thread()
 
 
 def in_generated_code() -> bool:
-    """Tell whether this thread is inside generated code: PyTorch has blocks of its own open around it."""
+    """Return whether this thread is inside generated code: PyTorch has blocks of its own open around it."""
     return _thread.blocks > 0
 
 

@@ -1,4 +1,4 @@
-"""What Dynamo is told while it traces a program: which region the next operators belong to.
+"""What Dynamo learns while it traces a program: the region of the next operators.
 
 `comptime` runs a function while the program is being traced, with the tracer as its argument, and leaves
 nothing in the graph. A region then lies in `node.meta["custom"]` of every node that is made inside it, where
@@ -48,12 +48,12 @@ def on_trace(install: Callable[[], None]) -> None:
 
 
 def note_entering(region: Any) -> None:  # noqa: ARG001 - read from the traced frame
-    """Hear, while it is traced, that the program enters a region."""
+    """Note, while the program is traced, that it enters a region."""
     _comptime()(_enter)
 
 
 def note_leaving() -> None:
-    """Hear, while it is traced, that the program leaves a region."""
+    """Note, while the program is traced, that it leaves a region."""
     _comptime()(_leave)
 
 
@@ -84,7 +84,7 @@ def _leave(context: Any) -> None:
 
 @contextmanager
 def _harmless() -> Iterator[None]:
-    """Let an instrument not break what it measures."""
+    """Log errors of annotation instead of raising them in the program."""
     try:
         yield
     except Exception as error:

@@ -48,7 +48,7 @@ class _Annotated:
     _nk_is_root: bool
 
     def write_provenance_debug_handle(self, kernel_name: str, *args: Any, **kwargs: Any) -> None:
-        """Have the call that is written next belong to the path of its nodes."""
+        """Assign the call that is written next to the path of its nodes."""
         super().write_provenance_debug_handle(kernel_name, *args, **kwargs)  # type: ignore[misc]
         path = self._nk_naming.path(inductor.nodes_of_call(inductor.caller(1)))
         self._nk_move(self._nk_number(path))
@@ -105,7 +105,7 @@ def _mixed(wrapper: type) -> type:
 
 
 def fits(parent: Any) -> bool:
-    """Tell whether a part of a graph can have ranges: the whole has them, or it is the whole."""
+    """Return whether a part of a graph can have ranges: the whole has them, or it is the whole."""
     return parent is None or hasattr(parent, "_nk_table")
 
 

@@ -74,7 +74,7 @@ def test_parquet_says_the_same(tmp_path):
 def test_report_and_doctor_say_how_to_have_the_modules_of_a_replay(tmp_path):
     replayed(tmp_path, *REPLAY, nodes=[])
     [note] = [note for note in summarize(attribute(read(tmp_path / "report.sqlite"))).notes if "replayed" in note]
-    assert note.startswith("2 of 2 kernels that CUDA graphs replayed are told by their launch alone")
+    assert note.startswith("2 of 2 kernels that CUDA graphs replayed are placed by their launch alone")
     assert "record the capture too" in note
     assert len([one for one in examine(tmp_path / "report.sqlite") if "replayed" in one.what]) == 1
     replayed(tmp_path, *REPLAY)

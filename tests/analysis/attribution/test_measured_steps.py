@@ -49,4 +49,4 @@ def test_what_steps_are_called_is_kept_with_the_summary(report):
 
 def test_report_without_steps_names_the_option(report, capsys):
     assert kernels.main([str(build(report.parent, **launched((20, 30)))), "--per-step"]) == 1
-    assert "say with --step which ranges are the steps" in capsys.readouterr().err
+    assert "use --step NAME for ranges with another name" in capsys.readouterr().err

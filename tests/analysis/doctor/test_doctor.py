@@ -62,14 +62,14 @@ WRONG = {
     "some outside": ("warning", "33.3% of the GPU work is in no range", {"ranges": STEP, **LATE}),
     "most outside": ("problem", "66.7% of the GPU work is in no range", {
         "ranges": [Range("step", 605, 700)], **LATE}),
-    "no launch": ("problem", "66.7% of the GPU work is in no range, as the report has no launch of it", {
+    "no launch": ("problem", "66.7% of the GPU work is in no range, because the report has no launch of it", {
         "ranges": STEP, **TWO, "work": [*TWO["work"], Work(None, 50, 90)]}),
     "ambiguous": ("problem", "100.0% of the GPU work was launched on autograd's threads while two", AMBIGUOUS),
-    "TF32 against the mark": ("problem", "TF32 is off, but its GEMMs tell otherwise (2 tf32)", {
+    "TF32 against the mark": ("problem", "TF32 is off, but its GEMMs used it (2 tf32)", {
         "ranges": [*STEP, run_mark(tf32=False)], **launched((10, 20), (30, 40), name=TF32)}),
     "FP32 against the mark": ("problem", "TF32 is on, but no GEMM used it (2 fp32)", {
         "ranges": [*STEP, run_mark(tf32=True)], **TWO}),
-    "TF32 undecided": ("warning", "cannot be decided from names (1 whose names do not tell)", {
+    "TF32 undecided": ("warning", "cannot be decided from names (1 with unknown arithmetic)", {
         "ranges": [*STEP, run_mark(tf32=False)], **launched((10, 20), name="nvjet_sss_128x256_TNT")}),
     "TF32 unsaid": ("warning", "GEMMs ran in TF32", {"ranges": STEP, **launched((10, 20), name=TF32)}),
 }  # fmt: skip

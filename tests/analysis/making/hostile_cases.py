@@ -43,7 +43,7 @@ def fifo(folder):
 
 
 def endless_view(table):
-    """Return SQL that puts a view without an end in a table's place."""
+    """Return SQL that puts a view without an end in place of a table."""
     return (
         f"ALTER TABLE {table} RENAME TO theirs",
         f"""CREATE VIEW {table} AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
@@ -77,15 +77,15 @@ def all_of(table, column, value):
 FILES = {
     "empty": (lambda d: sized(d, 0), 1, "is empty: its export did not finish"),
     "cut in the header": (lambda d: sized(d, 60), 1, "is damaged: "),
-    "cut in a page": (lambda d: sized(d, 5000), 1, "breaks off after 5,000 of"),
+    "cut in a page": (lambda d: sized(d, 5000), 1, "is truncated after 5,000 of"),
     "zeroed": (lambda d: written(d, bytes(9000)), 1, "begins with zeros"),
     "zeroed header": (lambda d: overwritten(d, 0, bytes(100)), 1, "is not a report that can be read"),
     "zeroed page": (lambda d: overwritten(d, 100, bytes(3000)), 1, "is damaged: "),
     "Git LFS pointer": (lambda d: written(d, LFS_POINTER), 1, "is a Git LFS pointer"),
     "random bytes": (hostile.noise, 1, "is not a report that can be read"),
-    "folder": (lambda d: d, 2, "holds no reports"),
-    "pipe without a writer": (fifo, 1, "is no regular file"),
-    "claims 8 TiB": (lambda d: overwritten(d, 28, b"\x7f\xff\xff\xff"), 1, "breaks off after"),
+    "folder": (lambda d: d, 2, "contains no reports"),
+    "pipe without a writer": (fifo, 1, "is not a regular file"),
+    "claims 8 TiB": (lambda d: overwritten(d, 28, b"\x7f\xff\xff\xff"), 1, "is truncated after"),
     "sparse terabyte": (lambda d: stretched(d, 1 << 40), 0, RIGHT),
     "name of no file": (lambda d: hostile.renamed(report(d), b"caf\xe9 ?mode=rwc&x#%41.sqlite"), 0, RIGHT),
     "nested 100,000 deep": (lambda d: hostile.nested(d, 100_000), 1, "nest more than 1000 deep"),
@@ -109,7 +109,7 @@ TABLES = {
 }  # fmt: skip
 VALUES = {
     "text for a time": ((put(KERNELS, "start", "'soon'"),), 1, "it has text for a start"),
-    "fraction for a time": ((put(KERNELS, "start", "1.5"),), 1, "no whole number"),
+    "fraction for a time": ((put(KERNELS, "start", "1.5"),), 1, "not an integer"),
     "bytes for a time": ((put(KERNELS, "start", "x'0aff'"),), 1, "it has bytes for a start"),
     "bytes for a name": ((all_of("StringIds", "value", "x'00ff'"),), 0, RIGHT),
     "number for a name": ((*loose("StringIds"), all_of("StringIds", "value", "17")), 0, RIGHT),
@@ -141,7 +141,7 @@ VALUES = {
     "absurd sequence number": ((all_of(RANGES, "text", f"'aten::mm, seq = {'9' * 40}'"),), 0, RIGHT),
     "absurd grid": (
         (all_of(KERNELS, "gridX", HUGE), all_of(KERNELS, "gridY", HUGE), all_of(KERNELS, "gridZ", 4)), 1,
-        "'grid' holds something that is no whole",
+        "'grid' contains a value that is not an integer",
     ),
 }  # fmt: skip
 CASES = {**FILES, **TABLES, **VALUES}

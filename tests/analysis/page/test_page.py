@@ -10,18 +10,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from nvtx_kernels.analysis import page as command
-from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.attribution.places import Paths, measured_steps
+from nvtx_kernels.analysis.attribution.places import Paths, in_measured_steps, measured_steps
+from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.steps import per_step
 from nvtx_kernels.analysis.page import as_html
 from nvtx_kernels.analysis.page import icicle as icicles
 from nvtx_kernels.analysis.page.changes import differences
 from nvtx_kernels.analysis.page.contents import contents, phases, steps
 from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
-from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.presenters import cell_text
+from nvtx_kernels.analysis.report import per_step as report_per_step
+from nvtx_kernels.analysis.views.phases import phases as by_category
+from nvtx_kernels.analysis.views.registry import Subject, viewer
+from nvtx_kernels.analysis.views.verdict import verdict
 
+from tests.analysis.making.building import Launch, Range, Work, build
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
+from tests.analysis.making.shown_page import answer
 
 SHARED = Path(__file__).parents[4] / "shared"
 DATA = Path(__file__).parents[2] / "data"
@@ -31,11 +36,6 @@ VENDOR = Path(as_html.__file__).with_name("vendor")
 WIDE = report_of(
     *(row(f"k{n}", 10_000 - n % 977, "step", f"part {n % 211} of", f"inner{n % 7}") for n in range(9_000)), steps=1
 )
-
-
-def answer(path):
-    attribution = attribute(read(path))
-    return attribution, summarize(attribution)
 
 
 @given(REPORTS)
@@ -108,6 +108,93 @@ def test_times_in_the_steps_of_real_reports_sum_to_their_ranges(path):
     assert bool(len(sums)) == bool(report.steps)
 
 
+def beyond_steps(folder):
+    """Build a report of two steps, and of a kernel and a copy in none of them."""
+    ranges = [Range("step", 0, 100), Range("forward", 10, 90), Range("step", 200, 300), Range("forward", 210, 290)]
+    launches = [Launch(1, 20, 30), Launch(2, 220, 230), Launch(3, 400, 410), Launch(4, 420, 430)]
+    work = [
+        Work(1, 40, 80, "sgemm"),
+        Work(2, 240, 260),
+        Work(3, 500, 900, "init"),
+        Work(4, 1000, 1010, 1, "memcpy"),
+    ]
+    return build(folder, ranges=ranges, launches=launches, work=work)
+
+
+def test_figures_per_step_are_of_the_work_in_steps_as_in_the_terminal(tmp_path):
+    attribution, report = answer(beyond_steps(tmp_path))
+    shown = contents([(attribution, report)]).reports[0]
+    assert shown["facts"]["figures"][0] == ("Kernel time", "30 ns", "per step, mean of 2")
+    assert (shown["kernels"]["total_ns"], shown["icicles"]["together"]["ns"][0], shown["per"]) == (60, 60, 2)
+    assert sum(ns for _, ns in shown["facts"]["parts"]) == 60
+    assert any("In no mean: 410 ns in no measured step" in line for line in shown["facts"]["accounting"])
+    assert shown["verdict"] == verdict(report_per_step(report)) != ""
+
+
+def test_work_outside_the_steps_is_no_column_and_stays_in_the_sum(tmp_path):
+    _, report = answer(beyond_steps(tmp_path))
+    table = by_category(report)
+    assert [column.key for column in table.columns[1::2]] == ["forward_ns", "all_ns"]
+    assert next(line.values[1::2] for line in table.rows if line.values[0] == "sum") == (60, 460)
+    assert table.caption.endswith("all: with 400 ns of kernels of no phase, outside the measured steps.")
+
+
+def asked(name, subject):
+    """Return the titles of a view's tables, and why it has none."""
+    try:
+        return [cell_text.title(table) for table in viewer(name).view(subject).tables], ""
+    except ReportError as error:
+        return [], str(error)
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
+def test_sections_are_the_documents_of_the_views(path):
+    attribution, report = answer(path)
+    shown = contents([(attribution, report)]).reports[0]
+    names = [section["name"] for section in shown["sections"]]
+    assert names == ["balance", "agreement", "attention", "overlap"]
+    mean = report_per_step(report) if report.steps else report
+    for section in shown["sections"]:
+        subject = Subject(mean, lambda: in_measured_steps(attribution) if report.steps else attribution)
+        titles, why = asked(section["name"], subject)
+        assert [table["title"] for table in section["tables"]] == titles
+        assert not why or section["notes"] == [why]
+    assert {where for _, where in shown["look"]} <= {*names, "steps"}
+
+
+def test_what_waits_is_looked_at_first_with_its_figures():
+    attribution, report = answer(DATA / "h200_train_fp32.sqlite")
+    look = contents([(attribution, report)]).reports[0]["look"]
+    assert look == [
+        (
+            "optimizer waits for launches: the GPU is busy 32.3% of 16.49 ms, and for 62.3% of the rest nothing "
+            "more was launched yet (1,776 kernels).",
+            "balance",
+        ),
+        ("CPU range and GPU span differ (CPU longer): optimizer 17.33 ms and 16.49 ms.", "agreement"),
+        ("step 0 is the slowest: its CPU range takes 80.95 ms, 0.4% more than the median.", "steps"),
+    ]
+
+
+def test_exposed_communication_is_looked_at(tmp_path):
+    work = [Work(1, 40, 80, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"), Work(2, 70, 90, "sgemm", stream=8)]
+    launches = [Launch(1, 20, 30), Launch(2, 32, 34)]
+    ranges = [Range("step", 0, 100), Range("forward", 10, 90)]
+    shown = contents([answer(build(tmp_path, ranges=ranges, launches=launches, work=work))]).reports[0]
+    assert ("30 ns of 40 ns of communication on GPU 0 is exposed: no compute runs meanwhile.", "overlap") in shown[
+        "look"
+    ]
+    assert next(one["open"] for one in shown["sections"] if one["name"] == "overlap")
+
+
+def test_a_step_is_called_a_step(tmp_path):
+    found = steps(*answer(two_steps(tmp_path / "r.sqlite")))
+    phases_of = {row["path"][-1]: row["phase"] for row in found["ranges"]}
+    assert phases_of == {
+        "step": "step", "forward": "forward", "layer *": "forward", "softmax": "forward", "backward": "backward",
+    }  # fmt: skip
+
+
 class Loads(HTMLParser):
     """Collects everything in a page that would load or run something."""
 
@@ -118,7 +205,9 @@ class Loads(HTMLParser):
     def handle_starttag(self, tag, attributes):
         values = dict(attributes)
         self.found += [
-            (tag, name) for name in values if name in ("src", "href", "srcset", "data") or name[:2] == "on"
+            (tag, name)
+            for name, value in attributes
+            if (name in ("src", "href", "srcset", "data") and not value.startswith("#")) or name[:2] == "on"
         ]
         self.found += [(tag, "") for _ in range(tag in ("link", "img", "iframe", "object", "embed", "base"))]
         if values.get("http-equiv") == "Content-Security-Policy":

@@ -6,12 +6,12 @@ import pytest
 from nvtx_kernels.analysis.page import as_html
 from nvtx_kernels.analysis.page.contents import contents
 
-from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING, Shown, chromium
+from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING
 from tests.analysis.making.building import Launch, Range, Work, build
 from tests.analysis.making.made_reports import two_steps
-from tests.analysis.page.test_page import WIDE, answer
+from tests.analysis.making.shown_page import Page, answer, page
+from tests.analysis.page.test_page import WIDE
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
 
 HOSTILE = [
@@ -19,66 +19,6 @@ HOSTILE = [
     "<img src=x onerror=window.hacked=1>", "\"'--><svg onload=window.hacked=1>", "{a|b} %{x}", "\x1b[31m\u202e",
     "a" * 9999,
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def driver():
-    with chromium(webdriver) as driver:
-        yield driver
-
-
-class Page(Shown):
-    """A page in the browser."""
-
-    def __init__(self, driver, path):
-        super().__init__(driver, path.as_uri(), "return document.documentElement.dataset.ready === 'yes'")
-
-    def click(self, selector):
-        self.do("document.querySelector(arguments[0]).click()", selector)
-
-    def text(self, selector):
-        return self.do("return document.querySelector(arguments[0]).textContent", selector)
-
-    def column(self, table, place):
-        cells = f"#{table} tbody tr td:nth-child({place})"
-        return self.do("return [...document.querySelectorAll(arguments[0])].map(cell => cell.textContent)", cells)
-
-    def drawn(self, chart):
-        return self.do(f"return [...document.querySelectorAll('#{chart} svg text')].map(text => text.textContent)")
-
-    def click_box(self, label):
-        """Click where the chart drew the box of this label, as a mouse would."""
-        self.do(FIND_BOX)
-        self.until(f"return window.boxOf('{label}') !== undefined")
-        self.do(CLICK_BOX, label)
-
-
-FIND_BOX = """
-const texts = () => [...document.querySelectorAll('#icicle-chart svg text')];
-window.boxOf = (label) => texts().find((text) => text.textContent.startsWith(label));
-"""
-CLICK_BOX = """
-const place = window.boxOf(arguments[0]).getBoundingClientRect();
-const point = { clientX: place.left + 2, clientY: place.top + 5, bubbles: true };
-for (const kind of ["mousemove", "mousedown", "mouseup", "click"])
-  document.querySelector("#icicle-chart > div").dispatchEvent(new MouseEvent(kind, point));
-"""
-
-
-def page(path, *reports):
-    path.write_text(as_html.present(contents([answer(report) for report in reports])), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def steps(tmp_path, driver):
-    return Page(driver, page(tmp_path / "page.html", two_steps(tmp_path / "r.sqlite", slower=60)))
-
-
-@pytest.fixture
-def two(tmp_path, driver):
-    reports = [two_steps(tmp_path / f"{name}.sqlite", slower) for name, slower in (("before", 0), ("after", 60))]
-    return Page(driver, page(tmp_path / "page.html", *reports))
 
 
 def hostile(folder):
@@ -208,6 +148,12 @@ def test_dark_is_followed_while_the_page_is_open(steps):
 def test_differences_of_two_reports_are_drawn_along_each_axis(two):
     figures = two.do("return [...document.querySelectorAll('#difference-figures dd')].map(dd => dd.textContent)")
     assert figures == ["750.00 µs", "780.00 µs", "+30.00 µs"]
+    assert two.text("#differences .verdict") == (
+        "A step takes 780.00 µs in B and 750.00 µs in A: +30.00 µs, +4.0%. "
+        "Most changed by phase backward (+30.00 µs) and by category GEMM (+30.00 µs)."
+    )
+    assert two.column("difference-table", 1) == ["forward", "backward"], "it opens on phases"
+    two.click("#difference-axis [data-value=range]")
     assert two.column("difference-table", 4)[:2] == ["+30.000", "0.000"]
     assert "+30.00 µs (+10.0%)" in two.drawn("difference-chart")
     two.click("#difference-axis [data-value=kernel]")

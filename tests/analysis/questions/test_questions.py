@@ -1,7 +1,7 @@
 """The assignment's questions of one report: the figures of reports/README.md and of the views, and their parts."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import AnalysisError
 from nvtx_kernels.analysis.questions.document import document
@@ -16,7 +16,7 @@ from tests.analysis.making.subjects import DATA, attributed, by, table, viewed
 from tests.analysis.making.traces import trace_of
 
 README = (DATA.parents[1] / "reports" / "README.md").read_text(encoding="utf-8")
-BRIEF = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BRIEF = settings(max_examples=30)
 
 
 def percent(share):
@@ -188,7 +188,9 @@ def test_a_report_without_a_mark_has_no_flops_and_says_so(tmp_path):
     path = made(tmp_path, ("sgemm", 110), ("exp", 210), ("sgemm", 310), ranges=parts)
     (found,) = table(asked(path), "e_forward")
     assert (found["softmax_to_gemms"], "flops_ratio" in found) == (0.5, False)
-    assert any(note.startswith("(e): The report does not hold the run's own mark") for note in asked(path).notes)
+    assert any(
+        note.startswith("(e): The report has no mark with the run's settings") for note in asked(path).notes
+    )
 
 
 @BRIEF

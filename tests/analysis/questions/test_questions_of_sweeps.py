@@ -54,8 +54,8 @@ def test_reports_with_and_without_steps_say_over_what_each_row_is_counted(tmp_pa
     stepless = made(tmp_path, ("sgemm", 10), ("sgemm", 30), name="stepless.sqlite")
     answer = asked(OURS, stepless)
     counted = {name: one["counted"] for name, one in by(answer, "d", "report").items()}
-    assert counted == {OURS.name: "per step", "stepless.sqlite": "in all"}
-    assert all("per step or in all" in one.title for one in answer.tables if one.key != "reports")
+    assert counted == {OURS.name: "per step", "stepless.sqlite": "total"}
+    assert all("per step or total" in one.title for one in answer.tables if one.key != "reports")
 
 
 def test_ranges_of_a_compiled_model_leave_dashes_and_a_note():

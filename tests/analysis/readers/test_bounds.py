@@ -45,13 +45,25 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
-def test_small_trace_of_much_text_is_refused(tmp_path, bomb):
-    path = squeezed(tmp_path / "a.pt.trace.json.gz", *BOMBS[bomb])
+def refusal_of(path):
     with pytest.raises(NotAReport) as refusal:
         analysis.read(path)
     assert str(refusal.value).startswith(f"{path} ")
     assert str(refusal.value).count("\n") == 0
+    return str(refusal.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_small_trace_of_much_text_is_refused(tmp_path, bomb):
+    assert refusal_of(squeezed(tmp_path / "a.pt.trace.json.gz", *BOMBS[bomb]))
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_tenth_of_the_text_is_refused_by_a_tenth_of_the_limit(tmp_path, monkeypatch, bomb):
+    monkeypatch.setenv(MAX_SIZE, "26M")
+    before, filling, times, after = BOMBS[bomb]
+    assert refusal_of(squeezed(tmp_path / "a.pt.trace.json.gz", before, filling, times // 10, after))
 
 
 def test_small_parquet_file_of_many_equal_rows_is_refused(tmp_path, monkeypatch):
@@ -75,7 +87,7 @@ def test_what_may_unpack_is_said_by_the_file_or_by_the_environment(tmp_path, mon
     monkeypatch.setenv(MAX_SIZE, "1.5 GB")
     assert allowed_bytes(path) == 1_500_000_000
     monkeypatch.setenv(MAX_SIZE, "much")
-    with pytest.raises(UsageError, match=r"NVTX_KERNELS_MAX_SIZE='much' is no size. Give one such as 8G."):
+    with pytest.raises(UsageError, match=r"NVTX_KERNELS_MAX_SIZE='much' is not a size. Use a value such as 8G."):
         require_within(path, FLOOR_BYTES + 1)
 
 

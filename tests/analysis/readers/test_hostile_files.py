@@ -49,8 +49,8 @@ SPILLED = ["PRAGMA cache_size = 1", "BEGIN", ALTERED, f"CREATE TABLE t AS {MANY}
 WRITERS = {
     "exclusive lock": (["BEGIN EXCLUSIVE"], 1, "is being written by another program. Wait until it is written."),
     "unfinished change": (["BEGIN EXCLUSIVE", ALTERED], 1, "is being written by another program."),
-    "half on disk": (SPILLED, 1, "report.sqlite-journal stands beside it."),
-    "write-ahead log": (["PRAGMA journal_mode = WAL", ALTERED], 1, "report.sqlite-wal beside it holds changes"),
+    "half on disk": (SPILLED, 1, "report.sqlite-journal is next to it."),
+    "write-ahead log": (["PRAGMA journal_mode = WAL", ALTERED], 1, "report.sqlite-wal next to it has changes"),
     "reader": (["BEGIN", f"SELECT * FROM {KERNELS}"], 0, RIGHT),
     "finished change": (["PRAGMA journal_mode = PERSIST", f"DELETE FROM {KERNELS} WHERE rowid > 9"], 0, RIGHT),
 }  # fmt: skip

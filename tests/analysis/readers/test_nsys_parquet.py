@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import AnalysisError, NotAReport
@@ -125,7 +125,6 @@ PARTS = st.sampled_from(
 NAMES = st.lists(PARTS | st.from_regex(r"[0-9]{17,20}", fullmatch=True), max_size=7).map("".join)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(NAMES, min_size=1, max_size=9))
 def test_suffixes_are_cut_off_as_the_vocabulary_does(names):
     events = pa.table({"event": pa.array([59] * len(names)), "text": pa.array(names)})
@@ -200,7 +199,7 @@ def test_column_of_another_kind_is_refused(folder):
     file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
     table = pq.read_table(file)
     pq.write_table(table.set_column(0, "start", pa.array(["soon"] * len(table))), file)
-    with pytest.raises(NotAReport, match="holds values of another kind than nsys's"):
+    with pytest.raises(NotAReport, match="has values of another type than nsys's"):
         analysis.read(folder)
 
 

@@ -65,7 +65,7 @@ def test_export_can_be_kept_and_is_not_overwritten(nsys, report, tmp_path, monke
     (kept,) = (tmp_path / "kept").iterdir()
     assert kept.name == MANNERS[nsys]
     assert summary_of(kept) == expected
-    with pytest.raises(UsageError, match=f"{kept.name} is there already: read it instead of run.nsys-rep"):
+    with pytest.raises(UsageError, match=f"{kept.name} exists already: read it instead of run.nsys-rep"):
         analysis.read(report)
 
 

@@ -158,7 +158,7 @@ def test_trace_of_an_untraced_gpu_counts_no_operators(tmp_path):
     assert len(trace.work) == 0
     assert trace.provenance.unit_of_work == "GPU"
     assert trace.notes[0].startswith(
-        "The trace holds no GPU work although a GPU was there: record with activities="
+        "The trace contains no GPU work although there was a GPU: record with activities="
     )
 
 

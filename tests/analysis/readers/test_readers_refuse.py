@@ -56,15 +56,15 @@ def holding(content):
 
 
 WRONG = {
-    "nothing": ("a.sqlite", lambda path: None, "does not exist. Give the path of a report, such as report1."),
+    "nothing": ("a.sqlite", lambda path: None, "does not exist. Use the path of a report, such as report1."),
     "empty": ("a.sqlite", holding(b""), "is empty: its export did not finish. Run `nsys export --type sqlite`"),
     "zeros": ("a.sqlite", holding(bytes(8192)), "begins with zeros: its export was interrupted. Run `nsys export"),
     "pointer": ("a.sqlite", holding(LFS_POINTER), "is a Git LFS pointer, not the report itself. Fetch it"),
     "pointer to a trace": ("a.pt.trace.json.gz", holding(LFS_POINTER), "is a Git LFS pointer, not the report"),
-    "folder": ("reports", empty_folder, "is a folder without a report that can be read. Give an nsys export"),
-    "folder of reports": ("reports", folder_of_exports, "is a folder of reports. Give one of them, such as re"),
-    "pipe": ("a.sqlite", os.mkfifo, "is no regular file. Give the report's own path."),
-    "device": ("/dev/null", lambda path: None, "is no regular file. Give the report's own path."),
+    "folder": ("reports", empty_folder, "is a folder without a report that can be read. Use an nsys export"),
+    "folder of reports": ("reports", folder_of_exports, "is a folder of reports. Use one of them, such as re"),
+    "pipe": ("a.sqlite", os.mkfifo, "is not a regular file. Use the path of the report itself."),
+    "device": ("/dev/null", lambda path: None, "is not a regular file. Use the path of the report itself."),
     "unreachable": ("file/a.sqlite", below_a_file, "cannot be read: Not a directory."),
     "endless": ("a.sqlite", link_to_itself, "cannot be read: Too many levels of symbolic links."),
     "too long": ("a" * 300, lambda path: None, "cannot be read: File name too long."),
@@ -75,8 +75,8 @@ WRONG = {
         "a SQLite database, but not one that `nsys export` wrote.",
     ),
     "header only": ("a.sqlite", holding(b"SQLite format 3\0"), "is damaged: "),
-    "noise": ("a.sqlite", holding(random.Random(3).randbytes(9000)), "is not a report that can be read. Give an"),
-    "text": ("report.csv", holding(b"Time (%),Total Time (ns)\n"), "is not a report that can be read. Give an"),
+    "noise": ("a.sqlite", holding(random.Random(3).randbytes(9000)), "is not a report that can be read. Use an"),
+    "text": ("report.csv", holding(b"Time (%),Total Time (ns)\n"), "is not a report that can be read. Use an"),
     "gzipped text": ("a.gz", holding(gzip.compress(b"hello")), "is not a trace of PyTorch's profiler"),
     "no gzip": ("a.json.gz", holding(b"\x1f\x8b" + bytes(99)), "is damaged: "),
 }  # fmt: skip

@@ -64,7 +64,7 @@ def test_trace_that_breaks_off_anywhere_is_refused(tmp_path, pack):
     cuts = (whole[:length] for length in range(40, len(whole), max(1, len(whole) // 97)))
     said = set(refusals(tmp_path / "cut.json", cuts))
     assert said <= {
-        " breaks off: its recording or copy did not finish. Copy or record it again.",
+        " is truncated: its recording or copy did not finish. Copy or record it again.",
         " is not a trace of PyTorch's profiler: it has no traceEvents. "
         "Of nsys's exports, the SQLite one is read: nsys export --type sqlite",
     }
@@ -83,7 +83,7 @@ def test_damaged_json_is_refused(tmp_path, sound, damaged):
     whole = write_kineto(tmp_path / "whole.json", PROGRAM).read_bytes()
     middle = whole.index(sound, len(whole) // 2)
     (said,) = refusals(tmp_path / "a.json", [whole[:middle] + whole[middle:].replace(sound, damaged, 1)])
-    assert " is damaged: " in said or " breaks off: " in said
+    assert " is damaged: " in said or " is truncated: " in said
 
 
 @pytest.mark.parametrize("seed", range(40))

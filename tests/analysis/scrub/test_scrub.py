@@ -95,7 +95,7 @@ def test_check_finds_nothing_in_a_copy(tmp_path, capsys, name):
     copy = scrubbed(unpacked(name, tmp_path), "--rename-ranges")
     capsys.readouterr()
     assert scrub.main([str(copy), "--check"]) == 0
-    assert capsys.readouterr().out == "report.sqlite holds nothing that looks private\n"
+    assert capsys.readouterr().out == "report.sqlite contains nothing that looks private\n"
 
 
 def test_copy_has_allowed_tables_and_columns_only(planted, tmp_path):

@@ -77,7 +77,7 @@ def holds_none(report, words):
     assert planted.found_in(words, raw(copy)) == []
     assert figures(copy) == figures(report)
     status, out, _ = said(scrub, str(copy), "--check")
-    assert (status, "holds nothing that looks private" in out) == (0, True), out
+    assert (status, "contains nothing that looks private" in out) == (0, True), out
 
 
 def in_parts(pairs):

@@ -45,7 +45,7 @@ def test_report_and_its_export_are_one(folder):
 
 
 def test_folder_without_reports_is_wrong_usage(tmp_path):
-    with pytest.raises(UsageError, match="holds no reports"):
+    with pytest.raises(UsageError, match="contains no reports"):
         expand([tmp_path])
 
 
@@ -119,6 +119,7 @@ def cluster():
     scheduler.stderr.close()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_cluster_gives_the_same_result_and_survives_a_lost_worker(folder, cluster):
     ranked = parallel.rank_all(expand([folder]), summary_or_death, scheduler=cluster)
@@ -127,6 +128,7 @@ def test_cluster_gives_the_same_result_and_survives_a_lost_worker(folder, cluste
     assert [one.report.totals for one in ranked[1:]] == [local.totals] * 2
 
 
+@pytest.mark.slow
 def test_silent_scheduler_is_one_sentence(folder, monkeypatch):
     pytest.importorskip("distributed", reason="needs the [cluster] extra")
     with pytest.raises(UsageError, match="No Dask scheduler answers"):

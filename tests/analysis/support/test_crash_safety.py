@@ -69,6 +69,7 @@ def writing(process, folder, known):
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 @every_writer
 def test_killed_at_any_moment_leaves_the_old_file_or_the_new(tmp_path, folder, writer):
     report, chance = hostile.distinct_kernels(tmp_path, 3_000), random.Random(1)
@@ -133,6 +134,7 @@ def test_folder_that_may_not_be_written_is_said(report, folder, writer):
     assert (folder / "result").read_bytes() == OLD
 
 
+@pytest.mark.slow
 @every_writer
 def test_three_at_once_leave_one_whole_file(report, folder, writer):
     result = whole(writer, report, folder)
@@ -142,6 +144,7 @@ def test_three_at_once_leave_one_whole_file(report, folder, writer):
     assert (folder / "result").read_bytes() == result
 
 
+@pytest.mark.slow
 def test_report_that_is_changed_while_it_is_copied_gives_no_copy(tmp_path, folder):
     report = hostile.distinct_kernels(tmp_path, 100_000)
     process = start(WRITERS["a shared copy"], report, folder / "result")

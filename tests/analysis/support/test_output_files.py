@@ -30,7 +30,7 @@ def report(tmp_path):
 def test_no_answer_takes_the_place_of_its_report(report, capsys, command, count, output):
     reports = [str(OURS), str(report)][-count:]
     assert import_module(f"analysis.{command}").main([*reports, "-o", str(report.with_name(output))]) == 2
-    assert "is a report to read; the answer needs a file of its own." in capsys.readouterr().err
+    assert "is a report to read; write the answer to another file." in capsys.readouterr().err
     assert report.read_bytes() == OURS.read_bytes()
     assert report.with_name("link.sqlite").is_symlink()
 
@@ -86,7 +86,7 @@ def test_a_device_is_written_to_and_stays(tmp_path, writer):
 
 
 REFUSED = {
-    "pipe": "Nobody reads from it", "disk": "It is a disk", "bound_socket": "It is a socket",
+    "pipe": "No process reads from it", "disk": "It is a disk", "bound_socket": "It is a socket",
     "a_folder": "It is a folder",
 }  # fmt: skip
 
@@ -96,7 +96,7 @@ REFUSED = {
 def test_what_cannot_be_written_to_is_refused_and_stays(tmp_path, writer, made):
     target = getattr(nodes, made)(tmp_path)
     mode = target.lstat().st_mode
-    reason = "It is no regular file" if (writer, made) == ("scrub", "pipe") else REFUSED[made]
+    reason = "It is not a regular file" if (writer, made) == ("scrub", "pipe") else REFUSED[made]
     assert wrote(writer, target) == (2, f"error: {target} cannot be written: {reason}.\n")
     assert target.lstat().st_mode == mode
     assert list(tmp_path.iterdir()) == [target]

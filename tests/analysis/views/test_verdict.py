@@ -58,7 +58,7 @@ def test_the_overview_is_the_screen_that_was_looked_at(of, width, tmp_path, monk
     ("asked", "says"),
     [
         ({"per_step": True}, f"A step takes 60.00 ms of kernel time: {SHARES} {OF_STEP}1,776 kernels)."),
-        ({}, f"The report holds 120.00 ms of kernel time over 2 steps: {SHARES} {OF_STEP}3,552 kernels)."),
+        ({}, f"The report contains 120.00 ms of kernel time over 2 steps: {SHARES} {OF_STEP}3,552 kernels)."),
         ({"per_step": True, "phase": "optimizer"}, "Optimizer takes 5.33 ms of kernel time in a step: none is "
          f"GEMM. The GPU is busy 32% of optimizer{BUSY}1,776 kernels)."),
         ({"per_step": True, "within": "softmax"}, "The ranges asked for take 6.57 ms of kernel time in a step: "
@@ -72,7 +72,7 @@ def test_a_verdict_says_what_its_numbers_are_of(asked, says):
 
 def test_without_phases_and_steps_all_work_is_measured(tmp_path):
     path = build(tmp_path, **launched((10, 20), (50, 60)))
-    assert verdict(subject(path).report).startswith("The report holds 20 ns of kernel time: ")
+    assert verdict(subject(path).report).startswith("The report contains 20 ns of kernel time: ")
     assert "The GPU is busy 40% of the time" in verdict(subject(path).report)
 
 

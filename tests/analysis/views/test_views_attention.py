@@ -81,7 +81,7 @@ def test_the_three_names_of_the_assignment_are_enough(tmp_path):
         "forward": 40, "scores": 20, "softmax": 10, "final matmul": 10,
     }  # fmt: skip
     assert "rates" not in {table.key for table in document.tables}
-    assert "FLOPs and bytes are not known" in " ".join(document.notes)
+    assert "FLOPs and bytes are unknown" in " ".join(document.notes)
 
 
 def test_scale_and_mask_count_only_beside_or_inside_the_scores(tmp_path):
@@ -110,7 +110,7 @@ def test_attention_in_one_range_is_said_to_be_one(tmp_path):
     document = view(with_run(subject(report), flops=flops))
     assert [row["part"] for row in table(document, "attention")] == ["forward", "fused attention"]
     assert by(document, "rates", "part")["fused attention"]["flops_per_s"] == pytest.approx(1e9)
-    assert "parts cannot be told apart" in " ".join(document.notes)
+    assert "parts cannot be distinguished" in " ".join(document.notes)
 
 
 def test_a_report_without_such_ranges_is_refused(tmp_path):
@@ -120,5 +120,5 @@ def test_a_report_without_such_ranges_is_refused(tmp_path):
 
 
 def test_a_phase_without_attention_is_not_taken_for_a_report_without():
-    with pytest.raises(ReportError, match=r"No optimizer work .* they hold work of forward and backward"):
+    with pytest.raises(ReportError, match=r"No optimizer work .* they contain work of forward and backward"):
         viewed("attention", OURS, phase="optimizer")

@@ -53,7 +53,7 @@ def test_categories_have_a_row_of_graphs_beside_them(report):
     rows = by(document, "categories", "name")
     assert [(rows[name]["kernel_ns"], rows[name]["count"]) for name in rows] == [(10, 1), (500, 1)]
     assert (rows["copy"]["share"], rows["CUDA graphs"]["share"]) == (1, "")
-    assert "ran beside the sum" in document.tables[0].caption
+    assert "The sum excludes CUDA graphs" in document.tables[0].caption
 
 
 def test_kernels_and_graphs_are_ranked_together(report):

@@ -84,6 +84,7 @@ def test_ranges_around_a_compiled_call_work_as_around_any_other():
     assert heard_from(program) == ["outside", "outside"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["reference", "sdpa"])
 def test_model_compiles_as_one_graph_and_computes_the_same(attention):
     torch.manual_seed(0)

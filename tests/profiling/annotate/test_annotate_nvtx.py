@@ -151,6 +151,7 @@ def test_mark_arrives_in_the_domain_with_its_text(training):
     assert marks == [[annotate.DOMAIN, '{"size": "tiny"}']]
 
 
+@pytest.mark.slow
 def test_failing_backward_leaves_the_tool_balanced(events_of):
     events = events_of(FAILING)
     depths, paths = balanced(events)
@@ -159,6 +160,7 @@ def test_failing_backward_leaves_the_tool_balanced(events_of):
     assert paths["after"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["NVTX_KERNELS_OFF", "NVTX_DISABLE"])
 def test_switch_keeps_everything_from_the_tool(events_of, switch):
     kinds = {event[0] for event in events_of(TRAINING, **{switch: "1"})}

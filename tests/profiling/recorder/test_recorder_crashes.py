@@ -61,6 +61,7 @@ def test_ranges_left_open_are_closed_at_the_end(path):
     assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59 AND end IS NULL") == [(0,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "statuses", "interrupted_by"),
     # The interpreter ends on an unhandled KeyboardInterrupt by raising SIGINT, or with 1 where it cannot.
@@ -81,6 +82,7 @@ def test_a_signal_leaves_a_readable_report_of_what_ran(path, number, statuses, i
     assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == interrupted_by
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_the_report_that_was_there(path):
     path.write_text("old")
     command = [sys.executable, "-c", WAITING, str(path)]
@@ -192,6 +194,7 @@ def enter():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "why"),
     [
@@ -245,6 +248,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_leaves_the_block_leaves_the_recording_to_its_parent(path):
     assert run_program(FORKING, path) == (0, "")
     assert {"aten::add", "aten::sub"} <= {name for name, _ in kernels(path)}

@@ -26,6 +26,7 @@ def test_what_was_swept_stands_on_the_horizontal_axis(axis):
     assert horizontal(frame(SWEEPS[axis])) == axis
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_plot_is_a_picture(sweep, matplotlib, tmp_path):
     draw(frame(SWEEPS[sweep]), tmp_path / "times.png")

@@ -35,6 +35,7 @@ GRID = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_times_forward_and_backward(kind):
     row = measure(replace(CASE, kind=kind))
@@ -89,6 +90,7 @@ def test_command_resumes_and_shows(tmp_path, capsys):
     assert "before" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_lack_of_memory_is_a_line_and_the_grid_goes_on(tmp_path):
     lengths = ["--kinds", "reference", "--lengths", "4096,32", "--memory-fraction", "0.03"]
     command = [
@@ -109,6 +111,7 @@ def test_lack_of_memory_is_a_line_and_the_grid_goes_on(tmp_path):
     assert lines["requested_bytes"][4096] >= 2 * 4096 * 4096 * 4
 
 
+@pytest.mark.slow
 def test_plot_has_a_line_per_kind_and_dimension(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
     path, picture = tmp_path / "rows.jsonl", tmp_path / "attention.png"
@@ -125,4 +128,4 @@ def test_what_the_command_cannot_do_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--kinds", "flash", "--device", "cpu", "--into", str(tmp_path / "rows")])
     assert main(["--results", str(tmp_path / "absent")]) == 1
-    assert "kind is one of reference, compiled, sdpa" in capsys.readouterr().err
+    assert "kind must be one of reference, compiled, sdpa" in capsys.readouterr().err

@@ -17,11 +17,11 @@ from tests.profiling.making.recordings import REPOSITORY
 
 ROWS = [row(size="small"), row(size="small", mode="forward"), row(size="medium", dtype="bf16")]
 WRONG = [
-    (["--sizes", "huge", "--device", "cpu"], "size is one of tiny, small"),
-    (["--steps", "1,none"], "1,none is no such list"),
-    (["--compile", "maybe"], "maybe is no such list"),
-    (["--captures", "telepathy", "--device", "cpu"], "capture is one of none, bare, recorder"),
-    (["--table", "chairs"], "table is one of times, summary"),
+    (["--sizes", "huge", "--device", "cpu"], "size must be one of tiny, small"),
+    (["--steps", "1,none"], "1,none is not a valid list"),
+    (["--compile", "maybe"], "maybe is not a valid list"),
+    (["--captures", "telepathy", "--device", "cpu"], "capture must be one of none, bare, recorder"),
+    (["--table", "chairs"], "table must be one of times, summary"),
     (["--format", "xml"], "invalid choice: 'xml'"),
     (["--format", "parquet"], "Parquet is binary: use -o FILE"),
 ]
@@ -107,7 +107,7 @@ def test_nothing_to_show_is_said(tmp_path, capsys):
     assert main(["--results", str(file_of(tmp_path)), "--sizes", "small"]) == 1
     assert [line.split(": ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
         f"{tmp_path}/absent.jsonl does not exist",
-        "there is no measurement to show",
+        "there are no measurements to show",
     ]
 
 

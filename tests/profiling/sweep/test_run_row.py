@@ -21,6 +21,7 @@ TINY = {"size": "tiny", "context_length": 64, "batch_size": 1, "warmup": 1, "ste
 OPTIONS = ["--size", "tiny", "--device", "cpu", "--steps", "2"]
 
 
+@pytest.mark.slow
 def test_json_is_the_row_of_a_sweep_with_the_times_of_the_screen(tmp_path):
     path = tmp_path / "run.json"
     done = run("--steps", 2, "--json", path)
@@ -33,6 +34,7 @@ def test_json_is_the_row_of_a_sweep_with_the_times_of_the_screen(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
 
 
+@pytest.mark.slow
 def test_full_memory_is_a_row_too(tmp_path):
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (24 << 30, 24 << 30))

@@ -98,7 +98,7 @@ def test_killed_sweep_leaves_no_process_and_is_completed_by_the_same_command(tmp
     assert [row["cell"]["mode"] for row in rows] == ["forward", "forward-backward", "train"]
     assert "3 of 3 configurations are in" in said
     assert "2 measured now" in said
-    assert "1 torn or foreign lines skipped" in said
+    assert "1 incomplete or foreign lines skipped" in said
     assert shown.count("tiny") == 2 + 3 + 4 + 1
     assert "forward+backward" in shown
 
@@ -112,6 +112,7 @@ def test_resumed_sweep_measures_what_is_missing_and_what_failed(tmp_path):
     assert missing(cells, path) == cells[1:]
 
 
+@pytest.mark.slow
 def test_sweep_under_nsys_leaves_its_cells_to_be_measured_without(tmp_path, monkeypatch):
     path, cells = tmp_path / "rows.jsonl", CELLS[:1]
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
@@ -122,6 +123,7 @@ def test_sweep_under_nsys_leaves_its_cells_to_be_measured_without(tmp_path, monk
     assert missing(cells, path) == cells
 
 
+@pytest.mark.slow
 def test_budget_ends_a_sweep_between_two_cells(tmp_path):
     heard, cells = Heard(), [replace(cell, capture="bare") for cell in CELLS]
     assert sweep(cells, tmp_path / "rows.jsonl", heard, Plan(budget_s=0.01)) == 1
@@ -130,6 +132,7 @@ def test_budget_ends_a_sweep_between_two_cells(tmp_path):
     assert (told["status"], len(told["warmup"]), len(told["measured"])) == ("ok", 1, 2)
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_a_row_with_phase_and_request():
     cell = Cell(Settings(**{**TINY, "size": "small"}), memory_fraction=0.05)
     told = measured(cell, Plan())
@@ -163,16 +166,18 @@ def test_error_in_the_measured_program_is_a_failed_row():
     assert "SettingsError: without a GPU" in told["message"]
 
 
+@pytest.mark.slow
 def test_terminated_sweep_says_how_to_go_on(tmp_path):
     sweeping = benchmark(tmp_path / "rows.jsonl")
     wait_for(lambda: measuring_for(sweeping.pid))
     [measuring] = measuring_for(sweeping.pid)
     sweeping.send_signal(signal.SIGTERM)
     _, said = sweeping.communicate(timeout=PATIENCE_S)
-    assert (sweeping.returncode, "the same command again goes on" in said) == (130, True)
+    assert (sweeping.returncode, "run the same command again to continue" in said) == (130, True)
     assert not is_running(measuring)
 
 
+@pytest.mark.slow
 def test_recorder_watches_the_same_steps():
     told = measured(Cell(Settings(**TINY), capture="recorder"), Plan())
     assert (told["status"], len(told["warmup"]), len(told["measured"])) == ("ok", 1, 2)

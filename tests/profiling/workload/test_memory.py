@@ -63,6 +63,7 @@ def test_peaks_hold_weights_states_and_what_layers_keep(trained):
     assert 4 * weights < peaks["optimizer"] < 8 * weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["reference", "foreach", "fused"])
 def test_peaks_are_the_same_step_after_step(optimizer):
     made = workload(optimizer=optimizer)

@@ -10,19 +10,19 @@ from nvtx_kernels.profiling.workload.settings import Settings, SettingsError, re
 
 TINY = Settings(size="tiny", context_length=64, batch_size=1, device="cpu")
 REFUSED = [
-    ({"size": "huge"}, "size is one of tiny, small"),
-    ({"mode": "backward"}, "mode is one of forward, forward-backward, train"),
-    ({"dtype": "fp8"}, "dtype is one of fp32, tf32, bf16, fp16"),
-    ({"attention": "flash"}, "attention is one of reference, sdpa"),
-    ({"optimizer": "sgd"}, "optimizer is one of reference, forloop, foreach, fused"),
-    ({"steps": 0}, "steps is 1 or more, not 0"),
-    ({"warmup": -1}, "warmup is 0 or more, not -1"),
-    ({"heads": 0}, "heads is 1 or more, not 0"),
+    ({"size": "huge"}, "size must be one of tiny, small"),
+    ({"mode": "backward"}, "mode must be one of forward, forward-backward, train"),
+    ({"dtype": "fp8"}, "dtype must be one of fp32, tf32, bf16, fp16"),
+    ({"attention": "flash"}, "attention must be one of reference, sdpa"),
+    ({"optimizer": "sgd"}, "optimizer must be one of reference, forloop, foreach, fused"),
+    ({"steps": 0}, "steps must be ≥ 1, not 0"),
+    ({"warmup": -1}, "warmup must be ≥ 0, not -1"),
+    ({"heads": 0}, "heads must be ≥ 1, not 0"),
     ({"heads": 7}, "d_model 768 is no multiple of 7 heads"),
     ({"heads": 256}, "768 / 256 heads = 3 is odd"),
-    ({"device": "tpu"}, "device is cuda, cuda:N or cpu, not tpu"),
-    ({"device": "cuda:x"}, "device is cuda, cuda:N or cpu"),
-    ({"device": "cuda:99"}, "cuda:99 is not there"),
+    ({"device": "tpu"}, "device must be cuda, cuda:N or cpu, not tpu"),
+    ({"device": "cuda:x"}, "device must be cuda, cuda:N or cpu"),
+    ({"device": "cuda:99"}, "cuda:99 is not available"),
 ]
 
 

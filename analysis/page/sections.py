@@ -1,0 +1,189 @@
+"""The views on a page, as the terminal shows them, and a list of what in them to look at first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from statistics import median
+from typing import Any, NamedTuple
+
+from ..document import Document, Row, Table
+from ..errors import ReportError
+from ..measures.steps import steps_of
+from ..presenters import cell_text
+from ..support.text import fit
+from ..support.units import count_text, share_text, time_text
+from ..views.headings import worded
+from ..views.registry import Subject, viewer
+from ..vocabulary import OTHER
+from .icicle import LONGEST_KERNEL
+
+
+class Section(NamedTuple):
+    """A view's section: its title, whether it is open although nothing in it stands out, and of GPUs alone."""
+
+    title: str
+    open: bool
+    of_gpus: bool = False
+
+
+SECTIONS = {
+    "balance": Section("Does the GPU wait for launches?", open=True, of_gpus=True),
+    "agreement": Section("Do the clocks agree?", open=False),
+    "attention": Section("What the parts of attention cost", open=True),
+    "overlap": Section("Communication and copies behind compute", open=False, of_gpus=True),
+}
+WAITS = {
+    "launch-bound": "waits for launches",
+    "copy-bound": "is busy with copies",
+    "communication-bound": "is busy with communication",
+}
+Item = tuple[str, str]
+
+
+def sections(subject: Subject) -> tuple[list[dict[str, Any]], list[Item]]:
+    """Return the sections as plain data, and what to look at: sentences, each with the section it is about.
+
+    A view that cannot answer is a section that says why, and has nothing to look at.
+    """
+    answers = {name: _answer(name, subject) for name in SECTIONS}
+    found = [
+        (text, name)
+        for name, look in LOOK.items()
+        if isinstance(answer := answers[name], Document)
+        for text in look({table.key: table for table in answer.tables})
+    ]
+    found += [(text, "steps") for text in _slowest(subject)]
+    items = [(worded(text, subject.report.provenance), section) for text, section in found]
+    about, said = {section for _, section in items}, set(subject.report.notes)
+    on_gpu = subject.report.provenance.unit_of_work == "GPU"
+    return [
+        _section(name, answers[name], section.open or name in about, said)
+        for name, section in SECTIONS.items()
+        if on_gpu or not section.of_gpus
+    ], items
+
+
+def _answer(name: str, subject: Subject) -> Document | str:
+    """Return a view's answer, or why there is none."""
+    try:
+        return viewer(name).view(subject)
+    except ReportError as error:
+        return str(error)
+
+
+def _section(name: str, answer: Document | str, open_: bool, said: set[str]) -> dict[str, Any]:
+    heading = {"name": name, "title": SECTIONS[name].title, "command": f"nvtx-kernels view {name}"}
+    if isinstance(answer, str):
+        return {**heading, "open": False, "tables": [], "notes": [answer]}
+    notes = [fit(note, LONGEST_KERNEL) for note in answer.notes if note not in said]
+    return {
+        **heading,
+        "open": open_,
+        "tables": [as_table(table) for table in cell_text.for_people(answer)],
+        "notes": notes,
+    }
+
+
+def as_table(table: Table) -> dict[str, Any]:
+    """Return a table as texts: title, caption, headings, and cells that say whether they are numbers.
+
+    Cells of shares of a whole hold their `share` too, cut to 0 to 1, for a bar.
+    """
+    heads = zip(cell_text.headings(table), table.columns, strict=True)
+    return {
+        "title": cell_text.title(table),
+        "caption": table.caption,
+        "headings": [(head, cell_text.is_number(column)) for head, column in heads],
+        "rows": [
+            {"strong": row.strong, "indent": row.indent, "cells": list(_cells(table, row, texts))}
+            for row, texts in zip(table.rows, cell_text.texts(table), strict=True)
+        ],
+    }
+
+
+def _cells(table: Table, row: Row, texts: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for text, value, column in zip(texts, row.values, table.columns, strict=True):
+        is_share = column.kind == "share" and column.key != "change" and isinstance(value, int | float)
+        share = min(1.0, max(0.0, float(value))) if is_share else None
+        yield {"text": fit(text, LONGEST_KERNEL), "number": cell_text.is_number(column), "share": share}
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    """Return a table's rows by the columns' keys."""
+    keys = [column.key for column in table.columns]
+    return [dict(zip(keys, row.values, strict=True)) for row in table.rows]
+
+
+def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Name the phases that something other than their kernels bounds, or say that none is."""
+    rows, kernels = _rows(tables["balance"]), _rows(tables["queue"])
+    rows = [{**row, **queue} for row, queue in zip(rows, kernels, strict=True)]
+    phases = [row for row in rows if row["level"] == "phase"] or rows
+    for phase, verdict in dict.fromkeys((row["phase"], row["verdict"]) for row in phases):
+        if verdict in WAITS:
+            yield _waiting([row for row in phases if (row["phase"], row["verdict"]) == (phase, verdict)])
+    if all(row["verdict"] == "GPU-bound" for row in phases):
+        yield "No phase waits for launches or copies: the GPU is busy in all of them."
+
+
+def _waiting(rows: list[dict[str, Any]]) -> str:
+    """Say of a phase what bounds it, with the figures of the GPU that is busy the least."""
+    least = min(rows, key=lambda row: row["busy_share"])
+    phase = "work in no phase" if least["phase"] == OTHER else least["phase"]
+    gpu = least.get("gpu", "the GPU")
+    where = f" on {len(rows)} GPUs" if len(rows) > 1 else ""
+    unlaunched = f", and for {share_text(least['unlaunched_share'])} of the rest nothing more was launched yet"
+    return (
+        f"{phase} {WAITS[least['verdict']]}{where}: {gpu} is busy {share_text(least['busy_share'])} of "
+        f"{time_text(least['span_ns'])}{unlaunched if least['verdict'] == 'launch-bound' else ''} "
+        f"({count_text(least['kernels'])} kernels)."
+    )
+
+
+def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Name the phases whose CPU range does not measure what the GPU did, and both times."""
+    rows = _rows(tables["agreement"])
+    span = next(column.heading for column in tables["agreement"].columns if column.key == "span_ns")
+    for verdict in ("CPU longer", "not synchronized"):
+        times = [
+            f"{row['phase']} {time_text(row['cpu_ns'])} and {time_text(row['span_ns'])}"
+            for row in rows
+            if row["verdict"] == verdict
+        ]
+        if times:
+            yield f"CPU range and {span} differ ({verdict}): {', '.join(times)}."
+
+
+def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Say of the GPU with the most exposed communication how much that is."""
+    rows = [row for row in _rows(tables["overlap"]) if row["communication_ns"]]
+    if not rows:
+        return
+    most = max(rows, key=lambda row: row["exposed_ns"])
+    of = f"of {time_text(most['communication_ns'])} of communication on {most['gpu']}"
+    if most["exposed_ns"]:
+        yield f"{time_text(most['exposed_ns'])} {of} is exposed: no compute runs meanwhile."
+    else:
+        yield f"None {of} is exposed: compute runs meanwhile."
+
+
+def _slowest(subject: Subject) -> Iterator[str]:
+    """Name the step whose CPU range is the longest, and say by how much."""
+    if subject.report.steps < 2:
+        return
+    steps = steps_of(subject.attribution(), include_warm_up=subject.report.warm_up_included)
+    slowest, middle = max(steps, key=lambda step: step.cpu_ns), median(step.cpu_ns for step in steps)
+    if not middle:
+        return
+    yield (
+        f"step {slowest.step} is the slowest: its CPU range takes {time_text(slowest.cpu_ns)}, "
+        f"{share_text((slowest.cpu_ns - middle) / middle)} more than the median."
+    )
+
+
+#: What is to be looked at in a view's tables, the most telling view first.
+LOOK: dict[str, Callable[[Mapping[str, Table]], Iterator[str]]] = {
+    "balance": _balance,
+    "overlap": _overlap,
+    "agreement": _agreement,
+}
