@@ -24,6 +24,9 @@ class Provenance:
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     steps: str = ""  # what the ranges that annotation opened as steps count: "steps of AdamW"
 
+    # What each process counted in one step: `ranges` by phase and path, `calls` of models, operators `uncounted`.
+    counted: Sequence[Mapping[str, Any]] = ()
+
     @property
     def is_of_pytorch(self) -> bool:
         """Whether PyTorch's own profiler recorded it, which does not record NVTX."""

@@ -24,7 +24,8 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
     `model` and `optimizer` may each be one, several, or None. Steps are those of the last optimizer
     given, or of the first that steps if none is given; call `p.step()` to count them yourself. `warmup` steps come
     first, then `steps` are measured (None: all that follow), and the report is written when they are done, or
-    when the block ends. `depth`, `only` and `skip` are those of `annotate_modules`.
+    when the block ends. `depth`, `only` and `skip` are those of `annotate_modules`. With `flops`,
+    the last step of warm-up is counted: FLOPs and bytes by range, for `--view efficiency`.
     """
 
     @cached_property

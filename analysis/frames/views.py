@@ -93,6 +93,11 @@ def attention(source: Source, **options: Unpack[Options]) -> Answer:
     return _view("attention", source, options)
 
 
+def efficiency(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return each range's FLOP/s and B/s, their shares of the GPU's peaks, and MFU of the step."""
+    return _view("efficiency", source, options)
+
+
 def agreement(source: Source, **options: Unpack[Options]) -> Answer:
     """Return each phase's CPU range, GPU span and kernel time, and whether they agree."""
     return _view("agreement", source, options)

@@ -250,6 +250,7 @@ class _Assembly:
             run=self.written.run,
             models=self.written.models,
             steps=self.written.steps,
+            counted=tuple(self.written.counted.values()),
         )
 
 

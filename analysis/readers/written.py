@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Int8s, Int32s
 
 RUN_MARK = "nvtx-kernels.run "
 MODEL_MARK = "nvtx-kernels annotation: "
+FLOPS_MARK = "nvtx-kernels flops: "
+
+# What FLOPs are counted by: bf16, tf32, complex64, ….
+ARITHMETIC = re.compile(r"[a-z][a-z0-9_]{1,19}")
 
 # What annotation calls the categories of its ranges, and what those of the model's parts say.
 ANNOTATED = ("model/forward", "model/backward", "phase")
@@ -29,6 +34,7 @@ class Written:
         self.run: dict[str, Any] = {}
         self.models: dict[str, dict[str, str]] = {}
         self.steps = ""  # what annotation's ranges `step` count
+        self.counted: dict[int, dict[str, Any]] = {}  # by process
         self.domains: set[Key] = set()  # in which annotation's marks are
         self._categories: dict[Key, dict[int, int]] = {}
 
@@ -36,6 +42,9 @@ class Written:
         """Read a mark; those of other programs are ignored."""
         if text.startswith(RUN_MARK):
             self.run = parsed(text.removeprefix(RUN_MARK)) or {}
+        elif text.startswith(FLOPS_MARK):
+            counts = sane_counts(parsed(text.removeprefix(FLOPS_MARK)) or {})
+            counts.join(self.counted.setdefault(domain[0], {}))
         elif text.startswith(MODEL_MARK):
             said = parsed(text.removeprefix(MODEL_MARK)) or {}
             steps = said.get("steps", "")
@@ -65,6 +74,60 @@ def parsed(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+class SaidCounts(NamedTuple):
+    """What a mark says of a counted step, as far as it is what annotation writes.
+
+    `ranges` has by phase and path how many paths that is, and of each the bytes and the FLOPs by arithmetic;
+    `uncounted` has by operator how often it ran, and its bytes.
+    """
+
+    calls: dict[str, float]
+    uncounted: dict[str, list[float]]
+    ranges: dict[str, dict[str, list[Any]]]
+
+    def join(self, known: dict[str, Any]) -> None:
+        """Add this to what other marks said; the parts of a step come in any order, and again."""
+        for what in ("calls", "uncounted"):
+            known.setdefault(what, {}).update(getattr(self, what))
+        for phase, paths in self.ranges.items():
+            known.setdefault("ranges", {}).setdefault(phase, {}).update(paths)
+
+
+def sane_counts(said: dict[str, Any]) -> SaidCounts:
+    """Keep what a mark may say of a counted step."""
+    uncounted = _mapping(said.get("uncounted"))
+    ranges = {phase: _mapping(paths) for phase, paths in _mapping(said.get("ranges")).items()}
+    return SaidCounts(
+        {path: number for path, number in _mapping(said.get("calls")).items() if _is_count(number)},
+        {name: numbers for name, numbers in uncounted.items() if _are_counts(numbers, 2)},
+        {
+            phase: {path: figures for path, figures in paths.items() if _are_figures(figures)}
+            for phase, paths in ranges.items()
+        },
+    )
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _are_figures(value: Any) -> bool:
+    """Tell whether this is a number of paths, bytes, and FLOPs by arithmetic."""
+    if not isinstance(value, list) or len(value) != 3 or not isinstance(value[2], dict):
+        return False
+    flops = value[2]
+    names = all(ARITHMETIC.fullmatch(name) for name in flops)
+    return names and _are_counts([*value[:2], *flops.values()], 2 + len(flops)) and value[0] >= 1
+
+
+def _are_counts(value: Any, length: int) -> bool:
+    return isinstance(value, list) and len(value) == length and all(map(_is_count, value))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**80
 
 
 def _numbers(said: dict[str, Any]) -> dict[str, int]:

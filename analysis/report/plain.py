@@ -49,8 +49,9 @@ def from_object(value: dict[str, Any]) -> Report:
     about["phase_names"] = tuple((phase, called) for phase, called in about["phase_names"])
     tables: dict[str, Any] = {name: _rows(kind, value[name]) for name, kind in TABLES.items()}
     outside, notes, gpus = head.pop("outside"), head.pop("notes"), head.pop("gpus")
+    counted = tuple(head.pop("counted"))
     return Report(
-        provenance=Provenance(gpus=tuple(gpus), **head),
+        provenance=Provenance(gpus=tuple(gpus), counted=counted, **head),
         totals=Totals(**value["totals"]),
         outside=_rows(OutsideRow, outside),
         notes=tuple(notes),

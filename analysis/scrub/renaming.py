@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ..readers.written import ANNOTATED, MODEL_MARK, RUN_MARK, parsed
+from ..readers.written import ANNOTATED, FLOPS_MARK, MODEL_MARK, RUN_MARK, parsed, sane_counts
 from ..vocabulary import (
     AUTOGRAD_THREADS,
     BACKWARD,
@@ -20,6 +20,7 @@ from ..vocabulary import (
     OPERATOR_RANGES,
     OPTIMIZER,
     PATH_SEPARATOR,
+    PHASES,
     WORKER_THREADS,
     is_library_domain,
     is_step,
@@ -36,6 +37,8 @@ PUBLIC_THREADS = re.compile(r"python[0-9.]*|pt_[a-z_]+\d*|cuda-EvtHandlr|cuda[0-
 CALLS = re.compile(r"cu[A-Za-z]\w*")
 # What annotation's mark may say of a module's class, and of what its steps count.
 CLASS, COUNTED, PATH_OF_MODULES = re.compile(r"[A-Za-z_]\w{0,99}"), re.compile(r"steps of [A-Za-z_]\w{0,99}"), "/"
+# PyTorch's own operators, and which part of a counted step a mark holds.
+OPERATOR, PARTS_OF_COUNTS = re.compile(r"(?:aten|prims?|c10d|_c10d_functional)\.\w+"), ("version", "part", "parts")
 CACHED_NAMES, LONGEST_CACHED = 1 << 16, 1 << 10
 # A longer name is replaced whole: to look through it would take minutes.
 LONGEST = 1 << 16
@@ -120,6 +123,9 @@ class Names:
         if text.startswith(MODEL_MARK):
             said = self._of_model(parsed(text.removeprefix(MODEL_MARK)))
             return MODEL_MARK + json.dumps(said, ensure_ascii=False) if said else None
+        if text.startswith(FLOPS_MARK):
+            said = self._of_counts(parsed(text.removeprefix(FLOPS_MARK)))
+            return FLOPS_MARK + json.dumps(said, ensure_ascii=False, separators=(",", ":")) if said else None
         facts = parsed(text.removeprefix(RUN_MARK)) if text.startswith(RUN_MARK) else None
         if facts is None:
             return None
@@ -148,6 +154,23 @@ class Names:
                 for path, name in classes.items()
                 if isinstance(name, str) and CLASS.fullmatch(name)
             }
+        return kept
+
+    def _of_counts(self, said: dict[str, Any] | None) -> dict[str, Any]:
+        """Return what a counted step says: numbers, by paths of ranges and by PyTorch's own operators."""
+        counts = sane_counts(said or {})
+        kept: dict[str, Any] = {
+            key: n for key, n in (said or {}).items() if key in PARTS_OF_COUNTS and isinstance(n, int)
+        }
+        kept["calls"] = {self._path(path): number for path, number in counts.calls.items()}
+        kept["uncounted"] = {
+            name: numbers for name, numbers in counts.uncounted.items() if OPERATOR.fullmatch(name)
+        }
+        kept["ranges"] = {
+            phase: {self._path(path): figures for path, figures in paths.items()}
+            for phase, paths in counts.ranges.items()
+            if phase in PHASES
+        }
         return kept
 
     def _fact(self, key: str, value: Any) -> Any:

@@ -43,6 +43,9 @@ VIEWS = {
     "overlap": View(
         "nvtx_kernels.analysis.views.overlap", "how much communication and copying is hidden behind compute?"
     ),
+    "efficiency": View(
+        "nvtx_kernels.analysis.views.efficiency", "what share of the GPU's peak does each range reach?", True
+    ),
 }
 
 

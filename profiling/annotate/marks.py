@@ -38,6 +38,7 @@ class Mark:
     """The mark of one annotated model."""
 
     def __init__(self, model: str, classes: Mapping[str, str]) -> None:
+        self.model = model
         self._content = {
             "version": VERSION,
             "model": model,
@@ -48,17 +49,18 @@ class Mark:
         self._sent_steps = ""
         self._sent_s = 0.0
 
-    def send(self) -> None:
-        """Send the mark if the listeners have not received it in its present form, or not recently."""
+    def send(self) -> bool:
+        """Send the mark unless the listeners received it in this form recently; return whether it was sent."""
         now, listeners, steps = time.monotonic(), range_stack.listeners(), optimizers.counted_by()
         is_known = listeners is self._sent_to and steps == self._sent_steps
         if is_known and now - self._sent_s < _AGAIN_AFTER_S:
-            return
+            return False
         self._sent_to, self._sent_steps, self._sent_s = listeners, steps, now
         numbers = range_stack.category_numbers()
         told = {"steps": steps, "categories": numbers}
         content = self._content | {key: value for key, value in told.items() if value}
         range_stack.mark(MARK + json.dumps(content, ensure_ascii=False))
+        return True
 
 
 def collapsed(classes: Mapping[str, str]) -> dict[str, str]:

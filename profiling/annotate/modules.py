@@ -14,6 +14,7 @@ from torch import nn
 from . import calls, marks, optimizers, range_stack, regions
 from .calls import Plan
 from .compiled import Registered
+from .counted_step import FirstStep
 from .engine import Root
 from .open_ranges import Payload
 
@@ -52,10 +53,15 @@ class ModuleAnnotation:
             optimizers.watch(model)
         self._plans = [calls.add(one.module, self._plan(one)) for one in chosen]
         self._in_compiled_code: Registered | None = None
+        self._counted: FirstStep | None = None
 
     def follow_into_compiled_code(self, chosen: list[Named]) -> None:
         """Give the modules their ranges in what the model is compiled to from now on."""
         self._in_compiled_code = Registered((one.module, one.name) for one in chosen)
+
+    def count_a_step(self) -> None:
+        """Count the FLOPs and bytes of the next step."""
+        self._counted = FirstStep(self._mark.model)
 
     def _plan(self, one: Named) -> Plan:
         plan = Plan(
@@ -70,7 +76,11 @@ class ModuleAnnotation:
     def _before_a_call(self) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
         optimizers.before_forward()
-        self._mark.send()
+        counted = self._counted
+        if counted is not None:
+            counted.before_call()
+        if self._mark.send() and counted is not None:
+            counted.counting.send()
 
     def remove(self) -> None:
         """Remove the ranges from the model, and the hooks from the graphs of its calls.
@@ -80,6 +90,8 @@ class ModuleAnnotation:
         plans, self._plans, model = self._plans, [], self._model()
         if self._in_compiled_code is not None:
             self._in_compiled_code.remove()
+        if self._counted is not None:
+            self._counted.end()
         if plans and model is not None:
             optimizers.unwatch(model)
         for plan in reversed(plans):
@@ -105,6 +117,7 @@ def annotate_modules(
     only: Choice | None = None,
     skip: Choice = (),
     compiled: bool = True,
+    flops: bool = False,
 ) -> ModuleAnnotation:
     """Give the submodules of `model`, and the model itself, a range in forward and one in backward.
 
@@ -117,6 +130,10 @@ def annotate_modules(
     launch nothing have no range: nn.Identity, and nn.Dropout while it does not train. The model
     always has one. Annotating a model again adds no second range of the same name to a module. Where the model is
     compiled afterwards, its code has the same ranges; `compiled=False` prevents that.
+
+    With `flops`, the first step after this is counted while it runs: FLOPs and least bytes by range, forward,
+    backward and recomputation, which go into the report (docs/efficiency.md). Results stay the same; that step
+    is slower.
     """
     if range_stack.off:
         return ModuleAnnotation(model, [])
@@ -124,6 +141,8 @@ def annotate_modules(
     annotation = ModuleAnnotation(model, chosen)
     if compiled:
         annotation.follow_into_compiled_code(chosen)
+    if flops:
+        annotation.count_a_step()
     return annotation
 
 

@@ -39,6 +39,7 @@ from .open_ranges import Label, OpenRange, Thread, label
 
 _OPTIMIZER = label("optimizer", None, "phase")
 _PHASES = re.compile(r"(?:\w+[ _-])?(?:step|iter\w*|batch|forward|fwd|backward|bwd|optimi[sz]er|optim)\b", re.I)
+_STEPS = re.compile(r"(?:\w+[ _-])?(?:step|iter\w*|batch)\b", re.I)
 _PHASE = re.compile(r"(?:\w+[ _-])?(?:forward|fwd|backward|bwd|optimi[sz]er|optim)\b", re.I)
 _OPTIMIZERS = re.compile(r"(?:\w+[ _-])?(?:optimi[sz]er|optim)\b", re.I)
 _is_compiling = torch.compiler.is_compiling
@@ -72,6 +73,17 @@ class Guide(Protocol):
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Handle that an optimizer has stepped, after its range has ended."""
+
+
+class Follower(Protocol):
+    """What wants to know when the optimizer that counts the steps has stepped."""
+
+    def after_optimizer(self) -> None:
+        """Hear that it has."""
+
+
+#: Those that are told.
+on_step: set[Follower] = set()
 
 
 class _Training:
@@ -177,6 +189,11 @@ def after_forward() -> None:
         _training.guide.after_forward()
 
 
+def own_step() -> OpenRange | None:
+    """Return the range of a step or iteration that the program has opened itself, on this thread."""
+    return _own(range_stack.here(), _STEPS)
+
+
 def own_step_open() -> bool:
     """Return whether the program has opened a range of a step or phase itself, on this thread."""
     return _is_open(range_stack.here(), _PHASES)
@@ -213,6 +230,8 @@ def _after_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         _training.guide.after_step(optimizer)
     elif _training.counts(optimizer):
         _training.steps += 1
+        for follower in tuple(on_step):
+            follower.after_optimizer()
         _close(thread, "step")
 
 
@@ -240,10 +259,16 @@ def _close(thread: Thread, what: str) -> None:
 
 
 def _is_open(thread: Thread, names: re.Pattern[str]) -> bool:
-    return any(
-        one.label.category == "phase" and not isinstance(one, AutomaticRange) and names.match(one.label.name)
-        for one in thread.ranges
-    )
+    return _own(thread, names) is not None
+
+
+def _own(thread: Thread, names: re.Pattern[str]) -> OpenRange | None:
+    """Return the outermost range of such a name that the program has opened itself."""
+    return next((one for one in thread.ranges if _is_own(one) and names.match(one.label.name)), None)
+
+
+def _is_own(opened: OpenRange) -> bool:
+    return opened.label.category == "phase" and not isinstance(opened, AutomaticRange)
 
 
 def _is_nested() -> bool:

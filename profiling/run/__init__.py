@@ -36,6 +36,7 @@ def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
         this.add_argument(option, type=int, metavar="N", help=what)
     for option, what in SWITCHES.items():
         this.add_argument(option, action="store_true", help=what)
+    this.add_argument("--flops", action="store_true", help="count FLOPs and bytes in the last step of warm-up")
     this.add_argument("--record", metavar="FILE", help="record the measured steps, without nsys")
     this.add_argument(
         "--memory", metavar="FILE", help="PyTorch's memory snapshot of the measured steps, and a table"
@@ -109,7 +110,10 @@ def _run(asked: Mapping[str, Any]) -> None:
     from ..workload.measurement import Capture
     from ..workload.settings import SettingsError, reduced_by_cpu, with_defaults
 
-    capture, settings = Capture(asked["record"], operators=asked["emit_nvtx"]), with_defaults(asked)
+    capture, settings = (
+        Capture(asked["record"], operators=asked["emit_nvtx"], flops=asked["flops"]),
+        with_defaults(asked),
+    )
     capture.check(settings)
     memory.check(asked["memory"], settings)
     files = [asked[name] for name in ("record", "memory", "json") if asked[name] is not None]

@@ -25,6 +25,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .. import annotate
+from ..annotate.counting import Counting
 from ..annotate.modules import Choice
 from ..recorder import Recording, record
 from ..recorder.trace_file import TraceFileError
@@ -36,6 +37,7 @@ from .outcome import Outcome
 from .roots import annotating_roots
 
 T = TypeVar("T")
+NO_WARM_UP = "flops counts the last step of warm-up: warmup is 1 or more with it"
 CALL = 'profile(model, optimizer, "report.sqlite")'
 
 
@@ -45,8 +47,8 @@ class Profile:
     `model` and `optimizer` may each be one, several, or None. Steps are those of the last optimizer given, or of
     the first that steps if none is given. `warmup` steps come first, then `steps` are measured (None: all
     that follow), and the report is written when they are done, or when the block ends. `depth`, `only` and
-    `skip` are those of `annotate_modules`. With `every_model`, each module that the program calls is
-    annotated as a model.
+    `skip` are those of `annotate_modules`. With `flops`, the last step of warm-up is counted
+    (docs/efficiency.md). With `every_model`, each module that the program calls is annotated as a model.
     """
 
     def __init__(
@@ -60,11 +62,15 @@ class Profile:
         depth: int | None = None,
         only: Choice | None = None,
         skip: Choice = (),
+        flops: bool = False,
         every_model: bool = False,
     ) -> None:
         self.path = Path(path)
         self._models, self._optimizers = _several(model, nn.Module), _several(optimizer, Optimizer)
         _check(self._models, self._optimizers, warmup, steps)
+        if flops and not warmup:
+            raise ValueError(NO_WARM_UP)
+        self._counting = Counting() if flops else None
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
         self._every_model = every_model
         self._is_watched = bool(watcher(os.environ))
@@ -127,6 +133,19 @@ class Profile:
     def begun(self) -> None:
         """Describe the run in the report, inside the capture range."""
         annotate.mark(f"{MARK} {json.dumps(self._facts())}")
+        if self._counting is not None:
+            self._counting.send()
+
+    def step_begins(self, *, is_last_warm_up: bool) -> None:
+        """Count the last step of warm-up."""
+        if self._counting is not None and is_last_warm_up:
+            self._counting.listen()
+            self._counting.begin()
+
+    def step_ended(self) -> None:
+        """Stop counting."""
+        if self._counting is not None:
+            self._counting.end()
 
     def drain(self) -> None:
         """Wait until the GPU has finished its work."""

@@ -47,6 +47,12 @@ class Measuring(Protocol):
     def drain(self) -> None:
         """Wait for the device, so that a range ends after its work."""
 
+    def step_begins(self, *, is_last_warm_up: bool) -> None:
+        """Hear that a step's range has begun, and whether the next step is measured."""
+
+    def step_ended(self) -> None:
+        """Hear that a step's range is about to end."""
+
     def unfinished(self) -> None:
         """Handle that the open step will not be finished and does not count."""
 
@@ -154,6 +160,7 @@ class Phases:
         number = self.warmed if self.warmed < self._plan.warmup else self.measured
         step = AutomaticRange(label("step", number, "phase"))
         self._step = range_stack.insert(step, self._outside())
+        self._measuring.step_begins(is_last_warm_up=self.warmed == self._plan.warmup - 1)
 
     def _outside(self) -> int:
         """Return how many of this thread's ranges are around the step, and not parts of it."""
@@ -205,6 +212,8 @@ class Phases:
     def _close_step(self) -> None:
         self._end_forward()
         step, self._step = self._step, None
+        if step is not None:
+            self._measuring.step_ended()
         _close(step)
         self._around = list(range_stack.stack())
 

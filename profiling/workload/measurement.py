@@ -14,6 +14,7 @@ from nvtx_kernels.model.config import name_of
 from nvtx_kernels.model.cost import cost_by_range
 
 from .. import annotate
+from ..annotate.counting import Counting
 from ..recorder import Recording, record
 from ..recorder.session import Session
 from ..recorder.trace_file import check_writable
@@ -57,13 +58,19 @@ class Spread:
 
 @dataclass(frozen=True)
 class Capture:
-    """How the measured steps are captured: recorded to a file or not, with a range per operator or not."""
+    """How the measured steps are captured: recorded to a file or not, with a range per operator or not.
+
+    With `flops`, the last step of warm-up is counted, and the counts go into what is captured.
+    """
 
     record_to: str | None = None
     operators: bool = False
+    flops: bool = False
 
     def check(self, settings: Settings) -> None:
         """Raise, before any work is done, for what would make the capture fail later."""
+        if self.flops and not settings.warmup:
+            raise SettingsError("--flops counts the last step of warm-up: --warmup is 1 or more with it")
         if self.record_to is not None:
             check_writable(self.record_to)
         elif self.operators and settings.device_type != "cuda":
@@ -98,13 +105,17 @@ def measure(workload: Workload, capture: Capture, on_step: Callable[[], None]) -
 
     `on_step` is called after each step.
     """
-    settings = workload.settings
+    settings, counting = workload.settings, Counting()
     with capture.warming(settings), annotate.range("warmup"):
-        warmup = _steps(workload, settings.warmup, on_step)
+        warmup = _steps(workload, settings.warmup - capture.flops, on_step)
+        if capture.flops:
+            with counting.step():
+                warmup += _steps(workload, 1, on_step)
     if settings.device_type == "cuda":
         torch.cuda.reset_peak_memory_stats(settings.device)
     with capture.measuring(settings) as recording, _profiler_api(settings), annotate.range("measure"):
         annotate.mark(mark_text(workload))
+        counting.send()
         measured = _steps(workload, settings.steps, on_step)
     return Measurement(warmup, measured, _peak_bytes(settings), recording)
 

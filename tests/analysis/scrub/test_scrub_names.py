@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from nvtx_kernels.analysis.readers.written import FLOPS_MARK
 from nvtx_kernels.analysis.scrub.allowed import Role
 from nvtx_kernels.analysis.scrub.renaming import Names
 from nvtx_kernels.analysis.vocabulary import without_suffixes
@@ -122,3 +123,30 @@ def test_renamed_ranges_are_counted_as_before(tmp_path, capsys, name, operators)
     renamed = {tuple(names[name] for name in path): entry for path, entry in counted.items()}
     assert renamed == ranges(copy, capsys, operators)
     assert set(names) - set(new)
+
+
+def shared_counts(ranges, *, rename=False):
+    """Return the counts of a mark in a shared copy."""
+    said = {"part": 0, "host": "alice-laptop", "ranges": ranges, "calls": {"forward > Net": 1}}
+    said["uncounted"] = {"aten.mul": [3, 96], "acme_secret.op": [1, 8]}
+    kept = Names(rename_ranges=rename).rules[Role.MARK](f"{FLOPS_MARK}{json.dumps(said)}")
+    return json.loads(kept.removeprefix(FLOPS_MARK))
+
+
+def test_counts_are_shared_without_anything_that_annotation_does_not_write():
+    figures = [2, 64, {"bf16": 128}]
+    paths = {"forward > load /home/jdoe/x.bin": figures, "broken": ["text", 1, {}]}
+    ranges = {"forward": paths, "mine": {"a": figures}}
+    assert shared_counts(ranges) == {
+        "part": 0,
+        "calls": {"forward > Net": 1},
+        "uncounted": {"aten.mul": [3, 96]},
+        "ranges": {"forward": {"forward > load path_1": figures}},
+    }
+
+
+def test_counts_follow_the_new_names_of_ranges():
+    figures = [2, 64, {}]
+    kept = shared_counts({"forward": {"forward > Net > layer *": figures}}, rename=True)
+    assert kept["calls"] == {"forward > range xa": 1}
+    assert kept["ranges"] == {"forward": {"forward > range xa > range xb *": figures}}

@@ -1,0 +1,163 @@
+"""FLOPs and least bytes of one step, as reports hold them: counted by annotation, or stated by a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..document import PATH_SEPARATOR
+from ..report import Path, Report
+from ..vocabulary import is_warm_up, step_matcher
+
+_INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+_INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
+#: A phase and a path below the step, in which a `*` may stand for an index.
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """FLOPs by arithmetic (`bf16`, `tf32`, …), and bytes."""
+
+    flops: Mapping[str, float]
+    bytes: float
+
+    @property
+    def total(self) -> float:
+        """FLOPs of all arithmetic."""
+        return sum(self.flops.values())
+
+    def __add__(self, other: Figures) -> Figures:
+        kinds = {**self.flops, **other.flops}
+        flops = {kind: self.flops.get(kind, 0) + other.flops.get(kind, 0) for kind in kinds}
+        return Figures(flops, self.bytes + other.bytes)
+
+    def times(self, factor: float) -> Figures:
+        """Return so many times these."""
+        return Figures({kind: value * factor for kind, value in self.flops.items()}, self.bytes * factor)
+
+
+NOTHING = Figures({}, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one path, or each of `paths` that differ in indices alone, computes in no range inside it, in a step.
+
+    Where `paths` is None, the figures are those of all such paths together.
+    """
+
+    figures: Figures
+    paths: int | None
+
+    def of_each(self, found: int) -> Figures:
+        """Return the figures of one of the paths that a report has of these."""
+        return self.figures.times(1 / found) if self.paths is None else self.figures
+
+    @property
+    def whole(self) -> Figures:
+        """The figures of all its paths."""
+        return self.figures.times(self.paths or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A step's figures by phase and path; how often models were called in it; operators without a formula.
+
+    `is_stated` says that they follow from the model's sizes and were not counted.
+    """
+
+    of: Mapping[Key, Entry]
+    calls: Mapping[str, float]
+    uncounted: Mapping[str, int]
+    is_stated: bool = False
+
+    @property
+    def whole(self) -> Figures:
+        """The figures of the step."""
+        return sum((entry.whole for entry in self.of.values()), NOTHING)
+
+
+def counts_of(report: Report) -> Counts | None:
+    """Return what a report says of one step; None where it says nothing."""
+    inside = below_step(report)
+    found = [_counted(one, inside) for one in report.provenance.counted]
+    found = [one for one in found if one.of]
+    if found:
+        return _mean(found)
+    run = report.provenance.run
+    return _stated(run) if isinstance(run.get("flops"), Mapping) else None
+
+
+def below_step(report: Report) -> Callable[[Path], Path]:
+    """Return what cuts off a path all that is around the inside of its step, or of its warm-up."""
+    is_step = step_matcher(report.step)
+
+    def inside(path: Path) -> Path:
+        step = next((at for at, name in enumerate(path) if is_step(name)), None)
+        if step is None:
+            step = max((at for at, name in enumerate(path) if is_warm_up(name)), default=-1)
+        return path[step + 1 :]
+
+    return inside
+
+
+def keys_of(phase: str, path: Path) -> Iterator[Key]:
+    """Yield the keys that a path's entry may have."""
+    text = PATH_SEPARATOR.join(path)
+    yield phase, text
+    yield phase, _INDEX_ABOVE.sub("*", text)
+    yield phase, _INDEX.sub("*", text)
+
+
+def _counted(said: Mapping[str, Any], inside: Callable[[Path], Path]) -> Counts:
+    """Read what one process counted."""
+
+    def cut(path: str) -> str:
+        return PATH_SEPARATOR.join(inside(tuple(path.split(PATH_SEPARATOR)) if path else ()))
+
+    of: dict[Key, Entry] = {}
+    for phase, paths in said.get("ranges", {}).items():
+        for path, (number, moved, flops) in paths.items():
+            key, entry = (phase, cut(path)), Entry(Figures(flops, moved), number)
+            of[key] = entry if key not in of else Entry(of[key].whole + entry.whole, None)
+    calls = {cut(path): number for path, number in said.get("calls", {}).items()}
+    return Counts(of, calls, {name: numbers[0] for name, numbers in said.get("uncounted", {}).items()})
+
+
+def _mean(found: list[Counts]) -> Counts:
+    """Return what a step of any of several processes computes, on average."""
+    if len(found) == 1:
+        return found[0]
+    share = 1 / len(found)
+    of: dict[Key, Entry] = {}
+    for counts in found:
+        for key, entry in counts.of.items():
+            mine = Entry(entry.figures.times(share), entry.paths)
+            known = of.get(key)
+            same = known is not None and known.paths == mine.paths
+            of[key] = mine if known is None else Entry(known.figures + mine.figures, mine.paths) if same else (
+                Entry(known.whole + mine.whole, None)
+            )  # fmt: skip
+    calls = {path: sum(one.calls.get(path, 0) for one in found) * share for one in found for path in one.calls}
+    return Counts(of, calls, found[0].uncounted)
+
+
+def _stated(run: Mapping[str, Any]) -> Counts:
+    """Read what `profiling.run` says of its model: paths begin with the phase, of all layers together."""
+    flops, moved = _numbers(run.get("flops")), _numbers(run.get("bytes"))
+    kind = str(run.get("dtype", ""))
+    figures = {
+        path: Figures({kind: flops[path]} if path in flops else {}, moved.get(path, 0))
+        for path in {**flops, **moved}
+    }
+    of = {(path.split(PATH_SEPARATOR)[0], path): Entry(found, None) for path, found in figures.items()}
+    return Counts(of, {}, {}, is_stated=True)
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    """Return the numbers of a mapping by their names; of anything else none."""
+    items = value.items() if isinstance(value, Mapping) else ()
+    return {name: number for name, number in items if isinstance(number, int | float) and 0 <= number < 2**80}

@@ -1,0 +1,197 @@
+"""How much of what a GPU can do each range gets: FLOPs and bytes of a counted step, joined to kernel times.
+
+A range's figures join the report's range of the same phase and the same path below its step. A range then has
+its own and those of all ranges inside it, times the number of its steps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..document import PATH_SEPARATOR
+from ..report import Number, Path, RangeRow, Report
+from ..vocabulary import BACKWARD, FORWARD, RECOMPUTE, step_matcher
+from .counts import NOTHING, Counts, Figures, Key, keys_of
+from .gpu_peaks import Peak
+
+#: A range that reaches less of both the arithmetic's and the memory's peak than this is bound by neither.
+FAR_BELOW = 0.25
+COMPUTE, MEMORY, NEITHER = "compute", "memory", "neither"
+Place = tuple[Path, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """One range, or several of one name: kernel time, ns, and what is computed and moved in that time."""
+
+    path: Path
+    phase: str
+    kernel_ns: Number
+    figures: Figures
+
+    def per_second(self, amount: float) -> float | None:
+        """Divide an amount by the kernel time."""
+        return amount / (self.kernel_ns / 1e9) if amount and self.kernel_ns else None
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs per byte."""
+        return self.figures.total / self.figures.bytes if self.figures.bytes and self.figures.total else None
+
+    def of_compute(self, peak: Peak) -> float | None:
+        """Return which share of its arithmetic's peak it reaches."""
+        least = seconds(self.figures.flops, peak)
+        return least / (self.kernel_ns / 1e9) if least and self.kernel_ns else None
+
+    def of_memory(self, peak: Peak) -> float | None:
+        """Return which share of the memory's bandwidth it reaches."""
+        rate = self.per_second(self.figures.bytes)
+        return rate / peak.bytes if rate else None
+
+    def bound(self, peak: Peak) -> str | None:
+        """Return which roof of the two it is nearer to, or neither; None where there is nothing to tell by."""
+        if self.figures.total and seconds(self.figures.flops, peak) is None:
+            return None
+        compute, memory = self.of_compute(peak) or 0.0, self.of_memory(peak) or 0.0
+        if not compute and not memory:
+            return None
+        if max(compute, memory) < FAR_BELOW:
+            return NEITHER
+        return COMPUTE if compute >= memory else MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The ranges with what was counted in them, and the counted paths that the report has no range for.
+
+    `steps` is over how many steps the figures are; `lost` are the figures of those paths, over as many.
+    """
+
+    rows: tuple[Efficiency, ...]
+    whole: Figures
+    model: Figures  # of forward and backward, without what is computed again
+    lost: Figures
+    unjoined: tuple[Key, ...]
+
+
+def joined(report: Report, counts: Counts) -> Joined:
+    """Join counts to the ranges of a whole report."""
+    steps = _steps(report)
+    places = _places(report, counts)
+    own: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
+    for key, found in places.items():
+        each = counts.of[key].of_each(len({_tail(path, steps) for path, _ in found}))
+        for place in found:
+            own[place] += each.times(steps[_step_of(place[0], steps)])
+    rows = {(row.path, row.phase): row for row in report.ranges}
+    inclusive = _with_inner(own, rows)
+    count = 1 if report.per_step else report.steps
+    unjoined = tuple(key for key in counts.of if key not in places)
+    model = (entry.whole for key, entry in counts.of.items() if _is_models(key))
+    return Joined(
+        rows=tuple(
+            Efficiency(row.path, row.phase, row.inclusive_ns, inclusive[place])
+            for place, row in rows.items()
+            if place in inclusive
+        ),
+        whole=counts.whole.times(count),
+        model=sum(model, NOTHING).times(count),
+        lost=sum((counts.of[key].whole for key in unjoined), NOTHING).times(count),
+        unjoined=unjoined,
+    )
+
+
+def other_calls(report: Report, counts: Counts) -> tuple[str, float, float] | None:
+    """Return a model that the counted step called more or less often than a measured one: its path and both."""
+    steps = _steps(report)
+    for path, counted in counts.calls.items():
+        rows = [
+            row for row in report.ranges
+            if row.phase == FORWARD and row.instances is not None
+            and (step := _step_of(row.path, steps)) and PATH_SEPARATOR.join(row.path[len(step) :]) == path
+        ]  # fmt: skip
+        whole = sum(steps[_step_of(row.path, steps)] for row in rows)
+        measured = sum(row.instances or 0 for row in rows) / whole if whole else counted
+        if abs(measured - counted) > 0.01 * counted:
+            return path, counted, measured
+    return None
+
+
+def by_name(rows: Iterable[Efficiency], named: Mapping[Path, Path]) -> tuple[Efficiency, ...]:
+    """Add up the ranges that get one name, as `layer *`."""
+    sums: dict[Place, Efficiency] = {}
+    for row in rows:
+        place = named[row.path], row.phase
+        known = sums.get(place, Efficiency(*place, 0, NOTHING))
+        sums[place] = Efficiency(*place, known.kernel_ns + row.kernel_ns, known.figures + row.figures)
+    return tuple(sums.values())
+
+
+def seconds(flops: Mapping[str, float], peak: Peak) -> float | None:
+    """Return how long FLOPs take at least, each arithmetic at its peak; None where one has none in the table."""
+    rates = {kind: peak.flops(kind) for kind, count in flops.items() if count}
+    return sum(flops[kind] / rate for kind, rate in rates.items() if rate) if all(rates.values()) else None
+
+
+def _is_models(key: Key) -> bool:
+    phase, path = key
+    return phase in (FORWARD, BACKWARD) and RECOMPUTE not in path.split(PATH_SEPARATOR)
+
+
+def _steps(report: Report) -> dict[Path, float]:
+    """Return by the path of a step how many steps there are of it, over what the report's figures are."""
+    is_step = step_matcher(report.step)
+    found: defaultdict[Path, float] = defaultdict(float)
+    for row in report.ranges:
+        if row.instances and is_step(row.path[-1]) and not any(map(is_step, row.path[:-1])):
+            found[row.path] += row.instances
+    return dict(found)
+
+
+def _step_of(path: Path, steps: Mapping[Path, float]) -> Path:
+    return next((path[:length] for length in range(1, len(path) + 1) if path[:length] in steps), ())
+
+
+def _tail(path: Path, steps: Mapping[Path, float]) -> Path:
+    return path[len(_step_of(path, steps)) :]
+
+
+def _places(report: Report, counts: Counts) -> dict[Key, list[Place]]:
+    """Return the report's ranges of each counted path: those of its phase, else those of the only other one."""
+    steps = _steps(report)
+    inside = [row for row in report.ranges if _step_of(row.path, steps)]
+    phases: defaultdict[Path, set[str]] = defaultdict(set)
+    for row in inside:
+        phases[row.path].add(row.phase)
+    found: defaultdict[Key, list[Place]] = defaultdict(list)
+    for row in inside:
+        tail = _tail(row.path, steps)
+        for phase in {key[0] for key in counts.of}:
+            if phase != row.phase and (phase in phases[row.path] or len(phases[row.path]) > 1):
+                continue
+            key = next((key for key in keys_of(phase, tail) if key in counts.of), None)
+            if key is not None:
+                found[key].append((row.path, row.phase))
+    return {key: places for key, places in found.items() if _as_counted(counts, key, places, steps)}
+
+
+def _as_counted(counts: Counts, key: Key, places: list[Place], steps: Mapping[Path, float]) -> bool:
+    """Tell whether the report has as many paths of a name as were counted; else they are other ranges."""
+    paths = counts.of[key].paths
+    return paths is None or paths == len({_tail(path, steps) for path, _ in places})
+
+
+def _with_inner(own: Mapping[Place, Figures], rows: Mapping[Place, RangeRow]) -> dict[Place, Figures]:
+    """Add to every range what is computed in those inside it, whatever their phase."""
+    phases: defaultdict[Path, list[str]] = defaultdict(list)
+    for path, phase in rows:
+        phases[path].append(phase)
+    inclusive: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
+    for (path, phase), figures in own.items():
+        for length in range(1, len(path) + 1):
+            around = phases.get(path[:length], [])
+            if around:
+                inclusive[path[:length], phase if phase in around else around[0]] += figures
+    return dict(inclusive)

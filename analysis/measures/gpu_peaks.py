@@ -1,0 +1,97 @@
+"""What GPUs can do at most, as NVIDIA states it: dense arithmetic and memory bandwidth, a row per GPU.
+
+TFLOP/s are those of tensor cores where the arithmetic has them, without sparsity (data sheets that state only the
+figures with sparsity state twice these), at boost clock; fp16 and bf16 accumulate in fp32. GB/s are of the GPU's
+own memory. What a GPU has no unit for is not in its row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_SITE = "https://www.nvidia.com/en-us/data-center/"
+
+
+class Peak(NamedTuple):
+    """One GPU: what its name matches, dense TFLOP/s by arithmetic, GB/s, and where NVIDIA states them."""
+
+    pattern: str
+    tflops: dict[str, float]
+    gigabytes_per_s: float
+    source: str
+
+    def flops(self, arithmetic: str) -> float | None:
+        """Return FLOP/s of an arithmetic; None where the GPU has none of it, or the table does not say."""
+        found = self.tflops.get(arithmetic)
+        return None if found is None else found * 1e12
+
+    @property
+    def bytes(self) -> float:
+        """Bytes per second of the GPU's memory."""
+        return self.gigabytes_per_s * 1e9
+
+
+_HOPPER = {"fp64": 67.0, "fp32": 67.0, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9, "int8": 1978.9}
+_A100 = {"fp64": 19.5, "fp32": 19.5, "tf32": 156.0, "bf16": 312.0, "fp16": 312.0, "int8": 624.0}
+
+#: The first row whose pattern matches a whole name holds.
+PEAKS = (
+    Peak(r"NVIDIA H200", _HOPPER, 4800, f"H200 data sheet, SXM; {_SITE}h200/"),
+    Peak(
+        r"NVIDIA H200 NVL",
+        {"fp64": 60.0, "fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "fp8": 1670.5, "int8": 1670.5},
+        4800, f"H200 data sheet, NVL; {_SITE}h200/",
+    ),
+    Peak(r"NVIDIA H100 80GB HBM3", _HOPPER, 3350, f"H100 data sheet, SXM; {_SITE}h100/"),
+    Peak(
+        r"NVIDIA H100 NVL",
+        {"fp64": 60.0, "fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "fp8": 1670.5, "int8": 1670.5},
+        3900, f"H100 data sheet, NVL; {_SITE}h100/",
+    ),
+    Peak(
+        r"NVIDIA H100 PCIe",
+        {"fp64": 51.0, "fp32": 51.0, "tf32": 378.0, "bf16": 756.0, "fp16": 756.0, "fp8": 1513.0, "int8": 1513.0},
+        2000, "H100 data sheet of 2022, PCIe",
+    ),
+    Peak(r"NVIDIA A100-SXM4-80GB", _A100, 2039, f"A100 data sheet, 80 GB SXM; {_SITE}a100/"),
+    Peak(r"NVIDIA A100 80GB PCIe", _A100, 1935, f"A100 data sheet, 80 GB PCIe; {_SITE}a100/"),
+    Peak(r"(?:NVIDIA )?A100-(?:SXM4|PCIE)-40GB", _A100, 1555, "A100 data sheet of 2020, 40 GB"),
+    Peak(
+        r"NVIDIA L40S",
+        {"fp32": 91.6, "tf32": 183.0, "bf16": 362.05, "fp16": 362.05, "fp8": 733.0, "int8": 733.0},
+        864, f"L40S data sheet; {_SITE}l40s/",
+    ),
+    Peak(
+        r"NVIDIA L4",
+        {"fp32": 30.3, "tf32": 60.0, "bf16": 121.0, "fp16": 121.0, "fp8": 242.5, "int8": 242.5},
+        300, f"L4 data sheet; {_SITE}l4/",
+    ),
+    Peak(
+        r"NVIDIA A10", {"fp32": 31.2, "tf32": 62.5, "bf16": 125.0, "fp16": 125.0, "int8": 250.0},
+        600, f"A10 data sheet; {_SITE}products/a10-gpu/",
+    ),
+    Peak(
+        r"NVIDIA A30",
+        {"fp64": 10.3, "fp32": 10.3, "tf32": 82.0, "bf16": 165.0, "fp16": 165.0, "int8": 330.0},
+        933, f"A30 data sheet; {_SITE}products/a30-gpu/",
+    ),
+    Peak(
+        r"NVIDIA A40", {"fp32": 37.4, "tf32": 74.8, "bf16": 149.7, "fp16": 149.7, "int8": 299.3},
+        696, f"A40 data sheet; {_SITE}a40/",
+    ),
+    Peak(r"Tesla V100-SXM2-.*", {"fp64": 7.8, "fp32": 15.7, "fp16": 125.0}, 900, f"V100 data sheet; {_SITE}v100/"),
+    Peak(r"Tesla V100-PCIE-.*", {"fp64": 7.0, "fp32": 14.0, "fp16": 112.0}, 900, f"V100 data sheet; {_SITE}v100/"),
+    Peak(
+        r"(?:NVIDIA |Tesla )?T4", {"fp32": 8.1, "fp16": 65.0, "int8": 130.0},
+        320, f"T4 product brief; {_SITE}tesla-t4/",
+    ),
+)  # fmt: skip
+
+
+def peak_of(names: Sequence[str]) -> Peak | None:
+    """Return the row of these GPUs; None where they are of several kinds, or not in the table."""
+    if len(set(names)) != 1:
+        return None
+    return next((row for row in PEAKS if re.fullmatch(row.pattern, names[0])), None)

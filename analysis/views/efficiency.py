@@ -1,0 +1,222 @@
+"""How much of what the GPU can do each range gets: FLOP/s and B/s against its peaks, and MFU of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean
+
+from ..document import Column, Document, Row, Table
+from ..errors import ReportError
+from ..measures import efficiency
+from ..measures.counts import Counts, Figures, counts_of
+from ..measures.efficiency import FAR_BELOW, Efficiency, Joined
+from ..measures.gpu_peaks import Peak, peak_of
+from ..measures.steps import steps_of
+from ..report import Report, per_step, tree_order
+from ..summary.collapsing import naming_of
+from ..summary.totals import summarize
+from ..support.units import count_text, share_text
+from ..vocabulary import some_of
+from . import headings
+from .registry import Subject
+from .rows import in_tree, label, last_names, more, require_measured
+
+NO_COUNTS = (
+    "The report does not say how many FLOPs its ranges compute. Record it with them: nk.profile(model, optimizer, "
+    "path, flops=True), annotate_modules(model, flops=True), or nvtx-kernels record --flops."
+)
+NO_STEPS = (
+    "FLOPs are those of one step, and the report has no measured step ranges. Push a range named 'step' around "
+    "each of them, or say with --step which ranges are the steps."
+)
+NO_JOIN = (
+    "None of the ranges in which FLOPs were counted is in the report, so their times are not known. Counted: {}. "
+    "Record again, with the same ranges in the counted step as in the measured ones."
+)
+OTHER_CALLS = (
+    "The counted step called {} {} times, and a measured step {} times, so its FLOPs are not those of the "
+    "measured steps. Let the last step of warm-up be like the measured ones."
+)
+UNKNOWN_GPU = "{} is not in the table of GPUs' peaks (docs/efficiency.md), so there are no shares and no bounds."
+NO_PEAK = "The table of GPUs' peaks has no {} for the {}, so what computes in it has no share."
+ON_CPU = "Recorded on a CPU: there are no peaks to compare with, so there are no shares and no bounds."
+CONVENTION = "2 per multiply-add, of matrix products, convolutions and attention"
+BYTES = "Bytes are the least: inputs and outputs of each operator, once."
+#: Kinds of kernels that operators with a formula launch.
+WITH_FLOPS = frozenset(("gemm", "convolution", "attention"))
+#: Shown only where a share of the counted FLOPs is in no range.
+LEAST_LOST = 1e-9
+
+
+def view(subject: Subject) -> Document:
+    """Show each range's rates and shares, and those of the step.
+
+    Raises ReportError where the report has no counts, no steps, or counts that are not of its steps.
+    """
+    report = subject.report
+    require_measured(report)
+    counts = counts_of(report)
+    if counts is None:
+        raise ReportError(NO_COUNTS)
+    if not report.steps:
+        raise ReportError(NO_STEPS)
+    whole = _whole(subject)
+    if different := efficiency.other_calls(whole, counts):
+        path, counted, measured = different
+        raise ReportError(OTHER_CALLS.format(path, *map(count_text, (counted, round(measured, 2)))))
+    joined = efficiency.joined(whole, counts)
+    if not joined.rows:
+        raise ReportError(NO_JOIN.format(some_of(path for _, path in joined.unjoined)))
+    peak = peak_of(report.provenance.gpus)
+    tables = (_ranges(subject, joined, peak), _step(subject, joined, peak))
+    return headings.answer(report, tables, (*report.notes, *_notes(report, counts, joined, peak)))
+
+
+def _whole(subject: Subject) -> Report:
+    """Return the report before parts of it were chosen: steps are around them."""
+    asked = subject.report
+    found = summarize(subject.attribution(), include_warm_up=asked.warm_up_included)
+    return per_step(found) if asked.per_step else found
+
+
+def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
+    """Show one row per range and phase, outer before inner."""
+    report, detail = subject.report, subject.detail
+    asked = {(row.path, row.phase) for row in report.ranges}
+    rows = [row for row in joined.rows if (row.path, row.phase) in asked]
+    naming = tuple if detail.every_index else naming_of(report)
+    rows = _in_order(efficiency.by_name(rows, {row.path: naming(row.path) for row in rows}))
+    columns = _columns(peak, whole=detail.whole)
+    title = f"{headings.kernel_time(report)}, FLOPs and bytes of ranges, {{unit}} {headings.scope(report)}"
+    if detail.whole:
+        shown = tuple(Row((label(row.path), row.phase, *_every_value(row, peak))) for row in rows)
+        return Table("efficiency", title, columns, shown)
+    chosen = [
+        rows[at] for at in in_tree([(row.path, row.kernel_ns) for row in rows], detail.top, report.phase_names)
+    ]
+    top = min((len(row.path) for row in chosen), default=1)
+    names = last_names([(row.path, row.phase) for row in chosen])
+    cells = (_cells(row, peak) for row in chosen)
+    shown = tuple(
+        Row((name, *values), indent=len(row.path) - top)
+        for name, values, row in zip(names, cells, chosen, strict=True)
+    )
+    return Table("efficiency", title, columns, shown, _caption(peak) + more(rows, len(chosen), "range"))
+
+
+def _in_order(rows: tuple[Efficiency, ...]) -> list[Efficiency]:
+    order = tree_order([(row.path, (row.kernel_ns,)) for row in rows])
+    return sorted(rows, key=lambda row: (order(row.path), row.phase))
+
+
+def _columns(peak: Peak | None, *, whole: bool) -> tuple[Column, ...]:
+    time, flops = Column("kernel_ns", "time", "ns"), Column("flops", "FLOPs", "flops")
+    rates = Column("flops_per_s", "FLOP/s", "flops/s"), Column("compute_share", "% FLOP", "share")
+    moved = Column("bytes", "bytes", "bytes")
+    memory = Column("bytes_per_s", "B/s", "bytes/s"), Column("memory_share", "% mem", "share")
+    intensity, bound = Column("flops_per_byte", "FLOPs/B", "ratio"), Column("bound", "bound", "text")
+    if whole:
+        head = Column("range", "range", "name"), Column("phase", "phase")
+        return (*head, time, flops, Column("arithmetic", "arithmetic"), *rates, moved, *memory, intensity, bound)
+    name = Column("range", "range", "name")
+    if peak is None:
+        return (name, time, flops, rates[0], moved, memory[0], intensity)
+    return (name, time, *rates, *memory, intensity, bound)
+
+
+def _every_value(row: Efficiency, peak: Peak | None) -> tuple[object, ...]:
+    figures = row.figures
+    kinds = " + ".join(sorted(kind for kind, count in figures.flops.items() if count))
+    shares = (row.of_compute(peak), row.of_memory(peak), row.bound(peak)) if peak else (None, None, None)
+    return (
+        row.kernel_ns, figures.total, kinds, row.per_second(figures.total), shares[0], figures.bytes,
+        row.per_second(figures.bytes), shares[1], row.intensity, shares[2],
+    )  # fmt: skip
+
+
+def _cells(row: Efficiency, peak: Peak | None) -> tuple[object, ...]:
+    figures, rate = row.figures, row.per_second
+    if peak is None:
+        moved = figures.bytes, rate(figures.bytes)
+        return row.kernel_ns, figures.total or None, rate(figures.total), *moved, row.intensity
+    compute, memory = rate(figures.total), rate(figures.bytes)
+    shares = row.of_compute(peak), row.of_memory(peak)
+    return row.kernel_ns, compute, shares[0], memory, shares[1], row.intensity, row.bound(peak)
+
+
+def _caption(peak: Peak | None) -> str:
+    """Say what the numbers are of."""
+    said = f"{BYTES} Rates divide by the kernel time of the range and all inside it."
+    if peak is None:
+        return said
+    low = share_text(FAR_BELOW, 0)
+    return (
+        f"{said} % FLOP and % mem: of the peaks of dense arithmetic and of memory ({peak.source}). bound: the "
+        f"nearer of the two, neither where both are below {low}."
+    )
+
+
+def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
+    """Show MFU and HFU: FLOPs of a step against what the GPU could have computed in its time."""
+    report = subject.report
+    attribution = subject.attribution()
+    steps = steps_of(attribution, include_warm_up=report.warm_up_included)
+    over = 1 if report.per_step else report.steps
+    time_ns = over * fmean(max(step.cpu_ns, step.span_ns or 0) for step in steps)
+    gpus = max(len(set(attribution.trace.work.device_id.tolist())) // max(report.ranks, 1), 1)
+    rows = (
+        Row(("model (MFU)", *_of_step(joined.model, time_ns, peak, gpus))),
+        Row(("all computed (HFU)", *_of_step(joined.whole, time_ns, peak, gpus))),
+    )
+    columns = (
+        Column("flops_of", "FLOPs of"), Column("flops", "FLOPs", "flops"), Column("time_ns", "time", "ns"),
+        Column("flops_per_s", "FLOP/s", "flops/s"), Column("share", "% peak", "share"),
+    )[: None if peak or subject.detail.whole else 4]  # fmt: skip
+    caption = (
+        "model: forward and backward, without what backward computes again; all computed: with it, and the "
+        "optimizer's. time: of a step's CPU range, or its GPU span where that is longer."
+    )
+    several = f" % peak is of {gpus} GPUs." if peak and gpus > 1 else ""
+    scope = f"per step, mean of {report.steps}" if report.per_step else f"over {report.steps} steps"
+    title = f"FLOPs of the steps against their time, {{unit}} {scope}"
+    return Table("step", title, columns, tuple(Row(row.values[: len(columns)]) for row in rows), caption + several)
+
+
+def _of_step(figures: Figures, time_ns: float, peak: Peak | None, gpus: int) -> tuple[object, ...]:
+    least = efficiency.seconds(figures.flops, peak) if peak else None
+    share = least / gpus / (time_ns / 1e9) if least and time_ns else None
+    return figures.total, time_ns, figures.total / (time_ns / 1e9) if time_ns else None, share
+
+
+def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) -> Iterator[str]:
+    """Yield what must be known with the numbers."""
+    if peak is None:
+        on_cpu = report.provenance.unit_of_work == "CPU"
+        yield (
+            ON_CPU
+            if on_cpu
+            else UNKNOWN_GPU.format(headings.gpus([report]) or "The GPU, which the report does not name,")
+        )
+    else:
+        for kind in sorted(kind for kind, count in joined.whole.flops.items() if count and not peak.flops(kind)):
+            yield NO_PEAK.format(kind, report.provenance.gpus[0])
+    if counts.is_stated:
+        convention = report.provenance.run.get("flops_convention")
+        yield f"FLOPs and bytes are what the run states for its sizes: {convention}."
+    if joined.lost.total > LEAST_LOST * joined.whole.total:
+        share = share_text(joined.lost.total / joined.whole.total)
+        names = some_of((path for _, path in joined.unjoined), most=4)
+        yield f"{share} of the FLOPs were counted in ranges that the report lacks, and are in no row: {names}."
+    if counts.uncounted:
+        yield f"FLOPs are {CONVENTION}, as PyTorch's registry of formulas has them."
+        named = ", ".join(f"{name} {count_text(count)}×" for name, count in list(counts.uncounted.items())[:6])
+        yield f"Operators without a formula count no FLOPs, {_uncounted(report)}: {named}."
+
+
+def _uncounted(report: Report) -> str:
+    """Say how much of the kernel time is in kernels that no formula is for."""
+    kernels = [row for row in report.kernels if row.kind == "kernel"]
+    whole = sum(row.total_ns for row in kernels)
+    others = sum(row.total_ns for row in kernels if row.category not in WITH_FLOPS)
+    time, share = headings.kernel_time(report), share_text(others / whole) if whole else "none"
+    return f"and {share} of the {time[0].lower()}{time[1:]} is in kinds of kernels that have none"

@@ -1,0 +1,67 @@
+"""Which step `annotate_modules(model, flops=True)` counts: the first after it, where nobody says what a step is.
+
+It begins with the first call of the model. Inside a range of a step that the program itself has opened it ends
+with that range, else with the next step of an optimizer of the model; without gradients, with the next call of
+the model. A loop that steps no optimizer and opens no range of a step is not counted: where its steps end is not
+known.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import optimizers, range_stack
+from .counting import Counting
+
+MOST_CALLS = 64
+NO_STEP = (
+    "%s was called %s times without a step of an optimizer or a range of a step around the calls, so no step "
+    "could be counted: open a range, `with annotate.range('step')`, around each"
+)
+
+
+class FirstStep:
+    """Counts it, told of the model's calls and of its optimizers' steps."""
+
+    def __init__(self, model: str) -> None:
+        self.counting = Counting()
+        self.counting.listen()
+        self._model = model
+        self._calls, self._records = 0, False
+        # The program's own range of a step, open on the thread that trains.
+        self._step: range_stack.OpenRange | None = None
+        optimizers.on_step.add(self)
+
+    def before_call(self) -> None:
+        """Hear that the model is about to be called from outside."""
+        counting = self.counting
+        if counting.is_done:
+            return
+        if not counting.is_running:
+            self._step = optimizers.own_step()
+            counting.begin(until=self._step)
+        elif self._step.ended if self._step is not None else not self._records:
+            self.end()
+        elif self._step is None and self._calls >= MOST_CALLS:
+            self.give_up()
+        self._calls += 1
+        self._records |= torch.is_grad_enabled()
+
+    def after_optimizer(self) -> None:
+        """Hear that an optimizer of the model has stepped."""
+        if self.counting.is_running and self._step is None:
+            self.end()
+
+    def end(self) -> None:
+        """Stop counting, and tell what was counted."""
+        optimizers.on_step.discard(self)
+        is_new = self.counting.is_running
+        self.counting.end()
+        if is_new:
+            self.counting.send()
+
+    def give_up(self) -> None:
+        """Stop, and say that nothing was counted."""
+        optimizers.on_step.discard(self)
+        self.counting.drop()
+        range_stack.say_once(f"no step: {self._model}", NO_STEP, self._model, self._calls)

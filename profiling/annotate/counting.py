@@ -1,0 +1,191 @@
+"""FLOPs and least bytes of one step, by the ranges that are open while it computes them.
+
+    counting = Counting()
+    with counting.step():       # on the thread that trains
+        train_step()
+    counting.send()             # into the report, as marks
+
+A step is counted while PyTorch runs it, in a dispatch mode: every operator below autograd, in backward, in
+recomputation and in an optimizer too. The mode calls each operator as it is, so results do not change. In compiled
+code it sees the operators that Inductor calls, and not Inductor's own kernels.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from nvtx_kernels.analysis.document import PATH_SEPARATOR
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import range_stack
+from .counts import Counts, Path
+from .range_stack import OpenRange, Payload
+
+FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_NO_PASS = -1
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Passes every operator on, and counts it."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, counts: Counts) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts, self.thread = counts, range_stack.here()
+        self.is_on = True
+        # A range after whose end nothing is counted.
+        self.until: OpenRange | None = None
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled code be compiled and run as without this mode."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if FakeTensor in types or not self.is_on or isinstance(func, HigherOrderOperator):
+            out = func(*args, **kwargs)
+            return self._counted(func, args, kwargs, out) if isinstance(func, HigherOrderOperator) else out
+        if any(kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__ for kind in types):
+            return NotImplemented  # a tensor that is made of others: those come here next
+        if _is_composite(func, args, kwargs):
+            with self:
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
+        return self._counted(func, args, kwargs, func(*args, **kwargs))
+
+    def _counted(self, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
+        try:
+            if self.is_on and not (self.until is not None and self.until.ended):
+                self.counts.add(_place(self.thread), func, (args, kwargs, out))
+        except Exception:  # an instrument must not break what it measures
+            range_stack.say_failed("an operator is not counted")
+        return out
+
+
+class _Calls:
+    """Hears the ranges of the counted step, so that they are open even where nobody else listens."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts = counts
+
+    def push(self, name: str, payload: Payload) -> None:  # noqa: ARG002 - a listener's
+        """Count a call of a model."""
+        ranges = range_stack.stack()
+        inside = [one.label.category == "model/forward" for one in ranges]
+        if inside and inside[-1] and not any(inside[:-1]) and torch._C._current_graph_task_id() == _NO_PASS:
+            self.counts.calls[PATH_SEPARATOR.join(one.label.name for one in ranges)] += 1
+
+    def pop(self) -> None:
+        """Hear that a range ends."""
+
+    def mark(self, message: str) -> None:
+        """Hear a mark."""
+
+
+class Counting:
+    """Counts one step of this thread, once, and puts the counts into reports."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.is_done = False
+        self._mode: _Mode | None = None
+        self._thread = 0
+        self._hearing = ExitStack()
+        self._texts: list[str] = []
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the step is being counted."""
+        return self._mode is not None
+
+    def listen(self) -> None:
+        """Have ranges opened from now on until the step is counted."""
+        self._hearing.enter_context(range_stack.listen(_Calls(self.counts)))
+
+    def begin(self, until: OpenRange | None = None) -> None:
+        """Count what this thread computes from here to `end`, or until a range ends."""
+        if self.is_done or self._mode is not None:
+            return
+        self._mode, self._thread = _Mode(self.counts), threading.get_ident()
+        self._mode.until = until
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def end(self) -> None:
+        """Stop counting."""
+        mode, self._mode = self._mode, None
+        self._hearing.close()
+        if mode is None:
+            return
+        mode.is_on, self.is_done = False, True
+        if threading.get_ident() == self._thread:
+            _leave(mode)
+        self._texts = self.counts.texts()
+
+    def drop(self) -> None:
+        """Stop counting, and forget what was counted."""
+        self.end()
+        self._texts = []
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Count the block."""
+        self.listen()
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def send(self) -> None:
+        """Put the counts into what is recorded now."""
+        for text in self._texts:
+            range_stack.mark(text)
+
+
+def _leave(mode: _Mode) -> None:
+    """Leave a mode also where the program has entered others since, which stay."""
+    others = []
+    stack: Any = _python_dispatch._get_current_dispatch_mode_stack()
+    if not any(one is mode for one in stack):
+        return
+    while _python_dispatch._get_current_dispatch_mode() is not mode:
+        others.append(_python_dispatch._pop_mode())
+    mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    for other in reversed(others):
+        _python_dispatch._push_mode(other)
+
+
+def _is_composite(func: Any, args: Any, kwargs: Any) -> bool:
+    """Tell whether an operator is made of others, which come here if it is taken apart (in inference mode)."""
+    name = func.name()
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not has(name, "CompositeImplicitAutograd"):
+        return False
+    tensor = next((one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)), None)
+    return tensor is not None and not has(name, "CUDA" if tensor.is_cuda else "CPU")
+
+
+def _place(owner: range_stack.Thread) -> tuple[str, Path]:
+    """Return phase and path of what runs now; autograd's threads work below the ranges of the one that waits."""
+    thread = range_stack.here()
+    ranges = thread.ranges if thread is owner else [*owner.ranges, *thread.ranges]
+    return _phase(ranges), tuple(one.label.name for one in ranges)
+
+
+def _phase(ranges: list[OpenRange]) -> str:
+    if torch._C._current_graph_task_id() != _NO_PASS:
+        return BACKWARD
+    names = {one.label.name for one in ranges if one.label.category == "phase"}
+    if OPTIMIZER in names:
+        return OPTIMIZER
+    is_model = any(one.label.category == "model/forward" for one in ranges)
+    return FORWARD if is_model or FORWARD in names else BACKWARD if BACKWARD in names else OTHER

@@ -1,0 +1,130 @@
+"""What one operator computes and moves, from the shapes of its tensors: FLOPs, their arithmetic, least bytes.
+
+FLOPs are those of PyTorch's registry (`torch.utils.flop_counter`), in which `register_flop_formula` enters custom
+operators: matrix products, convolutions and attention, 2 per multiply-add. All other operators count none.
+
+Bytes are the least that the operator moves: each input read once, each output written once. A view moves none,
+what an operator only overwrites is not read, and of what it picks rows from or into, only as much as it picks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import flop_counter
+from torch.utils._pytree import tree_leaves
+
+ARITHMETIC = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.int8: "int8",
+}
+# Operators without work of their own that their schemas do not call views.
+FREE = frozenset(
+    ("_unsafe_view", "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+)
+# What these change, they do not read.
+OVERWRITING = frozenset(
+    ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "exponential_", "bernoulli_")
+)
+# Of their first argument, these read as much as they return; those write as much as their last argument holds.
+PICKING = frozenset(("embedding", "index", "index_select", "gather", "take"))
+FILLING = frozenset(("index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_"))
+_CONVOLUTIONS = "convolution"
+
+
+@lru_cache(maxsize=1)
+def _of_cpu() -> Mapping[Any, Callable[..., int]]:
+    """Return formulas for the CPU's fused attention, which PyTorch's registry lacks: those of the GPU's."""
+    aten = torch.ops.aten
+    names = {
+        "_scaled_dot_product_flash_attention_for_cpu": aten._scaled_dot_product_flash_attention,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": aten._scaled_dot_product_flash_attention_backward,
+    }
+    known = flop_counter.flop_registry
+    return {
+        getattr(aten, name): known[like] for name, like in names.items() if hasattr(aten, name) and like in known
+    }
+
+
+def flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> int | None:
+    """Return an operator's FLOPs; None where there is no formula for it, or the formula fails."""
+    packet = getattr(func, "_overloadpacket", func)
+    formula = flop_counter.flop_registry.get(packet) or _of_cpu().get(packet)
+    if formula is None:
+        return None
+    try:
+        return int(formula(*args, **kwargs, out_val=out))
+    except Exception:  # a formula may be a program's own
+        return None
+
+
+def arithmetic(func: Any, args: tuple[Any, ...]) -> str:
+    """Return what an operator multiplies: fp64, fp32, tf32, bf16, fp16, fp8, int8, or the type's own name."""
+    tensor = next((one for one in tree_leaves(args) if isinstance(one, Tensor)), None)
+    if tensor is None:
+        return "unknown"
+    name = str(tensor.dtype).removeprefix("torch.")
+    known = "fp8" if name.startswith("float8") else ARITHMETIC.get(tensor.dtype, name)
+    return "tf32" if known == "fp32" and tensor.is_cuda and _takes_tf32(str(func)) else known
+
+
+def _takes_tf32(name: str) -> bool:
+    backends: Any = torch.backends
+    of = backends.cudnn if _CONVOLUTIONS in name else backends.cuda.matmul
+    try:
+        return bool(of.allow_tf32)
+    except RuntimeError:  # the program has set PyTorch's newer switch, which the older one then refuses to read
+        newer = backends.cudnn.conv if _CONVOLUTIONS in name else of
+        return bool(newer.fp32_precision == "tf32")
+
+
+def least_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> int:
+    """Return the bytes that an operator must read and write."""
+    schema = getattr(func, "_schema", None)
+    name = getattr(getattr(func, "_overloadpacket", None), "__name__", "")
+    if schema is None:
+        return _size(_tensors((args, kwargs))) + _size(_tensors(out))
+    changed = _changed(schema, args, kwargs)
+    if name in FREE or (not changed and schema.returns and all(one.alias_info for one in schema.returns)):
+        return 0
+    made = [] if all(one.alias_info for one in schema.returns) else list(_tensors(out))
+    overwritten = {id(one) for one in changed} if name in OVERWRITING or "out" in kwargs else set()
+    inputs = list(_tensors((args, kwargs)))
+    read = [one for one in inputs if id(one) not in overwritten]
+    written = [*changed, *(one for one in made if not any(one is other for other in changed))]
+    if name in PICKING and read:
+        return min(_size(read[:1]), _size(written)) + _size(read[1:]) + _size(written)
+    if name in FILLING and changed:
+        return 3 * min(_size(changed), _size(inputs[-1:]))
+    return _size(read) + _size(written)
+
+
+def _changed(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the tensors that an operator's schema says it changes."""
+    named = zip((one.name for one in schema.arguments), args, strict=False)
+    given = {**dict(named), **kwargs}
+    writes = (one.name for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write)
+    return [tensor for name in writes if name in given for tensor in _tensors(given[name])]
+
+
+def _tensors(value: object) -> Iterable[Tensor]:
+    return {id(one): one for one in tree_leaves(value) if isinstance(one, Tensor)}.values()
+
+
+def _size(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes of tensors; what is expanded is held once."""
+    return sum(_elements(one) * one.element_size() for one in tensors)
+
+
+def _elements(tensor: Tensor) -> int:
+    if tensor.layout is not torch.strided:
+        return int(tensor.numel())
+    return math.prod(n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not n)

@@ -1,0 +1,229 @@
+"""The view of FLOPs, bytes and peaks: what joins which range, and what is said where nothing can be."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.errors import ReportError
+from nvtx_kernels.analysis.measures.counts import counts_of
+from nvtx_kernels.analysis.measures.efficiency import joined
+from nvtx_kernels.analysis.measures.gpu_peaks import PEAKS, peak_of
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.readers.written import FLOPS_MARK
+from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.views.efficiency import NO_COUNTS, NO_STEPS, ON_CPU, view
+
+from tests.analysis.making.building import MARK, Launch, Range, Work, build
+from tests.analysis.making.plain_sql import OURS
+from tests.analysis.making.subjects import by, screen, subject, viewed
+
+H200 = ["NVIDIA H200"]
+MS = 1_000_000
+# Two steps of 10 ms, each with a forward of two layers of 2 ms and 1 ms, and a backward of 4 ms.
+LAYERS = (("layer 0", 0, 2), ("layer 1", 2, 1))
+
+
+def marked(ranges, **head):
+    """Return the mark of a counted step."""
+    content = {"version": 1, "part": 0, "parts": 1, **head, "ranges": ranges}
+    return Range(FLOPS_MARK + json.dumps(content), 1, None, event=MARK)
+
+
+def ranges_of_step(at):
+    """Yield a step's ranges, and the start of each piece of work with its length, ms."""
+    yield Range("step", at, at + 10 * MS), None
+    yield Range("forward", at + 1, at + 5 * MS), None
+    for name, start, lasts in LAYERS:
+        begin = at + start * MS + 2
+        yield Range(name, begin, begin + MS // 2), (begin, lasts)
+    begin = at + 5 * MS
+    yield Range("backward", begin, at + 9 * MS), (begin, 4)
+
+
+def report(tmp_path, *marks, gpus=H200, name="kernel"):
+    found = [pair for step in (0, 10 * MS) for pair in ranges_of_step(step + 10)]
+    calls = [one for _, one in found if one]
+    launches = [Launch(number, begin + 1, begin + 2) for number, (begin, _) in enumerate(calls)]
+    work = [Work(n, begin + 3, begin + 3 + lasts * MS, name) for n, (begin, lasts) in enumerate(calls)]
+    rows = {"launches": launches, "work": work, "gpus": gpus}
+    return build(tmp_path, ranges=[*marks, *(one for one, _ in found)], **rows)
+
+
+def counted(flops=10**12, moved=10**9):
+    """Return what a warm-up step may have counted: equal layers, and a backward that computes some again."""
+    return marked(
+        {
+            "forward": {"warmup > step > forward > layer *": [2, moved, {"bf16": flops}]},
+            "backward": {
+                "warmup > step > backward": [1, moved, {"bf16": 3 * flops}],
+                "warmup > step > backward > recompute": [1, 0, {"bf16": flops}],
+            },
+        },
+        calls={},
+        uncounted={"aten.mul": [7, 100]},
+    )
+
+
+def test_flops_of_a_step_join_the_ranges_of_the_measured_steps(tmp_path):
+    rows = by(
+        viewed("efficiency", report(tmp_path, counted()), whole=True, every_index=True), "efficiency", "range"
+    )
+    flops = {name: row["flops"] for name, row in rows.items()}
+    assert flops == {
+        "step": 10 * 10**12,
+        "step > forward": 4 * 10**12,
+        "step > forward > layer 0": 2 * 10**12,
+        "step > forward > layer 1": 2 * 10**12,
+        "step > backward": 6 * 10**12,
+    }
+    assert [rows["step > forward > layer 0"][key] for key in ("kernel_ns", "flops_per_s", "arithmetic")] == [
+        4 * MS, 5e14, "bf16",
+    ]  # fmt: skip
+
+
+def test_per_step_layers_are_one_row_of_their_sums(tmp_path):
+    rows = by(viewed("efficiency", report(tmp_path, counted()), per_step=True, top=20), "efficiency", "range")
+    assert rows["layer *"] == {
+        "range": "layer *", "kernel_ns": 3 * MS, "flops_per_s": pytest.approx(2e12 / 3e-3),
+        "compute_share": pytest.approx(2e12 / 3e-3 / 989.4e12), "bytes_per_s": pytest.approx(2e9 / 3e-3),
+        "memory_share": pytest.approx(2e9 / 3e-3 / 4.8e12), "flops_per_byte": 1000.0, "bound": "compute",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "bound"),
+    [(10**12, 10**9, "compute"), (10**11, 9 * 10**9, "memory"), (10**11, 10**9, "neither")],
+)
+def test_a_range_is_bound_by_the_roof_that_it_is_near(tmp_path, flops, moved, bound):
+    path = report(tmp_path, counted(flops, moved))
+    assert (
+        by(viewed("efficiency", path, whole=True), "efficiency", "range")["step > forward > layer *"]["bound"]
+        == bound
+    )
+
+
+def test_mfu_leaves_out_what_backward_computes_again_and_hfu_does_not(tmp_path):
+    model, all_ = by(viewed("efficiency", report(tmp_path, counted()), per_step=True), "step", "flops_of").values()
+    assert (model["flops"], all_["flops"], model["time_ns"]) == (5 * 10**12, 6 * 10**12, 10 * MS)
+    assert model["share"] == pytest.approx(5e12 / 10e-3 / 989.4e12)
+    assert all_["share"] == pytest.approx(6e12 / 10e-3 / 989.4e12)
+
+
+def test_joined_and_lost_flops_are_all_that_was_counted(tmp_path):
+    found = summarize(attribute(read(report(tmp_path, counted()))))
+    counts = counts_of(found)
+    result = joined(found, counts)
+    rows = {(row.path, row.phase): row.figures.total for row in result.rows}
+    assert rows[("step",), "other"] + result.lost.total == counts.whole.total * 2 == result.whole.total
+    assert result.unjoined == (("backward", "backward > recompute"),)
+
+
+def test_what_did_not_join_is_said(tmp_path):
+    notes = " ".join(viewed("efficiency", report(tmp_path, counted())).notes)
+    assert "16.7% of the FLOPs were counted in ranges that the report lacks, and are in no row" in notes
+    assert "aten.mul 7×" in notes
+
+
+def test_more_layers_than_were_counted_do_not_join(tmp_path):
+    mark = marked(
+        {"forward": {"forward > layer *": [3, 0, {"bf16": 1}]}, "backward": {"backward": [1, 0, {"bf16": 5}]}}
+    )
+    rows = by(viewed("efficiency", report(tmp_path, mark), whole=True), "efficiency", "range")
+    assert set(rows) == {"step", "step > backward"}
+
+
+def test_a_step_that_calls_the_model_otherwise_than_the_counted_one_is_refused(tmp_path):
+    mark = marked({"forward": {"step > forward": [1, 0, {"bf16": 1}]}}, calls={"step > forward": 3})
+    with pytest.raises(ReportError, match="called forward 3 times, and a measured step 1 times"):
+        viewed("efficiency", report(tmp_path, mark))
+
+
+def test_parts_of_a_count_are_joined_and_of_several_processes_averaged(tmp_path):
+    first, second = ({"forward": {f"forward > layer {n}": [1, 8, {"fp32": 4}]}} for n in (0, 1))
+    path = report(tmp_path, marked(first, calls={}, uncounted={}), marked(second), marked(second))
+    assert counts_of(summarize(attribute(read(path)))).whole.total == 8
+    found = summarize(attribute(read(path)))
+    several = replace(found.provenance, counted=[found.provenance.counted[0], {"ranges": first}])
+    assert counts_of(replace(found, provenance=several)).whole.total == 6
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"ranges": 3}', '{"ranges": {"forward": {"a": [1, -2, {}]}}}', "{}"]
+)
+def test_marks_that_annotation_did_not_write_say_nothing(tmp_path, content):
+    path = report(tmp_path, Range(FLOPS_MARK + content, 1, None, event=MARK))
+    with pytest.raises(ReportError, match="does not say how many FLOPs"):
+        viewed("efficiency", path)
+
+
+def test_without_counts_or_steps_the_view_says_what_to_do(tmp_path):
+    with pytest.raises(ReportError) as none:
+        viewed("efficiency", report(tmp_path))
+    assert str(none.value) == NO_COUNTS
+    (tmp_path / "other").mkdir()
+    path = build(
+        tmp_path / "other",
+        ranges=[counted(), Range("forward", 0, 90)],
+        launches=[Launch(1, 10, 20)],
+        work=[Work(1, 30, 40)],
+    )
+    with pytest.raises(ReportError) as no_steps:
+        viewed("efficiency", path)
+    assert str(no_steps.value) == NO_STEPS
+
+
+@pytest.mark.parametrize("gpus", [["NVIDIA Foo 9000"], [], ["NVIDIA H200", "NVIDIA L4"]])
+def test_a_gpu_that_is_not_in_the_table_has_rates_and_no_shares(tmp_path, gpus):
+    document = viewed("efficiency", report(tmp_path, counted(), gpus=gpus))
+    assert "share" not in " ".join(column.key for table in document.tables for column in table.columns)
+    assert any("table of GPUs' peaks" in note for note in document.notes)
+    assert by(document, "efficiency", "range")["step"]["flops_per_s"]
+
+
+def test_arithmetic_that_a_gpu_lacks_has_no_share(tmp_path):
+    document = viewed("efficiency", report(tmp_path, counted(), gpus=["Tesla V100-SXM2-16GB"]), whole=True)
+    assert {row["compute_share"] for row in by(document, "efficiency", "range").values()} == {None}
+    assert any("no bf16 for the Tesla V100-SXM2-16GB" in note for note in document.notes)
+
+
+def test_what_a_run_states_of_its_sizes_is_used_where_nothing_was_counted():
+    document = viewed("efficiency", OURS, per_step=True, top=40)
+    stated = subject(OURS).report.provenance.run["flops"]
+    model = by(document, "step", "flops_of")["model (MFU)"]
+    assert model["flops"] == pytest.approx(sum(stated.values()))
+    assert any("what the run states" in note for note in document.notes)
+    assert not any("report lacks" in note for note in document.notes)
+
+
+def test_a_range_alone_keeps_its_figures(tmp_path):
+    path = report(tmp_path, counted())
+    whole = by(viewed("efficiency", path, whole=True, every_index=True), "efficiency", "range")
+    part = by(viewed("efficiency", path, whole=True, every_index=True, within="layer 1"), "efficiency", "range")
+    (row,) = part.values()
+    assert row == whole["step > forward > layer 1"]
+
+
+def test_a_cpu_has_no_peaks_and_the_screen_says_so(tmp_path):
+    found = subject(report(tmp_path, counted(), gpus=[]))
+    provenance = replace(found.report.provenance, unit_of_work="CPU")
+    assert ON_CPU.split(",")[0] in screen(
+        view(replace(found, report=replace(found.report, provenance=provenance)))
+    )
+
+
+def test_every_gpu_has_a_source_and_peaks_that_grow_as_types_shrink():
+    for row in PEAKS:
+        assert row.source.strip()
+        speeds = [row.tflops[kind] for kind in ("fp32", "tf32", "bf16", "fp8") if kind in row.tflops]
+        assert speeds == sorted(speeds)
+        assert row.gigabytes_per_s >= 300
+
+
+@pytest.mark.parametrize(
+    ("name", "bf16"),
+    [("NVIDIA H200", 989.4), ("NVIDIA H100 PCIe", 756.0), ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA L4", 121.0)],
+)
+def test_a_gpu_is_found_by_its_whole_name(name, bf16):
+    assert peak_of([name, name]).tflops["bf16"] == bf16
+    assert peak_of([f"{name} X"]) is None

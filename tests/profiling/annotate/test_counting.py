@@ -1,0 +1,255 @@
+"""FLOPs counted by range: equal by hand, conserved, and without a trace in results or in the process."""
+
+import json
+import threading
+from collections import Counter
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.annotate import counting, range_stack
+from nvtx_kernels.profiling.annotate.counting import Counting
+from nvtx_kernels.profiling.annotate.counts import MARK
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_stack
+from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
+
+from tests.profiling.making.counted_models import MAKERS, B, D, T, checkpointed, compiled, mlp, product
+from tests.profiling.making.hearing import Heard
+
+every_model = pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+
+
+def counted(made):
+    """Count one forward and backward of an annotated model."""
+    counting = Counting()
+    with annotate.annotate_modules(made.model), counting.step():
+        made.loss().backward()
+    return counting.counts
+
+
+def by_phase(counts):
+    """Add FLOPs up by phase, apart from those that are computed again."""
+    found = Counter()
+    for (phase, path), figures in counts.of.items():
+        found["again" if "recompute" in path else phase] += figures.flops.total()
+    return found
+
+
+@every_model
+def test_flops_are_those_by_hand(make):
+    made = make()
+    found = by_phase(counted(made))
+    expected = {"forward": made.forward, "backward": made.backward, "again": made.again}
+    assert {phase: found[phase] for phase in expected} == expected
+    assert found.total() == sum(expected.values())
+
+
+@pytest.mark.parametrize("make", [one for one in MAKERS if one is not compiled], ids=lambda make: make.__name__)
+def test_flops_of_all_paths_are_pytorchs_own_total(make):
+    made = make()
+    with FlopCounterMode(display=False) as theirs:
+        made.loss().backward()
+    assert counted(made).flops == theirs.get_total_flops()
+
+
+@every_model
+def test_counting_changes_no_bit_of_loss_and_gradients(make):
+    made, found = make(), []
+    for count in (False, True, False):
+        made.model.zero_grad()
+        torch.manual_seed(0)
+        counting = Counting()
+        with annotate.annotate_modules(made.model), counting.step() if count else annotate.range("step"):
+            loss = made.loss()
+            loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in made.model.parameters() if p.grad is not None)])
+    for one, other in zip(*found[:2], strict=True):
+        assert torch.equal(one, other)
+    assert len(found[0]) == len(found[2]) > 1
+
+
+def test_flops_stand_in_the_ranges_that_compute_them():
+    found = {place: dict(figures.flops) for place, figures in counted(mlp()).of.items() if figures.flops}
+    first, second = product(5, 8, 32), product(5, 32, 4)
+    assert found == {
+        ("forward", ("Sequential", "Sequential 0")): {"fp32": first},
+        ("forward", ("Sequential", "Sequential 2")): {"fp32": second},
+        ("backward", ("Sequential", "Sequential 2")): {"fp32": 2 * second},
+        ("backward", ("Sequential", "Sequential 0")): {"fp32": first},
+    }
+
+
+def test_what_backward_computes_again_says_so():
+    paths = {path for phase, path in counted(checkpointed()).of if phase == "backward" and "recompute" in path}
+    assert ("recompute", "block 0", "0 0") in paths
+
+
+def test_compiled_code_counts_in_the_ranges_of_its_modules():
+    torch._dynamo.reset()  # of what other tests have compiled, without annotation
+    made, counting = mlp(), Counting()
+    with annotate.annotate_modules(made.model):
+        call = torch.compile(made.model)
+        with annotate.listen(Heard()):
+            call(torch.ones(5, 8)).square().mean().backward()
+        with counting.step():
+            call(torch.ones(5, 8)).square().mean().backward()
+    found = {place: dict(figures.flops) for place, figures in counting.counts.of.items() if figures.flops}
+    assert found == {place: dict(figures.flops) for place, figures in counted(made).of.items() if figures.flops}
+
+
+def test_arithmetic_is_that_of_the_operators():
+    model = nn.Linear(8, 8)
+    counting = Counting()
+    with counting.step(), torch.autocast("cpu", torch.bfloat16):
+        model(torch.ones(2, 8))
+    assert dict(counting.counts.of["other", ()].flops) == {"bf16": product(2, 8, 8)}
+
+
+def test_bytes_are_inputs_and_outputs_once():
+    a, b = torch.ones(4, 8), torch.ones(8, 2)
+    counting = Counting()
+    with counting.step(), annotate.range("product"):
+        c = a @ b
+        c.t()
+        torch.empty(100)
+        torch.ones(1, 8).expand(4, 8) + a
+    product_bytes, ones_bytes, sum_bytes = 4 * (32 + 16 + 8), 4 * 8, 4 * (8 + 32 + 32)
+    assert counting.counts.of["other", ("product",)].bytes == product_bytes + ones_bytes + sum_bytes
+
+
+def test_rows_that_are_picked_are_the_bytes_that_are_read():
+    table, ids = nn.Embedding(1000, 4), torch.tensor([1, 2, 3])
+    counting = Counting()
+    with counting.step(), torch.no_grad():
+        table(ids)
+    assert counting.counts.of["other", ()].bytes == 3 * 4 * 4 + 3 * 8 + 3 * 4 * 4
+
+
+def test_a_programs_own_operator_counts_by_its_formula():
+    @torch.library.custom_op("counted::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def count():
+        counting = Counting()
+        with counting.step():
+            twice(torch.ones(3, 5))
+        return counting.counts
+
+    assert "counted.twice" in count().uncounted
+    register_flop_formula(torch.ops.counted.twice)(lambda shape, **_: shape[0] * shape[1])
+    try:
+        assert count().flops == 15
+        assert "counted.twice" not in count().uncounted
+    finally:
+        del flop_registry[torch.ops.counted.twice]
+
+
+def test_inference_mode_counts_what_operators_are_made_of():
+    made, counting = mlp(), Counting()
+    with torch.inference_mode(), annotate.annotate_modules(made.model), counting.step():
+        made.loss()
+    assert counting.counts.flops == made.forward
+
+
+def test_nothing_is_left_when_a_counted_step_fails():
+    def failing():
+        raise KeyError("out")
+
+    counting, call = Counting(), nn.Module.__call__
+    with pytest.raises(KeyError), annotate.annotate_modules(nn.Linear(2, 2)), counting.step():
+        failing()
+    assert _len_torch_dispatch_stack() == 0
+    assert (range_stack.listeners(), nn.Module.__call__) == ((), call)
+
+
+def test_a_mode_that_the_program_enters_meanwhile_stays():
+    class Theirs(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    counting, theirs = Counting(), Theirs()
+    counting.listen()
+    counting.begin()
+    with theirs:
+        counting.end()
+        assert _len_torch_dispatch_stack() == 1
+    assert _len_torch_dispatch_stack() == 0
+
+
+def test_work_of_autograds_threads_is_below_the_ranges_of_the_thread_that_waits():
+    owner, found = range_stack.here(), []
+
+    def run():
+        with annotate.range("layer 0"):
+            found.append(counting._place(owner))
+
+    with annotate.listen(Heard()), annotate.range("backward"):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    assert found == [("backward", ("backward", "layer 0"))]
+
+
+def marks_of(run):
+    """Run a function that listens, and return the counts in the marks that it sent."""
+    heard = Heard()
+    run(heard)
+    return [json.loads(mark.removeprefix(MARK)) for mark in heard.marks if mark.startswith(MARK)]
+
+
+def test_layers_that_compute_the_same_are_one_entry_of_a_mark():
+    made = checkpointed()
+    texts = counted(made).texts()
+    ranges = json.loads(texts[0].removeprefix(MARK))["ranges"]["forward"]
+    assert ranges["Checkpointed > block * > * 0"] == [
+        2, 4 * (B * T * D + D * 40 + 40 + B * T * 40), {"fp32": product(B * T, D, 40)}
+    ]  # fmt: skip
+
+
+def test_the_first_step_is_counted_and_told_to_who_listens_later():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def run(heard):
+        with annotate.annotate_modules(model, flops=True):
+            for step in range(3):
+                if step == 1:
+                    listening = annotate.listen(heard)
+                    listening.__enter__()
+                for _ in range(2):  # two accumulated batches a step
+                    model(torch.ones(2, 4)).sum().backward()
+                optimizer.step()
+            listening.__exit__(None, None, None)
+
+    told = marks_of(run)
+    assert told
+    assert told[0]["ranges"]["forward"]["Linear"][2] == {"fp32": 2 * product(2, 4, 4)}
+    assert told[0]["calls"] == {"Linear": 2}
+
+
+def test_a_step_of_inference_is_the_programs_range_or_a_call():
+    def run(heard, *, in_step):
+        model = nn.Linear(4, 4)
+        with annotate.listen(heard), torch.no_grad(), annotate.annotate_modules(model, flops=True):
+            for _ in range(2):
+                with annotate.range("step" if in_step else "part"):
+                    model(torch.ones(2, 4))
+                    model(torch.ones(2, 4))
+
+    told = [marks_of(lambda heard, in_step=in_step: run(heard, in_step=in_step))[-1] for in_step in (True, False)]
+    assert [one["calls"] for one in told] == [{"step > Linear": 2}, {"part > Linear": 1}]
+
+
+def test_a_loop_without_steps_is_not_counted_and_says_so(caplog):
+    model = nn.Linear(2, 2)
+
+    def run(heard):
+        with annotate.listen(heard), annotate.annotate_modules(model, flops=True):
+            for _ in range(70):
+                model(torch.ones(1, 2)).sum().backward()
+
+    assert marks_of(run) == []
+    assert "open a range" in caplog.text
+    assert _len_torch_dispatch_stack() == 0

@@ -1,0 +1,100 @@
+"""FLOPs from a training loop to the view: counted in warm-up, joined to the ranges of the measured steps."""
+
+import sqlite3
+
+import pytest
+import torch
+from nvtx_kernels.profiling import record, run
+from torch import nn
+
+import nvtx_kernels as nk
+from tests.profiling.making.counted_models import checkpointed, product
+
+
+def train(model, optimizer, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 8)).square().mean().backward()
+        optimizer.step()
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+
+
+def test_a_profiled_loop_has_its_flops_in_every_range(tmp_path):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, tmp_path / "report.sqlite", warmup=2, flops=True):
+        train(model, optimizer, 5)
+    answer = nk.efficiency(tmp_path / "report.sqlite")
+    first, second = product(2, 8, 16), product(2, 16, 4)
+    flops = answer["efficiency"].set_index("range").flops
+    assert flops["measure > step > forward > Sequential > Sequential 1"] == 3 * second
+    assert flops["measure > step > backward > Sequential > Sequential 0"] == 3 * first
+    assert flops["measure"] == 3 * (2 * first + 3 * second)
+    assert not any("lacks" in note for note in answer.screen().notes)
+
+
+def test_counting_leaves_the_weights_as_they_would_be(tmp_path):
+    weights = []
+    for flops in (False, True):
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters())
+        with nk.profile(model, optimizer, tmp_path / f"{flops}.sqlite", flops=flops):
+            train(model, optimizer, 4)
+        weights.append([parameter.detach().clone() for parameter in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
+
+
+def test_a_checkpointed_model_has_a_higher_hfu_than_mfu(tmp_path):
+    made = checkpointed()
+    optimizer = torch.optim.SGD(made.model.parameters())
+    with nk.profile(made.model, optimizer, tmp_path / "report.sqlite", flops=True):
+        for _ in range(3):
+            made.loss().backward()
+            optimizer.step()
+    step = nk.efficiency(tmp_path / "report.sqlite", per_step=True)["step"].set_index("flops_of").flops
+    assert step["model (MFU)"] == made.forward + made.backward
+    assert step["all computed (HFU)"] == made.forward + made.backward + made.again
+
+
+def test_without_warm_up_there_is_no_step_to_count(tmp_path):
+    with pytest.raises(ValueError, match="flops counts the last step of warm-up"):
+        nk.profile(net(), None, tmp_path / "report.sqlite", warmup=0, flops=True)
+
+
+def test_a_program_that_is_run_as_it_is_can_be_counted(tmp_path):
+    script, report = tmp_path / "train.py", tmp_path / "report.sqlite"
+    script.write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(8, 4)\n"
+        "optimizer = torch.optim.SGD(model.parameters())\n"
+        "for _ in range(3):\n"
+        "    model(torch.ones(2, 8)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert record.main(["-o", str(report), "--flops", str(script)]) == 0
+    flops = nk.efficiency(report, per_step=True)["efficiency"].set_index("range").flops
+    assert flops["measure > step"] == 2 * product(2, 8, 4)
+
+
+def test_a_run_counts_what_the_model_says_of_its_products(tmp_path):
+    report = tmp_path / "report.sqlite"
+    sizes = ["--size", "tiny", "--context-length", "8", "--warmup", "2", "--steps", "1", "--device", "cpu"]
+    assert run.main([*sizes, "--flops", "--record", str(report)]) == 0
+    with sqlite3.connect(report) as database:
+        (count,) = database.execute(
+            "SELECT count(*) FROM StringIds WHERE value LIKE 'nvtx-kernels flops:%'"
+        ).fetchone()
+    assert count == 1
+    answer = nk.efficiency(report)
+    assert answer["step"].flops[0] == answer["efficiency"].set_index("range").flops["measure"]
+    assert not any("states" in note or "lacks" in note for note in answer.screen().notes)
+
+
+def test_a_run_without_warm_up_refuses_to_count(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["--size", "tiny", "--warmup", "0", "--flops", "--device", "cpu"])
+    assert "--warmup is 1 or more with it" in capsys.readouterr().err
