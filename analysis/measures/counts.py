@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..document import PATH_SEPARATOR
 from ..report import Path, Report
-from ..vocabulary import is_warm_up, step_matcher
+from ..vocabulary import PATH_SEPARATOR, is_warm_up, step_matcher
 
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")

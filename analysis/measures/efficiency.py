@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..document import PATH_SEPARATOR
 from ..report import Number, Path, RangeRow, Report
-from ..vocabulary import BACKWARD, FORWARD, RECOMPUTE, step_matcher
+from ..vocabulary import BACKWARD, FORWARD, PATH_SEPARATOR, RECOMPUTE, step_matcher
 from .counts import NOTHING, Counts, Figures, Key, keys_of
 from .gpu_peaks import Peak
 

@@ -12,6 +12,7 @@ import torch
 
 from . import optimizers, range_stack
 from .counting import Counting
+from .open_ranges import OpenRange
 
 MOST_CALLS = 64
 NO_STEP = (
@@ -29,7 +30,7 @@ class FirstStep:
         self._model = model
         self._calls, self._records = 0, False
         # The program's own range of a step, open on the thread that trains.
-        self._step: range_stack.OpenRange | None = None
+        self._step: OpenRange | None = None
         optimizers.on_step.add(self)
 
     def before_call(self) -> None:

@@ -18,15 +18,14 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from nvtx_kernels.analysis.document import PATH_SEPARATOR
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import range_stack
-from .counts import Counts, Path
-from .range_stack import OpenRange, Payload
+from .counts import PATH_SEPARATOR, Counts, Path
+from .open_ranges import OpenRange, Payload, Thread
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -174,7 +173,7 @@ def _is_composite(func: Any, args: Any, kwargs: Any) -> bool:
     return tensor is not None and not has(name, "CUDA" if tensor.is_cuda else "CPU")
 
 
-def _place(owner: range_stack.Thread) -> tuple[str, Path]:
+def _place(owner: Thread) -> tuple[str, Path]:
     """Return phase and path of what runs now; autograd's threads work below the ranges of the one that waits."""
     thread = range_stack.here()
     ranges = thread.ranges if thread is owner else [*owner.ranges, *thread.ranges]

@@ -20,11 +20,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from nvtx_kernels.analysis.document import PATH_SEPARATOR
-
 from . import operator_cost
 
 MARK = "nvtx-kernels flops: "
+# Between the names of a path in a mark, as the analysis shows paths.
+PATH_SEPARATOR = " > "
 VERSION = 1
 # nsys keeps long messages, but nobody promises how long; a mark has at most this many paths.
 PATHS_PER_MARK = 100
