@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 from .document import FOR_MACHINES, WHOLE, Detail
 from .errors import AnalysisError, UsageError
 from .presenters import output
+from .presenters.output import add_output as add_output
 from .presenters.output import format_of
+from .presenters.output import write as write
+from .readers.paths import expand as expand
 
 if TYPE_CHECKING:
     from .attribution.causes import Attribution
@@ -138,6 +141,16 @@ def positive(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be an integer ≥ 1")
     return int(text)
+
+
+def phase_and_time(text: str) -> tuple[str, float]:
+    """Read `forward=19.7ms` as a phase and nanoseconds; raises ArgumentTypeError, which argparse prints."""
+    from .support.units import UNITS_NS
+
+    found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+\.?\d*|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
+    if not found or not float(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time of a phase: write forward=19.7ms")
+    return found[1], float(found[2]) * UNITS_NS[found[3]]
 
 
 def say_written(path: Path, then: str) -> None:

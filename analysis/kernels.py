@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -12,11 +11,21 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli import add_range_rules, add_shape, attributed, detail_of, positive, presented, run, spare, trace_of
+from .cli import (
+    add_range_rules,
+    add_shape,
+    attributed,
+    detail_of,
+    expand,
+    phase_and_time,
+    positive,
+    presented,
+    run,
+    spare,
+    trace_of,
+    write,
+)
 from .errors import ReportError, UsageError
-from .presenters.output import write
-from .readers.paths import expand
-from .support.units import UNITS_NS
 from .views.registry import VIEWS
 from .vocabulary import PHASES
 
@@ -47,7 +56,7 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     instead.add_argument("--view", choices=tuple(VIEWS), help="the answer to one question, see below")
     what.add_argument("--kernel", metavar="NAME", help="a part of the name of the kernel to --view explain")
     what.add_argument(
-        "--timed", action="append", default=[], type=_timed, metavar="PHASE=TIME",
+        "--timed", action="append", default=[], type=phase_and_time, metavar="PHASE=TIME",
         help="a time measured elsewhere, such as forward=19.7ms, for --view agreement (several)",
     )  # fmt: skip
     what.add_argument("--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'")
@@ -263,13 +272,6 @@ def _viewed(report: Report, attribution: Later, options: argparse.Namespace) -> 
         kernel=options.kernel or "",
     )
     return viewer(options.view).view(subject)
-
-
-def _timed(text: str) -> tuple[str, float]:
-    found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+\.?\d*|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
-    if not found or not float(found[2]):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time of a phase: write forward=19.7ms")
-    return found[1], float(found[2]) * UNITS_NS[found[3]]
 
 
 if __name__ == "__main__":

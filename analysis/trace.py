@@ -38,6 +38,8 @@ class Provenance:
         return self.tool.startswith("nvtx-kernels")
 
 
+#: Names of ranges, outermost first.
+Path: TypeAlias = tuple[str, ...]
 Int64s: TypeAlias = NDArray[np.int64]
 Int32s: TypeAlias = NDArray[np.int32]
 Int8s: TypeAlias = NDArray[np.int8]

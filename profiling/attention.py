@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nvtx_kernels.analysis.presenters.output import add_output
-
-from .cli import add_running, ended, list_of
+from .cli import add_output, add_running, ended, list_of
 
 DESCRIPTION = "Time attention alone: batch 8, one head, causal; forward, backward, memory between them."
 KINDS = ("reference", "compiled", "sdpa")

@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nvtx_kernels.analysis.presenters.output import add_output
-
-from .cli import add_longest, add_preset, add_running, ended, list_of
+from .cli import add_longest, add_output, add_preset, add_running, ended, list_of
 from .sweep.lists import STUDIES, add_lists
 
 DESCRIPTION = "Measure every combination of settings, each in its own process."

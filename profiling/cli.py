@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nvtx_kernels.analysis.errors import UsageError
+from nvtx_kernels.analysis.errors import UsageError as UsageError
+from nvtx_kernels.analysis.presenters.output import add_output as add_output
 from nvtx_kernels.model.config import SIZES_OF_YEAR, YEAR
 
 #: Packages that an installation without extras lacks, and the extra that brings each.

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nvtx_kernels.analysis.presenters.output import add_output
-
-from .cli import add_limits, add_longest, add_preset, ended
+from .cli import add_limits, add_longest, add_output, add_preset, ended
 from .machine.nsight import PRESETS
 from .sweep.lists import add_lists
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..report import Path
-from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
+from ..trace import KERNEL, Bools, Columns, Int32s, Int64s, Path
 from ..vocabulary import PHASES
 from .causes import Attribution
 from .user_ranges import of_titles

@@ -8,8 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, add_shape, attributed, detail_of, positive, presented, run, spare, trace_of
-from ..presenters.output import write
+from ..cli import (
+    add_range_rules,
+    add_shape,
+    attributed,
+    detail_of,
+    positive,
+    presented,
+    run,
+    spare,
+    trace_of,
+    write,
+)
 
 if TYPE_CHECKING:
     from ..report import Report

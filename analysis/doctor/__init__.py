@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..cli import run
-from ..presenters.output import write
+from ..cli import run, write
 from ..support.findings import Finding, as_json, is_bad, text
 
 EPILOG = "exit status: 0 the report can answer (warnings included), 1 something is wrong with it, 2 wrong usage"

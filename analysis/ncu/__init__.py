@@ -13,9 +13,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, attributed, detail_of, positive, presented, run, spare, trace_of
+from ..cli import (
+    add_output,
+    add_range_rules,
+    attributed,
+    detail_of,
+    positive,
+    presented,
+    run,
+    spare,
+    trace_of,
+    write,
+)
 from ..errors import UsageError
-from ..presenters.output import add_output, write
 from ..vocabulary import PHASES
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, attributed, run, say_written, spare, trace_of
+from ..cli import add_range_rules, attributed, run, say_written, spare, trace_of, write
 from ..errors import UsageError
-from ..presenters.output import write
 
 if TYPE_CHECKING:
     from ..attribution.causes import Attribution

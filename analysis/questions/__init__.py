@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, add_shape, attributed, detail_of, presented, run, spare, trace_of
+from ..cli import add_range_rules, add_shape, attributed, detail_of, expand, presented, run, spare, trace_of, write
 from ..errors import ReportError
-from ..presenters.output import write
-from ..readers.paths import expand
 from .asked import QUESTIONS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..document import SHORT, Detail, Document, Table
 from ..errors import ReportError
-from ..trace import Provenance
+from ..report import Report
 from ..views import headings
 from . import accounting
 from . import sweep as settings
@@ -43,7 +43,7 @@ def document(
     first = sweep.counted[0]
     answers = {letter: _question(letter).answer(sweep) for letter in asked}
     tables = [table for answer in answers.values() for table in _said_once(answer.tables)]
-    lacks = _lacks(answers, first.provenance)
+    lacks = _lacks(answers, first)
     alone = len(found) + len(problems) == 1
     notes = accounting.of_one(sweep) if alone else accounting.notes(sweep)
     about = list(accounting.grouped([*notes, *lacks], len(sweep.reports)))
@@ -68,12 +68,13 @@ def _said_once(tables: Sequence[Table]) -> list[Table]:
     return [replace(table, caption="") if table.caption == caption else table for table, caption in pairs]
 
 
-def _lacks(answers: Mapping[str, Answer], source: Provenance) -> list[Said]:
+def _lacks(answers: Mapping[str, Answer], first: Report) -> list[Said]:
     """Say of every report what it lacks, once, with the questions that it lacks it for."""
     letters: dict[tuple[str, str], list[str]] = {}
     for letter, answer in answers.items():
         for lack in dict.fromkeys(answer.lacks):
             letters.setdefault(lack, []).append(f"({letter})")
     return [
-        Said(name, headings.worded(reason, source), ", ".join(asked)) for (name, reason), asked in letters.items()
+        Said(name, headings.worded(reason, first.provenance), ", ".join(asked))
+        for (name, reason), asked in letters.items()
     ]

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from ..errors import ReportError
 from ..kernel_names.spelling import spelled_like
+from ..trace import Path as Path
 from ..trace import Provenance
 
 Number = int | float
-Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

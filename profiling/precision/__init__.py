@@ -7,10 +7,7 @@ python -m profiling.precision --device cuda --format markdown
 import argparse
 from collections.abc import Sequence
 
-from nvtx_kernels.analysis.errors import UsageError
-from nvtx_kernels.analysis.presenters.output import add_output
-
-from ..cli import ended
+from ..cli import UsageError, add_output, ended
 
 TABLES = ("accumulation", "autocast")
 
