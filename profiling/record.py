@@ -72,13 +72,13 @@ def _record(asked: argparse.Namespace, program: list[str], is_module: bool) -> i
             None, None, asked.output, warmup=asked.warmup, steps=asked.steps,
             depth=asked.depth if asked.modules else 0, flops=asked.flops, every_model=True,
         )  # fmt: skip
-        with profile:
-            status = _status(program, is_module)
-    except (TraceFileError, ValueError) as error:
-        if isinstance(error, ValueError) and "warmup is" not in str(error):
-            raise
+    except ValueError as error:
         raise CommandError(str(error)) from error
-    return status
+    try:
+        with profile:
+            return _status(program, is_module)
+    except TraceFileError as error:
+        raise CommandError(str(error)) from error
 
 
 def _status(program: list[str], is_module: bool) -> int:

@@ -79,6 +79,21 @@ def spelled_like(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
     return {name: other for name, other in found if other is not None}
 
 
+_QUALIFIER = re.compile(r"(?:(?:[A-Za-z_]\w*|<unnamed>|\(anonymous namespace\))::)+(?=[\w~])")
+_TYPE_OF_LITERAL = re.compile(
+    r"\((?:bool|char|short|int|long|long long|unsigned (?:char|short|int|long|long long))\)(?=-?\d)"
+)
+
+
+def abridged(name: str) -> str:
+    """Return a name as ncu 2025.3 writes it: without namespaces, and without the types of literals.
+
+    ncu keeps some namespaces, such as `std`: abridge both names to compare them. Seen with PyTorch's kernels on an
+    H200 (reports/h200/counters.md).
+    """
+    return _QUALIFIER.sub("", _TYPE_OF_LITERAL.sub("", name))
+
+
 def _parsed(name: str) -> list[_Item]:
     """Return the items of a name, with what is in brackets as groups.
 

@@ -8,11 +8,11 @@ them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..kernel_names.short import short_name
-from ..kernel_names.spelling import spelled_like
+from ..kernel_names.spelling import abridged, spelled_like
 from ..report import Path
 from ..summary.selection import collapsed_path
 from ..support.text import fit
@@ -74,13 +74,14 @@ def _ours(kernels: Kernels) -> dict[str, list[Twin]]:
 def _theirs(ours: Iterable[str], launches: Iterable[Launch]) -> tuple[dict[str, list[Launch]], list[Launch]]:
     """Return the file's launches by the report's names for their kernels, and those of no such name.
 
-    A name that neither spelling knows is taken by its function where one kernel alone has that.
+    ncu abridges names. One that is unknown even so is taken by its function where one kernel alone has that.
     """
     known = set(ours)
     launches = sorted(launches, key=lambda one: (one.process, one.number))
     called = spelled_like({one.kernel for one in launches}, known)
-    named = [called.get(one.kernel, one.kernel) for one in launches]
-    by_function = _unique_functions(known - set(named))
+    in_short = _unique(known, abridged)
+    named = [called.get(one.kernel) or in_short.get(abridged(one.kernel), one.kernel) for one in launches]
+    by_function = _unique(known - set(named), function_name)
     found: dict[str, list[Launch]] = defaultdict(list)
     strange: list[Launch] = []
     for one, name in zip(launches, named, strict=True):
@@ -89,11 +90,12 @@ def _theirs(ours: Iterable[str], launches: Iterable[Launch]) -> tuple[dict[str, 
     return found, strange
 
 
-def _unique_functions(names: Iterable[str]) -> dict[str, str]:
-    functions: dict[str, list[str]] = defaultdict(list)
+def _unique(names: Iterable[str], short: Callable[[str], str]) -> dict[str, str]:
+    """Return by its short form each name that no other one shares it with."""
+    forms: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        functions[function_name(name)].append(name)
-    return {function: found[0] for function, found in functions.items() if len(found) == 1}
+        forms[short(name)].append(name)
+    return {form: found[0] for form, found in forms.items() if len(found) == 1}
 
 
 def _period(mine: Sequence[Twin], there: Sequence[Launch], steps: int) -> int:

@@ -177,9 +177,9 @@ def count_in(text: str, table: str, found: Found, finders: Mapping[str, looks.Fi
 
 
 def _count_freed(report: Path, found: Found) -> None:
-    """Count the pages that still contain deleted rows, and the private values in them."""
+    """Count the pages with deleted rows, and the private values in them."""
     for page in freed_pages(report):
-        found.add("pages that still contain deleted rows", FREED, any(page))
+        found.add("pages with deleted rows", FREED, any(page))
         count_in(page.decode("utf-8", "replace"), FREED, found, RAW_FOUND)
 
 

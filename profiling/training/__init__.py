@@ -37,7 +37,7 @@ from .outcome import Outcome
 from .roots import annotating_roots
 
 T = TypeVar("T")
-NO_WARM_UP = "flops counts the last step of warm-up: warmup is 1 or more with it"
+NO_WARM_UP = "flops counts the last step of warm-up: with it, warmup must be ≥ 1"
 CALL = 'profile(model, optimizer, "report.sqlite")'
 
 

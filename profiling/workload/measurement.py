@@ -70,7 +70,7 @@ class Capture:
     def check(self, settings: Settings) -> None:
         """Raise, before any work is done, for what would make the capture fail later."""
         if self.flops and not settings.warmup:
-            raise SettingsError("--flops counts the last step of warm-up: --warmup is 1 or more with it")
+            raise SettingsError("--flops counts the last step of warm-up: with it, --warmup must be ≥ 1")
         if self.record_to is not None:
             check_writable(self.record_to)
         elif self.operators and settings.device_type != "cuda":

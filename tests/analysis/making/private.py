@@ -71,7 +71,7 @@ KINDS = {
     "hardware identifiers", "facts about the machine", "process names", "program output", "diagnostic messages",
     "NVTX payloads", "names of threads", "strings of other rows", "token-like strings", "SSH keys",
     "e-mail addresses", "home folders", "file paths", "network addresses", "UUIDs and PCI addresses",
-    "pages that still contain deleted rows",
+    "pages with deleted rows",
 }  # fmt: skip
 
 

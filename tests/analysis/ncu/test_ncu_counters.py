@@ -2,18 +2,23 @@
 
 import json
 import os
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from nvtx_kernels.analysis import ncu
 from nvtx_kernels.analysis.errors import NotAReport
+from nvtx_kernels.analysis.kernel_names.spelling import abridged
 from nvtx_kernels.analysis.ncu.counters import read
 
 from tests.analysis.making import ncu_csv
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.ncu_csv import DRAM, OCCUPANCY, SM, TIME, Profiled, long, usual, wide
 
+DATA = Path(__file__).parents[2] / "data"
+NAMES = "SELECT DISTINCT value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
 A, B = "void ns::first_kernel<float>(float *)", "void second_kernel(int)"
 FORMS = {"wide": wide, "without units": lambda rows: wide(rows, units=False, nvtx=False), "long": long}
 
@@ -266,3 +271,22 @@ def test_other_grids_are_another_program(tmp_path, capsys):
     there = read(written(tmp_path, wide([usual(A, 8), usual(A, 9)])))
     assert _problem(mine, there, 2) == "1 launches have other grids in ncu's file; its counters are left out."
     assert ncu_csv.usual(A).blocks == 0
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_kernels_in_a_file_of_a_real_ncu_are_found_among_those_of_nsys(phase):
+    names = {one.kernel for one in read(DATA / f"ncu_softmax_{phase}.csv")}
+    with closing(sqlite3.connect(DATA / "h200_train_fp32.sqlite")) as connection:
+        known = [name for (name,) in connection.execute(NAMES)]
+    found = {name: [other for other in known if abridged(other) == abridged(name)] for name in names}
+    assert len(names) >= 5
+    assert {name: others for name, others in found.items() if len(others) != 1} == {}
+
+
+def test_an_abridged_name_is_joined(tmp_path, capsys):
+    name, short = "void at::native::f<(int)4, at::native::Op<float>>(int)", "void f<4, Op<float>>(int)"
+    report = build(tmp_path, ranges=[Range("forward", 0, 500)], **launched((10, 20), (110, 120), name=name))
+    counters = written(tmp_path, wide([usual(short, 1), usual(short, 1)]))
+    ncu.main([str(report), "--range", "forward", "--read", str(counters), "--format", "json"])
+    rows = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+    assert [row[TIME] for row in rows if row.get(TIME)] != []

@@ -44,13 +44,18 @@ WRONG = {
     "counters": (
         {"counters_for_admins": True},
         "warning",
-        "administrators",
+        "require an administrator",
         "NVreg_RestrictProfilingToAdminUsers",
     ),
     "container": ({"in_container": True}, "warning", "container", "SYS_ADMIN"),
     "WSL": ({"in_wsl": True}, "problem", "no kernels", "CuptiUseRawGpuTimestamps=false"),
     "annotation off": ({"variables": {"NVTX_KERNELS_OFF": "1"}}, "warning", "switches every range off", "unset"),
-    "TF32 forced": ({"variables": {"NVIDIA_TF32_OVERRIDE": "1"}}, "warning", "decides TF32", "unset"),
+    "TF32 forced": (
+        {"variables": {"NVIDIA_TF32_OVERRIDE": "1"}},
+        "warning",
+        "overrides the TF32 setting",
+        "unset",
+    ),
 }
 
 

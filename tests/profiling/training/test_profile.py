@@ -260,7 +260,7 @@ def test_modules_are_annotated_once_however_often(path):
 
 @pytest.mark.parametrize("wrong", [{"model": "report.sqlite"}, {"optimizer": net()}, {"warmup": -1}, {"steps": 0}])
 def test_what_cannot_be_profiled_is_refused(wrong):
-    with pytest.raises((TypeError, ValueError), match="is "):
+    with pytest.raises((TypeError, ValueError), match="must be "):
         Profile(**wrong)
 
 

@@ -97,4 +97,4 @@ def test_a_run_counts_what_the_model_says_of_its_products(tmp_path):
 def test_a_run_without_warm_up_refuses_to_count(capsys):
     with pytest.raises(SystemExit):
         run.main(["--size", "tiny", "--warmup", "0", "--flops", "--device", "cpu"])
-    assert "--warmup is 1 or more with it" in capsys.readouterr().err
+    assert "with it, --warmup must be ≥ 1" in capsys.readouterr().err
