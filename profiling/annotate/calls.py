@@ -68,6 +68,7 @@ class _Call:
     __slots__ = ("__weakref__",)
 
 
+_NONE: dict[str, nn.Module] = {}
 _plans: dict[int, Plan] = {}
 _lock = threading.RLock()
 _call = nn.Module.__call__
@@ -155,7 +156,9 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         plan = _plans.get(id(self._forward_hooks))
     except AttributeError:  # its __init__ has not run: the error is PyTorch's to raise
         plan = None
-    if plan is None or (plan.quiet and not self.training) or not range_stack.active:
+    if plan is None:
+        return _in_no_range(self, args, kwargs)
+    if (plan.quiet and not self.training) or not range_stack.active:
         return _call(self, *args, **kwargs)
     thread = _local.thread
     if plan.inside is not None or thread.calls() is None:
@@ -170,6 +173,27 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     ):
         return _in_leaf_range(plan, self, args, thread)
     return _in_inner_range(plan, self, args, kwargs)
+
+
+def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a module that is not annotated; what `torch.compile` made of an annotated one is announced.
+
+    The ranges of a compiled model are in its code, or nowhere: it looked the model's call up when it was made.
+    """
+    compiled = module.__dict__.get("_modules", _NONE).get("_orig_mod")
+    plan = _plans.get(id(compiled._forward_hooks)) if compiled is not None else None
+    if plan is None or not range_stack.active or _local.thread.calls() is not None:
+        return _call(module, *args, **kwargs)
+    try:
+        if plan.on_call is not None:
+            plan.on_call()
+    except Exception:  # annotation must not break the program
+        range_stack.say_failed("a call of a compiled model is not announced")
+    try:
+        return _call(module, *args, **kwargs)
+    finally:
+        if plan.on_return is not None:
+            plan.on_return()
 
 
 def _in_bare_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

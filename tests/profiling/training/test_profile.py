@@ -102,6 +102,22 @@ def test_phases_of_a_loop(path, loop):
     assert "steps of AdamW" in profile.outcome.steps
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("is_compiled_before", [False, True], ids=["inside", "before"])
+@pytest.mark.parametrize("loop", [plain, accumulating], ids=lambda loop: loop.__name__)
+def test_phases_of_a_compiled_model(path, loop, is_compiled_before):
+    torch.compiler.reset()
+    model = net()
+    compiled = torch.compile(model, backend="aot_eager")
+    if is_compiled_before:
+        loss_of(compiled).backward()
+        model.zero_grad()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with Profile(model, optimizer, path):
+        loop(compiled, optimizer)
+    assert phases(path) == ["warmup", *LOOPS[loop]]
+
+
 def test_closures_run_outside_the_optimizers_range(path):
     model = net()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
