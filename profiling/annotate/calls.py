@@ -156,10 +156,8 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         plan = _plans.get(id(self._forward_hooks))
     except AttributeError:  # its __init__ has not run: the error is PyTorch's to raise
         plan = None
-    if plan is None:
+    if plan is None or (plan.quiet and not self.training) or not range_stack.active:
         return _in_no_range(self, args, kwargs)
-    if (plan.quiet and not self.training) or not range_stack.active:
-        return _call(self, *args, **kwargs)
     thread = _local.thread
     if plan.inside is not None or thread.calls() is None:
         return _in_range(plan, self, args, kwargs)
