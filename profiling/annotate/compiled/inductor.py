@@ -30,6 +30,8 @@ BOOKKEEPING_LINES = (
     "AssertSizeStrideLine", "GroupedAssertSizeStrideLine",
 )  # fmt: skip
 BOOKKEEPING_TEXT = ("#", "del ", "assert", "\n")
+# How many nodes are looked at to place one that no module made.
+_MAX_BEFORE = 256
 
 
 def missing() -> str:
@@ -124,6 +126,24 @@ def nodes_of_call(announcer: FrameType) -> list[torch.fx.Node]:
         exact = getattr(ir_node, "origin_node", None) if SCHEDULED not in announcer.f_locals else None
         found.update(dict.fromkeys([exact] if exact is not None else getattr(ir_node, "origins", ())))
     return [node for node in sorted(found) if node.op != "placeholder"]
+
+
+def metas_before(nodes: Iterable[torch.fx.Node], is_placed: Callable[[Any], bool]) -> list[dict[str, Any]]:
+    """Return the metadata of the nearest placed nodes that these get their inputs from.
+
+    A sum of gradients is made by AOTAutograd and by Inductor's passes, not by a module: it has no modules itself.
+    """
+    found, seen, further = [], set[torch.fx.Node](), list(nodes)
+    while further and len(seen) < _MAX_BEFORE:
+        for node in further.pop().all_input_nodes:
+            if node in seen or node.op == "placeholder":
+                continue
+            seen.add(node)
+            if is_placed(node.meta):
+                found.append(node.meta)
+            else:
+                further.append(node)
+    return found
 
 
 def _ir_nodes(variables: dict[str, Any]) -> Iterable[Any]:

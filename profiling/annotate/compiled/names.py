@@ -58,8 +58,22 @@ def fused(paths: Iterable[Names]) -> Names:
     distinct = list(dict.fromkeys(paths))
     if len(distinct) == 1:
         return distinct[0]
-    shared = tuple(names[0] for names in takewhile(_is_one, zip(*distinct, strict=False)))
-    return (*shared, fusion_name([path[len(shared) :] for path in distinct]))
+    around = shared(distinct)
+    return (*around, fusion_name([path[len(around) :] for path in distinct]))
+
+
+def path_of_sum(metas: Iterable[Meta], name_of: ModuleName) -> Names:
+    """Return the path of a kernel that no module made, from those of what it adds up: the part that they share.
+
+    A sum of parts that share nothing, such as the gradient of a tied weight, is named like their fusion.
+    """
+    paths = [path for meta in metas if (path := path_of(meta, name_of))]
+    return (shared(paths) or fused(paths)) if paths else ()
+
+
+def shared(paths: Sequence[Names]) -> Names:
+    """Return the names that all paths begin with."""
+    return tuple(names[0] for names in takewhile(_is_one, zip(*paths, strict=False)))
 
 
 def _is_one(names: Names) -> bool:

@@ -35,7 +35,11 @@ class Naming:
 
     def path(self, nodes: list[torch.fx.Node]) -> Names:
         """Return the path of a kernel call made of these nodes of the graph; () if it belongs nowhere."""
-        return names.path_of_kernel([node.meta for node in nodes], self.module_name, backward=self.backward)
+        path = names.path_of_kernel([node.meta for node in nodes], self.module_name, backward=self.backward)
+        return path or names.path_of_sum(inductor.metas_before(nodes, self._is_placed), self.module_name)
+
+    def _is_placed(self, meta: dict[str, Any]) -> bool:
+        return bool(names.path_of(meta, self.module_name))
 
 
 class _Annotated:

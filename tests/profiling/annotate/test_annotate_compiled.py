@@ -3,6 +3,7 @@
 What has no GPU in it: names, nesting, phases of paths, and that the program stays the one that it was.
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -153,6 +154,28 @@ def test_a_gradient_is_stored_in_the_range_of_what_computed_it():
         "pair.left.weight": "Sequential/pair/left",
         "pair.right.weight": "Sequential/pair/right",
     }
+
+
+def test_a_sum_of_gradients_that_no_module_makes_belongs_to_what_its_parts_share():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.eye(8))
+
+        def forward(self, x):
+            for _ in range(3):
+                x = x @ self.weight
+            return x
+
+    model = nn.Sequential(OrderedDict(first=nn.Linear(8, 8), twice=Twice()))
+    with annotate.annotate_modules(model), annotate.listen(Heard()):
+        _, (_, backward) = run_and_get_code(lambda: train(torch.compile(model)))
+    # Inductor makes addmm of the sums of the weight's gradients: nodes without modules.
+    calls = re.findall(r"nvtx_kernels_at\((-?\d+)\)|extern_kernels\.(addmm)\(", backward)
+    sums = [int(calls[at - 1][0]) for at, (_, call) in enumerate(calls) if call and calls[at - 1][0]]
+    paths = ast.literal_eval(re.search(r"NvtxKernelsRanges\((\(.*\)), 'model/backward'", backward)[1])
+    assert {paths[number] for number in sums if number >= 0} == {("Sequential", "twice")}
+    assert min(sums) >= 0
 
 
 def test_hooks_on_leaves_end_with_the_pass():
