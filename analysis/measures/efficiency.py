@@ -177,7 +177,7 @@ def _places(report: Report, counts: Counts) -> dict[Key, list[Place]]:
 
 
 def _as_counted(counts: Counts, key: Key, places: list[Place], steps: Mapping[Path, float]) -> bool:
-    """Tell whether the report has as many paths of a name as were counted; else they are other ranges."""
+    """Return whether the report has as many paths of a name as were counted; else they are other ranges."""
     paths = counts.of[key].paths
     return paths is None or paths == len({_tail(path, steps) for path, _ in places})
 

@@ -40,7 +40,7 @@ docs/counters.md          what ncu's filters can tell apart, and how its launche
 
 
 def parser(prog: str = "python -m analysis.ncu") -> argparse.ArgumentParser:
-    """Describe the command line before `--`, behind which the program stands."""
+    """Return the parser of the words before `--`, which the program follows."""
     parser = argparse.ArgumentParser(
         prog=prog, usage=f"{prog} report --range PATTERN [options] [-- program ...]", description=__doc__,
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split a command line at its first `--`, behind which the program stands."""
+    """Split a command line at its first `--`, which the program follows."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:at], arguments[at + 1 :]
 
@@ -139,7 +139,7 @@ def _metrics(options: argparse.Namespace) -> list[str]:
 
 
 def said(chosen: Filter) -> list[str]:
-    """Say how close a filter comes to the wanted kernels, a comment of the shell's a sentence."""
+    """Report how close a filter comes to the wanted kernels, a comment of the shell's a sentence."""
     if chosen.exact and chosen.includes:
         found = f"By the report, it profiles exactly these {chosen.wanted:,} kernels."
     elif chosen.includes:

@@ -14,7 +14,7 @@ from .filters import Expression, Groups, cover, selected
 from .stacks import PROCESS, THREAD, Stack, Stacks, stacks
 from .wanted import Kernels
 
-# More names than this make a pattern that nobody reads: then all kernels of the ranges are taken.
+# More names than this make an unreadable pattern: then all kernels of the ranges are taken.
 MOST_KERNEL_NAMES = 12
 
 

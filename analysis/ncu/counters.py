@@ -112,7 +112,7 @@ def _long(header: Sequence[str], rows: Iterator[list[str]]) -> list[Launch]:
 def _launch(values: Mapping[str, str]) -> Launch:
     number = values["ID"].replace(",", "")
     if not number.isdecimal():
-        raise NotAReport(f"A row of ncu's CSV has the ID {printable(values['ID'])!r}, which is no number.")
+        raise NotAReport(f"A row of ncu's CSV has the ID {printable(values['ID'])!r}, which is not a number.")
     sides = re.findall(r"\d+", values.get("Grid Size", ""))
     blocks = 1 if sides else 0
     for side in sides:

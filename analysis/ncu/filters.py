@@ -41,7 +41,7 @@ class Expression:
         return f"{prefix}{'[' if self.bottom or self.whole else ''}{body}{closed}"
 
     def matches(self, stack: Stack) -> bool:
-        """Tell whether it selects a launch under this stack."""
+        """Return whether it selects a launch under this stack."""
         if self.whole:
             return self.names == stack
         if self.bottom and stack[:1] != self.names[:1]:
@@ -149,7 +149,7 @@ class Barred:
                 self._with.setdefault(name, set()).add(at)
 
     def refuse(self, one: Expression) -> bool:
-        """Tell whether an expression selects any."""
+        """Return whether an expression selects any."""
         having = sorted((self._with.get(name, set()) for name in one.names), key=len)
         return any(one.matches(self.stacks[at]) for at in set.intersection(*having))
 

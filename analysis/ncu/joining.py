@@ -110,7 +110,7 @@ def _period(mine: Sequence[Twin], there: Sequence[Launch], steps: int) -> int:
 
 
 def _problem(mine: Sequence[Twin], there: Sequence[Launch], period: int) -> str:
-    """Say why launches cannot be joined; empty where they can."""
+    """Return why launches cannot be joined; empty where they can."""
     if not there or len(there) % period:
         return f"{len(mine):,} launches in the report, {len(there):,} in ncu's file; its counters are left out."
     grids = [(mine[at % period].blocks, one.blocks) for at, one in enumerate(there)]

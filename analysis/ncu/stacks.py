@@ -77,7 +77,7 @@ def _by_process(trace: Trace, ranges: Ranges) -> Ranges:
 
 
 def _crosses(ranges: Ranges) -> bool:
-    """Tell whether two ranges of one process overlap without one being inside the other."""
+    """Return whether two ranges of one process overlap without one being inside the other."""
     open_ends: list[int] = []
     before = -1
     for process, start, end in zip(

@@ -73,7 +73,7 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
 
 
 def _agreement(kernels: Kernels, joined: Joined) -> list[str]:
-    """Say how many launches are on both sides."""
+    """Report how many launches are on both sides."""
     ours, theirs = int(kernels.wanted.sum()), sum(joined.profiled.values())
     if ours == theirs and not joined.notes:
         return [f"The file has the report's {ours:,} launches, all joined."]

@@ -102,7 +102,7 @@ def as_typed(arguments: Sequence[str]) -> str:
 
 
 def run_ncu(arguments: Sequence[str], log: Path) -> None:
-    """Run ncu, whose program writes to the screen as ever.
+    """Run ncu; its program's output goes to the screen as usual.
 
     Raises AnalysisError with the reason where ncu or the program fails, UsageError where ncu cannot be started.
     """

@@ -35,7 +35,7 @@ def differences(a: Report, b: Report) -> dict[str, Any]:
 
 
 def _lead(comparison: Comparison) -> str:
-    """Say what changed in the step, and which phase and category changed most."""
+    """Describe what changed in the step, and which phase and category changed most."""
     total = comparison.total()
     what = "A step" if comparison.per_step else "All of it"
     a, b = time_text(total.a_ns), time_text(total.b_ns)

@@ -135,7 +135,7 @@ def _accounting(report: Report) -> tuple[str, ...]:
 
 
 def scope(report: Report) -> str:
-    """Say over what the page's figures are counted: they are means per step where there are steps."""
+    """Return over what the page's figures are counted: they are means per step where there are steps."""
     return (
         f"per step, mean of {report.steps}"
         if report.steps > 1
@@ -161,7 +161,7 @@ def _provenance(report: Report) -> list[tuple[str, object]]:
 
 
 def _of_ranges(value: object) -> bool:
-    """Tell whether a run says this of each of its ranges: too much for a list of facts."""
+    """Return whether a run says this of each of its ranges: too much for a list of facts."""
     return isinstance(value, Mapping)
 
 

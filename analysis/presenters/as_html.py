@@ -20,7 +20,7 @@ def present(document: Document) -> str:
 
 
 def fragment(document: Document) -> str:
-    """Write a document as a part of somebody else's page, such as a notebook's."""
+    """Write a document as a fragment for another page, such as a notebook."""
     parts = cell_text.laid_out(document, _safe, _table, "<p><b>%s</b></p>", "<p>%s</p>")
     return "\n".join(parts) + "\n"
 

@@ -22,7 +22,7 @@ BESIDE = (
     "the most warm-up. % is of that mean."
 )
 LATE = (
-    "The {unit} worked on after {phase} ranges had closed: their CPU range is no measure of it. Synchronize "
+    "The {unit} worked on after {phase} ranges had closed: their CPU range does not measure it. Synchronize "
     "before the range closes, or read the {unit} span."
 )
 
@@ -36,14 +36,14 @@ def answer(sweep: Sweep) -> Answer:
         for name, report in sweep.named
         if (times := _times(report, phase)) and times.late
     ]
-    beside = Answer(())
+    timed = Answer(())
     if sweep.timed:
-        beside = answer_by_phase(sweep, partial(_untimed, sweep), partial(_beside, sweep))
-    return Answer((*led(_sentence(sweep), found.tables), *beside.tables), (*found.lacks, *late, *beside.lacks))
+        timed = answer_by_phase(sweep, partial(_untimed, sweep), partial(_beside, sweep))
+    return Answer((*led(_sentence(sweep), found.tables), *timed.tables), (*found.lacks, *late, *timed.lacks))
 
 
 def _sentence(sweep: Sweep) -> str:
-    """Say how long forward and backward take on both clocks."""
+    """Report how long forward and backward take on both clocks."""
     report = sweep.alone
     of = [(phase, found) for phase in (FORWARD, BACKWARD) if report and (found := _cells(phase, report))]
     said = [
@@ -74,7 +74,7 @@ def _beside(sweep: Sweep, phase: str) -> Table:
         Column("span_ns", sweep.span, "ns"), Column("span_share", "%", "share"),
         Column("cpu_ns", "CPU range", "ns"), Column("cpu_share", "%", "share"),
     )  # fmt: skip
-    title = f"(a) {phase} beside its wall time without a profiler, {{unit}} for each of its ranges"
+    title = f"(a) {phase} against its wall time without a profiler, {{unit}} for each of its ranges"
     return sweep.table(f"a_{phase}_timed", title, shown, partial(_beside_cells, sweep, phase), BESIDE, phase)
 
 

@@ -73,7 +73,7 @@ def notes(sweep: Sweep) -> Iterator[Said]:
 
 
 def grouped(said: Iterable[Said], reports: int) -> Iterator[str]:
-    """Say every sentence once, with the reports that it is about, unless these are all."""
+    """Return every sentence once, with the reports that it is about, unless these are all."""
     about: dict[tuple[str, str], list[str]] = {}
     for one in said:
         about.setdefault((one.questions, one.sentence), []).append(one.name)

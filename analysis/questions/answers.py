@@ -69,7 +69,7 @@ def _said_once(tables: Sequence[Table]) -> list[Table]:
 
 
 def _lacks(answers: Mapping[str, Answer], first: Report) -> list[Said]:
-    """Say of every report what it lacks, once, with the questions that it lacks it for."""
+    """List what every report lacks, once, with the questions that it lacks it for."""
     letters: dict[tuple[str, str], list[str]] = {}
     for letter, answer in answers.items():
         for lack in dict.fromkeys(answer.lacks):

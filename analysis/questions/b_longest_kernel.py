@@ -97,7 +97,7 @@ def _scope_name(sweep: Sweep, scope: str) -> str:
 
 
 def _missing(report: Answered, scope: str) -> str:
-    """Say why a scope has no row: where it is but one phase, that phase's table has it."""
+    """Return why a scope has no row: where it is but one phase, that phase's table has it."""
     if scope in (FORWARD, BACKWARD):
         return no_kernels(report, scope)
     if scope == "both":
@@ -136,6 +136,6 @@ def _cells(scope: str, names: Mapping[str, str], told: bool, report: Answered) -
 
 
 def _same(report: Answered, kernel: str) -> str | None:
-    """Tell whether a kernel is the forward's longest; None where there is no forward."""
+    """Return whether a kernel is the forward's longest; None where there is no forward."""
     forward = longest_kernel(report, (FORWARD,))
     return None if forward is None else "yes" if forward.kernel == kernel else "no"

@@ -26,12 +26,12 @@ DEFINITIONS = (
 )
 UNNAMED = (
     "No range of the forward is named after an operation of the model (softmax, mask, scale, rope, norm, "
-    "activation, …), so these cannot be told apart; torch.compile drops ranges inside the model."
+    "activation, …), so these cannot be distinguished; torch.compile drops ranges inside the model."
 )
 
 
 def answer(sweep: Sweep) -> Answer:
-    """Show the share of the forward that is no GEMM, its largest categories, and its operations."""
+    """Show the share of the forward that is not GEMM, its largest categories, and its operations."""
     kinds = answer_by_phase(sweep, no_kernels, lambda _: _categories(sweep), (FORWARD,))
     parts = answer_by_phase(sweep, _unnamed, lambda _: _operations(sweep, IN_ATTENTION), (FORWARD,))
     rest = any(map(_shown(sweep), ELSEWHERE)) and parts.tables
@@ -40,17 +40,17 @@ def answer(sweep: Sweep) -> Answer:
 
 
 def _sentence(sweep: Sweep) -> str:
-    """Say what the forward's time goes to besides GEMMs."""
+    """Describe what the forward's time goes to besides GEMMs."""
     if not sweep.alone or not (whole := _whole(sweep.alone)):
         return ""
     time = _by_category(sweep.alone)
     some = [f"{name} {percent(time[name] / whole)}" for name in _ranked_categories(sweep)[:CATEGORIES_SHOWN]]
     rest = percent(1 - time.get("gemm", 0) / whole)
-    return f"(c) {rest} of forward's kernel time is no GEMM{': ' if some else ''}{', '.join(some)}."
+    return f"(c) {rest} of forward's kernel time is not GEMM{': ' if some else ''}{', '.join(some)}."
 
 
 def _unnamed(report: Answered, phase: str) -> str:
-    """Say why the operations cannot be told; where there is no forward at all, that is said already."""
+    """Return why the operations cannot be identified; where there is no forward at all, that is said already."""
     return no_kernels(report, phase) or ("" if operations_of(report) else UNNAMED)
 
 
@@ -92,7 +92,7 @@ def _operations(sweep: Sweep, names: Sequence[str]) -> Table:
 
 
 def _shown(sweep: Sweep) -> Callable[[str], bool]:
-    """Tell which operations have a column: those that any report has, and in attention and for programs all."""
+    """Return which operations have a column: those that any report has, and in attention and for programs all."""
     found = {name for report in sweep.counted for name, time in operations_of(report).items() if time}
     return lambda name: name in found or name in IN_ATTENTION or sweep.detail.whole
 

@@ -21,7 +21,7 @@ ABSENT = "–: one of the phases has no kernels."
 
 
 def answer(sweep: Sweep) -> Answer:
-    """Show the GEMMs' share of the kernel time and their launches, by phase and in all."""
+    """Show the GEMMs' share of the kernel time and their launches, by phase and in total."""
     shares = sweep.table(
         "d", f"(d) GEMMs' share of the kernel time, %, {sweep.scope}",
         _columns(sweep, SHARES, "{}_gemm_share", "{} %", "share"), partial(_cells, SHARES, _share),
@@ -36,7 +36,7 @@ def answer(sweep: Sweep) -> Answer:
 
 
 def _sentence(sweep: Sweep) -> str:
-    """Say what share GEMMs have in the forward and in all."""
+    """Describe what share GEMMs have in the forward and in total."""
     whole = "the whole step" if sweep.per_step else "all work"
     of: Columns = (("", f"the {FORWARD}", (FORWARD,)), ("", whole, PHASES))
     shares = _cells(of, _share, sweep.alone) if sweep.alone else []

@@ -1,4 +1,4 @@
-"""(e): softmax beside the matrix products of attention, in time and in FLOPs."""
+"""(e): softmax against the matrix products of attention, in time and in FLOPs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CAPTION = (
 
 
 def answer(sweep: Sweep) -> Answer:
-    """Show softmax beside the GEMMs of scores and final matmul, and both ratios."""
+    """Show softmax against the GEMMs of scores and final matmul, and both ratios."""
     phases = _shown(sweep)
     tables = led(_sentence(sweep), [_table(sweep, phase) for phase in phases])
     lacks = lacking(sweep, _missing, [phase for phase in phases if phase != OTHER] or [FORWARD])

@@ -21,7 +21,7 @@ from ..vocabulary import BACKWARD, FORWARD, PHASES, opens_phase
 
 @dataclass(frozen=True, slots=True)
 class Answered(Report):
-    """A report per step, or where it has no steps in all.
+    """A report per step, or in total where it has no steps.
 
     `times` are of each phase's ranges in the measured steps, ns, over all of these even in a report per step;
     `formulas` say by phase how the launches of its longest kernel come about, such as `5·12 + 1`.

@@ -16,7 +16,7 @@ from .figures import Answered
 
 COUNTED = Column("counted", "counted")
 PER_STEP, IN_ALL = "per step", "total"
-ON_CPU = "The figures are a CPU's, of operators, and cannot stand beside a GPU's: ask such reports alone."
+ON_CPU = "The figures are a CPU's, of operators, and not comparable with a GPU's: ask about such reports alone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Sweep:
         return headings.span(self.counted[0])
 
     def counts(self, report: Answered) -> bool:
-        """Tell whether a report's work is of the kind that is counted."""
+        """Return whether a report's work is of the kind that is counted."""
         return report.provenance.unit_of_work == self.unit
 
     def table(
@@ -163,14 +163,14 @@ def answer_by_phase(
 def lacking(
     sweep: Sweep, missing: Callable[[Answered, str], str], phases: Iterable[str]
 ) -> tuple[tuple[str, str], ...]:
-    """Tell by name what reports lack to answer for these phases."""
+    """Return by name what reports lack to answer for these phases."""
     return tuple(
         (name, reason) for phase in phases for name, report in sweep.named if (reason := missing(report, phase))
     )
 
 
 def no_kernels(report: Answered, phase: str) -> str:
-    """Say that a report has no kernels of a phase; nothing where it has some. Its own notes tell why."""
+    """Report that a report has no kernels of a phase; nothing where it has some. Its own notes tell why."""
     rows = {row.phase: row for row in report.phases}
     if phase in rows and rows[phase].kernel_ns:
         return ""
@@ -211,7 +211,7 @@ def order(reports: Sequence[Report]) -> list[int]:
 
 
 def heading(reports: Sequence[Report], given: int) -> str:
-    """Say how many reports of how many given there are, and what they have in common."""
+    """Report how many reports of how many given there are, and what they have in common."""
     common = headings.common([headings.facts(report)[1:] for report in reports])
     return " · ".join([f"{len(reports)} of {given} reports", *common])
 

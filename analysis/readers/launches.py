@@ -38,7 +38,7 @@ class LaunchKeys:
         """Index the launches.
 
         Of several rows with one key, a CUDA runtime or driver row comes before one of a `foreign` event
-        class (an MPI file has class 67 rows beside the runtime's), and then the earliest.
+        class (an MPI file has class 67 rows next to the runtime's), and then the earliest.
         """
         key = _key(process, correlation)
         order = np.argsort(key, kind="stable")

@@ -68,7 +68,7 @@ def require_unchanged(path: Path, before: Identity) -> None:
 
 
 def is_unchanged(path: Path, before: Identity) -> bool:
-    """Tell whether a report is as it was."""
+    """Return whether a report is as it was."""
     try:
         return identity(path) == before
     except OSError:

@@ -114,7 +114,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _are_figures(value: Any) -> bool:
-    """Tell whether this is a number of paths, bytes, and FLOPs by arithmetic."""
+    """Return whether this is a number of paths, bytes, and FLOPs by arithmetic."""
     if not isinstance(value, list) or len(value) != 3 or not isinstance(value[2], dict):
         return False
     flops = value[2]

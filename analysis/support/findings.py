@@ -17,7 +17,7 @@ INDENT, ENDLESS = 9, 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: how it stands, and what to do about it."""
+    """The result of one check: a level, a sentence, and a remedy."""
 
     level: Level
     what: str

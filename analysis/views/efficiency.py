@@ -145,7 +145,7 @@ def _cells(row: Efficiency, peak: Peak | None) -> tuple[object, ...]:
 
 
 def _caption(peak: Peak | None) -> str:
-    """Say what the numbers are of."""
+    """Describe what the numbers are of."""
     said = f"{BYTES} Rates divide by the kernel time of the range and all inside it."
     if peak is None:
         return said
@@ -214,7 +214,7 @@ def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) ->
 
 
 def _uncounted(report: Report) -> str:
-    """Say how much of the kernel time is in kernels that no formula is for."""
+    """Report how much of the kernel time is in kernels that no formula is for."""
     kernels = [row for row in report.kernels if row.kind == "kernel"]
     whole = sum(row.total_ns for row in kernels)
     others = sum(row.total_ns for row in kernels if row.category not in WITH_FLOPS)

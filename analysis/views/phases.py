@@ -74,7 +74,7 @@ def phases(report: Report) -> Table:
 
 
 def _is_beyond_steps(report: Report) -> bool:
-    """Tell whether all work of no phase lies outside the measured steps, where a column of it says nothing."""
+    """Return whether all work of no phase lies outside the measured steps, where a column of it says nothing."""
     inside = report.measured
     return inside is not None and not any(_in(inside, OTHER)) and any(_in(report, OTHER))
 

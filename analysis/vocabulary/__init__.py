@@ -10,7 +10,7 @@ from itertools import groupby
 from .range_names import PHASE_NAMES, STEP_NAMES, NamePattern
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
-#: What stands between the ranges of a path.
+#: The text between the ranges of a path.
 PATH_SEPARATOR = " > "
 # What a serving engine's forward computes: prompts, or the next token of each request.
 PREFILL, DECODE = "prefill", "decode"

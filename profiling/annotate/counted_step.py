@@ -1,4 +1,4 @@
-"""Which step `annotate_modules(model, flops=True)` counts: the first after it, where nobody says what a step is.
+"""Which step `annotate_modules(model, flops=True)` counts: the first after it, where nothing says what a step is.
 
 It begins with the first call of the model. Inside a range of a step that the program itself has opened it ends
 with that range, else with the next step of an optimizer of the model; without gradients, with the next call of
@@ -34,7 +34,7 @@ class FirstStep:
         optimizers.on_step.add(self)
 
     def before_call(self) -> None:
-        """Hear that the model is about to be called from outside."""
+        """Note that the model is about to be called from outside."""
         counting = self.counting
         if counting.is_done:
             return
@@ -49,7 +49,7 @@ class FirstStep:
         self._records |= torch.is_grad_enabled()
 
     def after_optimizer(self) -> None:
-        """Hear that an optimizer of the model has stepped."""
+        """Note that an optimizer of the model has stepped."""
         if self.counting.is_running and self._step is None:
             self.end()
 

@@ -71,7 +71,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Calls:
-    """Hears the ranges of the counted step, so that they are open even where nobody else listens."""
+    """Hears the ranges of the counted step, so that they are open even where nothing else listens."""
 
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
@@ -84,10 +84,10 @@ class _Calls:
             self.counts.calls[PATH_SEPARATOR.join(one.label.name for one in ranges)] += 1
 
     def pop(self) -> None:
-        """Hear that a range ends."""
+        """Handle the end of a range."""
 
     def mark(self, message: str) -> None:
-        """Hear a mark."""
+        """Handle a mark."""
 
 
 class Counting:
@@ -164,7 +164,7 @@ def _leave(mode: _Mode) -> None:
 
 
 def _is_composite(func: Any, args: Any, kwargs: Any) -> bool:
-    """Tell whether an operator is made of others, which come here if it is taken apart (in inference mode)."""
+    """Return whether an operator is made of others, which come here if it is taken apart (in inference mode)."""
     name = func.name()
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if not has(name, "CompositeImplicitAutograd"):

@@ -26,7 +26,7 @@ MARK = "nvtx-kernels flops: "
 # Between the names of a path in a mark, as the analysis shows paths.
 PATH_SEPARATOR = " > "
 VERSION = 1
-# nsys keeps long messages, but nobody promises how long; a mark has at most this many paths.
+# nsys keeps long messages, but how long is not documented; a mark has at most this many paths.
 PATHS_PER_MARK = 100
 MOST_UNCOUNTED = 12
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")

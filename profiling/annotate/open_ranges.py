@@ -16,13 +16,13 @@ class Listener(Protocol):
     """What hears every range, on the thread where it happens, while `listen` is active."""
 
     def push(self, name: str, payload: Payload) -> None:
-        """Hear that a range begins."""
+        """Handle the start of a range."""
 
     def pop(self) -> None:
-        """Hear that the range begun last on this thread ends."""
+        """Handle the end of the range that began last on this thread."""
 
     def mark(self, message: str) -> None:
-        """Hear an instantaneous mark."""
+        """Handle an instantaneous mark."""
 
 
 class Label:

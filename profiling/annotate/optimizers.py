@@ -79,7 +79,7 @@ class Follower(Protocol):
     """What wants to know when the optimizer that counts the steps has stepped."""
 
     def after_optimizer(self) -> None:
-        """Hear that it has."""
+        """Note that it has."""
 
 
 #: Those that are told.

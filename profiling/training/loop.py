@@ -48,10 +48,10 @@ class Measuring(Protocol):
         """Wait for the device, so that a range ends after its work."""
 
     def step_begins(self, *, is_last_warm_up: bool) -> None:
-        """Hear that a step's range has begun, and whether the next step is measured."""
+        """Note that a step's range has begun, and whether the next step is measured."""
 
     def step_ended(self) -> None:
-        """Hear that a step's range is about to end."""
+        """Note that a step's range is about to end."""
 
     def unfinished(self) -> None:
         """Handle that the open step will not be finished and does not count."""

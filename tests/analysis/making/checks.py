@@ -194,7 +194,7 @@ def parsed(text):
 
 
 def sound(report):
-    """Tell whether SQLite finds nothing wrong with a file."""
+    """Return whether SQLite finds nothing wrong with a file."""
     with closing(sqlite3.connect(report)) as database:
         try:
             return database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -40,7 +40,7 @@ def parsed(text):
 
 
 def selects(text, stacks):
-    """Tell whether a filter selects a launch under these stacks, by domain."""
+    """Return whether a filter selects a launch under these stacks, by domain."""
     domain, elements, bottom, top = parsed(text)
     stack = stacks.get(domain, [])
     starts = [0] if bottom else range(len(stack))

@@ -28,7 +28,7 @@ class Seen:
     part: str = ""  # of the model, as this project's annotation says: model/forward or model/backward
 
     def is_called(self, words):
-        """Tell whether the name begins so; what a part of a model is called says nothing."""
+        """Return whether the name begins so; what a part of a model is called says nothing."""
         return not self.part and self.name.startswith(words)
 
     @property
@@ -53,7 +53,7 @@ class Seen:
 
     @property
     def is_dropped(self):
-        """Tell whether a linked path leaves the range out."""
+        """Return whether a linked path leaves the range out."""
         return bool(self.phase) or self.is_operator or self.is_called(("step", "warmup"))
 
     def sort_key(self):
@@ -211,7 +211,7 @@ class Reference(Threads):
         return "forward" if self.leads_to_backward(call) else "other"
 
     def leads_to_backward(self, call):
-        """Tell whether a call lies between the end of a call of a model, and the backward after that."""
+        """Return whether a call lies between the end of a call of a model, and the backward after that."""
         ended = max((r.end for r in self.models_called(call.thread) if r.end <= call.start), default=None)
         if ended is None:
             return False
@@ -330,7 +330,7 @@ class Reference(Threads):
         return (near or fits)[0] if len(near or fits) == 1 else None
 
     def fits(self, operator, node, waiting):
-        """Tell whether an operator can have made a node."""
+        """Return whether an operator can have made a node."""
         made = node.name.removeprefix(ENGINE).partition("Backward")[0].lower()
         if operator.name.rpartition("::")[2] != made or process_of(operator.thread) != process_of(node.thread):
             return False

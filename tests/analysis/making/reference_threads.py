@@ -52,7 +52,7 @@ class Threads:
         return thread & 0xFFFFFF == thread >> 24 & 0xFFFFFF
 
     def has_of_its_own(self, thread, words):
-        """Tell whether a thread has a range of such a name that autograd's engine did not open."""
+        """Return whether a thread has a range of such a name that autograd's engine did not open."""
         return self.opens_itself([r for r in self.users if r.thread == thread and r.is_called(words)])
 
     def opens_itself(self, ranges):
@@ -61,7 +61,7 @@ class Threads:
 
     @remembered
     def calls_models(self, thread):
-        """Tell whether a program calls a model on a thread, and not backward, which computes again."""
+        """Return whether a program calls a model on a thread, and not backward, which computes again."""
         again = [r for r in self.users if r.is_computed_again]
         mine = [r for r in self.users if r.thread == thread and r.part == "model/forward"]
         return self.opens_itself([r for r in mine if not self.around(r, again)])
@@ -134,7 +134,7 @@ class Threads:
         return [t for r in self.ranges if r.thread == thread for t in (r.start, r.end)]
 
     def quiet(self, thread, start, end):
-        """Tell whether a thread makes no CUDA call and opens or closes no range from start to end."""
+        """Return whether a thread makes no CUDA call and opens or closes no range from start to end."""
         calls = [c for c in self.rows.launches if c.thread == thread and c.start <= end and c.end >= start]
         return not calls and not any(start <= t <= end for t in self.turns(thread))
 
@@ -142,13 +142,13 @@ class Threads:
         return any(r.phase == "backward" for r in self.around(event, self.users, thread))
 
     def waits(self, thread, event):
-        """Tell whether a thread has a range open around the event, and is quiet meanwhile."""
+        """Return whether a thread has a range open around the event, and is quiet meanwhile."""
         if not self.around(event, self.users, thread):
             return False
         return self.quiet(thread, event.start, event.end) or self.is_inside_a_call(thread, event)
 
     def is_inside_a_call(self, thread, event):
-        """Tell whether a thread, alone in backward, is inside one call for the whole burst around the event."""
+        """Return whether a thread, alone in backward, is inside one call for the whole burst around the event."""
         if [t for t in self.could_wait(event.thread) if self.in_backward(t, event)] != [thread]:
             return False
         begun = [c.start for c in self.rows.launches if c.thread == thread]
@@ -191,6 +191,6 @@ class Threads:
         return here or not mine, self.in_backward(thread, event), here
 
     def outlasts(self, one, other, event):
-        """Tell whether one thread waited for a longer burst, and the other was busy during some of it."""
+        """Return whether one thread waited for a longer burst, and the other was busy during some of it."""
         mine, theirs = self.burst(one, event), self.burst(other, event)
         return len(mine) > len(theirs) and any(not self.waits(other, call) for call in mine)

@@ -251,7 +251,7 @@ def bytes_of(report):
 
 
 def past_header(report):
-    """Tell whether a report has what a reader looks at first: tables, an array of events, columns."""
+    """Return whether a report has what a reader looks at first: tables, an array of events, columns."""
     if report.is_dir():
         with suppress(pa.ArrowException, OSError, UnicodeError, KeyError):
             return bool(list(map(pq.read_schema, report.iterdir())))

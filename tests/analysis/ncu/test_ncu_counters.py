@@ -77,7 +77,7 @@ def test_what_is_no_number_is_left_out(tmp_path):
         ("==WARNING== No kernels were profiled.\n", "opened no range that the filter names"),
         (long([]), "holds no launch"),
         (wide([Profiled(A, 1, {"a": ("9,00", "%")})]), "decimal comma"),
-        (wide([usual(A)]).replace('"0","4242"', '"x","4242"'), "which is no number"),
+        (wide([usual(A)]).replace('"0","4242"', '"x","4242"'), "which is not a number"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(tmp_path, text, says):

@@ -49,7 +49,7 @@ PUBLISHED = {
     "its time, ms, and share": lambda: (
         f"{ms(row('b_forward')['kernel_ns'])}, {percent(row('b_forward')['share'])} %"
     ),
-    "**(c)** forward kernel time that is no GEMM": lambda: f"{percent(row('c')['other_share'])} %",
+    "**(c)** forward kernel time that is not GEMM": lambda: f"{percent(row('c')['other_share'])} %",
     "of it elementwise / reduction / copy": lambda: " / ".join(
         percent(row("c")[f"{name}_share"]) for name in ("elementwise", "reduction", "copy")
     ),

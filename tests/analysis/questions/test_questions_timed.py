@@ -101,4 +101,4 @@ def test_our_own_measurements_fit_our_own_report(capsys):
     results = DATA.parents[1] / "reports" / "h200" / "measurements" / "measurements.jsonl"
     status, out, _ = called(capsys, OURS, "--questions", "a", "--timed", results)
     assert status == 0
-    assert "(a) backward beside its wall time without a profiler" in out
+    assert "(a) backward against its wall time without a profiler" in out
