@@ -2,12 +2,13 @@
 
 Hooks on autograd nodes call in here just before (`Root.before`) or after (`close_part`) a node, on the
 thread that runs it. A pass is one run of the engine (`Tensor.backward`, `torch.autograd.grad`, or one of
-them within a backward); what it leaves open is closed at its end, or, if it failed, at its thread's next
-range.
+them within a backward); what it leaves open is closed at its end, also where it fails. A thread of the engine's
+own closes what a failed pass left there at its next range.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from bisect import bisect_right
 from collections import OrderedDict
@@ -149,7 +150,10 @@ class BackwardRange(DependentRange):
 
 
 class _Pass:
-    """One run of the engine on one thread; only the engine holds it, and calls it at the end."""
+    """One run of the engine on one thread; only the engine holds it, and calls it at the end if nothing failed.
+
+    One that failed lets go of it on the thread that called backward.
+    """
 
     __slots__ = ("__weakref__", "number")
 
@@ -158,6 +162,10 @@ class _Pass:
 
     def __call__(self) -> None:
         range_stack.shrink(_base_of_pass(range_stack.stack(), self.number))
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():
+            self()
 
 
 def before_others(_gradients: object = None) -> None:

@@ -2,14 +2,15 @@
 
 A range is popped by the thread that pushed it, innermost first, whatever the program does: a range that
 ends out of turn takes the forward ranges above it off and puts them back, and one that ends on another
-thread is popped by its own at its next range. Backward ranges belong to one pass of the autograd engine
-(a *task*); when that pass is over, they never outlive the next event of their thread.
+thread is popped by its own at its next range, or when it ends. Backward ranges belong to one pass of the
+autograd engine (a *task*); when that pass is over, they never outlive the next event of their thread.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,9 +40,24 @@ COLOURS = {
 log = logging.getLogger("profiling.annotate")
 
 
+class _Ending:
+    """Pops what a thread has left open when it ends; only the thread's own storage holds it."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self, ranges: list[OpenRange]) -> None:
+        self._ranges = ranges
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the interpreter's end there is nothing left to pop with, not even the name `sys`.
+        while self._ranges and not is_finalizing():
+            pop(self._ranges)
+
+
 class _Local(threading.local):
     def __init__(self) -> None:
         self.thread = Thread()
+        self.ending = _Ending(self.thread.ranges)
 
 
 local = _Local()

@@ -1,0 +1,103 @@
+"""Ten thousand annotated steps add nothing to memory."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from nvtx_kernels.profiling import annotate
+from torch import nn
+
+STEPS, WARM = 10_000, 5_000  # until the allocator has what it wants
+
+
+class Open:
+    """A listener that only counts open ranges."""
+
+    count = deepest = 0
+
+    def push(self, name, payload):
+        self.count += 1
+        self.deepest = max(self.count, self.deepest)
+
+    def pop(self):
+        self.count -= 1
+
+    def mark(self, message):
+        pass
+
+
+def fresh_graphs(model, x):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+
+    def step():
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def kept_features(model, x):
+    features = x * 2
+    return lambda: model(features).sum().backward(retain_graph=True)
+
+
+def one_graph(model, x):
+    loss = model(x).square().sum()
+    return lambda: loss.backward(retain_graph=True)
+
+
+def graphs_of_graphs(model, x):
+    def step():
+        (gradient,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        gradient.sum().backward()
+        x.grad = None
+
+    return step
+
+
+def failures(model, x):
+    model[2].weight.register_hook(lambda _: 1 // 0)
+
+    def step():
+        with pytest.raises(ZeroDivisionError):
+            model(x).sum().backward()
+
+    return step
+
+
+def forward_only(model, x):
+    return lambda: model(x)
+
+
+def memory():
+    """Return Python's objects and blocks, and the process's resident memory in bytes."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return len(gc.get_objects()), sys.getallocatedblocks(), pages * 4096
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
+@pytest.mark.parametrize(
+    "program", [fresh_graphs, kept_features, one_graph, graphs_of_graphs, failures, forward_only]
+)
+def test_memory_is_flat_over_ten_thousand_steps(program):
+    heard, x = Open(), torch.ones(2, 4, requires_grad=True)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    with annotate.listen(heard), annotate.annotate_modules(model):
+        step = program(model, x)
+        for _ in range(WARM):
+            step()
+        before = memory()
+        for _ in range(STEPS):
+            step()
+        objects, blocks, resident = (after - first for after, first in zip(memory(), before, strict=True))
+    # A range, a hook or a node for each step would be thousands.
+    assert objects < 100
+    assert blocks < 500
+    assert resident < 2**20
+    assert heard.count == 0
+    assert heard.deepest <= 4

@@ -1,0 +1,216 @@
+"""Programs of several threads, coroutines and processes, and distributed training with one process."""
+
+import asyncio
+import contextvars
+import copy
+import multiprocessing
+import queue
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from .table import Model, program, sgd, train, x_of
+
+
+@program(threads=True)
+def threads_that_share_a_model(annotate):
+    model, results = annotate(Model().eval()), {}
+
+    def answer(number):
+        results[number] = model(x_of(number + 1)).detach()
+
+    workers = [threading.Thread(target=answer, args=(number,)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return sorted(results.items())
+
+
+@program(threads=True)
+def threads_that_train(annotate):
+    models = [annotate(Model().eval()) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, models))
+
+
+@program(threads=True)
+def forward_here_and_backward_there(annotate):
+    model = annotate(Model())
+    loss = model(x_of()).square().sum()
+    worker = threading.Thread(target=loss.backward)
+    worker.start()
+    worker.join()
+
+
+@program(threads=True)
+def thread_that_fails_in_backward(annotate):
+    model = annotate(Model())
+    model.head.weight.register_hook(lambda _: 1 // 0)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(train, model).result()
+
+
+@program(threads=True)
+def thread_that_ends_within_a_step(annotate):
+    model = annotate(Model())
+    optimizer = sgd(model)
+    train(model, optimizer)
+    worker = threading.Thread(target=lambda: model(x_of()).sum().backward())
+    worker.start()
+    worker.join()
+
+
+@program(threads=True)
+def replicas(annotate):
+    model = annotate(Model().eval())
+    copies, results = [annotate(copy.deepcopy(model)) for _ in range(2)], queue.Queue()
+
+    def answer(number):
+        results.put((number, copies[number](x_of()).detach()))
+
+    workers = [threading.Thread(target=answer, args=(number,), daemon=True) for number in range(2)]
+    for worker in workers:
+        worker.start()
+    return sorted((results.get(timeout=30) for _ in workers), key=lambda one: one[0])
+
+
+@program()
+def coroutines(annotate):
+    model, order = annotate(Model()), []
+
+    async def one(number):
+        await asyncio.sleep(0)
+        output = model(x_of(number + 1))
+        order.append(number)
+        await asyncio.sleep(0)
+        return output
+
+    async def both():
+        return await asyncio.gather(*(one(number) for number in range(3)))
+
+    sum(output.sum() for output in asyncio.run(both())).backward()
+    return order
+
+
+@program()
+def coroutines_that_wait_inside_a_module(annotate):
+    class Waits(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        async def forward(self, x):
+            y = self.first(x)
+            await asyncio.sleep(0)
+            return self.second(y)
+
+    model = annotate(Waits())
+
+    async def several():
+        return await asyncio.gather(*(model(x_of(rows)) for rows in (1, 2, 3)))
+
+    sum(output.sum() for output in asyncio.run(several())).backward()
+
+
+@program()
+def coroutine_that_is_cancelled(annotate):
+    model = annotate(Model())
+
+    async def forever():
+        while True:
+            model(x_of()).sum().backward()
+            await asyncio.sleep(0)
+
+    async def impatient():
+        task = asyncio.create_task(forever())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    try:
+        asyncio.run(impatient())
+    except asyncio.CancelledError as error:
+        return repr(error)
+
+
+@program(threads=True)
+def model_in_an_executor(annotate):
+    model = annotate(Model().eval())
+    setting = contextvars.ContextVar("scale", default=1)
+
+    async def serve():
+        setting.set(2)
+        output = await asyncio.to_thread(lambda: model(x_of()).detach())
+        return output * setting.get()
+
+    return asyncio.run(serve())
+
+
+@program(silent=True)
+def a_forked_process(annotate):
+    model, context = annotate(Model().eval()), multiprocessing.get_context("fork")
+    mine, other = context.Pipe(duplex=False)
+
+    def child():
+        torch.set_num_threads(1)  # OpenMP's threads are not copied: this is what DataLoader's workers do
+        with torch.no_grad():
+            other.send(model(x_of()).sum().item())
+
+    process = context.Process(target=child)
+    process.start()
+    process.join()
+    return mine.recv() if mine.poll() else None, process.exitcode
+
+
+@contextmanager
+def group():
+    """Be a process group of one."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"file://{Path(folder) / 'store'}"
+        distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        try:
+            yield
+        finally:
+            distributed.destroy_process_group()
+
+
+@program()
+def data_parallel_in_one_process(annotate):
+    model = annotate(Model())
+    with group():
+        parallel = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        train(parallel)
+        with parallel.no_sync():
+            parallel(x_of()).sum().backward()
+
+
+@program()
+def data_parallel_annotated_from_outside(annotate):
+    with group():
+        train(annotate(nn.parallel.DistributedDataParallel(Model(), static_graph=True)))
+
+
+@program()
+def fully_sharded_in_one_process(annotate):
+    with group():
+        mesh, model = init_device_mesh("cpu", (1,)), annotate(Model())
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        train(model, sgd(model))
+        state = {name: one.full_tensor().clone() for name, one in model.state_dict().items()}
+        gradients = [one.grad.full_tensor().clone() for one in model.parameters()]
+        model.zero_grad()
+        for one in model.state_dict().values():
+            assert type(one).__name__ == "DTensor"
+    annotate(Model())
+    return state, gradients
