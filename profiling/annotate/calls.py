@@ -68,7 +68,6 @@ class _Call:
     __slots__ = ("__weakref__",)
 
 
-_NONE: dict[str, nn.Module] = {}
 _plans: dict[int, Plan] = {}
 _lock = threading.RLock()
 _call = nn.Module.__call__
@@ -178,7 +177,8 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 
     The ranges of a compiled model are in its code, or nowhere: it looked the model's call up when it was made.
     """
-    compiled = module.__dict__.get("_modules", _NONE).get("_orig_mod")
+    children = module.__dict__.get("_modules")  # of a module of TorchScript, no dictionary
+    compiled = children.get("_orig_mod") if isinstance(children, dict) else None
     plan = _plans.get(id(compiled._forward_hooks)) if compiled is not None else None
     if plan is None or not range_stack.active or _local.thread.calls() is not None:
         return _call(module, *args, **kwargs)
