@@ -24,21 +24,22 @@ NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launche
 
 def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
     """Add up the work; what lies in warm-up ranges is left out unless asked for."""
-    report = _added_up(attribution, include_warm_up=include_warm_up)
+    everything = _Summary(attribution, include_warm_up)
+    report = _added_up(everything)
     if not report.steps:
         return report
-    inside = in_measured_steps(attribution, include_warm_up=include_warm_up)
-    totals = _Summary(inside, include_warm_up).totals()
-    beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - totals.work_ns)
-    if beyond_ns:
-        measured = replace(_added_up(inside, include_warm_up=include_warm_up), notes=report.notes)
+    in_steps = _Summary(in_measured_steps(attribution, include_warm_up=include_warm_up), include_warm_up)
+    totals = in_steps.totals()
+    if len(in_steps.kept) < len(everything.kept):
+        beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - totals.work_ns)
+        measured = replace(_added_up(in_steps), notes=report.notes)
         return replace(report, measured=measured, unmeasured_ns=beyond_ns)
     only_warm_up = replace(report, totals=totals, outside=())
     return replace(report, measured=only_warm_up if report.totals.excluded_ns else None)
 
 
-def _added_up(attribution: Attribution, *, include_warm_up: bool) -> Report:
-    summary = _Summary(attribution, include_warm_up)
+def _added_up(summary: _Summary) -> Report:
+    attribution, include_warm_up = summary.attribution, summary.include_warm_up
     (steps, ranks), ranges = summary.steps(), summary.ranges()
     return Report(
         provenance=attribution.trace.provenance,
