@@ -2,7 +2,8 @@
 
 TFLOP/s are those of tensor cores where the arithmetic has them, without sparsity (data sheets that state only the
 figures with sparsity state twice these), at boost clock; fp16 and bf16 accumulate in fp32. GB/s are of the GPU's
-own memory. What a GPU has no unit for is not in its row.
+own memory. What a GPU has no unit for is not in its row. The digits of Hopper's SXM rows are those of the H100
+white paper (https://resources.nvidia.com/en-us-tensor-core/gtc22-whitepaper-hopper), which the data sheets round.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _SITE = "https://www.nvidia.com/en-us/data-center/"
+_FILES = "https://www.nvidia.com/content/dam/en-zz/Solutions/"
+_H100 = "https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet"
+_A100_FILE = f"{_FILES}Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
+_V100 = "https://images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"
 
 
 class Peak(NamedTuple):
@@ -44,7 +49,7 @@ PEAKS = (
         {"fp64": 60.0, "fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "fp8": 1670.5, "int8": 1670.5},
         4800, f"H200 data sheet, NVL; {_SITE}h200/",
     ),
-    Peak(r"NVIDIA H100 80GB HBM3", _HOPPER, 3350, f"H100 data sheet, SXM; {_SITE}h100/"),
+    Peak(r"NVIDIA H100 80GB HBM3", _HOPPER, 3350, f"H100 data sheet, SXM; {_H100}"),
     Peak(
         r"NVIDIA H100 NVL",
         {"fp64": 60.0, "fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "fp8": 1670.5, "int8": 1670.5},
@@ -53,39 +58,43 @@ PEAKS = (
     Peak(
         r"NVIDIA H100 PCIe",
         {"fp64": 51.0, "fp32": 51.0, "tf32": 378.0, "bf16": 756.0, "fp16": 756.0, "fp8": 1513.0, "int8": 1513.0},
-        2000, "H100 data sheet of 2022, PCIe",
+        2000, f"H100 data sheet, PCIe; {_H100}",
     ),
-    Peak(r"NVIDIA A100-SXM4-80GB", _A100, 2039, f"A100 data sheet, 80 GB SXM; {_SITE}a100/"),
-    Peak(r"NVIDIA A100 80GB PCIe", _A100, 1935, f"A100 data sheet, 80 GB PCIe; {_SITE}a100/"),
-    Peak(r"(?:NVIDIA )?A100-(?:SXM4|PCIE)-40GB", _A100, 1555, "A100 data sheet of 2020, 40 GB"),
+    Peak(r"NVIDIA A100-SXM4-80GB", _A100, 2039, f"A100 data sheet, 80 GB SXM; {_A100_FILE}"),
+    Peak(r"NVIDIA A100 80GB PCIe", _A100, 1935, f"A100 data sheet, 80 GB PCIe; {_A100_FILE}"),
+    Peak(
+        r"(?:NVIDIA )?A100-(?:SXM4|PCIE)-40GB", _A100,
+        1555, "A100, 40 GB; https://developer.nvidia.com/blog/nvidia-ampere-architecture-in-depth/",
+    ),
     Peak(
         r"NVIDIA L40S",
         {"fp32": 91.6, "tf32": 183.0, "bf16": 362.05, "fp16": 362.05, "fp8": 733.0, "int8": 733.0},
-        864, f"L40S data sheet; {_SITE}l40s/",
+        864, "L40S data sheet; https://resources.nvidia.com/en-us-l40s/l40s-datasheet-28413",
     ),
     Peak(
         r"NVIDIA L4",
         {"fp32": 30.3, "tf32": 60.0, "bf16": 121.0, "fp16": 121.0, "fp8": 242.5, "int8": 242.5},
-        300, f"L4 data sheet; {_SITE}l4/",
+        300, "L4 data sheet; https://nvdam.widen.net/s/rvq98gbwsw/l4-datasheet-2595652",
     ),
     Peak(
         r"NVIDIA A10", {"fp32": 31.2, "tf32": 62.5, "bf16": 125.0, "fp16": 125.0, "int8": 250.0},
-        600, f"A10 data sheet; {_SITE}products/a10-gpu/",
+        600, f"A10 data sheet; {_FILES}Data-Center/a10/pdf/datasheet-new/nvidia-a10-datasheet.pdf",
     ),
     Peak(
         r"NVIDIA A30",
         {"fp64": 10.3, "fp32": 10.3, "tf32": 82.0, "bf16": 165.0, "fp16": 165.0, "int8": 330.0},
-        933, f"A30 data sheet; {_SITE}products/a30-gpu/",
+        933, f"A30 data sheet; {_FILES}data-center/products/a30-gpu/pdf/a30-datasheet.pdf",
     ),
     Peak(
         r"NVIDIA A40", {"fp32": 37.4, "tf32": 74.8, "bf16": 149.7, "fp16": 149.7, "int8": 299.3},
-        696, f"A40 data sheet; {_SITE}a40/",
+        696,
+        f"A40 data sheet; {_FILES}Data-Center/a40/proviz-print-nvidia-a40-datasheet-us-nvidia-1469711-r8-web.pdf",
     ),
-    Peak(r"Tesla V100-SXM2-.*", {"fp64": 7.8, "fp32": 15.7, "fp16": 125.0}, 900, f"V100 data sheet; {_SITE}v100/"),
-    Peak(r"Tesla V100-PCIE-.*", {"fp64": 7.0, "fp32": 14.0, "fp16": 112.0}, 900, f"V100 data sheet; {_SITE}v100/"),
+    Peak(r"Tesla V100-SXM2-.*", {"fp64": 7.8, "fp32": 15.7, "fp16": 125.0}, 900, f"V100 data sheet; {_V100}"),
+    Peak(r"Tesla V100-PCIE-.*", {"fp64": 7.0, "fp32": 14.0, "fp16": 112.0}, 900, f"V100 data sheet; {_V100}"),
     Peak(
         r"(?:NVIDIA |Tesla )?T4", {"fp32": 8.1, "fp16": 65.0, "int8": 130.0},
-        320, f"T4 product brief; {_SITE}tesla-t4/",
+        320, f"T4 product brief; {_FILES}Data-Center/tesla-t4/t4-tensor-core-product-brief.pdf",
     ),
 )  # fmt: skip
 

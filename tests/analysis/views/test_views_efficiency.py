@@ -1,6 +1,7 @@
 """The view of FLOPs, bytes and peaks: what joins which range, and what is said where nothing can be."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -214,7 +215,7 @@ def test_a_cpu_has_no_peaks_and_the_screen_says_so(tmp_path):
 
 def test_every_gpu_has_a_source_and_peaks_that_grow_as_types_shrink():
     for row in PEAKS:
-        assert row.source.strip()
+        assert re.search(r"; https://[\w.]*(?:nvidia\.com|widen\.net)/\S+$", row.source), "NVIDIA's page or file"
         speeds = [row.tflops[kind] for kind in ("fp32", "tf32", "bf16", "fp8") if kind in row.tflops]
         assert speeds == sorted(speeds)
         assert row.gigabytes_per_s >= 300
