@@ -46,6 +46,7 @@ SHOTS = (
     Shot("page-light", (REPORT,)),
     Shot("page-dark", (REPORT,), "at=balance", "dark"),
     Shot("page-narrow", (REPORT,), width=420, height=1300),
+    Shot("page-roofline", (REPORT,), "at=efficiency", height=1000),
     Shot("page-compare", (REPORT, COMPILED), height=1000),
 )
 

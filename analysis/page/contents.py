@@ -12,6 +12,7 @@ from ..attribution.causes import Attribution
 from ..attribution.places import in_measured_steps
 from ..document import Detail
 from ..errors import ReportError
+from ..measures.gpu_peaks import peak_of
 from ..measures.steps import RangeSteps, ranges_of
 from ..report import Number, Report, added, per_step
 from ..summary.collapsing import naming_of
@@ -25,6 +26,7 @@ from ..views.verdict import verdict
 from ..vocabulary import OTHER, step_matcher
 from .changes import differences
 from .icicle import icicle, kernel_rows, path_texts
+from .roofline import counted_rows, roofline
 from .sections import sections
 
 #: How much of the views is on a page.
@@ -59,7 +61,9 @@ def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
     """Draw one report; graphs that ran whole count among the kernels that they hide."""
     attribution, report = _counted(attribution, whole_report)
     shown = per_step(whole_report) if report.steps else whole_report
-    parts, look = sections(Subject(shown, lambda: attribution, DETAIL))
+    subject = Subject(shown, lambda: attribution, DETAIL)
+    counted_ranges = counted_rows(subject)
+    parts, look = sections(subject, counted_ranges)
     counted = graphs.counted(report)
     together = with_indices_collapsed(counted)
     per = report.steps or 1
@@ -73,6 +77,7 @@ def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
         "verdict": verdict(shown),
         "look": look,
         "sections": parts,
+        "roofline": roofline(counted_ranges, peak_of(report.provenance.gpus)),
         "scope": scope(report),
         "per": per,
         "unit": {"ns": unit.ns, "name": unit.name, "decimals": unit.decimals},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -11,11 +11,12 @@ from ..errors import ReportError
 from ..measures.steps import steps_of
 from ..presenters import cell_text
 from ..support.text import fit
-from ..support.units import count_text, share_text, time_text
+from ..support.units import count_text, share_text, si_text, time_text
 from ..views.headings import worded
 from ..views.registry import Subject, viewer
 from ..vocabulary import OTHER
 from .icicle import LONGEST_KERNEL
+from .roofline import far_below
 
 
 class Section(NamedTuple):
@@ -31,6 +32,7 @@ SECTIONS = {
     "agreement": Section("Do the clocks agree?", open=False),
     "attention": Section("What the parts of attention cost", open=True),
     "overlap": Section("Communication and copies behind compute", open=False, of_gpus=True),
+    "efficiency": Section("How near are ranges to the peaks?", open=True),
 }
 WAITS = {
     "launch-bound": "waits for launches",
@@ -40,10 +42,13 @@ WAITS = {
 Item = tuple[str, str]
 
 
-def sections(subject: Subject) -> tuple[list[dict[str, Any]], list[Item]]:
+def sections(
+    subject: Subject, counted_ranges: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[Item]]:
     """Return the sections as plain data, and what to look at: sentences, each with the section it is about.
 
-    A view that cannot answer is a section that says why, and has nothing to look at.
+    `counted_ranges` are those with FLOPs or bytes, as roofline.counted_rows returns them. A view that cannot
+    answer is a section that says why, and has nothing to look at.
     """
     answers = {name: _answer(name, subject) for name in SECTIONS}
     found = [
@@ -52,6 +57,7 @@ def sections(subject: Subject) -> tuple[list[dict[str, Any]], list[Item]]:
         if isinstance(answer := answers[name], Document)
         for text in look({table.key: table for table in answer.tables})
     ]
+    found += [(text, "efficiency") for text in far_below(counted_ranges)]
     found += [(text, "steps") for text in _slowest(subject)]
     items = [(worded(text, subject.report.provenance), section) for text, section in found]
     about, said = {section for _, section in items}, set(subject.report.notes)
@@ -167,6 +173,16 @@ def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
         yield f"None {of} is exposed: compute runs meanwhile."
 
 
+def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Say what share of the GPU's peak the model's FLOPs are of a step's time."""
+    model = _rows(tables["step"])[0]
+    if model.get("share") is not None:
+        yield (
+            f"MFU is {share_text(model['share'])}: a step computes {si_text(model['flops'], 'FLOP')} of the model "
+            f"in {time_text(model['time_ns'])}."
+        )
+
+
 def _slowest(subject: Subject) -> Iterator[str]:
     """Name the step whose CPU range is the longest, and say by how much."""
     if subject.report.steps < 2:
@@ -186,4 +202,5 @@ LOOK: dict[str, Callable[[Mapping[str, Table]], Iterator[str]]] = {
     "balance": _balance,
     "overlap": _overlap,
     "agreement": _agreement,
+    "efficiency": _efficiency,
 }

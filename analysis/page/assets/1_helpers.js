@@ -29,6 +29,18 @@ function unitFor(ns) {
 const timeIn = (unit, ns) => grouped(ns / unit.ns, unit.ns > 1 ? (unit.decimals ?? 2) : 0);
 const withUnit = (ns) => `${timeIn(unitFor(ns), ns)} ${unitFor(ns).name}`;
 
+function withPrefix(value, unit) {
+  const prefixes = [
+    [1e15, "P"],
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ];
+  const [scale, prefix] = prefixes.find(([least]) => value >= least) ?? [1, ""];
+  return `${Number((value / scale).toPrecision(3))} ${prefix}${unit}`;
+}
+
 // Names come from whoever wrote the program: nothing that reads HTML gets one that is not inert.
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const inert = (text) => String(text).replace(/[&<>"']/g, (character) => ENTITIES[character]);
@@ -55,9 +67,16 @@ const tip = (...lines) =>
 
 // Colours: those of phases and surfaces are the style sheet's, so that they follow light and dark.
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const PHASES = ["forward", "backward", "optimizer"];
+const PHASES = ["forward", "backward", "optimizer", "prefill", "decode"];
 const phaseName = (phase) => (PHASES.includes(phase) ? phase : "other");
 const phaseColour = (phase) => css(phaseName(phase));
+
+function keyEntry(phase) {
+  const entry = element("span", {});
+  entry.append(element("i", { className: `dot ${phaseName(phase)}` }), phase);
+  return entry;
+}
+
 const CATEGORY_COLOURS = {
   GEMM: "#4f5bd5",
   attention: "#e5484d",

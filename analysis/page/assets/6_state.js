@@ -8,6 +8,7 @@ const DEFAULTS = {
   phase: "",
   category: "",
   step: "",
+  point: "",
   pair: "0",
   axis: "phase",
   toggled: "",

@@ -34,11 +34,7 @@ function drawRanges() {
   at("icicle-indices").hidden = !icicles.apart;
   at("icicle-above").textContent = boxes.above.length ? `All inside ${pathText(boxes.above)}. ` : "";
   at("icicle-key").replaceChildren(
-    ...phases.phases.map((phase) => {
-      const entry = element("span", {});
-      entry.append(element("i", { className: `dot ${phaseName(phase)}` }), phase);
-      return entry;
-    }),
+    ...phases.phases.map(keyEntry),
     say("kernels lighter"),
   );
   const enter = drawIcicle(report(), boxes, (n) => {
@@ -74,11 +70,13 @@ function drawSections() {
   const toggled = state.toggled.split(" ");
   for (const part of sectionsShown())
     part.open = (part.dataset.open === "yes") !== toggled.includes(part.dataset.section);
+  drawRoofline(report(), state.report);
 }
 
 function keepToggled() {
   const toggled = sectionsShown().filter((part) => part.open !== (part.dataset.open === "yes"));
   change({ toggled: toggled.map((part) => part.dataset.section).join(" ") });
+  drawRoofline(report(), state.report);
 }
 
 function goTo(section) {
@@ -102,6 +100,7 @@ function drawInColours() {
   themed();
   drawPhaseAndRanges();
   drawAccounting(report());
+  drawRoofline(report(), state.report);
   if (shownStep) drawStep(report(), shownStep);
   if (contents.differences.length) drawDifferences();
 }

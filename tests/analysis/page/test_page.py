@@ -152,7 +152,7 @@ def test_sections_are_the_documents_of_the_views(path):
     attribution, report = answer(path)
     shown = contents([(attribution, report)]).reports[0]
     names = [section["name"] for section in shown["sections"]]
-    assert names == ["balance", "agreement", "attention", "overlap"]
+    assert names == ["balance", "agreement", "attention", "overlap", "efficiency"]
     mean = report_per_step(report) if report.steps else report
     for section in shown["sections"]:
         subject = Subject(mean, lambda: in_measured_steps(attribution) if report.steps else attribution)
@@ -172,6 +172,12 @@ def test_what_waits_is_looked_at_first_with_its_figures():
             "balance",
         ),
         ("CPU range and GPU span differ (CPU longer): optimizer 17.33 ms and 16.49 ms.", "agreement"),
+        ("MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms.", "efficiency"),
+        (
+            "backward > layer * > attention > computing softmax (4.73 ms) is bound by neither compute nor memory: "
+            "it reaches 0.2% of peak FLOP/s and 8.0% of peak B/s. No other such range takes as long.",
+            "efficiency",
+        ),
         ("step 0 is the slowest: its CPU range takes 80.95 ms, 0.4% more than the median.", "steps"),
     ]
 

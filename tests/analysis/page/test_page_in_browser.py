@@ -5,9 +5,11 @@ import re
 import pytest
 from nvtx_kernels.analysis.page import as_html
 from nvtx_kernels.analysis.page.contents import contents
+from nvtx_kernels.analysis.vocabulary import PHASES
 
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING
 from tests.analysis.making.building import Launch, Range, Work, build
+from tests.analysis.making.engines import served, vllm_call, vllm_step
 from tests.analysis.making.made_reports import two_steps
 from tests.analysis.making.shown_page import Page, answer, page
 from tests.analysis.page.test_page import WIDE
@@ -210,3 +212,28 @@ def test_the_axis_of_small_differences_names_their_unit(two):
     labels = two.drawn("difference-chart")
     assert any(re.fullmatch(r"[−+]?[\d.]+ µs", label) for label in labels), labels
     assert two.text("#accounting").count("per step, mean of 2") == 2
+
+
+COLOUR = "((dot) => getComputedStyle(dot).backgroundColor)"
+DOT = f"""
+const dot = document.querySelector("main").appendChild(document.createElement("i"));
+dot.className = `dot ${{arguments[0]}}`;
+return {COLOUR}(dot);
+"""
+
+
+def test_every_phase_has_a_colour_of_its_own_in_light_and_in_dark(tmp_path, driver):
+    steps = [(vllm_step(1, 512, 0, 0), 512), (vllm_step(0, 0, 8, 8), 8)]
+    shown = Page(driver, page(tmp_path / "page.html", build(tmp_path, **served("Llama", vllm_call, steps))))
+    assert shown.text("#icicle-key") == "prefilldecodekernels lighter"
+    for scheme in ("light", "dark"):
+        shown.scheme(scheme)
+        dots = [shown.do(DOT, phase) for phase in PHASES]
+        assert len(set(dots)) == len(PHASES)
+        in_key = shown.do(f"return [...document.querySelectorAll('#icicle-key i')].map((dot) => {COLOUR}(dot))")
+        assert in_key == [dots[PHASES.index(phase)] for phase in ("prefill", "decode")]
+    boxes = (
+        "return [...document.querySelectorAll('#icicle-chart svg path')].map((box) => box.getAttribute('fill'))"
+    )
+    assert len(set(shown.do(boxes))) > 4, "ranges and kernels of two phases, and all"
+    assert shown.complaints() == []

@@ -1,0 +1,118 @@
+"""The roofline of a report: the roofs of its GPU, and its ranges as points of arithmetic intensity and FLOP/s.
+
+The model is that of Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for
+multicore architectures", CACM 52(4), 2009: attainable FLOP/s = min(peak FLOP/s, intensity x bytes/s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..document import Detail
+from ..errors import ReportError
+from ..measures.efficiency import NEITHER
+from ..measures.gpu_peaks import Peak
+from ..support.text import fit
+from ..support.units import share_text, time_text
+from ..views import efficiency
+from ..views.registry import Subject
+from ..views.rows import common_length, label
+from ..vocabulary import PATH_SEPARATOR
+from .icicle import LONGEST_KERNEL
+
+MAX_POINTS = 400
+#: Peaks of integers are no FLOP/s.
+INTEGERS = frozenset(("int8",))
+Row = dict[str, Any]
+
+
+def counted_rows(subject: Subject) -> list[Row]:
+    """Return the ranges as `--view efficiency` has them, by its columns' keys; none where it has no answer."""
+    try:
+        table = efficiency.view(replace(subject, detail=Detail(whole=True))).tables[0]
+    except ReportError:
+        return []
+    keys = [column.key for column in table.columns]
+    return [dict(zip(keys, row.values, strict=True)) for row in table.rows if row.values[2]]
+
+
+def roofline(rows: Sequence[Row], peak: Peak | None) -> dict[str, Any] | None:
+    """Return the picture; None without peaks of the GPU, or a range that has FLOPs and bytes.
+
+    `memory` is in bytes/s; `roofs` are peaks in FLOP/s, the highest first, `used` where a range computes in one.
+    `points` are the ranges with the most kernel time: `ns` is over what the rows' figures are, `flops` in FLOP/s,
+    `bytes` in bytes/s, `intensity` in FLOPs per byte, `of_compute` and `of_memory` are shares of the peaks.
+    `outer` is true where ranges inside it were counted too. `left_out` says how many ranges are not drawn because
+    they compute or move nothing, and how many because there is no room.
+    """
+    drawn = sorted((row for row in rows if row["flops_per_byte"]), key=lambda row: -row["kernel_ns"])
+    if peak is None or not drawn:
+        return None
+    around = _around(rows)
+    return {
+        "memory": peak.bytes,
+        "roofs": _roofs(peak, {kind for row in drawn for kind in row["arithmetic"].split(" + ")}),
+        "points": [_point(row, outer=row["range"] in around) for row in drawn[:MAX_POINTS]],
+        "left_out": {"without": len(rows) - len(drawn), "smaller": max(0, len(drawn) - MAX_POINTS)},
+    }
+
+
+def far_below(rows: Sequence[Row]) -> Iterator[str]:
+    """Name the range with the most kernel time that is bound by neither, of those with no other inside."""
+    around = _around(rows)
+    far = [row for row in rows if row["bound"] == NEITHER and row["range"] not in around]
+    if not far:
+        return
+    most = max(far, key=lambda row: row["kernel_ns"])
+    names, inner = (
+        most["range"].split(PATH_SEPARATOR),
+        [row["range"] for row in rows if row["range"] not in around],
+    )
+    common = common_length(tuple(path.split(PATH_SEPARATOR)) for path in inner)
+    path = fit(label(tuple(names), common), LONGEST_KERNEL)
+    phase = "" if most["phase"] in names else f"{most['phase']}, "
+    reached = [
+        f"{share_text(most[key])} of peak {rate}"
+        for key, rate in (("compute_share", "FLOP/s"), ("memory_share", "B/s"))
+        if most[key] is not None
+    ]
+    yield (
+        f"{path} ({phase}{time_text(most['kernel_ns'])}) is bound by neither compute nor memory: it reaches "
+        f"{' and '.join(reached)}. No other such range takes as long."
+    )
+
+
+def _around(rows: Iterable[Row]) -> set[str]:
+    """Return the paths around others."""
+    paths = [row["range"].split(PATH_SEPARATOR) for row in rows]
+    return {PATH_SEPARATOR.join(path[:length]) for path in paths for length in range(1, len(path))}
+
+
+def _roofs(peak: Peak, used: set[str]) -> list[Row]:
+    """Return the peaks, those of equal height as one; without integers', which are no FLOPs."""
+    heights: dict[float, list[str]] = {}
+    for kind in peak.tflops:
+        if kind not in INTEGERS or kind in used:
+            heights.setdefault(peak.flops(kind) or 0.0, []).append(kind)
+    return [
+        {"flops": height, "kinds": kinds, "used": bool(used & set(kinds))}
+        for height, kinds in sorted(heights.items(), reverse=True)
+    ]
+
+
+def _point(row: Row, *, outer: bool) -> Row:
+    return {
+        "path": fit(row["range"], LONGEST_KERNEL),
+        "phase": row["phase"],
+        "ns": row["kernel_ns"],
+        "flops": row["flops_per_s"],
+        "bytes": row["bytes_per_s"],
+        "intensity": row["flops_per_byte"],
+        "arithmetic": row["arithmetic"],
+        "of_compute": row["compute_share"],
+        "of_memory": row["memory_share"],
+        "bound": row["bound"],
+        "outer": outer,
+    }
