@@ -43,7 +43,7 @@ def icicle(report: Report) -> dict[str, Any]:
     """
     rows = [row for row in report.kernels if row.kind == "kernel"]
     above = common_path([row.path for row in rows])
-    root = _tree(rows, len(above), {row.path: row.phase for row in report.ranges})
+    root = _tree(rows, len(above), _phases(report))
     with_graphs = any(row.category == graphs.CATEGORY for row in rows)
     root.label = worded(f"all {graphs.COUNTED if with_graphs else 'kernels'}", report.provenance)
     boxes = _chosen(root)
@@ -58,6 +58,14 @@ def icicle(report: Report) -> dict[str, Any]:
         "phase": [box.phase for box in boxes],
         "kind": [box.kind for box in boxes],
     }
+
+
+def _phases(report: Report) -> dict[Path, str]:
+    """Return each range's phase; "" where it is in several, as a serving engine's modules are."""
+    found: dict[Path, str] = {}
+    for row in report.ranges:
+        found[row.path] = row.phase if found.get(row.path, row.phase) == row.phase else ""
+    return found
 
 
 def common_path(paths: Sequence[Path]) -> Path:

@@ -235,5 +235,7 @@ def test_every_phase_has_a_colour_of_its_own_in_light_and_in_dark(tmp_path, driv
     boxes = (
         "return [...document.querySelectorAll('#icicle-chart svg path')].map((box) => box.getAttribute('fill'))"
     )
-    assert len(set(shown.do(boxes))) > 4, "ranges and kernels of two phases, and all"
+    assert len(set(shown.do(boxes))) > 4, "ranges, kernels of two phases, and all"
+    shown.press("#icicle-chart", "\ue015")
+    assert shown.text("#icicle-said").endswith("5 launches"), "a range of both phases claims neither"
     assert shown.complaints() == []
