@@ -65,6 +65,7 @@ _TOKENS = r"(?:\([\w+*. ]*\))?"
 _TRAINING_LOOPS = "training loops, among them NVIDIA's and PyTorch's examples"
 _LIGHTNING = "Lightning, pytorch/profilers/pytorch.py"
 _FSDP = "PyTorch 2.11, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_state.py"
+_PIPELINING = "PyTorch 2.11, torch/distributed/pipelining/schedules.py"
 _OLD_FSDP = "PyTorch 2.11, torch/distributed/fsdp/_runtime_utils.py"
 _SGLANG = "SGLang, python/sglang/srt/utils/profile_utils.py"
 _VLLM = "vLLM, vllm/v1/worker/gpu_worker.py"
@@ -80,8 +81,11 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
         "## forward ##", "## item_forward ##",
     ),
     NamePattern(
-        "forward", r"forward \d+", "PyTorch 2.11, torch/distributed/pipelining/schedules.py", "Forward 3",
-        "Forward hook 3",
+        "forward", r"forward \d+", _PIPELINING, "Forward 3", "Forward hook 3",
+    ),
+    NamePattern("forward", r"pp:\d+f\d+", f"{_PIPELINING}: stage, action, microbatch", "PP:0F3", "PP:0UNSHARD"),
+    NamePattern(
+        "forward", r"pp:\d+(?:send|recv)_f\d+", _PIPELINING, "PP:0SEND_F3", "PP:0RESHARD", part=True,
     ),
     NamePattern(
         "forward", r"(?:distributed|fullysharded)?dataparallel\.forward",
@@ -157,8 +161,15 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
         "## backward ##", "## op1.backward ##",
     ),
     NamePattern(
-        "backward", r"backward \d+", "PyTorch 2.11, torch/distributed/pipelining/schedules.py", "Backward 3",
-        "Backward hook 3",
+        "backward", r"backward \d+", _PIPELINING, "Backward 3", "Backward hook 3",
+    ),
+    NamePattern(
+        "backward", r"pp:\d+[biw]\d+", f"{_PIPELINING}: whole, of inputs, of weights", "PP:1B2",
+        "PP:(1F2;1B1)OVERLAP_F_B",
+    ),
+    NamePattern(
+        "backward", r"pp:\d+(?:(?:send|recv)_b\d+|reduce_grad)", _PIPELINING, "PP:1RECV_B2", "PP:1UNSHARD",
+        part=True,
     ),
     NamePattern(
         "backward", r"deepspeed(?:engine|zerooptimizer\w*)\.backward", _DEEPSPEED,
