@@ -129,6 +129,18 @@ class Captures:
 
 
 @dataclass(frozen=True, slots=True)
+class Messages(Columns):
+    """What a trace says of launches that communicate, a row each, by launch; bytes are the launching rank's."""
+
+    launch: Int64s  # position in Launches
+    collective: Int32s  # position in Trace.names, as PyTorch calls it
+    group: Int32s  # position in Trace.names: the process group's name and ranks
+    ranks: Int64s  # in the group; 0 where unknown
+    sent_bytes: Int64s  # -1 where unknown
+    received_bytes: Int64s  # -1 where unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Thread:
     """One CPU thread; `name` is empty if unknown."""
 
@@ -169,6 +181,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     shortened: frozenset[str] = frozenset()  # names of ranges that say less than NVTX has: see module_names
     captures: Captures | None = None  # only where the report has the creation of graph nodes
+    messages: Messages | None = None  # only where the report has what its collectives carry
 
 
 def empty_ranges() -> Ranges:

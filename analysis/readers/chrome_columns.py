@@ -15,6 +15,7 @@ import numpy as np
 from ..trace import KERNEL, MEMCPY, MEMSET, Int64s
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
+from .messages import SIZES, message_of
 
 WORK, LAUNCHES, RANGES = "work", "launches", "ranges"
 
@@ -99,12 +100,15 @@ class TraceColumns:
     Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`.
     Ranges: `start`, `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's
     number of the thread that made a backward node, 0 for any other), `is_operator`.
+    Messages, of work that communicates: `work` (its row), `collective` and `group` (names), `ranks`, `sent` and
+    `received` (bytes, -1 where unknown).
     Flows, from an operator to the node that it made: `id`, `place`, `start` of the one, `is_end`: of the node.
     Times in ns; a missing correlation, external id or sequence number is -1.
     """
 
     def __init__(self) -> None:
         self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
+        self.messages = Table()
         self.names: Interner[str] = Interner()
         self.threads: Interner[Place] = Interner()
         self.tracks: Interner[Place] = Interner()
@@ -141,6 +145,7 @@ class TraceColumns:
                 add[table](_Fields(*zip(*map(_FIELDS, timed), strict=True)), kind)
 
     def _add_work(self, events: _Fields, kind: int) -> None:
+        self._add_messages(events)
         correlation, device, stream, grid = zip(*map(_ARGS_OF_WORK, events.args), strict=True)
         self.work.add(
             len(events),
@@ -154,6 +159,20 @@ class TraceColumns:
             place=_places(events, self.tracks),
             correlation=_integers(correlation, -1),
             grid=np.fromiter(map(_blocks, grid), np.int64, len(events)),
+        )
+
+    def _add_messages(self, events: _Fields) -> None:
+        """Take what kernels' own arguments say of their collective; call before their rows are added."""
+        found = [(row, args) for row, args in enumerate(events.args) if args.collective is not None]
+        if not found:
+            return
+        said = [message_of(args) for _, args in found]
+        self.messages.add(
+            len(found),
+            work=self.work.rows + np.array([row for row, _ in found], np.int64),
+            collective=np.array([self.names(one.collective) for one in said], np.int64),
+            group=np.array([self.names(one.group) for one in said], np.int64),
+            **{key: np.array([getattr(one, key) for one in said], np.int64) for key in SIZES},
         )
 
     def _add_launches(self, events: _Fields, _: int) -> None:

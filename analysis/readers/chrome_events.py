@@ -50,6 +50,13 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     forward: Any = msgspec.field(default=None, name="Fwd thread id")
     external: Any = msgspec.field(default=None, name="External id")
     old_external: Any = msgspec.field(default=None, name="external id")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    sent: Any = msgspec.field(default=None, name="In msg nelems")
+    received: Any = msgspec.field(default=None, name="Out msg nelems")
+    dtype: Any = None
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    group_size: Any = msgspec.field(default=None, name="Group size")
 
 
 class Event(msgspec.Struct, gc=False):

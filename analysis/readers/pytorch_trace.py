@@ -23,6 +23,7 @@ from ..trace import (
     Int32s,
     Int64s,
     Launches,
+    Messages,
     Process,
     Provenance,
     Ranges,
@@ -36,6 +37,7 @@ from .chrome_events import Envelope, TraceFile
 from .columns import Interner
 from .forward_threads import told_numbers
 from .launches import LaunchKeys
+from .messages import messages_of
 from .operator_work import operator_work
 
 TOOL = "PyTorch profiler"
@@ -115,7 +117,16 @@ class _Assembly:
                 run=_run(self.envelope),
             ),
             notes=tuple(self.notes),
+            messages=None if on_cpu else self.messages(work),
         )
+
+    def messages(self, work: Work) -> Messages | None:
+        """Return what kernels say of the collectives that they are of."""
+        table = self.columns.messages
+        if not table.rows:
+            return None
+        keys = ("collective", "group", "ranks", "sent", "received")
+        return messages_of(table["work"], work.launch, **{key: table[key] for key in keys})
 
     def ranges(self) -> Ranges:
         """Return record_function blocks and operators, in the file's order."""

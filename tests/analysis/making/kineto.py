@@ -67,6 +67,7 @@ class Work:
     category: str = "kernel"
     device: int = 0
     stream: int = 7
+    said: tuple = ()  # further arguments, as pairs: what a collective's kernel carries
 
 
 def operator(name, start, end, thread=MAIN, seq=None, external=None):
@@ -132,7 +133,8 @@ def events_of(program):
     ]  # fmt: skip
     work = [
         event(w.category, w.name, w.device, w.stream, w.start, w.end, queued=0, device=w.device, context=1,
-              stream=w.stream, correlation=w.correlation, grid=[4, 2, 1] if w.category == "kernel" else None)
+              stream=w.stream, correlation=w.correlation, grid=[4, 2, 1] if w.category == "kernel" else None,
+              **dict(w.said))
         for w in program.work
     ]  # fmt: skip
     threads = [_named("thread_name", pid, t, f"thread {t} ({name})") for t, name in THREAD_NAMES.items()]
