@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cli import (
     add_range_rules,
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from .attribution.causes import Attribution
     from .document import Document
     from .report import Report
+    from .summary.parallel import Ranked
     from .trace import Trace
+    from .views.registry import Subject
+
+T = TypeVar("T")
 
 
 def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
@@ -165,7 +169,8 @@ def _check(options: argparse.Namespace) -> None:
 
 def _check_many(count: int, options: argparse.Namespace) -> None:
     """Raise UsageError for options that take one report, if several are given."""
-    of_one = {"--view": options.view, "--by": options.by, "--like-nsys": options.like_nsys}
+    view = options.view and not VIEWS[options.view].takes_many
+    of_one = {"--view": view, "--by": options.by, "--like-nsys": options.like_nsys}
     asked = " and ".join(name for name, value in of_one.items() if value)
     if asked:
         raise UsageError(f"{asked} takes one report, but {count} were given; without it, they are compared.")
@@ -219,17 +224,38 @@ def _selected(report: Report, options: argparse.Namespace) -> Report:
 
 def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     """Compare several reports, each ranked in its own process or on a cluster."""
-    from .summary.parallel import rank_all
     from .views.ranks import ranks
 
-    ranked = rank_all(paths, partial(summary, options=options), scheduler=options.scheduler)
+    if options.view:
+        from .views.registry import viewer_of_many
+
+        held = _all_of(paths, partial(_held, options=options), options)
+        return viewer_of_many(options.view).of_ranks(held, detail_of(options))
+    ranked = _all_of(paths, partial(summary, options=options), options)
+    kept = [replace(one, report=_selected(one.report, options)) if one.report else one for one in ranked]
+    per_step = _is_per_step([one.report for one in ranked if one.report], options)
+    return ranks(kept, detail_of(options), per_step=per_step)
+
+
+def _all_of(paths: Sequence[Path], each: Callable[[Path], T], options: argparse.Namespace) -> list[Ranked[T]]:
+    """Return what `each` makes of the reports; raises ReportError if it makes nothing of any."""
+    from .summary.parallel import rank_all
+
+    ranked = rank_all(paths, each, scheduler=options.scheduler)
     if not any(one.report for one in ranked):
         raise ReportError(
             f"None of the {len(ranked)} reports can be ranked. {ranked[0].name}: {ranked[0].problem}"
         )
-    kept = [replace(one, report=_selected(one.report, options)) if one.report else one for one in ranked]
-    per_step = _is_per_step([one.report for one in ranked if one.report], options)
-    return ranks(kept, detail_of(options), per_step=per_step)
+    return ranked
+
+
+def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:
+    """Return one report of several, and what the view needs of it; other processes call this."""
+    from .views.registry import viewer_of_many
+
+    attribution = Later(attributed, Later(trace_of, path), options)
+    report = narrowed(summarized(path, attribution, options), options)
+    return report, viewer_of_many(options.view).held_by(_subject(report, attribution, options))
 
 
 def _like_nsys(trace: Trace, options: argparse.Namespace) -> Document:
@@ -259,11 +285,18 @@ def _counted(attribution: Attribution, report: Report) -> Attribution:
 def _viewed(report: Report, attribution: Later, options: argparse.Namespace) -> Document:
     """Answer the view's question, or the project's."""
     from .views.overview import overview
-    from .views.registry import Subject, viewer
+    from .views.registry import viewer
 
     if not options.view:
         return overview(report, detail_of(options), by=options.by)
-    subject = Subject(
+    return viewer(options.view).view(_subject(report, attribution, options))
+
+
+def _subject(report: Report, attribution: Later, options: argparse.Namespace) -> Subject:
+    """Return what a view looks at."""
+    from .views.registry import Subject
+
+    return Subject(
         report,
         Later(_counted, attribution, report),
         detail_of(options),
@@ -271,7 +304,6 @@ def _viewed(report: Report, attribution: Later, options: argparse.Namespace) -> 
         timed=dict(options.timed),
         kernel=options.kernel or "",
     )
-    return viewer(options.view).view(subject)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,11 @@ def overlap(source: Source, **options: Unpack[Options]) -> Answer:
     return _view("overlap", source, options)
 
 
+def communication(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return the time of each module's collectives, what of it is exposed, and waiting for other ranks."""
+    return _view("communication", source, options)
+
+
 def steps(source: Source, **options: Unpack[Options]) -> Answer:
     """Return the times of every measured step, and of every range in it."""
     return _view("steps", source, options)

@@ -7,7 +7,7 @@ not hidden is *exposed*. All figures but the counts are unions, so work that ove
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,17 +65,22 @@ def overlap(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
 ) -> Overlap:
     """Measure the overlap of the work of these phases on each GPU."""
-    extents, trace = Extents(attribution, include_warm_up=include_warm_up), attribution.trace
-    asked = [number for number, phase in enumerate(PHASES) if phase in phases]
-    rows = extents.kept[np.isin(attribution.phase[extents.kept], asked)]
-    communicates = communication(trace)
     gpus, transfers = [], []
-    for number in np.unique(extents.gpu[rows]).tolist():
-        mine = rows[extents.gpu[rows] == number]
-        one = _One(trace, mine, communicates[trace.work.name_id[mine]], extents.gpus[number])
+    for one in each_gpu(Extents(attribution, include_warm_up=include_warm_up), phases):
         gpus.append(one.whole())
         transfers += one.transfers()
     return Overlap(tuple(gpus), tuple(sorted(transfers, key=lambda row: (-row.union_ns, row.gpu, row.name))))
+
+
+def each_gpu(extents: Extents, phases: Collection[str] = PHASES) -> Iterator[OneGpu]:
+    """Yield the work of these phases of each GPU that has some."""
+    attribution, trace = extents.attribution, extents.attribution.trace
+    asked = [number for number, phase in enumerate(PHASES) if phase in phases]
+    rows = extents.kept[np.isin(attribution.phase[extents.kept], asked)]
+    communicates = communication(trace)
+    for number in np.unique(extents.gpu[rows]).tolist():
+        mine = rows[extents.gpu[rows] == number]
+        yield OneGpu(trace, mine, communicates[trace.work.name_id[mine]], number, extents.gpus[number])
 
 
 def communication(trace: Trace) -> Bools:
@@ -87,11 +92,11 @@ def communication(trace: Trace) -> Bools:
     return found
 
 
-class _One:
+class OneGpu:
     """The work of one GPU."""
 
-    def __init__(self, trace: Trace, rows: Int64s, communicates: Bools, label: str) -> None:
-        self.trace, self.rows, self.label = trace, rows, label
+    def __init__(self, trace: Trace, rows: Int64s, communicates: Bools, number: int, label: str) -> None:
+        self.trace, self.rows, self.number, self.label = trace, rows, number, label
         kind = trace.work.kind[rows]
         self.communicates = communicates & (kind == KERNEL)
         self.computes = ((kind == KERNEL) & ~self.communicates) | (kind == GRAPH)
@@ -114,6 +119,19 @@ class _One:
             communication_ns=communication.total_ns,
             hidden_ns=communication.shared_with(self.compute),
         )
+
+    def shares(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the kernels that communicate, by start, and the time that each is given and its hidden part, ns.
+
+        Time in which several run is given to the one that started first, so the times sum to the union.
+        """
+        work, rows = self.trace.work, self.rows[self.communicates]
+        rows = rows[np.lexsort((work.end_ns[rows], work.start_ns[rows]))]
+        reach = np.maximum.accumulate(work.end_ns[rows])
+        before = np.concatenate([work.start_ns[rows[:1]], reach[:-1]])
+        begin = np.maximum(work.start_ns[rows], before)
+        end = np.maximum(begin, work.end_ns[rows])
+        return rows, end - begin, self.compute.covered(begin, end)
 
     def transfers(self) -> list[TransferOverlap]:
         """Measure communication and copies, by kind and name."""

@@ -75,7 +75,7 @@ def of_report(path: Path, options: argparse.Namespace) -> Answered:
     return answered(attributed(trace_of(path), options), include_warm_up=options.include_warmup)
 
 
-def _asked(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked]:
+def _asked(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked[Answered]]:
     """Ask every report: one here, where what is wrong with it ends the command, and several in processes."""
     from ..summary.parallel import Ranked, rank_all
 

@@ -12,28 +12,28 @@ from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..errors import AnalysisError, UsageError
-from ..report import Report
 from ..support import progress
 from ..support.cores import cores
 
-Summarize = Callable[[Path], Report]
+T = TypeVar("T")
+Summarize = Callable[[Path], T]
 
 LOST = "the process that read it was lost, as happens when memory runs out"
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Generic[T]):
     """One report of several: its name among them, and its summary or the reason why it has none."""
 
     name: str
-    report: Report | None = None
+    report: T | None = None
     problem: str = ""
 
 
-def rank_all(paths: Sequence[Path], summarize: Summarize, *, scheduler: str | None = None) -> list[Ranked]:
+def rank_all(paths: Sequence[Path], summarize: Summarize[T], *, scheduler: str | None = None) -> list[Ranked[T]]:
     """Summarize every report, in their order; `summarize` must be importable by other processes."""
     names = _short_names(paths)
     run = _on_cluster(scheduler) if scheduler else _in_processes
@@ -45,7 +45,7 @@ def rank_all(paths: Sequence[Path], summarize: Summarize, *, scheduler: str | No
     ]
 
 
-def attempt(path: Path, summarize: Summarize) -> Report | str:
+def attempt(path: Path, summarize: Summarize[T]) -> T | str:
     """Summarize one report; an error is returned as a sentence."""
     try:
         return summarize(path)
@@ -55,7 +55,7 @@ def attempt(path: Path, summarize: Summarize) -> Report | str:
         return "there was not enough memory for it"
 
 
-def _in_processes(paths: Sequence[Path], summarize: Summarize) -> Iterator[tuple[Path, Report | str]]:
+def _in_processes(paths: Sequence[Path], summarize: Summarize[T]) -> Iterator[tuple[Path, T | str]]:
     """Rank in one pool; the reports of a lost process are tried once more, alone."""
     left = set(paths)
     try:
@@ -70,7 +70,7 @@ def _in_processes(paths: Sequence[Path], summarize: Summarize) -> Iterator[tuple
                 yield path, LOST
 
 
-def _pool(paths: Sequence[Path], summarize: Summarize, workers: int) -> Iterator[tuple[Path, Report | str]]:
+def _pool(paths: Sequence[Path], summarize: Summarize[T], workers: int) -> Iterator[tuple[Path, T | str]]:
     context = get_context("forkserver" if hasattr(os, "fork") else "spawn")
     with ProcessPoolExecutor(min(workers, len(paths)), mp_context=context, initializer=_be_modest) as pool:
         running = {pool.submit(attempt, path, summarize): path for path in paths}
@@ -86,7 +86,7 @@ def _be_modest() -> None:
     progress.be_quiet()
 
 
-def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize], Iterator[tuple[Path, Report | str]]]:
+def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize[T]], Iterator[tuple[Path, T | str]]]:
     """Return a function that runs on a Dask cluster; each report must have the same path on its workers."""
     try:
         from distributed import Client
@@ -94,7 +94,7 @@ def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize], Iterato
     except ImportError as error:
         raise UsageError("--scheduler needs Dask: pip install 'nvtx-kernels[cluster]'") from error
 
-    def run(paths: Sequence[Path], summarize: Summarize) -> Iterator[tuple[Path, Report | str]]:
+    def run(paths: Sequence[Path], summarize: Summarize[T]) -> Iterator[tuple[Path, T | str]]:
         try:
             client: Any = Client(scheduler, timeout="20s", set_as_default=False)  # type: ignore[no-untyped-call]
         except (OSError, TimeoutError, ValueError) as error:
@@ -109,9 +109,9 @@ def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize], Iterato
     return run
 
 
-def _alone(client: Any, path: Path, summarize: Summarize) -> Report | str:
+def _alone(client: Any, path: Path, summarize: Summarize[T]) -> T | str:
     future = client.submit(attempt, path.absolute(), summarize, pure=False)
-    done: Report | str = future.result() if future.exception() is None else LOST
+    done: T | str = future.result() if future.exception() is None else LOST
     return done
 
 

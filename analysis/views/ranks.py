@@ -24,7 +24,7 @@ NO_STEPS = (
 )
 
 
-def ranks(ranked: Sequence[Ranked], detail: Detail = SHORT, *, per_step: bool = False) -> Document:
+def ranks(ranked: Sequence[Ranked[Report]], detail: Detail = SHORT, *, per_step: bool = False) -> Document:
     """Compare the reports of several ranks; clocks do not matter, only durations are compared.
 
     Raises ReportError if some count a GPU's work and some a CPU's, or if none has steps but `per_step` asks for
@@ -65,7 +65,7 @@ def _different_runs(reports: dict[str, Report]) -> tuple[str, ...]:
     return (f"These are different runs, so they are not added up ({some}).",)
 
 
-def _left_out(ranked: Sequence[Ranked], stepless: Sequence[str]) -> Iterator[str]:
+def _left_out(ranked: Sequence[Ranked[Report]], stepless: Sequence[str]) -> Iterator[str]:
     yield from (f"{one.name} is left out: {one.problem}" for one in ranked if one.problem)
     yield from (f"{name} is left out: it has no measured step ranges." for name in stepless)
 

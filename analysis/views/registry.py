@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..document import SHORT, Detail
 
@@ -13,14 +13,19 @@ if TYPE_CHECKING:
     from ..attribution.causes import Attribution
     from ..document import Document
     from ..report import Report
+    from ..summary.parallel import Ranked
 
 
 class View(NamedTuple):
-    """A view: the module that holds its `view`, the question it answers, and whether `--range` narrows it."""
+    """A view: the module that holds its `view`, the question it answers, and whether `--range` narrows it.
+
+    One that takes many has `held_by`, for each report where it is read, and `of_ranks`, for what these return.
+    """
 
     module: str
     question: str
     takes_range: bool = False
+    takes_many: bool = False
 
 
 VIEWS = {
@@ -42,6 +47,11 @@ VIEWS = {
     "balance": View("nvtx_kernels.analysis.views.balance", "does the GPU wait for launches, and where?"),
     "overlap": View(
         "nvtx_kernels.analysis.views.overlap", "how much communication and copying is hidden behind compute?"
+    ),
+    "communication": View(
+        "nvtx_kernels.analysis.views.communication",
+        "which module's collectives are exposed, and who waits for whom?",
+        takes_many=True,
     ),
     "efficiency": View(
         "nvtx_kernels.analysis.views.efficiency", "what share of the GPU's peak does each range reach?", True
@@ -73,7 +83,25 @@ class Viewer(Protocol):
         ...
 
 
+class ViewerOfMany(Viewer, Protocol):
+    """What the module of a view of several ranks offers, too."""
+
+    def held_by(self, subject: Subject) -> Any:
+        """Return what the view needs of one report, to be sent to the process that shows all."""
+        ...
+
+    def of_ranks(self, ranked: Sequence[Ranked[tuple[Report, Any]]], detail: Detail = SHORT) -> Document:
+        """Answer the view's question of several ranks' reports."""
+        ...
+
+
 def viewer(name: str) -> Viewer:
     """Return the module of a view."""
     module: Viewer = importlib.import_module(VIEWS[name].module)
+    return module
+
+
+def viewer_of_many(name: str) -> ViewerOfMany:
+    """Return the module of a view that takes several reports."""
+    module: ViewerOfMany = importlib.import_module(VIEWS[name].module)
     return module

@@ -1,0 +1,162 @@
+"""Communication by module: of every range, collective and GPU the time, its hidden and exposed parts, and bytes.
+
+Times are given to kernels as `exchanges` says, so rows sum to the communication of `overlap`, GPU by GPU, and
+their hidden parts to its hidden part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..trace import Int64s, Path
+from .alignment import Aligned, Parts, align
+from .collectives import COLLECTIVES
+from .exchanges import Exchanges, Kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Times, ns, and bytes of some kernels that communicate.
+
+    `total_ns` sums their durations, `time_ns` what they are given of the union, `hidden_ns` its part while compute
+    ran. `waiting_ns` is of `aligned_ns`, the durations of those whose waiting is known. `message_bytes` and
+    `bus_bytes` are of `sized_ns`, the transferring of those whose size is known.
+    """
+
+    count: int = 0
+    total_ns: int = 0
+    time_ns: int = 0
+    hidden_ns: int = 0
+    aligned_ns: int = 0
+    waiting_ns: int = 0
+    message_bytes: int = 0
+    bus_bytes: float = 0.0
+    sized_ns: int = 0
+
+    @property
+    def exposed_ns(self) -> int:
+        """What no compute hides."""
+        return self.time_ns - self.hidden_ns
+
+    @property
+    def bus_bytes_per_s(self) -> float | None:
+        """The bus bandwidth, bytes per second; None where sizes are unknown."""
+        return self.bus_bytes / (self.sized_ns / 1e9) if self.bus_bytes and self.sized_ns else None
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Sums)))
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationRow:
+    """One range, phase, collective and GPU."""
+
+    path: Path
+    phase: str
+    collective: str
+    gpu: str
+    sums: Sums
+
+
+@dataclass(frozen=True, slots=True)
+class LastRow:
+    """How often a GPU was the last of all ranks in a collective, and how long the first waited for it then, ns."""
+
+    collective: str
+    gpu: str
+    count: int
+    of: int
+    held_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One measured step on one GPU; a GPU's steps count from 0."""
+
+    step: int
+    gpu: str
+    sums: Sums
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Rows by exposed time, longest first; sums by GPU and step; who was last; and of which waiting is unknown."""
+
+    rows: tuple[CommunicationRow, ...]
+    gpus: dict[str, Sums]
+    steps: tuple[StepRow, ...]
+    last: tuple[LastRow, ...]
+    undecided: tuple[tuple[str, str], ...]
+
+
+def communicated(found: Exchanges, *, one_clock: bool = True) -> Communication:
+    """Align the ranks' collectives, and add up; ranks of several reports are not on one clock."""
+    kernels = found.kernels
+    group = np.where(np.array([not name for name in found.groups] or [True])[kernels.group], -1, kernels.group)
+    parts = Parts(kernels.gpu, kernels.collective, group, kernels.ranks, kernels.start_ns, kernels.end_ns)
+    aligned = align(parts, one_clock=one_clock)
+    stepped = np.flatnonzero(kernels.step >= 0)
+    by_step = _sums(kernels, aligned, (kernels.step, kernels.gpu), stepped)
+    return Communication(
+        rows=_rows(found, aligned),
+        gpus={found.gpus[gpu]: sums for (gpu,), sums in _sums(kernels, aligned, (kernels.gpu,)).items()},
+        steps=tuple(StepRow(step, found.gpus[gpu], sums) for (step, gpu), sums in by_step.items()),
+        last=_last(found, aligned),
+        undecided=aligned.undecided,
+    )
+
+
+def _sums(
+    kernels: Kernels, aligned: Aligned, keys: tuple[Int64s, ...], chosen: Int64s | None = None
+) -> dict[tuple[int, ...], Sums]:
+    """Add up the kernels, or the chosen ones, that agree in all keys; in the order of the keys."""
+    rows = np.arange(len(kernels)) if chosen is None else chosen
+    if not len(rows):
+        return {}
+    rows = rows[np.lexsort([key[rows] for key in keys[::-1]])]
+    table = np.stack([key[rows] for key in keys])
+    first = np.concatenate([[0], np.flatnonzero((table[:, 1:] != table[:, :-1]).any(0)) + 1])
+    added = [np.add.reduceat(column[rows], first).tolist() for column in _to_add(kernels, aligned)]
+    return {
+        tuple(key): Sums(*values)
+        for key, values in zip(table[:, first].T.tolist(), zip(*added, strict=True), strict=True)
+    }
+
+
+def _to_add(kernels: Kernels, aligned: Aligned) -> tuple[NDArray[Any], ...]:
+    """Return a column for each field of Sums."""
+    duration, is_aligned = kernels.end_ns - kernels.start_ns, aligned.waiting_ns >= 0
+    waiting = np.where(is_aligned, aligned.waiting_ns, 0)
+    sized = ~np.isnan(kernels.bus_bytes)
+    return (
+        np.ones(len(kernels), np.int64), duration, kernels.time_ns, kernels.hidden_ns,
+        np.where(is_aligned, duration, 0), waiting, np.maximum(kernels.message_bytes, 0),
+        np.where(sized, kernels.bus_bytes, 0.0), np.where(sized, duration - waiting, 0),
+    )  # fmt: skip
+
+
+def _rows(found: Exchanges, aligned: Aligned) -> tuple[CommunicationRow, ...]:
+    kernels = found.kernels
+    sums = _sums(kernels, aligned, (kernels.place, kernels.collective, kernels.gpu))
+    rows = (
+        CommunicationRow(*found.places[place], COLLECTIVES[collective], found.gpus[gpu], one)
+        for (place, collective, gpu), one in sums.items()
+    )
+    return tuple(sorted(rows, key=lambda row: (-row.sums.exposed_ns, -row.sums.time_ns, row.path, row.gpu)))
+
+
+def _last(found: Exchanges, aligned: Aligned) -> tuple[LastRow, ...]:
+    """Return who was last in the aligned collectives; those of equal starts count for the first of them."""
+    kernels, ends = found.kernels, np.flatnonzero(aligned.last)
+    rows = []
+    for kind in np.unique(kernels.collective[ends]).tolist():
+        mine = ends[kernels.collective[ends] == kind]
+        for gpu in np.unique(kernels.gpu[mine]).tolist():
+            own = mine[kernels.gpu[mine] == gpu]
+            held = int(aligned.held_ns[own].sum())
+            rows.append(LastRow(COLLECTIVES[kind], found.gpus[gpu], len(own), len(mine), held))
+    return tuple(sorted(rows, key=lambda row: -row.held_ns))

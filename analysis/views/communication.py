@@ -1,0 +1,215 @@
+"""Communication by module and collective: time, what of it is exposed, waiting for other ranks, and bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..errors import ReportError
+from ..measures.communication import Communication, CommunicationRow, Sums, communicated
+from ..measures.exchanges import Exchanges, exchanges, together
+from ..report import Number, Report, quotient
+from ..summary.parallel import Ranked
+from ..vocabulary import PHASES
+from . import headings
+from .registry import Subject
+from .rows import common_length, label, more, require_measured
+
+NOTHING = "No kernel communicates between GPUs: the report is of one GPU, or its program uses copies instead."
+ON_CPU = "The report is of a CPU: no kernel communicates between GPUs. Record on a GPU."
+NO_SIZES = (
+    "The sizes of messages are unknown, so there are no bytes and no bandwidth: traces of PyTorch's profiler have "
+    "them, nsys's exports of NCCL's ranges do not."
+)
+CAPTION = (
+    "time: when any of them ran on that GPU; what runs at once counts for the first to start. exposed: no "
+    "compute ran meanwhile; the rest is hidden."
+)
+MIXED = "Some of the reports have measured steps, and others have none: --totals shows sums of all of them."
+WAITING = " waiting: until the last of the ranks had started."
+OWN_CLOCKS = " waiting: what a rank needed longer than the fastest, for their clocks differ."
+RATE = " bus B/s: as NCCL's tests define it, over the time without waiting where that is known."
+LAST = "last: collectives in which it was the last to start. others waited: the first of the others, for it."
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is shown: by GPU, the steps to divide its figures by; and what the figures are of."""
+
+    found: Communication
+    steps: Mapping[str, Number]
+    scope: str
+    detail: Detail
+    one_clock: bool = True
+
+    @property
+    def over(self) -> str:
+        """Return what figures are of that no steps divide."""
+        return "over the measured steps" if self.steps else "total"
+
+    def each(self, gpu: str, value: Number) -> Number:
+        """Divide a sum of a GPU by its steps."""
+        return quotient(value, self.steps[gpu]) if self.steps.get(gpu) else value
+
+
+def view(subject: Subject) -> Document:
+    """Show the communication of one report.
+
+    Raises ReportError for a report of a CPU, and for one in which nothing communicates.
+    """
+    report = subject.report
+    if report.provenance.unit_of_work == "CPU":
+        raise ReportError(ON_CPU)
+    require_measured(report)
+    held = held_by(subject)
+    found = communicated(held)
+    if not found.rows:
+        raise ReportError(NOTHING)
+    gpus = len(held.gpus)
+    shown = Shown(found, _steps_of([(report, held.gpus)]), headings.scope_of_a_gpu(report, gpus), subject.detail)
+    return headings.answer(report, _tables(shown), (*report.notes, *_notes(shown)))
+
+
+def held_by(subject: Subject) -> Exchanges:
+    """Return what communicates in a report; it can be sent to another process."""
+    report = subject.report
+    asked = {row.phase for row in report.phases} if subject.some_phases else PHASES
+    return exchanges(subject.attribution(), asked, include_warm_up=report.warm_up_included, step=report.step)
+
+
+def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail = SHORT) -> Document:
+    """Show the communication of several ranks' reports, aligned on their collectives.
+
+    Raises ReportError if nothing communicates in any of them, or if some have measured steps and others none.
+    """
+    read = {one.name: one.report for one in ranked if one.report is not None}
+    if len({report.per_step for report, _ in read.values()}) > 1:
+        raise ReportError(MIXED)
+    held = together([(name, exchanged) for name, (_, exchanged) in read.items()])
+    found = communicated(held, one_clock=False)
+    if not found.rows:
+        raise ReportError(NOTHING)
+    reports = [report for report, _ in read.values()]
+    names = iter(held.gpus)
+    gpus = [(report, tuple(next(names) for _ in exchanged.gpus)) for report, exchanged in read.values()]
+    scope = "per step of each rank" if reports[0].per_step else "total of each rank"
+    shown = Shown(found, _steps_of(gpus), scope, detail, one_clock=False)
+    left_out = (f"{one.name} is left out: {one.problem}" for one in ranked if one.problem)
+    said = (f"{name}: {note}" for name, (report, _) in read.items() for note in report.notes)
+    heading = " · ".join(filter(None, (f"{len(read)} of {len(ranked)} reports", headings.gpus(reports))))
+    source = replace(reports[0].provenance, file="all reports")
+    return headings.document(source, heading, _tables(shown), (), (*left_out, *_notes(shown), *said))
+
+
+def _steps_of(found: Sequence[tuple[Report, Sequence[str]]]) -> dict[str, Number]:
+    """Return the measured steps of each GPU, as the views of a GPU count them, where figures are per step."""
+    return {
+        gpu: quotient(report.steps, max(report.ranks, 1) if len(gpus) > 1 else 1)
+        for report, gpus in found
+        if report.per_step
+        for gpu in gpus
+    }
+
+
+def _tables(shown: Shown) -> Iterator[Table]:
+    yield _modules(shown)
+    yield _gpus(shown)
+    if shown.found.last:
+        yield _last(shown)
+    if shown.found.steps:
+        yield _by_step(shown)
+
+
+def _columns(shown: Shown) -> tuple[Column, ...]:
+    """Return the columns of sums; what nothing is known of is only for programs."""
+    waits = "all" if any(sums.aligned_ns for sums in shown.found.gpus.values()) else "programs"
+    sized = "all" if any(sums.bus_bytes for sums in shown.found.gpus.values()) else "programs"
+    return (
+        Column("count", "kernels", "count"), Column("total_ns", "sum", "ns", seen_by="programs"),
+        Column("time_ns", "time", "ns"), Column("hidden_ns", "hidden", "ns", seen_by="programs"),
+        Column("exposed_ns", "exposed", "ns"), Column("waiting_ns", "waiting", "ns", seen_by=waits),
+        Column("transferring_ns", "transferring", "ns", seen_by="programs"),
+        Column("bytes", "bytes", "bytes", seen_by=sized),
+        Column("bus_bytes_per_s", "bus B/s", "bytes/s", seen_by=sized),
+    )  # fmt: skip
+
+
+def _cells(shown: Shown, gpu: str, sums: Sums) -> tuple[object, ...]:
+    times = sums.count, sums.total_ns, sums.time_ns, sums.hidden_ns, sums.exposed_ns
+    waited = (sums.waiting_ns, sums.aligned_ns - sums.waiting_ns) if sums.aligned_ns else (None, None)
+    divided = (None if value is None else shown.each(gpu, value) for value in (*times, *waited))
+    size = shown.each(gpu, sums.message_bytes) if sums.message_bytes else None
+    return *divided, size, sums.bus_bytes_per_s
+
+
+def _modules(shown: Shown) -> Table:
+    """Show a row per range, collective and GPU, the most exposed first."""
+    rows, detail = shown.found.rows, shown.detail
+    gpus = "all" if len(shown.found.gpus) > 1 else "programs"
+    columns = (
+        Column("range", "range", "name"), Column("phase", "phase", seen_by="programs"),
+        Column("collective", "collective"), Column("gpu", "GPU", seen_by=gpus), *_columns(shown),
+    )  # fmt: skip
+    common = 0 if detail.whole else common_length(row.path for row in rows)
+    lines = tuple(
+        Row((*_place(row, common, whole=detail.whole), *_cells(shown, row.gpu, row.sums)))
+        for row in rows[: detail.top]
+    )
+    title = f"Communication by range, the most exposed first, {{unit}} {shown.scope}"
+    caption = CAPTION + _more_said(shown) + more(rows, detail.top, "row")
+    return Table("communication", title, columns, lines, caption)
+
+
+def _place(row: CommunicationRow, common: int, *, whole: bool) -> tuple[str, ...]:
+    """Name a row; people see its phase where the path does not begin with it."""
+    name = label(row.path, common)
+    if not whole and row.phase not in row.path and row.phase != "other":
+        name += f" ({row.phase})"
+    return name, row.phase, row.collective, row.gpu
+
+
+def _more_said(shown: Shown) -> str:
+    sums = shown.found.gpus.values()
+    waits = WAITING if shown.one_clock else OWN_CLOCKS
+    return waits * any(one.aligned_ns for one in sums) + RATE * any(one.bus_bytes for one in sums)
+
+
+def _gpus(shown: Shown) -> Table:
+    """Show each GPU's sums, which are those of `--view overlap`."""
+    columns = (Column("gpu", "GPU", "name"), *_columns(shown))
+    rows = tuple(Row((gpu, *_cells(shown, gpu, sums))) for gpu, sums in shown.found.gpus.items())
+    return Table("gpus", f"Communication by GPU, {{unit}} {shown.scope}", columns, rows)
+
+
+def _last(shown: Shown) -> Table:
+    """Show how often each GPU was the last of a collective; its others waited for it."""
+    columns = (
+        Column("collective", "collective"), Column("gpu", "last", "name"), Column("count", "times", "count"),
+        Column("share", "%", "share"), Column("others_waited_ns", "others waited", "ns"),
+    )  # fmt: skip
+    rows = tuple(
+        Row((row.collective, row.gpu, row.count, row.count / row.of, row.held_ns)) for row in shown.found.last
+    )
+    return Table("slowest", f"Which rank the others wait for, {{unit}} {shown.over}", columns, rows, LAST)
+
+
+def _by_step(shown: Shown) -> Table:
+    """Show each step's communication on each GPU; these figures are never divided."""
+    rows, top = shown.found.steps, shown.detail.top
+    columns = (Column("step", "step", "count"), Column("gpu", "GPU", "name"), *_columns(shown))
+    whole = replace(shown, steps={})
+    lines = tuple(Row((row.step, row.gpu, *_cells(whole, row.gpu, row.sums))) for row in rows[:top])
+    title = "Communication of each measured step, {unit}"
+    return Table("steps", title, columns, lines, more(rows, top, "row").strip())
+
+
+def _notes(shown: Shown) -> Iterator[str]:
+    """Yield what is not known, and why."""
+    if not any(sums.bus_bytes for sums in shown.found.gpus.values()):
+        yield NO_SIZES
+    reasons: dict[str, list[str]] = {}
+    for collective, reason in shown.found.undecided:
+        reasons.setdefault(reason, []).append(collective)
+    for reason, names in reasons.items():
+        yield f"How long {', '.join(names)} waits is not told from transferring: {reason}."

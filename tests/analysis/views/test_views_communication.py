@@ -1,0 +1,296 @@
+"""Communication by module: its sums are those of overlap, and ranks wait for the last of a collective."""
+
+import json
+import lzma
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.errors import ReportError
+from nvtx_kernels.analysis.kernel_names.categories import categorize
+from nvtx_kernels.analysis.measures.collectives import OTHER, bus_factor, named
+from nvtx_kernels.analysis.measures.communication import communicated
+from nvtx_kernels.analysis.measures.exchanges import exchanges, module_of
+from nvtx_kernels.analysis.measures.overlap import overlap
+from nvtx_kernels.analysis.readers import read
+
+from tests.analysis.making.building import Launch, Range, Rows, Work, build, launched, process_of, thread
+from tests.analysis.making.kineto import Block, Call, Program, write_kineto
+from tests.analysis.making.kineto import Work as Ran
+from tests.analysis.making.subjects import DATA, SHARED, by, screen, table, viewed
+from tests.analysis.making.traces import trace_of
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+REPORTS = [
+    *SHARED.glob("h200/fsdp2_llama.sqlite.xz"), *SHARED.glob("h200/pipeline_1f1b.sqlite.xz"),
+    *SHARED.glob("corpus/*mfu_2gpu_after.sqlite"),
+]  # fmt: skip
+
+
+def ranks_of(folder, *ranks, ranges=()):
+    """Build a report of a process and GPU per rank, of (range, name, start, end) each; ranges are 10 long."""
+    rows = {"ranges": [], "launches": [], "work": []}
+    for rank, done in enumerate(ranks):
+        main = thread(100 + rank)
+        rows["ranges"] += [Range(name, start, end, main) for name, start, end in ranges]
+        for at, (module, name, start, end) in enumerate(done):
+            number = len(rows["launches"])
+            rows["ranges"].append(Range(module, at * 20, at * 20 + 10, main))
+            rows["launches"].append(Launch(number, at * 20 + 1, at * 20 + 2, main))
+            rows["work"].append(Work(number, start, end, name, process=process_of(main), device=rank, stream=at))
+    return build(folder, **rows)
+
+
+def of_sums(report):
+    """Compare the rows of each GPU with what overlap says of it."""
+    attribution = report if hasattr(report, "forest") else attribute(read(report))
+    rows = communicated(exchanges(attribution)).rows
+    for gpu in overlap(attribution).gpus:
+        mine = [row.sums for row in rows if row.gpu == gpu.gpu]
+        assert sum(sums.time_ns for sums in mine) == gpu.communication_ns
+        assert sum(sums.hidden_ns for sums in mine) == gpu.hidden_ns
+    return rows
+
+
+@pytest.mark.skipif(len(REPORTS) < 3, reason="needs reports of several GPUs, which are not kept here")
+@pytest.mark.parametrize("name", ["fsdp2", "pipeline", "mfu_2gpu"])
+def test_rows_of_real_reports_sum_to_overlap(tmp_path, name):
+    (path,) = (path for path in REPORTS if name in path.name)
+    if path.suffix == ".xz":
+        unpacked = tmp_path / path.stem
+        unpacked.write_bytes(lzma.decompress(path.read_bytes()))
+        path = unpacked
+    rows = of_sums(path)
+    assert all(row.sums.time_ns for row in rows)
+    assert {row.collective for row in rows} == {
+        "fsdp2": {"all_gather", "reduce_scatter"}, "pipeline": {"send/recv"},
+        "mfu_2gpu": {"all_to_all", "send/recv"},
+    }[name]  # fmt: skip
+
+
+KERNELS = st.lists(
+    st.tuples(st.sampled_from([ALL_REDUCE, ALL_GATHER, "sgemm"]), st.integers(0, 90), st.integers(0, 30)),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(KERNELS)
+@settings(max_examples=60)
+def test_rows_sum_to_overlap_however_kernels_overlap(done):
+    work = [
+        Work(n, 200 + start, 200 + start + length, name, stream=n) for n, (name, start, length) in enumerate(done)
+    ]
+    launches = [Launch(n, 2 * n, 2 * n + 1) for n in range(len(done))]
+    of_sums(attribute(trace_of(Rows(ranges=[Range("layer 0", 0, 9)], launches=launches, work=work))))
+
+
+def test_time_in_which_two_communicate_is_given_to_the_first(tmp_path):
+    report = ranks_of(tmp_path, [("a", ALL_REDUCE, 10, 30), ("b", ALL_GATHER, 20, 40), ("c", "sgemm", 25, 35)])
+    found = by(viewed("communication", report), "communication", "range")
+    keys = ("total_ns", "time_ns", "hidden_ns")
+    assert [tuple(found[name][key] for key in keys) for name in ("a", "b")] == [(20, 20, 5), (20, 10, 5)]
+
+
+def test_the_most_exposed_module_comes_first(tmp_path):
+    done = [("layer 0", ALL_GATHER, 10, 30), ("mm", "sgemm", 10, 30), ("layer 1", ALL_GATHER, 40, 50)]
+    report = ranks_of(tmp_path, done)
+    rows = table(viewed("communication", report), "communication")
+    assert [(row["range"], row["exposed_ns"]) for row in rows] == [("layer 1", 10), ("layer 0", 0)]
+
+
+def test_ranks_wait_for_the_last_to_start(tmp_path):
+    first = [("a", ALL_REDUCE, 10, 50), ("b", ALL_REDUCE, 100, 120)]
+    second = [("a", ALL_REDUCE, 40, 52), ("b", ALL_REDUCE, 90, 121)]
+    document = viewed("communication", ranks_of(tmp_path, first, second))
+    found = {(row["range"], row["gpu"]): row for row in table(document, "communication")}
+    waited = {place: (row["waiting_ns"], row["transferring_ns"]) for place, row in found.items()}
+    assert waited == {
+        ("a", "GPU 0"): (30, 10), ("a", "GPU 1"): (0, 12), ("b", "GPU 0"): (0, 20), ("b", "GPU 1"): (10, 21),
+    }  # fmt: skip
+    last = by(document, "slowest", "gpu")
+    assert [(last[gpu]["count"], last[gpu]["others_waited_ns"]) for gpu in ("GPU 0", "GPU 1")] == [
+        (1, 10),
+        (1, 30),
+    ]
+
+
+def told(document):
+    return " ".join(document.notes)
+
+
+def test_waiting_is_unknown_where_a_rank_has_one_more(tmp_path):
+    one = ("a", ALL_REDUCE, 10, 50)
+    document = viewed("communication", ranks_of(tmp_path, [one, ("b", ALL_REDUCE, 60, 70)], [one]))
+    assert "all_reduce waits is not told from transferring: its ranks have different numbers" in told(document)
+    assert {row["waiting_ns"] for row in table(document, "communication")} == {None}
+
+
+def test_waiting_is_unknown_where_what_would_be_one_does_not_run_at_one_time(tmp_path):
+    report = ranks_of(tmp_path, [("a", ALL_REDUCE, 10, 20)], [("a", ALL_REDUCE, 30, 40)])
+    assert "at different times" in told(viewed("communication", report))
+
+
+def test_groups_of_more_than_two_ranks_are_not_guessed(tmp_path):
+    report = ranks_of(tmp_path, *[[("a", ALL_REDUCE, 10, 20)]] * 3)
+    assert "does not say which ranks it joins" in told(viewed("communication", report))
+
+
+def test_send_and_receive_wait_and_transfer_at_once(tmp_path):
+    document = viewed("communication", ranks_of(tmp_path, *[[("a", SEND_RECV, 10, 20)]] * 2))
+    assert "How long send/recv waits is not told from transferring" in told(document)
+    assert "waiting" not in screen(document).splitlines()[3]
+
+
+def test_pytorchs_range_says_what_a_send_recv_kernel_is_of(tmp_path):
+    report = ranks_of(tmp_path, *[[("nccl:all_to_all", SEND_RECV, 10, 20)]] * 2, ranges=[("moe", 0, 100)])
+    rows = table(viewed("communication", report), "communication")
+    assert [(row["range"], row["collective"]) for row in rows] == [("moe", "all_to_all")] * 2
+
+
+@pytest.mark.parametrize(("per_step", "time_ns"), [(False, 40), (True, 20)])
+def test_steps_divide_each_gpus_figures_but_not_those_of_a_step(tmp_path, per_step, time_ns):
+    rows = {"ranges": [], "launches": [], "work": []}
+    for rank, start in ((rank, start) for rank in (0, 1) for start in (0, 100)):
+        main, number = thread(100 + rank), len(rows["launches"])
+        rows["ranges"] += [Range("step", start, start + 90, main), Range("forward", start + 1, start + 50, main)]
+        rows["launches"].append(Launch(number, start + 2, start + 3, main))
+        work = Work(number, start + 10, start + 30, ALL_REDUCE, process=process_of(main), device=rank)
+        rows["work"].append(work)
+    document = viewed("communication", build(tmp_path, **rows), per_step=per_step)
+    assert [(row["range"], row["time_ns"]) for row in table(document, "communication")] == [
+        ("forward", time_ns)
+    ] * 2
+    steps = table(document, "steps")
+    assert [(row["step"], row["gpu"], row["time_ns"]) for row in steps] == [
+        (0, "GPU 0", 20), (0, "GPU 1", 20), (1, "GPU 0", 20), (1, "GPU 1", 20),
+    ]  # fmt: skip
+
+
+def test_a_report_without_communication_says_so_in_a_sentence(tmp_path):
+    report = build(tmp_path, ranges=[Range("forward", 0, 99)], **launched((10, 20)))
+    with pytest.raises(ReportError, match="No kernel communicates between GPUs"):
+        viewed("communication", report)
+
+
+FSDP = ("FSDP::pre_forward (layers.0)", "FSDP::all_gather (layers.1)")
+
+
+def kineto(folder, rank, *times, ranks="[0, 1]", group=2, elements=1 << 20):
+    """Write the trace of a rank whose forward gathers in FSDP2's ranges at these times, ns."""
+    said = (
+        ("Collective name", "_allgather_base"), ("In msg nelems", elements), ("Out msg nelems", elements * 2),
+        ("dtype", "BFloat16"), ("Group size", group), ("Process Group Name", "0"), ("Process Group Ranks", ranks),
+    )  # fmt: skip
+    blocks = [Block("forward", 0, 10**6), *(Block(name, 10 + n, 10**6 - n) for n, name in enumerate(FSDP))]
+    calls = [Call(n, 1000 + 100 * n, 1050 + 100 * n) for n in range(len(times))]
+    work = [Ran(n, start, end, ALL_GATHER, said=said) for n, (start, end) in enumerate(times)]
+    return write_kineto(folder / f"rank{rank}.pt.trace.json", Program(blocks, calls, work))
+
+
+def test_fsdps_ranges_name_the_module_that_is_gathered(tmp_path):
+    document = viewed("communication", kineto(tmp_path, 0, (2000, 4000)), whole=True)
+    (row,) = table(document, "communication")
+    assert (row["range"], row["collective"]) == ("forward > layers.1", "all_gather")
+
+
+def test_bytes_and_bus_bandwidth_are_those_of_nccls_tests(tmp_path):
+    (row,) = table(viewed("communication", kineto(tmp_path, 0, (2000, 4000))), "communication")
+    assert row["bytes"] == 2 * 2 * (1 << 20)
+    assert row["bus_bytes_per_s"] == pytest.approx(row["bytes"] / 2 / 2000e-9)
+    assert (row["waiting_ns"], row["transferring_ns"]) == (None, None)
+
+
+@pytest.mark.parametrize("damaged", ["many", -1, 1 << 60, None, True])
+def test_what_is_no_size_is_no_size(tmp_path, damaged):
+    document = viewed("communication", kineto(tmp_path, 0, (2000, 4000), elements=0))
+    text = (tmp_path / "rank0.pt.trace.json").read_text().replace('nelems": 0', f'nelems": {json.dumps(damaged)}')
+    (tmp_path / "odd.pt.trace.json").write_text(text)
+    assert table(document, "communication")[0]["time_ns"] == 2000
+    (row,) = table(viewed("communication", tmp_path / "odd.pt.trace.json"), "communication")
+    assert (row["bytes"], row["bus_bytes_per_s"]) == (None, None)
+
+
+def test_several_ranks_traces_are_aligned_whatever_their_clocks(tmp_path, capsys):
+    paths = [kineto(tmp_path, 0, (2000, 4000)), kineto(tmp_path, 1, (502_500, 503_000))]
+    assert kernels.main([*map(str, paths), "--view", "communication", "--format", "json", "--no-cache"]) == 0
+    tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
+    first, second = tables["communication"]
+    assert (first["gpu"], first["waiting_ns"], first["transferring_ns"]) == ("rank0.pt.trace.json", 1500, 500)
+    assert (second["gpu"], second["waiting_ns"], second["transferring_ns"]) == ("rank1.pt.trace.json", 0, 500)
+    assert first["bus_bytes_per_s"] == pytest.approx(first["bytes"] / 2 / 500e-9)
+    assert [(row["gpu"], row["others_waited_ns"]) for row in tables["slowest"]] == [("rank1.pt.trace.json", 1500)]
+
+
+def test_a_rank_that_is_missing_is_not_guessed(tmp_path, capsys):
+    paths = [kineto(tmp_path, rank, (2000, 4000), ranks="[0, 1, 2, 3]", group=4) for rank in (0, 1)]
+    assert kernels.main([*map(str, paths), "--view", "communication", "--no-cache"]) == 0
+    assert "not all of its ranks are here" in " ".join(capsys.readouterr().out.split())
+
+
+def test_another_view_still_takes_one_report(capsys):
+    path = str(DATA / "h200_train_fp32.sqlite")
+    assert kernels.main([path, str(DATA / "h200_compiled.sqlite"), "--view", "overlap"]) == 2
+    assert "takes one report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "latex", "typst", "csv", "json", "html"])
+def test_every_format(tmp_path, capsys, form):
+    report = ranks_of(tmp_path, *[[("layer 0", ALL_REDUCE, 10, 20)]] * 2)
+    assert kernels.main([str(report), "--view", "communication", "--format", form, "--no-cache"]) == 0
+    assert "all" in capsys.readouterr().out.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "factor"),
+    [
+        ("all_reduce", 4, 1.5), ("all_gather", 4, 0.75), ("reduce_scatter", 2, 0.5), ("all_to_all", 8, 0.875),
+        ("broadcast", 4, 1.0), ("reduce", 4, 1.0), ("send/recv", 2, 1.0), ("all_reduce", 0, np.nan),
+        (OTHER, 4, np.nan),
+    ],
+)  # fmt: skip
+def test_bus_factors(collective, ranks, factor):
+    assert bus_factor(collective, ranks) == pytest.approx(factor, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "collective"),
+    [
+        (ALL_REDUCE, "all_reduce"), (ALL_GATHER, "all_gather"), (SEND_RECV, "send/recv"),
+        ("ncclKernel_ReduceScatter_RING_LL_Sum_float(ncclWorkElem)", "reduce_scatter"),
+        ("ncclDevKernel_Reduce_Sum_f32_RING_LL", "reduce"), ("ncclBroadcastRingLLKernel_copy_i8", "broadcast"),
+        ("ncclDevKernel_Generic", OTHER), ("_allgather_base", "all_gather"), ("allreduce_coalesced", "all_reduce"),
+        ("all_to_allv", "all_to_all"), ("barrier", "all_reduce"), ("send", "send/recv"), ("scatter", "scatter"),
+        ("two_shot_all_reduce_kernel<ncclSendRecv>", "all_reduce"),
+    ],
+)  # fmt: skip
+def test_names_of_collectives(name, collective):
+    assert named(name) == collective
+
+
+def test_names_of_these_kernels_are_those_of_communication():
+    names = [ALL_REDUCE, ALL_GATHER, SEND_RECV, "ncclDevKernel_Generic"]
+    assert set(categorize(names)) == {"communication"}
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        (("step 3", "forward", "layer 0"), ("forward", "layer 0")),
+        (("forward", *FSDP), ("forward", "layers.1")),
+        (("forward", "layers.0", *FSDP), ("forward", "layers.1")),
+        (("forward", "FSDP::root_pre_forward"), ("forward",)),
+        (("FSDP::backward_prefetch for layers.2",), ("layers.2",)),
+        (("Forward 3", "layer 0"), ("Forward *", "layer 0")),
+        (("PP:0SEND_F3",), ("PP:0SEND_F",)),
+        (("PP:1REDUCE_GRAD",), ("PP:1REDUCE_GRAD",)),
+        (("moe", "c10d::alltoall_base_", "record_param_comms"), ("moe",)),
+        ((), ()),
+    ],
+)  # fmt: skip
+def test_paths_lead_to_modules(path, module):
+    assert module_of()(path) == module
