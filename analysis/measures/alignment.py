@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..trace import Bools, Columns, Int32s, Int64s
+from ..trace import Bools, Columns, Int64s
 from .collectives import COLLECTIVES, OTHER, SEND_RECV
 
 UNKNOWN = -1
@@ -29,9 +29,9 @@ APART = "what would be one collective runs at different times on its ranks"
 class Parts(Columns):
     """Columns by kernel that communicates: its rank, collective, group (-1 where unknown), its ranks, and time."""
 
-    rank: Int32s
-    collective: Int32s
-    group: Int32s
+    rank: Int64s
+    collective: Int64s
+    group: Int64s
     ranks: Int64s
     start_ns: Int64s
     end_ns: Int64s

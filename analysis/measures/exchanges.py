@@ -66,9 +66,9 @@ def exchanges(
 ) -> Exchanges:
     """Collect what communicates in these phases; `step` is what the user calls steps, if not by a usual name."""
     extents = Extents(attribution, include_warm_up=include_warm_up)
-    trace, found = attribution.trace, [(one.number, *one.shares()) for one in each_gpu(extents, phases)]
-    rows, time, hidden = (_joined([one[n] for one in found]) for n in (1, 2, 3))
-    gpu = _joined([np.full(len(one[1]), one[0], np.int64) for one in found])
+    trace, found = attribution.trace, [(one.number, one.shares()) for one in each_gpu(extents, phases)]
+    rows, time, hidden = (_joined([shares[n] for _, shares in found]) for n in range(3))
+    gpu = _joined([np.full(len(shares[0]), number, np.int64) for number, shares in found])
     facts = collectives(trace, rows)
     place, places = _places(attribution, rows, step)
     groups, group = np.unique(facts.group, return_inverse=True)

@@ -59,8 +59,8 @@ def messages_of(work: Int64s, launch: Int32s, **columns: Int64s) -> Messages | N
     rows = first[known]
     if not len(rows):
         return None
-    names = (columns[key][rows].astype(np.int32) for key in ("collective", "group"))
-    return Messages(launches[known], *names, *(columns[key][rows] for key in SIZES))
+    collective, group = (columns[key][rows].astype(np.int32) for key in ("collective", "group"))
+    return Messages(launches[known], collective, group, *(columns[key][rows] for key in SIZES))
 
 
 def _count(value: Any) -> int:

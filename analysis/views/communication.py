@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ..document import SHORT, Column, Detail, Document, Row, Table
 from ..errors import ReportError
@@ -32,13 +33,15 @@ OWN_CLOCKS = " waiting: what a rank needed longer than the fastest, for their cl
 RATE = " bus B/s: as NCCL's tests define it, over the time without waiting where that is known."
 LAST = "last: collectives in which it was the last to start. others waited: the first of the others, for it."
 
+Seen = Literal["all", "programs"]
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is shown: by GPU, the steps to divide its figures by; and what the figures are of."""
+    """What is shown: by GPU, the steps of its report and how many ranks share them; and what figures are of."""
 
     found: Communication
-    steps: Mapping[str, Number]
+    steps: Mapping[str, tuple[int, int]]
     scope: str
     detail: Detail
     one_clock: bool = True
@@ -50,7 +53,8 @@ class Shown:
 
     def each(self, gpu: str, value: Number) -> Number:
         """Divide a sum of a GPU by its steps."""
-        return quotient(value, self.steps[gpu]) if self.steps.get(gpu) else value
+        steps, ranks = self.steps.get(gpu, (1, 1))
+        return quotient(value * ranks, steps)
 
 
 def view(subject: Subject) -> Document:
@@ -102,10 +106,10 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     return headings.document(source, heading, _tables(shown), (), (*left_out, *_notes(shown), *said))
 
 
-def _steps_of(found: Sequence[tuple[Report, Sequence[str]]]) -> dict[str, Number]:
-    """Return the measured steps of each GPU, as the views of a GPU count them, where figures are per step."""
+def _steps_of(found: Sequence[tuple[Report, Sequence[str]]]) -> dict[str, tuple[int, int]]:
+    """Return by GPU the steps that divide its figures, if they are per step, and how many ranks share these."""
     return {
-        gpu: quotient(report.steps, max(report.ranks, 1) if len(gpus) > 1 else 1)
+        gpu: (report.steps, max(report.ranks, 1) if len(gpus) > 1 else 1)
         for report, gpus in found
         if report.per_step
         for gpu in gpus
@@ -123,8 +127,8 @@ def _tables(shown: Shown) -> Iterator[Table]:
 
 def _columns(shown: Shown) -> tuple[Column, ...]:
     """Return the columns of sums; what nothing is known of is only for programs."""
-    waits = "all" if any(sums.aligned_ns for sums in shown.found.gpus.values()) else "programs"
-    sized = "all" if any(sums.bus_bytes for sums in shown.found.gpus.values()) else "programs"
+    waits: Seen = "all" if any(sums.aligned_ns for sums in shown.found.gpus.values()) else "programs"
+    sized: Seen = "all" if any(sums.bus_bytes for sums in shown.found.gpus.values()) else "programs"
     return (
         Column("count", "kernels", "count"), Column("total_ns", "sum", "ns", seen_by="programs"),
         Column("time_ns", "time", "ns"), Column("hidden_ns", "hidden", "ns", seen_by="programs"),
@@ -146,7 +150,7 @@ def _cells(shown: Shown, gpu: str, sums: Sums) -> tuple[object, ...]:
 def _modules(shown: Shown) -> Table:
     """Show a row per range, collective and GPU, the most exposed first."""
     rows, detail = shown.found.rows, shown.detail
-    gpus = "all" if len(shown.found.gpus) > 1 else "programs"
+    gpus: Seen = "all" if len(shown.found.gpus) > 1 else "programs"
     columns = (
         Column("range", "range", "name"), Column("phase", "phase", seen_by="programs"),
         Column("collective", "collective"), Column("gpu", "GPU", seen_by=gpus), *_columns(shown),

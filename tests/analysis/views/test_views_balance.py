@@ -167,7 +167,7 @@ def test_one_phase_alone_hides_the_others():
     assert row["phase"] == "backward"
 
 
-@pytest.mark.parametrize("name", ["balance", "overlap"])
+@pytest.mark.parametrize("name", ["balance", "overlap", "communication"])
 def test_a_cpu_has_no_launches_to_wait_for(tmp_path, name):
     asked = subject(build(tmp_path, ranges=[Range("forward", 0, 100)], **launched((10, 20))))
     on_cpu = replace(asked.report.provenance, unit_of_work="CPU")

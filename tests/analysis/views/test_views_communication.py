@@ -18,6 +18,7 @@ from nvtx_kernels.analysis.measures.overlap import overlap
 from nvtx_kernels.analysis.readers import read
 
 from tests.analysis.making.building import Launch, Range, Rows, Work, build, launched, process_of, thread
+from tests.analysis.making.communicating import communicating
 from tests.analysis.making.kineto import Block, Call, Program, write_kineto
 from tests.analysis.making.kineto import Work as Ran
 from tests.analysis.making.subjects import DATA, SHARED, by, screen, table, viewed
@@ -153,15 +154,8 @@ def test_pytorchs_range_says_what_a_send_recv_kernel_is_of(tmp_path):
 
 
 @pytest.mark.parametrize(("per_step", "time_ns"), [(False, 40), (True, 20)])
-def test_steps_divide_each_gpus_figures_but_not_those_of_a_step(tmp_path, per_step, time_ns):
-    rows = {"ranges": [], "launches": [], "work": []}
-    for rank, start in ((rank, start) for rank in (0, 1) for start in (0, 100)):
-        main, number = thread(100 + rank), len(rows["launches"])
-        rows["ranges"] += [Range("step", start, start + 90, main), Range("forward", start + 1, start + 50, main)]
-        rows["launches"].append(Launch(number, start + 2, start + 3, main))
-        work = Work(number, start + 10, start + 30, ALL_REDUCE, process=process_of(main), device=rank)
-        rows["work"].append(work)
-    document = viewed("communication", build(tmp_path, **rows), per_step=per_step)
+def test_steps_divide_each_gpus_figures_but_not_those_of_a_step(per_step, time_ns):
+    document = viewed("communication", communicating(ranks=2), per_step=per_step)
     assert [(row["range"], row["time_ns"]) for row in table(document, "communication")] == [
         ("forward", time_ns)
     ] * 2
