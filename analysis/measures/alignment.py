@@ -21,6 +21,7 @@ ONE_RANK = "only one of its ranks is here"
 MIXED = "a SendRecv kernel waits and transfers at once"
 SOME_RANKS = "not all of its ranks are here"
 NO_GROUP = "the report does not say which ranks it joins"
+OTHER_RUNS = "the reports are not of one run's ranks"
 UNEVEN = "its ranks have different numbers of them"
 APART = "what would be one collective runs at different times on its ranks"
 
@@ -48,6 +49,14 @@ class Aligned:
     last: Bools
     held_ns: Int64s
     undecided: tuple[tuple[str, str], ...]
+
+
+def not_aligned(parts: Parts) -> Aligned:
+    """Leave all undecided, for reports of different runs."""
+    kinds = np.unique(parts.collective).tolist()
+    undecided = tuple((COLLECTIVES[kind], OTHER_RUNS) for kind in kinds)
+    none = np.zeros(len(parts), np.int64)
+    return Aligned(none + UNKNOWN, none > 0, none, undecided)
 
 
 def align(parts: Parts, *, one_clock: bool = True) -> Aligned:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..trace import Int64s, Path
-from .alignment import Aligned, Parts, align
+from .alignment import Aligned, Parts, align, not_aligned
 from .collectives import COLLECTIVES
 from .exchanges import Exchanges, Kernels
 
@@ -93,12 +93,12 @@ class Communication:
     undecided: tuple[tuple[str, str], ...]
 
 
-def communicated(found: Exchanges, *, one_clock: bool = True) -> Communication:
-    """Align the ranks' collectives, and add up; ranks of several reports are not on one clock."""
+def communicated(found: Exchanges, *, one_clock: bool = True, one_run: bool = True) -> Communication:
+    """Align the ranks' collectives if they are of one run, and add up; several reports are not on one clock."""
     kernels = found.kernels
     group = np.where(np.array([not name for name in found.groups] or [True])[kernels.group], -1, kernels.group)
     parts = Parts(kernels.gpu, kernels.collective, group, kernels.ranks, kernels.start_ns, kernels.end_ns)
-    aligned = align(parts, one_clock=one_clock)
+    aligned = align(parts, one_clock=one_clock) if one_run else not_aligned(parts)
     stepped = np.flatnonzero(kernels.step >= 0)
     by_step = _sums(kernels, aligned, (kernels.step, kernels.gpu), stepped)
     return Communication(

@@ -21,11 +21,11 @@ from .collectives import collectives
 from .overlap import each_gpu
 from .spans import Extents
 
-#: FSDP2's own ranges, which name the module whose parameters are gathered or gradients reduced; PyTorch 2.11,
+#: FSDP2's own ranges, which name the module whose parameters are gathered or gradients reduced; PyTorch 2.13,
 #: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
 _FSDP = re.compile(r"\w*FSDP::\w+ (?:\((?P<module>.+)\)|for (?P<target>.+))")
 
-#: Actions of a pipeline's schedule, of a stage and a microbatch; _Action in PyTorch 2.11,
+#: Actions of a pipeline's schedule, of a stage and a microbatch; _Action in PyTorch 2.13,
 #: torch/distributed/pipelining/schedules.py.
 _ACTION = re.compile(r"(PP:\d+[A-Z_]+)\d+")
 

@@ -91,10 +91,10 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     if len({report.per_step for report, _ in read.values()}) > 1:
         raise ReportError(MIXED)
     held = together([(name, exchanged) for name, (_, exchanged) in read.items()])
-    found = communicated(held, one_clock=False)
+    reports = [report for report, _ in read.values()]
+    found = communicated(held, one_clock=False, one_run=_of_one_run(reports))
     if not found.rows:
         raise ReportError(NOTHING)
-    reports = [report for report, _ in read.values()]
     names = iter(held.gpus)
     gpus = [(report, tuple(next(names) for _ in exchanged.gpus)) for report, exchanged in read.values()]
     scope = "per step of each rank" if reports[0].per_step else "total of each rank"
@@ -104,6 +104,14 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     heading = " · ".join(filter(None, (f"{len(read)} of {len(ranked)} reports", headings.gpus(reports))))
     source = replace(reports[0].provenance, file="all reports")
     return headings.document(source, heading, _tables(shown), (), (*left_out, *_notes(shown), *said))
+
+
+def _of_one_run(reports: Sequence[Report]) -> bool:
+    """Return whether reports can be those of one run's ranks: equal settings, and no rank twice."""
+    sources = [report.provenance for report in reports]
+    ranks = [source.run["rank"] for source in sources if "rank" in source.run]
+    settings = {tuple(headings.run_facts(source)) for source in sources}
+    return len(settings) == 1 and len(set(ranks)) == len(ranks)
 
 
 def _steps_of(found: Sequence[tuple[Report, Sequence[str]]]) -> dict[str, tuple[int, int]]:
@@ -153,7 +161,7 @@ def _modules(shown: Shown) -> Table:
     gpus: Seen = "all" if len(shown.found.gpus) > 1 else "programs"
     columns = (
         Column("range", "range", "name"), Column("phase", "phase", seen_by="programs"),
-        Column("collective", "collective"), Column("gpu", "GPU", seen_by=gpus), *_columns(shown),
+        Column("collective", "collective"), Column("gpu", "GPU", "name", seen_by=gpus), *_columns(shown),
     )  # fmt: skip
     common = 0 if detail.whole else common_length(row.path for row in rows)
     lines = tuple(

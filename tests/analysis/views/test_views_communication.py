@@ -174,7 +174,7 @@ def test_a_report_without_communication_says_so_in_a_sentence(tmp_path):
 FSDP = ("FSDP::pre_forward (layers.0)", "FSDP::all_gather (layers.1)")
 
 
-def kineto(folder, rank, *times, ranks="[0, 1]", group=2, elements=1 << 20):
+def kineto(folder, rank, *times, ranks="[0, 1]", group=2, elements=1 << 20, own=None):
     """Write the trace of a rank whose forward gathers in FSDP2's ranges at these times, ns."""
     said = (
         ("Collective name", "_allgather_base"), ("In msg nelems", elements), ("Out msg nelems", elements * 2),
@@ -183,7 +183,9 @@ def kineto(folder, rank, *times, ranks="[0, 1]", group=2, elements=1 << 20):
     blocks = [Block("forward", 0, 10**6), *(Block(name, 10 + n, 10**6 - n) for n, name in enumerate(FSDP))]
     calls = [Call(n, 1000 + 100 * n, 1050 + 100 * n) for n in range(len(times))]
     work = [Ran(n, start, end, ALL_GATHER, said=said) for n, (start, end) in enumerate(times)]
-    return write_kineto(folder / f"rank{rank}.pt.trace.json", Program(blocks, calls, work))
+    return write_kineto(
+        folder / f"rank{rank}.pt.trace.json", Program(blocks, calls, work), distributedInfo={"rank": own or rank}
+    )
 
 
 def test_fsdps_ranges_name_the_module_that_is_gathered(tmp_path):
@@ -218,6 +220,12 @@ def test_several_ranks_traces_are_aligned_whatever_their_clocks(tmp_path, capsys
     assert (second["gpu"], second["waiting_ns"], second["transferring_ns"]) == ("rank1.pt.trace.json", 0, 500)
     assert first["bus_bytes_per_s"] == pytest.approx(first["bytes"] / 2 / 500e-9)
     assert [(row["gpu"], row["others_waited_ns"]) for row in tables["slowest"]] == [("rank1.pt.trace.json", 1500)]
+
+
+def test_reports_of_one_rank_twice_are_not_aligned(tmp_path, capsys):
+    paths = [kineto(tmp_path, 1, (2000, 4000)), kineto(tmp_path, 2, (2000, 3000), own=1)]
+    assert kernels.main([*map(str, paths), "--view", "communication", "--no-cache"]) == 0
+    assert "the reports are not of one run's ranks" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_rank_that_is_missing_is_not_guessed(tmp_path, capsys):
