@@ -237,9 +237,10 @@ class _Measuring:
         place = self.paths.of_node[self.node[rows]].astype(np.int64) * len(PHASES) + self.phase[rows]
         order = np.argsort(place, kind="stable")
         keys, first = np.unique(place[order], return_index=True)
-        for key, own in zip(keys.tolist(), np.split(rows[order], first[1:]), strict=True):
+        ends = [*first[1:].tolist(), len(rows)]
+        for key, begin, end in zip(keys.tolist(), first.tolist(), ends if len(keys) else [], strict=True):
             number, phase = divmod(key, len(PHASES))
-            yield (self.paths.paths[number] if number >= 0 else (), PHASES[phase]), own
+            yield (self.paths.paths[number] if number >= 0 else (), PHASES[phase]), rows[order[begin:end]]
 
     def _place(self, number: int) -> tuple[Path, str]:
         return self.paths.paths[number], PHASES[self.paths.phase[number]]
