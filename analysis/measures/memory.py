@@ -93,6 +93,7 @@ class Memory:
     blocks: tuple[Blocks, ...]
     balances: tuple[Balance, ...]
     of_tensors: bool  # what PyTorch's allocator handed out; else what CUDA did
+    of_steps: bool  # all that is measured lies in measured steps
 
 
 def memory(attribution: Attribution, *, include_warm_up: bool = False, in_steps: bool = False) -> Memory | None:
@@ -111,6 +112,7 @@ def memory(attribution: Attribution, *, include_warm_up: bool = False, in_steps:
         blocks=tuple(measured.blocks()),
         balances=tuple(measured.balances()),
         of_tensors=bool((table.total_bytes >= 0).all()),
+        of_steps=bool((measured.step[measured.counted] >= 0).all()),
     )
 
 

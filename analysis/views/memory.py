@@ -11,6 +11,7 @@ from ..measures import memory as measures
 from ..measures.memory import Memory, RangeMemory
 from ..report import Path, Report, tree_order
 from ..summary.collapsing import Naming, naming_of
+from ..support.units import bytes_text
 from . import headings
 from .registry import Subject
 from .rows import NOWHERE, in_tree, label, last_names, more, per_step, share
@@ -34,7 +35,7 @@ SUMS = (
     "allocated in forward, and still in use when the backward of its step began. at peak: allocated by the range, "
     "and in use when the device held most, not per step."
 )
-PEAKS = "held: the most in use at a moment of the phase, with what was there when it began."
+PEAKS = "held: the most in use at a moment of each phase, with what was there when it began."
 HOLDERS = "Each range without those inside it, and warm-up and other steps too: what they allocated is in use."
 UNEXPLAINED = "(before the recording, or unseen)"
 WHOLE_RUN = "all"
@@ -55,6 +56,7 @@ def view(subject: Subject) -> Document:
     if not found.peaks:
         raise ReportError(NOT_MEASURED)
     naming = tuple if subject.detail.every_index else naming_of(report)
+    accounting = tuple(_accounting(report, found))
     found = _of_phases(found, report) if subject.some_phases else found
     tables = (
         _ranges(subject, found, naming),
@@ -64,7 +66,7 @@ def view(subject: Subject) -> Document:
         _balance(found),
     )
     shown = (table for table in tables if table.rows)
-    return headings.answer(report, shown, (*report.notes, *_notes(report, found)), accounting=())
+    return headings.answer(report, shown, (*report.notes, *_notes(report, found)), accounting=accounting)
 
 
 def _of_phases(found: Memory, report: Report) -> Memory:
@@ -78,8 +80,25 @@ def _of_phases(found: Memory, report: Report) -> Memory:
     )
 
 
-def _scope(report: Report) -> str:
-    return f"per step, mean of {report.steps}" if report.per_step else "total"
+def _scope(report: Report, found: Memory) -> str:
+    if report.per_step:
+        return f"per step, mean of {report.steps}"
+    return f"over {report.steps} step{'s' * (report.steps > 1)}" if report.steps and found.of_steps else "total"
+
+
+def _accounting(report: Report, found: Memory) -> Iterator[str]:
+    """Say where all that was allocated went."""
+    inside, outside = (
+        sum(one.count * one.bytes for one in found.blocks if bool(one.path) is in_range)
+        for in_range in (True, False)
+    )
+    whole = inside + outside
+    parts = ((whole, ""), (inside, " in ranges"), (outside, " outside all ranges"))
+    total, *rest = (f"{bytes_text(per_step(report, size))}{where}" for size, where in parts)
+    yield f"All memory allocated, {_scope(report, found)}: {total} = {' + '.join(rest)}."
+    left = sum(one.allocated_bytes for one in found.balances) - whole
+    if left:
+        yield f"Left out: {bytes_text(left)} that was allocated in warm-up{' or in no step' * report.per_step}."
 
 
 def _ranges(subject: Subject, found: Memory, naming: Naming) -> Table:
@@ -95,7 +114,7 @@ def _ranges(subject: Subject, found: Memory, naming: Naming) -> Table:
         Column("kept_bytes", "kept", "bytes"), Column("freed_bytes", "freed", "bytes"),
         Column("peak_bytes", "at peak", "bytes"),
     )  # fmt: skip
-    title = f"Allocations by range, {_scope(report)}"
+    title = f"Allocations by range, {_scope(report, found)}"
     if detail.whole:
         lines = [Row((label(row.path), row.phase, *_figures(report, row))) for row in (*rows, *outside)]
         return Table("memory", title, columns, tuple(lines), SUMS)
@@ -182,7 +201,7 @@ def _largest(subject: Subject, found: Memory, naming: Naming) -> Table:
         for (size, where, phase, end), count in ordered[: subject.detail.top]
     )
     caption = "One row per range, size and phase of the free." + more(ordered, len(rows), "row")
-    return Table("largest", f"The largest allocations, {_scope(report)}", columns, rows, caption)
+    return Table("largest", f"The largest allocations, {_scope(report, found)}", columns, rows, caption)
 
 
 def _balance(found: Memory) -> Table:

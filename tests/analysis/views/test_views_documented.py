@@ -6,6 +6,7 @@ import pytest
 from nvtx_kernels.analysis.views.every_row import everything
 from nvtx_kernels.analysis.views.registry import VIEWS
 
+from tests.analysis.making.allocated import answerable
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import DATA, screen, subject, viewed
 
@@ -36,5 +37,7 @@ def test_the_columns_that_programs_get_are_those_written_down():
     assert [what for _, what in named] == ["kernel", "category", "range", *VIEWS]
     whole = {"whole": True, "every_index": True, "timed": {"step": 1e6}}
     for how, what in named:
-        document = everything(subject(OURS).report, by=what) if how == "by" else viewed(what, OURS, **whole)
+        document = (
+            everything(subject(OURS).report, by=what) if how == "by" else viewed(what, answerable(what), **whole)
+        )
         assert [row[2:] for row in written if row[:2] == (how, what)] == columns_of(document)

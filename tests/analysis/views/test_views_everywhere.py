@@ -25,6 +25,7 @@ from nvtx_kernels.analysis.views.registry import VIEWS, Subject, viewer
 from nvtx_kernels.analysis.views.rows import in_tree
 from nvtx_kernels.analysis.vocabulary import PHASES, phase_of
 
+from tests.analysis.making.allocated import answerable
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.generated import chaos, programs
 from tests.analysis.making.plain_sql import OURS
@@ -55,7 +56,7 @@ def said(name, asked):
 
 @every_view
 def test_a_view_of_a_program_and_of_people_says_nothing_without_a_number(name):
-    document = viewed(name, OURS)
+    document = viewed(name, answerable(name))
     assert all(table.rows and table.title and table.columns for table in document.tables)
     assert all(
         re.search(r"\b(over|per|total|each)\b|mean", cells_text(table).lower()) for table in document.tables
@@ -72,7 +73,7 @@ SCOPE = re.compile(r"per step|over \d+ steps?|total")
 @every_view
 @pytest.mark.parametrize("per_step", [False, True])
 def test_what_a_view_shows_and_its_accounting_are_of_the_same(name, per_step):
-    document = viewed(name, OURS, per_step=per_step)
+    document = viewed(name, answerable(name), per_step=per_step)
     of = [SCOPE.findall(cells_text(table) if name == "balance" else table.title) for table in document.tables]
     expected = "per step" if per_step or name in ("steps", "explain") else "over 2 steps"
     assert {scope for found in of for scope in found} == {expected}
@@ -101,14 +102,14 @@ def test_launches_in_no_step_are_not_explained_per_step(tmp_path):
 @every_view
 @pytest.mark.parametrize("format_", [name for name in PRESENTERS if name not in ("table", "parquet")])
 def test_every_view_is_drawn_in_every_format(name, format_):
-    text = presenter(format_).present(viewed(name, OURS, top=3))
+    text = presenter(format_).present(viewed(name, answerable(name), top=3))
     assert text.endswith("\n")
     assert not re.search(r"object at 0x|\bnp\.", text)
 
 
 @every_view
 def test_csv_and_json_hold_the_same_numbers(name):
-    document = viewed(name, OURS, whole=True, every_index=True, full_names=True, top=10**9)
+    document = viewed(name, answerable(name), whole=True, every_index=True, full_names=True, top=10**9)
     tables = json.loads(presenter("json").present(document))["tables"]
     in_csv = list(csv.DictReader(io.StringIO(presenter("csv").present(document))))
     assert sum(len(found["rows"]) for found in tables) == len(in_csv)
@@ -121,7 +122,7 @@ def test_csv_and_json_hold_the_same_numbers(name):
 
 @pytest.mark.parametrize("name", [name for name, view in VIEWS.items() if view.takes_range])
 def test_a_view_that_takes_a_range_shows_less_of_one(name):
-    whole, part = (viewed(name, OURS, within=within) for within in (None, "computing softmax"))
+    whole, part = (viewed(name, answerable(name), within=within) for within in (None, "computing softmax"))
     assert screen(whole) != screen(part)
 
 
@@ -218,7 +219,7 @@ def headings(document):
 def test_times_of_kernels_and_counts_of_launches_are_called_so():
     report = subject(OURS).report
     shown = [overview(report), *(overview(report, by=by) for by in ("kernel", "category", "range"))]
-    shown += [viewed(name, OURS) for name in ("agreement", "attention", "steps")]
+    shown += [viewed(name, answerable(name)) for name in ("agreement", "attention", "steps")]
     assert "kernels" not in {heading for document in shown for heading in headings(document).values()}
     assert headings(like_nsys(attributed(OURS).trace))["nvtx_kern_sum", "count"] == "launches"
 

@@ -134,7 +134,7 @@ def test_nothing_in_the_measured_part_is_said(tmp_path):
 
 
 def test_phases_are_those_asked_for(tmp_path):
-    assert {row[:14] for row in figures(two_steps(tmp_path), phase=["forward"])} == {"step > forward"}
+    assert {row[:14] for row in figures(two_steps(tmp_path), phase="forward")} == {"step > forward"}
 
 
 @pytest.mark.parametrize("name", PRESENTERS)

@@ -24,7 +24,7 @@ RANGES = [
 ELSEWHERE = re.compile(r"\b(?<!--)(?<!-)(kernels?|launch\w*|GPU|CUDA|grid)\b", re.IGNORECASE)
 OPTIONS = [
     *([name] for name in ("--by=kernel", "--by=category", "--by=range", "--every-index")),
-    *([f"--view={name}"] for name in VIEWS if name not in ("balance", "overlap", "efficiency")),
+    *([f"--view={name}"] for name in VIEWS if name not in ("balance", "overlap", "efficiency", "memory")),
 ]
 
 
