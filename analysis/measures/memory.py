@@ -217,7 +217,8 @@ class _Measuring:
         """Whether each is an allocation that lived when its device held most."""
         moment = np.array([self.moments.get(device, NONE) for device in range(len(self.labels))])[self.device]
         number = np.arange(len(self.table))
-        return self.is_new & (number <= moment) & ((self.ended == NONE) | (self.ended > moment))
+        lives: Bools = (self.ended == NONE) | (self.ended > moment)
+        return self.is_new & (number <= moment) & lives
 
     @cached_property
     def kept(self) -> Bools:
@@ -225,8 +226,10 @@ class _Measuring:
         backward = np.append(np.flatnonzero(self.phase == IN_BACKWARD), NONE)
         number = np.arange(len(self.table))
         then = backward[np.searchsorted(backward[:-1], number)]
-        lives = (self.ended == NONE) | (self.ended >= then)
-        return self.is_new & (self.phase == IN_FORWARD) & (then >= 0) & lives & (self.step == self.step[then])
+        lives: Bools = (self.ended == NONE) | (self.ended >= then)
+        has_backward: Bools = (then >= 0) & (self.step == self.step[then])
+        is_forward: Bools = self.phase == IN_FORWARD
+        return self.is_new & is_forward & lives & has_backward
 
     def _freed_in(self, rows: Int64s) -> Int64s:
         """Return the phase that freed each allocation, -1 if none did or its free was not seen."""
