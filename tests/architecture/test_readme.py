@@ -13,6 +13,7 @@ import pytest
 
 from nvtx_kernels.__main__ import main
 from nvtx_kernels.commands import COMMANDS as MODULES
+from tests.analysis.making.allocated import with_memory
 
 ROOT = Path(__file__).parents[2]
 H200 = ROOT / "reports" / "h200"
@@ -61,7 +62,8 @@ def of_reports(command):
 
 def analysis_arguments(command, folder):
     """Split a command of the README, and put a real report and a folder for results into it."""
-    words = [STANDS_FOR.get(word, word) for word in shlex.split(command)]
+    memory = {"report.sqlite": str(with_memory())} if command.startswith("view memory ") else {}
+    words = [{**STANDS_FOR, **memory}.get(word, word) for word in shlex.split(command)]
     before = ["", *words[:-1]]
     return [str(folder / word) if flag == "-o" else word for flag, word in zip(before, words, strict=True)]
 
