@@ -117,6 +117,19 @@ class Ranges(Columns):
 
 
 @dataclass(frozen=True, slots=True)
+class Allocations(Columns):
+    """What was allocated and freed, in the order of time: PyTorch's blocks, or CUDA's own where nsys saw those."""
+
+    at_ns: Int64s
+    thread: Int32s  # position in Trace.threads; -1 where unknown
+    device_id: Int32s
+    process: Int32s  # position in Trace.processes
+    block: Int64s  # an address, or a number for it
+    bytes: Int64s  # negative if freed
+    total_bytes: Int64s  # allocated on the device afterwards; -1 where the report does not say
+
+
+@dataclass(frozen=True, slots=True)
 class Captures:
     """Where nodes of CUDA graphs were created: a moment on a thread each (nsys gives it no length).
 
@@ -182,6 +195,7 @@ class Trace:
     shortened: frozenset[str] = frozenset()  # names of ranges that say less than NVTX has: see module_names
     captures: Captures | None = None  # only where the report has the creation of graph nodes
     messages: Messages | None = None  # only where the report has what its collectives carry
+    memory: Allocations | None = None  # only where they were recorded
 
 
 def empty_ranges() -> Ranges:

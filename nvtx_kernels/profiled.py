@@ -25,7 +25,8 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
     given, or of the first that steps if none is given; call `p.step()` to count them yourself. `warmup` steps come
     first, then `steps` are measured (None: all that follow), and the report is written when they are done, or
     when the block ends. `depth`, `only` and `skip` are those of `annotate_modules`. With `flops`,
-    the last step of warm-up is counted: FLOPs and bytes by range, for `--view efficiency`.
+    the last step of warm-up is counted: FLOPs and bytes by range, for `--view efficiency`. With
+    `memory`, every allocation and free is recorded, for `--view memory`.
     """
 
     @cached_property

@@ -34,6 +34,7 @@ def parser(prog: str = "python -m profiling.record") -> argparse.ArgumentParser:
     this.add_argument("--modules", action="store_true", help="open a range for every submodule of each model")
     this.add_argument("--depth", type=int, metavar="N", help="with --modules, levels of submodules (all)")
     this.add_argument("--flops", action="store_true", help="count FLOPs and bytes in the last step of warm-up")
+    this.add_argument("--memory", action="store_true", help="record what each range allocates and frees")
     this.add_argument("--warmup", type=int, default=1, metavar="N", help="steps before measuring (%(default)s)")
     this.add_argument("--steps", type=int, metavar="N", help="steps to measure (all that follow)")
     this.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead of a script, as python -m")
@@ -70,7 +71,8 @@ def _record(asked: argparse.Namespace, program: list[str], is_module: bool) -> i
     try:
         profile = Profile(
             None, None, asked.output, warmup=asked.warmup, steps=asked.steps,
-            depth=asked.depth if asked.modules else 0, flops=asked.flops, every_model=True,
+            depth=asked.depth if asked.modules else 0, flops=asked.flops, memory=asked.memory,
+            every_model=True,
         )  # fmt: skip
     except ValueError as error:
         raise CommandError(str(error)) from error

@@ -88,6 +88,9 @@ class Attribution:
     linked: Bools  # per node: a place in another path that work was led to, a forward's or a capture's
     unfit: Bools  # per piece of work: in a numbered backward node that no forward operator fits
     rules: Rules = field(default_factory=Rules)
+    # Per allocation or free of the trace's memory: its node, -1 for none, and its phase, a position in PHASES.
+    memory_node: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
+    memory_phase: Int8s = field(default_factory=lambda: np.empty(0, np.int8))
 
 
 def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
@@ -122,11 +125,20 @@ class _Attributing:
             links = pool.submit(Links, self.trace, self.facts, self.threads) if self.rules.link else None
             placing.prepared = links
             placed = placing.place(Spots(calls.thread, calls.start_ns, calls.end_ns))
+        self.allocated = self._allocated()
+        self.memory_node = placing.place(self.allocated).node if len(self.allocated) else np.empty(0, np.int32)
         if self.rules.adopt and len(self.ranges):
             self._adopt_ranges(home)
         if self.rules.operators == "auto":
             home = self._show_stray_operators(placed.node, placed.how, home)
         return self._attribution(placed, home, placing.rule.made)
+
+    def _allocated(self) -> Spots:
+        """Return the moments of allocations and frees."""
+        memory = self.trace.memory
+        if memory is None:
+            return Spots(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+        return Spots(memory.thread, memory.at_ns, memory.at_ns)
 
     def _show_stray_operators(self, node: Int32s, how: NDArray[np.int64], home: Int32s) -> Int32s:
         """Place calls that are in no range of the user in PyTorch's operator ranges, if they are in one."""
@@ -161,14 +173,15 @@ class _Attributing:
         node[known], how[known] = placed.node[at[known]], placed.how[at[known]].astype(np.uint8)
         unfit[known] = placed.unfit[at[known]]
         node, captured = self._led_to_captures(node, how)
-        linked = self._holding(node)
+        linked = self._holding(np.concatenate([node, self.memory_node]))
         linked[np.setdiff1d(np.arange(len(linked)), np.concatenate([*made, np.empty(0, np.int32)]))] = False
         of_nodes = self._of_nodes(linked, captured)
         linked[captured] = True
         return Attribution(
             self.trace, self.facts, self.ranges, self.forest, home, node, how,
             self._work_phase(node, of_nodes.phase), of_nodes.phase, of_nodes.warm_up, of_nodes.recompute, linked,
-            unfit, self.rules,
+            unfit, self.rules, self.memory_node,
+            self._phase(self.allocated, self.memory_node, of_nodes.phase),
         )  # fmt: skip
 
     def _led_to_captures(self, node: Int32s, how: NDArray[np.uint8]) -> tuple[Int32s, Int32s]:
@@ -198,16 +211,31 @@ class _Attributing:
     def _work_phase(self, node: Int32s, node_phase: Int8s) -> Int8s:
         """Return the phase of each piece of work, by its node, its thread or its place in time: int8 (work,)."""
         launches, launch = self.trace.launches, self.trace.work.launch
-        phase = np.full(len(node), NOTHING, np.int8)
-        phase[node >= 0] = node_phase[node[node >= 0]]
+        phase = _phase_of(node, node_phase)
         undecided = np.flatnonzero((phase == NOTHING) & (launch >= 0))
         calls, back = np.unique(launch[undecided], return_inverse=True)
         spots = Spots(launches.thread[calls], launches.start_ns[calls], launches.end_ns[calls])
+        phase[undecided] = self._phase_by_place(spots)[back]
+        return phase
+
+    def _phase(self, spots: Spots, node: Int32s, node_phase: Int8s) -> Int8s:
+        """Return the phase of moments, by their nodes, threads or places in time: int8 (moments,)."""
+        phase = _phase_of(node, node_phase)
+        undecided = np.flatnonzero(phase == NOTHING)
+        phase[undecided] = self._phase_by_place(spots.take(undecided))
+        return phase
+
+    def _phase_by_place(self, spots: Spots) -> Int8s:
+        """Return the phase of what no range has one for, by its thread or its place in time: int8 (spots,)."""
         found = np.full(len(spots), NOTHING, np.int8)
         if (self.own_ranges.category != NO_CATEGORY).any():
             found = Unnamed(self.trace, self.facts, self.own_ranges).phase(
                 spots.thread, spots.start_ns, spots.end_ns
             )
         found[np.isin(spots.thread, self.known)] = IN_BACKWARD
-        phase[undecided] = found[back]
-        return phase
+        return found
+
+
+def _phase_of(node: Int32s, node_phase: Int8s) -> Int8s:
+    """Return the phase of each node, NOTHING for -1."""
+    return np.append(node_phase, np.int8(NOTHING))[node]

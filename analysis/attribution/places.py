@@ -147,7 +147,7 @@ def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False
 
     The ranges that are shown are those in a step, or around one.
     """
-    of_node = _step_of_nodes(attribution, include_warm_up=include_warm_up)
+    of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
     rows, home = np.flatnonzero(of_node[attribution.node] >= 0), attribution.home
     shown = of_node >= 0
     for nodes in attribution.forest.by_depth()[:0:-1]:
@@ -164,13 +164,13 @@ def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False
 
 def kernels_per_step(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
     """Count the kernels inside each of `measured_steps`, including adopted and linked ones: int64 (steps,)."""
-    of_node = _step_of_nodes(attribution, include_warm_up=include_warm_up)
+    of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
     step = of_node[attribution.node[attribution.trace.work.kind == KERNEL]]
     steps = len(measured_steps(attribution, include_warm_up=include_warm_up))
     return np.bincount(step[step >= 0], minlength=steps).astype(np.int64)
 
 
-def _step_of_nodes(attribution: Attribution, *, include_warm_up: bool) -> Int32s:
+def step_of_nodes(attribution: Attribution, *, include_warm_up: bool) -> Int32s:
     """Return the measured step of each node, -1 for none: int32 (nodes + 1,); the last entry is for node -1."""
     steps, forest = measured_steps(attribution, include_warm_up=include_warm_up), attribution.forest
     number = np.full(len(attribution.ranges), -1, np.int32)

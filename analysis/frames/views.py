@@ -103,6 +103,11 @@ def efficiency(source: Source, **options: Unpack[Options]) -> Answer:
     return _view("efficiency", source, options)
 
 
+def memory(source: Source, **options: Unpack[Options]) -> Answer:
+    """Return what each range allocated, kept for backward and freed, and what held memory at its peak."""
+    return _view("memory", source, options)
+
+
 def agreement(source: Source, **options: Unpack[Options]) -> Answer:
     """Return each phase's CPU range, GPU span and kernel time, and whether they agree."""
     return _view("agreement", source, options)

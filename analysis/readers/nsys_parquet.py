@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ..errors import NotAReport
 from ..support.progress import expect
 from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
+from .allocations import FREED, USAGE_TABLE
 from .columns import Part
 from .launches import NODE_TABLE
 from .nsys_tables import EVENTS_READ, NEVER_CLOSED
@@ -58,6 +59,16 @@ NODES: Columns = {
     "node": ("graphNodeId", None),
     "original": ("originalGraphNodeId", -1),
 }
+# nsys's own events of memory: see USAGE_SQL in nsys_sqlite.
+USAGE: Columns = {
+    "start": ("start", None),
+    "process": ("globalPid", 0),
+    "device": ("deviceId", 0),
+    "block": ("address", None),
+    "bytes": ("bytes", None),
+    "operation": ("memoryOperationType", None),
+    "correlation": ("correlationId", -1),
+}
 # The additional columns of each kind of work, and its table. Columns that no table has are filled in.
 WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
     KERNEL: (
@@ -80,7 +91,7 @@ METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 # Every table that is read: what `nsys export --tables` is asked for.
 TABLES = (
     "StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", *(table for table, _ in WORK_TABLES.values()),
-    "ThreadNames", "TARGET_INFO_GPU", *METADATA_TABLES,
+    "ThreadNames", "TARGET_INFO_GPU", USAGE_TABLE, *METADATA_TABLES,
 )  # fmt: skip
 
 
@@ -112,6 +123,10 @@ class NsysParquet:
     def graph_nodes(self) -> Sequence[Part]:
         """Return the creations of CUDA graphs' nodes."""
         return self._parts(NODE_TABLE, NODES, _as_read)
+
+    def allocations(self) -> Sequence[Part]:
+        """Return CUDA's own allocations and frees, as nsys saw them."""
+        return self._parts(USAGE_TABLE, USAGE, _usage)
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
@@ -197,6 +212,12 @@ def _calls(calls: pa.Table) -> pa.Table:
 
 def _as_read(table: pa.Table) -> pa.Table:
     return table
+
+
+def _usage(events: pa.Table) -> pa.Table:
+    freed = pc.if_else(pc.equal(events["operation"], FREED), -1, 1)
+    thread, total = (pa.chunked_array([pa.repeat(value, events.num_rows)]) for value in (0, -1))
+    return _with(events, bytes=pc.multiply(events["bytes"], freed), thread=thread, total=total)
 
 
 def _work(extra: Columns, work: pa.Table) -> pa.Table:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..errors import NotAReport
 from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
+from .allocations import ALLOCATIONS_TABLE, FREED, USAGE_TABLE
 from .columns import Part
 from .launches import NODE_TABLE
 from .nsys_tables import EVENTS_READ, NEVER_CLOSED
@@ -59,6 +60,19 @@ SELECT start AS start, coalesce(globalTid, 0) AS thread, graphNodeId AS node,
 FROM {NODE_TABLE} WHERE {{rows}}
 """  # noqa: S608 - constants only
 
+ALLOCATIONS_SQL = f"""
+SELECT start AS start, coalesce(globalTid, 0) AS thread, coalesce(globalTid, 0) AS process,
+       coalesce(deviceId, 0) AS device, block AS block, bytes AS bytes, totalBytes AS total, -1 AS correlation
+FROM {ALLOCATIONS_TABLE} WHERE {{rows}}
+"""  # noqa: S608 - constants only
+# The thread is that of the call with the correlation id.
+USAGE_SQL = f"""
+SELECT start AS start, 0 AS thread, coalesce(globalPid, 0) AS process, coalesce(deviceId, 0) AS device,
+       address AS block, CASE memoryOperationType WHEN {FREED} THEN -bytes ELSE bytes END AS bytes, -1 AS total,
+       coalesce(correlationId, -1) AS correlation
+FROM {USAGE_TABLE} WHERE {{rows}}
+"""  # noqa: S608 - constants only
+
 ROWS_PER_PART = 200_000
 # Arrow's types of values that can occur in place of a number.
 NO_NUMBERS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
@@ -101,11 +115,17 @@ class NsysSqlite:
         """Return the creations of CUDA graphs' nodes."""
         return self._parts(NODE_TABLE, NODES_SQL)
 
+    def allocations(self) -> Sequence[Part]:
+        """Return allocations and frees, the recorder's or nsys's."""
+        if self.database.has(ALLOCATIONS_TABLE):
+            return self._parts(ALLOCATIONS_TABLE, ALLOCATIONS_SQL)
+        return self._parts(USAGE_TABLE, USAGE_SQL)
+
     def _parts(self, table: str, sql: str) -> Sequence[Part]:
         """Divide a table into parts of its rows, to be read on several cores with little memory each."""
         if not self.database.has(table):
             return ()
-        if not self.database.has_column(table, "end"):  # a word of SQL's, which would read as a text
+        if '"end"' in sql and not self.database.has_column(table, "end"):  # a word of SQL's, read as a text
             raise trimmed(self.path, "column end")
         parts = [(sql.format(rows=rows), most) for rows, most in self.database.stretches(table, ROWS_PER_PART)]
         self.database.require_plain(parts[0][0])

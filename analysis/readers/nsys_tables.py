@@ -33,6 +33,12 @@ WORK = Layout(
 # Only where the report has the creation of graph nodes is it of use which node made a piece of work.
 WORK_OF_NODES = Layout({**WORK.numbers, "graph_node": "i8"}, WORK.codes)
 
+# Allocations, of two tables: the recorder's have a thread and a total, nsys's a process and a correlation id.
+ALLOCATIONS = Layout(
+    {"start": "i8", "device": "i8", "block": "i8", "bytes": "i8", "total": "i8", "correlation": "i8"},
+    ("thread", "process"),
+)
+
 
 class NsysTables(Protocol):
     """What a store of nsys's tables answers; a big table comes in parts, in the file's order."""
@@ -53,6 +59,10 @@ class NsysTables(Protocol):
 
     def graph_nodes(self) -> Sequence[Part]:
         """Return the creations of CUDA graphs' nodes: the columns of NODES."""
+        ...
+
+    def allocations(self) -> Sequence[Part]:
+        """Return allocations and frees, the recorder's or nsys's: the columns of ALLOCATIONS."""
         ...
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:

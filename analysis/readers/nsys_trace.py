@@ -28,9 +28,11 @@ from ..trace import (
     range_order,
 )
 from ..vocabulary import without_suffixes
+from .allocations import allocations
 from .columns import Columns, Encoded, Interner, encode, gather
 from .launches import NODES, Creations, LaunchKeys
 from .nsys_tables import (
+    ALLOCATIONS,
     CALLS,
     CATEGORY_TYPE,
     DOMAIN_TYPE,
@@ -58,11 +60,12 @@ def read_trace(tables: NsysTables) -> Trace:
     layout = WORK_OF_NODES if nodes else WORK
     kinds = [(layout, tables.work(kind)) for kind in range(len(KINDS))]
     rest = [(EVENTS, tables.ranges()), (CALLS, tables.launches()), (NODES, nodes)]
-    events, calls, created, *work = gather([*rest, *kinds])
+    memory_parts = (ALLOCATIONS, tables.allocations())
+    events, calls, created, memory, *work = gather([*rest, memory_parts, *kinds])
     assembly = _Assembly(tables)
     if created is not None:
         assembly.creations = assembly.created(created)
-    return assembly.trace(events, calls, work)
+    return assembly.trace(events, calls, work, memory)
 
 
 class _Assembly:
@@ -80,8 +83,11 @@ class _Assembly:
         self.creations: tuple[Creations, Int32s] | None = None  # with the thread of each
         self.made_by: list[tuple[Int32s, Int64s]] = []  # per kind of work: processes, and ids of nodes
 
-    def trace(self, events: Columns | None, calls: Columns | None, work: list[Columns | None]) -> Trace:
+    def trace(
+        self, events: Columns | None, calls: Columns | None, work: list[Columns | None], memory: Columns | None
+    ) -> Trace:
         launches, keys = self.launches(calls)
+        allocated = allocations(memory, self.thread, self.process, (launches, keys)) if memory else None
         done = _joined([self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None])
         del keys
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, done.end_ns))
@@ -98,6 +104,7 @@ class _Assembly:
             provenance=self.provenance(),
             notes=tuple(self.notes),
             captures=self.creations[0].captures(self.made_by, self.creations[1]) if self.creations else None,
+            memory=allocated,
         )
 
     def created(self, events: Columns) -> tuple[Creations, Int32s]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum, Flag, auto
 
+from ..readers.allocations import ALLOCATIONS_TABLE, USAGE_TABLE
 from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, PUSH_POP_TYPES, START_END_TYPES
 
 
@@ -77,6 +78,23 @@ TABLES: Mapping[str, Columns] = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": {**_WORK, "bytes": NUMBER, "copyKind": NUMBER},
     "CUPTI_ACTIVITY_KIND_MEMSET": {**_WORK, "bytes": NUMBER},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _WORK,
+    ALLOCATIONS_TABLE: {
+        "start": TIME,
+        "globalTid": NUMBER,
+        "deviceId": NUMBER,
+        "block": NUMBER,
+        "bytes": NUMBER,
+        "totalBytes": NUMBER,
+    },
+    USAGE_TABLE: {
+        "start": TIME,
+        "globalPid": NUMBER,
+        "deviceId": NUMBER,
+        "address": NUMBER,
+        "bytes": NUMBER,
+        "memoryOperationType": NUMBER,
+        "correlationId": NUMBER,
+    },
     "ThreadNames": {"nameId": STRING, "globalTid": NUMBER},
     "TARGET_INFO_GPU": {
         "id": NUMBER,

@@ -56,6 +56,9 @@ VIEWS = {
     "efficiency": View(
         "nvtx_kernels.analysis.views.efficiency", "what share of the GPU's peak does each range reach?", True
     ),
+    "memory": View(
+        "nvtx_kernels.analysis.views.memory", "what does each range allocate, and what holds memory at its peak?"
+    ),
 }
 
 

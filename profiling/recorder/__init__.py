@@ -13,11 +13,11 @@ closed.
 
 Events wait in memory (2 kB each) and are written every half second, when an outer range ends; a program that
 opens no range keeps all of them until the end. Operators are seen on all threads, if no other thread of
-Python's is running when recording begins and PyTorch can; else on the thread that records and, below it, on
-autograd's. What other threads are in the middle of must not be cut, so writing waits for them to be gone, and
-after a minute goes on without them. A process has one recording at a time; a forked child has none of its
-parent's. Where the program runs a profiler of PyTorch itself, the recording makes way for it and goes on
-afterwards. A block that is never left is written when its thread ends, or the interpreter.
+Python's is running when recording begins, memory is not recorded and PyTorch can; else on the thread that
+records and, below it, on autograd's. What other threads are in the middle of must not be cut, so writing waits
+for them to be gone, and after a minute goes on without them. A process has one recording at a time; a forked
+child has none of its parent's. Where the program runs a profiler of PyTorch itself, the recording makes way for
+it and goes on afterwards. A block that is never left is written when its thread ends, or the interpreter.
 """
 
 import atexit
@@ -58,11 +58,13 @@ class Recording:
     `ended_early` is the reason why recording stopped before the program did, or empty.
     """
 
-    def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False) -> None:
+    def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False, memory: bool = False) -> None:
         self.ended_early = ""
         self._trace = trace
-        self._on_gpu = on_gpu
-        self._all_threads = (operators or not on_gpu) and _is_alone() and can_profile_all_threads()
+        self._on_gpu, self._memory = on_gpu, memory
+        # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
+        wants_all = (operators or not on_gpu) and not memory
+        self._all_threads = wants_all and _is_alone() and can_profile_all_threads()
         self._session: Session | None = self._new_session()
         self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
@@ -146,7 +148,7 @@ class Recording:
         return not self._all_threads or _is_alone()
 
     def _new_session(self) -> Session:
-        return Session(on_gpu=self._on_gpu, all_threads=self._all_threads)
+        return Session(on_gpu=self._on_gpu, all_threads=self._all_threads, memory=self._memory)
 
     def _write_session(self) -> bool:
         """Stop the profiler, write what it saw, and return whether an operator or block was still running."""
@@ -156,6 +158,7 @@ class Recording:
         seen = session.stop()
         self._clock_error_ns = max(self._clock_error_ns, seen.clock_error_ns)
         self._rows.add(seen.events, seen.details, self.ranges.tells_optimizer)
+        self._rows.add_allocations(seen.allocations)
         self._write_ranges()
         if seen.failure:
             self._end_early(f"the GPU failed ({seen.failure}) and its last work is missing")
@@ -209,19 +212,26 @@ class Recording:
 
 @contextmanager
 def record(
-    path: str | Path, *, device: str | None = None, operators: bool = False, quiet: bool = False
+    path: str | Path,
+    *,
+    device: str | None = None,
+    operators: bool = False,
+    memory: bool = False,
+    quiet: bool = False,
 ) -> Iterator[Recording]:
     """Record what the block does into a report at `path`, which appears when the block ends, however it ends.
 
     `device` is the kind that works, `cuda` or `cpu`; by default, CUDA where there is a GPU. With
     `operators`, every operator and `torch.profiler.record_function` block is a range too, with the sequence
-    numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them. Unless `quiet`, what
-    was written and the next command are printed on stderr. Raises TraceFileError if the report cannot be written.
+    numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them. With `memory`,
+    what PyTorch's allocator hands out and takes back on that kind of device is recorded (docs/memory.md), and
+    operators of other Python threads are not. Unless `quiet`, what was written and the next command are printed
+    on stderr. Raises TraceFileError if the report cannot be written.
     """
     with alone(path), _discarding(TraceFile(path)) as trace, Termination() as termination:
         on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
         try:
-            recording = Recording(trace, on_gpu=on_gpu, operators=operators)
+            recording = Recording(trace, on_gpu=on_gpu, operators=operators, memory=memory)
         except RuntimeError as error:
             raise TraceFileError(f"cannot record to {path}: {error}") from error
         ending, interrupted_by = _Ending(recording, trace), ""

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch._C._autograd import DeviceType
 
+from .allocations import Allocation
 from .cpu_operators import Kernel, Operator, kernels
 from .gpu_details import Details, no_details
 from .trace_file import Row, TraceFile, global_pid, global_tid
@@ -21,6 +22,7 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+ALLOCATIONS = "NVTX_KERNELS_ALLOCATIONS"
 WORK_TABLES = (KERNEL, MEMCPY, MEMSET)
 
 # Older releases of PyTorch keep an event's activity type to themselves; it follows from its device and name.
@@ -101,6 +103,7 @@ class Rows:
         self._operators = operators
         self._pid = os.getpid()
         self._launches = 0
+        self._blocks: dict[tuple[int, int], int] = {}
         self._gpu_tables = {
             "kernel": (KERNEL, self._gpu_kernel),
             "gpu_memcpy": (MEMCPY, self._copy),
@@ -129,6 +132,20 @@ class Rows:
         blocks = [event for event in by_activity["user_annotation"] if not _repeats(event, tells_optimizer)]
         ranges = blocks + (by_activity["cpu_op"] if self._operators else [])
         self._insert("NVTX_EVENTS", map(self._operator_range, ranges))
+
+    def add_allocations(self, allocations: Iterable[Allocation]) -> None:
+        """Write allocations and frees; addresses, which say how a process is laid out, become numbers."""
+        self._insert(ALLOCATIONS, map(self._allocation, allocations))
+
+    def _allocation(self, one: Allocation) -> Row:
+        return {
+            "start": one.at_ns - self._origin_ns,
+            "globalTid": self._global_tid(one.thread) if one.thread >= 0 else 0,
+            "deviceId": one.device,
+            "block": self._blocks.setdefault((one.device, one.address), len(self._blocks)),
+            "bytes": one.bytes,
+            "totalBytes": one.total_bytes,
+        }
 
     def _insert(self, table: str, rows: Iterable[Row]) -> None:
         added = self._trace.add(table, rows)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from .allocations import MEMORY_EVENT, Allocation, allocations_of
 from .gpu_details import Details, details_of
 
 CLOCK_CHECK = "nvtx-kernels clock check"
@@ -36,7 +37,7 @@ class Seen(NamedTuple):
     `clock_error_ns` is by how much the profiler's clock left two readings of `time.time_ns` that bracket
     one of its events. With `has_open_block`, an operator or record_function block was still running: the
     check of the clock was inside it. `failure` is the GPU's error if waiting for it failed; its work is
-    then missing.
+    then missing. `allocations` are empty unless the session was asked for them.
     """
 
     events: list[Any]
@@ -44,21 +45,23 @@ class Seen(NamedTuple):
     clock_error_ns: int
     has_open_block: bool
     failure: str
+    allocations: list[Allocation]
 
 
 class Session:
     """Profile from here to `stop`, on the calling thread and the autograd threads under it, or on all threads.
 
-    Raises RuntimeError if PyTorch's profiler cannot start.
+    With `memory`, allocations are recorded too. Raises RuntimeError if PyTorch's profiler cannot start.
     """
 
-    def __init__(self, *, on_gpu: bool, all_threads: bool = False) -> None:
+    def __init__(self, *, on_gpu: bool, all_threads: bool = False, memory: bool = False) -> None:
         if torch._C._autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
             raise RuntimeError("another profiler of PyTorch is already running")
         os.environ.setdefault(*QUIET_KINETO)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
         config = _of_all_threads() if all_threads else None
-        self._profile = profile(activities=activities, experimental_config=config)
+        self._on_gpu, self._memory = on_gpu, memory
+        self._profile = profile(activities=activities, experimental_config=config, profile_memory=memory)
         with warnings.catch_warnings(), _ours():
             # Some releases warn that a second session drops the events of the first, which are read by then.
             warnings.filterwarnings("ignore", ".*Profiler clears events")
@@ -75,12 +78,14 @@ class Session:
         events = results.events()
         check = next(event for event in events if event.name() == CLOCK_CHECK)
         roots = results.experimental_event_tree()
+        shown = [event for event in events if event.name() not in (CLOCK_CHECK, MEMORY_EVENT)]
         return Seen(
-            [event for event in events if event.name() != CLOCK_CHECK],
-            details_of(results, events),
+            shown,
+            details_of(results, shown),
             max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
             not any(root.name == CLOCK_CHECK for root in reversed(roots)),
             failure,
+            allocations_of(roots, events, on_gpu=self._on_gpu) if self._memory else [],
         )
 
     def _end(self) -> tuple[Any, str]:

@@ -45,6 +45,8 @@ TABLES = {
         "start* end* deviceId* contextId* greenContextId streamId* correlationId globalPid value* bytes*"
         " graphNodeId memKind"
     ),
+    # Ours: nsys has no table of what PyTorch's allocator does (docs/memory.md).
+    "NVTX_KERNELS_ALLOCATIONS": "start* globalTid* deviceId* block* bytes* totalBytes*",
     "PROFILER_OVERHEAD": "start* end* globalTid nameId* returnValue*",
     "ThreadNames": "nameId* priority globalTid",
     "TARGET_INFO_GPU": "vmId* id* name totalMemory smCount computeMajor computeMinor",

@@ -39,6 +39,9 @@ def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
     this.add_argument("--flops", action="store_true", help="count FLOPs and bytes in the last step of warm-up")
     this.add_argument("--record", metavar="FILE", help="record the measured steps, without nsys")
     this.add_argument(
+        "--record-memory", action="store_true", help="with --record, what each range allocates and frees"
+    )
+    this.add_argument(
         "--memory", metavar="FILE", help="PyTorch's memory snapshot of the measured steps, and a table"
     )
     return this
@@ -111,7 +114,12 @@ def _run(asked: Mapping[str, Any]) -> None:
     from ..workload.settings import SettingsError, reduced_by_cpu, with_defaults
 
     capture, settings = (
-        Capture(asked["record"], operators=asked["emit_nvtx"], flops=asked["flops"]),
+        Capture(
+            asked["record"],
+            operators=asked["emit_nvtx"],
+            flops=asked["flops"],
+            memory=asked["record_memory"],
+        ),
         with_defaults(asked),
     )
     capture.check(settings)

@@ -48,7 +48,8 @@ class Profile:
     the first that steps if none is given. `warmup` steps come first, then `steps` are measured (None: all
     that follow), and the report is written when they are done, or when the block ends. `depth`, `only` and
     `skip` are those of `annotate_modules`. With `flops`, the last step of warm-up is counted
-    (docs/efficiency.md). With `every_model`, each module that the program calls is annotated as a model.
+    (docs/efficiency.md). With `memory`, allocations are recorded (docs/memory.md). With
+    `every_model`, each module that the program calls is annotated as a model.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Profile:
         only: Choice | None = None,
         skip: Choice = (),
         flops: bool = False,
+        memory: bool = False,
         every_model: bool = False,
     ) -> None:
         self.path = Path(path)
@@ -72,7 +74,7 @@ class Profile:
             raise ValueError(NO_WARM_UP)
         self._counting = Counting() if flops else None
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
-        self._every_model = every_model
+        self._every_model, self._memory = every_model, memory
         self._is_watched = bool(watcher(os.environ))
         has_models = bool(self._models) or every_model
         counter = self._optimizers[-1] if self._optimizers else None
@@ -98,13 +100,18 @@ class Profile:
         """Whether nsys records, and we do not."""
         return self._is_watched
 
+    @property
+    def lacks_memory(self) -> bool:
+        """Whether allocations were asked for, and nsys records, which sees none of PyTorch's."""
+        return self._memory and self._is_watched
+
     def step(self) -> None:
         """End a step; from then on, the optimizer's steps are not counted."""
         self.phases.step()
 
     def __enter__(self) -> Self:
         if not self._is_watched:
-            self.recording = self._capture.enter_context(record(self.path, quiet=True))
+            self.recording = self._capture.enter_context(record(self.path, memory=self._memory, quiet=True))
         with self._capture, self._ranges:  # closed only where this fails
             self._ranges.enter_context(self.phases.running())
             for model in self._models:

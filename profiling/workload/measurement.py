@@ -61,16 +61,20 @@ class Capture:
     """How the measured steps are captured: recorded to a file or not, with a range per operator or not.
 
     With `flops`, the last step of warm-up is counted, and the counts go into what is captured.
+    With `memory`, the recording has every allocation.
     """
 
     record_to: str | None = None
     operators: bool = False
     flops: bool = False
+    memory: bool = False
 
     def check(self, settings: Settings) -> None:
         """Raise, before any work is done, for what would make the capture fail later."""
         if self.flops and not settings.warmup:
             raise SettingsError("--flops counts the last step of warm-up: with it, --warmup must be ≥ 1")
+        if self.memory and self.record_to is None:
+            raise SettingsError("--record-memory writes allocations into a recording: add --record FILE")
         if self.record_to is not None:
             check_writable(self.record_to)
         elif self.operators and settings.device_type != "cuda":
@@ -90,8 +94,8 @@ class Capture:
     def measuring(self, settings: Settings) -> Iterator[Recording | None]:
         """Capture the block."""
         if self.record_to is not None:
-            device = settings.device_type
-            with record(self.record_to, device=device, operators=self.operators, quiet=True) as recording:
+            options = {"operators": self.operators, "memory": self.memory}
+            with record(self.record_to, device=settings.device_type, quiet=True, **options) as recording:
                 yield recording
         elif self.operators:
             with torch.autograd.profiler.emit_nvtx():  # type: ignore[no-untyped-call]

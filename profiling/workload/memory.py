@@ -24,14 +24,13 @@ from nvtx_kernels.model.transformer import cross_entropy
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from ..recorder.allocations import MEMORY_EVENT
 from ..recorder.session import QUIET_KINETO
 from .model_steps import Workload
 from .settings import Settings, SettingsError, autocast
 
 # The events that a snapshot keeps; a step of the largest model here makes some 20,000.
 MOST_EVENTS = 1_000_000
-# torch.profiler's name for an allocation or a free.
-MEMORY_EVENT = "[memory]"
 OUTSIDE = "outside the layers"
 
 

@@ -17,6 +17,7 @@ from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.views.registry import VIEWS
 
+from tests.analysis.making.answering import answering
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.plain_sql import GEMM, OURS, rows, value
 from tests.analysis.making.subjects import REPORTS
@@ -253,7 +254,7 @@ def test_the_reader_of_a_pipe_may_stop_early():
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_answers_from_the_command_line(view):
-    assert len(answered(OURS, "--view", view).splitlines()) > 8
+    assert len(answered(str(answering(view)), "--view", view).splitlines()) > 8
 
 
 PHASES = [Range("fit", 0, 90), Range("bp", 100, 190), Range("optimizer step", 200, 290)]

@@ -13,6 +13,7 @@ import pytest
 
 from nvtx_kernels.__main__ import main
 from nvtx_kernels.commands import COMMANDS as MODULES
+from tests.analysis.making.allocated import with_memory
 from tests.analysis.making.communicating import communicating
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,8 @@ def of_reports(command):
 def analysis_arguments(command, folder):
     """Split a command of the README, and put a real report and a folder for results into it."""
     stands_for = STANDS_FOR | {"two_ranks.sqlite": str(communicating(ranks=2))}
+    if command.startswith("view memory "):
+        stands_for["report.sqlite"] = str(with_memory())
     words = [stands_for.get(word, word) for word in shlex.split(command)]
     before = ["", *words[:-1]]
     return [str(folder / word) if flag == "-o" else word for flag, word in zip(before, words, strict=True)]

@@ -77,6 +77,19 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Allocation:
+    """An allocation, or a free if `bytes` are negative; one of CUDA's own, by its call, where `total` is None."""
+
+    at: int
+    bytes: int
+    block: int
+    total: int | None = None
+    thread: int = MAIN
+    device: int = 0
+    correlation: int | None = None
+
+
+@dataclass(frozen=True)
 class Rows:
     """What a report holds, in the order of its rows."""
 
@@ -87,6 +100,7 @@ class Rows:
     metadata: dict[str, str | bytes] = field(default_factory=lambda: {"EXPORT_PRODUCT_VERSION": "2025.3.2.0"})
     gpus: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,9 @@ def _tables(rows, dialect):
     for work in rows.work:
         tables[f"CUPTI_ACTIVITY_KIND_{KIND_TABLES[work.kind]}"].append(_work(work, strings))
     tables["CUDA_GRAPH_NODE_EVENTS"] = [row for node in rows.nodes for row in _creation(node, strings)]
+    for one in rows.allocations:
+        kind = "CUDA_GPU_MEMORY_USAGE_EVENTS" if one.total is None else "NVTX_KERNELS_ALLOCATIONS"
+        tables[kind].append(_allocation(one))
     tables["ThreadNames"] = [{"nameId": strings[n], "globalTid": t} for t, n in rows.thread_names.items()]
     tables["TARGET_INFO_GPU"] = [{"id": number, "name": name} for number, name in enumerate(rows.gpus)]
     if metadata_table(dialect.year):
@@ -203,6 +220,14 @@ def _creation(node, strings):
     }
     row["nameId"] = strings["Graph Node Creation"]
     return [row] if node.original is None else [row, {**row, "originalGraphNodeId": node.original}]
+
+
+def _allocation(one):
+    place = {"start": one.at, "deviceId": one.device}
+    if one.total is None:
+        freed = {"memoryOperationType": int(one.bytes < 0), "bytes": abs(one.bytes), "address": one.block}
+        return {**place, **freed, "globalPid": process_of(one.thread), "correlationId": one.correlation}
+    return {**place, "globalTid": one.thread, "block": one.block, "bytes": one.bytes, "totalBytes": one.total}
 
 
 def _work(work, strings):

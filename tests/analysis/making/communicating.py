@@ -5,7 +5,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tests.analysis.making.building import Launch, Range, Work, build, process_of, thread
-from tests.analysis.making.plain_sql import OURS
 
 NAME = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -20,8 +19,3 @@ def communicating(ranks=1):
         rows["launches"].append(Launch(number, start + 2, start + 3, main))
         rows["work"].append(Work(number, start + 10, start + 30, NAME, process=process_of(main), device=rank))
     return build(Path(mkdtemp()), **rows)
-
-
-def answering(view, ranks=1):
-    """Return a report that can answer a view's question."""
-    return communicating(ranks) if view == "communication" else OURS

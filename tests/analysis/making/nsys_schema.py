@@ -25,6 +25,11 @@ TABLES = {
         start! end! deviceId! contextId! greenContextId@2024 streamId! correlationId globalPid graphId!
         graphExecId!""",
     "CUDA_GRAPH_NODE_EVENTS": "start! end! eventClass! globalTid nameId! graphNodeId! originalGraphNodeId",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": """
+        start! globalPid! deviceId! contextId! address! pc! bytes! memKind! memoryOperationType! name
+        correlationId streamId""",
+    # The recorder's, which nsys has not.
+    "NVTX_KERNELS_ALLOCATIONS": "start! globalTid! deviceId! block! bytes! totalBytes!",
     "TARGET_INFO_GPU": "id name",
     "META_DATA_EXPORT": "name! value",
     "EXPORT_META_DATA": "name! value",

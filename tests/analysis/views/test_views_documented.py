@@ -6,7 +6,7 @@ import pytest
 from nvtx_kernels.analysis.views.every_row import everything
 from nvtx_kernels.analysis.views.registry import VIEWS
 
-from tests.analysis.making.communicating import answering
+from tests.analysis.making.answering import answering
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import DATA, screen, subject, viewed
 

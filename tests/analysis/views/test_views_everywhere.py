@@ -25,8 +25,8 @@ from nvtx_kernels.analysis.views.registry import VIEWS, Subject, viewer
 from nvtx_kernels.analysis.views.rows import in_tree
 from nvtx_kernels.analysis.vocabulary import PHASES, phase_of
 
+from tests.analysis.making.answering import answering
 from tests.analysis.making.building import Range, build, launched
-from tests.analysis.making.communicating import answering
 from tests.analysis.making.generated import chaos, programs
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import REPORTS, attributed, screen, subject, viewed
@@ -122,7 +122,7 @@ def test_csv_and_json_hold_the_same_numbers(name):
 
 @pytest.mark.parametrize("name", [name for name, view in VIEWS.items() if view.takes_range])
 def test_a_view_that_takes_a_range_shows_less_of_one(name):
-    whole, part = (viewed(name, OURS, within=within) for within in (None, "computing softmax"))
+    whole, part = (viewed(name, answering(name), within=within) for within in (None, "computing softmax"))
     assert screen(whole) != screen(part)
 
 
@@ -219,7 +219,7 @@ def headings(document):
 def test_times_of_kernels_and_counts_of_launches_are_called_so():
     report = subject(OURS).report
     shown = [overview(report), *(overview(report, by=by) for by in ("kernel", "category", "range"))]
-    shown += [viewed(name, OURS) for name in ("agreement", "attention", "steps")]
+    shown += [viewed(name, answering(name)) for name in ("agreement", "attention", "steps")]
     assert "kernels" not in {heading for document in shown for heading in headings(document).values()}
     assert headings(like_nsys(attributed(OURS).trace))["nvtx_kern_sum", "count"] == "launches"
 

@@ -1,0 +1,45 @@
+"""From the recorder's table of allocations, or nsys's, to `Allocations`; one home for both tables' meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..trace import Allocations, Int32s, Int64s, Launches
+from .columns import Columns
+from .launches import LaunchKeys
+
+#: What our recorder saw of PyTorch's allocator, and what nsys saw of CUDA's own, with --cuda-memory-usage=true.
+ALLOCATIONS_TABLE, USAGE_TABLE = "NVTX_KERNELS_ALLOCATIONS", "CUDA_GPU_MEMORY_USAGE_EVENTS"
+#: nsys's memoryOperationType of a deallocation (ENUM_CUDA_DEV_MEM_EVENT_OPER).
+FREED = 1
+
+
+def allocations(
+    table: Columns,
+    thread_number: Callable[[int], int],
+    process_number: Callable[[int], int],
+    calls: tuple[Launches, LaunchKeys],
+) -> Allocations:
+    """Return allocations in the order of time; of those without a thread, that of the call with their id."""
+    process = table.codes["process"].numbered(lambda global_id: process_number(global_id >> 24))
+    thread = table.codes["thread"].numbered(lambda tid: thread_number(tid) if tid else -1)
+    column = table.numbers
+    order = np.argsort(column["start"], kind="stable")
+    return Allocations(
+        at_ns=column["start"],
+        thread=np.where(thread < 0, _callers(process, column["correlation"], calls), thread).astype(np.int32),
+        device_id=column["device"].astype(np.int32),
+        process=process,
+        block=column["block"],
+        bytes=column["bytes"],
+        total_bytes=column["total"],
+    ).take(order)
+
+
+def _callers(process: Int32s, correlation: Int64s, calls: tuple[Launches, LaunchKeys]) -> Int32s:
+    """Return the thread of the call with each correlation id, -1 for none."""
+    launches, keys = calls
+    row = keys.find(process, correlation)
+    return np.append(launches.thread, np.int32(-1))[row].astype(np.int32)

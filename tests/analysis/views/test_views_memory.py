@@ -1,0 +1,185 @@
+"""Memory by range: what is allocated, kept and freed where, the peak and its holders, and that it adds up."""
+
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.errors import ReportError
+from nvtx_kernels.analysis.measures.memory import memory
+from nvtx_kernels.analysis.presenters import PRESENTERS, presenter
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.views.memory import NO_MEMORY, NOT_MEASURED, OF_CUDA, UNEXPLAINED
+
+from tests.analysis.making.allocated import BEFORE, MB, RANGES, STEP, two_steps, with_memory
+from tests.analysis.making.building import AUTOGRAD, MAIN, Allocation, Launch, Range, Work, build, launched
+from tests.analysis.making.copies import scrubbed
+from tests.analysis.making.plain_sql import OURS
+from tests.analysis.making.subjects import by, table, viewed
+
+FIGURES = ("allocated_bytes", "kept_bytes", "freed_bytes", "peak_bytes")
+
+
+def figures(path, **options):
+    """Return MB allocated, kept, freed and held at the peak, by range."""
+    rows = by(viewed("memory", path, whole=True, **options), "memory", "range")
+    return {name: tuple(row[key] / MB for key in FIGURES) for name, row in rows.items()}
+
+
+def test_ranges_have_what_was_allocated_kept_and_freed_inside_them(tmp_path):
+    assert figures(two_steps(tmp_path), per_step=True) == {
+        "step": (9, 4, 9, 7),
+        "step > forward": (6, 4, 2, 4),
+        "step > forward > layer": (2, 0, 2, 0),
+        "step > backward": (3, 0, 4, 3),
+        "step > optimizer": (0, 0, 3, 0),
+    }
+
+
+def test_totals_are_those_of_all_steps(tmp_path):
+    assert figures(two_steps(tmp_path))["step"] == (18, 8, 18, 7)
+
+
+def test_peak_of_each_phase_has_what_was_there_when_it_began(tmp_path):
+    rows = by(viewed("memory", two_steps(tmp_path)), "peaks", "phase")
+    held = {phase: row["held_bytes"] / MB - BEFORE for phase, row in rows.items()}
+    assert held == {"all": 7, "forward": 6, "backward": 7, "optimizer": 3}
+    assert rows["all"]["range"] == "step > backward"
+
+
+def test_holders_add_up_to_the_peak_with_what_no_allocation_explains(tmp_path):
+    rows = by(viewed("memory", two_steps(tmp_path)), "holders", "range")
+    assert {name: row["held_bytes"] / MB for name, row in rows.items()} == {
+        UNEXPLAINED: BEFORE,
+        "step > forward": 4,
+        "step > backward": 3,
+    }
+    assert sum(row["share"] for row in rows.values()) == pytest.approx(1)
+
+
+def test_largest_allocations_say_where_they_were_freed(tmp_path):
+    rows = table(viewed("memory", two_steps(tmp_path)), "largest")
+    assert [tuple(row.values()) for row in rows] == [
+        ("step > forward", "forward", 4 * MB, 2, "backward"),
+        ("step > backward", "backward", 3 * MB, 2, "optimizer"),
+        ("step > forward > layer", "forward", 2 * MB, 2, "forward"),
+    ]
+
+
+def test_what_is_kept_for_the_backward_of_another_step_is_not_kept_for_its_own(tmp_path):
+    """A step without backward, such as one of evaluation, keeps nothing for that of the next."""
+    ranges = [Range("step", 0, 50), Range("forward", 5, 40), Range("step", 100, 190), Range("backward", 150, 180)]
+    allocations = [Allocation(10, MB, 1, MB), Allocation(160, -MB, 1, 0)]
+    path = build(tmp_path, ranges=ranges, allocations=allocations, **launched((12, 13), (152, 153)))
+    assert figures(path)["step > forward"] == (1, 0, 0, 1)
+
+
+def test_a_change_without_an_event_is_unseen_and_in_no_range(tmp_path):
+    allocations = [Allocation(15, MB, 1, 5 * MB), Allocation(60, -MB, 1, 7 * MB)]
+    ranges = [Range(*one) for one in RANGES]
+    document = viewed("memory", build(tmp_path, ranges=ranges, allocations=allocations, **launched((12, 13))))
+    (row,) = table(document, "balance")
+    assert [value / MB for value in list(row.values())[1:]] == [4, 1, 1, 3, 7]
+    assert by(document, "holders", "range")[UNEXPLAINED]["held_bytes"] == 7 * MB
+
+
+def test_warm_up_is_left_out_but_what_it_allocated_is_held(tmp_path):
+    ranges = [
+        Range("warmup", 0, 50), Range("optimizer", 10, 40),
+        Range("measure", 60, 200), Range("step", 70, 190), Range("forward", 80, 180),
+    ]  # fmt: skip
+    allocations = [Allocation(20, 2 * MB, 1, 2 * MB), Allocation(90, MB, 2, 3 * MB)]
+    path = build(tmp_path, ranges=ranges, allocations=allocations, **launched((12, 13), (85, 86)))
+    found = figures(path)
+    assert found["measure"] == (1, 0, 0, 1)
+    assert found["warmup > optimizer"] == (0, 0, 0, 2)
+    assert figures(path, include_warm_up=True)["warmup > optimizer"] == (2, 0, 0, 2)
+
+
+def test_allocations_of_autograds_thread_are_the_waiting_threads(tmp_path):
+    """As kernels are: the thread that called backward waits, with its ranges open."""
+    ranges = [Range("step", 0, 300), Range("backward", 100, 200), Range("Linear", 120, 180, AUTOGRAD)]
+    allocations = [Allocation(140, MB, 1, MB, AUTOGRAD)]
+    calls = launched((10, 20), (130, 135, AUTOGRAD), (150, 155, AUTOGRAD), (250, 260))
+    names = {AUTOGRAD: "pt_autograd_0"}
+    path = build(tmp_path, ranges=ranges, allocations=allocations, thread_names=names, **calls)
+    assert figures(path)["step > backward > Linear"] == (1, 0, 0, 1)
+
+
+def test_what_nsys_saw_of_cuda_belongs_to_the_range_of_the_call(tmp_path):
+    ranges = [Range("step", 0, 100), Range("forward", 10, 50), Range("forward", 10, 50, AUTOGRAD)]
+    launches = [Launch(1, 12, 13), Launch(2, 20, 30), Launch(3, 60, 70)]
+    allocations = [Allocation(25, MB, 0xA0, correlation=2), Allocation(65, -MB, 0xA0, correlation=3)]
+    path = build(tmp_path, ranges=ranges, launches=launches, work=[Work(1, 14, 20)], allocations=allocations)
+    document = viewed("memory", path, whole=True)
+    assert OF_CUDA in document.notes
+    assert figures(path)["step > forward"] == (1, 0, 0, 1)
+    assert figures(path)["step"] == (1, 0, 1, 1)
+
+
+def test_reports_without_memory_say_how_to_get_it():
+    with pytest.raises(ReportError, match="memory=True") as refused:
+        viewed("memory", OURS)
+    assert str(refused.value) == NO_MEMORY
+
+
+def test_nothing_in_the_measured_part_is_said(tmp_path):
+    ranges = [Range("warmup", 0, 50), Range("step", 60, 90)]
+    rows = {"allocations": [Allocation(20, MB, 1, MB)], **launched((12, 13), (65, 66))}
+    with pytest.raises(ReportError) as refused:
+        viewed("memory", build(tmp_path, ranges=ranges, **rows))
+    assert str(refused.value) == NOT_MEASURED
+
+
+def test_phases_are_those_asked_for(tmp_path):
+    assert {row[:14] for row in figures(two_steps(tmp_path), phase="forward")} == {"step > forward"}
+
+
+@pytest.mark.parametrize("name", PRESENTERS)
+def test_every_format_has_it(name, tmp_path):
+    document = viewed("memory", two_steps(tmp_path), whole=name in ("csv", "json", "parquet"))
+    assert presenter(name).present(document)
+
+
+def test_a_shared_copy_has_the_same_memory(tmp_path):
+    path = two_steps(tmp_path)
+    assert figures(scrubbed(path)) == figures(path)
+
+
+def test_kernels_are_where_they_were_without_memory():
+    plain, remembering = (attribute(read(path)) for path in (OURS, with_memory()))
+    assert (plain.phase == remembering.phase).all()
+    assert (plain.how == remembering.how).all()
+
+
+MOVES = st.lists(st.tuples(st.integers(0, 210), st.integers(-3, 5), st.integers(0, 4)), min_size=1, max_size=30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(MOVES)
+def test_whatever_happens_the_sums_hold(tmp_path_factory, moves):
+    held, allocations = BEFORE, []
+    for at, size, block in sorted(moves):
+        held += size
+        if size:
+            allocations.append(Allocation(at, size, block, held, MAIN))
+    ranges = [Range(name, start + begin, end + begin) for begin in (0, 100) for name, start, end in RANGES]
+    rows = {"allocations": allocations, **launched((12, 13))}
+    found = memory(attribute(read(build(tmp_path_factory.mktemp("moves"), ranges=ranges, **rows))))
+    if found is None:
+        assert not allocations
+        return
+    (balance,) = found.balances
+    sizes = np.array([one.bytes for one in allocations])
+    assert astuple(balance)[1:] == (BEFORE, sizes[sizes > 0].sum(), -sizes[sizes < 0].sum(), 0, held)
+    top = [row for row in found.ranges if len(row.path) < 2]
+    assert sum(row.allocated_bytes for row in top) == balance.allocated_bytes
+    assert sum(row.freed_bytes for row in top) == balance.freed_bytes
+    totals = [BEFORE + sum(sizes[: count + 1]) for count in range(len(sizes))]
+    assert found.peaks[0].held_bytes == sum(one.held_bytes for one in found.holders) == max(totals)
+
+
+def test_steps_by_hand_are_as_long_as_they_say():
+    assert sum(size for _, size, _ in STEP) == 0
