@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -134,6 +135,15 @@ def _same_file(one: Path, other: Path) -> bool:
     with suppress(OSError):  # a missing or inaccessible file is reported where it is read or written
         return one.samefile(other)
     return False
+
+
+def as_typed(path: Path, options: argparse.Namespace) -> str:
+    """Return a report and its range options as they are written on a command line."""
+    words = [str(path), *(word for name in options.domain for word in ("--domain", name))]
+    words += ["--operators", options.operators] if options.operators != "auto" else []
+    words += ["--step", options.step] if options.step else []
+    words += [word for phase, name in options.phase_names for word in ("--phase-names", f"{phase}={name}")]
+    return shlex.join([*words, *(["--include-warmup"] if options.include_warmup else [])])
 
 
 def positive(text: str) -> int:

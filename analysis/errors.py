@@ -1,4 +1,4 @@
-"""Everything that can go wrong with a report, as a small tree.
+"""Everything that can go wrong with a report, as one small tree.
 
 AnalysisError             one clear sentence and a next step; the command prints it and exits
 ├── UsageError            the command was called wrongly                          exit 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .cli import (
     add_range_rules,
     add_shape,
+    as_typed,
     attributed,
     detail_of,
     expand,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .document import Document
     from .report import Report
     from .summary.parallel import Ranked
-    from .trace import Trace
     from .views.registry import Subject
 
 T = TypeVar("T")
@@ -115,13 +114,15 @@ def answer(options: argparse.Namespace) -> str | bytes:
     trace = Later(trace_of, paths[0])
     attribution = Later(attributed, trace, options)
     if options.like_nsys:
-        return presented(_like_nsys(trace(), options), options)
+        from .views.like_nsys import like_nsys
+
+        return presented(like_nsys(trace(), detail_of(options)), options)
     report = narrowed(summarized(paths[0], attribution, options), options)
     document = _viewed(report, attribution, options)
     if document.verdict:
         from .views.verdict import commands
 
-        document = replace(document, next=commands(report, _target(paths[0], options)))
+        document = replace(document, next=commands(report, as_typed(paths[0], options)))
     return presented(document, options)
 
 
@@ -256,21 +257,6 @@ def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:
     attribution = Later(attributed, Later(trace_of, path), options)
     report = narrowed(summarized(path, attribution, options), options)
     return report, viewer_of_many(options.view).held_by(_subject(report, attribution, options))
-
-
-def _like_nsys(trace: Trace, options: argparse.Namespace) -> Document:
-    from .views.like_nsys import like_nsys
-
-    return like_nsys(trace, detail_of(options))
-
-
-def _target(path: Path, options: argparse.Namespace) -> str:
-    """Return a report and its range options as they are written on a command line."""
-    words = [str(path), *(word for name in options.domain for word in ("--domain", name))]
-    words += ["--operators", options.operators] if options.operators != "auto" else []
-    words += ["--step", options.step] if options.step else []
-    words += [word for phase, name in options.phase_names for word in ("--phase-names", f"{phase}={name}")]
-    return shlex.join([*words, *(["--include-warmup"] if options.include_warmup else [])])
 
 
 def _counted(attribution: Attribution, report: Report) -> Attribution:

@@ -1,4 +1,4 @@
-"""How many ranges annotation opened in each phase, and about how much of the CPU's time they took.
+"""How many ranges annotation opened in each phase, and their cost: one fact, for several views.
 
 The price of a range is what was measured with `python -m benchmarks.annotation_cost` on the host of an H200 under
 nsys (reports/h200/annotation_cost.md): the difference of an annotated and a plain step, divided by the modules. It

@@ -169,9 +169,8 @@ class TraceFile:
             raise NotAReport(f"{self.path} is damaged: {error}. Copy or record it again.") from error
 
     def _broken_off(self) -> NotAReport:
-        return NotAReport(
-            f"{self.path} is truncated: its recording or copy did not finish. Copy or record it again."
-        )
+        said = f"{self.path} is truncated: its recording or copy did not finish. Copy or record it again."
+        return NotAReport(said)
 
 
 def nanoseconds(numbers: Sequence[msgspec.Raw]) -> Int64s:

@@ -72,12 +72,8 @@ _tool = not off and nvtx.enabled() and hasattr(_domain, "handle")
 active = _tool
 
 
-def _to_nobody(*_: object) -> None:
-    """Do nothing, in place of a tool."""
-
-
-_push_to_tool: Callable[[Any], object] = _domain.push_range if _tool else _to_nobody
-_pop_from_tool: Callable[[], object] = _domain.pop_range if _tool else _to_nobody
+_push_to_tool: Callable[[Any], object] = _domain.push_range if _tool else lambda _: None
+_pop_from_tool: Callable[[], object] = _domain.pop_range if _tool else lambda: None
 # Called with whether anything receives the ranges, when that changes.
 _observers: list[Callable[[bool], None]] = []
 

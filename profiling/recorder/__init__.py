@@ -3,21 +3,17 @@
     with recorder.record("report.sqlite"):
         train()
 
-On a GPU the report contains CUDA kernels, copies, memsets and the calls that launched them. Without a GPU it
-contains CPU operators and their self time in place of kernels (`cpu_operators`), and its metadata says so.
-Ranges are those of `profiling.annotate`, blocks of `torch.profiler.record_function`, and what the program
-opens through nvtx and torch.cuda.nvtx (`profiling.annotate.others` has the limits).
+On a GPU the report contains CUDA kernels, copies, memsets and the calls that launched them; without one, CPU
+operators and their self time in place of kernels (`cpu_operators`), and its metadata says so. Ranges are those
+of `profiling.annotate`, `torch.profiler.record_function`, nvtx and torch.cuda.nvtx (`annotate.others`). What ran
+before the program raised, was interrupted or terminated is recorded, and its open ranges are closed.
 
-What ran before the program raised, was interrupted or terminated is still recorded, and its open ranges are
-closed.
-
-Events wait in memory (2 kB each) and are written every half second, when an outer range ends; a program that
-opens no range keeps all of them until the end. Operators are seen on all threads, if no other thread of
-Python's is running when recording begins, memory is not recorded and PyTorch can; else on the thread that
-records and, below it, on autograd's. What other threads are in the middle of must not be cut, so writing waits
-for them to be gone, and after a minute goes on without them. A process has one recording at a time; a forked
-child has none of its parent's. Where the program runs a profiler of PyTorch itself, the recording makes way for
-it and goes on afterwards. A block that is never left is written when its thread ends, or the interpreter.
+Events wait in memory (2 kB each) and are written every half second, when an outer range ends, or at the end.
+Operators are seen on all threads if no other Python thread runs when recording begins, memory is not recorded
+and PyTorch can; else on the recording thread and on autograd's below it. Writing waits up to a minute for other
+threads to end, so that it cuts nothing off. A process has one recording at a time; a forked child has none. The
+recording pauses while the program runs a PyTorch profiler of its own. A block that is never left is written
+when its thread or the interpreter ends.
 """
 
 import atexit
@@ -63,8 +59,8 @@ class Recording:
         self._trace = trace
         self._on_gpu, self._memory = on_gpu, memory
         # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
-        wants_all = (operators or not on_gpu) and not memory
-        self._all_threads = wants_all and _is_alone() and can_profile_all_threads()
+        wants_all = (operators or not on_gpu) and not memory and _is_alone()
+        self._all_threads = wants_all and can_profile_all_threads()
         self._session: Session | None = self._new_session()
         self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)

@@ -109,7 +109,7 @@ def _run(asked: Mapping[str, Any]) -> None:
     """Check what is asked for, then run it."""
     from ..recorder.trace_file import check_writable
     from ..show import run
-    from ..workload import memory
+    from ..workload import peaks
     from ..workload.measurement import Capture
     from ..workload.settings import SettingsError, reduced_by_cpu, with_defaults
 
@@ -123,7 +123,7 @@ def _run(asked: Mapping[str, Any]) -> None:
         with_defaults(asked),
     )
     capture.check(settings)
-    memory.check(asked["memory"], settings)
+    peaks.check(asked["memory"], settings)
     files = [asked[name] for name in ("record", "memory", "json") if asked[name] is not None]
     if len(set(files)) < len(files):
         raise SettingsError("--record, --memory and --json name the same file: give each its own")

@@ -17,7 +17,7 @@ from rich.console import Console
 from ..recorder import Recording
 from ..recorder.trace_file import written
 from ..sweep.row import kept, measured
-from ..workload import memory
+from ..workload import peaks
 from ..workload.environment import environment
 from ..workload.measurement import Capture, Measurement, measure
 from ..workload.model_steps import Workload
@@ -62,7 +62,7 @@ def _measured(
         workload = Workload(settings)
         for line in (*what_runs(workload), *less_work(settings, reduced)):
             console.print(line)
-        with memory.snapshot(memory_to):
+        with peaks.snapshot(memory_to):
             return workload, measure(workload, capture, advance)
 
 
@@ -146,9 +146,9 @@ def _progress(steps: int) -> Iterator[Callable[[], None]]:
 
 def memory_text(workload: Workload) -> str:
     """Run two more steps, and return the peaks of their phases and what their layers hold, for the screen."""
-    found = [_of_phases(memory.phase_peaks(workload))]
+    found = [_of_phases(peaks.phase_peaks(workload))]
     if "backward" in workload.settings.phases:
-        found.append(_of_layers(memory.layer_memory(workload)))
+        found.append(_of_layers(peaks.layer_memory(workload)))
     compiled = "Layers are those of the model when it runs eagerly; what it keeps compiled is in its peaks."
     return "\n" + _drawn(Document("Memory", tuple(found), (compiled,) if workload.settings.compile else ()))
 
@@ -164,7 +164,7 @@ def _of_phases(peaks: Mapping[str, int]) -> Table:
     return Table("peaks", title, columns, tuple(map(Row, peaks.items())))
 
 
-def _of_layers(layers: Mapping[str, memory.LayerMemory]) -> Table:
+def _of_layers(layers: Mapping[str, peaks.LayerMemory]) -> Table:
     """Return a row for each run of layers that hold the same."""
     rows = []
     for held, run_ in groupby(layers.items(), key=lambda item: (item[1].kept_bytes, item[1].gradient_bytes)):

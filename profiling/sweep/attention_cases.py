@@ -10,7 +10,7 @@ import torch
 from nvtx_kernels.model.transformer import fused_attention, reference_attention
 from torch import Tensor
 
-from ..workload import memory
+from ..workload import peaks
 from ..workload.environment import environment
 from ..workload.model_steps import NoMemoryError, in_memory
 from ..workload.settings import AUTOCAST_DTYPE, Settings, SettingsError, apply_precision
@@ -109,7 +109,7 @@ def _measured(case: Case) -> Row:
         *inputs, gradient = _inputs(case)
     steps = list(_passes(case, lambda: attend(*inputs), gradient, inputs))
     with in_memory("forward"):
-        held_bytes = memory.held_after(lambda: attend(*inputs), case.device, (*inputs, gradient))
+        held_bytes = peaks.held_after(lambda: attend(*inputs), case.device, (*inputs, gradient))
     return {"warmup": steps[: case.warmup], "measured": steps[case.warmup :], "held_bytes": held_bytes}
 
 

@@ -14,7 +14,7 @@ from nvtx_kernels.analysis.support.files import replace_file
 
 from ..annotate import range_stack
 from ..machine import probes
-from ..workload import memory
+from ..workload import peaks
 from ..workload.environment import environment
 from ..workload.measurement import Capture, Measurement
 from ..workload.model_steps import NoMemoryError, Workload
@@ -73,7 +73,7 @@ def measured(workload: Workload, done: Measurement, *, more_steps: bool = True) 
     """
     lost: list[str] = []
     looks: dict[str, Callable[[], Any]] = {
-        "phase_peak_bytes": lambda: memory.phase_peaks(workload),
+        "phase_peak_bytes": lambda: peaks.phase_peaks(workload),
         "clocks": lambda: probes.clocks_under_load(workload),
         "warnings": lambda: probes.warnings(workload.settings),
     }

@@ -4,7 +4,7 @@ import pytest
 import torch
 from nvtx_kernels.model.config import CONFIGS
 from nvtx_kernels.profiling.show.run import memory_text
-from nvtx_kernels.profiling.workload import memory
+from nvtx_kernels.profiling.workload import peaks
 from nvtx_kernels.profiling.workload.model_steps import Workload, timed_steps
 from nvtx_kernels.profiling.workload.settings import Settings, SettingsError
 
@@ -26,7 +26,7 @@ def trained():
 
 
 def test_gradients_of_a_layer_have_the_size_of_its_weights(trained):
-    layers = memory.layer_memory(trained)
+    layers = peaks.layer_memory(trained)
     d, d_ff = CONFIG.d_model, CONFIG.d_ff
     assert layers["layer 0"].gradient_bytes == FLOAT * (4 * d * d + 3 * d * d_ff + 2 * d)
     assert sum(layer.gradient_bytes for layer in layers.values()) == FLOAT * CONFIG.parameters
@@ -34,54 +34,54 @@ def test_gradients_of_a_layer_have_the_size_of_its_weights(trained):
 
 
 def test_layer_keeps_what_its_backward_needs(trained):
-    layers = memory.layer_memory(trained)
+    layers = peaks.layer_memory(trained)
     stream = FLOAT * BATCH * CONTEXT * CONFIG.d_model
     scores = FLOAT * BATCH * CONFIG.heads * CONTEXT**2
     hidden = FLOAT * BATCH * CONTEXT * CONFIG.d_ff
     # At least: what goes into the projections, the weights of attention twice, gate, up and their product.
     assert layers["layer 0"].kept_bytes > 2 * scores + 3 * hidden + 3 * stream
     assert layers["layer 0"].kept_bytes == layers["layer 1"].kept_bytes
-    assert list(layers) == ["layer 0", "layer 1", memory.OUTSIDE]
+    assert list(layers) == ["layer 0", "layer 1", peaks.OUTSIDE]
 
 
 def test_fused_attention_keeps_no_scores():
     scores = FLOAT * BATCH * CONFIG.heads * CONTEXT**2
     kept = {
-        how: memory.layer_memory(workload(attention=how))["layer 0"].kept_bytes for how in ("reference", "sdpa")
+        how: peaks.layer_memory(workload(attention=how))["layer 0"].kept_bytes for how in ("reference", "sdpa")
     }
     assert kept["reference"] - kept["sdpa"] > scores
 
 
 def test_peaks_hold_weights_states_and_what_layers_keep(trained):
-    peaks = memory.phase_peaks(trained)
-    kept = sum(layer.kept_bytes for layer in memory.layer_memory(trained).values())
+    of_phases = peaks.phase_peaks(trained)
+    kept = sum(layer.kept_bytes for layer in peaks.layer_memory(trained).values())
     weights = FLOAT * CONFIG.parameters
-    assert list(peaks) == ["forward", "backward", "optimizer"]
-    assert peaks["forward"] >= 3 * weights + kept
+    assert list(of_phases) == ["forward", "backward", "optimizer"]
+    assert of_phases["forward"] >= 3 * weights + kept
     # Gradients come, and what was kept goes.
-    assert 4 * weights < peaks["backward"] < 4 * weights + 1.1 * kept
-    assert 4 * weights < peaks["optimizer"] < 8 * weights
+    assert 4 * weights < of_phases["backward"] < 4 * weights + 1.1 * kept
+    assert 4 * weights < of_phases["optimizer"] < 8 * weights
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["reference", "foreach", "fused"])
 def test_peaks_are_the_same_step_after_step(optimizer):
     made = workload(optimizer=optimizer)
-    first, second = memory.phase_peaks(made), memory.phase_peaks(made)
+    first, second = peaks.phase_peaks(made), peaks.phase_peaks(made)
     assert first == pytest.approx(second, rel=0.001)
 
 
 def test_forward_alone_peaks_lower_than_a_forward_that_keeps():
-    without = memory.phase_peaks(workload(mode="forward"))
-    training = memory.phase_peaks(workload(mode="forward-backward"))
+    without = peaks.phase_peaks(workload(mode="forward"))
+    training = peaks.phase_peaks(workload(mode="forward-backward"))
     assert list(without) == ["forward"]
     assert without["forward"] < training["forward"]
 
 
 def test_what_is_held_after_a_call_counts_while_its_result_lives():
     before = [torch.ones(1000)]
-    assert memory.held_after(lambda: torch.ones(500), "cpu", before) == FLOAT * 1500
-    assert memory.held_after(lambda: None, "cpu", [*before, before[0].view(10, 100)]) == FLOAT * 1000
+    assert peaks.held_after(lambda: torch.ones(500), "cpu", before) == FLOAT * 1500
+    assert peaks.held_after(lambda: None, "cpu", [*before, before[0].view(10, 100)]) == FLOAT * 1000
 
 
 def test_screen_says_what_phases_and_layers_hold(trained):
@@ -95,22 +95,22 @@ def test_screen_says_what_phases_and_layers_hold(trained):
 
 
 def test_nothing_is_recorded_where_no_snapshot_is_asked_for(tmp_path):
-    memory.check(None, Settings(**SETTINGS))
-    with memory.snapshot(None):
+    peaks.check(None, Settings(**SETTINGS))
+    with peaks.snapshot(None):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_snapshot_is_refused_without_a_gpu_and_where_it_cannot_be_written(tmp_path):
     with pytest.raises(SettingsError, match="needs a CUDA GPU"):
-        memory.check(tmp_path / "snapshot.pickle", Settings(**SETTINGS))
+        peaks.check(tmp_path / "snapshot.pickle", Settings(**SETTINGS))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 def test_snapshot_holds_the_block_s_allocations(tmp_path):
     path = tmp_path / "snapshot.pickle"
-    with memory.snapshot(path):
+    with peaks.snapshot(path):
         kept = torch.ones(1 << 20, device="cuda")
     history = pickle.loads(path.read_bytes())
     sizes = [
