@@ -28,6 +28,7 @@ from . import GZIP_MAGIC
 from .safety import require_within
 
 SEPARATORS = b" \t\r\n,"
+_NEWLINE, _POINT = b"\n."
 # So many that decoded events stay in the processor's cache: blocks of 8 MiB took a third longer.
 BLOCK_BYTES = 1 << 20
 # No single event, and nothing around the events, is larger in a sound trace.
@@ -191,9 +192,6 @@ def nanoseconds(numbers: Sequence[msgspec.Raw]) -> Int64s:
     if (np.abs(result) >= LARGEST_NS).any():
         raise ValueError("a time beyond any clock")
     return result
-
-
-_NEWLINE, _POINT = b"\n."
 
 
 def _of_three_digits(numbers: Sequence[msgspec.Raw]) -> Int64s | None:
