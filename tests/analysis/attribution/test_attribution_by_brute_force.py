@@ -21,7 +21,7 @@ from tests.analysis.making.reference import Reference
 from tests.analysis.making.traces import answers, trace_of
 
 # CI tries more examples than a run of the tests by hand.
-EXAMPLES = int(os.environ.get("NVTX_KERNELS_EXAMPLES", "1000" if os.environ.get("CI") else "200"))
+EXAMPLES = int(os.environ.get("NVTX_KERNELS_EXAMPLES", "400" if os.environ.get("CI") else "200"))
 NO_CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 
 
