@@ -117,12 +117,12 @@ def answer(options: argparse.Namespace) -> str | bytes:
         from .views.like_nsys import like_nsys
 
         return presented(like_nsys(trace(), detail_of(options)), options)
-    report = narrowed(summarized(paths[0], attribution, options), options)
-    document = _viewed(report, attribution, options)
+    subject = _subject(scaled(summarized(paths[0], attribution, options), options), attribution, options)
+    document = _viewed(subject, options)
     if document.verdict:
         from .views.verdict import commands
 
-        document = replace(document, next=commands(report, as_typed(paths[0], options)))
+        document = replace(document, next=commands(subject.report, as_typed(paths[0], options)))
     return presented(document, options)
 
 
@@ -201,11 +201,11 @@ def _summarize(attribution: Attribution, options: argparse.Namespace) -> Report:
     return summarize(attribution, include_warm_up=options.include_warmup)
 
 
-def narrowed(report: Report, options: argparse.Namespace) -> Report:
-    """Select the requested part, per step unless totals are requested."""
+def scaled(report: Report, options: argparse.Namespace) -> Report:
+    """Return the report per step unless totals are requested."""
     from . import report as reports
 
-    return _selected(reports.per_step(report) if _is_per_step([report], options) else report, options)
+    return reports.per_step(report) if _is_per_step([report], options) else report
 
 
 def _is_per_step(found: Sequence[Report], options: argparse.Namespace) -> bool:
@@ -255,8 +255,8 @@ def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:
     from .views.registry import viewer_of_many
 
     attribution = Later(attributed, Later(trace_of, path), options)
-    report = narrowed(summarized(path, attribution, options), options)
-    return report, viewer_of_many(options.view).held_by(_subject(report, attribution, options))
+    subject = _subject(scaled(summarized(path, attribution, options), options), attribution, options)
+    return subject.report, viewer_of_many(options.view).held_by(subject)
 
 
 def _counted(attribution: Attribution, report: Report) -> Attribution:
@@ -268,24 +268,25 @@ def _counted(attribution: Attribution, report: Report) -> Attribution:
     return in_measured_steps(attribution, include_warm_up=report.warm_up_included)
 
 
-def _viewed(report: Report, attribution: Later, options: argparse.Namespace) -> Document:
+def _viewed(subject: Subject, options: argparse.Namespace) -> Document:
     """Answer the view's question, or the project's."""
     from .views.overview import overview
     from .views.registry import viewer
 
     if not options.view:
-        return overview(report, detail_of(options), by=options.by)
-    return viewer(options.view).view(_subject(report, attribution, options))
+        return overview(subject.report, subject.detail, by=options.by)
+    return viewer(options.view).view(subject)
 
 
-def _subject(report: Report, attribution: Later, options: argparse.Namespace) -> Subject:
-    """Return what a view looks at."""
+def _subject(whole: Report, attribution: Later, options: argparse.Namespace) -> Subject:
+    """Return what a view looks at: the requested part of a report."""
     from .views.registry import Subject
 
     return Subject(
-        report,
-        Later(_counted, attribution, report),
+        _selected(whole, options),
+        Later(_counted, attribution, whole),
         detail_of(options),
+        unselected=whole,
         some_phases=bool(options.phase),
         timed=dict(options.timed),
         kernel=options.kernel or "",

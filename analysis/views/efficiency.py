@@ -12,9 +12,8 @@ from ..measures.counts import Counts, Figures, counts_of
 from ..measures.efficiency import FAR_BELOW, Efficiency, Joined
 from ..measures.gpu_peaks import Peak, peak_of
 from ..measures.steps import steps_of
-from ..report import Report, per_step, tree_order
+from ..report import Report, tree_order
 from ..summary.collapsing import naming_of
-from ..summary.totals import summarize
 from ..support.units import count_text, share_text
 from ..vocabulary import some_of
 from . import headings
@@ -60,23 +59,15 @@ def view(subject: Subject) -> Document:
         raise ReportError(NO_COUNTS)
     if not report.steps:
         raise ReportError(NO_STEPS)
-    whole = _whole(subject)
-    if different := efficiency.other_calls(whole, counts):
+    if different := efficiency.other_calls(subject.whole, counts):
         path, counted, measured = different
         raise ReportError(OTHER_CALLS.format(path, *map(count_text, (counted, round(measured, 2)))))
-    joined = efficiency.joined(whole, counts)
+    joined = efficiency.joined(subject.whole, counts)  # steps are around the ranges that were chosen
     if not joined.rows:
         raise ReportError(NO_JOIN.format(some_of(path for _, path in joined.unjoined)))
     peak = peak_of(report.provenance.gpus)
     tables = (_ranges(subject, joined, peak), _step(subject, joined, peak))
     return headings.answer(report, tables, (*report.notes, *_notes(report, counts, joined, peak)))
-
-
-def _whole(subject: Subject) -> Report:
-    """Return the report before parts of it were chosen: steps are around them."""
-    asked = subject.report
-    found = summarize(subject.attribution(), include_warm_up=asked.warm_up_included)
-    return per_step(found) if asked.per_step else found
 
 
 def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:

@@ -74,8 +74,14 @@ class Subject:
     attribution: Callable[[], Attribution]
     detail: Detail = SHORT
     some_phases: bool = False
+    unselected: Report | None = None
     timed: Mapping[str, float] = field(default_factory=dict)
     kernel: str = ""
+
+    @property
+    def whole(self) -> Report:
+        """The report before ranges or phases of it were chosen."""
+        return self.unselected or self.report
 
 
 class Viewer(Protocol):

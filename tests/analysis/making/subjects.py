@@ -28,11 +28,13 @@ def subject(path, *, per_step=False, include_warm_up=False, phase=None, within=N
     """Return what a view looks at."""
     attribution = attributed(path)
     report = summarize(attribution, include_warm_up=include_warm_up)
-    report = reports.per_step(report) if per_step else report
+    whole = report = reports.per_step(report) if per_step else report
     report = selection.of_ranges(report, within) if within else report
     report = selection.of_phases(report, phase) if phase else report
     shown = {field.name: options.pop(field.name) for field in fields(Detail) if field.name in options}
-    return Subject(report, lambda: attribution, Detail(**shown), some_phases=phase is not None, **options)
+    return Subject(
+        report, lambda: attribution, Detail(**shown), some_phases=phase is not None, unselected=whole, **options
+    )
 
 
 def viewed(name, path, **options):
