@@ -1,6 +1,7 @@
 """Programs of other people's making for `strangers.py`: random weights, phases that end in a synchronization.
 
-Each builder returns one training step, which opens the phases that it is given.
+Each builder returns one training step, which opens the phases that it is given. With `--annotated` the programs
+open no ranges: their models are annotated, and marks, which are not ranges, note when a phase began and ended.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ STEPS, WARM_UP, BATCH, CONTEXT = 2, 1, 4, 256
 SIZES: dict[str, Any] = {"num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 1024}
 Phase = Callable[[str], Any]
 Step = Callable[[Phase], None]
+ANNOTATED = "--annotated" in sys.argv
 
 
 def synchronize() -> None:
@@ -37,14 +39,34 @@ def synchronize() -> None:
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Open a range that its work does not outlast."""
-    with annotate.range(name):
+    with opened(name):
         yield
         synchronize()
+
+
+@contextmanager
+def opened(name: str) -> Iterator[None]:
+    """Open a range, or mark its begin and end where models are annotated instead."""
+    if not ANNOTATED:
+        with annotate.range(name):
+            yield
+        return
+    annotate.mark(f"begins: {name}")
+    yield
+    annotate.mark(f"ends: {name}")
+
+
+def annotated(model: nn.Module) -> Any:
+    """Annotate a model where that is asked for, and return it."""
+    if ANNOTATED:
+        annotate.annotate_modules(model)
+    return model
 
 
 def trained(model: nn.Module, loss_of: Callable[[], torch.Tensor], optimizer: Any = None) -> Step:
     """Return the usual step of a model."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters())
+    annotated(model)
 
     def step(phase: Phase) -> None:
         with phase("forward"):
@@ -85,7 +107,7 @@ def gpt2(device: torch.device, *, checkpointed: str = "") -> Step:
 def llama(device: torch.device) -> Step:
     """Llama, two accumulated batches, gradients clipped."""
     model, tokens = language(device, "llama")
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(annotated(model).parameters())
 
     def step(phase: Phase) -> None:
         for _ in range(2):
@@ -173,7 +195,7 @@ def trainer(device: torch.device) -> Step:
                 made.step = _in(phase, "optimizer", made.step)
                 return made
 
-        run = Phased(model=model, args=arguments, train_dataset=rows)
+        run = Phased(model=annotated(model), args=arguments, train_dataset=rows)
         run.accelerator.backward = _in(phase, "backward", run.accelerator.backward)
         run.train()
 
@@ -228,7 +250,7 @@ def pipeline(device: torch.device) -> Step:
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    part = nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 512)).to(device)
+    part = annotated(nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 512)).to(device))
     schedule = Schedule1F1B(PipelineStage(part, rank, ranks, device), 4, loss_fn=nn.functional.mse_loss)
     x, optimizer = torch.randn(256, 512, device=device), torch.optim.AdamW(part.parameters())
 
@@ -272,9 +294,9 @@ def run(name: str, build: Callable[[torch.device], Step], device: torch.device) 
     except (ImportError, RuntimeError, AttributeError) as error:
         print(f"left out: {name}: {str(error).splitlines()[0]}", file=sys.stderr)
         return
-    with annotate.range(f"program {name}"):
+    with opened(f"program {name}"):
         for number in range(WARM_UP + STEPS):
-            with annotate.range("warmup" if number < WARM_UP else f"step {number - WARM_UP}"):
+            with opened("warmup" if number < WARM_UP else f"step {number - WARM_UP}"):
                 step(phase)
     synchronize()
 
@@ -284,6 +306,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("set", choices=SETS)
     parser.add_argument("--only", default="", help="only programs with this in their names")
+    parser.add_argument("--annotated", action="store_true", help="annotate the models, and open no range")
     options = parser.parse_args()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)

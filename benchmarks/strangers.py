@@ -2,6 +2,7 @@
 
 python benchmarks/strangers.py OUT              # one GPU: all single-GPU programs in one report
 python benchmarks/strangers.py OUT --gpus 2     # also DataParallel, FSDP2, tensor parallel and a pipeline
+python benchmarks/strangers.py OUT --annotated  # phases from annotate_modules alone; marks say what the clock saw
 python benchmarks/strangers.py OUT --cpu        # try it on a CPU, with the recorder instead of nsys
 
 Every phase ends with a synchronization, so that the time of a piece of work says its phase. Prints a row per
@@ -33,6 +34,14 @@ NAMES = ("forward", "backward", "optimizer", "forward and backward")
 RANGES = """
 SELECT COALESCE(text, value), start, end, globalTid >> 24 & 0xFFFFFF FROM NVTX_EVENTS
 LEFT JOIN StringIds ON id = textId WHERE eventType = 59 AND end IS NOT NULL"""
+# A mark that begins something, and the next one on its thread that ends the same.
+MARKS = """
+WITH marks AS (SELECT COALESCE(text, value) AS name, start, globalTid FROM NVTX_EVENTS
+    LEFT JOIN StringIds ON id = textId WHERE eventType = 34)
+SELECT substr(name, 9), start,
+    (SELECT min(start) FROM marks e WHERE e.globalTid = b.globalTid AND e.start >= b.start
+        AND e.name = 'ends: ' || substr(b.name, 9)),
+    globalTid >> 24 & 0xFFFFFF FROM marks b WHERE name LIKE 'begins: %' ORDER BY start"""
 
 
 @dataclass
@@ -50,7 +59,7 @@ class Verdict:
 def verdicts(path: Path) -> dict[str, Verdict]:
     """Judge all programs of a report."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-        ranges = database.execute(RANGES).fetchall()
+        ranges = database.execute(MARKS).fetchall() or database.execute(RANGES).fetchall()
     windows = [row for row in ranges if row[0] in NAMES]
     found: dict[str, Verdict] = {}
     attribution = attribute(read(path))
@@ -98,11 +107,12 @@ def table(found: dict[str, Verdict]) -> str:
     return "\n".join(lines)
 
 
-def recorded(out: Path, programs: str, only: str) -> Path:
+def recorded(out: Path, programs: str, only: str, annotated: bool) -> Path:
     """Run a set of programs under nsys, and export its report."""
     nsys, report = find_nsys(), out / f"{programs}.nsys-rep"
     launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"] if programs == "pair" else [sys.executable]
     program = [*launcher, str(HERE / "stranger_programs.py"), programs, "--only", only]
+    program += ["--annotated"] * annotated
     traced = ["-t", "cuda,nvtx", "--cuda-graph-trace=node", "-s", "none", "--cpuctxsw=none", "-f", "true"]
     subprocess.run([nsys, "profile", *traced, "-o", str(report), *program], check=True)
     subprocess.run(export_command(nsys, report), check=True)
@@ -129,6 +139,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--gpus", type=int, choices=(1, 2), default=1)
     parser.add_argument("--only", default="", help="only programs with this in their names")
+    parser.add_argument("--annotated", action="store_true", help="annotate the models, and open no range")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--read", type=Path, nargs="*", help="judge these reports, recording none")
     options = parser.parse_args()
@@ -139,7 +150,7 @@ def main() -> None:
     elif options.cpu:
         reports = [on_cpu(options.out, options.only)]
     else:
-        reports = [recorded(options.out, programs, options.only) for programs in sets]
+        reports = [recorded(options.out, programs, options.only, options.annotated) for programs in sets]
     for report in reports:
         print(table(verdicts(report)), flush=True)
 
