@@ -29,8 +29,9 @@ from tests.analysis.making.fragments import fragments
 from tests.analysis.making.mutations import CHANGES, changed
 from tests.analysis.making.ways import WAYS, Way, go, past_header
 
-# Of real memory; and of what may be set aside, which the stacks and pools of Arrow's threads are a part of.
-SECONDS, MEMORY_BYTES, SET_ASIDE_BYTES = 10, 1 << 29, 1 << 30
+# Of real memory; and of what may be set aside, which the stacks and pools of Arrow's threads, by the core, are a part of.
+SECONDS, MEMORY_BYTES = 10, 1 << 29
+SET_ASIDE_BYTES = (1 << 30) + (multiprocessing.cpu_count() << 28)
 IN_MEMORY = "/dev/shm"
 CASES_PER_SEED = 1_000
 READERS = [
