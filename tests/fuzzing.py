@@ -29,7 +29,7 @@ from tests.analysis.making.fragments import fragments
 from tests.analysis.making.mutations import CHANGES, changed
 from tests.analysis.making.ways import WAYS, Way, go, past_header
 
-# Of real memory; and of what may be set aside, which the stacks and pools of Arrow's threads, by the core, are a part of.
+# Of real memory; and of what may be set aside, by Arrow's threads for instance, of which each core has one.
 SECONDS, MEMORY_BYTES = 10, 1 << 29
 SET_ASIDE_BYTES = (1 << 30) + (multiprocessing.cpu_count() << 28)
 IN_MEMORY = "/dev/shm"

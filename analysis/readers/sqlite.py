@@ -133,7 +133,7 @@ class Database:
         row = next((name for name in ROW_NUMBERS if name not in columns), ROW_NUMBERS[0])
         # Asked one at a time, either end is one step down the tree; both at once would scan the table.
         first, last = (self.rows(f'SELECT {end}({row}) FROM "{table}"')[0][0] for end in ("min", "max"))  # noqa: S608
-        if last < first:
+        if first is None or last is None or last < first:  # it has rows; a page of another table numbers none
             raise NotAReport(f"{self.path} is damaged: the rows of {table} are out of order. Export it again.")
         count = min((last - first) // rows + 1, MAX_PARTS)
         expect(last - first + 1)

@@ -42,6 +42,15 @@ FOUND = {
     "metadata without values": (0, [Change("no column", 9, 1, 0, 0, 0)]),
     "a line feed for a time": (0, [Change("a value", 0, 0, 1, 1, b"\n")]),
     "rows out of order": (0, [Change("flipped", 0, 9, 4, 0, 0)]),
+    "rows without numbers": (
+        0,
+        [
+            Change("a value", 0, 0, 0, 0, 0),
+            Change("a value", 0, 0, 0, 0, 0),
+            Change("an index", 2, 0, 0, 0, 0),
+            Change("a page for another", 0, 0, 1, 2, 0),
+        ],
+    ),
     "zeros in a page": (0, [Change("zeros", 0, 0, 4, 49, 0)]),
     "bytes for a string's id": (0, [Change("a column", 1, 5, 0, 0, b"\x01")]),
     "the last string id there is": (0, [Change("a column", 0, 5, 0, 0, 2**63 - 1)]),
