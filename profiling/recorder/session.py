@@ -4,8 +4,8 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +15,9 @@ from .allocations import MEMORY_EVENT, Allocation, allocations_of
 from .gpu_details import Details, details_of
 
 CLOCK_CHECK = "nvtx-kernels clock check"
+# Around all that a session sees of its thread where memory is recorded: the profiler's trees lack the allocations
+# of a GPU that are in no other event (torch/csrc/autograd/profiler_kineto.cpp takes only the CPU's as roots).
+AROUND_ALL = "nvtx-kernels recording"
 # Else PyTorch 2.12 and later print `profiler_start` on stderr; no lower level holds that back.
 QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
 
@@ -66,6 +69,8 @@ class Session:
             # Some releases warn that a second session drops the events of the first, which are read by then.
             warnings.filterwarnings("ignore", ".*Profiler clears events")
             self._profile.start()
+        self._around_all: AbstractContextManager[Any] = record_function(AROUND_ALL) if memory else nullcontext()
+        self._around_all.__enter__()
         self.started_ns = time.time_ns()
 
     def stop(self) -> Seen:
@@ -74,16 +79,17 @@ class Session:
         with record_function(CLOCK_CHECK):
             pass
         after_ns = time.time_ns()
+        self._around_all.__exit__(None, None, None)
         results, failure = self._end()
         events = results.events()
         check = next(event for event in events if event.name() == CLOCK_CHECK)
         roots = results.experimental_event_tree()
-        shown = [event for event in events if event.name() not in (CLOCK_CHECK, MEMORY_EVENT)]
+        shown = [event for event in events if event.name() not in (CLOCK_CHECK, AROUND_ALL, MEMORY_EVENT)]
         return Seen(
             shown,
             details_of(results, shown),
             max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
-            not any(root.name == CLOCK_CHECK for root in reversed(roots)),
+            not any(event.name == CLOCK_CHECK for event in _outermost(roots)),
             failure,
             allocations_of(roots, events, on_gpu=self._on_gpu) if self._memory else [],
         )
@@ -96,6 +102,12 @@ class Session:
             # PyTorch waits for the GPU before it ends its profiler, which must not outlive this session.
             return torch._C._autograd._disable_profiler(), str(error).partition("\n")[0]
         return self._profile.profiler.kineto_results, ""  # type: ignore[union-attr]
+
+
+def _outermost(roots: Iterable[Any]) -> Iterator[Any]:
+    """Yield the events that are in no block of the program."""
+    for root in roots:
+        yield from root.children if root.name == AROUND_ALL else (root,)
 
 
 _own = threading.local()
