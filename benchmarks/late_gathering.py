@@ -12,10 +12,12 @@ measured steps; rank 0 prints `--view communication` of both reports, and holds 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -24,6 +26,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from nvtx_kernels.analysis import kernels
 
 import nvtx_kernels as nk
 
@@ -99,19 +103,19 @@ def trained(device: str, report: Path) -> None:
             optimizer.zero_grad()
 
 
-def frame(document: object, key: str) -> list[dict[str, object]]:
-    """Return the rows of one table of a view."""
-    return document[key].to_dict("records")  # type: ignore[index]
+def ranked(reports: list[Path]) -> list[dict[str, Any]]:
+    """Print the view of all reports, and return its rows, the most exposed first."""
+    words = [*map(str, reports), "--view", "communication", "--per-step", "--no-cache"]
+    said = reports[0].with_name("communication.json")
+    if kernels.main([*words, "--top", "12"]) or kernels.main([*words, "--format", "json", "-o", str(said)]):
+        raise SystemExit("the view has no answer")
+    (rows,) = (table["rows"] for table in json.loads(said.read_text())["tables"] if table["key"] == "communication")
+    return list(rows)
 
 
 def held_against(reports: list[Path]) -> bool:
     """Print the ranking and the sums, and return whether LATE is first and the sums are those of overlap."""
-    ranked = nk.communication(reports, per_step=True)
-    rows = frame(ranked, "communication")
-    print(f"\n{'range':<52} {'collective':<15} {'GPU':<8} {'time':>8} {'exposed':>8}   ms per step")
-    for one in rows[:12]:
-        times = f"{one['time_ns'] / 1e6:>8.3f} {one['exposed_ns'] / 1e6:>8.3f}"
-        print(f"{one['range'][-52:]:<52} {one['collective']:<15} {one['gpu']:<8.8} {times}")
+    rows = ranked(reports)
     exposed: dict[str, float] = {}
     for one in rows:
         name = one["range"].split(" > ")[-1]
@@ -126,10 +130,10 @@ def held_against(reports: list[Path]) -> bool:
 
 def sums_agree(report: Path) -> bool:
     """Print one report's communication by both views, ns over the measured steps, and return whether they agree."""
-    rows = frame(nk.communication(report), "communication")
+    rows = nk.communication(report)["communication"].to_dict("records")
     mine = [sum(row[key] for row in rows) for key in ("time_ns", "hidden_ns", "exposed_ns")]
-    (other,) = (row for row in frame(nk.overlap(report), "overlap") if row["part"] == "communication")
-    theirs = [other[key] for key in ("time_ns", "hidden_ns", "exposed_ns")]
+    (other,) = nk.overlap(report)["overlap"].to_dict("records")
+    theirs = [other[key] for key in ("communication_ns", "hidden_ns", "exposed_ns")]
     said = "equal" if mine == theirs else "DIFFERENT"
     print(f"{report.name}: time, hidden, exposed by module {mine}, by overlap {theirs}: {said}")
     return mine == theirs
@@ -146,7 +150,7 @@ def main() -> int:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
     options.out.mkdir(parents=True, exist_ok=True)
-    reports = [options.out / f"rank{one}.sqlite" for one in range(dist.get_world_size())]
+    reports = [options.out.resolve() / f"rank{one}.sqlite" for one in range(dist.get_world_size())]
     trained(options.device, reports[rank])
     dist.barrier()
     is_right = True
