@@ -43,6 +43,7 @@ from .nsys_tables import (
     WORK_OF_NODES,
     NsysTables,
 )
+from .told_allocations import allocations as told_allocations
 from .written import Written
 
 # CUpti_ActivityMemcpyKind, in the words of nsys's reports.
@@ -87,11 +88,13 @@ class _Assembly:
         self, events: Columns | None, calls: Columns | None, work: list[Columns | None], memory: Columns | None
     ) -> Trace:
         launches, keys = self.launches(calls)
-        allocated = allocations(memory, self.thread, self.process, (launches, keys)) if memory else None
         done = _joined([self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None])
+        of_table = allocations(memory, self.thread, self.process, (launches, keys)) if memory else None
         del keys
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, done.end_ns))
         ranges = self.ranges(events, capture_end) if events is not None else empty_ranges()
+        of_marks, unread = told_allocations(self.written.allocations, self.told_thread)
+        self.notes += unread
         threads = self.threads()
         return Trace(
             work=done,
@@ -104,7 +107,7 @@ class _Assembly:
             provenance=self.provenance(),
             notes=tuple(self.notes),
             captures=self.creations[0].captures(self.made_by, self.creations[1]) if self.creations else None,
-            memory=allocated,
+            memory=of_table if of_marks is None else of_marks,
         )
 
     def created(self, events: Columns) -> tuple[Creations, Int32s]:
@@ -218,13 +221,17 @@ class _Assembly:
             elif kind == CATEGORY_TYPE:
                 self.written.category(key, int(events.numbers["category"][row]), name)
             else:
-                self.written.mark(key, name)
+                self.written.mark(key, name, int(events.numbers["start"][row]))
 
     def domain_keys(self) -> list[tuple[int, int] | None]:
         """Return the keys of the domains seen, None for those that are not annotation's."""
         for key in self.written.domains:  # their names are lost before nsys's capture range
             self.domain_names.setdefault(key, DOMAIN)
         return [key if self.domain_names.get(key) == DOMAIN else None for key in self.domain]
+
+    def told_thread(self, process: int, thread: int) -> int:
+        """Return the number of a thread that a mark names by the system's id."""
+        return self.thread(list(self.process)[process] << 24 | thread & 0xFFFFFF)
 
     def threads(self) -> list[Thread]:
         """Return the threads seen, each with all the names that the report gives it."""

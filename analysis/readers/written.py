@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Int8s, Int32s
+from .told_allocations import MEMORY_MARK, ToldAllocations
 
 RUN_MARK = "nvtx-kernels.run "
 MODEL_MARK = "nvtx-kernels annotation: "
@@ -35,16 +36,20 @@ class Written:
         self.models: dict[str, dict[str, str]] = {}
         self.steps = ""  # what annotation's ranges `step` count
         self.counted: dict[int, dict[str, Any]] = {}  # by process
+        self.allocations: dict[int, ToldAllocations] = {}  # by process
         self.domains: set[Key] = set()  # in which annotation's marks are
         self._categories: dict[Key, dict[int, int]] = {}
 
-    def mark(self, domain: Key, text: str) -> None:
-        """Read a mark; those of other programs are ignored."""
+    def mark(self, domain: Key, text: str, at_ns: int = 0) -> None:
+        """Read a mark that the report has at a time; those of other programs are ignored."""
         if text.startswith(RUN_MARK):
             self.run = parsed(text.removeprefix(RUN_MARK)) or {}
         elif text.startswith(FLOPS_MARK):
             counts = sane_counts(parsed(text.removeprefix(FLOPS_MARK)) or {})
             counts.join(self.counted.setdefault(domain[0], {}))
+        elif text.startswith(MEMORY_MARK):
+            told = self.allocations.setdefault(domain[0], ToldAllocations())
+            told.add(parsed(text.removeprefix(MEMORY_MARK)) or {}, at_ns)
         elif text.startswith(MODEL_MARK):
             said = parsed(text.removeprefix(MODEL_MARK)) or {}
             steps = said.get("steps", "")

@@ -54,14 +54,17 @@ class Seen(NamedTuple):
 class Session:
     """Profile from here to `stop`, on the calling thread and the autograd threads under it, or on all threads.
 
-    With `memory`, allocations are recorded too. Raises RuntimeError if PyTorch's profiler cannot start.
+    With `memory`, allocations are recorded too; without `kernels`, nothing of the GPU but these, so that nsys can
+    trace it. Raises RuntimeError if PyTorch's profiler cannot start.
     """
 
-    def __init__(self, *, on_gpu: bool, all_threads: bool = False, memory: bool = False) -> None:
+    def __init__(
+        self, *, on_gpu: bool, all_threads: bool = False, memory: bool = False, kernels: bool = True
+    ) -> None:
         if torch._C._autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled:
             raise RuntimeError("another profiler of PyTorch is already running")
         os.environ.setdefault(*QUIET_KINETO)
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu and kernels else [])]
         config = _of_all_threads() if all_threads else None
         self._on_gpu, self._memory = on_gpu, memory
         self._profile = profile(activities=activities, experimental_config=config, profile_memory=memory)

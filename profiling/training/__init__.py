@@ -28,6 +28,7 @@ from .. import annotate
 from ..annotate.counting import Counting
 from ..annotate.modules import Choice
 from ..recorder import Recording, record
+from ..recorder.allocation_marks import AllocationMarks
 from ..recorder.trace_file import TraceFileError
 from ..workload.environment import versions, watcher
 from ..workload.measurement import MARK
@@ -75,6 +76,7 @@ class Profile:
         self._counting = Counting() if flops else None
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
         self._every_model, self._memory = every_model, memory
+        self._allocations = AllocationMarks()
         self._is_watched = bool(watcher(os.environ))
         has_models = bool(self._models) or every_model
         counter = self._optimizers[-1] if self._optimizers else None
@@ -99,11 +101,6 @@ class Profile:
     def is_watched(self) -> bool:
         """Whether nsys records, and we do not."""
         return self._is_watched
-
-    @property
-    def lacks_memory(self) -> bool:
-        """Whether allocations were asked for, and nsys records, which sees none of PyTorch's."""
-        return self._memory and self._is_watched
 
     def step(self) -> None:
         """End a step; from then on, the optimizer's steps are not counted."""
@@ -134,6 +131,8 @@ class Profile:
 
     def begin(self) -> None:
         """Let nsys capture; called before the measured steps."""
+        if self._is_watched and self._memory:
+            self._allocations.begin()
         if self._is_watched and torch.cuda.is_available():
             torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
 
@@ -142,6 +141,11 @@ class Profile:
         annotate.mark(f"{MARK} {json.dumps(self._facts())}")
         if self._counting is not None:
             self._counting.send()
+        self._allocations.tell_clock()
+
+    def ending(self) -> None:
+        """Put the allocations into nsys's report, inside the capture range."""
+        self._allocations.send()
 
     def step_begins(self, *, is_last_warm_up: bool) -> None:
         """Count the last step of warm-up."""

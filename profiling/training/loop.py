@@ -41,6 +41,9 @@ class Measuring(Protocol):
     def begun(self) -> None:
         """Handle that the range around them has begun."""
 
+    def ending(self) -> None:
+        """Handle the end of the last step, inside the range around them; also where none began."""
+
     def end(self) -> None:
         """Handle the end of the last step and of the range around them."""
 
@@ -206,6 +209,7 @@ class Phases:
         if _is_open(self._step):
             self._measuring.unfinished()
         self._close_step()
+        self._measuring.ending()
         self._end_outer()
         self._measuring.end()
 

@@ -13,9 +13,6 @@ from .loop import Phases
 
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
 NOT_STEPPED = "No step ended: the optimizer that was given did not step."
-NO_MEMORY = (
-    "nsys does not see what PyTorch's allocator does, so its report has no memory by range: record without nsys."
-)
 NO_STEP = "No step ended: no optimizer stepped, and step() was not called after each."
 
 
@@ -29,10 +26,6 @@ class Profiled(Protocol):
     @property
     def has_models(self) -> bool:
         """Whether modules are annotated."""
-
-    @property
-    def lacks_memory(self) -> bool:
-        """Whether allocations were asked for, and cannot be recorded."""
 
     @property
     def is_watched(self) -> bool:
@@ -78,7 +71,5 @@ def _remarks(profile: Profiled) -> Iterator[str]:
         yield NOT_STEPPED if phases.counted_by.startswith("steps of") else NO_STEP
     elif not phases.measured:
         yield "Every step was warm-up: run more, or pass warmup=0."
-    if profile.lacks_memory:
-        yield NO_MEMORY
     if profile.recording is not None and profile.recording.ended_early:
         yield f"Recording ended early: {profile.recording.ended_early}."

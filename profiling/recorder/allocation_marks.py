@@ -1,0 +1,83 @@
+"""Allocations under nsys, which sees none of PyTorch's: its profiler sees them, and marks bring them into the report.
+
+The marks are NVTX marks in our domain, `MARK` followed by a JSON object:
+
+    nvtx-kernels memory: {"version": 1, "part": 0, "parts": 8, "now_ns": 1763800000000000000, "data": "eJx…"}
+
+`data`, joined over the parts, is base64 of zlib of little-endian int64: the columns of `COLUMNS`, one after the other,
+the times as differences. Addresses are numbered, threads are the operating system's ids, and times are those of
+`time.time_ns`. `now_ns` is that time when the mark was sent, and so ties them to the report's own clock; marks without
+parts say that alone, when the measured steps begin.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+
+from ..annotate import mark
+from .allocations import Allocation
+from .session import Session
+
+MARK = "nvtx-kernels memory: "
+VERSION = 1
+COLUMNS = ("at_ns", "thread", "device", "block", "bytes", "total_bytes")
+# nsys keeps long messages, but how long is not documented; marks of FLOPs are about as long.
+LETTERS_PER_MARK = 8_000
+# The clock is read with each: the shortest of several delays is near none.
+LEAST_MARKS = 8
+
+
+class AllocationMarks:
+    """Sees the allocations from `begin` to `send`, on the calling thread and the autograd threads under it."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+
+    def begin(self) -> None:
+        """Begin. Raises RuntimeError where another profiler of PyTorch runs."""
+        self._session = Session(on_gpu=torch.cuda.is_available(), kernels=False, memory=True)
+
+    def tell_clock(self) -> None:
+        """Tie the clocks, inside the capture range."""
+        if self._session is not None:
+            for _ in range(LEAST_MARKS):
+                mark(_text("", part=0, parts=0))
+
+    def send(self) -> None:
+        """End, and put what was seen into the report; once."""
+        session, self._session = self._session, None
+        if session is not None:
+            for part in parts(session.stop().allocations):
+                mark(_timed(part))
+
+
+def parts(allocations: Iterable[Allocation]) -> Iterator[tuple[str, int, int]]:
+    """Yield data, number and how many of the marks that hold these; at least LEAST_MARKS."""
+    numbers: dict[tuple[int, int], int] = {}
+    rows = [
+        (one.at_ns, one.thread, one.device, numbers.setdefault((one.device, one.address), len(numbers)), *one[4:])
+        for one in allocations
+    ]
+    columns = np.array(rows, "<i8").reshape(-1, len(COLUMNS)).T.copy()
+    columns[0] = np.diff(columns[0], prepend=0)
+    data = base64.b64encode(zlib.compress(columns.tobytes(), 6)).decode()
+    each = min(LETTERS_PER_MARK, -(-len(data) // LEAST_MARKS))
+    cut = [data[at : at + each] for at in range(0, len(data), each)]
+    yield from ((text, number, len(cut)) for number, text in enumerate(cut))
+
+
+def _timed(part: tuple[str, int, int]) -> str:
+    data, number, count = part
+    return _text(data, part=number, parts=count)
+
+
+def _text(data: str, *, part: int, parts: int) -> str:
+    content = json.dumps({"version": VERSION, "part": part, "parts": parts, "data": data})
+    return f'{MARK}{{"now_ns": {time.time_ns()}, {content[1:]}'

@@ -1,0 +1,122 @@
+"""Allocations under nsys: marks bring them into its report, where they are as in a recording."""
+
+import json
+from itertools import pairwise
+
+import pytest
+import torch
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.measures.memory import memory
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.readers.told_allocations import MEMORY_MARK, ToldAllocations
+from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.recorder import record
+from nvtx_kernels.profiling.recorder.allocation_marks import COLUMNS, LEAST_MARKS, MARK, parts
+from nvtx_kernels.profiling.recorder.allocations import Allocation
+from torch import nn
+
+import nvtx_kernels as nk
+from tests.analysis.making.allocated import BEFORE, MB, RANGES, STEP, two_steps
+from tests.analysis.making.building import MAIN, MARK as MARK_EVENT
+from tests.analysis.making.building import Range, build, launched
+from tests.profiling.making.hearing import Heard
+
+BEGAN = 1_763_800_000_000_000_000  # when the report's clock was 0, by the program's
+DELAYS = (9, 2, 7, 5, 8, 4, 6, 3)  # ns that marks need
+
+
+def texts(allocations, clocks):
+    """Write marks as a program does that reads these times with them."""
+    cut = list(parts(allocations))
+    return [
+        MARK + json.dumps({"version": 1, "part": part, "parts": count, "now_ns": now, "data": data})
+        for (data, part, count), now in zip(cut, clocks, strict=False)
+    ]
+
+
+def told_steps(folder, fault=lambda marks: marks, drift=0.0):
+    """Write the two steps of `allocated` as nsys reports them, with the allocations in marks."""
+    events, total = [], BEFORE
+    for begin in (0, 100):
+        for at, size, block in STEP:
+            total += size
+            events.append(Allocation(BEGAN + round((at + begin) * (1 + drift)), 100, 0, block, size * MB, total * MB))
+    ends = [300 + 10 * number for number in range(LEAST_MARKS)]
+    clocks = [BEGAN + round((at - late) * (1 + drift)) for at, late in zip(ends, DELAYS, strict=True)]
+    named = [Range(name, start + begin, end + begin) for begin in (0, 100) for name, start, end in RANGES]
+    marks = [Range(text, at, None, MAIN, 9, MARK_EVENT) for text, at in zip(texts(events, clocks), ends, strict=True)]
+    rows = launched((12, 13), (112, 113))
+    return build(folder, ranges=[*named, *fault(marks)], **rows)
+
+
+def found(path):
+    return memory(attribute(read(path)))
+
+
+def test_marks_give_what_a_recording_gives(tmp_path):
+    (tmp_path / "told").mkdir()
+    told, recorded = found(told_steps(tmp_path / "told")), found(two_steps(tmp_path))
+    assert told == recorded
+    assert told.ranges
+
+
+def test_parts_come_in_any_order_and_again(tmp_path):
+    assert found(told_steps(tmp_path, lambda marks: [*marks[::-1], marks[0]])).ranges
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda marks: marks[:-1],
+        lambda marks: [Range(one.name.replace('"data": "', '"data": "A'), one.start, None, MAIN, 9, MARK_EVENT) for one in marks],
+    ],
+    ids=["missing", "damaged"],
+)  # fmt: skip
+def test_what_cannot_be_read_is_left_out_and_said(tmp_path, fault):
+    trace = read(told_steps(tmp_path, fault))
+    assert trace.memory is None
+    assert any("cannot be read" in note for note in trace.notes)
+
+
+def test_clocks_are_tied_by_the_shortest_delay_and_follow_a_drift():
+    told, events = ToldAllocations(), [Allocation(BEGAN + at, 1, 0, 1, 512, 512) for at in (0, 500_000, 1_000_000)]
+    slow = [round(at * 1.0001) for at in (0, 40, 90, 999_000, 1_000_000)]  # the report's clock runs faster
+    for at, late, (data, part, count) in zip(slow, (900, 0, 700, 800, 0), [("", 0, 0)] * 5, strict=True):
+        told.add({"now_ns": BEGAN + round(at / 1.0001) - late, "part": part, "parts": count, "data": data}, at)
+    for data, part, count in parts(events):
+        told.add({"now_ns": BEGAN + 1_000_000 - 2_000, "part": part, "parts": count, "data": data}, 1_000_100)
+    assert [abs(ours - theirs) <= 1 for ours, theirs in zip(told.columns()[0].tolist(), (0, 500_050, 1_000_100), strict=True)]
+    assert told.columns()[0].tolist() == pytest.approx([0, 500_050, 1_000_100], abs=10)
+
+
+def test_no_allocations_are_no_data():
+    assert ToldAllocations().columns() is None
+    assert len(list(parts([]))) >= 1
+    assert len(COLUMNS) == 6
+
+
+def test_a_profile_that_nsys_watches_tells_what_the_allocator_did(tmp_path, monkeypatch):
+    """The recorder, which sees no allocations unless asked, stands in for nsys: it keeps marks with their times."""
+    monkeypatch.setattr("nvtx_kernels.profiling.training.watcher", lambda variables: {"watched_by": "nsys"})
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    optimizer, heard = torch.optim.SGD(model.parameters()), Heard()
+    with annotate.listen(heard), nk.profile(model, optimizer, tmp_path / "none", warmup=1, steps=2, memory=True):
+        for _ in range(3):
+            model(torch.ones(8, 64)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    told = ToldAllocations()
+    said = [json.loads(mark.removeprefix(MEMORY_MARK)) for mark in heard.marks if mark.startswith(MEMORY_MARK)]
+    for one in said:
+        told.add(one, one["now_ns"])
+    at, _, _, _, size, total = told.columns()
+    assert len(at) > 20
+    assert (at[1:] >= at[:-1]).all()
+    assert all(after == before + change for (before, after), change in zip(pairwise(total.tolist()), size[1:].tolist(), strict=True))
+
+
+def test_nothing_is_told_unless_asked(tmp_path):
+    heard = Heard()
+    with annotate.listen(heard), record(tmp_path / "report.sqlite", memory=True, quiet=True):
+        torch.ones(8)
+    assert not [mark for mark in heard.marks if mark.startswith(MEMORY_MARK)]
