@@ -216,11 +216,16 @@ def _is_per_step(found: Sequence[Report], options: argparse.Namespace) -> bool:
 
 
 def _selected(report: Report, options: argparse.Namespace) -> Report:
-    """Select the requested ranges and phases."""
+    """Select the requested ranges, unless the view does, and phases."""
     from .summary import selection
 
-    report = selection.of_ranges(report, options.range) if options.range else report
+    if options.range and not _matches_ranges(options):
+        report = selection.of_ranges(report, options.range)
     return selection.of_phases(report, *options.phase) if options.phase else report
+
+
+def _matches_ranges(options: argparse.Namespace) -> bool:
+    return bool(options.view) and VIEWS[options.view].matches_ranges
 
 
 def _of_many(paths: Sequence[Path], options: argparse.Namespace) -> Document:
@@ -290,6 +295,7 @@ def _subject(whole: Report, attribution: Later, options: argparse.Namespace) -> 
         some_phases=bool(options.phase),
         timed=dict(options.timed),
         kernel=options.kernel or "",
+        ranges=options.range if options.range and _matches_ranges(options) else "",
     )
 
 

@@ -94,16 +94,20 @@ class Communication:
 
 
 def communicated(found: Exchanges, *, one_clock: bool = True, one_run: bool = True) -> Communication:
-    """Align the ranks' collectives if they are of one run, and add up; several reports are not on one clock."""
+    """Align the ranks' collectives if they are of one run, and add up those that were asked for.
+
+    Several reports are not on one clock.
+    """
     kernels = found.kernels
     group = np.where(np.array([not name for name in found.groups] or [True])[kernels.group], -1, kernels.group)
     parts = Parts(kernels.gpu, kernels.collective, group, kernels.ranks, kernels.start_ns, kernels.end_ns)
     aligned = align(parts, one_clock=one_clock) if one_run else not_aligned(parts)
-    stepped = np.flatnonzero(kernels.step >= 0)
+    asked = np.flatnonzero(kernels.asked)
+    stepped = np.flatnonzero(kernels.asked & (kernels.step >= 0))
     by_step = _sums(kernels, aligned, (kernels.step, kernels.gpu), stepped)
     return Communication(
         rows=_rows(found, aligned),
-        gpus={found.gpus[gpu]: sums for (gpu,), sums in _sums(kernels, aligned, (kernels.gpu,)).items()},
+        gpus={found.gpus[gpu]: sums for (gpu,), sums in _sums(kernels, aligned, (kernels.gpu,), asked).items()},
         steps=tuple(StepRow(step, found.gpus[gpu], sums) for (step, gpu), sums in by_step.items()),
         last=_last(found, aligned),
         undecided=aligned.undecided,
@@ -111,10 +115,9 @@ def communicated(found: Exchanges, *, one_clock: bool = True, one_run: bool = Tr
 
 
 def _sums(
-    kernels: Kernels, aligned: Aligned, keys: tuple[Int64s, ...], chosen: Int64s | None = None
+    kernels: Kernels, aligned: Aligned, keys: tuple[Int64s, ...], rows: Int64s
 ) -> dict[tuple[int, ...], Sums]:
-    """Add up the kernels, or the chosen ones, that agree in all keys; in the order of the keys."""
-    rows = np.arange(len(kernels)) if chosen is None else chosen
+    """Add up the kernels at these rows that agree in all keys; in the order of the keys."""
     if not len(rows):
         return {}
     rows = rows[np.lexsort([key[rows] for key in keys[::-1]])]
@@ -141,7 +144,8 @@ def _to_add(kernels: Kernels, aligned: Aligned) -> tuple[NDArray[Any], ...]:
 
 def _rows(found: Exchanges, aligned: Aligned) -> tuple[CommunicationRow, ...]:
     kernels = found.kernels
-    sums = _sums(kernels, aligned, (kernels.place, kernels.collective, kernels.gpu))
+    asked = np.flatnonzero(kernels.asked)
+    sums = _sums(kernels, aligned, (kernels.place, kernels.collective, kernels.gpu), asked)
     rows = (
         CommunicationRow(*found.places[place], COLLECTIVES[collective], found.gpus[gpu], one)
         for (place, collective, gpu), one in sums.items()
@@ -151,7 +155,7 @@ def _rows(found: Exchanges, aligned: Aligned) -> tuple[CommunicationRow, ...]:
 
 def _last(found: Exchanges, aligned: Aligned) -> tuple[LastRow, ...]:
     """Return who was last in the aligned collectives; those of equal starts count for the first of them."""
-    kernels, ends = found.kernels, np.flatnonzero(aligned.last)
+    kernels, ends = found.kernels, np.flatnonzero(aligned.last & found.kernels.asked)
     rows = []
     for kind in np.unique(kernels.collective[ends]).tolist():
         mine = ends[kernels.collective[ends] == kind]

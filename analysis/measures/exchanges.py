@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
-from ..trace import Columns, Int64s, Path
+from ..trace import Bools, Columns, Int64s, Path
 from ..vocabulary import PHASES, collapsed, is_operator, opens_phase, step_matcher
 from .collectives import collectives
 from .overlap import each_gpu
@@ -34,7 +34,8 @@ _ACTION = re.compile(r"(PP:\d+[A-Z_]+)\d+")
 class Kernels(Columns):
     """Columns by kernel that communicates, whose numbers are positions in the lists of `Exchanges`.
 
-    `step` is -1 in none; `time_ns` is what it is given of the union; the rest is as in `Collectives`.
+    `step` is -1 in none; `time_ns` is what it is given of the union; `asked` says whether its range was asked for;
+    the rest is as in `Collectives`.
     """
 
     gpu: Int64s
@@ -49,33 +50,48 @@ class Kernels(Columns):
     hidden_ns: Int64s
     message_bytes: Int64s
     bus_bytes: NDArray[np.float64]
+    asked: Bools
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanges:
-    """What communicates in one report, or several: the kernels, their GPUs, paths with phases, and groups."""
+    """What communicates in one report, or several: the kernels, their GPUs, paths with phases, and groups.
+
+    `ranges` is the pattern of those that were asked for, empty for all.
+    """
 
     kernels: Kernels
     gpus: tuple[str, ...]
     places: tuple[tuple[Path, str], ...]
     groups: tuple[str, ...]
+    ranges: str = ""
 
 
 def exchanges(
-    attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False, step: str = ""
+    attribution: Attribution,
+    phases: Collection[str] = PHASES,
+    *,
+    include_warm_up: bool = False,
+    step: str = "",
+    matches: Callable[[Path], bool] | None = None,
 ) -> Exchanges:
-    """Collect what communicates in these phases; `step` is what the user calls steps, if not by a usual name."""
+    """Collect what communicates in these phases; `step` is what the user calls steps, if not by a usual name.
+
+    `matches` tells whether a path was asked for, as the report has it or as it is shown (None: all are). The others
+    are kept, for the n-th collective of a kind is found among all.
+    """
     extents = Extents(attribution, include_warm_up=include_warm_up)
     trace, found = attribution.trace, [(one.number, one.shares()) for one in each_gpu(extents, phases)]
     rows, time, hidden = (_joined([shares[n] for _, shares in found]) for n in range(3))
     gpu = _joined([np.full(len(shares[0]), number, np.int64) for number, shares in found])
     facts = collectives(trace, rows)
-    place, places = _places(attribution, rows, step)
+    place, places, asked = _places(attribution, rows, step, matches)
     groups, group = np.unique(facts.group, return_inverse=True)
     return Exchanges(
         Kernels(
             gpu, place, group.reshape(-1), facts.collective.astype(np.int64), facts.ranks, _steps(extents, rows),
             trace.work.start_ns[rows], trace.work.end_ns[rows], time, hidden, facts.message_bytes, facts.bus_bytes,
+            asked,
         ),
         gpus=tuple(extents.gpus),
         places=places,
@@ -102,24 +118,29 @@ def together(found: Sequence[tuple[str, Exchanges]]) -> Exchanges:
             )
         )
         gpus += [name if len(one.gpus) == 1 else f"{name} {gpu}" for gpu in one.gpus]
-    return Exchanges(Kernels.joined(parts), tuple(gpus), tuple(places), tuple(groups))
+    return Exchanges(Kernels.joined(parts), tuple(gpus), tuple(places), tuple(groups), found[0][1].ranges)
 
 
 def _joined(parts: list[Int64s]) -> Int64s:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _places(attribution: Attribution, rows: Int64s, step: str) -> tuple[Int64s, tuple[tuple[Path, str], ...]]:
-    """Return the place of each kernel: the path to its module, and its phase."""
+def _places(
+    attribution: Attribution, rows: Int64s, step: str, matches: Callable[[Path], bool] | None
+) -> tuple[Int64s, tuple[tuple[Path, str], ...], Bools]:
+    """Return the place of each kernel, the path to its module and its phase, and whether it was asked for."""
     paths, module = Paths(attribution), module_of(step)
     keys = paths.of_node[attribution.node[rows]].astype(np.int64) * len(PHASES) + attribution.phase[rows]
     distinct, back = np.unique(keys, return_inverse=True)
     places: dict[tuple[Path, str], int] = {}
-    numbers = []
+    numbers, asked = [], []
     for path, phase in (divmod(key, len(PHASES)) for key in distinct.tolist()):
-        place = module(paths.paths[path] if path >= 0 else ()), PHASES[phase]
+        whole = paths.paths[path] if path >= 0 else ()
+        place = module(whole), PHASES[phase]
         numbers.append(places.setdefault(place, len(places)))
-    return np.array(numbers, np.int64)[back.reshape(-1)], tuple(places)
+        asked.append(matches is None or matches(whole) or matches(place[0]))
+    back = back.reshape(-1)
+    return np.array(numbers, np.int64)[back], tuple(places), np.array(asked, np.bool_)[back]
 
 
 def _steps(extents: Extents, rows: Int64s) -> Int64s:

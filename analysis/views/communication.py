@@ -12,12 +12,15 @@ from ..measures.communication import Communication, CommunicationRow, Sums, comm
 from ..measures.exchanges import Exchanges, exchanges, together
 from ..report import Number, Report, quotient
 from ..summary.parallel import Ranked
-from ..vocabulary import PHASES
+from ..summary.selection import path_matcher
+from ..vocabulary import PHASES, some_of
 from . import headings
 from .registry import Subject
 from .rows import common_length, label, more, require_measured
 
 NOTHING = "No kernel communicates between GPUs: the report is of one GPU, or its program uses copies instead."
+NO_MATCH = "No communication is in a range that matches {!r}. It is in: {}."
+NARROWED = "All but the accounting is of the ranges that match {!r}, and of no other communication."
 ON_CPU = "The report is of a CPU: no kernel communicates between GPUs. Record on a GPU."
 NO_SIZES = (
     "The sizes of messages are unknown, so there are no bytes and no bandwidth: traces of PyTorch's profiler have "
@@ -67,19 +70,34 @@ def view(subject: Subject) -> Document:
         raise ReportError(ON_CPU)
     require_measured(report)
     held = held_by(subject)
-    found = communicated(held)
-    if not found.rows:
-        raise ReportError(NOTHING)
+    found = _found(held, communicated(held))
     gpus = len(held.gpus)
     shown = Shown(found, _steps_of([(report, held.gpus)]), headings.scope_of_a_gpu(report, gpus), subject.detail)
-    return headings.answer(report, _tables(shown), (*report.notes, *_notes(shown)))
+    return headings.answer(report, _tables(shown), (*_narrowed(held), *report.notes, *_notes(shown)))
+
+
+def _narrowed(held: Exchanges) -> tuple[str, ...]:
+    return (NARROWED.format(held.ranges),) if held.ranges else ()
+
+
+def _found(held: Exchanges, found: Communication) -> Communication:
+    """Return what was found; raises ReportError if that is nothing, or in no range that was asked for."""
+    if found.rows:
+        return found
+    if not len(held.kernels):
+        raise ReportError(NOTHING)
+    raise ReportError(NO_MATCH.format(held.ranges, some_of(label(path) for path, _ in held.places)))
 
 
 def held_by(subject: Subject) -> Exchanges:
     """Return what communicates in a report; it can be sent to another process."""
     report = subject.report
     asked = {row.phase for row in report.phases} if subject.some_phases else PHASES
-    return exchanges(subject.attribution(), asked, include_warm_up=report.warm_up_included, step=report.step)
+    found = exchanges(
+        subject.attribution(), asked, include_warm_up=report.warm_up_included, step=report.step,
+        matches=path_matcher(subject.ranges) if subject.ranges else None,
+    )  # fmt: skip
+    return replace(found, ranges=subject.ranges)
 
 
 def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail = SHORT) -> Document:
@@ -92,9 +110,7 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
         raise ReportError(MIXED)
     held = together([(name, exchanged) for name, (_, exchanged) in read.items()])
     reports = [report for report, _ in read.values()]
-    found = communicated(held, one_clock=False, one_run=_of_one_run(reports))
-    if not found.rows:
-        raise ReportError(NOTHING)
+    found = _found(held, communicated(held, one_clock=False, one_run=_of_one_run(reports)))
     names = iter(held.gpus)
     gpus = [(report, tuple(next(names) for _ in exchanged.gpus)) for report, exchanged in read.values()]
     scope = "per step of each rank" if reports[0].per_step else "total of each rank"
@@ -103,7 +119,7 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     said = (f"{name}: {note}" for name, (report, _) in read.items() for note in report.notes)
     heading = " · ".join(filter(None, (f"{len(read)} of {len(ranked)} reports", headings.gpus(reports))))
     source = replace(reports[0].provenance, file="all reports")
-    return headings.document(source, heading, _tables(shown), (), (*left_out, *_notes(shown), *said))
+    return headings.document(source, heading, _tables(shown), (), (*_narrowed(held), *left_out, *_notes(shown), *said))
 
 
 def _of_one_run(reports: Sequence[Report]) -> bool:

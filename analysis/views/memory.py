@@ -8,10 +8,12 @@ from dataclasses import replace
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError
 from ..measures import memory as measures
-from ..measures.memory import Memory, RangeMemory
+from ..measures.memory import Holder, Memory, RangeMemory
 from ..report import Path, Report, tree_order
 from ..summary.collapsing import Naming, naming_of
+from ..summary.selection import path_matcher
 from ..support.units import bytes_text
+from ..vocabulary import some_of
 from . import headings
 from .registry import Subject
 from .rows import NOWHERE, in_tree, label, last_names, more, per_step, share
@@ -24,6 +26,12 @@ NOT_MEASURED = (
     "Nothing was allocated or freed in the measured part. --include-warmup counts warm-up; without --per-step, "
     "what lies in no step counts too."
 )
+NO_MATCH = "Nothing was allocated or freed in a range that matches {!r}. Ranges: {}."
+NARROWED = (
+    "Ranges, the largest allocations and what was in use at the peak are those of {!r}. The peaks, the balance and the "
+    "accounting are of all that was recorded."
+)
+OTHERS = "(other ranges, or unseen)"
 OF_CUDA = (
     "These are CUDA's own allocations (cudaMalloc and the like), as nsys saw them. PyTorch's allocator takes few "
     "large blocks from CUDA and hands out tensors from them, which nsys does not see. For tensors, record with: "
@@ -57,6 +65,7 @@ def view(subject: Subject) -> Document:
         raise ReportError(NOT_MEASURED)
     naming = tuple if subject.detail.every_index else naming_of(report)
     accounting = tuple(_accounting(report, found))
+    found = _of_ranges(found, subject.ranges) if subject.ranges else found
     found = _of_phases(found, report) if subject.some_phases else found
     tables = (
         _ranges(subject, found, naming),
@@ -66,7 +75,27 @@ def view(subject: Subject) -> Document:
         _balance(found),
     )
     shown = (table for table in tables if table.rows)
-    return headings.answer(report, shown, (*report.notes, *_notes(report, found)), accounting=accounting)
+    notes = (*([NARROWED.format(subject.ranges)] if subject.ranges else []), *report.notes, *_notes(report, found))
+    return headings.answer(report, shown, notes, accounting=accounting)
+
+
+def _of_ranges(found: Memory, pattern: str) -> Memory:
+    """Leave what is of the ranges that match; of the rest, the sum of what is held at a peak.
+
+    Raises ReportError if nothing is of them.
+    """
+    matches = path_matcher(pattern)
+    ranges = tuple(row for row in found.ranges if matches(row.path))
+    if not ranges:
+        raise ReportError(NO_MATCH.format(pattern, some_of(name for row in found.ranges for name in row.path)))
+    held = [one for one in found.holders if one.path and matches(one.path)]
+    rest: dict[str, int] = {}
+    for one in found.holders:
+        if one not in held:
+            rest[one.device] = rest.get(one.device, 0) + one.held_bytes
+    others = (Holder(device, (OTHERS,), "", 0, size) for device, size in rest.items())
+    blocks = tuple(one for one in found.blocks if matches(one.path))
+    return replace(found, ranges=ranges, holders=(*held, *others), blocks=blocks)
 
 
 def _of_phases(found: Memory, report: Report) -> Memory:

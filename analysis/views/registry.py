@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class View(NamedTuple):
     """A view: the module that holds its `view`, the question it answers, and whether `--range` narrows it.
 
+    One that matches ranges looks for them among its own, which need not hold a kernel: the report is not narrowed.
     One that takes many has `held_by`, for each report where it is read, and `of_ranks`, for what these return.
     """
 
@@ -26,6 +27,7 @@ class View(NamedTuple):
     question: str
     takes_range: bool = False
     takes_many: bool = False
+    matches_ranges: bool = False
 
 
 VIEWS = {
@@ -51,13 +53,18 @@ VIEWS = {
     "communication": View(
         "nvtx_kernels.analysis.views.communication",
         "which module's collectives are exposed, and who waits for whom?",
+        takes_range=True,
         takes_many=True,
+        matches_ranges=True,
     ),
     "efficiency": View(
         "nvtx_kernels.analysis.views.efficiency", "what share of the GPU's peak does each range reach?", True
     ),
     "memory": View(
-        "nvtx_kernels.analysis.views.memory", "what does each range allocate, and what holds memory at its peak?"
+        "nvtx_kernels.analysis.views.memory",
+        "what does each range allocate, and what holds memory at its peak?",
+        takes_range=True,
+        matches_ranges=True,
     ),
 }
 
@@ -66,7 +73,8 @@ VIEWS = {
 class Subject:
     """The input of a view: the report of the requested part, and all work for views that need more.
 
-    `detail` is how much to show; `kernel` is a part of a kernel's name; `some_phases` is true if the report has
+    `detail` is how much to show; `kernel` is a part of a kernel's name; `ranges` is the pattern of a view that
+    matches ranges itself, empty for all; `some_phases` is true if the report has
     only the requested phases; `timed` are times of phases measured elsewhere, ns.
     """
 
@@ -77,6 +85,7 @@ class Subject:
     unselected: Report | None = None
     timed: Mapping[str, float] = field(default_factory=dict)
     kernel: str = ""
+    ranges: str = ""
 
     @property
     def whole(self) -> Report:

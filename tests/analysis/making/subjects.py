@@ -11,7 +11,7 @@ from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary import selection
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.views.registry import Subject, viewer
+from nvtx_kernels.analysis.views.registry import VIEWS, Subject, viewer
 
 DATA = Path(__file__).parents[2] / "data"
 SHARED = Path(__file__).parents[4] / "shared"
@@ -24,22 +24,24 @@ def attributed(path):
     return attribute(read(path))
 
 
-def subject(path, *, per_step=False, include_warm_up=False, phase=None, within=None, **options):
-    """Return what a view looks at."""
+def subject(path, *, name=None, per_step=False, include_warm_up=False, phase=None, within=None, **options):
+    """Return what a view looks at; one that matches ranges itself is named."""
     attribution = attributed(path)
     report = summarize(attribution, include_warm_up=include_warm_up)
     whole = report = reports.per_step(report) if per_step else report
-    report = selection.of_ranges(report, within) if within else report
+    itself = bool(within) and name is not None and VIEWS[name].matches_ranges
+    report = selection.of_ranges(report, within) if within and not itself else report
     report = selection.of_phases(report, phase) if phase else report
     shown = {field.name: options.pop(field.name) for field in fields(Detail) if field.name in options}
     return Subject(
-        report, lambda: attribution, Detail(**shown), some_phases=phase is not None, unselected=whole, **options
-    )
+        report, lambda: attribution, Detail(**shown), some_phases=phase is not None, unselected=whole,
+        ranges=within if itself else "", **options,
+    )  # fmt: skip
 
 
 def viewed(name, path, **options):
     """Answer the question of a view."""
-    return viewer(name).view(subject(path, **options))
+    return viewer(name).view(subject(path, name=name, **options))
 
 
 def table(document, key):

@@ -120,6 +120,36 @@ def test_ranks_wait_for_the_last_to_start(tmp_path):
     ]
 
 
+def test_a_range_narrows_the_rows_but_not_what_ranks_wait_for(tmp_path):
+    """The second collective of `b` alone would be the first of its kind: it is aligned among all."""
+    first = [("a", ALL_REDUCE, 10, 50), ("b", ALL_REDUCE, 100, 120)]
+    second = [("a", ALL_REDUCE, 40, 52), ("b", ALL_REDUCE, 90, 121)]
+    report = ranks_of(tmp_path, first, second)
+    whole, part = (viewed("communication", report, within=within) for within in (None, "B"))
+    rows = table(whole, "communication")
+    assert table(part, "communication") == [row for row in rows if row["range"] == "b"]
+    assert {row["gpu"]: row["waiting_ns"] for row in table(part, "communication")} == {"GPU 0": 0, "GPU 1": 10}
+    assert [row["time_ns"] for row in table(part, "gpus")] == [20, 31]
+    assert [(row["gpu"], row["others_waited_ns"]) for row in table(part, "slowest")] == [("GPU 0", 10)]
+    assert "match 'B'" in told(part)
+
+
+def test_a_range_that_communicates_nothing_is_refused_with_those_that_do(tmp_path):
+    report = ranks_of(tmp_path, [("layer 0", ALL_GATHER, 10, 30), ("mm", "sgemm", 10, 30)])
+    with pytest.raises(ReportError, match=r"matches 'mm'. It is in: layer 0"):
+        viewed("communication", report, within="mm")
+
+
+def test_a_range_narrows_several_ranks(tmp_path, capsys):
+    paths = [str(kineto(tmp_path, rank, (2000, 4000))) for rank in (0, 1)]
+    asked = ["--view", "communication", "--no-cache", "--range"]
+    assert kernels.main([*paths, *asked, "forward > layers.1", "--format", "json"]) == 0
+    tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
+    assert [row["range"] for row in tables["communication"]] == ["forward > layers.1"] * 2
+    assert kernels.main([*paths, *asked, "layers.2"]) == 2
+    assert "It is in: forward > layers.1" in " ".join(capsys.readouterr().err.split())
+
+
 def told(document):
     return " ".join(document.notes)
 

@@ -1,17 +1,19 @@
 """Memory by range: what is allocated, kept and freed where, the peak and its holders, and that it adds up."""
 
+import json
 from dataclasses import astuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.presenters import PRESENTERS, presenter
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.views.memory import NO_MEMORY, NOT_MEASURED, OF_CUDA, UNEXPLAINED
+from nvtx_kernels.analysis.views.memory import NO_MEMORY, NOT_MEASURED, OF_CUDA, OTHERS, UNEXPLAINED
 
 from tests.analysis.making.allocated import BEFORE, MB, RANGES, STEP, two_steps, with_memory
 from tests.analysis.making.building import AUTOGRAD, MAIN, Allocation, Launch, Range, Work, build, launched
@@ -183,3 +185,34 @@ def test_whatever_happens_the_sums_hold(tmp_path_factory, moves):
 
 def test_steps_by_hand_are_as_long_as_they_say():
     assert sum(size for _, size, _ in STEP) == 0
+
+
+def test_a_range_narrows_all_but_what_is_of_the_device(tmp_path):
+    path = two_steps(tmp_path)
+    whole, part = (viewed("memory", path, whole=True, within=within) for within in (None, "LAYER"))
+    assert [row["range"] for row in table(part, "memory")] == ["step > forward > layer"]
+    assert table(part, "memory")[0] in table(whole, "memory")
+    assert table(part, "largest") == [row for row in table(whole, "largest") if "layer" in row["range"]]
+    assert table(part, "peaks") == table(whole, "peaks")
+    assert (part.accounting, table(part, "balance")) == (whole.accounting, table(whole, "balance"))
+
+
+def test_what_other_ranges_hold_at_the_peak_is_one_row(tmp_path):
+    path = two_steps(tmp_path)
+    whole = sum(row["held_bytes"] for row in table(viewed("memory", path, whole=True), "holders"))
+    rows = by(viewed("memory", path, whole=True, within="backward"), "holders", "range")
+    assert rows["step > backward"]["held_bytes"] == 3 * MB
+    assert rows[OTHERS]["held_bytes"] == whole - 3 * MB
+
+
+def test_a_range_without_a_kernel_is_found_and_an_unknown_one_refused(tmp_path):
+    assert table(viewed("memory", two_steps(tmp_path), within="optimizer"), "memory")
+    with pytest.raises(ReportError, match=r"range that matches 'nowhere'. Ranges: .*layer"):
+        viewed("memory", two_steps(tmp_path), within="nowhere")
+
+
+def test_the_command_narrows_memory(tmp_path, capsys):
+    report = str(two_steps(tmp_path))
+    assert kernels.main([report, "--view", "memory", "--range", "optimizer", "--format", "json", "--no-cache"]) == 0
+    tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
+    assert [row["range"] for row in tables["memory"]] == ["step > optimizer"]
