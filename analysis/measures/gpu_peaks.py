@@ -1,9 +1,10 @@
-"""What GPUs can do at most, as NVIDIA states it: dense arithmetic and memory bandwidth, a row per GPU.
+"""What GPUs can do at most, as their makers state it: dense arithmetic and memory bandwidth, a row per GPU.
 
-TFLOP/s are those of tensor cores where the arithmetic has them, without sparsity (data sheets that state only the
-figures with sparsity state twice these), at boost clock; fp16 and bf16 accumulate in fp32. GB/s are of the GPU's
+TFLOP/s are those of tensor or matrix cores where the arithmetic has them, without sparsity (data sheets that state only
+the figures with sparsity state twice these), at boost clock; fp16 and bf16 accumulate in fp32. GB/s are of the GPU's
 own memory. What a GPU has no unit for is not in its row. The digits of Hopper's SXM rows are those of the H100
 white paper (https://resources.nvidia.com/en-us-tensor-core/gtc22-whitepaper-hopper), which the data sheets round.
+AMD's MI250 and MI250X are two devices each, and a row is of one: half of what the data sheet states.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ _SITE = "https://www.nvidia.com/en-us/data-center/"
 _FILES = "https://www.nvidia.com/content/dam/en-zz/Solutions/"
 _H100 = "https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet"
 _A100_FILE = f"{_FILES}Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
+_AMD = "https://www.amd.com/content/dam/amd/en/documents/"
+_MI200 = "https://www.amd.com/en/products/accelerators/instinct/mi200/"
 _V100 = "https://images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"
 
 
 class Peak(NamedTuple):
-    """One GPU: what its name matches, dense TFLOP/s by arithmetic, GB/s, and where NVIDIA states them."""
+    """One GPU: what its name matches, dense TFLOP/s by arithmetic, GB/s, and where its maker states them."""
 
     pattern: str
     tflops: dict[str, float]
@@ -95,6 +98,22 @@ PEAKS = (
     Peak(
         r"(?:NVIDIA |Tesla )?T4", {"fp32": 8.1, "fp16": 65.0, "int8": 130.0},
         320, f"T4 product brief; {_FILES}Data-Center/tesla-t4/t4-tensor-core-product-brief.pdf",
+    ),
+    Peak(
+        r"AMD Instinct MI300X(?: OAM)?",
+        {
+            "fp64": 163.4, "fp32": 163.4, "tf32": 653.7, "bf16": 1307.4, "fp16": 1307.4, "fp8": 2614.9,
+            "int8": 2614.9,
+        },
+        5300, f"MI300X data sheet; {_AMD}instinct-tech-docs/data-sheets/amd-instinct-mi300x-data-sheet.pdf",
+    ),
+    Peak(
+        r"AMD Instinct MI250X", {"fp64": 47.85, "fp32": 47.85, "bf16": 191.5, "fp16": 191.5, "int8": 191.5},
+        1638.4, f"half of the MI250X; {_MI200}mi250x.html",
+    ),
+    Peak(
+        r"AMD Instinct MI250", {"fp64": 45.25, "fp32": 45.25, "bf16": 181.05, "fp16": 181.05, "int8": 181.05},
+        1638.4, f"half of the MI250; {_MI200}mi250.html",
     ),
 )  # fmt: skip
 

@@ -11,7 +11,8 @@ from ..errors import ReportError
 from ..measures.steps import steps_of
 from ..presenters import cell_text
 from ..support.text import fit
-from ..support.units import count_text, share_text, si_text, time_text
+from ..support.units import bytes_text, count_text, share_text, si_text, time_text
+from ..views import communication, memory
 from ..views.headings import worded
 from ..views.registry import Subject, viewer
 from ..vocabulary import OTHER
@@ -20,11 +21,15 @@ from .roofline import far_below
 
 
 class Section(NamedTuple):
-    """A view's section: its title, whether it is open although nothing in it stands out, and of GPUs alone."""
+    """A view's section: its title, whether it is open although nothing in it stands out, and of GPUs alone.
+
+    Where the view has no data for one of the reasons `absent`, there is no section.
+    """
 
     title: str
     open: bool
     of_gpus: bool = False
+    absent: tuple[str, ...] = ()
 
 
 SECTIONS = {
@@ -32,7 +37,11 @@ SECTIONS = {
     "agreement": Section("Do the clocks agree?", open=False),
     "attention": Section("What the parts of attention cost", open=True),
     "overlap": Section("Communication and copies behind compute", open=False, of_gpus=True),
+    "communication": Section(
+        "Whose communication is exposed?", open=True, absent=(communication.NOTHING, communication.ON_CPU)
+    ),
     "efficiency": Section("How near are ranges to the peaks?", open=True),
+    "memory": Section("What allocates and holds memory?", open=True, absent=(memory.NO_MEMORY,)),
 }
 WAITS = {
     "launch-bound": "waits for launches",
@@ -65,7 +74,7 @@ def sections(
     return [
         _section(name, answers[name], section.open or name in about, said)
         for name, section in SECTIONS.items()
-        if on_gpu or not section.of_gpus
+        if (on_gpu or not section.of_gpus) and answers[name] not in section.absent
     ], items
 
 
@@ -173,6 +182,28 @@ def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
         yield f"None {of} is exposed: compute runs meanwhile."
 
 
+def _communication(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Name the range whose collectives are exposed the longest, of those that are."""
+    first = _rows(tables["communication"])[0]
+    if first["exposed_ns"]:
+        where = fit(first["range"], LONGEST_KERNEL)
+        yield (
+            f"{first['collective']} of {where} is exposed the longest: {time_text(first['exposed_ns'])} of "
+            f"{time_text(first['time_ns'])} on {first['gpu']}."
+        )
+
+
+def _memory(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Say where each device held most, and which range had allocated most of that."""
+    for peak in (row for row in _rows(tables["peaks"]) if row["phase"] == memory.WHOLE_RUN):
+        held = next(row for row in _rows(tables["holders"]) if row["device"] == peak["device"])
+        where, whose = (fit(row["range"], LONGEST_KERNEL) for row in (peak, held))
+        yield (
+            f"{peak['device']} holds at most {bytes_text(peak['held_bytes'])}, in {where}: "
+            f"{share_text(held['share'])} of it is of {whose}."
+        )
+
+
 def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
     """Say what share of the GPU's peak the model's FLOPs are of a step's time."""
     model = _rows(tables["step"])[0]
@@ -202,5 +233,7 @@ LOOK: dict[str, Callable[[Mapping[str, Table]], Iterator[str]]] = {
     "balance": _balance,
     "overlap": _overlap,
     "agreement": _agreement,
+    "communication": _communication,
     "efficiency": _efficiency,
+    "memory": _memory,
 }

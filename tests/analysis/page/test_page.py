@@ -20,11 +20,15 @@ from nvtx_kernels.analysis.page.contents import contents, phases, steps
 from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
 from nvtx_kernels.analysis.presenters import cell_text
 from nvtx_kernels.analysis.report import per_step as report_per_step
+from nvtx_kernels.analysis.views.communication import NOTHING
+from nvtx_kernels.analysis.views.memory import NO_MEMORY
 from nvtx_kernels.analysis.views.phases import phases as by_category
 from nvtx_kernels.analysis.views.registry import Subject, viewer
 from nvtx_kernels.analysis.views.verdict import verdict
 
+from tests.analysis.making.allocated import with_memory
 from tests.analysis.making.building import Launch, Range, Work, build
+from tests.analysis.making.communicating import communicating
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
 from tests.analysis.making.shown_page import answer
 
@@ -152,14 +156,31 @@ def test_sections_are_the_documents_of_the_views(path):
     attribution, report = answer(path)
     shown = contents([(attribution, report)]).reports[0]
     names = [section["name"] for section in shown["sections"]]
-    assert names == ["balance", "agreement", "attention", "overlap", "efficiency"]
+    of_data = {"communication": NOTHING, "memory": NO_MEMORY}
     mean = report_per_step(report) if report.steps else report
+    whole = Subject(mean, lambda: in_measured_steps(attribution) if report.steps else attribution)
+    expected = ["balance", "agreement", "attention", "overlap", "communication", "efficiency", "memory"]
+    assert names == [name for name in expected if asked(name, whole)[1] != of_data.get(name, "none")]
     for section in shown["sections"]:
-        subject = Subject(mean, lambda: in_measured_steps(attribution) if report.steps else attribution)
-        titles, why = asked(section["name"], subject)
+        titles, why = asked(section["name"], whole)
         assert [table["title"] for table in section["tables"]] == titles
         assert not why or section["notes"] == [why]
     assert {where for _, where in shown["look"]} <= {*names, "steps"}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "said"),
+    [
+        ("memory", with_memory, r"GPU 0 holds at most 1.0 MiB, in .+: 100.0% of it is of .+\."),
+        ("communication", communicating, r"all_reduce of forward is exposed the longest: 20 ns of 20 ns on GPU 0\."),
+    ],
+)  # fmt: skip
+def test_a_report_with_the_data_has_a_section_of_it(name, path, said):
+    found = contents([answer(path())]).reports[0]
+    (section,) = (one for one in found["sections"] if one["name"] == name)
+    assert section["open"]
+    assert section["tables"]
+    assert any(where == name and re.fullmatch(said, text) for text, where in found["look"])
 
 
 def test_what_waits_is_looked_at_first_with_its_figures():

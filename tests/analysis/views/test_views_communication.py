@@ -136,7 +136,7 @@ def test_a_range_narrows_the_rows_but_not_what_ranks_wait_for(tmp_path):
 
 def test_a_range_that_communicates_nothing_is_refused_with_those_that_do(tmp_path):
     report = ranks_of(tmp_path, [("layer 0", ALL_GATHER, 10, 30), ("mm", "sgemm", 10, 30)])
-    with pytest.raises(ReportError, match=r"matches 'mm'. It is in: layer 0"):
+    with pytest.raises(ReportError, match=r"matches 'mm'. It is in: layer"):
         viewed("communication", report, within="mm")
 
 
@@ -146,8 +146,8 @@ def test_a_range_narrows_several_ranks(tmp_path, capsys):
     assert kernels.main([*paths, *asked, "forward > layers.1", "--format", "json"]) == 0
     tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
     assert [row["range"] for row in tables["communication"]] == ["forward > layers.1"] * 2
-    assert kernels.main([*paths, *asked, "layers.2"]) == 2
-    assert "It is in: forward > layers.1" in " ".join(capsys.readouterr().err.split())
+    assert kernels.main([*paths, *asked, "layers.2"]) == 1
+    assert "It is in: forward > layers.*" in " ".join(capsys.readouterr().err.split())
 
 
 def told(document):

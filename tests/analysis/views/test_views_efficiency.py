@@ -215,7 +215,7 @@ def test_a_cpu_has_no_peaks_and_the_screen_says_so(tmp_path):
 
 def test_every_gpu_has_a_source_and_peaks_that_grow_as_types_shrink():
     for row in PEAKS:
-        assert re.search(r"; https://[\w.]*(?:nvidia\.com|widen\.net)/\S+$", row.source), "NVIDIA's page or file"
+        assert re.search(r"; https://[\w.]*(?:nvidia\.com|widen\.net|amd\.com)/\S+$", row.source), "its maker's page"
         speeds = [row.tflops[kind] for kind in ("fp32", "tf32", "bf16", "fp8") if kind in row.tflops]
         assert speeds == sorted(speeds)
         assert row.gigabytes_per_s >= 300
@@ -223,7 +223,8 @@ def test_every_gpu_has_a_source_and_peaks_that_grow_as_types_shrink():
 
 @pytest.mark.parametrize(
     ("name", "bf16"),
-    [("NVIDIA H200", 989.4), ("NVIDIA H100 PCIe", 756.0), ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA L4", 121.0)],
+    [("NVIDIA H200", 989.4), ("NVIDIA H100 PCIe", 756.0), ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA L4", 121.0),
+     ("AMD Instinct MI300X", 1307.4), ("AMD Instinct MI250X", 191.5)],
 )
 def test_a_gpu_is_found_by_its_whole_name(name, bf16):
     assert peak_of([name, name]).tflops["bf16"] == bf16
