@@ -1,0 +1,115 @@
+"""FLOPs counted on models of their real sizes, without their memory, against figures and formulas that are published."""
+
+import pytest
+import torch
+from nvtx_kernels.model.config import CONFIGS
+from nvtx_kernels.model.cost import matmul_flops
+from nvtx_kernels.model.transformer import TransformerLM
+from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.annotate.counting import Counting
+
+NEAR = 0.01
+OUR_SIZES = [name for name in CONFIGS if name != "tiny"]
+#: Multiply-adds of one image in torchvision's tables of ResNet50_Weights and ViT_B_16_Weights.
+RESNET_50, VIT_B_16 = 4.09e9, 17.56e9
+
+
+def counted(model, run):
+    """Return the FLOPs of forward and of backward of a model whose tensors have shapes alone."""
+    counting = Counting()
+    with annotate.annotate_modules(model), counting.step():
+        run().sum().backward()
+    found = {"forward": 0, "backward": 0}
+    for (phase, _), figures in counting.counts.of.items():
+        if figures.flops:
+            found[phase] += figures.flops.total()
+    return found["forward"], found["backward"]
+
+
+def of_tokens(weights, layers, width, tokens):
+    """Return a step's FLOPs by PaLM's formula (Chowdhery et al. 2022, appendix B): 6N + 12·L·H·Q·T for each token."""
+    return tokens * (6 * weights + 12 * layers * width * tokens)
+
+
+def near(found, published):
+    return abs(found / published - 1) < NEAR
+
+
+def meta(make):
+    with torch.device("meta"):
+        return make()
+
+
+def mask(tokens):
+    """Return a mask that transformers takes as it is: to make one it reads values, which are none here."""
+    return torch.zeros(1, 1, tokens, tokens, device="meta")
+
+
+@pytest.mark.parametrize("size", OUR_SIZES)
+def test_our_sizes_are_palms_formula_and_our_own(size):
+    config, tokens = CONFIGS[size], 512
+    model = meta(lambda: TransformerLM(config, tokens))
+    forward, backward = counted(model, lambda: model(torch.zeros(1, tokens, dtype=torch.long, device="meta")))
+    assert (forward, backward) == (matmul_flops(config, 1, tokens), 2 * matmul_flops(config, 1, tokens))
+    weights = config.parameters - config.vocabulary * config.d_model  # a lookup multiplies nothing
+    assert near(forward + backward, of_tokens(weights, config.layers, config.d_model, tokens))
+
+
+def test_gpt2_is_palms_formula():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(attn_implementation="eager")
+    model = meta(lambda: transformers.GPT2LMHeadModel(config))
+    ids = torch.zeros(1, 1024, dtype=torch.long, device="meta")
+    forward, backward = counted(model, lambda: model(ids, attention_mask=mask(1024), use_cache=False).logits)
+    positions = config.n_positions * config.n_embd
+    weights = sum(one.numel() for one in model.parameters()) - positions
+    assert near(forward + backward, of_tokens(weights, config.n_layer, config.n_embd, 1024))
+    assert backward == 2 * forward
+
+
+def test_llama_3_8b_with_grouped_queries_is_palms_formula():
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    }  # fmt: skip
+    model = meta(lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, attn_implementation="eager")))
+    ids = torch.zeros(1, 2048, dtype=torch.long, device="meta")
+    forward, backward = counted(model, lambda: model(ids, attention_mask=mask(2048), use_cache=False).logits)
+    weights = sum(one.numel() for one in model.parameters()) - 128256 * 4096
+    assert near(forward + backward, of_tokens(weights, 32, 4096, 2048))
+
+
+def test_resnet_50_is_as_published():
+    transformers = pytest.importorskip("transformers")
+    model = meta(lambda: transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=1000)))
+    forward, backward = counted(model, lambda: model(torch.zeros(1, 3, 224, 224, device="meta")).logits)
+    assert near(forward, 2 * RESNET_50)
+    stem = 2 * 112 * 112 * 64 * 3 * 7 * 7  # the image needs no gradient
+    assert backward == 2 * forward - stem
+
+
+def test_vit_b_16_is_as_published():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(num_labels=1000, attn_implementation="eager")
+    model = meta(lambda: transformers.ViTForImageClassification(config))
+    forward, backward = counted(model, lambda: model(torch.zeros(1, 3, 224, 224, device="meta")).logits)
+    assert near(forward, 2 * VIT_B_16)
+    patches = 2 * 196 * 768 * 3 * 16 * 16
+    assert backward == 2 * forward - patches
+
+
+def test_t5_small_is_its_weights_twice_for_each_token_that_they_see():
+    """2N for each token of forward: the encoder's weights see its tokens, the decoder's its own, but keys and values."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.T5Config(decoder_start_token_id=0, attn_implementation="eager")
+    model, read, written = meta(lambda: transformers.T5ForConditionalGeneration(config)), 512, 128
+    ids = torch.zeros(1, read, dtype=torch.long, device="meta")
+    forward, _ = counted(
+        model, lambda: model(input_ids=ids, decoder_input_ids=ids[:, :written], use_cache=False).logits
+    )
+    width, layers = config.d_model, config.num_layers
+    attention, dense = 4 * width * width, 2 * width * config.d_ff
+    weights = layers * ((attention + dense) * read + (attention + dense) * written + 2 * width**2 * (written + read))
+    scores = layers * 2 * width * (read * read + written * written + read * written)
+    assert forward == 2 * (weights + scores + written * width * config.vocab_size)
