@@ -23,11 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import torch.distributed as dist
+from nvtx_kernels.analysis import kernels
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-
-from nvtx_kernels.analysis import kernels
 
 import nvtx_kernels as nk
 
@@ -59,7 +58,8 @@ class Model(nn.Module):
         super().__init__()
         self.first, self.last = Around(width), Around(width)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(BLOCKS)
+            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            for _ in range(BLOCKS)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -83,7 +83,10 @@ def sharded(model: Model, device: str) -> Model:
     root.set_modules_to_forward_prefetch(blocks[:1])
     root.set_modules_to_backward_prefetch(blocks[-1:])
     for number, block in enumerate(blocks):
-        for step, prefetch in ((1, block.set_modules_to_forward_prefetch), (-1, block.set_modules_to_backward_prefetch)):
+        for step, prefetch in (
+            (1, block.set_modules_to_forward_prefetch),
+            (-1, block.set_modules_to_backward_prefetch),
+        ):
             target = number + step
             is_due = 0 <= target < BLOCKS and target != LATE
             prefetch([blocks[target] if is_due else block])  # itself: nothing is left to gather
@@ -109,7 +112,9 @@ def ranked(reports: list[Path]) -> list[dict[str, Any]]:
     said = reports[0].with_name("communication.json")
     if kernels.main([*words, "--top", "12"]) or kernels.main([*words, "--format", "json", "-o", str(said)]):
         raise SystemExit("the view has no answer")
-    (rows,) = (table["rows"] for table in json.loads(said.read_text())["tables"] if table["key"] == "communication")
+    (rows,) = (
+        table["rows"] for table in json.loads(said.read_text())["tables"] if table["key"] == "communication"
+    )
     return list(rows)
 
 

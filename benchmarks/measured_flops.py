@@ -99,7 +99,9 @@ class Compared:
         if abs(self.difference) <= NEAR:
             return ""
         pairs = zip(self.products, self.kernels, strict=False)
-        padded = [flops for one, kernel in pairs for flops in one.padded(kernel)] if len(self.products) == 1 else []
+        padded = (
+            [flops for one, kernel in pairs for flops in one.padded(kernel)] if len(self.products) == 1 else []
+        )
         near = [flops for flops in padded if abs(flops / (self.measured or 1) - 1) <= NEAR]
         return f"padded to tiles: {near[0] / 1e9:.2f}" if near else "UNEXPLAINED"
 
@@ -172,7 +174,11 @@ def compared(found: Kernels, launches: Sequence[Launch], of: dict[Place, list[Pr
     pairs = []
     for place, rows in places.items():
         mine = of.get(place, [])
-        each = [([row], [one]) for row, one in zip(rows, mine, strict=True)] if len(rows) == len(mine) else [(rows, mine)]
+        each = (
+            [([row], [one]) for row, one in zip(rows, mine, strict=True)]
+            if len(rows) == len(mine)
+            else [(rows, mine)]
+        )
         for some, ones in each:
             values = [flops.get(row) for row in some]
             known = None if any(value is None for value in values) else float(sum(value or 0 for value in values))
@@ -201,7 +207,9 @@ def metrics(ncu: str) -> list[str]:
 def show(dtype: str, rows: Sequence[Compared]) -> bool:
     """Print the longest, and return whether every one is near or explained."""
     print(f"\n== {dtype}: the {min(LONGEST, len(rows))} longest of {len(rows)} products; GFLOP")
-    print(f"{'us':>8} {'counted':>9} {'ncu':>9} {'diff %':>7}  {'count x rows x inner x columns':<24} range; kernel; reason")
+    print(
+        f"{'us':>8} {'counted':>9} {'ncu':>9} {'diff %':>7}  {'count x rows x inner x columns':<24} range; kernel; reason"
+    )
     for one in rows[:LONGEST]:
         ncu = "" if one.measured is None else f"{one.measured / 1e9:.3f}"
         diff = "" if one.difference is None else f"{100 * one.difference:+.2f}"
@@ -228,7 +236,9 @@ def one_dtype(dtype: str, options: argparse.Namespace, ncu: str, collected: Sequ
     launches: list[Launch] = []
     if ncu:
         chosen = choose(found)
-        print(f"{dtype}: {' '.join(chosen.options())}; wanted {chosen.wanted}, surplus {chosen.surplus}", flush=True)
+        print(
+            f"{dtype}: {' '.join(chosen.options())}; wanted {chosen.wanted}, surplus {chosen.surplus}", flush=True
+        )
         run_ncu(command(ncu, chosen, log, collected, words), log)
         launches = read_counters(log)
     return show(dtype, compared(found, launches, products(dtype, options.device)))

@@ -112,7 +112,9 @@ def train(name: str, device: str, report: Path) -> None:
             torch.cuda.reset_peak_memory_stats()
         first = statistics()
         for number in range(STEPS):
-            if number == STEPS - 1:  # the profile ends with its last step, and what it frees then is not in the report
+            if (
+                number == STEPS - 1
+            ):  # the profile ends with its last step, and what it frees then is not in the report
                 optimizer.register_step_post_hook(lambda *_: figures.update(ended(first)))
             figures: dict[str, int] = {}
             step()
@@ -124,7 +126,11 @@ def ended(first: dict[str, int]) -> dict[str, int]:
     """Return the allocator's figures of the measured steps, when the last optimizer has stepped."""
     changed = {name: value - first[name] for name, value in statistics().items()}
     on_gpu = torch.cuda.is_available()
-    now = {"peak": torch.cuda.max_memory_allocated(), "in use after": torch.cuda.memory_allocated()} if on_gpu else {}
+    now = (
+        {"peak": torch.cuda.max_memory_allocated(), "in use after": torch.cuda.memory_allocated()}
+        if on_gpu
+        else {}
+    )
     return {**now, **changed}
 
 
@@ -178,7 +184,15 @@ def line(program: str, tool: str, name: str, ours: int, theirs: int | None) -> N
 def recorded(program: str, tool: str, options: argparse.Namespace) -> Path:
     """Run a program with a tool, and return its report."""
     report = options.out / f"{program}_{tool}.sqlite"
-    words = [sys.executable, str(Path(__file__).resolve()), str(report), "--device", options.device, "--train", program]
+    words = [
+        sys.executable,
+        str(Path(__file__).resolve()),
+        str(report),
+        "--device",
+        options.device,
+        "--train",
+        program,
+    ]
     if tool == "recorder":
         run(words)
         return report

@@ -107,7 +107,13 @@ def row(size: str, dtype: str, options: argparse.Namespace, peak: Peak | None) -
     rates = [peak.flops(kind) if peak else None for kind in flops]
     least = sum(count / rate for count, rate in zip(flops.values(), rates, strict=True) if rate)
     mfu = f"{100 * least / step:.1f}" if all(rates) else "no peak"
-    figures = (f"{step * 1e3:.2f}", f"{total / 1e12:.5g}", f"{formula / 1e12:.5g}", f"{total / step / 1e12:.1f}", mfu)
+    figures = (
+        f"{step * 1e3:.2f}",
+        f"{total / 1e12:.5g}",
+        f"{formula / 1e12:.5g}",
+        f"{total / step / 1e12:.1f}",
+        mfu,
+    )
     return (*about, *figures)
 
 

@@ -143,6 +143,30 @@ def _variables(facts: Facts) -> Iterator[Finding]:
         yield Finding("warning", f"{name}={value} {effect}", fix)
 
 
+def _peaks() -> Iterator[Finding]:
+    """Measure the GPU, and keep what it reached for the reports that are made from now on."""
+    try:
+        import torch
+
+        from .annotate import known_peaks
+        from .machine.gemm_peaks import measure
+    except ImportError:
+        return
+    if not torch.cuda.is_available():
+        yield Finding(
+            "warning", "no peaks were measured: PyTorch sees no GPU", "measure on the machine that trains"
+        )
+        return
+    name, found = torch.cuda.get_device_name(), measure()
+    known_peaks.keep(name, found)
+    rates = ", ".join(f"{kind} {rate:.1f}" for kind, rate in found["tflops"].items())
+    yield Finding(
+        "good",
+        f"{name} reaches {rates} TFLOP/s and {found['gigabytes_per_s']:.0f} GB/s; reports with counted FLOPs have "
+        "this from now on",
+    )
+
+
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _packages,
     _gpu,
@@ -161,9 +185,10 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     """Run the command and return its exit status."""
     this = argparse.ArgumentParser(prog, None, DESCRIPTION, EPILOG)
     this.add_argument("--quick", action="store_true", help="do not let nsys write a small report")
+    this.add_argument("--peaks", action="store_true", help="measure what the GPU reaches, for --view efficiency")
     this.add_argument("--json", action="store_true", help="print the findings as JSON")
     asked = this.parse_args(arguments)
-    found = findings(look(trial=not asked.quick))
+    found = findings(look(trial=not asked.quick)) + (list(_peaks()) if asked.peaks else [])
     sys.stdout.write(as_json(found) if asked.json else text(found))
     return int(is_bad(found))
 

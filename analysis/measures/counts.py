@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..report import Path, Report
@@ -72,6 +72,7 @@ class Counts:
     calls: Mapping[str, float]
     uncounted: Mapping[str, int]
     is_stated: bool = False
+    peaks: Mapping[str, Any] = field(default_factory=dict)  # measured of the GPU
 
     @property
     def whole(self) -> Figures:
@@ -123,7 +124,8 @@ def _counted(said: Mapping[str, Any], inside: Callable[[Path], Path]) -> Counts:
             key, entry = (phase, cut(path)), Entry(Figures(flops, moved), number)
             of[key] = entry if key not in of else Entry(of[key].whole + entry.whole, None)
     calls = {cut(path): number for path, number in said.get("calls", {}).items()}
-    return Counts(of, calls, {name: numbers[0] for name, numbers in said.get("uncounted", {}).items()})
+    uncounted = {name: numbers[0] for name, numbers in said.get("uncounted", {}).items()}
+    return Counts(of, calls, uncounted, peaks=said.get("peaks", {}))
 
 
 def _mean(found: list[Counts]) -> Counts:
@@ -141,7 +143,7 @@ def _mean(found: list[Counts]) -> Counts:
                 Entry(known.whole + mine.whole, None)
             )  # fmt: skip
     calls = {path: sum(one.calls.get(path, 0) for one in found) * share for one in found for path in one.calls}
-    return Counts(of, calls, found[0].uncounted)
+    return Counts(of, calls, found[0].uncounted, peaks=found[0].peaks)
 
 
 def _stated(run: Mapping[str, Any]) -> Counts:

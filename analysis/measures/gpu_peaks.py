@@ -10,8 +10,10 @@ AMD's MI250 and MI250X are two devices each, and a row is of one: half of what t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+MEASURED = "measured by nvtx-kernels doctor --peaks"
 
 _SITE = "https://www.nvidia.com/en-us/data-center/"
 _FILES = "https://www.nvidia.com/content/dam/en-zz/Solutions/"
@@ -123,3 +125,16 @@ def peak_of(names: Sequence[str]) -> Peak | None:
     if len(set(names)) != 1:
         return None
     return next((row for row in PEAKS if re.fullmatch(row.pattern, names[0])), None)
+
+
+def peak_for(names: Sequence[str], measured: Mapping[str, Any]) -> Peak | None:
+    """Return what was measured of a report's GPUs, and what the table says of the rest; else the table's row."""
+    stated = peak_of(names)
+    if not measured:
+        return stated
+    tflops, speed = measured["tflops"], measured["gigabytes_per_s"]
+    source = f"{MEASURED}: {', '.join(tflops)} and memory"
+    if stated is None:
+        return Peak("", dict(tflops), speed, source)
+    rest = [kind for kind in stated.tflops if kind not in tflops]
+    return Peak("", {**stated.tflops, **tflops}, speed, f"{source}; {', '.join(rest)}: {stated.source}")

@@ -12,7 +12,8 @@ from ..attribution.causes import Attribution
 from ..attribution.places import in_measured_steps
 from ..document import Detail
 from ..errors import ReportError
-from ..measures.gpu_peaks import peak_of
+from ..measures.counts import counts_of
+from ..measures.gpu_peaks import Peak, peak_for
 from ..measures.steps import RangeSteps, ranges_of
 from ..report import Number, Report, added, per_step
 from ..summary.collapsing import naming_of
@@ -77,7 +78,7 @@ def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
         "verdict": verdict(shown),
         "look": look,
         "sections": parts,
-        "roofline": roofline(counted_ranges, peak_of(report.provenance.gpus)),
+        "roofline": roofline(counted_ranges, _peak(report)),
         "scope": scope(report),
         "per": per,
         "unit": {"ns": unit.ns, "name": unit.name, "decimals": unit.decimals},
@@ -87,6 +88,11 @@ def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
         "kernels": kernel_rows(together),
         "steps": steps(with_graphs, report),
     }
+
+
+def _peak(report: Report) -> Peak | None:
+    counts = counts_of(report)
+    return peak_for(report.provenance.gpus, counts.peaks if counts else {})
 
 
 def _counted(attribution: Attribution, report: Report) -> tuple[Attribution, Report]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,12 @@ class ToldAllocations:
     def add(self, said: Mapping[str, Any], at_ns: int) -> None:
         """Take a mark that the report has at a time; what annotation does not write is ignored."""
         now, part, parts, data = (said.get(name) for name in ("now_ns", "part", "parts", "data"))
-        if not _is_count(now, 2**62) or not _is_count(parts, MOST_PARTS) or not _is_count(part, MOST_PARTS):
+        if not (_is_count(now, 2**62) and _is_count(parts, MOST_PARTS) and _is_count(part, MOST_PARTS)):
             return
-        self._clocks.append((at_ns, int(now)))  # type: ignore[arg-type]
+        self._clocks.append((at_ns, now))
         if parts and isinstance(data, str):
-            self._parts = int(parts)  # type: ignore[arg-type]
-            self._data[int(part)] = data  # type: ignore[arg-type]
+            self._parts = parts
+            self._data[part] = data
 
     def columns(self) -> Int64s | None:
         """Return the columns with times on the report's clock, int64 (6, events); None where there are none.
@@ -114,5 +114,5 @@ def _decoded(text: str) -> NDArray[np.int64]:
     return np.frombuffer(raw, "<i8").reshape(COLUMNS, -1).astype(np.int64)
 
 
-def _is_count(value: object, below: int) -> bool:
+def _is_count(value: object, below: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below

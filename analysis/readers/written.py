@@ -20,6 +20,9 @@ FLOPS_MARK = "nvtx-kernels flops: "
 # What FLOPs are counted by: bf16, tf32, complex64, ….
 ARITHMETIC = re.compile(r"[a-z][a-z0-9_]{1,19}")
 
+# TFLOP/s and GB/s that no GPU reaches.
+MOST_RATE = 1e6
+
 # What annotation calls the categories of its ranges, and what those of the model's parts say.
 ANNOTATED = ("model/forward", "model/backward", "phase")
 CATEGORIES = {"model/forward": MODEL_FORWARD, "model/backward": MODEL_BACKWARD}
@@ -85,16 +88,18 @@ class SaidCounts(NamedTuple):
     """What a mark says of a counted step, as far as it is what annotation writes.
 
     `ranges` has by phase and path how many paths that is, and of each the bytes and the FLOPs by arithmetic;
-    `uncounted` has by operator how often it ran, and its bytes.
+    `uncounted` has by operator how often it ran, and its bytes; `peaks` is empty, or has TFLOP/s by arithmetic and
+    GB/s that were measured of the GPU.
     """
 
     calls: dict[str, float]
     uncounted: dict[str, list[float]]
     ranges: dict[str, dict[str, list[Any]]]
+    peaks: dict[str, Any]
 
     def join(self, known: dict[str, Any]) -> None:
         """Add this to what other marks said; the parts of a step come in any order, and again."""
-        for what in ("calls", "uncounted"):
+        for what in ("calls", "uncounted", "peaks"):
             known.setdefault(what, {}).update(getattr(self, what))
         for phase, paths in self.ranges.items():
             known.setdefault("ranges", {}).setdefault(phase, {}).update(paths)
@@ -111,7 +116,16 @@ def sane_counts(said: dict[str, Any]) -> SaidCounts:
             phase: {path: figures for path, figures in paths.items() if _are_figures(figures)}
             for phase, paths in ranges.items()
         },
+        _sane_peaks(_mapping(said.get("peaks"))),
     )
+
+
+def _sane_peaks(said: dict[str, Any]) -> dict[str, Any]:
+    """Return measured peaks if all of them can be; else none."""
+    tflops, speed = _mapping(said.get("tflops")), said.get("gigabytes_per_s")
+    are_rates = all(isinstance(rate, int | float) and 0 < rate < MOST_RATE for rate in (*tflops.values(), speed))
+    is_sane = tflops and are_rates and all(ARITHMETIC.fullmatch(kind) for kind in tflops)
+    return {"tflops": tflops, "gigabytes_per_s": speed} if is_sane else {}
 
 
 def _mapping(value: Any) -> dict[str, Any]:

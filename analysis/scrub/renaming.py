@@ -166,6 +166,7 @@ class Names:
         kept["uncounted"] = {
             name: numbers for name, numbers in counts.uncounted.items() if OPERATOR.fullmatch(name)
         }
+        kept |= {"peaks": counts.peaks} if counts.peaks else {}
         kept["ranges"] = {
             phase: {self._path(path): figures for path, figures in paths.items()}
             for phase, paths in counts.ranges.items()

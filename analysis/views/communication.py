@@ -119,7 +119,9 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     said = (f"{name}: {note}" for name, (report, _) in read.items() for note in report.notes)
     heading = " · ".join(filter(None, (f"{len(read)} of {len(ranked)} reports", headings.gpus(reports))))
     source = replace(reports[0].provenance, file="all reports")
-    return headings.document(source, heading, _tables(shown), (), (*_narrowed(held), *left_out, *_notes(shown), *said))
+    return headings.document(
+        source, heading, _tables(shown), (), (*_narrowed(held), *left_out, *_notes(shown), *said)
+    )
 
 
 def _of_one_run(reports: Sequence[Report]) -> bool:

@@ -10,7 +10,7 @@ from ..errors import ReportError
 from ..measures import efficiency
 from ..measures.counts import Counts, Figures, counts_of
 from ..measures.efficiency import FAR_BELOW, Efficiency, Joined
-from ..measures.gpu_peaks import Peak, peak_of
+from ..measures.gpu_peaks import Peak, peak_for
 from ..measures.steps import steps_of
 from ..report import Report, tree_order
 from ..summary.collapsing import naming_of
@@ -39,6 +39,10 @@ OTHER_CALLS = (
 UNKNOWN_GPU = "{} is not in the table of GPUs' peaks (docs/efficiency.md), so there are no shares and no bounds."
 NO_PEAK = "The table of GPUs' peaks has no {} for the {}, so what computes in it has no share."
 ON_CPU = "Recorded on a CPU: there are no peaks to compare with, so there are no shares and no bounds."
+MEASURED_PEAKS = (
+    "Peaks are measured: what one large product and one large copy reached on this GPU (nvtx-kernels doctor --peaks). "
+    "Shares, MFU and HFU are of these, and higher than of the data sheet's."
+)
 CONVENTION = "2 per multiply-add, of matrix products, convolutions and attention"
 BYTES = "Bytes are the least: inputs and outputs of each operator, once."
 #: Kinds of kernels that operators with a formula launch.
@@ -65,7 +69,7 @@ def view(subject: Subject) -> Document:
     joined = efficiency.joined(subject.whole, counts)  # steps are around the ranges that were chosen
     if not joined.rows:
         raise ReportError(NO_JOIN.format(some_of(path for _, path in joined.unjoined)))
-    peak = peak_of(report.provenance.gpus)
+    peak = peak_for(report.provenance.gpus, counts.peaks)
     tables = (_ranges(subject, joined, peak), _step(subject, joined, peak))
     return headings.answer(report, tables, (*report.notes, *_notes(report, counts, joined, peak)))
 
@@ -191,6 +195,8 @@ def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) ->
     else:
         for kind in sorted(kind for kind, count in joined.whole.flops.items() if count and not peak.flops(kind)):
             yield NO_PEAK.format(kind, report.provenance.gpus[0])
+    if counts.peaks:
+        yield MEASURED_PEAKS
     if counts.is_stated:
         convention = report.provenance.run.get("flops_convention")
         yield f"FLOPs and bytes are what the run states for its sizes: {convention}."

@@ -9,6 +9,7 @@ In a report the counts are NVTX marks in our domain, `MARK` followed by a JSON o
 `ranges` has by phase and path how many ranges that is (`*` stands for an index), and of each the bytes and the
 FLOPs by arithmetic that it computes in no range inside it. `uncounted` has operators without a formula, the ones
 that move most: how often they ran, and their bytes. `calls` says how often the counted step called the models.
+`peaks` has what `nvtx-kernels doctor --peaks` measured of the GPU, where it did.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from . import operator_cost
+from . import known_peaks, operator_cost
 
 MARK = "nvtx-kernels flops: "
 # Between the names of a path in a mark, as the analysis shows paths.
@@ -83,7 +84,8 @@ class Counts:
         ranges = list(_collapsed(self.of))
         parts = [ranges[at : at + PATHS_PER_MARK] for at in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
         most = sorted(self.uncounted.items(), key=lambda item: -item[1][1])[:MOST_UNCOUNTED]
-        head = {"calls": self.calls, "uncounted": dict(most)}
+        peaks = known_peaks.known()
+        head = {"calls": self.calls, "uncounted": dict(most), **({"peaks": peaks} if peaks else {})}
         return [_text(number, len(parts), part, {} if number else head) for number, part in enumerate(parts)]
 
 

@@ -9,11 +9,11 @@ from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.counts import counts_of
 from nvtx_kernels.analysis.measures.efficiency import joined
-from nvtx_kernels.analysis.measures.gpu_peaks import PEAKS, peak_of
+from nvtx_kernels.analysis.measures.gpu_peaks import MEASURED, PEAKS, peak_for, peak_of
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.written import FLOPS_MARK
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.views.efficiency import NO_COUNTS, NO_STEPS, ON_CPU, view
+from nvtx_kernels.analysis.views.efficiency import MEASURED_PEAKS, NO_COUNTS, NO_STEPS, ON_CPU, view
 
 from tests.analysis.making.building import MARK, Launch, Range, Work, build
 from tests.analysis.making.plain_sql import OURS
@@ -213,9 +213,45 @@ def test_a_cpu_has_no_peaks_and_the_screen_says_so(tmp_path):
     )
 
 
+PEAKS_MARK = {"tflops": {"bf16": 500.0}, "gigabytes_per_s": 4000.0}
+
+
+def test_measured_peaks_are_used_instead_of_the_tables_and_named(tmp_path):
+    ranges = {"forward": {"warmup > step > forward": [1, 10**9, {"bf16": 10**12}]}}
+    (tmp_path / "stated").mkdir()
+    document = viewed("efficiency", report(tmp_path, marked(ranges, peaks=PEAKS_MARK)), whole=True)
+    stated = viewed("efficiency", report(tmp_path / "stated", marked(ranges)), whole=True)
+    share, of_data_sheet = (
+        by(one, "efficiency", "range")["step > forward"]["compute_share"] for one in (document, stated)
+    )
+    assert share == pytest.approx(of_data_sheet * 989.4 / 500)
+    assert MEASURED_PEAKS in document.notes
+    assert MEASURED_PEAKS not in stated.notes
+    assert MEASURED in " ".join(
+        screen(viewed("efficiency", report(tmp_path, marked(ranges, peaks=PEAKS_MARK)))).split()
+    )
+
+
+@pytest.mark.parametrize(
+    "peaks",
+    [{"tflops": {"bf16": -1}, "gigabytes_per_s": 1}, {"tflops": {}, "gigabytes_per_s": 1}, {"tflops": {"bf16": 1}}, 7,
+     {"tflops": {"bf16": 1e9}, "gigabytes_per_s": 1}, {"tflops": {"<b>": 1}, "gigabytes_per_s": 1}],
+)  # fmt: skip
+def test_peaks_that_cannot_be_are_none(tmp_path, peaks):
+    ranges = {"forward": {"warmup > step > forward": [1, 10**9, {"bf16": 10**12}]}}
+    assert MEASURED_PEAKS not in viewed("efficiency", report(tmp_path, marked(ranges, peaks=peaks))).notes
+
+
+def test_measured_peaks_of_an_unknown_gpu_are_all_there_is():
+    assert peak_for(["another"], PEAKS_MARK).tflops == {"bf16": 500.0}
+    assert peak_for(["another"], {}) is None
+
+
 def test_every_gpu_has_a_source_and_peaks_that_grow_as_types_shrink():
     for row in PEAKS:
-        assert re.search(r"; https://[\w.]*(?:nvidia\.com|widen\.net|amd\.com)/\S+$", row.source), "its maker's page"
+        assert re.search(r"; https://[\w.]*(?:nvidia\.com|widen\.net|amd\.com)/\S+$", row.source), (
+            "its maker's page"
+        )
         speeds = [row.tflops[kind] for kind in ("fp32", "tf32", "bf16", "fp8") if kind in row.tflops]
         assert speeds == sorted(speeds)
         assert row.gigabytes_per_s >= 300
@@ -223,8 +259,14 @@ def test_every_gpu_has_a_source_and_peaks_that_grow_as_types_shrink():
 
 @pytest.mark.parametrize(
     ("name", "bf16"),
-    [("NVIDIA H200", 989.4), ("NVIDIA H100 PCIe", 756.0), ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA L4", 121.0),
-     ("AMD Instinct MI300X", 1307.4), ("AMD Instinct MI250X", 191.5)],
+    [
+        ("NVIDIA H200", 989.4),
+        ("NVIDIA H100 PCIe", 756.0),
+        ("NVIDIA A100-SXM4-80GB", 312.0),
+        ("NVIDIA L4", 121.0),
+        ("AMD Instinct MI300X", 1307.4),
+        ("AMD Instinct MI250X", 191.5),
+    ],
 )
 def test_a_gpu_is_found_by_its_whole_name(name, bf16):
     assert peak_of([name, name]).tflops["bf16"] == bf16

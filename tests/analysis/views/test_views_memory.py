@@ -213,6 +213,8 @@ def test_a_range_without_a_kernel_is_found_and_an_unknown_one_refused(tmp_path):
 
 def test_the_command_narrows_memory(tmp_path, capsys):
     report = str(two_steps(tmp_path))
-    assert kernels.main([report, "--view", "memory", "--range", "optimizer", "--format", "json", "--no-cache"]) == 0
+    assert (
+        kernels.main([report, "--view", "memory", "--range", "optimizer", "--format", "json", "--no-cache"]) == 0
+    )
     tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
     assert [row["range"] for row in tables["memory"]] == ["step > optimizer"]

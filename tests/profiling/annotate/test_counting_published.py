@@ -73,7 +73,9 @@ def test_llama_3_8b_with_grouped_queries_is_palms_formula():
         "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
     }  # fmt: skip
-    model = meta(lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, attn_implementation="eager")))
+    model = meta(
+        lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, attn_implementation="eager"))
+    )
     ids = torch.zeros(1, 2048, dtype=torch.long, device="meta")
     forward, backward = counted(model, lambda: model(ids, attention_mask=mask(2048), use_cache=False).logits)
     weights = sum(one.numel() for one in model.parameters()) - 128256 * 4096
@@ -110,6 +112,8 @@ def test_t5_small_is_its_weights_twice_for_each_token_that_they_see():
     )
     width, layers = config.d_model, config.num_layers
     attention, dense = 4 * width * width, 2 * width * config.d_ff
-    weights = layers * ((attention + dense) * read + (attention + dense) * written + 2 * width**2 * (written + read))
+    weights = layers * (
+        (attention + dense) * read + (attention + dense) * written + 2 * width**2 * (written + read)
+    )
     scores = layers * 2 * width * (read * read + written * written + read * written)
     assert forward == 2 * (weights + scores + written * width * config.vocab_size)

@@ -1,6 +1,7 @@
 """Allocations under nsys: marks bring them into its report, where they are as in a recording."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -17,8 +18,8 @@ from torch import nn
 
 import nvtx_kernels as nk
 from tests.analysis.making.allocated import BEFORE, MB, RANGES, STEP, two_steps
-from tests.analysis.making.building import MAIN, MARK as MARK_EVENT
-from tests.analysis.making.building import Range, build, launched
+from tests.analysis.making.building import MAIN, Range, build, launched
+from tests.analysis.making.building import MARK as MARK_EVENT
 from tests.profiling.making.hearing import Heard
 
 BEGAN = 1_763_800_000_000_000_000  # when the report's clock was 0, by the program's
@@ -40,11 +41,15 @@ def told_steps(folder, fault=lambda marks: marks, drift=0.0):
     for begin in (0, 100):
         for at, size, block in STEP:
             total += size
-            events.append(Allocation(BEGAN + round((at + begin) * (1 + drift)), 100, 0, block, size * MB, total * MB))
+            events.append(
+                Allocation(BEGAN + round((at + begin) * (1 + drift)), 100, 0, block, size * MB, total * MB)
+            )
     ends = [300 + 10 * number for number in range(LEAST_MARKS)]
     clocks = [BEGAN + round((at - late) * (1 + drift)) for at, late in zip(ends, DELAYS, strict=True)]
     named = [Range(name, start + begin, end + begin) for begin in (0, 100) for name, start, end in RANGES]
-    marks = [Range(text, at, None, MAIN, 9, MARK_EVENT) for text, at in zip(texts(events, clocks), ends, strict=True)]
+    marks = [
+        Range(text, at, None, MAIN, 9, MARK_EVENT) for text, at in zip(texts(events, clocks), ends, strict=True)
+    ]
     rows = launched((12, 13), (112, 113))
     return build(folder, ranges=[*named, *fault(marks)], **rows)
 
@@ -68,7 +73,7 @@ def test_parts_come_in_any_order_and_again(tmp_path):
     "fault",
     [
         lambda marks: marks[:-1],
-        lambda marks: [Range(one.name.replace('"data": "', '"data": "A'), one.start, None, MAIN, 9, MARK_EVENT) for one in marks],
+        lambda marks: [replace(one, name=one.name.replace('"data": "', '"data": "A')) for one in marks],
     ],
     ids=["missing", "damaged"],
 )  # fmt: skip
@@ -85,7 +90,10 @@ def test_clocks_are_tied_by_the_shortest_delay_and_follow_a_drift():
         told.add({"now_ns": BEGAN + round(at / 1.0001) - late, "part": part, "parts": count, "data": data}, at)
     for data, part, count in parts(events):
         told.add({"now_ns": BEGAN + 1_000_000 - 2_000, "part": part, "parts": count, "data": data}, 1_000_100)
-    assert [abs(ours - theirs) <= 1 for ours, theirs in zip(told.columns()[0].tolist(), (0, 500_050, 1_000_100), strict=True)]
+    assert [
+        abs(ours - theirs) <= 1
+        for ours, theirs in zip(told.columns()[0].tolist(), (0, 500_050, 1_000_100), strict=True)
+    ]
     assert told.columns()[0].tolist() == pytest.approx([0, 500_050, 1_000_100], abs=10)
 
 
@@ -96,7 +104,7 @@ def test_no_allocations_are_no_data():
 
 
 def test_a_profile_that_nsys_watches_tells_what_the_allocator_did(tmp_path, monkeypatch):
-    """The recorder, which sees no allocations unless asked, stands in for nsys: it keeps marks with their times."""
+    """What hears the marks stands in for nsys, at whose place nothing is recorded here."""
     monkeypatch.setattr("nvtx_kernels.profiling.training.watcher", lambda variables: {"watched_by": "nsys"})
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     optimizer, heard = torch.optim.SGD(model.parameters()), Heard()
@@ -112,7 +120,10 @@ def test_a_profile_that_nsys_watches_tells_what_the_allocator_did(tmp_path, monk
     at, _, _, _, size, total = told.columns()
     assert len(at) > 20
     assert (at[1:] >= at[:-1]).all()
-    assert all(after == before + change for (before, after), change in zip(pairwise(total.tolist()), size[1:].tolist(), strict=True))
+    assert all(
+        after == before + change
+        for (before, after), change in zip(pairwise(total.tolist()), size[1:].tolist(), strict=True)
+    )
 
 
 def test_nothing_is_told_unless_asked(tmp_path):

@@ -1,0 +1,74 @@
+"""What a device reaches: TFLOP/s of one large matrix product in each precision, and GB/s of one large copy.
+
+The best of several, after some to warm up: about a second on a GPU. A copy reads and writes each byte.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+#: Rows of the square matrices, elements of the copied tensor, and how often each is timed.
+SIZES = {"cuda": (8192, 1 << 28, 10), "cpu": (256, 1 << 20, 3)}
+WARM_UP = 3
+#: By arithmetic: the type of the matrices, and how precise PyTorch's products of FP32 then are.
+KINDS = {
+    "fp32": (torch.float32, "highest"), "tf32": (torch.float32, "high"),
+    "bf16": (torch.bfloat16, "highest"), "fp16": (torch.float16, "highest"),
+}  # fmt: skip
+
+
+def measure(device: str = "cuda") -> dict[str, Any]:
+    """Return `tflops` by arithmetic and `gigabytes_per_s` of a device."""
+    rows, elements, times = SIZES[device]
+    tflops = {kind: _product(kind, rows, times, device) for kind in KINDS}
+    return {"tflops": tflops, "gigabytes_per_s": _copy(elements, times, device)}
+
+
+def _product(kind: str, rows: int, times: int, device: str) -> float:
+    dtype, precision = KINDS[kind]
+    one = torch.randn(rows, rows, device=device, dtype=dtype)
+    other, out = torch.randn_like(one), torch.empty_like(one)
+    with _precision(precision):
+        seconds = _best(lambda: torch.mm(one, other, out=out), times, device)
+    return round(2 * rows**3 / seconds / 1e12, 4)
+
+
+def _copy(elements: int, times: int, device: str) -> float:
+    source = torch.ones(elements, device=device)
+    target = torch.empty_like(source)
+    return round(2 * source.nbytes / _best(lambda: target.copy_(source), times, device) / 1e9, 2)
+
+
+@contextmanager
+def _precision(name: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _best(run: Callable[[], object], times: int, device: str) -> float:
+    """Return the seconds of the fastest call."""
+    for _ in range(WARM_UP):
+        run()
+    return min(_seconds(run, device) for _ in range(times))
+
+
+def _seconds(run: Callable[[], object], device: str) -> float:
+    if device == "cpu":
+        began = time.perf_counter()
+        run()
+        return time.perf_counter() - began
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    run()
+    last.record()
+    last.synchronize()
+    return first.elapsed_time(last) / 1e3
