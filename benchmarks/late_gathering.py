@@ -1,11 +1,11 @@
-"""A model under FSDP2 in which one block's parameters are not prefetched: does it rank first in exposed communication?
+"""Rank the blocks of a model under FSDP2 by exposed communication: one whose gathering comes late must be first.
 
 torchrun --standalone --nproc-per-node 2 benchmarks/late_gathering.py OUT                    # two GPUs, about 60 s
-torchrun --standalone --nproc-per-node 2 benchmarks/late_gathering.py OUT --device cpu       # try it: the steps alone
+torchrun --standalone --nproc-per-node 2 benchmarks/late_gathering.py OUT --device cpu   # try it: the steps
 
 Each block's parameters are gathered while the block before it computes (`set_modules_to_forward_prefetch`,
-`set_modules_to_backward_prefetch`), except those of LATE, which are gathered when it needs them. Both ranks record the
-measured steps; rank 0 prints `--view communication` of both reports, and holds each report's sums against
+`set_modules_to_backward_prefetch`), except those of LATE, which are gathered when it needs them. Both ranks record
+the measured steps; rank 0 prints `--view communication` of both reports, and holds each report's sums against
 `--view overlap`. It ends with status 1 where another row ranks first, or sums differ.
 """
 
@@ -134,7 +134,7 @@ def held_against(reports: list[Path]) -> bool:
 
 
 def sums_agree(report: Path) -> bool:
-    """Print one report's communication by both views, ns over the measured steps, and return whether they agree."""
+    """Print one report's communication by both views, ns, and return whether they agree."""
     rows = nk.communication(report)["communication"].to_dict("records")
     mine = [sum(row[key] for row in rows) for key in ("time_ns", "hidden_ns", "exposed_ns")]
     (other,) = nk.overlap(report)["overlap"].to_dict("records")

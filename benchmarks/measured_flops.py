@@ -5,10 +5,10 @@ python benchmarks/measured_flops.py OUT --dtypes bf16
 python benchmarks/measured_flops.py OUT --device cpu       # try it without ncu: what would be compared
 
 A training step of our small model with two layers is recorded, and run again under ncu with the filter of
-`nvtx-kernels ncu`, for all kernels that multiply matrices. Each is joined with the operator that launched it by their
-order in one range, and its FLOPs in the registry of torch.utils.flop_counter. ncu's are the operations of tensor cores
-(sm__ops_path_tensor_*, 2 per multiply-add) and twice the FFMA instructions. Where these are more than 5% apart, the
-product padded to the kernel's tiles is tried as the reason.
+`nvtx-kernels ncu`, for all kernels that multiply matrices. Each is joined with the operator that launched it by
+their order in one range, and its FLOPs in the registry of torch.utils.flop_counter. ncu's are the operations of
+tensor cores (sm__ops_path_tensor_*, 2 per multiply-add) and twice the FFMA instructions. Where these are more than
+5% apart, the product padded to the kernel's tiles is tried as the reason.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def show(dtype: str, rows: Sequence[Compared]) -> bool:
     """Print the longest, and return whether every one is near or explained."""
     print(f"\n== {dtype}: the {min(LONGEST, len(rows))} longest of {len(rows)} products; GFLOP")
     print(
-        f"{'us':>8} {'counted':>9} {'ncu':>9} {'diff %':>7}  {'count x rows x inner x columns':<24} range; kernel; reason"
+        f"{'us':>8} {'counted':>9} {'ncu':>9} {'diff %':>7}  {'count x rows x inner x columns':<24} range; kernel"
     )
     for one in rows[:LONGEST]:
         ncu = "" if one.measured is None else f"{one.measured / 1e9:.3f}"

@@ -1,7 +1,7 @@
 """Hold memory by range against PyTorch's own figures, to the byte: our model and GPT-2, recorded and under nsys.
 
 python benchmarks/memory_by_range.py OUT                # one GPU with nsys, about 80 s
-python benchmarks/memory_by_range.py OUT --device cpu   # try it: tiny models, the recorder alone, nothing to compare
+python benchmarks/memory_by_range.py OUT --device cpu   # try it: tiny models, the recorder alone, no figures of PyTorch
 
 Of the measured steps: the peak of `--view memory` and torch.cuda.max_memory_allocated; the sums of what all ranges
 allocated and freed, and torch.cuda.memory_stats; and for every call of every module what its range allocated and
@@ -107,6 +107,7 @@ def train(name: str, device: str, report: Path) -> None:
 
     step()
     hooked(model, sums)
+    figures: dict[str, int] = {}
     with nk.profile(model, optimizer, report, warmup=0, steps=STEPS, memory=True):
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -116,7 +117,6 @@ def train(name: str, device: str, report: Path) -> None:
                 number == STEPS - 1
             ):  # the profile ends with its last step, and what it frees then is not in the report
                 optimizer.register_step_post_hook(lambda *_: figures.update(ended(first)))
-            figures: dict[str, int] = {}
             step()
     written = {"figures": figures, "modules": sums}
     report.with_suffix(".json").write_text(json.dumps(written))

@@ -4,9 +4,9 @@ python benchmarks/mfu.py                               # one GPU: six sizes in f
 python benchmarks/mfu.py --sizes small --steps 20
 python benchmarks/mfu.py --device cpu                  # try it on a CPU: the size `tiny`, without peaks
 
-The FLOPs are counted in one step before the timed ones, and printed next to those of the formula. A time is that of
-all timed steps between two events, divided by their number; nothing waits for the GPU in between. A size that is too
-large for AdamW on the GPU runs without the optimizer and with one sequence.
+The FLOPs are counted in one step before the timed ones, and printed next to those of the formula. A time is that
+of all timed steps between two events, divided by their number; nothing waits for the GPU in between. A size that
+is too large for AdamW on the GPU runs without the optimizer and with one sequence.
 """
 
 from __future__ import annotations

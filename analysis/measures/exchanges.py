@@ -77,8 +77,8 @@ def exchanges(
 ) -> Exchanges:
     """Collect what communicates in these phases; `step` is what the user calls steps, if not by a usual name.
 
-    `matches` tells whether a path was asked for, as the report has it or as it is shown (None: all are). The others
-    are kept, for the n-th collective of a kind is found among all.
+    `matches` tells whether a path was asked for, as the report has it or as it is shown (None: all are). The
+    others are kept, for the n-th collective of a kind is found among all.
     """
     extents = Extents(attribution, include_warm_up=include_warm_up)
     trace, found = attribution.trace, [(one.number, one.shares()) for one in each_gpu(extents, phases)]

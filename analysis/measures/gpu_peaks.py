@@ -1,10 +1,10 @@
 """What GPUs can do at most, as their makers state it: dense arithmetic and memory bandwidth, a row per GPU.
 
-TFLOP/s are those of tensor or matrix cores where the arithmetic has them, without sparsity (data sheets that state only
-the figures with sparsity state twice these), at boost clock; fp16 and bf16 accumulate in fp32. GB/s are of the GPU's
-own memory. What a GPU has no unit for is not in its row. The digits of Hopper's SXM rows are those of the H100
-white paper (https://resources.nvidia.com/en-us-tensor-core/gtc22-whitepaper-hopper), which the data sheets round.
-AMD's MI250 and MI250X are two devices each, and a row is of one: half of what the data sheet states.
+TFLOP/s are those of tensor or matrix cores where the arithmetic has them, without sparsity (data sheets that state
+only the figures with sparsity state twice these), at boost clock; fp16 and bf16 accumulate in fp32. GB/s are of
+the GPU's own memory. What a GPU has no unit for is not in its row. The digits of Hopper's SXM rows are those of
+the H100 white paper (https://resources.nvidia.com/en-us-tensor-core/gtc22-whitepaper-hopper), which the data
+sheets round. AMD's MI250 and MI250X are two devices each, and a row is of one: half of what the data sheet states.
 """
 
 from __future__ import annotations

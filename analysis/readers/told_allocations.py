@@ -1,4 +1,4 @@
-"""Allocations that a report of nsys holds as marks: profiling/recorder/allocation_marks.py writes and describes them."""
+"""Allocations that a report of nsys holds as marks, as profiling/recorder/allocation_marks.py writes them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ToldAllocations:
         return table
 
     def _on_clock(self, times: Int64s) -> Int64s:
-        """Convert the program's times: a mark is sent a little before it is in the report, so the least delay holds.
+        """Convert the program's times; a mark is sent a little before the report has it, so the least delay holds.
 
         The clocks may drift, so the first and the last marks each give one.
         """

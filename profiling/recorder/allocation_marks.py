@@ -1,13 +1,13 @@
-"""Allocations under nsys, which sees none of PyTorch's: its profiler sees them, and marks bring them into the report.
+"""Allocations under nsys, which sees none of PyTorch's: its profiler does, and marks bring them into the report.
 
 The marks are NVTX marks in our domain, `MARK` followed by a JSON object:
 
     nvtx-kernels memory: {"version": 1, "part": 0, "parts": 8, "now_ns": 1763800000000000000, "data": "eJx…"}
 
-`data`, joined over the parts, is base64 of zlib of little-endian int64: the columns of `COLUMNS`, one after the other,
-the times as differences. Addresses are numbered, threads are the operating system's ids, and times are those of
-`time.time_ns`. `now_ns` is that time when the mark was sent, and so ties them to the report's own clock; marks without
-parts say that alone, when the measured steps begin.
+`data`, joined over the parts, is base64 of zlib of little-endian int64: the columns of `COLUMNS`, one after the
+other, the times as differences. Addresses are numbered, threads are the operating system's ids, and times are
+those of `time.time_ns`. `now_ns` is that time when the mark was sent, and so ties them to the report's own clock;
+marks without parts say that alone, when the measured steps begin.
 """
 
 from __future__ import annotations

@@ -234,7 +234,8 @@ def test_measured_peaks_are_used_instead_of_the_tables_and_named(tmp_path):
 
 @pytest.mark.parametrize(
     "peaks",
-    [{"tflops": {"bf16": -1}, "gigabytes_per_s": 1}, {"tflops": {}, "gigabytes_per_s": 1}, {"tflops": {"bf16": 1}}, 7,
+    [{"tflops": {"bf16": -1}, "gigabytes_per_s": 1}, {"tflops": {}, "gigabytes_per_s": 1}, {"tflops": {"bf16": 1}},
+    7,
      {"tflops": {"bf16": 1e9}, "gigabytes_per_s": 1}, {"tflops": {"<b>": 1}, "gigabytes_per_s": 1}],
 )  # fmt: skip
 def test_peaks_that_cannot_be_are_none(tmp_path, peaks):

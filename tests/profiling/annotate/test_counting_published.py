@@ -1,4 +1,4 @@
-"""FLOPs counted on models of their real sizes, without their memory, against figures and formulas that are published."""
+"""FLOPs counted on models of their real sizes, without their memory, against published figures and formulas."""
 
 import pytest
 import torch
@@ -27,7 +27,8 @@ def counted(model, run):
 
 
 def of_tokens(weights, layers, width, tokens):
-    """Return a step's FLOPs by PaLM's formula (Chowdhery et al. 2022, appendix B): 6N + 12·L·H·Q·T for each token."""
+    """Return a step's FLOPs by PaLM's formula (Chowdhery et al. 2022, appendix B): 6N + 12·L·H·Q·T for each
+    token."""
     return tokens * (6 * weights + 12 * layers * width * tokens)
 
 
@@ -102,7 +103,8 @@ def test_vit_b_16_is_as_published():
 
 
 def test_t5_small_is_its_weights_twice_for_each_token_that_they_see():
-    """2N for each token of forward: the encoder's weights see its tokens, the decoder's its own, but keys and values."""
+    """2N a token: the encoder's weights see its tokens, the decoder's their own, keys and values of both the
+    read."""
     transformers = pytest.importorskip("transformers")
     config = transformers.T5Config(decoder_start_token_id=0, attn_implementation="eager")
     model, read, written = meta(lambda: transformers.T5ForConditionalGeneration(config)), 512, 128

@@ -1,4 +1,4 @@
-"""Measured peaks: what a device reaches, kept for the reports that are made later, and what the view makes of them."""
+"""Measured peaks: what a device reaches, kept for the reports that are made later."""
 
 import json
 
