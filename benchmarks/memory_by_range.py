@@ -1,7 +1,7 @@
 """Hold memory by range against PyTorch's own figures, to the byte: our model and GPT-2, recorded and under nsys.
 
 python benchmarks/memory_by_range.py OUT                # one GPU with nsys, about 80 s
-python benchmarks/memory_by_range.py OUT --device cpu   # try it: tiny models, the recorder alone, no figures of PyTorch
+python benchmarks/memory_by_range.py OUT --device cpu   # try it: tiny models, recorded, without figures to compare
 
 Of the measured steps: the peak of `--view memory` and torch.cuda.max_memory_allocated; the sums of what all ranges
 allocated and freed, and torch.cuda.memory_stats; and for every call of every module what its range allocated and

@@ -28,8 +28,8 @@ NOT_MEASURED = (
 )
 NO_MATCH = "Nothing was allocated or freed in a range that matches {!r}. Ranges: {}."
 NARROWED = (
-    "Ranges, the largest allocations and what was in use at the peak are those of {!r}. The peaks, the balance and "
-    "the accounting are of all that was recorded."
+    "Ranges, the largest allocations and what was in use at the peak are those of {!r}. The peaks, the balance "
+    "and the accounting are of all that was recorded."
 )
 OTHERS = "(other ranges, or unseen)"
 OF_CUDA = (

@@ -66,9 +66,10 @@ def _seconds(run: Callable[[], object], device: str) -> float:
         began = time.perf_counter()
         run()
         return time.perf_counter() - began
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    event: Any = torch.cuda.Event
+    first, last = (event(enable_timing=True) for _ in range(2))
     first.record()
     run()
     last.record()
     last.synchronize()
-    return first.elapsed_time(last) / 1e3
+    return float(first.elapsed_time(last)) / 1e3

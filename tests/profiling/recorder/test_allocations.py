@@ -138,3 +138,33 @@ def test_peak_is_what_the_allocator_says_of_it(tmp_path):
     (balance,) = found.balances
     assert balance.after_bytes == now
     assert balance.unseen_bytes == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
+def test_each_modules_forward_allocates_what_the_allocator_says(tmp_path):
+    """To the byte: the sums of a range are the differences of the allocator's own statistics around the module."""
+    model, said = net("cuda"), {}
+    optimizer = torch.optim.Adam(model.parameters())
+    step(model, optimizer, "cuda")
+
+    def counted():
+        return torch.cuda.memory_stats()["allocated_bytes.all.allocated"]
+
+    def before(module, _):
+        said[module] = said.get(module, 0) - counted()
+
+    def after(module, *_):
+        said[module] += counted()
+
+    for module in model.modules():
+        module.register_forward_pre_hook(before, prepend=True)
+        module.register_forward_hook(after)
+    with nk.profile(model, optimizer, tmp_path / "report.sqlite", warmup=0, memory=True):
+        for _ in range(3):
+            step(model, optimizer, "cuda")
+    found = memory(attribute(read(tmp_path / "report.sqlite"))).ranges
+    ours = {row.path[-1]: row.allocated_bytes for row in found if row.phase == "forward"}
+    assert [ours["Sequential"], *(ours[f"Sequential {n}"] for n in range(3))] == [
+        said[one] for one in model.modules()
+    ]
