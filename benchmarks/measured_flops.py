@@ -172,6 +172,8 @@ def compared(found: Kernels, launches: Sequence[Launch], of: dict[Place, list[Pr
         if wanted:
             places[PHASES[phase[row]], below_step(path)].append(row)
     pairs = []
+    if unknown := {place: len(rows) for place, rows in places.items() if place not in of}:
+        print(f"  note: {sum(unknown.values())} kernels are in ranges in which no product was counted: {unknown}")
     for place, rows in places.items():
         mine = of.get(place, [])
         each = (

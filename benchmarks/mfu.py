@@ -25,7 +25,7 @@ import torch
 from nvtx_kernels.analysis.measures.gpu_peaks import Peak, peak_of
 from nvtx_kernels.model.cost import matmul_flops
 from nvtx_kernels.profiling.annotate.counting import Counting
-from nvtx_kernels.profiling.workload.model_steps import NoMemoryError, Workload, timed_steps
+from nvtx_kernels.profiling.workload.model_steps import NoMemoryError, Workload, in_memory, timed_steps
 from nvtx_kernels.profiling.workload.settings import Settings, with_defaults
 
 SIZES = ("small", "medium", "large", "xl", "2.7B", "10B")
@@ -99,7 +99,8 @@ def row(size: str, dtype: str, options: argparse.Namespace, peak: Peak | None) -
     try:
         workload = Workload(settings)
         flops = counted_flops(workload)
-        step = seconds_of_a_step(workload, options.steps)
+        with in_memory("a step"):
+            step = seconds_of_a_step(workload, options.steps)
     except NoMemoryError as error:
         return (*about, str(error), *[""] * 4)
     formula = 3 * matmul_flops(settings.config, settings.batch_size, settings.context_length)

@@ -40,8 +40,8 @@ UNKNOWN_GPU = "{} is not in the table of GPUs' peaks (docs/efficiency.md), so th
 NO_PEAK = "The table of GPUs' peaks has no {} for the {}, so what computes in it has no share."
 ON_CPU = "Recorded on a CPU: there are no peaks to compare with, so there are no shares and no bounds."
 MEASURED_PEAKS = (
-    "Peaks are measured: what one large product and one large copy reached on this GPU (nvtx-kernels doctor "
-    "--peaks). Shares, MFU and HFU are of these, and higher than of the data sheet's."
+    "Peaks are measured: what one large product and one large copy reached on this GPU (nvtx-kernels "
+    "check-machine --peaks). Shares, MFU and HFU are of these, and higher than of the data sheet's."
 )
 CONVENTION = "2 per multiply-add, of matrix products, convolutions and attention"
 BYTES = "Bytes are the least: inputs and outputs of each operator, once."

@@ -9,7 +9,7 @@ In a report the counts are NVTX marks in our domain, `MARK` followed by a JSON o
 `ranges` has by phase and path how many ranges that is (`*` stands for an index), and of each the bytes and the
 FLOPs by arithmetic that it computes in no range inside it. `uncounted` has operators without a formula, the ones
 that move most: how often they ran, and their bytes. `calls` says how often the counted step called the models.
-`peaks` has what `nvtx-kernels doctor --peaks` measured of the GPU, where it did.
+`peaks` has what `nvtx-kernels check-machine --peaks` measured of the GPU, where it did.
 """
 
 from __future__ import annotations
