@@ -1,8 +1,8 @@
 """What GPUs of this machine reached when `nvtx-kernels check-machine --peaks` measured them.
 
-One file in the user's cache folder, `peaks.json`: by the GPU's name `{"tflops": {"bf16": 812.3, …}, "gigabytes_per_s": 4100.0}`. Marks of
-counted FLOPs have it, so that reports are compared with what their GPU can do, not with what its data sheet
-promises.
+One file in the user's cache folder, `peaks.json`, holds by the GPU's name `{"tflops": {"bf16": 812.3, …},
+"gigabytes_per_s": 4100.0}`. Marks of counted FLOPs have it, so that reports are compared with what their GPU can
+do, not with what its data sheet promises.
 """
 
 from __future__ import annotations
