@@ -131,14 +131,17 @@ def _accounting(report: Report, found: Memory) -> Iterator[str]:
 
 
 def _ranges(subject: Subject, found: Memory, naming: Naming) -> Table:
-    """Show one row per range and phase, outer before inner, and what is in no range."""
+    """Show one row per range and phase, outer before inner, and what is in no range.
+
+    Where ranges were chosen, those that open the phases may be missing: then each row says its phase.
+    """
     report, detail = subject.report, subject.detail
     named = _added_up(found.ranges, naming)
     order = tree_order([(row.path, (row.allocated_bytes,)) for row in named if row.path])
     rows = sorted((row for row in named if row.path), key=lambda row: (order(row.path), row.phase))
     outside = [row for row in named if not row.path]
     columns = (
-        Column("range", "range", "name"), *([Column("phase", "phase")] if detail.whole else []),
+        Column("range", "range", "name"), *([Column("phase", "phase")] if detail.whole or subject.ranges else []),
         Column("allocations", "number", "count"), Column("allocated_bytes", "allocated", "bytes"),
         Column("kept_bytes", "kept", "bytes"), Column("freed_bytes", "freed", "bytes"),
         Column("peak_bytes", "at peak", "bytes"),
@@ -152,9 +155,10 @@ def _ranges(subject: Subject, found: Memory, naming: Naming) -> Table:
         for at in in_tree([(row.path, row.allocated_bytes) for row in rows], detail.top, report.phase_names)
     ]
     top = min((len(row.path) for row in chosen), default=1)
-    names = last_names([(row.path, row.phase) for row in chosen])
+    named_apart = last_names([(row.path, row.phase) for row in chosen])
+    names = [row.path[-1] for row in chosen] if subject.ranges else named_apart
     lines = [
-        Row((name, *_figures(report, row)), indent=len(row.path) - top)
+        Row((name, *([row.phase] if subject.ranges else []), *_figures(report, row)), indent=len(row.path) - top)
         for name, row in zip(names, chosen, strict=True)
     ]
     lines += [Row((NOWHERE, *_figures(report, row))) for row in outside]

@@ -211,6 +211,12 @@ def test_a_range_without_a_kernel_is_found_and_an_unknown_one_refused(tmp_path):
         viewed("memory", two_steps(tmp_path), within="nowhere")
 
 
+def test_rows_of_chosen_ranges_say_their_phase(tmp_path):
+    rows = table(viewed("memory", two_steps(tmp_path), within="layer"), "memory")
+    assert [(row["range"], row["phase"]) for row in rows] == [("layer", "forward")]
+    assert "phase" not in table(viewed("memory", two_steps(tmp_path)), "memory")[0]
+
+
 def test_the_command_narrows_memory(tmp_path, capsys):
     report = str(two_steps(tmp_path))
     assert (
