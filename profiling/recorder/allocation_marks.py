@@ -35,14 +35,21 @@ LEAST_MARKS = 8
 
 
 class AllocationMarks:
-    """Sees the allocations from `begin` to `send`, on the calling thread and the autograd threads under it."""
+    """Sees the allocations from `begin` to `send`, on the calling thread and the autograd threads under it.
+
+    `trouble` says why it sees none, empty if it does.
+    """
 
     def __init__(self) -> None:
+        self.trouble = ""
         self._session: Session | None = None
 
     def begin(self) -> None:
-        """Begin. Raises RuntimeError where another profiler of PyTorch runs."""
-        self._session = Session(on_gpu=torch.cuda.is_available(), kernels=False, memory=True)
+        """Begin, unless another profiler of PyTorch runs."""
+        try:
+            self._session = Session(on_gpu=torch.cuda.is_available(), kernels=False, memory=True)
+        except RuntimeError as error:
+            self.trouble = str(error)
 
     def tell_clock(self) -> None:
         """Tie the clocks, inside the capture range."""

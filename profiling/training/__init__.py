@@ -102,6 +102,11 @@ class Profile:
         """Whether nsys records, and we do not."""
         return self._is_watched
 
+    @property
+    def memory_trouble(self) -> str:
+        """Return why nsys's report has no allocations although they were asked for; empty if it has."""
+        return self._allocations.trouble
+
     def step(self) -> None:
         """End a step; from then on, the optimizer's steps are not counted."""
         self.phases.step()

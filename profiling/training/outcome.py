@@ -13,6 +13,7 @@ from .loop import Phases
 
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
 NOT_STEPPED = "No step ended: the optimizer that was given did not step."
+NO_MEMORY = "The report has no memory by range: {}."
 NO_STEP = "No step ended: no optimizer stepped, and step() was not called after each."
 
 
@@ -26,6 +27,10 @@ class Profiled(Protocol):
     @property
     def has_models(self) -> bool:
         """Whether modules are annotated."""
+
+    @property
+    def memory_trouble(self) -> str:
+        """Why allocations that were asked for are not in nsys's report, or empty."""
 
     @property
     def is_watched(self) -> bool:
@@ -71,5 +76,7 @@ def _remarks(profile: Profiled) -> Iterator[str]:
         yield NOT_STEPPED if phases.counted_by.startswith("steps of") else NO_STEP
     elif not phases.measured:
         yield "Every step was warm-up: run more, or pass warmup=0."
+    if profile.memory_trouble:
+        yield NO_MEMORY.format(profile.memory_trouble)
     if profile.recording is not None and profile.recording.ended_early:
         yield f"Recording ended early: {profile.recording.ended_early}."

@@ -15,6 +15,7 @@ from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.recorder.allocation_marks import COLUMNS, LEAST_MARKS, MARK, parts
 from nvtx_kernels.profiling.recorder.allocations import Allocation
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 import nvtx_kernels as nk
 from tests.analysis.making.allocated import BEFORE, MB, RANGES, STEP, two_steps
@@ -131,3 +132,16 @@ def test_nothing_is_told_unless_asked(tmp_path):
     with annotate.listen(heard), record(tmp_path / "report.sqlite", memory=True, quiet=True):
         torch.ones(8)
     assert not [mark for mark in heard.marks if mark.startswith(MEMORY_MARK)]
+
+
+def test_another_profiler_is_left_alone_and_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("nvtx_kernels.profiling.training.watcher", lambda variables: {"watched_by": "nsys"})
+    model, heard = nn.Linear(4, 4), Heard()
+    optimizer = torch.optim.SGD(model.parameters())
+    watched = nk.profile(model, optimizer, tmp_path / "none", warmup=0, steps=1, memory=True)
+    with profile(activities=[ProfilerActivity.CPU]) as theirs, annotate.listen(heard), watched:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert "no memory by range: another profiler of PyTorch" in capsys.readouterr().err
+    assert not [mark for mark in heard.marks if mark.startswith(MEMORY_MARK)]
+    assert any(event.key == "aten::sum" for event in theirs.key_averages())
