@@ -4,10 +4,10 @@
     python benchmarks/compiled.py --programs small-bf16-ddp,small-bf16-fsdp2     # needs two GPUs
     python benchmarks/compiled.py --programs tiny-fp32 --device cpu              # the recorder instead of nsys
 
-Each program runs in a process of its own under nsys, forward and backward, in one mode after the other. A run of all
-programs at once, without a tool, fills the compiler's cache first (`--cold` leaves it out; an autotuned mode is never
-in it). A program that takes longer than `--limit` is given up with a line, and the next one runs. The summary of all
-comes first, then the tables of each. What ranges cost: `compiled_cost.py`.
+Each program runs in a process of its own under nsys, forward and backward, in one mode after the other. Before
+that, all programs run at once without a tool, which fills the compiler's cache (`--cold` leaves it out; an autotuned
+mode is never part of it). A program that takes longer than `--limit` is given up with a line, and the next one runs.
+The summary of all comes first, then the tables of each. What ranges cost: `compiled_cost.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ from compiled_answers import SUMMARY, Rows, load, planted, summary, tables
 from compiled_programs import CASES
 from nvtx_kernels.profiling.machine.nsight import export_command, find_nsys
 
-FLAGS = ("-t", "cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")
+FLAGS = (
+    "-t",
+    "cuda,nvtx",
+    "--sample=none",
+    "--cpuctxsw=none",
+    "--cuda-graph-trace=node",
+    "--force-overwrite=true",
+)
 PROGRAM = Path(__file__).with_name("compiled_programs.py")
 USUAL = "small-fp32,small-bf16,llama,gpt2"
 RANKS = 2
@@ -93,7 +100,11 @@ class Programs:
             port = str(free.getsockname()[1])
         common = {**self._environment, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         return [
-            Running(command if rank or not first else first, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}, self._log())
+            Running(
+                command if rank or not first else first,
+                {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                self._log(),
+            )
             for rank in range(RANKS)
         ]
 
@@ -160,7 +171,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", default=USUAL, metavar="A,B", help=f"of {', '.join(CASES)} (%(default)s)")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--limit", type=float, default=150, metavar="SECONDS", help="for each program (%(default)s)")
+    parser.add_argument(
+        "--limit", type=float, default=150, metavar="SECONDS", help="for each program (%(default)s)"
+    )
     parser.add_argument("--cold", action="store_true", help="do not compile all programs at once first")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to keep reports and tables")
     options = parser.parse_args()

@@ -53,7 +53,15 @@ def summary(program: str, report: Report) -> Iterator[Sequence[object]]:
             rows = _rows(report, mode, phase)
             ms = sum(row.total_ns for row in rows) / _steps(report, mode) / 1e6
             launches = sum(row.count for row in rows if row.gemm_launch) / _steps(report, mode)
-            yield (program, mode, phase, f"{ms:.3f}", *_shares(rows), f"{launches:g}", *_worst(report, mode, phase))
+            yield (
+                program,
+                mode,
+                phase,
+                f"{ms:.3f}",
+                *_shares(rows),
+                f"{launches:g}",
+                *_worst(report, mode, phase),
+            )
 
 
 def _shares(rows: Sequence[KernelRow]) -> Iterator[float]:
@@ -66,7 +74,7 @@ def _shares(rows: Sequence[KernelRow]) -> Iterator[float]:
 
 
 def _worst(report: Report, mode: str, phase: str) -> tuple[str, str]:
-    """Return how many projections have eager's GEMM kernels, and the ratio to eager's time that is furthest from 1."""
+    """Return how many projections have eager's kernels, and the ratio to eager's time that is furthest from 1."""
     eager, other = (_gemms(report, one, phase) for one in ("eager", mode))
     same = [part for part in eager if part in other and eager[part].kernels == other[part].kernels]
     ratios = [other[part].ns / eager[part].ns for part in same if eager[part].ns]
@@ -75,12 +83,15 @@ def _worst(report: Report, mode: str, phase: str) -> tuple[str, str]:
 
 
 def tables(report: Report) -> Iterator[tuple[str, Rows]]:
-    """Yield the tables of one program's report: GEMM time by projection, launches of replays, what is in no part."""
+    """Yield the tables of one program's report: GEMMs by projection, launches of replays, what is in no part."""
     modes = modes_of(report)
     yield "GEMM kernel time by projection, us per step", projections(report, modes)
     if "graphed" in modes:
         yield "launches per step by module, graphed against compiled", replays(report)
-    yield "kernels across layers, us per step", _largest(report, lambda row: spans_layers(fused_parts(row.path[-1])))
+    yield (
+        "kernels across layers, us per step",
+        _largest(report, lambda row: spans_layers(fused_parts(row.path[-1]))),
+    )
     yield "kernels in no module or fusion, us per step", _largest(report, lambda row: not _part(row))
 
 
@@ -122,7 +133,10 @@ def _gemms(report: Report, mode: str, phase: str = "") -> dict[Part, Times]:
         if row.gemm_launch and part and not fused_parts(part[-1]):
             found[(row.phase, *map(collapsed, part))].append(row)
     steps = _steps(report, mode)
-    return {part: Times(_kernels(rows, steps), sum(row.total_ns for row in rows) / steps) for part, rows in found.items()}
+    return {
+        part: Times(_kernels(rows, steps), sum(row.total_ns for row in rows) / steps)
+        for part, rows in found.items()
+    }
 
 
 def _kernels(rows: Sequence[KernelRow], steps: float) -> frozenset[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""One program of `compiled.py`: forward and backward of a model, eager, compiled, graphed and autotuned, in ranges.
+"""One program of `compiled.py`: forward and backward of a model in ranges, eager and compiled in several ways.
 
 Range names: the mode, in it `warmup` and `step`, in these `forward` and `backward`. Of several processes of a
 data-parallel program, the environment says which one this is (`RANK`, `WORLD_SIZE`, …), as torchrun sets it.
@@ -213,11 +213,11 @@ def main() -> None:
     parser.add_argument("--record", metavar="FILE", help="record a report here, without nsys")
     options = parser.parse_args()
     case = CASES[options.case]
-    with _process_group(case, options.device):
-        with record(options.record, device=options.device) if options.record else nullcontext():
-            for mode in options.modes or case.modes:
-                frame = "run" if case.model == "blocks" else mode
-                run(case, mode, options.device, steps=options.steps, frame=frame)
+    recording = record(options.record, device=options.device) if options.record else nullcontext()
+    with _process_group(case, options.device), recording:
+        for mode in options.modes or case.modes:
+            frame = "run" if case.model == "blocks" else mode
+            run(case, mode, options.device, steps=options.steps, frame=frame)
 
 
 if __name__ == "__main__":
