@@ -1,4 +1,4 @@
-"""Small for a reason: whether programs compute the same bits, as `compiled_cost.py` asks; knows nothing of models."""
+"""Small for a reason: whether programs compute the same bits, for `compiled_cost.py`, by results alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def compared(steps: Mapping[str, Callable[[], Results]], repeats: int = 5) -> It
     between = differing(one, other)
     yield f"{' and '.join(steps)}: {_said(between, one)}"
     if varying:
-        yield f"without what varies in a repeated step: {_said([name for name in between if name not in varying], one)}"
+        rest = [name for name in between if name not in varying]
+        yield f"without what varies in a repeated step: {_said(rest, one)}"
 
 
 def differing(one: Results, other: Results) -> list[str]:
