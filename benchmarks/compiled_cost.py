@@ -69,7 +69,8 @@ class Times(NamedTuple):
 
 def compiled(case: Case, kind: str, device: str) -> Copy:
     """Return a model that is compiled when it runs first, by a function with code of its own: Dynamo's key."""
-    model, loss_of = made(case.model, device)
+    with written(kind):
+        model, loss_of = made(case.model, device)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return model(*args, **kwargs)
