@@ -1,101 +1,203 @@
-"""What ranges inside compiled code tell on a GPU, and what they cost: eager, compiled and graphed, by module.
+"""What ranges inside compiled code tell on a GPU: eager, compiled, graphed and autotuned, by module.
 
-    python benchmarks/compiled.py                       # about five minutes on an H200, with nsys
-    python benchmarks/compiled.py --cases medium-fp32 medium-bf16 gpt2
-    python benchmarks/compiled.py --device cpu --cases tiny-fp32     # the recorder instead of nsys
+    python benchmarks/compiled.py --programs small-fp32,medium-bf16,llama        # with nsys
+    python benchmarks/compiled.py --programs small-bf16-ddp,small-bf16-fsdp2     # needs two GPUs
+    python benchmarks/compiled.py --programs tiny-fp32 --device cpu              # the recorder instead of nsys
 
-Each case runs in a process of its own under nsys, forward and backward, eager, then compiled, then (where the
-case says so) compiled with `mode="reduce-overhead"`. `--cost CASE` (default the first) is run twice more without
-a tool, each on an empty compiler cache: with ranges in its code and without.
+Each program runs in a process of its own under nsys, forward and backward, in one mode after the other. Before
+that, all programs run at once without a tool, which fills the compiler's cache (not with `--cold`; an autotuned
+mode is left out). A program that takes longer than `--limit` is given up with a line, and the next one
+runs. The summary of all comes first, then the tables of each. What ranges cost: `compiled_cost.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from compiled_answers import answer, identical
-from compiled_programs import CASES, MODES
+from compiled_answers import SUMMARY, Rows, load, planted, summary, tables
+from compiled_programs import CASES
 from nvtx_kernels.profiling.machine.nsight import export_command, find_nsys
 
-FLAGS = ("-t", "cuda,nvtx", "--cuda-graph-trace=node", "--force-overwrite=true", "-o")
+FLAGS = (
+    "-t",
+    "cuda,nvtx",
+    "--sample=none",
+    "--cpuctxsw=none",
+    "--cuda-graph-trace=node",
+    "--force-overwrite=true",
+)
 PROGRAM = Path(__file__).with_name("compiled_programs.py")
-#: Which cases are graphed too: it is another compilation.
-GRAPHED = ("small-fp32", "llama")
+USUAL = "small-fp32,small-bf16,llama,gpt2"
+RANKS = 2
 
 
-def record(case: str, device: str, folder: Path) -> Path:
-    """Run a case with a tool attached, and return its report."""
-    modes = MODES if case in GRAPHED and device == "cuda" else MODES[:2]
-    command = [sys.executable, str(PROGRAM), case, "--device", device, "--modes", *modes]
-    report = folder / f"{case}.sqlite"
-    if device == "cpu":
-        _run([*command, "--record", str(report)])
+class GivenUpError(Exception):
+    """A program failed or took too long; the text is a sentence."""
+
+
+class Programs:
+    """Runs programs on a device, each within a limit of seconds, with one cache of compiled code."""
+
+    def __init__(self, device: str, folder: Path, cache: Path, limit: float) -> None:
+        self.device, self.folder, self.limit = device, folder, limit
+        self._environment, self._started = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)}, 0
+
+    def warm(self, names: Iterable[str]) -> None:
+        """Compile all programs at once, without a tool."""
+        running = []
+        for name in names:
+            modes = [mode for mode in CASES[name].modes if mode not in ("eager", "autotuned")]
+            options = [name, "--device", self.device, "--steps", "0", "--modes", *modes]
+            running += self._start([sys.executable, str(PROGRAM), *options], CASES[name].parallel)
+        ends = time.monotonic() + self.limit
+        for one in running:
+            with suppress(GivenUpError):
+                one.finish(ends)
+
+    def record(self, name: str, modes: Sequence[str] = ()) -> Path:
+        """Run a program with a tool attached, the first of its processes if it has several; return the report."""
+        stem = "-".join((name, *modes))
+        report, captured = self.folder / f"{stem}.sqlite", self.folder / f"{stem}.nsys-rep"
+        program = [sys.executable, str(PROGRAM), name, "--device", self.device]
+        program += ["--modes", *modes] if modes else []
+        if self.device == "cpu":
+            self._run([*program, "--record", str(report)], program, CASES[name].parallel)
+            return report
+        nsys = find_nsys()
+        self._run([nsys, "profile", *FLAGS, "-o", str(captured), *program], program, CASES[name].parallel)
+        self._run(export_command(nsys, captured), (), "")
         return report
-    captured = folder / f"{case}.nsys-rep"
-    nsys = find_nsys()
-    _run([nsys, "profile", *FLAGS, str(captured), *command])
-    _run(export_command(nsys, captured))
-    return report
+
+    def _run(self, first: Sequence[str], others: Sequence[str], parallel: str) -> None:
+        ends = time.monotonic() + self.limit
+        running = self._start(others, parallel, first)
+        try:
+            for one in running:
+                one.finish(ends)
+        finally:
+            for one in running:
+                one.end()
+
+    def _start(self, command: Sequence[str], parallel: str, first: Sequence[str] = ()) -> list[Running]:
+        """Start a program's processes, of which the first may have a command of its own."""
+        if not parallel:
+            return [Running(first or command, self._environment, self._log())]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        common = {**self._environment, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        return [
+            Running(
+                command if rank or not first else first,
+                {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                self._log(),
+            )
+            for rank in range(RANKS)
+        ]
+
+    def _log(self) -> Path:
+        self._started += 1
+        return self.folder / f"{self._started}.log"
 
 
-def cost(case: str, device: str, folder: Path) -> list[dict[str, object]]:
-    """Run a case without a tool, with ranges in its code and without; return what each says of itself."""
-    said = []
-    for name, switches in (("with ranges", {}), ("without", {"NVTX_KERNELS_OPAQUE": "1"})):
-        cache = folder / name.replace(" ", "_")
-        environment = {**os.environ, **switches, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
-        command = [sys.executable, str(PROGRAM), case, "--device", device, "--modes", "compiled", "--json"]
-        printed = _run(command, environment)
-        said.append({"code": name, **json.loads(printed.splitlines()[-1])})
-    return said
+class Running:
+    """A process that writes what it says to a file."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self._command, self._log = command, log
+        with log.open("w") as said:
+            self._process = subprocess.Popen(
+                command, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def finish(self, ends: float) -> None:
+        """Wait for its end, no longer than to this time; GivenUpError says how it failed."""
+        try:
+            code = self._process.wait(max(ends - time.monotonic(), 1))
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise GivenUpError(f"longer than its limit: {self._last()}") from None
+        if code:
+            raise GivenUpError(f"status {code}: {self._last()}")
+
+    def end(self) -> None:
+        """End it and what it started, if it still runs."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _last(self) -> str:
+        return f"{' '.join(self._command[-6:])}\n{self._log.read_text(errors='replace')[-1500:]}"
 
 
-def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    return done.stdout
-
-
-def show(title: str, rows: Iterable[Sequence[object]]) -> None:
-    """Print rows, the first of which are headings, as aligned columns."""
+def write(title: str, rows: Iterable[Sequence[object]], file: TextIO = sys.stdout) -> None:
+    """Write rows, the first of which are headings, as aligned columns."""
     cells = [[f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    print(f"\n{title}")
+    print(f"\n{title}", file=file)
     for row in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(line.rstrip(), file=file, flush=True)
+
+
+def answer(name: str, programs: Programs, into: TextIO) -> Rows:
+    """Run a program, write its tables, and return its rows of the summary."""
+    if CASES[name].model == "blocks":
+        reports = [load(programs.record(name, [mode])) for mode in ("eager", "compiled")]
+        write(f"{name}: the compiled program's slow module among what differs from eager", planted(*reports))
+        return []
+    report = load(programs.record(name))
+    for title, rows in tables(report):
+        write(f"{name}: {title}", rows, into)
+    return list(summary(name, report))
 
 
 def main() -> None:
-    """Record every case and print its tables, then what the ranges cost."""
+    """Run the programs, and print their summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", default=["small-fp32", "small-bf16", "llama"], choices=CASES)
+    parser.add_argument("--programs", default=USUAL, metavar="A,B", help=f"of {', '.join(CASES)} (%(default)s)")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--cost", metavar="CASE", choices=(*CASES, "none"), help="default: the first case")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to keep the reports")
+    parser.add_argument(
+        "--limit", type=float, default=150, metavar="SECONDS", help="for each program (%(default)s)"
+    )
+    parser.add_argument("--cold", action="store_true", help="do not compile all programs at once first")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to keep reports and tables")
     options = parser.parse_args()
+    names = options.programs.split(",")
+    if unknown := [name for name in names if name not in CASES]:
+        parser.error(f"no such program: {', '.join(unknown)}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(exist_ok=True, parents=True)
-        for case in options.cases:
-            for title, rows in answer(record(case, options.device, folder)):
-                show(f"{case}: {title}", rows)
-        chosen = options.cost or options.cases[0]
-        if chosen == "none":
-            return
-        said = cost(chosen, options.device, Path(temporary))
-        keys = ("code", "step_ms", "compile_s", "graphs", "recompiled")
-        show(f"{chosen}, without a tool", [keys, *([one[key] for key in keys] for one in said)])
-        print(f"loss and all gradients, bit by bit: {identical([one['digests'] for one in said])}")
+        programs = Programs(options.device, folder, Path(temporary) / "cache", options.limit)
+        began = time.monotonic()
+        if not options.cold:
+            programs.warm(names)
+            print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
+        found: Rows = [SUMMARY]
+        with (folder / "tables.txt").open("w") as into:
+            for name in names:
+                try:
+                    found += answer(name, programs, into)
+                    print(f"{name}: done after {time.monotonic() - began:.0f} s", flush=True)
+                except GivenUpError as error:
+                    print(f"{name}: given up, {error}", flush=True)
+        write("share of kernel time without communication", found)
+        print((folder / "tables.txt").read_text())
 
 
 if __name__ == "__main__":

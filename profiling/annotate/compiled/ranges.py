@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from types import TracebackType
 
 from .. import range_stack
-from ..open_ranges import OpenRange, label
+from ..open_ranges import Label, OpenRange, label
 from .leaves import Leaves, follow
 
 NOWHERE = -1
 
 Names = tuple[str, ...]
+#: How many ranges stay open between two paths, and what is opened after them.
+Change = tuple[int, list[Label]]
 
 
 class _Thread(threading.local):
@@ -44,10 +47,24 @@ class Ranges:
         self.paths, self.leaves = tuple(paths), leaves
         names = {name for path in self.paths for name in path}
         self.labels = {name: label(name, None, category) for name in names}
+        self._changes: dict[tuple[int, int], Change] = {}
 
     def opened(self) -> Opened:
         """Return the block in which a call of the generated code runs."""
         return Opened(self)
+
+    def change(self, old: int, new: int) -> Change:
+        """Return how many ranges both paths have in common, and the labels of the others of the new one."""
+        found = self._changes.get((old, new))
+        if found is None:
+            before, after = (self.paths[number] if number != NOWHERE else () for number in (old, new))
+            kept = sum(1 for _ in takewhile(_is_same, zip(before, after, strict=False)))
+            found = self._changes[old, new] = (kept, [self.labels[name] for name in after[kept:]])
+        return found
+
+
+def _is_same(names: tuple[str, str]) -> bool:
+    return names[0] == names[1]
 
 
 class _GeneratedRange(OpenRange):
@@ -60,12 +77,12 @@ class _GeneratedRange(OpenRange):
 class Opened:
     """The ranges of one call of generated code, on the thread that runs it."""
 
-    __slots__ = ("_names", "_of", "_ranges")
+    __slots__ = ("_at", "_of", "_opened")
 
     def __init__(self, ranges: Ranges) -> None:
         self._of = ranges
-        self._names: Names = ()
-        self._ranges: list[OpenRange] = []
+        self._at = NOWHERE
+        self._opened: list[OpenRange] = []
 
     def __enter__(self) -> Callable[[int], None]:
         _thread.blocks += 1
@@ -74,28 +91,35 @@ class Opened:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._move(NOWHERE)
+        self._shrink(0, range_stack.stack())
         _thread.blocks -= 1
         if self._of.leaves and error is None and range_stack.active:
             follow(self._of.leaves, Opened(self._of)._move, NOWHERE)
 
     def _move(self, number: int) -> None:
-        wanted = self._of.paths[number] if number != NOWHERE else ()
-        if wanted == self._names:
+        """Close and open what differs; it runs before each kernel call, and so takes the stack's shortest ways."""
+        if number == self._at:
             return
-        kept = 0
-        for name, open_name in zip(wanted, self._names, strict=False):
-            if name != open_name:
-                break
-            kept += 1
-        for _ in self._names[kept:]:
-            range_stack.close(self._ranges.pop())
-        for name in wanted[kept:]:
-            self._open(name)
-        self._names = wanted
+        kept, labels = self._of.change(self._at, number)
+        opened, stack = self._opened, range_stack.stack()
+        self._shrink(kept, stack)
+        for one in labels:
+            if stack and (not opened or stack[-1] is not opened[-1]):
+                range_stack.drop_over()
+            opened.append(_GeneratedRange(one))
+            range_stack.open_in(stack, opened[-1])
+        self._at = number
 
-    def _open(self, name: str) -> None:
-        self._ranges.append(range_stack.push(_GeneratedRange(self._of.labels[name])))
+    def _shrink(self, kept: int, stack: list[OpenRange]) -> None:
+        opened = self._opened
+        while len(opened) > kept:
+            one = opened[-1]
+            if stack and stack[-1] is one:
+                one.ended = True
+                range_stack.pop(stack)
+            else:
+                range_stack.close(one)
+            opened.pop()
 
 
 def _stay(_number: int) -> None:
