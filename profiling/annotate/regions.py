@@ -66,6 +66,7 @@ class Frame(Part):
 
     def __init__(self, label: Label, parent: Frame | None, opened: OpenRange, trail: Trail | None) -> None:
         self.label, self.parent, self.running, self.opened = label, parent, True, opened
+        self.depth = parent.depth + 1 if parent is not None else 0
         # The nodes of the outermost region that this is part of; None where no gradients are recorded.
         self.trail = trail
         self.start: int = 0

@@ -74,7 +74,14 @@ class Trail:
             return self.add(output, args, start)
         is_known = are_plain(module)
         self._register(top, is_known=is_known)
-        self.entries += below if is_known else (top,)
+        if not is_known:
+            self.entries.append(top)
+            return True
+        for node in below:
+            if self.hooked.get(node):
+                self._pass(node)
+            else:
+                self.entries.append(node)
         return True
 
     def add(self, output: object, args: Iterable[object], start: int) -> bool:
@@ -94,10 +101,19 @@ class Trail:
             if node._sequence_nr() >= end:
                 continue
             any_is_there = True
-            self.entries.append(node)
-            if node not in hooked:
+            is_known = hooked.get(node)
+            if is_known:
+                self._pass(node)
+            elif is_known is None:
+                self.entries.append(node)
                 self._register(node)
         return any_is_there
+
+    def _pass(self, node: Node) -> None:
+        """Note that backward gets to a node that need not be walked on from."""
+        number = node._sequence_nr()
+        if number < self.oldest_number:
+            self.oldest_number, self.oldest = number, node
 
     def walk(self, end: int = LEAF_NUMBER) -> None:
         """Put hooks on all other nodes below `end` whose gradient comes from another gap."""
