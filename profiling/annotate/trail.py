@@ -51,8 +51,8 @@ class Trail:
         self.root, self.thread, self.start = root, thread, start
         self.bounds, self.parts = root.bounds, root.parts
         self.hooks: Hooks = root.hooks()
-        # The nodes with a hook, and whether there is no need to walk on from them.
-        self.hooked: dict[Node, bool] = {}
+        # The nodes with a hook, each with its number where there is no need to walk on from it, else 0.
+        self.hooked: dict[Node, int] = {}
         # Nodes whose gradient comes from another gap, and which of them the walk has reached.
         self.entries: list[Node] = []
         self.reached: set[Node] = set()
@@ -67,26 +67,23 @@ class Trail:
         if has_modes() or type(output) is not Tensor:
             return self.add(output, args, start)
         top = output.grad_fn
-        if top is None or top._sequence_nr() < start or output._is_view():
+        if top is None or (number := top._sequence_nr()) < start or output._is_view():
             return self.add(output, args, start)
-        below = older_nodes(args, start)
+        below = older_nodes(args, start, self.hooked)
         if below is None:
             return self.add(output, args, start)
-        is_known = are_plain(module)
-        self._register(top, is_known=is_known)
-        if not is_known:
+        if are_plain(module):
+            self._register(top, number)
+            for node in below:
+                self._lead_to(node)
+        else:
+            self._register(top)
             self.entries.append(top)
-            return True
-        for node in below:
-            if self.hooked.get(node):
-                self._pass(node)
-            else:
-                self.entries.append(node)
         return True
 
     def add(self, output: object, args: Iterable[object], start: int) -> bool:
         """Do the same for a module of any kind."""
-        found: dict[Node, None] = {}
+        found: dict[Node, int] = {}
         try:
             collect(output, MAX_DEPTH, start, found)
             collect_arguments(args, start, found)
@@ -94,25 +91,24 @@ class Trail:
             say_failed("the return value of a module cannot be inspected")
         return self.add_nodes(found)
 
-    def add_nodes(self, found: Iterable[Node]) -> bool:
-        """Put hooks on the nodes that this thread has created; return whether there are any."""
+    def add_nodes(self, found: dict[Node, int]) -> bool:
+        """Put hooks on the nodes, given with their numbers, that this thread created; return whether any is."""
         hooked, any_is_there, end = self.hooked, False, next_number()
-        for node in found:
-            if node._sequence_nr() >= end:
+        for node, number in found.items():
+            if number >= end:
                 continue
             any_is_there = True
-            is_known = hooked.get(node)
-            if is_known:
-                self._pass(node)
-            elif is_known is None:
-                self.entries.append(node)
+            self._lead_to(node)
+            if node not in hooked:
                 self._register(node)
         return any_is_there
 
-    def _pass(self, node: Node) -> None:
-        """Note that backward gets to a node that need not be walked on from."""
-        number = node._sequence_nr()
-        if number < self.oldest_number:
+    def _lead_to(self, node: Node) -> None:
+        """Note that another gap leads to this node; there is nothing to walk to from what is known."""
+        number = self.hooked.get(node)
+        if not number:
+            self.entries.append(node)
+        elif number < self.oldest_number:
             self.oldest_number, self.oldest = number, node
 
     def walk(self, end: int = LEAF_NUMBER) -> None:
@@ -163,8 +159,8 @@ class Trail:
         following = [one for one, _ in node.next_functions if one is not None]
         return [one for one in following if one._sequence_nr() == LEAF_NUMBER] or [node]
 
-    def _register(self, node: Node, *, is_known: bool = False) -> None:
-        self.hooked[node] = is_known
+    def _register(self, node: Node, known: int = 0) -> None:
+        self.hooked[node] = known
         if self.thread.carried is self.hooks:
             node._register_hook_dict(self.thread.carrier.tensor)  # type: ignore[attr-defined]
         elif not node_hooks.add(node, self.hooks, self.thread):
