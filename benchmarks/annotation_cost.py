@@ -1,19 +1,24 @@
 """What annotating a whole model costs a training step: times of forward and backward, side by side.
 
-    python -m benchmarks.annotation_cost [--steps 50]
+    python -m benchmarks.annotation_cost [--steps 100]
     nsys profile -t nvtx -o /tmp/cost --force-overwrite true python -m benchmarks.annotation_cost
 
 For each model: plain; with hooks on all modules that do nothing; with hooks that push and pop a range of a
 cached NVTX domain, or tell a listener; and annotated. Without a tool it also shows what annotating costs
 while nobody listens, and a listener that does nothing stands in for the tool. The ways take turns of a few
-steps, so that whatever else the machine does falls on all alike; each figure is the first decile. GPT-2, Llama
-and ResNet-50 run where transformers and torchvision are installed, besides the models that need neither. The
-short table is last: forward as a share of that with hooks that push and pop, backward as a share of plain.
+steps, so that whatever else the machine does falls on all alike; times are first deciles. GPT-2, Llama
+and ResNet-50 run where transformers and torchvision are installed, besides the models that need neither.
+
+The table at the end compares the annotated model's forward with that of hooks that push and pop, and its backward
+with plain: microseconds per module above it, and times as long. Both are computed in each round of turns, from the
+fastest step of each turn, and shown as the median of the rounds with their quartiles. An aim is reached where the
+upper quartile is within it, missed where the lower one is above it, and undecided in between.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +40,20 @@ WIDTH, TOKENS, IMAGE = (768, 128, 64) if DEVICE == "cuda" else (48, 8, 32)
 # Steps of one way before its times are taken, and in a row: what changes `nn.Module`, as annotating does, has
 # Python look up the attributes of all modules anew for some calls, of the way after it too.
 WARMUP, TURN = 5, 5
+# Of fewer than five rounds, quartiles say nothing.
+FEWEST = 5 * TURN
+AIM = 1.15
+
+
+class Step(NamedTuple):
+    """The times of one forward and one backward, ms, or the smallest of several."""
+
+    forward: float
+    backward: float
+
+
+# The steps of each way, by round.
+Rounds = dict[str, list[list[Step]]]
 
 
 class Case(NamedTuple):
@@ -158,7 +177,7 @@ def ways(model: nn.Module) -> dict[str, Callable[[], Any]]:
     }
 
 
-def step_ms(case: Case) -> tuple[float, float]:
+def step_ms(case: Case) -> Step:
     """Return the times of one forward and one backward, in ms, as the program waits for them."""
     case.model.zero_grad(set_to_none=True)
     _wait()
@@ -168,7 +187,7 @@ def step_ms(case: Case) -> tuple[float, float]:
     _wait()
     again = time.perf_counter()
     loss.backward()  # type: ignore[no-untyped-call]
-    return (between - began) * 1e3, (time.perf_counter() - again) * 1e3
+    return Step((between - began) * 1e3, (time.perf_counter() - again) * 1e3)
 
 
 def _wait() -> None:
@@ -176,42 +195,79 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def measured(case: Case, steps: int) -> dict[str, tuple[float, float]]:
-    """Return each way's forward and backward time, ms: the first deciles of its steps."""
-    times: dict[str, list[tuple[float, float]]] = {}
-    contexts = ways(case.model)
-    for _ in range(-(-steps // TURN)):
-        for way, context in contexts.items():
+def measured(case: Case, steps: int) -> Rounds:
+    """Run the ways in turns, in another order each round."""
+    rounds: Rounds = {}
+    contexts = list(ways(case.model).items())
+    for number in range(-(-steps // TURN)):
+        first = number % len(contexts)
+        for way, context in contexts[first:] + contexts[:first]:
             with context():
                 for _ in range(WARMUP):
                     step_ms(case)
-                times.setdefault(way, []).extend(step_ms(case) for _ in range(TURN))
-    return {
-        way: tuple(sorted(column)[len(column) // 10] for column in zip(*found, strict=True))
-        for way, found in times.items()
-    }
+                rounds.setdefault(way, []).append([step_ms(case) for _ in range(TURN)])
+    return {way: rounds[way] for way, _ in contexts}
+
+
+def first_decile(turns: list[list[Step]], phase: str) -> float:
+    """Return a way's time in a phase, ms."""
+    times = sorted(getattr(step, phase) for turn in turns for step in turn)
+    return times[len(times) // 10]
+
+
+class Comparison(NamedTuple):
+    """How much longer a phase takes annotated: quartiles over the rounds, of us per module and of the ratio."""
+
+    us: list[float]
+    ratio: list[float]
+
+    def line(self) -> str:
+        """Return it with the verdict on the aim."""
+        verdict = "reached" if self.ratio[2] <= AIM else "missed" if self.ratio[0] > AIM else "undecided"
+        us, ratio = self.us, self.ratio
+        spread = f"{us[1]:6.1f} ({us[0]:.1f} to {us[2]:.1f})"
+        return f"{spread:24} {ratio[1]:5.2f} ({ratio[0]:.2f} to {ratio[2]:.2f})  {verdict}"
+
+
+def compared(rounds: Rounds, phase: str, base: str, modules: int) -> Comparison:
+    """Compare a phase of the annotated model with the same of another way, round by round."""
+    pairs = [
+        [min(getattr(step, phase) for step in turn) for turn in both]
+        for both in zip(rounds["annotated"], rounds[base], strict=True)
+    ]
+    us = [1e3 * (ours - theirs) / modules for ours, theirs in pairs]
+    ratios = [ours / theirs for ours, theirs in pairs]
+    return Comparison(*(statistics.quantiles(column, n=4, method="inclusive") for column in (us, ratios)))
+
+
+def print_model(name: str, case: Case, steps: int) -> list[str]:
+    """Measure a model and print its times; return its lines of the table at the end."""
+    modules = len(list(case.model.modules()))
+    print(f"\n{name}, {modules} modules: forward / backward, ms")
+    rounds = measured(case, steps)
+    for way, turns in rounds.items():
+        forward, backward = first_decile(turns, "forward"), first_decile(turns, "backward")
+        print(f"  {way:20} {forward:8.2f} / {backward:.2f}", flush=True)
+    phases = {"forward": "push and pop", "backward": "plain"}
+    return [
+        f"{name:19} {modules:7d}  {phase:9}{compared(rounds, phase, base, modules).line()}"
+        for phase, base in phases.items()
+    ]
 
 
 def main() -> None:
-    """Measure, print all times, and the shares last."""
+    """Measure, print all times, and the comparisons last."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=50, help="steps of each way")
+    parser.add_argument("--steps", type=int, default=100, help=f"steps of each way, at least {FEWEST}")
     torch.set_num_threads(1)
-    steps, shares = parser.parse_args().steps, []
+    steps, lines = max(FEWEST, parser.parse_args().steps), []
     print(f"torch {torch.__version__}, {DEVICE}, {'a tool' if range_stack.active else 'no tool'} is attached")
     for name, make in MODELS.items():
         with suppress(ImportError):
-            case = make()
-            modules = len(list(case.model.modules()))
-            print(f"\n{name}, {modules} modules: forward / backward, ms")
-            found = measured(case, steps)
-            for way, (forward, backward) in found.items():
-                print(f"  {way:20} {forward:8.2f} / {backward:.2f}")
-            forward = found["annotated"][0] / found["push and pop"][0]
-            backward = found["annotated"][1] / found["plain"][1]
-            shares.append(f"{name:20} {modules:7d} {forward:8.2f} {backward:9.2f}")
-    print(f"\n{'model':20} {'modules':>7} {'forward':>8} {'backward':>9}   (aim: 1.15 and 1.15)")
-    print("\n".join(shares))
+            lines += print_model(name, make(), steps)
+    print("\nannotated, forward against hooks that push and pop, backward against plain: median (quartiles)")
+    print(f"{'model':19} {'modules':>7}  {'phase':9}{'us per module above':24} {'times as long':21}  aim {AIM}")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

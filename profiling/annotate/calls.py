@@ -212,8 +212,9 @@ def _in_leaf_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], thread:
     try:
         range_stack.open_in(thread.ranges, opened)
         output = _call(module, *args)
-        if next_number() != start:
-            regions.end_leaf(around, plan.names.backward, start, (output, args, module))
+        end = next_number()
+        if end != start:
+            regions.end_leaf(around, plan.names.backward, (start, end), (output, args, module))
         return output
     finally:
         range_stack.close(opened)

@@ -41,10 +41,12 @@ class Part:
     `running` is true while its forward has not ended: a backward inside it is not its backward.
     """
 
-    __slots__ = ("label", "parent", "running")
+    __slots__ = ("depth", "label", "parent", "running")
 
     def __init__(self, label: Label, parent: Part | None) -> None:
         self.label, self.parent, self.running = label, parent, True
+        # How many parts are around it.
+        self.depth: int = parent.depth + 1 if parent is not None else 0
 
     def path(self) -> list[Part]:
         """Return the parts whose backward this one's is inside of, outermost first, and this one."""
@@ -117,20 +119,23 @@ class Root:
 
 def _move(thread: Thread, number: int, part: Part) -> None:
     """Close and open ranges on the way from the innermost to that of `part`."""
-    ranges, open_parts, wanted = thread.ranges, [], []
+    ranges, wanted, closed = thread.ranges, [], 0
     top = ranges[-1]
-    one: Part | None = top.part
-    while one is not None and not one.running:
-        open_parts.append(one)
-        one = one.parent
-    one = part
-    while one is not None and not one.running and one not in open_parts:
-        wanted.append(one)
-        one = one.parent
+    last: Part | None = top.part
+    one: Part | None = part
+    while one is not last:
+        if one is None or last is None or one.running or last.running:
+            _open_path(thread, number, part.path())
+            return
+        if last.depth >= one.depth:
+            last, closed = last.parent, closed + 1
+        else:
+            wanted.append(one)
+            one = one.parent
     if one is None or one.running:
         _open_path(thread, number, part.path())
         return
-    for _ in range(open_parts.index(one)):
+    for _ in range(closed):
         range_stack.pop(ranges)
     for want in reversed(wanted):
         range_stack.open_in(ranges, BackwardRange(want, number, top.alive))

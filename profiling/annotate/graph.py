@@ -26,8 +26,8 @@ _READS = {list: list.__iter__, tuple: tuple.__iter__, set: set.__iter__, frozens
 WITHOUT = {type(None), bool, int, float, str, torch.dtype, torch.device, Parameter}
 
 
-def collect(value: object, depth: int, start: int, found: dict[Node, None]) -> None:
-    """Add the node of every tensor in `value` whose backward is numbered `start` or higher.
+def collect(value: object, depth: int, start: int, found: dict[Node, int]) -> None:
+    """Add the node of every tensor in `value` whose backward is numbered `start` or higher, and its number.
 
     Containers and dataclasses are searched `depth` levels deep.
     """
@@ -44,7 +44,7 @@ def collect(value: object, depth: int, start: int, found: dict[Node, None]) -> N
             collect(item, depth - 1, start, found)
 
 
-def collect_arguments(values: Iterable[Any], start: int, found: dict[Node, None]) -> None:
+def collect_arguments(values: Iterable[Any], start: int, found: dict[Node, int]) -> None:
     """Do the same for the arguments of a call, which mostly are plain tensors or contain none."""
     is_seen = has_modes()
     for value in values:
@@ -57,11 +57,12 @@ def collect_arguments(values: Iterable[Any], start: int, found: dict[Node, None]
             collect(value, 1, start, found)
 
 
-def older_nodes(values: Iterable[Any], start: int) -> list[Node] | None:
-    """Return the nodes of the tensors that a call was given; None if it changed one, or got more than those."""
+def older_nodes(values: Iterable[Any], start: int, known: dict[Node, int]) -> list[Node] | None:
+    """Return the nodes of the tensors that a call was given; None if it changed one, or got more than those.
+
+    Nodes that are `known` are older than the call.
+    """
     nodes: list[Node] = []
-    if has_modes():
-        return None
     for value in values:
         kind = type(value)
         if kind is Tensor:
@@ -70,7 +71,7 @@ def older_nodes(values: Iterable[Any], start: int) -> list[Node] | None:
             except RuntimeError:  # a view that autograd forbids to use after an in-place operation
                 return None
             if node is not None:
-                if node._sequence_nr() >= start:
+                if node not in known and node._sequence_nr() >= start:
                     return None
                 nodes.append(node)
         elif kind not in WITHOUT:
@@ -86,20 +87,23 @@ def are_plain(module: Module) -> bool:
     return True
 
 
-def add_node(tensor: Any, start: int, found: dict[Node, None]) -> None:
+def add_node(tensor: Any, start: int, found: dict[Node, int]) -> None:
     """Add the node of a tensor, if it is numbered `start` or higher."""
     try:
         node = tensor.grad_fn
     except RuntimeError:  # a view that autograd forbids to use after an in-place operation
         return
-    if node is None or node._sequence_nr() < start:
+    if node is None:
         return
-    found[node] = None
+    number = node._sequence_nr()
+    if number < start:
+        return
+    found[node] = number
     if tensor._is_view():
         # An in-place operation on a returned view replaces the view's node: the one behind it counts too.
         for following, _ in node.next_functions:
-            if following is not None and start <= following._sequence_nr() < LEAF_NUMBER:
-                found[following] = None
+            if following is not None and start <= (number := following._sequence_nr()) < LEAF_NUMBER:
+                found[following] = number
 
 
 def _items(value: Any, kind: type) -> Iterable[object]:

@@ -8,7 +8,6 @@ program's own hooks and handles are not touched. Where this is missing, nodes ge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 
 import torch
@@ -46,8 +45,8 @@ class _Carrier:
             self._back_to.append(self.tensor)
 
 
-def add(nodes: Iterable[Node], hooks: Hooks | None, thread: Thread) -> bool:
-    """Call `hooks` before each of these nodes runs; return whether that is possible here."""
+def add(node: Node, hooks: Hooks | None, thread: Thread) -> bool:
+    """Call `hooks` before this node runs; return whether that is possible here."""
     if thread.carrier is None:
         with suppress(IndexError):
             thread.carrier = _Carrier(_unused)
@@ -56,8 +55,7 @@ def add(nodes: Iterable[Node], hooks: Hooks | None, thread: Thread) -> bool:
     tensor = thread.carrier.tensor
     if thread.carried is not hooks:
         _carry(thread, hooks)
-    for node in nodes:
-        node._register_hook_dict(tensor)
+    node._register_hook_dict(tensor)
     return True
 
 

@@ -66,11 +66,12 @@ class Frame(Part):
 
     def __init__(self, label: Label, parent: Frame | None, opened: OpenRange, trail: Trail | None) -> None:
         self.label, self.parent, self.running, self.opened = label, parent, True, opened
+        self.depth = parent.depth + 1 if parent is not None else 0
         # The nodes of the outermost region that this is part of; None where no gradients are recorded.
         self.trail = trail
         self.start: int = 0
         # The nodes that what this region returns leads to; whether a call returned such nodes.
-        self.found: dict[Node, None] | None = None
+        self.found: dict[Node, int] | None = None
         self.is_named = False
 
     def add_outputs(self, value: object, depth: int = MAX_DEPTH) -> None:
@@ -173,18 +174,20 @@ def _end_part(frame: Frame, trail: Trail, *, failed: bool) -> None:
         _end_of_outermost(trail, frame, number)
 
 
-def end_leaf(around: Frame, label: Label, start: int, call: tuple[object, tuple[object, ...], nn.Module]) -> None:
-    """Put hooks on the nodes that a leaf created since `start`; `call` is its output, arguments and module.
+def end_leaf(
+    around: Frame, label: Label, numbers: tuple[int, int], call: tuple[object, tuple[object, ...], nn.Module]
+) -> None:
+    """Put hooks on the nodes that a leaf created between two numbers; `call` is its output, arguments and module.
 
     A leaf makes its nodes from its arguments and parameters and opens no region, so that it needs no frame.
     """
     part, trail = Part(label, around), around.trail
     assert trail is not None
     part.running = False
-    trail.bounds += (start, graph.next_number())
+    trail.bounds += numbers
     trail.parts += (part, around)
     try:
-        if not trail.add_leaf(*call, start):
+        if not trail.add_leaf(*call, numbers[0]):
             _say_unnamed(part)
     except Exception:  # an instrument must not break what it measures
         range_stack.say_failed("a module has no backward range")

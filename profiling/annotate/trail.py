@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from operator import methodcaller
 
 from torch import Tensor
 from torch.autograd.graph import Node
@@ -24,7 +23,6 @@ from .open_ranges import Thread
 from .range_stack import say_failed
 
 MAX_DEPTH = 8
-_number = methodcaller("_sequence_nr")
 
 
 class Trail:
@@ -40,6 +38,7 @@ class Trail:
         "hooked",
         "hooks",
         "oldest",
+        "oldest_number",
         "parts",
         "reached",
         "root",
@@ -52,14 +51,15 @@ class Trail:
         self.root, self.thread, self.start = root, thread, start
         self.bounds, self.parts = root.bounds, root.parts
         self.hooks: Hooks = root.hooks()
-        # The nodes with a hook, and whether there is no need to walk on from them.
-        self.hooked: dict[Node, bool] = {}
+        # The nodes with a hook, each with its number where there is no need to walk on from it, else 0.
+        self.hooked: dict[Node, int] = {}
         # Nodes whose gradient comes from another gap, and which of them the walk has reached.
         self.entries: list[Node] = []
         self.reached: set[Node] = set()
         # Nodes that the walk has passed, and the one with the lowest number.
         self.seen: set[Node] = set()
-        self.oldest: tuple[int, Node] | None = None
+        self.oldest: Node | None = None
+        self.oldest_number = LEAF_NUMBER
         self.below: list[Node] = []
 
     def add_leaf(self, output: object, args: tuple[object, ...], module: Module, start: int) -> bool:
@@ -67,19 +67,23 @@ class Trail:
         if has_modes() or type(output) is not Tensor:
             return self.add(output, args, start)
         top = output.grad_fn
-        if top is None or top._sequence_nr() < start or output._is_view():
+        if top is None or (number := top._sequence_nr()) < start or output._is_view():
             return self.add(output, args, start)
-        below = older_nodes(args, start)
+        below = older_nodes(args, start, self.hooked)
         if below is None:
             return self.add(output, args, start)
-        self.hooked[top] = is_known = are_plain(module)
-        self._register((top,))
-        self.entries += below if is_known else (top,)
+        if are_plain(module):
+            self._register(top, number)
+            for node in below:
+                self._lead_to(node)
+        else:
+            self._register(top)
+            self.entries.append(top)
         return True
 
     def add(self, output: object, args: Iterable[object], start: int) -> bool:
         """Do the same for a module of any kind."""
-        found: dict[Node, None] = {}
+        found: dict[Node, int] = {}
         try:
             collect(output, MAX_DEPTH, start, found)
             collect_arguments(args, start, found)
@@ -87,22 +91,29 @@ class Trail:
             say_failed("the return value of a module cannot be inspected")
         return self.add_nodes(found)
 
-    def add_nodes(self, found: Iterable[Node]) -> bool:
-        """Put hooks on the nodes that this thread has created; return whether there are any."""
+    def add_nodes(self, found: dict[Node, int]) -> bool:
+        """Put hooks on the nodes, given with their numbers, that this thread created; return whether any is."""
         hooked, any_is_there, end = self.hooked, False, next_number()
-        for node in found:
-            if node._sequence_nr() >= end:
+        for node, number in found.items():
+            if number >= end:
                 continue
             any_is_there = True
-            self.entries.append(node)
+            self._lead_to(node)
             if node not in hooked:
-                hooked[node] = False
-                self._register((node,))
+                self._register(node)
         return any_is_there
+
+    def _lead_to(self, node: Node) -> None:
+        """Note that another gap leads to this node; there is nothing to walk to from what is known."""
+        number = self.hooked.get(node)
+        if not number:
+            self.entries.append(node)
+        elif number < self.oldest_number:
+            self.oldest_number, self.oldest = number, node
 
     def walk(self, end: int = LEAF_NUMBER) -> None:
         """Put hooks on all other nodes below `end` whose gradient comes from another gap."""
-        entries, reached, start = self.entries, self.reached, self.start
+        entries, reached, start, hooked, seen = self.entries, self.reached, self.start, self.hooked, self.seen
         for node in entries:  # which grows
             if node in reached:
                 continue
@@ -111,24 +122,19 @@ class Trail:
             if number < start:
                 self.below.append(node)
             elif number < end:
-                self._enter(node, number)
+                is_known = hooked.get(node)
+                if is_known is None:
+                    self._register(node)
+                if number < self.oldest_number:
+                    self.oldest_number, self.oldest = number, node
+                if not is_known and node not in seen:
+                    self._walk_within(node, number)
         self.entries = []
-
-    def _enter(self, node: Node, number: int) -> None:
-        hooked = self.hooked
-        is_known = hooked.get(node)
-        if is_known is None:
-            hooked[node] = False
-            self._register((node,))
-        if self.oldest is None or number < self.oldest[0]:
-            self.oldest = number, node
-        if not is_known and node not in self.seen:
-            self._walk_within(node, number)
 
     def _walk_within(self, first: Node, number: int) -> None:
         """Walk through the nodes of one gap: edges lead to lower numbers."""
-        seen, entries, todo = self.seen, self.entries, [first]
-        low = self._begin_of_gap(number)
+        seen, entries, todo, oldest = self.seen, self.entries, [first], self.oldest_number
+        low = self.bounds[bisect_right(self.bounds, number) - 1]
         seen.add(first)
         for node in todo:
             for following, _ in node.next_functions:
@@ -140,23 +146,22 @@ class Trail:
                 elif at < number and following not in seen:
                     seen.add(following)
                     todo.append(following)
-        last = min(todo, key=_number)
-        if self.oldest is None or _number(last) < self.oldest[0]:
-            self.oldest = _number(last), last
-
-    def _begin_of_gap(self, number: int) -> int:
-        return self.bounds[bisect_right(self.bounds, number) - 1]
+                    if at < oldest:
+                        self.oldest_number, self.oldest, oldest = at, following, at
 
     def last(self) -> list[Node]:
         """Return what the backward ends with: the oldest node, or the leaves that this one feeds."""
         if self.oldest is None:
             return []
         self.seen.clear()
-        self._walk_within(self.oldest[1], self.oldest[0])
-        node = self.oldest[1]
+        self._walk_within(self.oldest, self.oldest_number)
+        node = self.oldest
         following = [one for one, _ in node.next_functions if one is not None]
         return [one for one in following if one._sequence_nr() == LEAF_NUMBER] or [node]
 
-    def _register(self, nodes: Iterable[Node]) -> None:
-        if not node_hooks.add(nodes, self.hooks, self.thread):
-            self.root.others.extend(node.register_prehook(self.root.before) for node in nodes)
+    def _register(self, node: Node, known: int = 0) -> None:
+        self.hooked[node] = known
+        if self.thread.carried is self.hooks:
+            node._register_hook_dict(self.thread.carrier.tensor)  # type: ignore[attr-defined]
+        elif not node_hooks.add(node, self.hooks, self.thread):
+            self.root.others.append(node.register_prehook(self.root.before))
