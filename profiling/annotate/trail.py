@@ -162,6 +162,6 @@ class Trail:
     def _register(self, node: Node, known: int = 0) -> None:
         self.hooked[node] = known
         if self.thread.carried is self.hooks:
-            node._register_hook_dict(self.thread.carrier.tensor)  # type: ignore[attr-defined]
+            node._register_hook_dict(self.thread.carrier.tensor)
         elif not node_hooks.add(node, self.hooks, self.thread):
             self.root.others.append(node.register_prehook(self.root.before))
