@@ -51,8 +51,9 @@ class GivenUpError(Exception):
 class Programs:
     """Runs programs on a device, each within a limit of seconds, with one cache of compiled code."""
 
-    def __init__(self, device: str, folder: Path, cache: Path, limit: float) -> None:
+    def __init__(self, device: str, folder: Path, cache: Path, limit: float, total: float) -> None:
         self.device, self.folder, self.limit = device, folder, limit
+        self._last_end = time.monotonic() + total
         self._environment, self._started = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)}, 0
 
     def warm(self, names: Iterable[str]) -> None:
@@ -62,7 +63,7 @@ class Programs:
             modes = [mode for mode in CASES[name].modes if mode not in ("eager", "autotuned")]
             options = [name, "--device", self.device, "--steps", "0", "--modes", *modes]
             running += self._start([sys.executable, str(PROGRAM), *options], CASES[name].parallel)
-        ends = time.monotonic() + self.limit
+        ends = self._ends()
         for one in running:
             with suppress(GivenUpError):
                 one.finish(ends)
@@ -82,7 +83,7 @@ class Programs:
         return report
 
     def _run(self, first: Sequence[str], others: Sequence[str], parallel: str) -> None:
-        ends = time.monotonic() + self.limit
+        ends = self._ends()
         running = self._start(others, parallel, first)
         try:
             for one in running:
@@ -107,6 +108,12 @@ class Programs:
             )
             for rank in range(RANKS)
         ]
+
+    def _ends(self) -> float:
+        now = time.monotonic()
+        if now > self._last_end:
+            raise GivenUpError("no time is left")
+        return min(now + self.limit, self._last_end)
 
     def _log(self) -> Path:
         self._started += 1
@@ -134,10 +141,12 @@ class Running:
             raise GivenUpError(f"status {code}: {self._last()}")
 
     def end(self) -> None:
-        """End it and what it started, if it still runs."""
+        """End it and what it started, if it still runs; what nsys starts may be in another process group."""
         if self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            for pid in [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit()]:
+                with suppress(ProcessLookupError):
+                    if os.getsid(pid) == self._process.pid:
+                        os.kill(pid, signal.SIGKILL)
             self._process.wait()
 
     def _last(self) -> str:
@@ -174,6 +183,9 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=150, metavar="SECONDS", help="for each program (%(default)s)"
     )
+    parser.add_argument(
+        "--total", type=float, default=450, metavar="SECONDS", help="for all programs (%(default)s)"
+    )
     parser.add_argument("--cold", action="store_true", help="do not compile all programs at once first")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to keep reports and tables")
     options = parser.parse_args()
@@ -183,7 +195,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(exist_ok=True, parents=True)
-        programs = Programs(options.device, folder, Path(temporary) / "cache", options.limit)
+        programs = Programs(options.device, folder, Path(temporary) / "cache", options.limit, options.total)
         began = time.monotonic()
         if not options.cold:
             programs.warm(names)
