@@ -9,8 +9,6 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .support.small_numbers import distinct
-
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
@@ -224,7 +222,7 @@ def range_order(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s | No
         return None
     if (later | tied).all():
         # Events mostly come in the order of their starts; then sorting them by thread is all that is needed.
-        threads = distinct(thread)
+        threads = np.flatnonzero(np.bincount(thread))
         if len(threads) <= FEW_THREADS:
             return np.concatenate([np.flatnonzero(thread == one) for one in threads])
         if threads[-1] < 2**15:  # a radix sort

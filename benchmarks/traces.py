@@ -24,9 +24,7 @@ from nvtx_kernels.analysis.support.cores import cores
 from benchmarks.attribution import RANK, measured
 
 EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
-SHIFTED = re.compile(
-    r'("(?:ts|dur|correlation|External id|external id|id|Sequence number)"\s*:\s*)(\d+(?:\.\d+)?)'
-)
+SHIFTED = re.compile(r'("(?:ts|correlation|External id|external id|id|Sequence number)"\s*:\s*)(\d+(?:\.\d+)?)')
 
 
 def record(out: Path) -> None:

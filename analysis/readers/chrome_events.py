@@ -11,7 +11,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -23,8 +22,9 @@ import pyarrow.compute as pc
 
 from ..errors import NotAReport
 from ..support import arrow
-from ..trace import Bools, Int64s
+from ..trace import Int64s
 from . import GZIP_MAGIC
+from .chrome_cuts import cut_of
 from .safety import require_within
 
 SEPARATORS = b" \t\r\n,"
@@ -115,7 +115,7 @@ class TraceFile:
         while True:
             events, end = _hopefully_whole(waiting)
             if events is None:
-                cut = _cut(waiting)
+                cut = cut_of(waiting)
                 if cut.is_last:
                     break
                 events, end = self._decoded(_EVENTS, b"[" + waiting[: cut.end] + b"]") if cut.end else [], cut.end
@@ -266,45 +266,3 @@ def _hopefully_whole(text: bytes) -> tuple[list[Event] | None, int]:
         return _EVENTS.decode(b"[" + text[:end] + b"]"), end
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """Where a piece of the array can end: after its last whole event, or before the bracket that closes it."""
-
-    end: int
-    is_last: bool
-
-
-_QUOTE, _BACKSLASH = ord('"'), ord("\\")
-_DEPTH = np.zeros(256, np.int8)
-_DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
-_MARKS = _DEPTH != 0
-_MARKS[_QUOTE] = True
-
-
-def _cut(text: bytes) -> _Cut:
-    """Find where to cut a text that begins between two events, by brackets outside of strings."""
-    data = np.frombuffer(text, np.uint8)
-    at = np.flatnonzero(_MARKS[data])
-    mark = data[at]
-    quote = mark == _QUOTE
-    if b"\\" in text:
-        quote &= ~_escaped(data)[at]
-    inside_string = np.cumsum(quote) % 2 == 1
-    step = np.where(inside_string, 0, _DEPTH[mark])
-    depth = np.cumsum(step)
-    if (closes := np.flatnonzero(depth < 0)).size:
-        return _Cut(int(at[closes[0]]), True)
-    ends = np.flatnonzero((depth == 0) & (step < 0))
-    return _Cut(int(at[ends[-1]]) + 1 if ends.size else 0, False)
-
-
-def _escaped(data: np.ndarray[Any, np.dtype[np.uint8]]) -> Bools:
-    """Mark the characters after an odd number of backslashes."""
-    escaped = np.zeros(len(data) + 1, np.bool_)
-    slashes = np.flatnonzero(data == _BACKSLASH)
-    first = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
-    length = np.diff(np.append(first, len(slashes)))
-    escaped[(slashes[first] + length)[length % 2 == 1]] = True
-    return escaped[:-1]

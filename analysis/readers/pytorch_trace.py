@@ -209,13 +209,9 @@ class _Assembly:
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
         """Return the self time of operators as kernels, each operator being its own launch."""
         operators = np.flatnonzero(self.columns.ranges["is_operator"])
-        found = operator_work(
-            ranges.thread[operators],
-            ranges.start_ns[operators],
-            ranges.end_ns[operators],
-            ranges.name_id[operators],
-            list(self.columns.names),
-        )
+        thread, start, end = ranges.thread[operators], ranges.start_ns[operators], ranges.end_ns[operators]
+        names = list(self.columns.names)
+        found = operator_work(thread, start, end, ranges.name_id[operators], names)
         row = operators[found.row]
         count, thread = len(row), ranges.thread[row]
         tids = np.array([_number(tid) for _, tid in self.columns.threads] or [0], np.int64)
