@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.small_numbers import distinct, grouped
 from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, working_calls
 from ..vocabulary import PhaseNames
 from .adoption import Adoption
@@ -143,7 +144,7 @@ class _Attributing:
     def _show_stray_operators(self, node: Int32s, how: NDArray[np.int64], home: Int32s) -> Int32s:
         """Place calls that are in no range of the user in PyTorch's operator ranges, if they are in one."""
         stray = np.flatnonzero(how == OUTSIDE)
-        threads = np.unique(self.calls.thread[stray])
+        threads = distinct(self.calls.thread[stray])
         operators = self.trace.ranges.take(self.operator & np.isin(self.trace.ranges.thread, threads))
         if not len(operators):
             return home
@@ -166,15 +167,20 @@ class _Attributing:
 
     def _attribution(self, placed: Placed, home: Int32s, made: list[Int32s]) -> Attribution:
         launch = self.trace.work.launch
-        at = np.searchsorted(self.calls.row, launch) if len(self.calls) else np.zeros(len(launch), np.int64)
+        call = np.zeros(len(self.trace.launches), np.int64)
+        call[self.calls.row] = np.arange(len(self.calls))
         known = launch >= 0
         node, how = np.full(len(launch), -1, np.int32), np.full(len(launch), OUTSIDE, np.uint8)
         unfit = np.zeros(len(launch), np.bool_)
-        node[known], how[known] = placed.node[at[known]], placed.how[at[known]].astype(np.uint8)
-        unfit[known] = placed.unfit[at[known]]
+        at = call[launch[known]]
+        node[known], how[known] = placed.node[at], placed.how[at].astype(np.uint8)
+        unfit[known] = placed.unfit[at]
         node, captured = self._led_to_captures(node, how)
         linked = self._holding(np.concatenate([node, self.memory_node]))
-        linked[np.setdiff1d(np.arange(len(linked)), np.concatenate([*made, np.empty(0, np.int32)]))] = False
+        unmade = np.ones(len(linked), np.bool_)
+        for nodes in made:
+            unmade[nodes[nodes >= 0]] = False
+        linked[unmade] = False
         of_nodes = self._of_nodes(linked, captured)
         linked[captured] = True
         return Attribution(
@@ -213,7 +219,7 @@ class _Attributing:
         launches, launch = self.trace.launches, self.trace.work.launch
         phase = _phase_of(node, node_phase)
         undecided = np.flatnonzero((phase == NOTHING) & (launch >= 0))
-        calls, back = np.unique(launch[undecided], return_inverse=True)
+        calls, back = grouped(launch[undecided])
         spots = Spots(launches.thread[calls], launches.start_ns[calls], launches.end_ns[calls])
         phase[undecided] = self._phase_by_place(spots)[back]
         return phase

@@ -33,6 +33,7 @@ class Forest:
     def __init__(self, parent: Int32s) -> None:
         self.parent = parent
         self.range = np.arange(len(parent), dtype=np.int32)
+        self._levels: list[Int32s] = []
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -62,11 +63,13 @@ class Forest:
             jump = np.where(jump >= 0, jump[jump], -1)
         return depth
 
-    def by_depth(self) -> list[Int64s]:
-        """Return the nodes of each depth, outermost first."""
-        depth = self.depth()
-        order = np.argsort(depth, kind="stable")
-        return np.split(order, np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1)))
+    def by_depth(self) -> list[Int32s]:
+        """Return the nodes of each depth, outermost first; worked out again only after nodes were added."""
+        if sum(map(len, self._levels)) < len(self) or not self._levels:
+            depth = self.depth()
+            order = np.argsort(depth, kind="stable").astype(np.int32)
+            self._levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])
+        return self._levels
 
     def nearest(self, own: Int32s) -> Int32s:
         """Return each node's own value, or if that is -1, the nearest one above it, or -1: int32 (nodes,)."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.small_numbers import distinct
 from ..trace import Bools, Columns, Int32s, Int64s, Ranges
 from .adoption import AMBIGUOUS as NO_DECISION
 from .adoption import Adoption
@@ -78,7 +79,7 @@ class Placing:
         """Return the parent nodes of intervals on autograd's and helpers' threads: int32 (intervals,)."""
         base = np.full(len(spots), -1, np.int32)
         if self.adopts and len(self.ranges):
-            for thread in np.intersect1d(spots.thread, np.array(self.adoption.threads, np.int32)).tolist():
+            for thread in sorted({*distinct(spots.thread).tolist()} & {*self.adoption.threads}):
                 mine = np.flatnonzero(spots.thread == thread)
                 base[mine] = self.adoption.base(Intervals(thread, spots.start_ns[mine], spots.end_ns[mine]))
         return base

@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Bools, Calls, Int32s, Int64s, Ranges, Trace
+from ..support.small_numbers import counted, distinct
+from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Bools, Calls, Int64s, Ranges, Trace
 from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, RECOMPUTE, WORKER_THREADS
 from .nesting import Nesting
 from .user_ranges import NameFacts, named, of_names, of_titles
@@ -53,12 +54,12 @@ class ThreadFacts:
     @cached_property
     def launching_kernels(self) -> frozenset[int]:
         """The threads that launched a kernel or a graph."""
-        return frozenset(np.unique(self._calls.thread[self._calls.launches_kernel]).tolist())
+        return frozenset(distinct(self._calls.thread[self._calls.launches_kernel]).tolist())
 
     @cached_property
     def launching(self) -> frozenset[int]:
         """The threads that launched any work."""
-        return frozenset(np.unique(self._calls.thread).tolist())
+        return frozenset(distinct(self._calls.thread).tolist())
 
     @cached_property
     def independent(self) -> frozenset[int]:
@@ -74,10 +75,9 @@ class ThreadFacts:
     @cached_property
     def _calling_models(self) -> frozenset[int]:
         """The threads on which a program calls an annotated model; recomputation in backward does not count."""
-        forward = self.ranges.category == MODEL_FORWARD
-        again = self.ranges.take(forward & of_names(named(self._trace, RECOMPUTE), self.ranges))
-        inside = Nesting(again).containing(self.ranges.thread, self.ranges.start_ns, self.ranges.end_ns) >= 0
-        return self._with(forward & ~inside)
+        calls = self.ranges.take(self.ranges.category == MODEL_FORWARD)
+        again = Nesting(calls.take(of_names(named(self._trace, RECOMPUTE), calls)))
+        return self._outside_engine(calls.take(_is_outside(calls, again)))
 
     @cached_property
     def devices(self) -> Int64s:
@@ -85,7 +85,8 @@ class ThreadFacts:
         work, bits = self._trace.work, np.zeros(len(self._trace.threads), np.int64)
         rows = np.flatnonzero(work.launch >= 0)
         thread = self._trace.launches.thread[work.launch[rows]]
-        np.bitwise_or.at(bits, thread, np.int64(1) << (work.device_id[rows].astype(np.int64) & 63))
+        pairs = distinct(thread.astype(np.int64) << 6 | work.device_id[rows] & 63)
+        np.bitwise_or.at(bits, pairs >> 6, np.int64(1) << (pairs & 63))
         return bits
 
     def candidates(self, thread: int) -> list[int]:
@@ -102,8 +103,8 @@ class ThreadFacts:
         ][:MAX_WAITING_THREADS]
 
     @cached_property
-    def _threads_with_ranges(self) -> tuple[Int32s, Int64s]:
-        return np.unique(self.ranges.thread, return_counts=True)
+    def _threads_with_ranges(self) -> tuple[Int64s, Int64s]:
+        return counted(self.ranges.thread)
 
     @cached_property
     def _engine(self) -> Ranges:
@@ -119,10 +120,23 @@ class ThreadFacts:
 
     @cached_property
     def _engine_threads(self) -> frozenset[int]:
-        return frozenset(np.unique(self._engine.thread).tolist())
+        return frozenset(distinct(self._engine.thread).tolist())
 
     def _with(self, chosen: Bools) -> frozenset[int]:
         """Return the threads with one of these ranges that autograd's engine did not open."""
-        found = self.ranges.take(chosen)
-        outside = Nesting(self._engine).containing(found.thread, found.start_ns, found.end_ns) < 0
-        return frozenset(np.unique(found.thread[outside]).tolist())
+        return self._outside_engine(self.ranges.take(chosen))
+
+    @cached_property
+    def _inside_engine(self) -> Nesting:
+        return Nesting(self._engine)
+
+    def _outside_engine(self, found: Ranges) -> frozenset[int]:
+        if not len(found):
+            return frozenset()
+        return frozenset(distinct(found.thread[_is_outside(found, self._inside_engine)]).tolist())
+
+
+def _is_outside(found: Ranges, nesting: Nesting) -> Bools:
+    """Return which ranges none of the others contains."""
+    outside: Bools = nesting.containing(found.thread, found.start_ns, found.end_ns) < 0
+    return outside

@@ -11,6 +11,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..report import BusyRow, Path
+from ..support.small_numbers import distinct
 from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
 from .idle import Gaps, Idleness, Intervals, gaps_of, idleness, inside, launch_lags, union
@@ -93,7 +94,7 @@ class _Kinds:
         copies = np.isin(work.kind, (MEMCPY, MEMSET))
         communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
         self._without: dict[int, tuple[Intervals, Intervals]] = {}
-        for number in np.unique(gpu).tolist():
+        for number in distinct(gpu).tolist():
             mine = [(gpu == number) & ~some for some in (copies, communicates)]
             both = [union(work.start_ns[rows], work.end_ns[rows]) for rows in mine]
             self._without[number] = (both[0], both[1])

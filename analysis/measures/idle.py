@@ -91,9 +91,13 @@ def launch_lags(trace: Trace, work: Int64s) -> tuple[Int64s, Int64s]:
     The lag is from the start of the launch call to the start of the work on the GPU, ns.
     """
     launched = work[trace.work.launch[work] >= 0]
-    order = launched[np.lexsort((trace.work.start_ns[launched], trace.work.launch[launched]))]
-    launch = trace.work.launch[order]
-    first = order[np.concatenate([[True], launch[1:] != launch[:-1]])] if len(order) else order
+    launch, start = trace.work.launch[launched], trace.work.start_ns[launched]
+    earliest = np.full(len(trace.launches), 2**63 - 1)
+    np.minimum.at(earliest, launch, start)
+    among = np.flatnonzero(start == earliest[launch])[::-1]
+    first = np.full(len(trace.launches), -1)
+    first[launch[among]] = launched[among]  # of equal starts, the first is written last
+    first = first[first >= 0]
     return first, trace.work.start_ns[first] - trace.launches.start_ns[trace.work.launch[first]]
 
 

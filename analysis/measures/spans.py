@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..attribution.causes import Attribution
 from ..attribution.places import instances, measured_steps, projections
 from ..attribution.user_ranges import named_phases
+from ..support.small_numbers import grouped
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, SERVING
 
@@ -123,7 +124,7 @@ class Extents:
     def whole(self) -> Spans:
         """Return one span per GPU from the first start to the last end of all work; no range is open for it."""
         work, kept = self.attribution.trace.work, self.kept
-        gpus, at = np.unique(self.gpu[kept], return_inverse=True)
+        gpus, at = grouped(self.gpu[kept])
         start, end, kernel_ns = (
             np.full(len(gpus), 2**63 - 1),
             np.full(len(gpus), -(2**63)),
@@ -185,11 +186,12 @@ def _gpus(attribution: Attribution) -> tuple[Int32s, list[str]]:
     Processes number their GPUs themselves, so equal numbers in two processes need not be one GPU.
     """
     work, processes = attribution.trace.work, attribution.trace.processes
-    key = work.process.astype(np.int64) << 32 | work.device_id
-    distinct, gpu = np.unique(key, return_inverse=True)
-    devices = [int(value & 0xFFFFFFFF) for value in distinct]
+    numbers, device = grouped(work.device_id)
+    found, gpu = grouped(work.process.astype(np.int64) * max(1, len(numbers)) + device)
+    devices = [int(numbers[number % len(numbers)]) for number in found]
     labels = [
-        f"GPU {device}" + (f" of {processes[int(value >> 32)].process_id}" if devices.count(device) > 1 else "")
-        for value, device in zip(distinct, devices, strict=True)
+        f"GPU {device}"
+        + (f" of {processes[number // len(numbers)].process_id}" if devices.count(device) > 1 else "")
+        for number, device in zip(found.tolist(), devices, strict=True)
     ]
     return gpu.astype(np.int32), labels

@@ -46,6 +46,9 @@ COPY_WORDS = {
     "HtoH": "Host-to-Host", "PtoP": "Peer-to-Peer",
 }  # fmt: skip
 
+# Columns whose numbers are positions or kinds, in the bytes that they need.
+WIDTHS = {"name": np.int32, "place": np.int32, "kind": np.uint8, "is_operator": np.uint8, "is_end": np.uint8}
+
 # A process or thread as the trace numbers it; GPUs count as processes there, and streams as threads.
 Id = int | str
 Place = tuple[Id, Id]
@@ -78,7 +81,7 @@ class _Fields:
 
 @dataclass(slots=True)
 class Table:
-    """Columns of one length, collected in pieces."""
+    """Columns of one length, collected in pieces; small numbers in few bytes, and all of them read as int64."""
 
     pieces: dict[str, list[Int64s]] = field(default_factory=lambda: defaultdict(list))
     rows: int = 0
@@ -87,10 +90,10 @@ class Table:
         """Append some rows."""
         self.rows += rows
         for name, values in columns.items():
-            self.pieces[name].append(values)
+            self.pieces[name].append(values.astype(WIDTHS.get(name, np.int64), copy=False))
 
     def __getitem__(self, column: str) -> Int64s:
-        return np.concatenate(self.pieces[column]) if self.rows else np.empty(0, np.int64)
+        return np.concatenate(self.pieces[column], dtype=np.int64) if self.rows else np.empty(0, np.int64)
 
 
 class TraceColumns:

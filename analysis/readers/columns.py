@@ -89,11 +89,16 @@ class Columns:
         )
 
     def keep(self, rows: NDArray[Any]) -> None:
-        """Keep only the rows at these positions, or under this mask; free if that is all of them."""
+        """Keep only the rows at these positions, or under this mask; free if that is all of them.
+
+        A column of equal values is only cut to its new length.
+        """
         if rows.dtype == np.bool_ and rows.all():
             return
-        for name in self.numbers:
-            self.numbers[name] = self.numbers[name][rows]
+        count = int(rows.sum()) if rows.dtype == np.bool_ else len(rows)
+        for name, values in self.numbers.items():
+            equal = values.itemsize == 1 and len(values) and values.min() == values.max()
+            self.numbers[name] = values[:count] if equal else values[rows]
         for name in self.codes:
             self.codes[name] = self.codes[name].where(rows)
 
@@ -119,12 +124,12 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | No
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    _give_back()
+    give_back()
     return joined
 
 
-def _give_back() -> None:
-    """Return the memory that the driver's buffers left in glibc's pools, a third of the total, to the system."""
+def give_back() -> None:
+    """Return to the system the memory that freed columns left in glibc's pools, a third of the total."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
         if trim is not None:

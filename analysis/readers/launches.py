@@ -17,6 +17,8 @@ from ..trace import Bools, Captures, Int32s, Int64s
 from .columns import Columns, Layout
 
 _ID_BITS = 44
+# A table by id, faster than a search, may have this many entries for each id.
+_TABLE_PER_KEY = 8
 
 #: The table of creations, and what is kept of it; `node` and `original` are ids, -1 where there is none.
 NODE_TABLE = "CUDA_GRAPH_NODE_EVENTS"
@@ -41,6 +43,8 @@ class LaunchKeys:
         class (an MPI file has class 67 rows next to the runtime's), and then the earliest.
         """
         key = _key(process, correlation)
+        if len(key) and key[0] >= 0 and (key[1:] > key[:-1]).all():  # as nsys writes them, of one process
+            return cls(key, np.arange(len(key)))
         order = np.argsort(key, kind="stable")
         ordered = key[order]
         if (ordered[1:] == ordered[:-1]).any():
@@ -55,6 +59,11 @@ class LaunchKeys:
         key = _key(process, correlation)
         if not len(self.keys):
             return np.full(len(key), -1, np.int32)
+        first, last = int(self.keys[0]), int(self.keys[-1])
+        if last - first < _TABLE_PER_KEY * min(len(self.keys), len(key)):
+            table = np.full(last - first + 2, -1, np.int32)  # the last entry is for ids that are not there
+            table[self.keys - first] = self.rows
+            return table[np.where((key >= first) & (key <= last), key - first, len(table) - 1)]
         at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
         return np.where(self.keys[at] == key, self.rows[at], -1).astype(np.int32)
 
@@ -62,6 +71,8 @@ class LaunchKeys:
 def _key(process: Int32s, correlation: Int64s) -> Int64s:
     """Pack the pair; an id outside any that CUDA gives out (32 bits) has no key."""
     possible = (correlation >= 0) & (correlation < 1 << _ID_BITS)
+    if possible.all():
+        return process.astype(np.int64) << _ID_BITS | correlation
     return np.where(possible, process.astype(np.int64) << _ID_BITS | np.where(possible, correlation, 0), -1)
 
 

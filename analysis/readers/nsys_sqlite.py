@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from .launches import NODE_TABLE
 from .nsys_tables import EVENTS_READ, NEVER_CLOSED
 from .nsys_trace import read_trace
 from .operator_names import with_bare_names
+from .packed import packed_sql, unpacked
 from .sqlite import Database, trimmed
 
 RANGES_SQL = f"""
@@ -28,6 +30,13 @@ SELECT start AS start, coalesce("end", {NEVER_CLOSED}) AS "end", eventType AS ev
        coalesce({{category}}, 0) & 255 AS category,
        CAST(coalesce(text, '') AS TEXT) AS text
 FROM NVTX_EVENTS WHERE {{rows}} AND eventType IN {EVENTS_READ}
+"""  # noqa: S608 - constants only
+
+# The same, with four columns as one number, where they fit.
+PACKED_RANGES_SQL = f"""
+SELECT start AS start, coalesce("end", {NEVER_CLOSED}) AS "end", coalesce(globalTid, 0) AS thread, {{packed}},
+       CAST(coalesce(text, '') AS TEXT) AS text
+FROM NVTX_EVENTS WHERE {{rows}}
 """  # noqa: S608 - constants only
 
 LAUNCHES_SQL = """
@@ -85,6 +94,7 @@ class NsysSqlite:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.database = Database(path)
+        self._fits = True  # until a part of the ranges does not
 
     def is_export(self) -> bool:
         """Return whether this database was written by nsys or by our recorder."""
@@ -95,7 +105,9 @@ class NsysSqlite:
         text_id = "textId" if self.database.has_column("NVTX_EVENTS", "textId") else "NULL"
         category = "category" if self.database.has_column("NVTX_EVENTS", "category") else "0"
         sql = RANGES_SQL.format(text_id=text_id, category=category, rows="{rows}")
-        parts = self._parts("NVTX_EVENTS", sql)
+        columns = {"event": "eventType", "domain": "domainId", "text_id": text_id}
+        packed = packed_sql({**columns, "category": f"(coalesce({category}, 0) & 255)"}, missing=-1)
+        parts = self._parts("NVTX_EVENTS", sql, PACKED_RANGES_SQL.format(packed=packed, rows="{rows}"))
         return [partial(_with_bare_names, part) for part in parts]
 
     def launches(self) -> Sequence[Part]:
@@ -121,15 +133,32 @@ class NsysSqlite:
             return self._parts(ALLOCATIONS_TABLE, ALLOCATIONS_SQL)
         return self._parts(USAGE_TABLE, USAGE_SQL)
 
-    def _parts(self, table: str, sql: str) -> Sequence[Part]:
-        """Divide a table into parts of its rows, to be read on several cores with little memory each."""
+    def _parts(self, table: str, sql: str, packed: str = "") -> Sequence[Part]:
+        """Divide a table into parts of its rows, to be read on several cores with little memory each.
+
+        Where a statement with packed columns is given, that is tried first.
+        """
         if not self.database.has(table):
             return ()
         if '"end"' in sql and not self.database.has_column(table, "end"):  # a word of SQL's, read as a text
             raise trimmed(self.path, "column end")
-        parts = [(sql.format(rows=rows), most) for rows, most in self.database.stretches(table, ROWS_PER_PART)]
-        self.database.require_plain(parts[0][0])
-        return [partial(self._part, query, most) for query, most in parts]
+        parts = self.database.stretches(table, ROWS_PER_PART)
+        for statement in filter(None, (sql, packed)):
+            self.database.require_plain(statement.format(rows=parts[0][0]))
+        plain = [partial(self._part, sql.format(rows=rows), most) for rows, most in parts]
+        if not packed:
+            return plain
+        faster = [partial(self._part, packed.format(rows=rows), most) for rows, most in parts]
+        return [partial(self._unpacked, *both) for both in zip(faster, plain, strict=True)]
+
+    def _unpacked(self, packed: Part, plain: Part) -> pa.Table:
+        """Read a part with packed columns; where a row's do not fit, without, and then all parts to come."""
+        if self._fits:
+            with suppress(NotAReport):  # which the plain statement will raise again, with the column's name
+                if (table := unpacked(packed(), EVENTS_READ)) is not None:
+                    return table
+        self._fits = False
+        return plain()
 
     def _part(self, query: str, most_rows: int) -> pa.Table:
         part = self.database.table(query, most_rows)

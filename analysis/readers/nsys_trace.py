@@ -6,6 +6,7 @@ import numpy as np
 
 from nvtx_kernels import DOMAIN
 
+from ..support.small_numbers import grouped
 from ..trace import (
     GRAPH,
     KINDS,
@@ -29,7 +30,7 @@ from ..trace import (
 )
 from ..vocabulary import without_suffixes
 from .allocations import allocations
-from .columns import Columns, Encoded, Interner, encode, gather
+from .columns import Columns, Encoded, Interner, gather
 from .launches import NODES, Creations, LaunchKeys
 from .nsys_tables import (
     ALLOCATIONS,
@@ -204,9 +205,15 @@ class _Assembly:
 
     def domains(self, thread: Encoded, domain: Encoded) -> Int32s:
         """Return the domain of each range; their ids count per process."""
-        process = thread.numbered(lambda tid: self.process(tid >> 24))
-        pairs = encode(process.astype(np.int64) << 32 | domain.codes)
-        return pairs.numbered(lambda pair: self.domain((pair >> 32, domain.values[pair & 0xFFFFFFFF])))
+        process = np.array([self.process(tid >> 24) for tid in thread.values] or [0], np.int64)
+        count = max(1, len(domain.values))
+        pairs, pair = grouped(process[thread.codes] * count + domain.codes)
+        first = np.zeros(len(pairs), np.int64)
+        first[pair[::-1]] = np.arange(len(pair))[::-1]
+        numbers = np.zeros(len(pairs), np.int32)
+        for at in np.argsort(first):  # numbered as they occur
+            numbers[at] = self.domain((int(pairs[at]) // count, domain.values[pairs[at] % count]))
+        return numbers[pair]
 
     def meta_events(self, events: Columns) -> None:
         """Take the names of domains and categories, and what the run wrote about itself."""

@@ -7,13 +7,17 @@ starting when its operator starts, or when the kernel before it ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..trace import Int32s, Int64s
 from .operator_table import DELEGATES, NOTHING, role
+
+# As lists of Python's integers, all of a trace's columns would take more memory than the trace.
+ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,9 @@ class _Open:
 
 @dataclass(slots=True)
 class _Nest:
-    """The operators that are open at a moment, and the self time of those that turned out to be work."""
+    """The operators that are open at a moment, and each one's self time, -1 unless it turned out to be work."""
 
-    self_ns: dict[int, int] = field(default_factory=dict)
+    self_ns: array[int]
     stack: list[_Open] = field(default_factory=list)
 
     def open(self, operator: _Open, start_ns: int) -> None:
@@ -67,28 +71,35 @@ class _Nest:
             self.stack[-1].calls_itself |= operator.name == self.stack[-1].name
 
 
-def operator_work(thread: Int32s, start_ns: Int64s, end_ns: Int64s, names: Sequence[str]) -> OperatorWork:
-    """Find the work among operators, given by their threads, times and names."""
+def operator_work(
+    thread: Int32s, start_ns: Int64s, end_ns: Int64s, name_id: Int32s, names: Sequence[str]
+) -> OperatorWork:
+    """Find the work among operators, given by their threads, times and names' positions in `names`."""
     order = np.lexsort((-end_ns, start_ns, thread))
-    nest = _Nest()
-    for row, on, start, end in zip(*_lists(order, thread[order], start_ns[order], end_ns[order]), strict=True):
-        nest.open(_Open(row, names[row], on, end, end - start), start)
+    nest = _Nest(array("q", [-1]) * len(order))
+    for row, on, start, end, name in _rows(order, thread, start_ns, end_ns, name_id):
+        nest.open(_Open(row, names[name], on, end, end - start), start)
     while nest.stack:
         nest.close()
-    working = order[[row in nest.self_ns for row in order.tolist()]] if len(order) else order
-    length = np.array([nest.self_ns[row] for row in working.tolist()], np.int64)
-    return _laid_out(working, thread[working], start_ns[working], length)
+    self_ns = np.frombuffer(nest.self_ns, np.int64) if len(order) else np.empty(0, np.int64)
+    working = order[self_ns[order] >= 0]
+    return _laid_out(working, thread, start_ns, self_ns)
 
 
-def _laid_out(row: Int64s, thread: Int32s, start_ns: Int64s, length_ns: Int64s) -> OperatorWork:
+def _laid_out(rows: Int64s, thread: Int32s, start_ns: Int64s, length_ns: Int64s) -> OperatorWork:
     """Move each kernel back until the one before it on its thread has ended."""
-    end = np.empty_like(start_ns)
+    ends = array("q")
     free, last = 0, -1
-    for at, (on, start, length) in enumerate(zip(*_lists(thread, start_ns, length_ns), strict=True)):
+    for _, on, start, length in _rows(rows, thread, start_ns, length_ns):
         free = (start if on != last else max(free, start)) + length
-        end[at], last = free, on
-    return OperatorWork(row, end - length_ns, end)
+        ends.append(free)
+        last = on
+    end = np.array(ends, np.int64)
+    return OperatorWork(rows, end - length_ns[rows], end)
 
 
-def _lists(*columns: Int32s | Int64s) -> tuple[list[int], ...]:
-    return tuple(column.tolist() for column in columns)
+def _rows(order: Int64s, *columns: Int32s | Int64s) -> Iterator[tuple[int, ...]]:
+    """Yield each row's position and its values, made into Python's integers some thousands at a time."""
+    for first in range(0, len(order), ROWS_AT_ONCE):
+        rows = order[first : first + ROWS_AT_ONCE]
+        yield from zip(rows.tolist(), *(column[rows].tolist() for column in columns), strict=True)

@@ -34,7 +34,7 @@ from ..trace import (
 )
 from .chrome_columns import Id, TraceColumns
 from .chrome_events import Envelope, TraceFile
-from .columns import Interner
+from .columns import Interner, give_back
 from .forward_threads import told_numbers
 from .launches import LaunchKeys
 from .messages import messages_of
@@ -65,6 +65,12 @@ def read(path: Path) -> Trace:
 
     Raises NotAReport for other JSON, and for a trace that is damaged or truncated.
     """
+    trace = _read(path)
+    give_back()
+    return trace
+
+
+def _read(path: Path) -> Trace:
     file, columns = TraceFile(path), TraceColumns()
     for events in file.blocks():
         advance(len(events))
@@ -203,11 +209,9 @@ class _Assembly:
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
         """Return the self time of operators as kernels, each operator being its own launch."""
         operators = np.flatnonzero(self.columns.ranges["is_operator"])
+        thread, start, end = ranges.thread[operators], ranges.start_ns[operators], ranges.end_ns[operators]
         names = list(self.columns.names)
-        called = ranges.take(operators)
-        found = operator_work(
-            called.thread, called.start_ns, called.end_ns, [names[name] for name in called.name_id.tolist()]
-        )
+        found = operator_work(thread, start, end, ranges.name_id[operators], names)
         row = operators[found.row]
         count, thread = len(row), ranges.thread[row]
         tids = np.array([_number(tid) for _, tid in self.columns.threads] or [0], np.int64)
@@ -231,8 +235,8 @@ class _Assembly:
         if self.columns.without_duration:
             self.notes.append(f"{self.columns.without_duration} events without a duration are left out.")
         tables = (self.columns.work, self.columns.launches, self.columns.ranges)
-        times = np.concatenate([table[column] for table in tables for column in ("start", "end")])
-        if len(times) >= ENOUGH_TIMES and not (times % 1000).any():
+        pieces = [piece for table in tables for column in ("start", "end") for piece in table.pieces[column]]
+        if sum(map(len, pieces)) >= ENOUGH_TIMES and not any((times % 1000).any() for times in pieces):
             self.notes.append(WHOLE_MICROSECONDS)
 
     def thread_name(self, pid: Id, tid: Id) -> str:

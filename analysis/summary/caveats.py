@@ -15,6 +15,7 @@ from ..attribution.causes import HOW, Attribution
 from ..attribution.places import kernels_per_step, measured_steps
 from ..attribution.user_ranges import named_phases, of_titles
 from ..report import KernelRow, Number
+from ..support.small_numbers import distinct
 from ..support.units import share_text, time_text
 from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Provenance
 from ..vocabulary import BACKWARD, FORWARD, FUSED, OTHER, PHASES, fused_parts, spans_layers
@@ -124,7 +125,7 @@ def _of_annotation(attribution: Attribution) -> Iterator[str]:
     """Return a note on the ranges to open if there are none, or none that opens a phase."""
     provenance = attribution.trace.provenance
     ranges, how = BLOCKS if provenance.is_of_pytorch else EITHER if provenance.is_recording else NVTX
-    present = {PHASES[phase] for phase in np.unique(attribution.phase).tolist()}
+    present = {PHASES[phase] for phase in distinct(attribution.phase).tolist()}
     if unused := of_unused(attribution):
         yield _sentence(unused)
     elif not len(attribution.ranges):
@@ -151,7 +152,7 @@ def _by_parts_only(attribution: Attribution) -> set[str]:
     facts, ranges = attribution.facts, attribution.ranges
     phase = named_phases(facts, ranges)
     told = {name for name in (FORWARD, BACKWARD) if (ranges.category == CATEGORY_OF[name]).any()}
-    whole = {PHASES[number] for number in np.unique(phase[of_titles(facts.opens_phase, ranges)]).tolist()}
+    whole = {PHASES[number] for number in distinct(phase[of_titles(facts.opens_phase, ranges)]).tolist()}
     parts = {PHASES[number] for number in np.unique(phase[of_titles(facts.part, ranges)]).tolist()}
     return parts - whole - told
 

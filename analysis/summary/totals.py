@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from ..attribution.places import Paths, in_measured_steps, measured_steps
 from ..kernel_names.categories import classify
 from ..measures.balance import busy_rows
 from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
+from ..support.small_numbers import distinct, grouped
 from ..trace import KERNEL, KINDS, Bools, Int32s, Int64s
 from ..vocabulary import PHASES
 from . import serving
@@ -122,12 +124,10 @@ class _Summary:
         """One row per path, phase, kind and name, longest first."""
         kept, work = self.kept, self.work
         path = self.paths.by_name[self.paths.of_node[self.node[kept]] + 1]
-        key = np.stack([path, self.attribution.phase[kept], work.kind[kept], work.name_id[kept]]).astype(np.int64)
-        groups, first, last, order = _groups(key)
-        duration = self.duration[kept][order]
-        total, count = np.add.reduceat(duration, first) if len(first) else first, last - first
-        low = np.minimum.reduceat(duration, first) if len(first) else first
-        high = np.maximum.reduceat(duration, first) if len(first) else first
+        groups, group = _groups(path, self.attribution.phase[kept], work.kind[kept], work.name_id[kept])
+        duration, groups_count = self.duration[kept], groups.shape[1]
+        total, count = _summed(group, duration, groups_count), np.bincount(group, minlength=groups_count)
+        low, high = _bounds(group, duration, duration, groups_count)
         classes = self._classes(groups)
         rows = [
             KernelRow(
@@ -187,9 +187,7 @@ class _Summary:
     def _per_node(self) -> _Sums:
         nodes, kept = len(self.attribution.forest), self.kept[self.node[self.kept] >= 0]
         node, kernel = self.node[kept], (self.work.kind[kept] == KERNEL).astype(np.int64)
-        start, end = np.full(nodes, _NEVER), np.full(nodes, -_NEVER)
-        np.minimum.at(start, node, self.work.start_ns[kept])
-        np.maximum.at(end, node, self.work.end_ns[kept])
+        start, end = _bounds(node, self.work.start_ns[kept], self.work.end_ns[kept], nodes)
         return _Sums(
             kernels=_summed(node, kernel, nodes),
             kernel_ns=_summed(node, self.duration[kept] * kernel, nodes),
@@ -223,13 +221,9 @@ class _Summary:
     def _spans(self, total: _Sums, count: int) -> tuple[Int64s, Bools]:
         """Return per path the spans of its instances, added up, and whether it has any work."""
         nodes = np.flatnonzero(total.start_ns < _NEVER)
-        key = np.stack([self.paths.of_node[nodes], self.attribution.forest.range[nodes]]).astype(np.int64)
-        groups, first, _, order = _groups(key)
-        if not len(first):
-            return np.zeros(count, np.int64), np.zeros(count, np.bool_)
-        start = np.minimum.reduceat(total.start_ns[nodes][order], first)
-        end = np.maximum.reduceat(total.end_ns[nodes][order], first)
-        return _summed(groups[0], end - start, count), np.bincount(groups[0], minlength=count) > 0
+        (path, _), group = _groups(self.paths.of_node[nodes], self.attribution.forest.range[nodes])
+        start, end = _bounds(group, total.start_ns[nodes], total.end_ns[nodes], len(path))
+        return _summed(path, end - start, count), np.bincount(path, minlength=count) > 0
 
     def outside(self) -> tuple[OutsideRow, ...]:
         """Return the work that could not be assigned to a range, and the reasons."""
@@ -251,18 +245,29 @@ class _Summary:
         """Count the measured steps, and the processes that they are in."""
         trace = self.attribution.trace
         steps = measured_steps(self.attribution, include_warm_up=self.include_warm_up)
-        threads = np.unique(self.attribution.ranges.thread[steps])
+        threads = distinct(self.attribution.ranges.thread[steps])
         return len(steps), len({trace.threads[thread].process for thread in threads})
 
 
-def _groups(key: Int64s) -> tuple[Int64s, Int64s, Int64s, NDArray[np.int64]]:
-    """Group columns of equal keys: the distinct keys, where each group begins and ends, and the sort order."""
-    order = np.lexsort(key[::-1])
-    ordered = key[:, order]
-    new = np.ones(ordered.shape[1], np.bool_)
-    new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
-    first = np.flatnonzero(new)
-    return ordered[:, first], first, np.append(first[1:], ordered.shape[1])[: len(first)], order
+def _groups(*columns: NDArray[Any]) -> tuple[Int64s, Int64s]:
+    """Group equal rows: the distinct rows in their order, int64 (columns, k), and each row's group, int64 (n,)."""
+    group = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        span = int(column.max(initial=0)) + 1
+        group = grouped(group * span + column)[1]
+    example = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    example[group] = np.arange(len(group))
+    return np.stack([column[example] for column in columns]).astype(np.int64), group
+
+
+def _bounds(
+    group: Int32s | Int64s, low: Int64s, high: Int64s, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the lowest and the highest of the values in each group."""
+    lowest, highest = np.full(count, _NEVER), np.full(count, -_NEVER)
+    np.minimum.at(lowest, group, low)
+    np.maximum.at(highest, group, high)
+    return lowest, highest
 
 
 def _summed(group: Int32s | Int64s, values: Int64s, count: int) -> Int64s:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import sqlite3
+import time
 from contextlib import closing
 
 import numpy as np
@@ -57,6 +58,22 @@ def refusal_of(path):
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_small_trace_of_much_text_is_refused(tmp_path, bomb):
     assert refusal_of(squeezed(tmp_path / "a.pt.trace.json.gz", *BOMBS[bomb]))
+
+
+TOO_LONG = {
+    "before": (b'{"a": 1,', b'"traceEvents": []}', "no traceEvents in its first 64 MiB"),
+    "after": (OPENED + CLOSED[:1], b"}", "more than 64 MiB follow its events"),
+}
+
+
+@pytest.mark.parametrize("where", TOO_LONG)
+def test_much_space_around_the_events_is_refused_in_seconds(tmp_path, where):
+    before, after, sentence = TOO_LONG[where]
+    path = tmp_path / "a.pt.trace.json"
+    path.write_bytes(before + MEGABYTE_OF_SPACES * 140 + after)
+    began = time.process_time()
+    assert sentence in refusal_of(path)
+    assert time.process_time() - began < 5  # 20 s if all that was read is searched again after each block
 
 
 @pytest.mark.parametrize("bomb", BOMBS)

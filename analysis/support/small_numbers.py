@@ -1,0 +1,44 @@
+"""Distinct values of non-negative integers in linear time, where they are small: positions, threads, ids of names.
+
+Short, because `np.unique` does the rest: it sorts or hashes, which takes three to twenty times as long.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A table by value may have this many entries for each number, and this many for few of them.
+PER_NUMBER, FEW = 4, 1 << 16
+
+
+def distinct(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the distinct values (n,) in their order, int64 (k,)."""
+    return counted(values)[0]
+
+
+def counted(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct values (n,) in their order, int64 (k,), and how often each occurs, int64 (k,)."""
+    if not _are_small(values):
+        found, counts = np.unique(values, return_counts=True)
+        return found.astype(np.int64), counts
+    of_each = np.bincount(values)
+    found = np.flatnonzero(of_each)
+    return found, of_each[found]
+
+
+def grouped(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct values (n,) in their order, int64 (k,), and the position of each row in them (n,)."""
+    if not _are_small(values):
+        found, position = np.unique(values, return_inverse=True)
+        return found.astype(np.int64), position
+    found = distinct(values)
+    position = np.zeros(int(found[-1]) + 1, np.int64)
+    position[found] = np.arange(len(found))
+    return found, position[values]
+
+
+def _are_small(values: NDArray[Any]) -> bool:
+    return bool(len(values) and values.min() >= 0 and values.max() < PER_NUMBER * len(values) + FEW)

@@ -1,0 +1,32 @@
+"""Distinct values in linear time are those that numpy finds by sorting."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nvtx_kernels.analysis.support.small_numbers import FEW, counted, distinct, grouped
+
+NUMBERS = st.one_of(st.integers(0, 5), st.integers(-3, 300), st.integers(-(2**62), 2**62))
+
+
+@given(st.lists(NUMBERS, max_size=50))
+def test_distinct_values_counts_and_positions_are_numpys(numbers):
+    values = np.array(numbers, np.int64)
+    expected, position, count = np.unique(values, return_inverse=True, return_counts=True)
+    np.testing.assert_array_equal(distinct(values), expected)
+    np.testing.assert_array_equal(counted(values)[1], count)
+    found, at = grouped(values)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(at, position)
+
+
+@pytest.mark.parametrize("kind", ["i1", "u1", "i4", "i8"])
+def test_narrow_numbers_give_wide_ones(kind):
+    values = np.array([7, 3, 7, 0], kind)
+    assert distinct(values).dtype == np.int64
+    assert distinct(values).tolist() == [0, 3, 7]
+    assert grouped(values)[1].tolist() == [2, 1, 2, 0]
+
+
+def test_large_numbers_take_no_table_of_their_size():
+    assert distinct(np.array([0, 2**60 + FEW])).tolist() == [0, 2**60 + FEW]
