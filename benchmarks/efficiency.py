@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
+from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
 
 import nvtx_kernels as nk
 
