@@ -66,7 +66,7 @@ def programs(device: str) -> dict[str, list[str]]:
 
 
 def recorded(out: Path, device: str) -> dict[str, Path]:
-    """Record all programs, and return their reports; exporting one goes on beside the next program."""
+    """Record all programs, and return their reports; exporting one goes on during the next program."""
     reports, exports = {}, []
     for name, program in programs(device).items():
         report, began = out / f"{name.replace(' ', '_')}.sqlite", time.monotonic()
