@@ -148,7 +148,8 @@ class TraceFile:
     def _header(self, file: BinaryIO) -> tuple[bytes, bytes]:
         """Return what precedes the first event, and what was read beyond."""
         head = b""
-        while len(head) < LARGEST_BYTES and (more := self._more(file, self.block_bytes)):
+        # Twice as much each time, for all of it is looked through again.
+        while len(head) < LARGEST_BYTES and (more := self._more(file, max(self.block_bytes, len(head)))):
             head += more
             if not head.lstrip().startswith(b"{"):
                 break
