@@ -100,10 +100,10 @@ def _collapsed(of: dict[tuple[str, Path], Figures]) -> Iterator[tuple[str, str, 
     for (phase, path), figures in of.items():
         by_phase[phase][PATH_SEPARATOR.join(path)] = figures
     for phase, paths in by_phase.items():
-        short = collapsed({path: figures.same() for path, figures in paths.items()}, (_INDEX, _INDEX_ABOVE))
+        short = collapsed({one: figures.same() for one, figures in paths.items()}, (_INDEX, _INDEX_ABOVE))
         number = Counter(short.values())
-        for path, figures in {short[path]: figures for path, figures in paths.items()}.items():
-            yield phase, path, [number[path], figures.bytes, dict(figures.flops)]
+        for form, figures in {short[one]: figures for one, figures in paths.items()}.items():
+            yield phase, form, [number[form], figures.bytes, dict(figures.flops)]
 
 
 def _text(number: int, parts: int, ranges: list[Any], head: dict[str, Any]) -> str:
