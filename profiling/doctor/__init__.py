@@ -148,7 +148,7 @@ def _peaks() -> Iterator[Finding]:
     try:
         import torch
 
-        from .annotate import known_peaks
+        from ..annotate import known_peaks
         from .gemm_peaks import measure
     except ImportError:
         return
