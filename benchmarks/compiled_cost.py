@@ -47,7 +47,7 @@ from compiled_programs import CASES, Case, made, wait
 from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.annotate.compiled import tracing
 from nvtx_kernels.profiling.annotate.compiled.ranges import NOWHERE, Opened
-from nvtx_kernels.profiling.machine.nsight import find_nsys
+from nvtx_kernels.profiling.sweep.nsight import find_nsys
 
 RANGED, BARE = "with ranges", "without"
 TURN, WARM_UP = 5, 10

@@ -25,7 +25,7 @@ from nvtx_kernels.analysis.ncu.tool import METRICS, command, find_ncu, run_ncu
 from nvtx_kernels.analysis.ncu.wanted import Asked, kernels
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.profiling.cli import CommandError
-from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
+from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
 
 ROOT = Path(__file__).resolve().parents[1]
 RANGES = ("forward > computing softmax", "backward > computing softmax")

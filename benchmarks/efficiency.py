@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
+from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
 
 import nvtx_kernels as nk
 
@@ -66,7 +66,7 @@ def programs(device: str) -> dict[str, list[str]]:
 
 
 def recorded(out: Path, device: str) -> dict[str, Path]:
-    """Record all programs, and return their reports; exporting one goes on beside the next program."""
+    """Record all programs, and return their reports; exporting one goes on during the next program."""
     reports, exports = {}, []
     for name, program in programs(device).items():
         report, began = out / f"{name.replace(' ', '_')}.sqlite", time.monotonic()

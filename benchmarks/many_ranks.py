@@ -53,7 +53,7 @@ def cluster(folder: Path, workers: int):
     try:
         while not told.exists():
             time.sleep(0.1)
-        time.sleep(5)  # the workers' own start is no part of the work
+        time.sleep(5)  # the workers' own start is not part of the work
         yield json.loads(told.read_text())["address"]
     finally:
         for process in started:

@@ -29,7 +29,7 @@ from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.model.config import CONFIGS
 from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 from nvtx_kernels.profiling.annotate import range_stack
-from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
+from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
 from torch import nn
 
 import nvtx_kernels as nk

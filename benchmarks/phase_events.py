@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.balance import balance
 from nvtx_kernels.analysis.trace import Trace
-from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, profile_command
 from nvtx_kernels.profiling.run import parser as run_parser
+from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, profile_command
 from nvtx_kernels.profiling.workload.model_steps import Workload
 from nvtx_kernels.profiling.workload.settings import with_defaults
 

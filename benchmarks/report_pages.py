@@ -1,4 +1,4 @@
-"""Write the pages of `reports/`: commands, tables and plots, beside the figures that others published."""
+"""Write the pages of `reports/`: commands, tables and plots, next to the figures that others published."""
 
 import json
 import subprocess
@@ -99,7 +99,7 @@ def _rows(files: list[Path]) -> list[dict[str, Any]]:
 
 
 def _said(command: Command, files: list[Path], options: Sequence[str]) -> str:
-    """Return what a command says of files of results; what it cannot do is told on the screen."""
+    """Return what a command says of files of results; what it cannot do is reported on the screen."""
     words = [sys.executable, "-m", command.module, "--results", *map(str, files), "--format", "markdown", *options]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode and done.stderr:

@@ -25,7 +25,7 @@ SOURCES = {
     "b003": ("seed 003", "seed 000", "seed 004"),
     "b004": ("seed 004",),
 }
-# Figures of seed 004 that name no context are no part of its sweep.
+# Figures of seed 004 that name no context are not part of its sweep.
 WITHOUT_CONTEXT = ("b003",)
 # Figures of the same GPU are within this of ours, or explained.
 SAME_GPU, TOLERANCE = "NVIDIA H200", 0.1
@@ -78,7 +78,7 @@ def _times(rows: list[dict[str, Any]], published: pd.DataFrame) -> str:
     pairs["ratio"] = pairs["mean_ms_ours"] / pairs["mean_ms"]
     close = ((pairs["ratio"] - 1).abs() <= TOLERANCE).astype(object)
     pairs["close"] = close.where((pairs["gpu"] == SAME_GPU) & pairs["ratio"].notna())
-    title = "Beside the published figures (mean ± sample std; n steps in each)"
+    title = "Compared with the published figures (mean ± sample std; n steps in each)"
     made = table("published", title, pairs, tuple(_columns(pairs)))
     return as_markdown.present(Document(_about(published), (made,)))
 
@@ -161,7 +161,7 @@ def _precision(path: Path) -> str:
     ours = _precision_here(json.loads(path.read_text())["tables"])
     published["ours"] = [ours.get(key, "-") for key in zip(published["what"], published["dtype"], strict=True)]
     published["same"] = ["yes" if a == b else "no" for a, b in published[["published", "ours"]].to_numpy()]
-    title = "Beside the published results (sums to four decimals)"
+    title = "Compared with the published results (sums to four decimals)"
     return f"**{title}**\n\n{published.to_markdown(index=False, disable_numparse=True)}\n"
 
 

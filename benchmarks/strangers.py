@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nvtx_kernels.analysis.attribution.causes import HOW, Attribution, attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.vocabulary import PHASES
-from nvtx_kernels.profiling.machine.nsight import export_command, find_nsys
+from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys
 
 Window = tuple[str, int, int, int]  # name, start and end, ns, and process
 HERE = Path(__file__).resolve().parent

@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nvtx_kernels.analysis.frames.ranking import Ranking
-from nvtx_kernels.profiling.machine.nsight import MEASURED_STEPS, profile_command
+from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, profile_command
 from nvtx_kernels.profiling.workload.model_steps import Workload
 from nvtx_kernels.profiling.workload.settings import Settings
 

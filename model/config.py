@@ -27,7 +27,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if self.d_model % self.heads:
-            raise ValueError(f"d_model {self.d_model} is no multiple of {self.heads} heads: change one of the two")
+            raise ValueError(f"d_model {self.d_model} is not a multiple of {self.heads} heads: change one")
         if self.d_head % 2:
             head = f"d_model {self.d_model} / {self.heads} heads = {self.d_head}"
             raise ValueError(f"a head's width is even, for rotary positions, and {head} is odd: change the heads")

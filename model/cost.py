@@ -89,27 +89,6 @@ def cost_by_range(
     return {(phase, *path): cost for phase in phases for path, cost in _ranges_of_phase(shape, phase, attention)}
 
 
-def flops_by_range(
-    config: ModelConfig, batch: int, context: int, *, attention: Attention = "reference"
-) -> dict[Path, int]:
-    """Return the FLOPs of every range that computes any the convention counts, by path."""
-    costs = cost_by_range(config, batch, context, attention=attention)
-    return {path: cost.flops for path, cost in costs.items() if cost.flops}
-
-
-def bytes_by_range(
-    config: ModelConfig,
-    batch: int,
-    context: int,
-    *,
-    attention: Attention = "reference",
-    element_bytes: int = 4,
-) -> dict[Path, int]:
-    """Return the least bytes that every range must read and write, by path."""
-    costs = cost_by_range(config, batch, context, attention=attention, element_bytes=element_bytes)
-    return {path: cost.bytes for path, cost in costs.items()}
-
-
 def matmul_flops(config: ModelConfig, batch: int, context: int) -> int:
     """Return the FLOPs of one forward's matrix products: 2·B·T·(L·(4d² + 3·d·d_ff) + V·d) + L·4·B·H·T²·d_head."""
     d = config.d_model
@@ -120,11 +99,6 @@ def matmul_flops(config: ModelConfig, batch: int, context: int) -> int:
 def attention_matmul_flops(config: ModelConfig, batch: int, context: int) -> int:
     """Return the FLOPs of one layer's scores and final matmul together, forward: 4·B·H·T²·d_head."""
     return 4 * batch * config.heads * context**2 * config.d_head
-
-
-def softmax_flops(config: ModelConfig, batch: int, context: int) -> int:
-    """Return the FLOPs of one layer's softmax, forward: 5·B·H·T²."""
-    return SOFTMAX_FLOPS["forward"] * batch * config.heads * context**2
 
 
 def _ranges_of_phase(shape: Shape, phase: Phase, attention: Attention) -> Iterator[tuple[Path, Cost]]:

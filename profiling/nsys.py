@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .cli import add_limits, add_longest, add_output, add_preset, ended
-from .machine.nsight import PRESETS
 from .sweep.lists import add_lists
+from .sweep.nsight import PRESETS
 
 
 def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:

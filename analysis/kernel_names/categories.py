@@ -21,7 +21,7 @@ __all__ = [
     "CATEGORIES", "MEANINGS", "RULES", "categorize", "classify", "fused_ops", "gemm_launches", "is_gemm_launch",
 ]  # fmt: skip
 
-#: Category -> what is in it, in the order of tables. The last three are no kernels; they repeat the kind.
+#: Category -> what is in it, in the order of tables. The last three are not kernels; they repeat the kind.
 MEANINGS = {
     "gemm": "matrix products, with matrix-vector, dot and split-K",
     "attention": "fused attention, forward and backward",

@@ -42,7 +42,7 @@ _LONGEST_READ, _LONGEST_WRITTEN, _DEEPEST = 32_768, 131_072, 100
 
 
 class _NotUnderstoodError(Exception):
-    """A name that is no balanced C++ name, or one that would become too long."""
+    """A name that is not a balanced C++ name, or one that would become too long."""
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
-"""Waiting for other ranks told from transferring: the n-th collective of a kind and group on each rank is one.
+"""Separate waiting for other ranks from transferring: the n-th collective of a kind and group on each rank is one.
 
 A collective transfers once its last rank has started. Until then those that came before wait: from each rank's
 start to the last rank's start, if all are on one clock. Of ranks with clocks of their own the one that needed
 least time waited least; what others needed more is their waiting. SendRecv kernels pair with one peer after
-another, so their waiting is not told from transferring.
+another, so their waiting cannot be separated from transferring.
 """
 
 from __future__ import annotations

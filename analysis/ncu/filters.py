@@ -16,7 +16,7 @@ from itertools import combinations
 
 from .stacks import Stack
 
-# Names in an expression besides the guard; positions from the top of a stack from which they are taken.
+# Names in an expression in addition to the guard; positions from the top of a stack from which they are taken.
 MOST_NAMES, DEEPEST = 3, 8
 _QUANTIFIER = re.compile(r"[@,\[\]/*+]")
 

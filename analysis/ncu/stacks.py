@@ -46,7 +46,7 @@ def stacks(kernels: Kernels) -> list[Stacks]:
 
 
 def _domains(trace: Trace) -> list[str]:
-    """List the names of the domains with ranges that are no library's; the default domain's is empty."""
+    """List the names of the domains with ranges that are not a library's; the default domain's is empty."""
     used = np.unique(trace.ranges.domain).tolist()
     return [name for name in dict.fromkeys(_domain(trace, one) for one in used) if not is_library_domain(name)]
 

@@ -140,7 +140,7 @@ def _measured(report: Report) -> str:
 
 
 def _accounting(report: Report) -> tuple[str, ...]:
-    """Say where the work went, per step where the page's figures are."""
+    """Return where the work went, per step where the page's figures are."""
     in_steps = report.steps and (report.measured or report).kernels
     return headings.accounting_per_step(report) if in_steps else headings.accounting_of(report)
 
@@ -148,17 +148,13 @@ def _accounting(report: Report) -> tuple[str, ...]:
 def scope(report: Report) -> str:
     """Return over what the page's figures are counted: they are means per step where there are steps."""
     return (
-        f"per step, mean of {report.steps}"
-        if report.steps > 1
-        else "in the one step"
-        if report.steps
-        else "in all"
+        f"per step, mean of {report.steps}" if report.steps > 1 else "in the one step" if report.steps else "total"
     )
 
 
 def _provenance(report: Report) -> list[tuple[str, object]]:
     source = report.provenance
-    told = [
+    facts = [
         ("File", source.file),
         ("GPU", ", ".join(source.gpus)),
         ("Recorded by", source.tool),
@@ -168,7 +164,7 @@ def _provenance(report: Report) -> list[tuple[str, object]]:
         ("Warm-up", "counted" if report.warm_up_included else "left out"),
         *((f"Run: {key.replace('_', ' ')}", value) for key, value in source.run.items() if not _of_ranges(value)),
     ]
-    return [(name, value) for name, value in told if value not in ("", None)]
+    return [(name, value) for name, value in facts if value not in ("", None)]
 
 
 def _of_ranges(value: object) -> bool:

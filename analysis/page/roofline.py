@@ -23,7 +23,7 @@ from ..vocabulary import PATH_SEPARATOR
 from .icicle import LONGEST_KERNEL
 
 MAX_POINTS = 400
-#: Peaks of integers are no FLOP/s.
+#: Peaks of integers are not FLOP/s.
 INTEGERS = frozenset(("int8",))
 Row = dict[str, Any]
 
@@ -91,7 +91,7 @@ def _around(rows: Iterable[Row]) -> set[str]:
 
 
 def _roofs(peak: Peak, used: set[str]) -> list[Row]:
-    """Return the peaks, those of equal height as one; without integers', which are no FLOPs."""
+    """Return the peaks, those of equal height as one; without integers', which are not FLOPs."""
     heights: dict[float, list[str]] = {}
     for kind in peak.tflops:
         if kind not in INTEGERS or kind in used:

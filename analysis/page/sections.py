@@ -142,7 +142,7 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
 
 
 def _waiting(rows: list[dict[str, Any]]) -> str:
-    """Say of a phase what bounds it, with the figures of the GPU that is busy the least."""
+    """Describe what bounds a phase, with the figures of the GPU that is busy the least."""
     least = min(rows, key=lambda row: row["busy_share"])
     phase = "work in no phase" if least["phase"] == OTHER else least["phase"]
     gpu = least.get("gpu", "the GPU")
@@ -170,7 +170,7 @@ def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
 
 
 def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Say of the GPU with the most exposed communication how much that is."""
+    """Report how much communication is exposed, on the GPU with the most."""
     rows = [row for row in _rows(tables["overlap"]) if row["communication_ns"]]
     if not rows:
         return
@@ -205,7 +205,7 @@ def _memory(tables: Mapping[str, Table]) -> Iterator[str]:
 
 
 def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Say what share of the GPU's peak the model's FLOPs are of a step's time."""
+    """Report MFU: what share of the GPU's peak the model's FLOPs reach in a step."""
     model = _rows(tables["step"])[0]
     if model.get("share") is not None:
         yield (

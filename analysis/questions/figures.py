@@ -94,7 +94,7 @@ CAST = re.compile(
 
 
 def operations_of(report: Report) -> dict[str, Number]:
-    """Add up the time of the forward's kernels that are no GEMMs, ns, by the outermost operation that is named.
+    """Add up the time of the forward's kernels that are not GEMMs, ns, by the outermost operation that is named.
 
     What no range names is a residual where it is element-wise and directly in the range around a norm, a cast or a
     copy by the kernel, and else the rest. What no range could name is not in it, and nothing where none does.

@@ -247,7 +247,7 @@ def _texts(raw: pa.Table, column: str) -> pa.ChunkedArray:
 
 
 def _decoded(values: pa.ChunkedArray) -> list[str]:
-    """Return texts, empty where they are missing, and repaired where they are no UTF-8."""
+    """Return texts, empty where they are missing, and repaired where they are not UTF-8."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     return [(raw or b"").decode("utf-8", "replace") for raw in values.cast(pa.binary()).to_pylist()]

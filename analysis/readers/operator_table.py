@@ -14,7 +14,7 @@ from functools import cache
 WORKS, DELEGATES, NOTHING = "works", "delegates", "nothing"
 
 _OPERATOR = re.compile(r"\w+::\w+")
-# Inductor's loops are no registered operators; this is how it calls them.
+# Inductor's loops are not registered operators; this is how it calls them.
 _FUSED_LOOP = "cpp_fused"
 
 
@@ -22,7 +22,7 @@ _FUSED_LOOP = "cpp_fused"
 def role(name: str) -> str:
     """Return what an operator of this name does: WORKS, DELEGATES (works unless it calls some) or NOTHING.
 
-    Autograd's nodes, such as `MmBackward0`, are no operators and do nothing themselves.
+    Autograd's nodes, such as `MmBackward0`, are not operators and do nothing themselves.
     """
     if _FUSED_LOOP in name:
         return WORKS

@@ -159,7 +159,7 @@ class Database:
             with guarded(self.path, read_only_uri(self.path)) as connection:
                 connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
                 yield connection
-        # A damaged schema can break sqlite3's own error message, which then is no UTF-8.
+        # A damaged schema can break sqlite3's own error message, which then is not UTF-8.
         except (sqlite3.Error, UnicodeError) as error:
             raise _damaged(self.path, error) from error
 

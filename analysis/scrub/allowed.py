@@ -31,7 +31,7 @@ class Role(Flag):
 class Kind(Enum):
     """The type of a column."""
 
-    NUMBER = auto()  # a whole number or nothing
+    NUMBER = auto()  # an integer or nothing
     TIME = auto()  # such a number, in nanoseconds
     STRING = auto()  # the id of a string, which goes along
     TEXT = auto()

@@ -4,7 +4,7 @@ What is kept is small JSON (what `--format json` prints), for a report of a mill
 than importing a Parquet library takes. It is used only if the report (which file it is, its size, its times of
 change and samples of its content) and this package's own code are those that made it, and only from a folder and a
 file that are this user's alone. Any number of commands may do so at once: each writes a whole file and moves it to
-its place. A folder that cannot be used is no error.
+its place. A folder that cannot be used is not an error.
 """
 
 from __future__ import annotations

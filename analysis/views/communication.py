@@ -242,4 +242,4 @@ def _notes(shown: Shown) -> Iterator[str]:
     for collective, reason in shown.found.undecided:
         reasons.setdefault(reason, []).append(collective)
     for reason, names in reasons.items():
-        yield f"How long {', '.join(names)} waits is not told from transferring: {reason}."
+        yield f"The waiting of {', '.join(names)} cannot be separated from transferring: {reason}."

@@ -116,7 +116,7 @@ def _scope(report: Report, found: Memory) -> str:
 
 
 def _accounting(report: Report, found: Memory) -> Iterator[str]:
-    """Say where all that was allocated went."""
+    """Report where all that was allocated went."""
     inside, outside = (
         sum(one.count * one.bytes for one in found.blocks if bool(one.path) is in_range)
         for in_range in (True, False)

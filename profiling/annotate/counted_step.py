@@ -22,7 +22,7 @@ NO_STEP = (
 
 
 class FirstStep:
-    """Counts it, told of the model's calls and of its optimizers' steps."""
+    """Counts it, notified of the model's calls and of its optimizers' steps."""
 
     def __init__(self, model: str) -> None:
         self.counting = Counting()

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import known_peaks, operator_cost
+from .marks import collapsed
 
 MARK = "nvtx-kernels flops: "
 # Between the names of a path in a mark, as the analysis shows paths.
@@ -95,23 +96,14 @@ def _name(func: Any) -> str:
 
 def _collapsed(of: dict[tuple[str, Path], Figures]) -> Iterator[tuple[str, str, list[Any]]]:
     """Yield phase, path and figures; paths that differ in indices alone are one where their figures are equal."""
-    paths = {(phase, PATH_SEPARATOR.join(path)): figures for (phase, path), figures in of.items()}
-    patterns = (_INDEX, _INDEX_ABOVE)
-    ways = [_by(paths, pattern) for pattern in patterns]
-    alike: defaultdict[tuple[str, str], list[Figures]] = defaultdict(list)
-    for (phase, path), figures in paths.items():
-        short = [(phase, pattern.sub("*", path)) for pattern in patterns]
-        whole = (key for key, way in zip(short, ways, strict=True) if len(way[key]) == 1)
-        alike[next(whole, (phase, path))].append(figures)
-    for (phase, path), found in alike.items():
-        yield phase, path, [len(found), found[0].bytes, dict(found[0].flops)]
-
-
-def _by(paths: dict[tuple[str, str], Figures], indices: re.Pattern[str]) -> dict[tuple[str, str], set[Any]]:
-    found: defaultdict[tuple[str, str], set[Any]] = defaultdict(set)
-    for (phase, path), figures in paths.items():
-        found[phase, indices.sub("*", path)].add(figures.same())
-    return found
+    by_phase: defaultdict[str, dict[str, Figures]] = defaultdict(dict)
+    for (phase, path), figures in of.items():
+        by_phase[phase][PATH_SEPARATOR.join(path)] = figures
+    for phase, paths in by_phase.items():
+        short = collapsed({one: figures.same() for one, figures in paths.items()}, (_INDEX, _INDEX_ABOVE))
+        number = Counter(short.values())
+        for form, figures in {short[one]: figures for one, figures in paths.items()}.items():
+            yield phase, form, [number[form], figures.bytes, dict(figures.flops)]
 
 
 def _text(number: int, parts: int, ranges: list[Any], head: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 from . import optimizers, range_stack
 
@@ -43,7 +43,7 @@ class Mark:
             "version": VERSION,
             "model": model,
             "modules": len(classes),
-            "classes": collapsed(classes),
+            "classes": {short: classes[path] for path, short in collapsed(classes).items()},
         }
         self._sent_to: object = None
         self._sent_steps = ""
@@ -63,19 +63,19 @@ class Mark:
         return True
 
 
-def collapsed(classes: Mapping[str, str]) -> dict[str, str]:
-    """Write paths that differ in indices alone as one, where all are of one class."""
-    whole, above = _classes_by(_INDEX, classes), _classes_by(_INDEX_ABOVE, classes)
-    short: dict[str, str] = {}
-    for path, name in classes.items():
-        everywhere, elsewhere = _INDEX.sub("*", path), _INDEX_ABOVE.sub("*", path)
-        key = everywhere if len(whole[everywhere]) == 1 else elsewhere if len(above[elsewhere]) == 1 else path
-        short[key] = name
-    return short
+def collapsed(
+    values: Mapping[str, Hashable], indices: Sequence[re.Pattern[str]] = (_INDEX, _INDEX_ABOVE)
+) -> dict[str, str]:
+    """Return each path as it is written: with `*` for indices, where all paths of that form have the same value.
 
-
-def _classes_by(indices: re.Pattern[str], classes: Mapping[str, str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for path, name in classes.items():
-        found[indices.sub("*", path)].add(name)
-    return found
+    The first pattern of indices for which this holds is used; without one, a path stays as it is.
+    """
+    forms = {path: [pattern.sub("*", path) for pattern in indices] for path in values}
+    found: defaultdict[tuple[int, str], set[Hashable]] = defaultdict(set)
+    for path, value in values.items():
+        for place in enumerate(forms[path]):
+            found[place].add(value)
+    alike = {place for place, of_one in found.items() if len(of_one) == 1}
+    return {
+        path: next((form for at, form in enumerate(forms[path]) if (at, form) in alike), path) for path in values
+    }

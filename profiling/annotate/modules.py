@@ -21,7 +21,7 @@ from .open_ranges import Payload
 # Modules of PyTorch that launch nothing: never, or while they do not train. Their subclasses may.
 NEVER_LAUNCH = (nn.Identity,)
 QUIET_IN_EVAL = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-# Containers that are never called, and so are no level of their own.
+# Containers that are never called, and so are not a level of their own.
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 Choice = str | type[nn.Module] | Iterable[str | type[nn.Module]]

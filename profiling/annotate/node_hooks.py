@@ -1,7 +1,7 @@
 """Hooks on autograd nodes at a tenth of the price of `Node.register_prehook`.
 
 `Tensor.register_hook` gives the node of a tensor the tensor's dictionary of hooks, in one call into C++. So
-does this: one tensor per thread, which is no part of any program, carries the dictionary of the region that
+does this: one tensor per thread, which is not part of any program, carries the dictionary of the region that
 is running. Nothing is made for each node, and emptying the dictionary takes the hooks off all of them. A
 program's own hooks and handles are not touched. Where this is missing, nodes get hooks the usual way.
 """

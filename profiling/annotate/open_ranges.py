@@ -44,7 +44,7 @@ def label(name: str, payload: Payload, category: str) -> Label:
     """Return the label of this name, payload and category, the same one each time."""
     try:
         return _label(name, payload, category)
-    except TypeError:  # a payload that is no number, and cannot be looked up either
+    except TypeError:  # a payload that is not a number, and cannot be looked up either
         return Label(name, payload, category)
 
 

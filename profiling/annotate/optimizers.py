@@ -82,7 +82,7 @@ class Follower(Protocol):
         """Note that it has."""
 
 
-#: Those that are told.
+#: Those that are notified.
 on_step: set[Follower] = set()
 
 

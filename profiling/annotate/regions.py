@@ -53,7 +53,7 @@ def names(name: str, payload: Payload) -> Names:
     """Return the labels of a part, the same each time."""
     try:
         return _names(name, payload)
-    except TypeError:  # a payload that is no number
+    except TypeError:  # a payload that is not a number
         return Names(name, payload)
 
 

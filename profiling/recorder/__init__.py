@@ -33,9 +33,9 @@ from ..annotate.compiled.ranges import in_generated_code
 from .alone import Termination, alone
 from .kineto import Rows, thread_name
 from .metadata import export_metadata, gpu_rows, start_row
-from .range_log import Event, RangeLog, category_rows, domain_row, range_row
+from .range_log import RangeLog, category_rows, domain_row, range_row
 from .session import Session, can_profile_all_threads, making_way
-from .trace_file import Row, TraceFile, TraceFileError, global_tid, written
+from .trace_file import TraceFile, TraceFileError, global_tid, written
 
 # Writing pauses the program, so it waits for an outer range to end; long inner ones cannot delay it forever.
 OUTER_DEPTH = 1
@@ -85,29 +85,22 @@ class Recording:
         began_ns = time.time_ns()
         if self._session is None:
             return
-        if self._write_session():
-            # PyTorch would end the block through a pointer into the session that is gone: start no other.
-            self._end_early(OPEN_BLOCK)
-        if not self.ended_early:
-            self._session = self._new_session()
-            self._trace.add("PROFILER_OVERHEAD", [self._overhead(OVERHEAD, began_ns)])
+        self._stop()
+        self._go_on(OVERHEAD, began_ns)
 
     def pause(self) -> None:
         """Write what was recorded so far and stop, for a profiler that begins on this thread."""
         if self._session is None or threading.get_ident() != self._thread:
             return
         self._paused_ns = time.time_ns()
-        if self._write_session():
-            self._end_early(OPEN_BLOCK)
+        self._stop()
 
     def resume(self) -> None:
         """Go on after `pause`."""
         if not self._paused_ns or threading.get_ident() != self._thread:
             return
         began_ns, self._paused_ns = self._paused_ns, 0
-        if not self.ended_early:
-            self._session = self._new_session()
-            self._trace.add("PROFILER_OVERHEAD", [self._overhead(OTHER_PROFILER, began_ns)])
+        self._go_on(OTHER_PROFILER, began_ns)
 
     def finish(self, interrupted_by: str = "") -> None:
         """Write everything that is left; `interrupted_by` names the exception that ended the program."""
@@ -146,6 +139,25 @@ class Recording:
     def _new_session(self) -> Session:
         return Session(on_gpu=self._on_gpu, all_threads=self._all_threads, memory=self._memory)
 
+    def _stop(self) -> None:
+        if self._write_session():
+            # PyTorch would end the block through a pointer into the session that is gone: start no other.
+            self._end_early(OPEN_BLOCK)
+
+    def _go_on(self, after: str, began_ns: int) -> None:
+        """Start a session, and write how long there was none and why, unless recording has ended."""
+        if self.ended_early:
+            return
+        self._session = self._new_session()
+        pause = {
+            "start": began_ns - self._origin_ns,
+            "end": time.time_ns() - self._origin_ns,
+            "globalTid": global_tid(os.getpid(), threading.get_native_id()),
+            "nameId": self._trace.text_id(after),
+            "returnValue": 0,
+        }
+        self._trace.add("PROFILER_OVERHEAD", [pause])
+
     def _write_session(self) -> bool:
         """Stop the profiler, write what it saw, and return whether an operator or block was still running."""
         if self._session is None:
@@ -165,21 +177,9 @@ class Recording:
         self.ended_early, self.ranges.is_full = reason, True
 
     def _write_ranges(self) -> None:
-        events = list(self.ranges.take())
+        log, events = self.ranges, list(self.ranges.take())
         self._rows.threads.update(event.thread for event in events)
-        self._trace.add("NVTX_EVENTS", (self._range_row(event) for event in events))
-
-    def _range_row(self, event: Event) -> Row:
-        return range_row(self._trace, event, self._origin_ns, self.ranges)
-
-    def _overhead(self, what: str, began_ns: int) -> Row:
-        return {
-            "start": began_ns - self._origin_ns,
-            "end": time.time_ns() - self._origin_ns,
-            "globalTid": global_tid(os.getpid(), threading.get_native_id()),
-            "nameId": self._trace.text_id(what),
-            "returnValue": 0,
-        }
+        self._trace.add("NVTX_EVENTS", (range_row(self._trace, event, self._origin_ns, log) for event in events))
 
     def _write_context(self, interrupted_by: str) -> None:
         trace = self._trace
@@ -187,7 +187,9 @@ class Recording:
         thread = threading.get_native_id()
         names = [domain_row(*one, thread) for one in self.ranges.domains.items() if one[0]]
         trace.add("NVTX_EVENTS", [*names, *category_rows(self.ranges.categories, thread)])
-        trace.add("ThreadNames", map(self._thread_row, sorted(self._rows.threads)))
+        names_of = {thread: trace.text_id(thread_name(thread)) for thread in sorted(self._rows.threads)}
+        rows = ({"nameId": name, "globalTid": global_tid(os.getpid(), one)} for one, name in names_of.items())
+        trace.add("ThreadNames", rows)
         trace.add("TARGET_INFO_GPU", gpu_rows() if self._on_gpu else ())
         trace.add("TARGET_INFO_SESSION_START_TIME", [start_row(self._origin_ns)])
         trace.add_metadata(export_metadata(on_gpu=self._on_gpu))
@@ -200,10 +202,6 @@ class Recording:
             "NVTX_KERNELS_RANGES_DROPPED": self.dropped_ranges,
             "NVTX_KERNELS_CLOCK_ERROR_NS": self._clock_error_ns,
         }
-
-    def _thread_row(self, thread: int) -> Row:
-        name = self._trace.text_id(thread_name(thread))
-        return {"nameId": name, "globalTid": global_tid(os.getpid(), thread)}
 
 
 @contextmanager
@@ -294,8 +292,7 @@ def _discarding(trace: TraceFile) -> Iterator[TraceFile]:
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread of Python's is running."""
-    return threading.active_count() == 1
+    return threading.active_count() == 1  # of Python's threads
 
 
 def _in_backward() -> bool:

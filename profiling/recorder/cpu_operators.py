@@ -30,7 +30,7 @@ ALLOCATIONS = (
     "aten::resize_as_",
     "aten::set_",
 )
-# Inductor's loops are no registered operators; these words in their names are how it calls them.
+# Inductor's loops are not registered operators; these words in their names are how it calls them.
 FUSED_LOOPS = ("cpp_fused",)
 
 

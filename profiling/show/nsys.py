@@ -13,10 +13,10 @@ from typing import Any
 from nvtx_kernels.analysis.presenters.output import format_of
 from nvtx_kernels.analysis.support.files import Unfinished
 
-from ..machine.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
 from ..sweep import results
 from ..sweep.configurations import Cell
 from ..sweep.lists import STUDIES
+from ..sweep.nsight import MEASURED_STEPS, export_command, find_nsys, profile_command
 from ..sweep.processes import Plan, sweep
 from ..sweep.results import NSYS
 from ..workload.environment import gpu_facts

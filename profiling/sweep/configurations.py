@@ -8,6 +8,7 @@ from typing import Any
 from nvtx_kernels.model.config import name_of
 
 from ..workload.settings import Settings, SettingsError, with_defaults
+from .nsight import PRESETS
 from .results import NSYS
 
 # How a cell's measured steps are watched, and the options that make `profiling.run.measure_one` do so. Names
@@ -81,8 +82,6 @@ def option(name: str) -> str:
 
 def preset_options(capture: str) -> tuple[str, ...]:
     """Return the options that an nsys preset needs for the program it watches."""
-    from ..machine.nsight import PRESETS
-
     return PRESETS[capture.removeprefix(NSYS)].program_options
 
 
@@ -107,8 +106,6 @@ def product(
 
 def check_captures(captures: Sequence[str]) -> None:
     """Raise SettingsError for a way to watch that does not exist."""
-    from ..machine.nsight import PRESETS
-
     known = (*CAPTURES, *(f"{NSYS}{preset}" for preset in PRESETS))
     for capture in captures:
         if capture not in known:

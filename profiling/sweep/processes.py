@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..machine.nsight import MEASURED_STEPS, NsysError, find_nsys, profile_command
 from . import results
 from .configurations import Cell
+from .nsight import MEASURED_STEPS, NsysError, find_nsys, profile_command
 from .results import NSYS
 
 Row = dict[str, Any]

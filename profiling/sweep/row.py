@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 from nvtx_kernels.analysis.support.files import replace_file
 
 from ..annotate import range_stack
-from ..machine import probes
 from ..workload import peaks
 from ..workload.environment import environment
 from ..workload.measurement import Capture, Measurement
 from ..workload.model_steps import NoMemoryError, Workload
 from ..workload.settings import Settings
-from . import results
+from . import probes, results
 from .configurations import Cell
 
 T = TypeVar("T")

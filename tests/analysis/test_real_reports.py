@@ -26,7 +26,7 @@ REPORTS = sorted([*SHARED.glob("corpus/*.sqlite"), *SHARED.glob("h200/*.sqlite")
 JSUN, BOLONG, ZX = "jsun-012", "bolongcheng__assignment2-systems__small_bwd", "zx3xyy"
 TWO_RANKS, REGISTERED, NOTHING, WINDOWS = "GindaChen", "YoonKyonghwan", "IhorAtlanov", "Athrun0109"
 
-pytestmark = pytest.mark.skipif(not REPORTS, reason="the real reports beside the repository are absent")
+pytestmark = pytest.mark.skipif(not REPORTS, reason="the real reports next to the repository are absent")
 
 
 def path_to(start):

@@ -1,12 +1,12 @@
 """The README under test: its links, its commands, its table and its examples."""
 
 import csv
-import functools
 import io
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,12 +47,18 @@ STANDS_FOR = {
 }
 
 
-def nvtx_kernels(*arguments, cwd=ROOT):
-    """Run the command of this checkout, wherever it runs."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from nvtx_kernels.__main__ import main; sys.exit(main())"
-    )
-    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True)
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """Return what a command prints where it runs: here, unless a folder is given."""
+
+    def run(*arguments, folder=ROOT):
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("COLUMNS", "80")
+        with suppress(SystemExit):  # which --help ends with
+            main(arguments)
+        return capsys.readouterr().out
+
+    return run
 
 
 def of_reports(command):
@@ -71,12 +77,6 @@ def analysis_arguments(command, folder):
     return [str(folder / word) if flag == "-o" else word for flag, word in zip(before, words, strict=True)]
 
 
-@functools.cache
-def explanation(name):
-    """Return what a command prints about itself."""
-    return nvtx_kernels(name, "--help").stdout
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file(page):
     links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())
@@ -93,22 +93,23 @@ def test_every_command_on_reports_answers(command, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_option_named_exists(name):
+def test_every_option_named_exists(name, printed):
+    explanation = printed(name, "--help")
     named = {word for command in COMMANDS for word in command.split() if command.split()[0] == name}
-    assert explanation(name).startswith(f"usage: nvtx-kernels {'rank' if name == 'view' else name}")
-    assert {word for word in named if word.startswith("--")} - set(explanation(name).split()) == set()
+    assert explanation.startswith(f"usage: nvtx-kernels {'rank' if name == 'view' else name}")
+    assert {word for word in named if word.startswith("--")} - set(explanation.split()) == set()
 
 
-def test_table_is_what_the_command_prints():
+def test_table_is_what_the_command_prints(printed):
     command = re.search(r"nvtx-kernels (rank tests/data/\S+ [^`]+)`", README)[1]
-    assert f"```\n{nvtx_kernels(*command.split()).stdout.rstrip()}\n```" in README
+    assert f"```\n{printed(*command.split()).rstrip()}\n```" in README
 
 
-def test_nsys_credits_backward_with_what_the_readme_says():
-    rows = nvtx_kernels("rank", REPORT, "--like-nsys", "--format", "csv").stdout
+def test_nsys_credits_backward_with_what_the_readme_says(printed):
+    rows = printed("rank", REPORT, "--like-nsys", "--format", "csv")
     found = next(row for row in csv.DictReader(io.StringIO(rows)) if row["range"] == "nvtx-kernels:backward")
     credited = int(found["total_ns"])
-    ours = nvtx_kernels("rank", REPORT, "--format", "json").stdout
+    ours = printed("rank", REPORT, "--format", "json")
     backward_ns = int(re.search(r'"phase": ?"backward",\s*"kernel_ns": ?(\d+)', ours)[1])
     assert f"{credited / 1e3:.1f} µs of the {backward_ns / 1e6:.0f} ms" in README
 
@@ -120,12 +121,12 @@ def test_library_example_prints_what_it_says():
     assert ran.stdout.strip() == example.strip().splitlines()[-1].removeprefix("# ")
 
 
-def test_annotated_model_gets_backward_ranges(tmp_path):
+def test_annotated_model_gets_backward_ranges(tmp_path, printed):
     pytest.importorskip("torch")
     example = next(text for text in EXAMPLES if "annotate.region" in text)
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{example}"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
-    shown = nvtx_kernels("rank", "report.sqlite", "--by", "range", "--format", "csv", cwd=tmp_path).stdout
+    shown = printed("rank", "report.sqlite", "--by", "range", "--format", "csv", folder=tmp_path)
     assert {
         f"measure > step > {part}" for part in ("loss > forward > Sequential", "backward > loss > Sequential")
     } <= {line.split(",")[1] for line in shown.splitlines()}

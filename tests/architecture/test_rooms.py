@@ -30,9 +30,8 @@ FLOORS = [
     ["profiling.workload"],
     ["profiling.training"],
     ["profiling.record"],
-    ["profiling.machine"],
-    ["profiling.sweep", "profiling.doctor"],
-    ["profiling.show"],
+    ["profiling.sweep"],
+    ["profiling.show", "profiling.doctor"],
     [f"profiling.{one}" for one in ("attention", "benchmark", "nsys", "precision", "run")],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

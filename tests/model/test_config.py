@@ -67,7 +67,7 @@ def test_changed_dimensions_make_another_model_with_a_name_of_its_own():
 
 
 IMPOSSIBLE = [
-    ({"heads": 10}, "^d_model 64 is no multiple of 10 heads: change one of the two$"),
+    ({"heads": 10}, "^d_model 64 is not a multiple of 10 heads: change one$"),
     ({"d_model": 50}, "^a head's width is even, .* d_model 50 / 2 heads = 25 is odd: change the heads$"),
 ]
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from nvtx_kernels.profiling import nsys
-from nvtx_kernels.profiling.machine import nsight
 from nvtx_kernels.profiling.show import nsys as nsys_screen
-from nvtx_kernels.profiling.sweep import results
+from nvtx_kernels.profiling.sweep import nsight, results
 from nvtx_kernels.profiling.sweep.configurations import Cell
 from nvtx_kernels.profiling.sweep.processes import Plan, measured
 from nvtx_kernels.profiling.workload.settings import Settings

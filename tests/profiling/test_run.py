@@ -31,7 +31,7 @@ WRONG = [
     (["--size", "huge"], "size must be one of tiny, small, medium"),
     (["--steps", "0"], "steps must be ≥ 1, not 0"),
     (["--steps", "many"], "invalid int value"),
-    (["--device", "cpu", "--size", "tiny", "--heads", "5"], "d_model 64 is no multiple of 5 heads: change one of"),
+    (["--device", "cpu", "--size", "tiny", "--heads", "5"], "d_model 64 is not a multiple of 5 heads: change"),
     (["--preset", "2023"], "choose from"),
     (["--device", "cpu", "--record", "out", "--json", "out"], "name the same file: give each its own"),
     (["--device", "cuda:99"], "cuda:99 is not available"),

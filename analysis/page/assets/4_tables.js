@@ -130,7 +130,7 @@ function keptSum(report, rows, shown) {
   return `${count(shown.length)} of ${count(rows.length)} rows: ${withUnit(ns)}, ${share} of all ${report.facts.time}.${rest}`;
 }
 
-// Filters beside the table: phase, category, and the range that was chosen. Returns what lists a range's kernels.
+// Filters next to the table: phase, category, and the range that was chosen. Returns what lists a range's kernels.
 function kernelFilters(kernels, report) {
   let wanted = [];
   const within = (path) => wanted.every((range, depth) => path[depth] === range);

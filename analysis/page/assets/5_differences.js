@@ -78,7 +78,7 @@ function differenceBar(row, unit) {
   };
 }
 
-// As far as the longest bars on either side, and the texts beside them.
+// As far as the longest bars on either side, and the texts next to them.
 function differenceAxis(rows, unit) {
   const deltas = rows.map((row) => (row.b_ns - row.a_ns) / unit.ns);
   const least = Math.min(...deltas);

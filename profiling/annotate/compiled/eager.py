@@ -16,7 +16,7 @@ import torch
 
 
 def keep_eager(module: ModuleType, *, and_what_it_calls: bool) -> None:
-    """Have Python run a module's functions where they are no part of a graph."""
+    """Have Python run a module's functions where they are not part of a graph."""
     frames: Any = getattr(torch._C._dynamo, "eval_frame", None)
     if hasattr(frames, "_FrameAction") and hasattr(frames, "set_code_exec_strategy"):
         skip, as_usual = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT

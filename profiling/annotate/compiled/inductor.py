@@ -86,7 +86,7 @@ def graph_in_work() -> tuple[Any, bool]:
 
 
 def outputs() -> list[torch.fx.Node | None]:
-    """Return the nodes that the graph in work returns, in order; None for each output that is no tensor."""
+    """Return the nodes that the graph in work returns, in order; None for each output that is not a tensor."""
     from torch._inductor.virtualized import V
 
     (returned,) = _outermost(V.graph).module.graph.find_nodes(op="output")

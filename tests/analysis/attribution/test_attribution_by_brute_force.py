@@ -5,6 +5,7 @@ Set NVTX_KERNELS_EXAMPLES to look at more, or fewer, than the default.
 
 import os
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -29,6 +30,7 @@ def examples(share):
     return settings(max_examples=max(1, round(EXAMPLES * share)), suppress_health_check=NO_CHECKS)
 
 
+HOW = ("own", "adopted", "linked", "captured", "outside", "ambiguous")
 REPORTS = {"chaos": chaos(), "programs": programs}
 RULES = st.sampled_from(
     [
@@ -66,11 +68,19 @@ def test_anything_anywhere_goes_where_the_definitions_say(rows):
     assert found(attribute(trace_of(rows))) == expected(rows)
 
 
-@examples(1.5)
-@given(programs)
-@example(Program(255789).run())  # an engine's range that never closed, and another that began with it
-def test_programs_go_where_the_definitions_say(rows):
-    assert found(attribute(trace_of(rows))) == expected(rows)
+def test_programs_go_where_the_definitions_say():
+    seen = Counter()
+
+    @examples(1.5)
+    @given(programs)
+    @example(Program(255789).run())  # an engine's range that never closed, and another that began with it
+    def check(rows):
+        wanted = expected(rows)
+        assert found(attribute(trace_of(rows))) == wanted
+        seen.update(how for (how, _, _), _ in wanted)
+
+    check()
+    assert EXAMPLES < 200 or all(seen[how] > 10 for how in HOW), seen
 
 
 @examples(0.5)
@@ -115,16 +125,3 @@ def test_files_say_the_same_as_the_rows_they_hold(tmp_path, rows, year, register
     attribution = attribute(read(report))
     assert found(attribution) == expected(rows)
     assert conserves(summarize(attribution))
-
-
-def test_generated_reports_hold_every_kind_of_answer():
-    seen = dict.fromkeys(("own", "adopted", "linked", "captured", "outside", "ambiguous"), 0)
-
-    @settings(max_examples=300, deadline=None, derandomize=True)
-    @given(programs)
-    def count(rows):
-        for answer in Reference(rows).answers():
-            seen[answer.how] += 1
-
-    count()
-    assert all(number > 10 for number in seen.values()), seen

@@ -41,7 +41,7 @@ def kernels_of(report):
 def shared_report(name):
     report = SHARED / name
     if not report.exists():
-        pytest.skip("the folder of shared reports is not beside this repository")
+        pytest.skip("the folder of shared reports is not next to this repository")
     return report
 
 

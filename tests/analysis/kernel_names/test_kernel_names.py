@@ -110,7 +110,7 @@ def test_names_made_to_collide_with_the_numbering_stay_distinct():
 
 def test_few_kernels_of_one_shared_report_share_a_short_name():
     if not SHARED.exists():
-        pytest.skip("the folder of shared reports is not beside this repository")
+        pytest.skip("the folder of shared reports is not next to this repository")
     query = "SELECT DISTINCT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
     for report in [*SHARED.glob("h200/*_fp32.sqlite"), *SHARED.glob("corpus/*small*.sqlite")]:
         with closing(sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True)) as connection:

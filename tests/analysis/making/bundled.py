@@ -1,4 +1,4 @@
-"""Real reports that the tests bundle or find beside the repository, unpacked into a folder of the test's."""
+"""Real reports that the tests bundle or find next to the repository, unpacked into a folder of the test's."""
 
 import lzma
 from pathlib import Path

@@ -16,7 +16,8 @@ from tests.conftest import VARIABLE
 from tests.fuzzing import fuzz
 
 ROOT = Path(__file__).parents[3]
-CASES, SEED = 300, int(os.environ[VARIABLE])
+# CI tries more cases than a run of the tests by hand.
+CASES, SEED = 300 if os.environ.get("CI") else 100, int(os.environ[VARIABLE])
 DIGEST = """
 import hashlib
 from tests.analysis.making.fragments import fragments
@@ -30,9 +31,8 @@ def test_changed_reports_are_answered_right_or_refused():
     assert passed["past the header"] >= CASES / 2
 
 
-@pytest.mark.parametrize("order_of_sets", ["1", "2"])
-def test_a_seed_stands_for_the_same_reports_in_every_process(order_of_sets):
-    there = {**os.environ, "PYTHONHASHSEED": order_of_sets}
+def test_a_seed_stands_for_the_same_reports_in_every_process():
+    there = {**os.environ, "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
     said = subprocess.check_output([sys.executable, "-c", DIGEST], cwd=ROOT, env=there, text=True)
     assert said.strip() == hashlib.sha256(b"".join(fragments())).hexdigest()
 

@@ -113,7 +113,7 @@ def test_folder_gives_the_trace_of_the_sqlite_export(tmp_path, narrow):
             np.testing.assert_array_equal(getattr(ours, column), getattr(theirs, column), f"{table}.{column}")
 
 
-@pytest.mark.skipif(not REPORTS, reason="the real reports beside the repository are absent")
+@pytest.mark.skipif(not REPORTS, reason="the real reports next to the repository are absent")
 @pytest.mark.parametrize("export", REPORTS, ids=lambda path: path.stem)
 def test_folders_of_real_exports_give_their_reports(tmp_path, export):
     assert report_of(as_parquet(export, tmp_path / "report_pqtdir")) == report_of(export)

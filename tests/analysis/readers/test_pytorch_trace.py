@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -36,13 +37,21 @@ def train(steps):
         yield
 
 
+@contextmanager
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["", "with_stack"])
 def recorded(request, tmp_path_factory):
     """Return a trace of two training steps, and what the profiler itself saw."""
     path = tmp_path_factory.mktemp("recorded") / "rank0.pt.trace.json"
-    torch.set_num_threads(1)
     two_steps = schedule(wait=0, warmup=1, active=2, repeat=1)
-    with profile(activities=[ProfilerActivity.CPU], schedule=two_steps, with_stack=request.param) as profiler:
+    cpu = {"activities": [ProfilerActivity.CPU], "schedule": two_steps, "with_stack": request.param}
+    with one_thread(), profile(**cpu) as profiler:
         for _ in train(3):
             profiler.step()
     profiler.export_chrome_trace(str(path))

@@ -145,7 +145,7 @@ def test_export_that_breaks_off_is_refused_or_right(report, tmp_path):
 @pytest.mark.parametrize("export", REAL, ids=lambda path: path.stem)
 def test_real_export_that_breaks_off_is_refused_or_right(export, tmp_path):
     if not export.exists():
-        pytest.skip("the real reports beside the repository are absent")
+        pytest.skip("the real reports next to the repository are absent")
     raw, whole, path = export.read_bytes(), answer(export), tmp_path / "cut.sqlite"
     for length in random.Random(7).sample(range(len(raw)), 60):
         path.write_bytes(raw[:length])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from nvtx_kernels.analysis import scrub
-from nvtx_kernels.profiling.machine.nsight import export_command, profile_command
+from nvtx_kernels.profiling.sweep.nsight import export_command, profile_command
 
 from tests.analysis.making import private
 from tests.analysis.making.copies import answers, scrubbed

@@ -157,7 +157,7 @@ def told(document):
 def test_waiting_is_unknown_where_a_rank_has_one_more(tmp_path):
     one = ("a", ALL_REDUCE, 10, 50)
     document = viewed("communication", ranks_of(tmp_path, [one, ("b", ALL_REDUCE, 60, 70)], [one]))
-    assert "all_reduce waits is not told from transferring: its ranks have different numbers" in told(document)
+    assert "The waiting of all_reduce cannot be separated from transferring: its ranks have" in told(document)
     assert {row["waiting_ns"] for row in table(document, "communication")} == {None}
 
 
@@ -173,7 +173,7 @@ def test_groups_of_more_than_two_ranks_are_not_guessed(tmp_path):
 
 def test_send_and_receive_wait_and_transfer_at_once(tmp_path):
     document = viewed("communication", ranks_of(tmp_path, *[[("a", SEND_RECV, 10, 20)]] * 2))
-    assert "How long send/recv waits is not told from transferring" in told(document)
+    assert "The waiting of send/recv cannot be separated from transferring" in told(document)
     assert "waiting" not in screen(document).splitlines()[3]
 
 

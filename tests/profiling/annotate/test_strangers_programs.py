@@ -1,5 +1,6 @@
 """Programs as strangers write them, with and without annotation: the same results, operators and errors."""
 
+import gc
 import importlib.util
 import subprocess
 import sys
@@ -33,6 +34,8 @@ each_program = pytest.mark.parametrize("program", [case(one) for one in PROGRAMS
 def once():
     """Make what annotation makes once and keeps."""
     outcome(PROGRAMS[0], annotated=True)
+    yield
+    gc.unfreeze()
 
 
 def test_there_are_130_programs():

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -53,12 +54,13 @@ def test_a_program_that_raises_leaves_what_ran_with_balanced_ranges(path):
 
 
 def test_ranges_left_open_are_closed_at_the_end(path):
-    with recorder.record(path, device="cpu"):
-        annotate.range("never closed").__enter__()
-        annotate.range("nor this").__enter__()
-        torch.ones(3) + 1
-    assert range_names(path) == ["never closed", "nor this"]
-    assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59 AND end IS NULL") == [(0,)]
+    with ExitStack() as later:
+        with recorder.record(path, device="cpu"):
+            later.enter_context(annotate.range("never closed"))
+            later.enter_context(annotate.range("nor this"))
+            torch.ones(3) + 1
+        assert range_names(path) == ["never closed", "nor this"]
+        assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 59 AND end IS NULL") == [(0,)]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The pages of `reports/` are made from files of results alone, beside the published figures."""
+"""The pages of `reports/` are made from files of results alone, compared with the published figures."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ def lines_of(page, title):
 
 
 def beside(page):
-    return {(line["size"], line.get("dtype"), line["phase"]): line for line in lines_of(page, "Beside")}
+    return {(line["size"], line.get("dtype"), line["phase"]): line for line in lines_of(page, "Compared")}
 
 
 @pytest.mark.slow

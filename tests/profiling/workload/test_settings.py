@@ -18,7 +18,7 @@ REFUSED = [
     ({"steps": 0}, "steps must be ≥ 1, not 0"),
     ({"warmup": -1}, "warmup must be ≥ 0, not -1"),
     ({"heads": 0}, "heads must be ≥ 1, not 0"),
-    ({"heads": 7}, "d_model 768 is no multiple of 7 heads"),
+    ({"heads": 7}, "d_model 768 is not a multiple of 7 heads"),
     ({"heads": 256}, "768 / 256 heads = 3 is odd"),
     ({"device": "tpu"}, "device must be cuda, cuda:N or cpu, not tpu"),
     ({"device": "cuda:x"}, "device must be cuda, cuda:N or cpu"),

@@ -129,16 +129,16 @@ def of_tensor(value):
 
 @contextlib.contextmanager
 def left_alive():
-    """Count the objects of annotation that are made meanwhile and outlive it, except labels, which are kept."""
+    """Count the objects of annotation that are made meanwhile and outlive it, except labels, which are kept.
+
+    What is there already is frozen, for looking at it takes long; the caller unfreezes it after all programs.
+    """
     found = Counter()
     gc.collect()
-    gc.freeze()  # what is there already is not looked at, which takes long
-    try:
-        yield found
-        gc.collect()
-        kinds = [type(one) for one in gc.get_objects()]
-    finally:
-        gc.unfreeze()
+    gc.freeze()
+    yield found
+    gc.collect()
+    kinds = [type(one) for one in gc.get_objects()]
     ours = [one for one in kinds if str(one.__module__).startswith("nvtx_kernels.profiling.annotate")]
     found.update(one.__name__ for one in ours if one.__name__ not in ("Label", "Names"))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from nvtx_kernels.analysis.support.findings import Finding, as_json, is_bad, text
 
-from .machine.facts import Facts, look
+from .facts import Facts, look
 
 DESCRIPTION = "Check nsys, driver, permissions and environment; each finding has its fix."
 EPILOG = "exit  0 reports can be recorded (warnings included); 1 something must be fixed; 2 wrong usage"
@@ -148,8 +148,8 @@ def _peaks() -> Iterator[Finding]:
     try:
         import torch
 
-        from .annotate import known_peaks
-        from .machine.gemm_peaks import measure
+        from ..annotate import known_peaks
+        from .gemm_peaks import measure
     except ImportError:
         return
     if not torch.cuda.is_available():
@@ -191,7 +191,3 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     found = findings(look(trial=not asked.quick)) + (list(_peaks()) if asked.peaks else [])
     sys.stdout.write(as_json(found) if asked.json else text(found))
     return int(is_bad(found))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

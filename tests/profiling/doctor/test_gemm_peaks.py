@@ -8,7 +8,7 @@ from nvtx_kernels.profiling import annotate, doctor
 from nvtx_kernels.profiling.annotate import known_peaks
 from nvtx_kernels.profiling.annotate.counting import Counting
 from nvtx_kernels.profiling.annotate.counts import MARK
-from nvtx_kernels.profiling.machine.gemm_peaks import KINDS, measure
+from nvtx_kernels.profiling.doctor.gemm_peaks import KINDS, measure
 from torch import nn
 
 GPU = "NVIDIA H200"

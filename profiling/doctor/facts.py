@@ -1,4 +1,4 @@
-"""What this machine offers to a profiler, looked up once and judged elsewhere (`profiling.doctor`)."""
+"""What this machine offers to a profiler, looked up once and judged by the checks."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from .nsight import LONGEST_ANSWER_S, NsysError, find_nsys, version
+from ..sweep.nsight import LONGEST_ANSWER_S, NsysError, find_nsys, version
 
 DRIVER_FILE = "proc/driver/nvidia/version"
 DRIVER_PARAMETERS = "proc/driver/nvidia/params"

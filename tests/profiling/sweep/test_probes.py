@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from nvtx_kernels.profiling.machine import probes
+from nvtx_kernels.profiling.sweep import probes
 from nvtx_kernels.profiling.workload.model_steps import Workload
 from nvtx_kernels.profiling.workload.settings import Settings, apply_precision
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from nvtx_kernels.profiling.doctor import findings, main, text
-from nvtx_kernels.profiling.machine.facts import Facts, driver_of, look
+from nvtx_kernels.profiling.doctor.facts import Facts, driver_of, look
 
 GOOD = Facts(
     torch="2.11.0",

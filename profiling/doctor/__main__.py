@@ -1,0 +1,7 @@
+"""python -m profiling.doctor."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

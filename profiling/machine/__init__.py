@@ -1,1 +1,0 @@
-"""The machine: nsys, clocks, facts for the doctor."""
