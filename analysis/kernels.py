@@ -117,7 +117,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
         from .views.like_nsys import like_nsys
 
         return presented(like_nsys(trace(), detail_of(options)), options)
-    subject = _subject(scaled(summarized(paths[0], attribution, options), options), attribution, options)
+    subject = _subject(summarized(paths[0], attribution, options), attribution, options)
     document = _viewed(subject, options)
     if document.verdict:
         from .views.verdict import commands
@@ -162,10 +162,9 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--timed gives a time to --view agreement.")
     if options.view and options.range and not VIEWS[options.view].takes_range:
         raise UsageError(f"--view {options.view} is about phases: --range does not narrow it, --phase does.")
-    if options.like_nsys and (options.range or options.phase or options.by or options.per_step):
-        raise UsageError("--like-nsys shows all that nsys counts, without --range, --phase, --by or --per-step.")
-    if options.view and options.like_nsys:
-        raise UsageError("--like-nsys is an answer by itself, without --view.")
+    narrowed = options.view or options.range or options.phase or options.by or options.per_step
+    if options.like_nsys and narrowed:
+        raise UsageError("--like-nsys is an answer by itself, without --view, --range, --phase, --by or --per-step.")
 
 
 def _check_many(count: int, options: argparse.Namespace) -> None:
@@ -201,7 +200,7 @@ def _summarize(attribution: Attribution, options: argparse.Namespace) -> Report:
     return summarize(attribution, include_warm_up=options.include_warmup)
 
 
-def scaled(report: Report, options: argparse.Namespace) -> Report:
+def _scaled(report: Report, options: argparse.Namespace) -> Report:
     """Return the report per step unless totals are requested."""
     from . import report as reports
 
@@ -260,7 +259,7 @@ def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:
     from .views.registry import viewer_of_many
 
     attribution = Later(attributed, Later(trace_of, path), options)
-    subject = _subject(scaled(summarized(path, attribution, options), options), attribution, options)
+    subject = _subject(summarized(path, attribution, options), attribution, options)
     return subject.report, viewer_of_many(options.view).held_by(subject)
 
 
@@ -283,10 +282,11 @@ def _viewed(subject: Subject, options: argparse.Namespace) -> Document:
     return viewer(options.view).view(subject)
 
 
-def _subject(whole: Report, attribution: Later, options: argparse.Namespace) -> Subject:
+def _subject(found: Report, attribution: Later, options: argparse.Namespace) -> Subject:
     """Return what a view looks at: the requested part of a report."""
     from .views.registry import Subject
 
+    whole = _scaled(found, options)
     return Subject(
         _selected(whole, options),
         Later(_counted, attribution, whole),
