@@ -162,9 +162,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--timed gives a time to --view agreement.")
     if options.view and options.range and not VIEWS[options.view].takes_range:
         raise UsageError(f"--view {options.view} is about phases: --range does not narrow it, --phase does.")
-    narrowed = options.view or options.range or options.phase or options.by or options.per_step
-    if options.like_nsys and narrowed:
-        raise UsageError("--like-nsys is an answer by itself, without --view, --range, --phase, --by or --per-step.")
+    if options.like_nsys and any((options.view, options.range, options.phase, options.by, options.per_step)):
+        raise UsageError("--like-nsys is shown without --view, --range, --phase, --by or --per-step.")
 
 
 def _check_many(count: int, options: argparse.Namespace) -> None:
@@ -248,9 +247,7 @@ def _all_of(paths: Sequence[Path], each: Callable[[Path], T], options: argparse.
 
     ranked = rank_all(paths, each, scheduler=options.scheduler)
     if not any(one.report for one in ranked):
-        raise ReportError(
-            f"None of the {len(ranked)} reports can be ranked. {ranked[0].name}: {ranked[0].problem}"
-        )
+        raise ReportError(f"None of {len(ranked)} reports can be ranked. {ranked[0].name}: {ranked[0].problem}")
     return ranked
 
 
