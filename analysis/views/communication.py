@@ -10,13 +10,13 @@ from ..document import SHORT, Column, Detail, Document, Row, Table
 from ..errors import ReportError
 from ..measures.communication import Communication, CommunicationRow, Sums, communicated
 from ..measures.exchanges import Exchanges, exchanges, together
-from ..report import Number, Report, quotient
+from ..report import Number, Path, Report, quotient
 from ..summary.parallel import Ranked
 from ..summary.selection import path_matcher
 from ..vocabulary import PHASES, some_of
 from . import headings
 from .registry import Subject
-from .rows import common_length, label, more, require_measured
+from .rows import common_length, label, more, require_measured, share
 
 NOTHING = "No kernel communicates between GPUs: the report is of one GPU, or its program uses copies instead."
 NO_MATCH = "No communication is in a range that matches {!r}. It is in: {}."
@@ -34,6 +34,9 @@ MIXED = "Some of the reports have measured steps, and others have none: --totals
 WAITING = " waiting: until the last of the ranks had started."
 OWN_CLOCKS = " waiting: what a rank needed longer than the fastest, for their clocks differ."
 RATE = " bus B/s: as NCCL's tests define it, over the time without waiting where that is known."
+IN_NO_MODULE = "(in no module)"
+MEANS = "time, exposed: means of the GPUs. "
+OF_EXPOSED = "%: of all exposed communication."
 LAST = "last: collectives in which it was the last to start. others waited: the first of the others, for it."
 
 Seen = Literal["all", "programs"]
@@ -143,7 +146,9 @@ def _steps_of(found: Sequence[tuple[Report, Sequence[str]]]) -> dict[str, tuple[
 
 
 def _tables(shown: Shown) -> Iterator[Table]:
-    yield _modules(shown)
+    if len(by_module := _by_module(shown)) < len(shown.found.rows):
+        yield _modules(shown, by_module)
+    yield _ranges(shown)
     yield _gpus(shown)
     if shown.found.last:
         yield _last(shown)
@@ -173,7 +178,42 @@ def _cells(shown: Shown, gpu: str, sums: Sums) -> tuple[object, ...]:
     return *divided, size, sums.bus_bytes_per_s
 
 
-def _modules(shown: Shown) -> Table:
+def _by_module(shown: Shown) -> list[tuple[Path, Number, Number]]:
+    """Return each module with its time and exposed time, ns, in all phases and collectives: means of the GPUs."""
+    gpus = len(shown.found.gpus)
+    times: dict[Path, Number] = {}
+    exposed: dict[Path, Number] = {}
+    for row in shown.found.rows:
+        module = _module(row)
+        times[module] = times.get(module, 0) + shown.each(row.gpu, row.sums.time_ns)
+        exposed[module] = exposed.get(module, 0) + shown.each(row.gpu, row.sums.exposed_ns)
+    order = sorted(exposed, key=exposed.__getitem__, reverse=True)
+    return [(module, quotient(times[module], gpus), quotient(exposed[module], gpus)) for module in order]
+
+
+def _module(row: CommunicationRow) -> Path:
+    """Return the ranges of a row below its phase's."""
+    phases = [at for at, name in enumerate(row.path) if name in PHASES]
+    return row.path[phases[-1] + 1 :] if phases else row.path
+
+
+def _modules(shown: Shown, found: Sequence[tuple[Path, Number, Number]]) -> Table:
+    """Show a row per module, the most exposed first."""
+    columns = (
+        Column("module", "module", "name"), Column("time_ns", "time", "ns"),
+        Column("exposed_ns", "exposed", "ns"), Column("share", "%", "share"),
+    )  # fmt: skip
+    whole, top = sum(exposed_ns for *_, exposed_ns in found), shown.detail.top
+    rows = tuple(
+        Row((label(module) if module else IN_NO_MODULE, time_ns, exposed_ns, share(exposed_ns, whole)))
+        for module, time_ns, exposed_ns in found[:top]
+    )
+    caption = MEANS * (len(shown.found.gpus) > 1) + OF_EXPOSED + more(found, top, "row")
+    title = f"Communication by module, in all phases, {{unit}} {shown.scope}"
+    return Table("modules", title, columns, rows, caption)
+
+
+def _ranges(shown: Shown) -> Table:
     """Show a row per range, collective and GPU, the most exposed first."""
     rows, detail = shown.found.rows, shown.detail
     gpus: Seen = "all" if len(shown.found.gpus) > 1 else "programs"
