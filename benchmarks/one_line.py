@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -31,19 +32,13 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZE = "small" if DEVICE == "cuda" else "tiny"
 CONTEXT, BATCH, WARM_UP, STEPS = 128, 4, 2, 5
 PHASES = ("forward", "backward", "optimizer")
-# Each kernel's time by the innermost phase that was open, on any thread, when its launch began.
-WINDOWS = """
-    WITH opened AS (
-        SELECT start, end, coalesce(n.text, s.value) AS name
-        FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId WHERE eventType = 59),
-    steps AS (SELECT s.start, s.end FROM opened s JOIN opened m ON s.start >= m.start AND s.end <= m.end
-        WHERE s.name = 'step' AND m.name = 'measure')
-    SELECT p.name, sum(k.end - k.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k
-    JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId)
-    JOIN steps ON r.start BETWEEN steps.start AND steps.end
-    JOIN opened p ON p.name IN ('forward', 'backward', 'optimizer') AND r.start BETWEEN p.start AND p.end
-    GROUP BY p.name
-"""
+# Each kernel's time by the phase that was open, on any thread, when its launch began.
+OPENED = """
+    SELECT coalesce(n.text, s.value) AS name, start, end
+    FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId WHERE eventType = 59 ORDER BY start"""
+LAUNCHED = """
+    SELECT r.start, k.end - k.start FROM CUPTI_ACTIVITY_KIND_KERNEL k
+    JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId)"""
 #: What a program is given: where to record its report, or None.
 Report = Path | None
 
@@ -210,14 +205,27 @@ PROGRAMS: dict[str, Callable[[Report], None]] = {
 }
 
 
+def by_windows(path: Path) -> dict[str, int]:
+    """Return the kernel time, ns, that was launched inside each phase of the measured steps."""
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+        ranges = database.execute(OPENED).fetchall()
+        launches, lasted = np.array(database.execute(LAUNCHED).fetchall(), np.int64).reshape(-1, 2).T
+    (measure,) = (row for row in ranges if row[0] == "measure")
+    steps = [row for row in ranges if row[0] == "step" and measure[1] <= row[1] and row[2] <= measure[2]]
+    found = dict.fromkeys(PHASES, 0)
+    for name, start, end in ranges:
+        if name in found and any(step[1] <= start and end <= step[2] for step in steps):
+            found[name] += int(lasted[(launches >= start) & (launches < end)].sum())
+    return found
+
+
 def compare(name: str, path: Path) -> None:
     """Print each phase's time as ranked and by windows, and what stayed outside."""
     ranking = nk.rank(path)
     kernels = ranking.kernels[ranking.kernels["kind"] == "kernel"]
     inside = kernels[kernels["path"].map(lambda names: "step" in names)]
     ranked = inside.groupby("phase")["total_ns"].sum()
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-        windows = dict(database.execute(WINDOWS))
+    windows = by_windows(path)
     for phase in PHASES:
         ours, theirs = int(ranked.get(phase, 0)), int(windows.get(phase, 0))
         print(f"{name:<12} {phase:<10} {ours / 1e6:>10.3f} ms {ours - theirs:>12} ns apart")
