@@ -11,7 +11,8 @@ from nvtx_kernels.profiling import annotate, recorder
 from torch import nn
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-STEPS = 3
+# Wide enough that what is planted outlasts whatever else keeps a processor from the program.
+STEPS, WIDTH, SLOW = 3, 256, 100
 
 
 class Mixer(nn.Module):
@@ -19,7 +20,7 @@ class Mixer(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.weight, self.times = nn.Parameter(torch.eye(64)), 1
+        self.weight, self.times = nn.Parameter(torch.eye(WIDTH)), 1
 
     def forward(self, x):
         for _ in range(self.times):
@@ -30,7 +31,7 @@ class Mixer(nn.Module):
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.mixer, self.down = nn.Linear(64, 64), Mixer(), nn.Linear(64, 64)
+        self.up, self.mixer, self.down = nn.Linear(WIDTH, WIDTH), Mixer(), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x):
         return self.down(torch.sin(self.mixer(self.up(x))))
@@ -42,7 +43,7 @@ def recorded(path, *, compiled, slow):
     torch.manual_seed(0)
     model = nn.Sequential(*(Block() for _ in range(4)))
     model[2].mixer.times = slow
-    x = torch.randn(128, 64)
+    x = torch.randn(128, WIDTH)
     with annotate.annotate_modules(model):
         call = torch.compile(model) if compiled else model
         with annotate.range("warmup"), recorder.record(path.with_name("warmup.sqlite"), device="cpu"):
@@ -59,7 +60,7 @@ def recorded(path, *, compiled, slow):
 
 def test_a_planted_slow_module_of_the_compiled_program_comes_first(tmp_path):
     eager = recorded(tmp_path / "eager.sqlite", compiled=False, slow=1)
-    compiled = recorded(tmp_path / "compiled.sqlite", compiled=True, slow=200)
+    compiled = recorded(tmp_path / "compiled.sqlite", compiled=True, slow=SLOW)
     printed = io.StringIO()
     with redirect_stdout(printed):
         assert compare.main([str(eager), str(compiled), "--by", "range", "--format", "json"]) == 0
