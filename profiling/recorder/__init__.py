@@ -243,7 +243,7 @@ def record(
             with termination.held():
                 is_written = ending(interrupted_by)
             if is_written and not quiet:
-                sys.stderr.write(f"{written(trace.path, recording.ranges.steps)}\n")
+                sys.stderr.write(f"{written(trace.path, recording.ranges.steps, recording.works)}\n")
 
 
 class _Ending:

@@ -191,8 +191,10 @@ def writing(path: str | Path) -> Iterator[TraceFile]:
         trace.discard()
 
 
-def written(path: Path, steps: int) -> str:
-    """Return a sentence: what was written, and the next command."""
+def written(path: Path, steps: int, works: int) -> str:
+    """Return a sentence: what was written, of so many steps and pieces of work, and the next command."""
+    if not works:
+        return f"{path} is an empty recording: no work was seen. Next: run the training steps inside the block"
     counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
     per_step = " --per-step" if steps else ""
     size = bytes_text(path.stat().st_size)

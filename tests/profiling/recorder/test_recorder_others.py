@@ -96,9 +96,10 @@ def test_everything_is_as_it_was_afterwards(path):
     assert [getattr(*place) for place in places] == before
 
 
-def test_an_empty_recording_is_called_one(path):
+def test_an_empty_recording_is_called_one(path, capsys):
     with recorder.record(path, device="cpu"):
         pass
+    assert capsys.readouterr().err.startswith(f"{path} is an empty recording: no work was seen. Next: run the")
     trace = analysis.read(path)
     with pytest.raises(NoGpuWork, match=r"report.sqlite is an empty recording: no operator ran .*profile\(model"):
         require_work(trace)
@@ -107,6 +108,7 @@ def test_an_empty_recording_is_called_one(path):
 @pytest.mark.parametrize(("steps", "said"), [(0, "no range `step`"), (2, "2 steps")])
 def test_what_was_written_is_said(path, capsys, steps, said):
     with recorder.record(path, device="cpu"):
+        torch.ones(1)
         for _ in range(steps):
             with annotate.range("step"):
                 pass
