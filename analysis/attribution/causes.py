@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.heap import give_back
 from ..support.small_numbers import distinct, grouped
 from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, working_calls
 from ..vocabulary import PhaseNames
@@ -145,7 +146,8 @@ class _Attributing:
         """Place calls that are in no range of the user in PyTorch's operator ranges, if they are in one."""
         stray = np.flatnonzero(how == OUTSIDE)
         threads = distinct(self.calls.thread[stray])
-        operators = self.trace.ranges.take(self.operator & np.isin(self.trace.ranges.thread, threads))
+        chosen = self.operator & np.isin(self.trace.ranges.thread, threads)
+        operators = self.trace.ranges if chosen.all() else self.trace.ranges.take(chosen)
         if not len(operators):
             return home
         nesting, calls = Nesting(operators), self.calls
@@ -153,7 +155,9 @@ class _Attributing:
         first = self.forest.append(nesting.forest, len(self.ranges))
         node[stray] = np.where(at >= 0, at + first, -1)
         how[stray[at >= 0]] = OWN
+        give_back()  # of a long trace, this is where most is held
         inside = self.nesting.containing(operators.thread, operators.start_ns, operators.end_ns) >= 0
+        give_back()
         self.ranges = Ranges.joined([self.ranges, operators])
         return np.concatenate([home, np.where(inside, -1, nesting.home + first)]).astype(np.int32)
 

@@ -7,8 +7,6 @@ first. Parts are joined a column at a time in each thread, so that a second copy
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from ..errors import NotAReport
 from ..support import arrow
 from ..support.cores import cores
+from ..support.heap import give_back
 from ..support.progress import advance
 from ..trace import Int32s, Int64s
 
@@ -126,14 +125,6 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | No
             raise
     give_back()
     return joined
-
-
-def give_back() -> None:
-    """Return to the system the memory that freed columns left in glibc's pools, a third of the total."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
-        if trim is not None:
-            trim(0)
 
 
 def encode(values: pa.ChunkedArray | Int64s) -> Encoded:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import NotAReport
+from ..support.heap import give_back
 from ..support.progress import advance
 from ..trace import (
     KERNEL,
@@ -34,7 +35,7 @@ from ..trace import (
 )
 from .chrome_columns import Id, TraceColumns
 from .chrome_events import Envelope, TraceFile
-from .columns import Interner, give_back
+from .columns import Interner
 from .forward_threads import told_numbers
 from .launches import LaunchKeys
 from .messages import messages_of

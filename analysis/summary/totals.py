@@ -74,6 +74,10 @@ class _Sums:
     start_ns: Int64s
     end_ns: Int64s
 
+    def added(self) -> tuple[tuple[str, Int64s], ...]:
+        """Return the columns that are sums, by name."""
+        return ("kernels", self.kernels), ("kernel_ns", self.kernel_ns), ("work_ns", self.work_ns)
+
 
 _NEVER = 2**63 - 1
 
@@ -155,15 +159,16 @@ class _Summary:
 
     def ranges(self) -> tuple[RangeRow, ...]:
         """One row per path, outer before inner, siblings by time."""
-        own = self._per_node()
-        total = self._with_children(own)
         count = len(self.paths)
         path = self.paths.of_node[:-1]
+        own = self._per_node()
+        summed = {f"self_{name}": _summed(path, values, count) for name, values in own.added()}
+        total = self._with_children(own)
+        summed |= {name: _summed(path, values, count) for name, values in total.added()}
         instances, cpu_ns = self._instances(count)
         span, has_span = self._spans(total, count)
         linked = np.zeros(count, np.bool_)
         linked[path[self.attribution.linked]] = True
-        summed = {name: _summed(path, values, count) for name, values in _flat(own, total)}
         worked = _summed(path, (total.start_ns < _NEVER).astype(np.int64), count) > 0
         shown = [p for p in range(count) if worked[p] or instances[p]]
         rows = [
@@ -173,10 +178,10 @@ class _Summary:
                 instances=int(instances[p]) or None,
                 kernels=int(summed["kernels"][p]),
                 self_kernels=int(summed["self_kernels"][p]),
-                self_ns=int(summed["self_ns"][p]),
-                inclusive_ns=int(summed["inclusive_ns"][p]),
+                self_ns=int(summed["self_kernel_ns"][p]),
+                inclusive_ns=int(summed["kernel_ns"][p]),
                 self_work_ns=int(summed["self_work_ns"][p]),
-                inclusive_work_ns=int(summed["inclusive_work_ns"][p]),
+                inclusive_work_ns=int(summed["work_ns"][p]),
                 span_ns=int(span[p]) if has_span[p] and not linked[p] else None,
                 cpu_ns=int(cpu_ns[p]) if instances[p] else None,
             )
@@ -196,13 +201,12 @@ class _Summary:
             end_ns=end,
         )
 
-    def _with_children(self, own: _Sums) -> _Sums:
-        """Add to each node what was launched below it."""
-        total = _Sums(*(getattr(own, name).copy() for name in _Sums.__slots__))
+    def _with_children(self, total: _Sums) -> _Sums:
+        """Add to each node, in place, what was launched below it."""
         parent = self.attribution.forest.parent
         for nodes in self.attribution.forest.by_depth()[:0:-1]:
             above = parent[nodes]
-            for column in (total.kernels, total.kernel_ns, total.work_ns):
+            for _, column in total.added():
                 np.add.at(column, above, column[nodes])
             np.minimum.at(total.start_ns, above, total.start_ns[nodes])
             np.maximum.at(total.end_ns, above, total.end_ns[nodes])
@@ -275,10 +279,3 @@ def _summed(group: Int32s | Int64s, values: Int64s, count: int) -> Int64s:
     total = np.zeros(count, np.int64)
     np.add.at(total, group, values)
     return total
-
-
-def _flat(own: _Sums, total: _Sums) -> list[tuple[str, Int64s]]:
-    return [
-        ("self_kernels", own.kernels), ("self_ns", own.kernel_ns), ("self_work_ns", own.work_ns),
-        ("kernels", total.kernels), ("inclusive_ns", total.kernel_ns), ("inclusive_work_ns", total.work_ns),
-    ]  # fmt: skip

@@ -64,8 +64,12 @@ def chained(program, x):
 
 
 def in_threads(program, x):
+    """Branches take turns: one that is put aside within its range could be what another thread's work waits for."""
+    turn = threading.Lock()
+
     def branch(number):
-        found[number] = program.layer(number, x)
+        with turn:
+            found[number] = program.layer(number, x)
 
     with program.range("step"):
         with program.range("forward"):
