@@ -64,7 +64,7 @@ def chained(program, x):
 
 
 def in_threads(program, x):
-    """Branches take turns: one that is put aside within its range could be what another thread's work waits for."""
+    """Run branches that take turns: one put aside within its range could be what another thread waits for."""
     turn = threading.Lock()
 
     def branch(number):
