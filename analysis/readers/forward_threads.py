@@ -16,7 +16,7 @@ from .chrome_columns import TraceColumns
 _BITS = 32
 
 
-def told_numbers(columns: TraceColumns, process_of: Int32s) -> Int64s:
+def thread_numbers(columns: TraceColumns, process_of: Int32s) -> Int64s:
     """Return a number for each pair of a range's sequence number and its thread; -1 stays.
 
     In a process without flows threads cannot be distinguished, and numbers stay as they are. A node whose forward
@@ -27,13 +27,13 @@ def told_numbers(columns: TraceColumns, process_of: Int32s) -> Int64s:
     if not len(thread) or not flows.rows:
         return sequence
     process = process_of[thread]
-    maker, told = _makers(columns, process_of)
+    maker, thread_of = _makers(columns, process_of)
     node = forward > 0
     number = np.where(node, len(columns.threads), thread).astype(np.int64)
     keys = _pairs(process, forward)
     at = np.minimum(np.searchsorted(maker, keys), max(len(maker) - 1, 0))
     known = node & (maker[at] == keys) if len(maker) else node & False
-    number[known] = told[at[known]]
+    number[known] = thread_of[at[known]]
     counted = (sequence >= 0) & (sequence < 1 << _BITS) & np.isin(process, maker >> _BITS)
     return np.where(counted, (number + 1) << _BITS | sequence, sequence)
 

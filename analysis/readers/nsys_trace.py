@@ -32,6 +32,7 @@ from ..vocabulary import without_suffixes
 from .allocations import allocations
 from .columns import Columns, Encoded, Interner, gather
 from .launches import NODES, Creations, LaunchKeys
+from .marked_allocations import allocations as marked_allocations
 from .nsys_tables import (
     ALLOCATIONS,
     CALLS,
@@ -44,7 +45,6 @@ from .nsys_tables import (
     WORK_OF_NODES,
     NsysTables,
 )
-from .told_allocations import allocations as told_allocations
 from .written import Written
 
 # CUpti_ActivityMemcpyKind, in the words of nsys's reports.
@@ -94,7 +94,7 @@ class _Assembly:
         del keys
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, done.end_ns))
         ranges = self.ranges(events, capture_end) if events is not None else empty_ranges()
-        of_marks, unread = told_allocations(self.written.allocations, self.told_thread)
+        of_marks, unread = marked_allocations(self.written.allocations, self.thread_of)
         self.notes += unread
         threads = self.threads()
         return Trace(
@@ -236,7 +236,7 @@ class _Assembly:
             self.domain_names.setdefault(key, DOMAIN)
         return [key if self.domain_names.get(key) == DOMAIN else None for key in self.domain]
 
-    def told_thread(self, process: int, thread: int) -> int:
+    def thread_of(self, process: int, thread: int) -> int:
         """Return the number of a thread that a mark names by the system's id."""
         return self.thread(list(self.process)[process] << 24 | thread & 0xFFFFFF)
 

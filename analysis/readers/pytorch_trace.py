@@ -36,7 +36,7 @@ from ..trace import (
 from .chrome_columns import Id, TraceColumns
 from .chrome_events import Envelope, TraceFile
 from .columns import Interner
-from .forward_threads import told_numbers
+from .forward_threads import thread_numbers
 from .launches import LaunchKeys
 from .messages import messages_of
 from .operator_work import operator_work
@@ -145,7 +145,7 @@ class _Assembly:
             thread=thread,
             name_id=table["name"].astype(np.int32),
             domain=self.process_of[thread],
-            seq=told_numbers(self.columns, self.process_of),
+            seq=thread_numbers(self.columns, self.process_of),
             style=np.full(table.rows, PUSH_POP, np.uint8),
             open_ended=np.zeros(table.rows, np.bool_),
             category=np.zeros(table.rows, np.int8),
@@ -200,12 +200,12 @@ class _Assembly:
             self.process(0)
         if len(candidates) < 2:
             return np.full(len(correlation), candidates[0] if len(candidates) else 0, np.int32), correlation
-        told = _sole_owner(launches["correlation"], of_launch, correlation)
+        owner = _sole_owner(launches["correlation"], of_launch, correlation)
         track = _codes_of_processes(self.columns)[self.columns.work["place"]]
-        told = np.where(told >= 0, told, _sole_owner(track[told >= 0], told[told >= 0], track))
-        if (unknown := told < 0).any():
+        owner = np.where(owner >= 0, owner, _sole_owner(track[owner >= 0], owner[owner >= 0], track))
+        if (unknown := owner < 0).any():
             self.notes.append(f"{unknown.sum()} pieces of GPU work could be any of {len(candidates)} processes'.")
-        return np.where(unknown, 0, told).astype(np.int32), np.where(unknown, -1, correlation)
+        return np.where(unknown, 0, owner).astype(np.int32), np.where(unknown, -1, correlation)
 
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
         """Return the self time of operators as kernels, each operator being its own launch."""

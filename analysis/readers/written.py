@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Int8s, Int32s
-from .told_allocations import MEMORY_MARK, ToldAllocations
+from .marked_allocations import MEMORY_MARK, MarkedAllocations
 
 RUN_MARK = "nvtx-kernels.run "
 MODEL_MARK = "nvtx-kernels annotation: "
@@ -39,7 +39,7 @@ class Written:
         self.models: dict[str, dict[str, str]] = {}
         self.steps = ""  # what annotation's ranges `step` count
         self.counted: dict[int, dict[str, Any]] = {}  # by process
-        self.allocations: dict[int, ToldAllocations] = {}  # by process
+        self.allocations: dict[int, MarkedAllocations] = {}  # by process
         self.domains: set[Key] = set()  # in which annotation's marks are
         self._categories: dict[Key, dict[int, int]] = {}
 
@@ -51,8 +51,8 @@ class Written:
             counts = sane_counts(parsed(text.removeprefix(FLOPS_MARK)) or {})
             counts.join(self.counted.setdefault(domain[0], {}))
         elif text.startswith(MEMORY_MARK):
-            told = self.allocations.setdefault(domain[0], ToldAllocations())
-            told.add(parsed(text.removeprefix(MEMORY_MARK)) or {}, at_ns)
+            of_process = self.allocations.setdefault(domain[0], MarkedAllocations())
+            of_process.add(parsed(text.removeprefix(MEMORY_MARK)) or {}, at_ns)
         elif text.startswith(MODEL_MARK):
             said = parsed(text.removeprefix(MODEL_MARK)) or {}
             steps = said.get("steps", "")
@@ -151,8 +151,8 @@ def _is_count(value: Any) -> bool:
 
 def _numbers(said: dict[str, Any]) -> dict[str, int]:
     """Return the numbers of categories by their names, as far as an annotation's mark has them."""
-    told = said.get("categories")
-    found = told if isinstance(told, dict) else {}
+    written = said.get("categories")
+    found = written if isinstance(written, dict) else {}
     return {name: found[name] for name in CATEGORIES if found.get(name) in range(256)}
 
 

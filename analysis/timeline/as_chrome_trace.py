@@ -21,7 +21,7 @@ from .tracks import Place, Tracks
 
 LONGEST_NAME, LONGEST_PATH = 200, 500
 
-Told = Callable[[int], str]  # what is written about a row, in addition to its track and time
+Details = Callable[[int], str]  # what is written about a row, in addition to its track and time
 
 
 class Timeline:
@@ -53,32 +53,36 @@ class Timeline:
     def _events(self) -> Iterator[str]:
         drawn, tracks = self._drawn, self._tracks
         yield from tracks.metadata()
-        told = self._range_told()
-        yield from self._slices(drawn.ranges, tracks.ranges, told)
-        yield from self._slices(drawn.start_end, tracks.start_end, told)
-        yield from self._slices(drawn.projected, tracks.projected, self._projection_told())
-        yield from self._with_arrows(drawn.calls, tracks.calls, self._call_told(), self._arrows_from())
-        yield from self._with_arrows(drawn.work, tracks.work, self._work_told(), self._arrows_to())
+        details = self._range_details()
+        yield from self._slices(drawn.ranges, tracks.ranges, details)
+        yield from self._slices(drawn.start_end, tracks.start_end, details)
+        yield from self._slices(drawn.projected, tracks.projected, self._projection_details())
+        yield from self._with_arrows(drawn.calls, tracks.calls, self._call_details(), self._arrows_from())
+        yield from self._with_arrows(drawn.work, tracks.work, self._work_details(), self._arrows_to())
 
     def _all(self) -> Sequence[Slices]:
         drawn = self._drawn
         return drawn.ranges, drawn.start_end, drawn.calls, drawn.work, drawn.projected
 
-    def _slices(self, slices: Slices, tracks: dict[Place, Place], told: Told) -> Iterator[str]:
-        for _, line, _ in self._drawn_lines(slices, tracks, told):
+    def _slices(self, slices: Slices, tracks: dict[Place, Place], details: Details) -> Iterator[str]:
+        for _, line, _ in self._drawn_lines(slices, tracks, details):
             yield line
 
     def _with_arrows(
-        self, slices: Slices, tracks: dict[Place, Place], told: Told, arrows: Callable[[int, str], Iterator[str]]
+        self,
+        slices: Slices,
+        tracks: dict[Place, Place],
+        details: Details,
+        arrows: Callable[[int, str], Iterator[str]],
     ) -> Iterator[str]:
         """Draw slices, and after each the ends of arrows that are fixed to it."""
-        for row, line, place in self._drawn_lines(slices, tracks, told):
+        for row, line, place in self._drawn_lines(slices, tracks, details):
             yield line
             if self._arrows:
                 yield from arrows(row, place)
 
     def _drawn_lines(
-        self, slices: Slices, tracks: dict[Place, Place], told: Told
+        self, slices: Slices, tracks: dict[Place, Place], details: Details
     ) -> Iterator[tuple[int, str, str]]:
         """Return each slice's row, its event, and the beginning of an event with its track and start."""
         whole, rest = np.divmod(slices.start_ns - self._first, 1000)
@@ -87,16 +91,16 @@ class Timeline:
         for row, group, lane, us, ns, dur_us, dur_ns in zip(*(c.tolist() for c in columns), strict=True):
             pid, tid = tracks[group, lane]
             place = f'"pid":{pid},"tid":{tid},"ts":{us}.{ns:03d}1'
-            yield row, f'{{"ph":"X",{place},"dur":{dur_us}.{dur_ns:03d}1,{told(row)}}}', place
+            yield row, f'{{"ph":"X",{place},"dur":{dur_us}.{dur_ns:03d}1,{details(row)}}}', place
 
-    def _range_told(self) -> Told:
+    def _range_details(self) -> Details:
         ranges, domains = self._trace.ranges, self._trace.domains
         names = _texts(self._trace.names, np.unique(ranges.name_id).tolist())
         of = [_text(domain.name or "default", LONGEST_NAME) for domain in domains]
         name, domain = ranges.name_id.tolist(), ranges.domain.tolist()
         return lambda row: f'"name":{names[name[row]]},"cat":"range","args":{{"domain":{of[domain[row]]}}}'
 
-    def _projection_told(self) -> Told:
+    def _projection_details(self) -> Details:
         drawn = self._drawn
         name_of = drawn.name_of_place
         names = _texts(self._trace.names, np.unique(name_of).tolist())
@@ -107,11 +111,11 @@ class Timeline:
             f'"args":{{"path":{self._paths[path[place[row]]]},"kernel_ns":{kernel_ns[row]}}}'
         )
 
-    def _call_told(self) -> Told:
+    def _call_details(self) -> Details:
         names = self._drawn.launch_names()
         return lambda row: f'"name":"{names[row]}","cat":"launch"'
 
-    def _work_told(self) -> Told:
+    def _work_details(self) -> Details:
         work, drawn = self._trace.work, self._drawn
         named = self._work_names()
         name, path, grid = work.name_id.tolist(), drawn.path_of_work.tolist(), work.grid.tolist()

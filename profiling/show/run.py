@@ -91,7 +91,7 @@ def what_runs(workload: Workload) -> Iterator[str]:
 
 def model_name(settings: Settings) -> str:
     """Return the model's name, and the year of its handout if those differ."""
-    name = name_of(settings.told())
+    name = name_of(settings.by_name())
     return f"{name} ({YEARS_OF_SIZE[name]})" if name in YEARS_OF_SIZE else name
 
 
@@ -131,7 +131,7 @@ def recorded(recording: Recording, path: str, device_type: str) -> Iterator[str]
     """Yield what the report contains, and what it lacks."""
     work = WORK_IN_REPORT[device_type]
     yield f"Recorded {recording.works:,} {work}; recording slows the steps down."
-    yield f"{written(Path(path), recording.ranges.steps)}"
+    yield written(Path(path), recording.ranges.steps, recording.works)
     if recording.ended_early:
         dropped = f"{recording.dropped_ranges:,} later ranges and their work are missing"
         yield f"Recording ended early: {recording.ended_early}; {dropped}."

@@ -38,7 +38,7 @@ class Cell:
     @property
     def key(self) -> dict[str, Any]:
         """Return what identifies the cell in a file of results."""
-        this = {**self.settings.told(), **asdict(self)}
+        this = {**self.settings.by_name(), **asdict(self)}
         del this["settings"]
         if self.settings.mode in WITHOUT_OPTIMIZER:
             this["optimizer"] = None
@@ -53,7 +53,7 @@ class Cell:
     def label(self) -> str:
         """Return the cell in a few words, for progress and errors."""
         this = self.settings
-        words = [name_of(this.told()), f"ctx{this.context_length}", this.mode, this.dtype]
+        words = [name_of(this.by_name()), f"ctx{this.context_length}", this.mode, this.dtype]
         extras = {
             f"b{this.batch_size}": True,
             this.attention: this.attention != "reference",
@@ -67,7 +67,7 @@ class Cell:
 
     def options(self, folder: str) -> list[str]:
         """Return the options with which `measure_one` measures this cell, files going to `folder`."""
-        values = self.settings.told()
+        values = self.settings.by_name()
         compiles = ["--compile"] if values.pop("compile") else []
         words = [word for name, value in values.items() for word in (option(name), str(value))]
         limit = [] if self.memory_fraction is None else ["--memory-fraction", str(self.memory_fraction)]

@@ -168,8 +168,8 @@ def description(workload: Workload) -> dict[str, object]:
     settings = workload.settings
     flops, least_bytes = costs(settings)
     return {
-        **settings.told(),
-        "size": name_of(settings.told()),
+        **settings.by_name(),
+        "size": name_of(settings.by_name()),
         "parameters": workload.parameters,
         **environment(settings),
         "flops_convention": FLOPS_CONVENTION,

@@ -80,7 +80,7 @@ class Settings:
         """Return the model's dimensions."""
         return config_of(asdict(self))
 
-    def told(self) -> dict[str, Any]:
+    def by_name(self) -> dict[str, Any]:
         """Return the settings by name, and the model's dimensions that differ from its size."""
         values = asdict(self)
         left_out = DIMENSIONS.keys() - changed(values).keys()

@@ -9,7 +9,7 @@ import torch
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.readers.told_allocations import MEMORY_MARK, ToldAllocations
+from nvtx_kernels.analysis.readers.marked_allocations import MEMORY_MARK, MarkedAllocations
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.recorder.allocation_marks import COLUMNS, LEAST_MARKS, MARK, parts
@@ -36,7 +36,7 @@ def texts(allocations, clocks):
     ]
 
 
-def told_steps(folder, fault=lambda marks: marks, drift=0.0):
+def marked_steps(folder, fault=lambda marks: marks, drift=0.0):
     """Write the two steps of `allocated` as nsys reports them, with the allocations in marks."""
     events, total = [], BEFORE
     for begin in (0, 100):
@@ -60,14 +60,14 @@ def found(path):
 
 
 def test_marks_give_what_a_recording_gives(tmp_path):
-    (tmp_path / "told").mkdir()
-    told, recorded = found(told_steps(tmp_path / "told")), found(two_steps(tmp_path))
-    assert told == recorded
-    assert told.ranges
+    (tmp_path / "marked").mkdir()
+    marked, recorded = found(marked_steps(tmp_path / "marked")), found(two_steps(tmp_path))
+    assert marked == recorded
+    assert marked.ranges
 
 
 def test_parts_come_in_any_order_and_again(tmp_path):
-    assert found(told_steps(tmp_path, lambda marks: [*marks[::-1], marks[0]])).ranges
+    assert found(marked_steps(tmp_path, lambda marks: [*marks[::-1], marks[0]])).ranges
 
 
 @pytest.mark.parametrize(
@@ -79,27 +79,30 @@ def test_parts_come_in_any_order_and_again(tmp_path):
     ids=["missing", "damaged"],
 )  # fmt: skip
 def test_what_cannot_be_read_is_left_out_and_said(tmp_path, fault):
-    trace = read(told_steps(tmp_path, fault))
+    trace = read(marked_steps(tmp_path, fault))
     assert trace.memory is None
     assert any("cannot be read" in note for note in trace.notes)
 
 
 def test_clocks_are_tied_by_the_shortest_delay_and_follow_a_drift():
-    told, events = ToldAllocations(), [Allocation(BEGAN + at, 1, 0, 1, 512, 512) for at in (0, 500_000, 1_000_000)]
+    marked, events = (
+        MarkedAllocations(),
+        [Allocation(BEGAN + at, 1, 0, 1, 512, 512) for at in (0, 500_000, 1_000_000)],
+    )
     slow = [round(at * 1.0001) for at in (0, 40, 90, 999_000, 1_000_000)]  # the report's clock runs faster
     for at, late, (data, part, count) in zip(slow, (900, 0, 700, 800, 0), [("", 0, 0)] * 5, strict=True):
-        told.add({"now_ns": BEGAN + round(at / 1.0001) - late, "part": part, "parts": count, "data": data}, at)
+        marked.add({"now_ns": BEGAN + round(at / 1.0001) - late, "part": part, "parts": count, "data": data}, at)
     for data, part, count in parts(events):
-        told.add({"now_ns": BEGAN + 1_000_000 - 2_000, "part": part, "parts": count, "data": data}, 1_000_100)
+        marked.add({"now_ns": BEGAN + 1_000_000 - 2_000, "part": part, "parts": count, "data": data}, 1_000_100)
     assert [
         abs(ours - theirs) <= 1
-        for ours, theirs in zip(told.columns()[0].tolist(), (0, 500_050, 1_000_100), strict=True)
+        for ours, theirs in zip(marked.columns()[0].tolist(), (0, 500_050, 1_000_100), strict=True)
     ]
-    assert told.columns()[0].tolist() == pytest.approx([0, 500_050, 1_000_100], abs=10)
+    assert marked.columns()[0].tolist() == pytest.approx([0, 500_050, 1_000_100], abs=10)
 
 
 def test_no_allocations_are_no_data():
-    assert ToldAllocations().columns() is None
+    assert MarkedAllocations().columns() is None
     assert len(list(parts([]))) >= 1
     assert len(COLUMNS) == 6
 
@@ -114,11 +117,11 @@ def test_a_profile_that_nsys_watches_tells_what_the_allocator_did(tmp_path, monk
             model(torch.ones(8, 64)).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
-    told = ToldAllocations()
+    marked = MarkedAllocations()
     said = [json.loads(mark.removeprefix(MEMORY_MARK)) for mark in heard.marks if mark.startswith(MEMORY_MARK)]
     for one in said:
-        told.add(one, one["now_ns"])
-    at, _, _, _, size, total = told.columns()
+        marked.add(one, one["now_ns"])
+    at, _, _, _, size, total = marked.columns()
     assert len(at) > 20
     assert (at[1:] >= at[:-1]).all()
     assert all(

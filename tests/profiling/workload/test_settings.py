@@ -55,8 +55,8 @@ def test_preset_decides_what_xl_is():
 
 def test_unchanged_dimensions_are_not_told():
     settings = dataclasses.replace(TINY, heads=2, layers=5)
-    assert settings.told() == {**TINY.told(), "layers": 5}
-    assert set(TINY.told()) & set(DIMENSIONS) == set()
+    assert settings.by_name() == {**TINY.by_name(), "layers": 5}
+    assert set(TINY.by_name()) & set(DIMENSIONS) == set()
 
 
 def test_flops_are_those_of_the_changed_model():

@@ -19,7 +19,7 @@ MOST_EVENTS = 8_000_000
 MOST_PARTS = 100_000
 
 
-class ToldAllocations:
+class MarkedAllocations:
     """What the marks of one process say, a mark at a time."""
 
     def __init__(self) -> None:
@@ -67,18 +67,18 @@ class ToldAllocations:
 
 
 def allocations(
-    told: Mapping[int, ToldAllocations], thread: Callable[[int, int], int]
+    marked: Mapping[int, MarkedAllocations], thread: Callable[[int, int], int]
 ) -> tuple[Allocations | None, list[str]]:
-    """Return what all processes told, in the order of time, and what could not be read.
+    """Return the allocations of all processes, in the order of time, and what could not be read.
 
     `thread` numbers the thread of a process, both as the report numbers processes and the system threads.
     """
     found, notes = [], []
-    for process, one in told.items():
+    for process, one in marked.items():
         try:
             table = one.columns()
         except ValueError as error:
-            notes.append(f"What a process told of its memory cannot be read, and is left out: {error}.")
+            notes.append(f"The memory marks of a process cannot be read and are left out: {error}.")
             continue
         if table is not None:
             found.append(_of_process(process, table, thread))
