@@ -15,6 +15,16 @@ ALLOCATIONS_TABLE, USAGE_TABLE = "NVTX_KERNELS_ALLOCATIONS", "CUDA_GPU_MEMORY_US
 #: nsys's memoryOperationType of a deallocation (ENUM_CUDA_DEV_MEM_EVENT_OPER).
 FREED = 1
 
+#: No device has so much memory (2**50 B = 1 PiB): what says so is damaged, and its sums might not fit in 64 bits.
+TOO_MUCH = 1 << 50
+DAMAGED = "The report's allocations are left out: some are of more than 1 PiB, so it is damaged."
+
+
+def plausible(found: Allocations) -> bool:
+    """Return whether all sizes and totals are less than TOO_MUCH."""
+    sizes = (found.bytes, found.total_bytes)
+    return all(int(size.min(initial=0)) > -TOO_MUCH and int(size.max(initial=0)) < TOO_MUCH for size in sizes)
+
 
 def allocations(
     table: Columns,

@@ -14,6 +14,7 @@ from ..trace import (
     MEMSET,
     PUSH_POP,
     START_END,
+    Allocations,
     Bools,
     Domain,
     Int32s,
@@ -29,7 +30,7 @@ from ..trace import (
     range_order,
 )
 from ..vocabulary import without_suffixes
-from .allocations import allocations
+from .allocations import DAMAGED, allocations, plausible
 from .columns import Columns, Encoded, Interner, gather
 from .launches import NODES, Creations, LaunchKeys
 from .marked_allocations import allocations as marked_allocations
@@ -94,8 +95,10 @@ class _Assembly:
         del keys
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, done.end_ns))
         ranges = self.ranges(events, capture_end) if events is not None else empty_ranges()
-        of_marks, unread = marked_allocations(self.written.allocations, self.thread_of)
-        self.notes += unread
+        seen = self.marked_memory() or of_table
+        if seen and not plausible(seen):
+            self.notes.append(DAMAGED)
+            seen = None
         threads = self.threads()
         return Trace(
             work=done,
@@ -108,7 +111,7 @@ class _Assembly:
             provenance=self.provenance(),
             notes=tuple(self.notes),
             captures=self.creations[0].captures(self.made_by, self.creations[1]) if self.creations else None,
-            memory=of_table if of_marks is None else of_marks,
+            memory=seen,
         )
 
     def created(self, events: Columns) -> tuple[Creations, Int32s]:
@@ -235,6 +238,12 @@ class _Assembly:
         for key in self.written.domains:  # their names are lost before nsys's capture range
             self.domain_names.setdefault(key, DOMAIN)
         return [key if self.domain_names.get(key) == DOMAIN else None for key in self.domain]
+
+    def marked_memory(self) -> Allocations | None:
+        """Return the allocations that marks hold; note what cannot be read."""
+        found, unread = marked_allocations(self.written.allocations, self.thread_of)
+        self.notes += unread
+        return found
 
     def thread_of(self, process: int, thread: int) -> int:
         """Return the number of a thread that a mark names by the system's id."""

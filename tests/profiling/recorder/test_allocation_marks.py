@@ -84,6 +84,14 @@ def test_what_cannot_be_read_is_left_out_and_said(tmp_path, fault):
     assert any("cannot be read" in note for note in trace.notes)
 
 
+def test_more_than_any_device_has_is_left_out_and_said(tmp_path):
+    events = [Allocation(BEGAN + at, 100, 0, at, size, size) for at, size in ((1, 512), (2, 2**50))]
+    marks = [Range(text, 300, None, MAIN, 9, MARK_EVENT) for text in texts(events, [BEGAN + 300] * LEAST_MARKS)]
+    trace = read(marked_steps(tmp_path, lambda _: marks))
+    assert trace.memory is None
+    assert any("more than 1 PiB" in note for note in trace.notes)
+
+
 def test_clocks_are_tied_by_the_shortest_delay_and_follow_a_drift():
     marked, events = (
         MarkedAllocations(),
