@@ -40,7 +40,7 @@ def keep(gpu: str, peaks: dict[str, Any]) -> None:
 
 def _read() -> dict[str, Any]:
     try:
-        found = json.loads(file().read_text(encoding="utf-8"))
+        found = json.loads(file().read_text(encoding="utf-8")) if file().is_file() else {}
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
