@@ -146,7 +146,8 @@ def _steps_of(found: Sequence[tuple[Report, Sequence[str]]]) -> dict[str, tuple[
 
 
 def _tables(shown: Shown) -> Iterator[Table]:
-    if len(by_module := _by_module(shown)) < len(shown.found.rows):
+    by_module = _by_module(shown)
+    if shown.detail.whole or len(by_module) < len(shown.found.rows):
         yield _modules(shown, by_module)
     yield _ranges(shown)
     yield _gpus(shown)
