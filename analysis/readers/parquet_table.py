@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import NotAReport
@@ -49,7 +50,9 @@ class ParquetTable:
         """Return the rows of some groups; texts come as dictionaries."""
         few = len(self.groups) < cores()  # then the columns of a group are read side by side
         with self._refusing(), self._opened() as file:
-            return file.read_row_groups(groups, columns=self.columns, use_threads=few)
+            table = file.read_row_groups(groups, columns=self.columns, use_threads=few)
+            _check_codes(table)
+            return table
 
     def _opened(self) -> pq.ParquetFile:
         return pq.ParquetFile(self.path, metadata=self.metadata, read_dictionary=self.texts)
@@ -61,3 +64,12 @@ class ParquetTable:
         except (pa.ArrowException, OSError, UnicodeError, KeyError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise NotAReport(f"{self.path} is damaged: {reason}. Export the report again.") from error
+
+
+def _check_codes(table: pa.Table) -> None:
+    """Raise ArrowInvalid where a text's number is not in its dictionary; Arrow does not check that as it reads."""
+    for column in table.columns:
+        for chunk in column.chunks if pa.types.is_dictionary(column.type) else ():
+            low, high = pc.min_max(chunk.indices).as_py().values()
+            if high is not None and not 0 <= low <= high < len(chunk.dictionary):
+                raise pa.ArrowInvalid(f"text {high} of {len(chunk.dictionary)}")

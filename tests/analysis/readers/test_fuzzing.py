@@ -12,8 +12,9 @@ import pytest
 from tests.analysis.making.checks import CHECKS, check, is_harmless
 from tests.analysis.making.fragments import fragments
 from tests.analysis.making.mutations import Change, changed
+from tests.analysis.making.ways import Way
 from tests.conftest import VARIABLE
-from tests.fuzzing import fuzz
+from tests.fuzzing import fuzz, run
 
 ROOT = Path(__file__).parents[3]
 # CI tries more cases than a run of the tests by hand.
@@ -69,6 +70,12 @@ def test_what_fuzzing_found_stays_mended(tmp_path, case, command_and_rule):
     which, changes = FOUND[case]
     report = fragments()[which]
     check(tmp_path, report, changed(report, changes), command_and_rule)
+
+
+def test_a_text_that_is_in_no_dictionary_is_refused(tmp_path):
+    """Arrow reads the numbers of Parquet's texts unchecked: they led beyond the dictionary."""
+    way = Way("kernels", "parquet", "none", (), "none", (59, 5226, 1, 0, 0, 0, 0, 0))
+    assert run((14, [Change("a value", 0, 0, 0, 0, 0)], way), tmp_path) == (True, False)
 
 
 @pytest.mark.parametrize("command_and_rule", dict.fromkeys(CHECKS), ids=lambda found: found[1])
