@@ -22,11 +22,11 @@ from typing import Any, BinaryIO
 from ..report import Report
 from ..report.plain import as_object, from_object
 from ..support.files import replace_file
+from ..support.user_cache import content_of, folder, is_ours_alone
 
 # A report that is read in no time needs nothing kept.
 SMALLEST_BYTES = 32 * 2**20
 SAMPLES, SAMPLE_BYTES = 16, 4096
-FOLDER_VARIABLE = "NVTX_KERNELS_CACHE"
 SUFFIX = ".summary"
 # Of one summary, and of all that are kept; the oldest go first.
 MOST_BYTES, MOST_KEPT_BYTES = 32 * 2**20, 256 * 2**20
@@ -47,19 +47,10 @@ def kept(path: Path, options: Mapping[str, Any], rank: Callable[[], Report]) -> 
     return report
 
 
-def folder() -> Path:
-    """Return where summaries are kept: what NVTX_KERNELS_CACHE names, or a folder of ours in the user's cache."""
-    if named := os.environ.get(FOLDER_VARIABLE):
-        return Path(named)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("nvtx-kernels", appauthor=False)
-
-
 def place_of(path: Path, options: Mapping[str, Any]) -> Path | None:
     """Return the path of a report's cached summary for these options; None if it cannot be cached."""
     with suppress(OSError):
-        if _is_ours_alone(home := folder()):
+        if is_ours_alone(home := folder()):
             key = json.dumps([os.path.realpath(path), options], sort_keys=True)
             return home / (hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + SUFFIX)
     return None
@@ -71,17 +62,6 @@ def _is_big(path: Path) -> bool:
         return path.is_file() and path.stat().st_size >= SMALLEST_BYTES
     except OSError:
         return False
-
-
-def _is_ours_alone(home: Path) -> bool:
-    """Make the folder if it is missing; return whether no other user can put files there.
-
-    Raises OSError if it can be neither created nor read.
-    """
-    home.parent.mkdir(parents=True, exist_ok=True)
-    home.mkdir(mode=0o700, exist_ok=True)
-    status = home.stat()
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def fingerprint_of(path: Path) -> str:
@@ -120,7 +100,7 @@ def _code() -> list[tuple[str, int, int]]:
 
 def _load(place: Path, fingerprint: str) -> Report | None:
     try:
-        content = _content(place)
+        content = content_of(place, MOST_BYTES)
         digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
         if not fingerprint or digest != _digest(content):
             return None
@@ -131,17 +111,6 @@ def _load(place: Path, fingerprint: str) -> Report | None:
         return replace(from_object(found["summary"]), measured=measured)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _content(place: Path) -> bytes:
-    """Return what is in a regular file of this user's own, of bounded size; raises OSError for anything else."""
-    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
-        if not is_ours or status.st_size > MOST_BYTES:
-            raise OSError(f"{place} is not one of our summaries")
-        return file.read(status.st_size)
 
 
 def _digest(content: bytes) -> bytes:

@@ -8,18 +8,14 @@ do, not with what its data sheet promises.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import torch
-from nvtx_kernels.analysis.support.files import replacing
+from nvtx_kernels.analysis.support.files import replace_file
+from nvtx_kernels.analysis.support.user_cache import content_of, folder, is_ours_alone
 
-
-def file() -> Path:
-    """Return where the peaks are kept: in NVTX_KERNELS_CACHE if that is set, else in the user's cache folder."""
-    return Path(os.environ.get("NVTX_KERNELS_CACHE") or platformdirs.user_cache_dir("nvtx-kernels")) / "peaks.json"
+MOST_BYTES = 2**20
 
 
 def known() -> dict[str, Any]:
@@ -31,16 +27,19 @@ def known() -> dict[str, Any]:
 
 
 def keep(gpu: str, peaks: dict[str, Any]) -> None:
-    """Keep what was measured of the GPUs of a name. Raises OSError where the file cannot be written."""
-    place = file()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(place) as open_file:
-        open_file.write(json.dumps({**_read(), gpu: peaks}).encode())
+    """Keep what was measured of the GPUs of a name. Raises OSError where the file cannot be kept."""
+    if not is_ours_alone(folder()):
+        raise OSError(f"others can write to {folder()}")
+    replace_file(_file(), json.dumps({**_read(), gpu: peaks}).encode())
+
+
+def _file() -> Path:
+    return folder() / "peaks.json"
 
 
 def _read() -> dict[str, Any]:
     try:
-        found = json.loads(file().read_text(encoding="utf-8")) if file().is_file() else {}
-    except (OSError, ValueError):
+        found = json.loads(content_of(_file(), MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

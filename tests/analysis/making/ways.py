@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from nvtx_kernels.analysis import compare, doctor, kernels, page, questions, scrub, timeline
 from nvtx_kernels.analysis.summary import cache
+from nvtx_kernels.analysis.support import user_cache
 
 from tests.analysis.making import checks, nodes
 from tests.analysis.making.mutations import INTEGERS, NAMES
@@ -212,7 +213,7 @@ def assert_said(way, status, out, err):
 def assert_kept(folder, report, way):
     """A summary that is kept, whatever is done to it, changes no answer."""
     words = [str(report), "--format", "json", "--operators", "keep"]
-    os.environ[cache.FOLDER_VARIABLE] = str(folder / "kept")
+    os.environ[user_cache.FOLDER_VARIABLE] = str(folder / "kept")
     usual, cache.SMALLEST_BYTES = cache.SMALLEST_BYTES, 1
     try:
         first = checks.said(kernels, *words)
@@ -221,7 +222,7 @@ def assert_kept(folder, report, way):
         assert checks.said(kernels, *words) == first, way.damage
     finally:
         cache.SMALLEST_BYTES = usual
-        del os.environ[cache.FOLDER_VARIABLE]
+        del os.environ[user_cache.FOLDER_VARIABLE]
 
 
 def damaged(place, way):
