@@ -13,7 +13,7 @@ from ..measures.exchanges import Exchanges, exchanges, together
 from ..report import Number, Path, Report, quotient
 from ..summary.parallel import Ranked
 from ..summary.selection import path_matcher
-from ..vocabulary import PHASES, some_of
+from ..vocabulary import PHASES, opens_phase, some_of
 from . import headings
 from .registry import Subject
 from .rows import common_length, label, more, require_measured, share
@@ -194,7 +194,7 @@ def _by_module(shown: Shown) -> list[tuple[Path, Number, Number]]:
 
 def _module(row: CommunicationRow) -> Path:
     """Return the ranges of a row below its phase's."""
-    phases = [at for at, name in enumerate(row.path) if name in PHASES]
+    phases = [at for at, name in enumerate(row.path) if opens_phase(name)]
     return row.path[phases[-1] + 1 :] if phases else row.path
 
 

@@ -104,11 +104,13 @@ def test_the_most_exposed_module_comes_first(tmp_path):
     assert [(row["range"], row["exposed_ns"]) for row in rows] == [("layer 1", 10), ("layer 0", 0)]
 
 
-def test_modules_sum_their_phases_and_collectives_as_means_of_the_gpus(tmp_path):
+@pytest.mark.parametrize("named", ["{}", "train/{}"])
+def test_modules_sum_their_phases_and_collectives_as_means_of_the_gpus(tmp_path, named):
     """Of `a`, 40 + 20 ns on one GPU and 12 on the other, of which compute hides 5; of `b`, 20 and 31."""
     first = [("a", ALL_REDUCE, 10, 50), ("a", ALL_GATHER, 60, 80), ("b", ALL_REDUCE, 100, 120)]
     second = [("a", ALL_REDUCE, 40, 52), ("b", ALL_REDUCE, 90, 121), ("c", "sgemm", 45, 50)]
-    report = ranks_of(tmp_path, first, second, ranges=[("forward", 0, 50), ("backward", 60, 200)])
+    phases = [(named.format("forward"), 0, 19), (named.format("backward"), 20, 59)]
+    report = ranks_of(tmp_path, first, second, ranges=phases)
     document = viewed("communication", report)
     assert [tuple(row.values()) for row in table(document, "modules")] == [
         ("a", 36, 33.5, 33.5 / 59), ("b", 25.5, 25.5, 25.5 / 59),
