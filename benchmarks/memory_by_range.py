@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -33,6 +32,7 @@ from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, export_command, 
 from torch import nn
 
 import nvtx_kernels as nk
+from benchmarks.efficiency import run
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 3
@@ -200,13 +200,6 @@ def recorded(program: str, tool: str, options: argparse.Namespace) -> Path:
     run(profile_command(nsys, words, capture, flags=MEASURED_STEPS["cuda"]))
     run(export_command(nsys, capture))
     return report
-
-
-def run(command: list[str]) -> None:
-    """Run a command, and end with what it says where it fails."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
 
 
 def main() -> int:

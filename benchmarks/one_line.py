@@ -69,14 +69,19 @@ def layers(*more: nn.Module) -> tuple[nn.Sequential, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters())
 
 
+def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: torch.Tensor) -> None:
+    """Run forward, backward and optimizer."""
+    cross_entropy(model(tokens), tokens).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def loop(report: Report) -> None:
     """Run a plain training loop."""
     model, optimizer = our_model()
     with profiled(report, model, optimizer):
         for tokens in batches():
-            cross_entropy(model(tokens), tokens).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            train_step(model, optimizer, tokens)
 
 
 def scaled(report: Report) -> None:
@@ -101,9 +106,7 @@ def evaluated(report: Report) -> None:
     model, optimizer = our_model()
     with profiled(report, model, optimizer):
         for tokens in batches():
-            cross_entropy(model(tokens), tokens).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            train_step(model, optimizer, tokens)
             with torch.no_grad():
                 cross_entropy(model.eval()(tokens), tokens)
             model.train()
