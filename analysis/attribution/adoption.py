@@ -2,7 +2,7 @@
 
 PyTorch runs backward on separate threads, on which the `backward` range of the model is not open. A launch
 there is adopted by the thread of the same process that waits for it (`waiting`); so is one of a helper,
-as the replicas' threads of DataParallel. docs/attribution.md defines which threads these are, and which of several
+as the replicas' threads of DataParallel, or NCCL's own while it sets up. docs/attribution.md defines which threads these are, and which of several
 threads waits.
 """
 
@@ -91,12 +91,23 @@ class Adoption:
             return False
         if facts.says_autograd(thread):
             return True
-        if thread in facts.independent or thread not in facts.launching_kernels:
+        if thread in facts.independent:
             return False
+        if thread not in facts.launching_kernels:
+            return self._serves_nccl(thread)
         awaited = self._always_awaited(thread)
         if facts.has_autograd_beside(thread):  # a helper of the program's, and not autograd's
             return thread not in facts.phased and awaited == {False}
         return bool(awaited) if thread not in facts.phased else awaited == {True}
+
+    def _serves_nccl(self, thread: int) -> bool:
+        """Return whether another thread waited inside a call of NCCL's during all of a thread's calls."""
+        calls = self._waiting.calls(thread)
+        served = np.zeros(len(calls), np.bool_)
+        for other in self.facts.candidates(thread):
+            waits = self._waiting.for_calls(other, thread).waits
+            served |= waits & self.facts.in_nccl(other, calls.start_ns, calls.end_ns)
+        return bool(served.all())
 
     def _always_awaited(self, thread: int) -> set[bool]:
         """Return where the thread was awaited: in backward (True), elsewhere (False); empty unless always."""

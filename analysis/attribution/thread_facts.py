@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from ..support.small_numbers import counted, distinct
-from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Bools, Calls, Int64s, Ranges, Trace
-from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, RECOMPUTE, WORKER_THREADS
+from ..trace import MODEL_BACKWARD, MODEL_FORWARD, PUSH_POP, Bools, Calls, Int64s, Ranges, Trace
+from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, RECOMPUTE, WORKER_THREADS
 from .nesting import Nesting
 from .user_ranges import NameFacts, named, of_names, of_titles
 
@@ -78,6 +78,17 @@ class ThreadFacts:
         calls = self.ranges.take(self.ranges.category == MODEL_FORWARD)
         again = Nesting(calls.take(of_names(named(self._trace, RECOMPUTE), calls)))
         return self._outside_engine(calls.take(_is_outside(calls, again)))
+
+    def in_nccl(self, thread: int, start_ns: Int64s, end_ns: Int64s) -> Bools:
+        """Return which intervals lie inside a range that NCCL opened around a call of its own on a thread."""
+        inside: Bools = self._nccl.containing(np.full(len(start_ns), thread, np.int32), start_ns, end_ns) >= 0
+        return inside
+
+    @cached_property
+    def _nccl(self) -> Nesting:
+        names = np.array([bool(NCCL_RANGES.match(name)) for name in self._trace.names], np.bool_)
+        ranges = self._trace.ranges
+        return Nesting(ranges.take(of_names(names, ranges) & (ranges.style == PUSH_POP)))
 
     @cached_property
     def devices(self) -> Int64s:

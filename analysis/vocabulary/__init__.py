@@ -42,6 +42,9 @@ LIBRARY_RANGES = re.compile(
     r"nccl[A-Z]|cublas(Lt)?[A-Z]|cudnn[A-Z]|cufft[A-Z]|cusparse[A-Z]|cusolver[A-Z]|cub::|thrust::|myelin[A-Z]"
 )
 
+# NCCL's ranges around its own calls (ncclCommInitAll), in which it waits for threads that it starts.
+NCCL_RANGES = re.compile(r"nccl[A-Z]")
+
 # PyTorch pushes one range per operator under emit_nvtx; these are theirs and not the user's.
 OPERATOR_RANGES = re.compile(
     r"[a-z_][a-z0-9_]*::"  # aten::mm, c10d::alltoall_base_, autograd::engine::evaluate_function: …

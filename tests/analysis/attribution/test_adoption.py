@@ -10,6 +10,7 @@ from nvtx_kernels.analysis.vocabulary import PHASES
 
 from tests.analysis.making.building import (
     AUTOGRAD,
+    DOMAIN_CREATE,
     MAIN,
     WORKER,
     Launch,
@@ -216,6 +217,22 @@ def test_the_replicas_of_data_parallel_hang_under_the_thread_that_joins_them(tmp
     report = build(tmp_path, ranges=ranges, thread_names=NAMED, **launched(FORWARD, *calls, *BACKWARD))
     expected = ["adopted: step > forward > layer 3"] * 2 + ["adopted: step > backward"] * 2
     assert attributed(report) == ["own: step > forward", *expected]
+
+
+@pytest.mark.parametrize(
+    ("setting_up", "expected"),
+    [
+        (Range("ncclCommInitAll", 20, 190, domain=2), "adopted: step > forward"),
+        (Range("ncclCommInitAll", 35, 190, domain=2), "outside"),  # the first copy was before it
+        (Range("my own init", 20, 190, domain=2), "outside"),
+    ],
+)
+def test_copies_of_threads_that_nccl_starts_are_of_the_thread_that_calls_it(tmp_path, setting_up, expected):
+    domain = Range("NCCL", 0, None, domain=2, event=DOMAIN_CREATE)
+    calls = launched((30, 32, thread(100, 110)), (50, 52, thread(100, 110)))
+    calls["work"] = [replace(one, kind="memcpy") for one in calls["work"]]
+    report = build(tmp_path, ranges=[*STEP, domain, setting_up], **calls)
+    assert attributed(report) == [expected] * 2
 
 
 @pytest.mark.parametrize("kind", ["a range that opens", "a range that closes"])

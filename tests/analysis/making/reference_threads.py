@@ -1,5 +1,6 @@
 """Of the slow reference: which threads' work others adopt, and who waits for it (docs/attribution.md)."""
 
+import re
 from functools import cached_property, wraps
 
 from tests.analysis.making.building import process_of
@@ -100,8 +101,10 @@ class Threads:
     def behaves_like_one(self, thread):
         mine = [call for call in self.calls if call.thread == thread]
         kernels = [w for w in self.rows.work if w.kind in ("kernel", "graph")]
-        if self.is_independent(thread) or not any(launch_of(self.rows, w) in mine for w in kernels):
+        if self.is_independent(thread):
             return False
+        if not any(launch_of(self.rows, w) in mine for w in kernels):
+            return all(any(self.waits_in_nccl(t, call) for t in self.could_wait(thread)) for call in mine)
         could = self.could_wait(thread)
         judges = [t for t in could if any(call.thread == t for call in self.calls)] or could
         watched = [call for call in mine if any(self.around(call, self.users, t) for t in judges)]
@@ -146,6 +149,10 @@ class Threads:
         if not self.around(event, self.users, thread):
             return False
         return self.quiet(thread, event.start, event.end) or self.is_inside_a_call(thread, event)
+
+    def waits_in_nccl(self, thread, event):
+        nccl = [r for r in self.ranges if r.nested and re.match("nccl[A-Z]", r.name)]
+        return self.waits(thread, event) and bool(self.around(event, nccl, thread))
 
     def is_inside_a_call(self, thread, event):
         """Return whether a thread, alone in backward, is inside one call for the whole burst around the event."""
