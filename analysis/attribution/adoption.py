@@ -2,8 +2,8 @@
 
 PyTorch runs backward on separate threads, on which the `backward` range of the model is not open. A launch
 there is adopted by the thread of the same process that waits for it (`waiting`); so is one of a helper,
-as the replicas' threads of DataParallel, or NCCL's own while it sets up. docs/attribution.md defines which threads these are, and which of several
-threads waits.
+such as the replicas' threads of DataParallel, or NCCL's own while it sets up. docs/attribution.md defines
+which threads these are, and which of several threads waits.
 """
 
 from __future__ import annotations
