@@ -56,6 +56,16 @@ def opened(name: str) -> Iterator[None]:
     annotate.mark(f"ends: {name}")
 
 
+def in_phase(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose calls are a phase of their own."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with phase(name):
+            return function(*args, **kwargs)
+
+    return called
+
+
 def annotated(model: nn.Module) -> Any:
     """Annotate a model where that is asked for, and return it."""
     if ANNOTATED:
@@ -216,7 +226,7 @@ def data_parallel(device: torch.device) -> Step:
     """One process, a replica on each GPU, in threads."""
     model, tokens = language(device)
     parallel = nn.DataParallel(model)
-    return trained(model, lambda: parallel(input_ids=tokens, labels=tokens, return_dict=False)[0].mean())
+    return trained(parallel, lambda: parallel(input_ids=tokens, labels=tokens, return_dict=False)[0].mean())
 
 
 def sharded(device: torch.device, *, checkpointed: bool = False) -> Step:
@@ -246,12 +256,15 @@ def tensor_parallel(device: torch.device) -> Step:
 
 
 def pipeline(device: torch.device) -> Step:
-    """Run a schedule of one forward and one backward, in one range as the schedule runs both."""
+    """Run a schedule of one forward and one backward in one range, with the phases of its microbatches inside."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
     part = annotated(nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 512)).to(device))
-    schedule = Schedule1F1B(PipelineStage(part, rank, ranks, device), 4, loss_fn=nn.functional.mse_loss)
+    stage: Any = PipelineStage(part, rank, ranks, device)
+    stage.forward_one_chunk = in_phase("forward", stage.forward_one_chunk)
+    stage.backward_one_chunk = in_phase("backward", stage.backward_one_chunk)
+    schedule = Schedule1F1B(stage, 4, loss_fn=in_phase("forward", nn.functional.mse_loss))
     x, optimizer = torch.randn(256, 512, device=device), torch.optim.AdamW(part.parameters())
 
     def step(phase: Phase) -> None:

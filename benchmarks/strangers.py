@@ -30,7 +30,7 @@ from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys
 
 Window = tuple[str, int, int, int]  # name, start and end, ns, and process
 HERE = Path(__file__).resolve().parent
-NAMES = ("forward", "backward", "optimizer", "forward and backward")
+NAMES = ("forward", "backward", "optimizer")
 RANGES = """
 SELECT COALESCE(text, value), start, end, globalTid >> 24 & 0xFFFFFF FROM NVTX_EVENTS
 LEFT JOIN StringIds ON id = textId WHERE eventType = 59 AND end IS NOT NULL"""
@@ -91,7 +91,7 @@ def judge(
         verdict.unknown += ns * (not told)
         if told:
             verdict.clock[told[0]] += ns
-            verdict.wrong += ns * (phase not in told[0])
+            verdict.wrong += ns * (phase != told[0])
 
 
 def table(found: dict[str, Verdict]) -> str:

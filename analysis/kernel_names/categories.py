@@ -34,6 +34,7 @@ MEANINGS = {
     "index": "gather, scatter, indexing, embeddings",
     "rng": "random numbers and dropout",
     "scan": "sorting, prefix sums, selection, top-k",
+    "linalg": "factorizations, triangular solves, eigenvalues, Fourier transforms",
     "optimizer": "multi-tensor and fused optimizer kernels",
     "communication": "collectives and transfers between GPUs",
     "other": "what no rule knows",

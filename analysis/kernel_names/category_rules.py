@@ -18,6 +18,8 @@ Decisions that a reader may want to know:
   exp and sum), scan. A `red` or `per` kernel without these is a reduction; a `poi` kernel is index or rng
   where it names such an operation, copy where it names nothing but copies and views, else element-wise.
   PyTorch keeps the first ten operations of a long name only.
+- What cuSOLVER, cuBLAS's triangular solves and cuFFT do is linalg. The Fourier transforms inside a convolution of
+  cuDNN's belong to the convolution.
 - Losses sum what they gather: reduction. A cross entropy fused with its softmax is softmax. Pooling is a
   reduction over windows, dropout is rng, rotary embeddings are element-wise, quantization is a cast.
 - Every multi-tensor kernel (`_foreach_*`, also for gradient clipping) is optimizer, except one that only copies,
@@ -95,6 +97,31 @@ RULES = (
         inside=r"(?i)flash|fmha|attention",
     ),
     Rule(
+        "linalg",
+        r"(?i)(?:^|[^a-z])[sdcz]?(?:trs[mv]|trtri|xxtrf\d?|getr[fs]|getf2|potr[fsi]|potf2|geqr[f2]|(?:or|un)[mg][ql]r|"
+        r"(?:sy|he)(?:ev|trd)\w*|gesvd\w*|gebrd|la(?:swp|scl|rf[tbg]?|cpy|set|ed\d)|stedc|svd)(?:[^a-z]|$)|cholesky|"
+        r"batch_(?:fnrma|eye)|^off[ad]_stage|^colperm|linalg_",
+        "void trsv_ln_exec<float, (unsigned int)32, (unsigned int)32, (unsigned int)4, (bool)0>",
+    ),
+    Rule(
+        "linalg",
+        r"^kernel$",
+        "void kernel<getrf_wo_pivot_params_<float, (int)0, (int)256, (int)1, (int)64, (int)64, (int)68, (int)8>>",
+        inside=r"(?:getrf|potrf|geqrf|trs[mv])_",
+    ),
+    Rule(
+        "linalg",
+        r"(?i)(?:^|[^a-z])_?fft(?:_(?:r2c|c2r|c2c)|$)|(?:regular|vector|composite|multi|bluestein)\w*_fft|"
+        r"^(?:sp|dp)(?:radix|vector|real)|bluestein",
+        "void vector_fft_r2c<(unsigned int)64, EPT<(unsigned int)8>, (unsigned int)8>",
+    ),
+    Rule(
+        "convolution",
+        r"init_device_workspace",
+        "cask_plugin__5x_cudnn::…::init_device_workspace_kernel",
+        helper=True,
+    ),
+    Rule(
         "convolution",
         r"(?i)fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|convolve|winograd|conv_?(?:transpose|depthwise)?[123]d|"
         r"::conv[_\d]|_conv_|[sh]cudnn_|flip_filter|depthwise|"
@@ -129,6 +156,8 @@ RULES = (
         r"(?:^|[^a-z])(?:spmm|spmv|sddmm|csrmm)|(?:^|_)moe_(?:\w+_)?q\d|routed_moe",
         "ampere_sgemm_128x64_tn",
     ),
+    # cuDNN's recurrent layers: the products of all time steps, with what is between them, in one kernel
+    Rule("gemm", r"RNN_(?:block|grid)?[Pp]ersist|persist\w*RNN(?:_[fb]p|$)", "RNN_blockPersist_fp_GRU_HMMA"),
     # --- reductions over a row that have a name of their own
     Rule("softmax", r"(?i)soft_?max|cross_entropy_kernel", "at::native::cunn_SoftMaxForward"),
     Rule(
@@ -167,7 +196,7 @@ RULES = (
         "index",
         r"index_elementwise|scatter_gather|(?i:indexing_backward|vectorized_gather|indexSelect|indexFunc|indexAdd|"
         r"index_put|index_(?:copy|fill|add|select)|embedding|gather_kernel|scatter|masked_select|write_indices|"
-        r"compute_grad_weight|sum_and_scatter|segment_offset|partial_segments|num_of_segments|repeat_interleave|upsample|grid_sampler|moe_align)",
+        r"compute_grad_weight|sum_and_scatter|segment_offset|partials?_(?:segment|per_segment|to_segment)|num_of_segments|repeat_interleave|upsample|grid_sampler|moe_align)",
         "at::native::vectorized_gather_kernel",
     ),
     Rule(
@@ -187,14 +216,18 @@ RULES = (
         inside=r"direct_copy_kernel|float\w*_copy_kernel|half_copy_kernel|conj_copy|[^a-z]copy_kernel|flip_kernel|"
         r"_to_(?:h?fp8|float|half|bfloat16)_gpu|_(?:de)?quantize",
     ),
-    Rule("elementwise", r"(?i)elementwise|pointwise", "at::native::vectorized_elementwise_kernel"),
+    Rule(
+        "elementwise",
+        r"(?i)elementwise|pointwise|elemwise|_kernel_vectorized\d|RNN_bidirectional_accum",
+        "at::native::vectorized_elementwise_kernel",
+    ),
     Rule(
         "scan",
         "",
         "cub::DeviceRadixSortOnesweepKernel",
         words=r"sort\w* argsort scan topk top_k\w* select compact\w* partition unique run_length cumsum cumprod"
         r" kthvalue radix\w* compute_(?:blockwise|digit)\w* prefix_sum reverse_indices index_and_segment"
-        r" state_passing (?:selective|chunk)_(?:scan|state|cumsum)",
+        r" inclusive_localscan state_passing (?:selective|chunk)_(?:scan|state|cumsum)",
     ),
     Rule(
         "scan",
@@ -219,7 +252,7 @@ RULES = (
         "",
         "at::native::reduce_kernel",
         words=r"reduc(?:e|es|er|tion)\d* nll_loss\d*d? class_nll\w* loss arg_?m(?:ax|in) asum nrm2 i?amax"
-        r" histogram max_?pool\w* avg_?pool\w* (?:\w+_)?pool(?:ing)?\d?d? welford\w* logsumexp cdist moe_sum"
+        r" histogram\w* max_?pool\w* avg_?pool\w* (?:\w+_)?pool(?:ing)?\d?d? welford\w* logsumexp cdist moe_sum"
         r" sum",
     ),
     Rule(
@@ -227,6 +260,7 @@ RULES = (
         "",
         "at::native::CatArrayBatchedCopy",
         words=r"cat_array\w* copy\w* cast\w* transpose\w* nch?wto\w* nchw_to\w* nhwc_to\w* \w*nchw2\w* add_padding"
+        r" tensor_transform\w*"
         r" chunk_cat split_with_sizes pad\d?d? memcpy\w* roll_cuda flip permut(?:e|ation)\w* (?:de)?quant"
         r" (?:de)?quanti[sz]e\w* quantization cpy"
         r" (?:float|half|bfloat16|h?fp8)_to_(?:float|half|bfloat16|h?fp8) convert\w* concat\w* reformat",

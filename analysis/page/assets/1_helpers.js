@@ -89,6 +89,7 @@ const CATEGORY_COLOURS = {
   index: "#29a3e8",
   rng: "#a18072",
   scan: "#7d66d9",
+  linalg: "#c2298a",
   optimizer: "#46a758",
   communication: "#f76b15",
   other: "#a9adb6",
