@@ -165,8 +165,9 @@ def main():
     parser.add_argument("--coverage", action="store_true", help="say how much of each reader was run")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     options = parser.parse_args()
-    # Matplotlib lists the machine's fonts once per user, for which it takes more memory than any case.
-    subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=True)
+    # Hypothesis writes its table of characters once per folder, for which it takes more memory than any case.
+    characters = "from hypothesis.internal.charmap import intervals_from_codec as kept; kept('utf-8')"
+    subprocess.run([sys.executable, "-c", characters], check=True)
     _print(f"seed {options.seed}: {options.cases:,} cases of {len(fragments())} stretches of reports")
     began, results, passed, most, failed = time.monotonic(), multiprocessing.SimpleQueue(), Counter(), 0, []
     folder = Path(tempfile.mkdtemp()) if options.coverage else None
