@@ -157,12 +157,12 @@ def main() -> None:
             "kernels | calls | NVTX rows | MiB | read s | rank s | CPU s | peak MiB | rank/read | again s (x help)"
         )
         for kernels in options.kernels:
-            one_size(options.source, kernels, Path(folder), help_s)
-            others(options.against, Path(folder) / "big.sqlite")
+            ours_s = one_size(options.source, kernels, Path(folder), help_s)
+            others(options.against, Path(folder) / "big.sqlite", ours_s)
 
 
-def one_size(source: Path, kernels: int, folder: Path, help_s: float) -> None:
-    """Make a report of about this many kernels, and print what ranking it takes."""
+def one_size(source: Path, kernels: int, folder: Path, help_s: float) -> float:
+    """Make a report of about this many kernels, and print what ranking it takes; return the seconds."""
     for old in folder.iterdir():
         old.unlink()
     big = folder / "big.sqlite"
@@ -177,17 +177,19 @@ def one_size(source: Path, kernels: int, folder: Path, help_s: float) -> None:
         f"| {cold[0] / read[0]:.2f} | {again:.2f} ({again / help_s:.1f})",
         flush=True,
     )
+    return cold[0]
 
 
-def others(names: list[str], report: Path) -> None:
-    """Print what other tools take on the same file, where they are installed."""
+def others(names: list[str], report: Path, ours_s: float) -> None:
+    """Print what other tools take on the same file, where they are installed, and how often as long as ours."""
     for name in names:
         for command in AGAINST[name]:
             if not shutil.which(command[0]):
                 print(f"  {name} is not installed")
                 break
-            wall, _, peak = measured([part.format(report=report) for part in command])
-            print(f"  {' '.join(command[:4])}: {wall:.1f} s, {peak:,} MiB", flush=True)
+            wall, cpu, peak = measured([part.format(report=report) for part in command])
+            taken = f"{wall:.1f} s | {cpu:.1f} CPU s | {peak:,} MiB | {wall / ours_s:.1f} x"
+            print(f"{' '.join(command[:4])} | {taken}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What reading a report takes, as SQLite, as Parquet and by `nsys stats`, side by side in one run; and its parts.
+"""What reading a report takes, as SQLite, as Parquet and by other tools, side by side in one run; and its parts.
 
 python benchmarks/reading.py REPORT.sqlite --kernels 100000 1000000
-python benchmarks/reading.py REPORT.sqlite --kernels 1000000 --rounds 3 --nsys
+python benchmarks/reading.py REPORT.sqlite --kernels 1000000 --rounds 3 --against nsys nsys-ai
 
 A real report is repeated in time until it has the wanted number of kernels, and its tables are written once more
 as Parquet files, one per table, as `nsys export --type parquetdir` does. Every measurement is a whole command in a
@@ -9,7 +9,6 @@ fresh process, the formats in turn, and the round with the least processor time 
 """
 
 import argparse
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +22,7 @@ from nvtx_kernels.analysis.readers.nsys_parquet import TABLES
 from nvtx_kernels.analysis.readers.sqlite import Database
 from nvtx_kernels.analysis.support.cores import cores
 
-from benchmarks.attribution import AGAINST, RANK, ROOT, measured, rows_of, tile
+from benchmarks.attribution import AGAINST, RANK, ROOT, measured, others, rows_of, tile
 
 # Prints seconds and processor seconds of each part of the work, in one process.
 PARTS = """
@@ -95,20 +94,7 @@ def one_size(source: Path, kernels: int, options: argparse.Namespace) -> None:
         for name, report in reports.items():
             said = run([sys.executable, "-c", PARTS, report], cwd=ROOT, check=True, capture_output=True, text=True)
             print(f"{name}, s (CPU s): {said.stdout.strip()}", flush=True)
-        if options.nsys:
-            by_nsys(big, best["SQLite"][0])
-
-
-def by_nsys(report: Path, ours_s: float) -> None:
-    """Print what `nsys stats` takes for the same file."""
-    if not shutil.which("nsys"):
-        print("nsys is not installed")
-        return
-    for command in AGAINST["nsys"]:
-        wall, cpu, peak = measured([part.format(report=report) for part in command])
-        print(
-            f"nsys stats -r {command[3]} | {wall:.1f} s | {cpu:.1f} CPU s | {peak:,} MiB | {wall / ours_s:.1f} x"
-        )
+        others(options.against, big, best["SQLite"][0])
 
 
 def main() -> None:
@@ -117,9 +103,7 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("--kernels", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument(
-        "--nsys", action="store_true", help="run `nsys stats` on the same file, where it is installed"
-    )
+    parser.add_argument("--against", choices=AGAINST, nargs="*", default=[])
     parser.add_argument("--folder", type=Path, help="where the big reports are made (a temporary folder)")
     options = parser.parse_args()
     print(f"{cores()} cores")
