@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+# Set in many containers: each of the tests' hundreds of processes would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all check lint types typed audit coverage docs fuzz clean
 

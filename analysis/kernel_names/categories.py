@@ -6,6 +6,7 @@ The patterns run in RE2 (through Arrow), whose time is linear in the length of a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -66,8 +67,9 @@ def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
     return matches
 
 
-def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the index of the first group that matches each name, or -1: int64 (names,)."""
+@lru_cache(maxsize=4)  # a command asks for the same names several times
+def _first_groups(names: tuple[str, ...]) -> list[int]:
+    """Return the index of the first group that matches each name, or -1."""
     parts = [split_name(name) for name in names]
     heads, insides = arrow.binary(head for head, _ in parts), arrow.binary(inside for _, inside in parts)
     words = arrow.binary(in_words(head) for head, _ in parts)
@@ -81,13 +83,14 @@ def _first_groups(names: Sequence[str]) -> npt.NDArray[np.int64]:
             hit[hit] = _matches(insides.take(arrow.from_numpy(left[hit])), inside)
         found[left[hit]] = number
         left = left[~hit]
-    return found
+    indices: list[int] = found.tolist()
+    return indices
 
 
 def _groups(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Yield for each name its category and whether it only helps a GEMM."""
     for begin in range(0, len(names), _AT_ONCE):
-        for group in _first_groups(names[begin : begin + _AT_ONCE]).tolist():
+        for group in _first_groups(tuple(names[begin : begin + _AT_ONCE])):
             yield _GROUPS[group][:2] if group >= 0 else ("other", False)
 
 

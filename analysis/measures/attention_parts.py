@@ -74,10 +74,12 @@ def _paths(rows: Iterable[RangeRow], name: str) -> set[Path]:
 
 def _measured(report: Report, found: Mapping[str, set[Path]]) -> tuple[Part, ...]:
     parts = []
+    launching = {row.path for row in report.kernels if row.kind == "kernel"}
+    inside = {name: {path for path in launching if _is_inside(path, paths)} for name, paths in found.items()}
     for phase in PHASES:
         for name, paths in found.items():
             ranges = [row for row in report.ranges if row.path in paths and row.phase == phase]
-            kernels = [row for row in report.kernels if row.phase == phase and _is_inside(row, paths)]
+            kernels = [row for row in report.kernels if row.path in inside[name] and row.phase == phase]
             if sum(row.inclusive_ns for row in ranges):  # kernels without duration cannot be compared
                 inner = name in (SCALE, MASK) and all(row.path[:-1] in found[SCORES] for row in ranges)
                 parts.append(_part(report, phase, name, ranges, kernels, inner))
@@ -99,8 +101,8 @@ def _part(
     )
 
 
-def _is_inside(row: KernelRow, paths: set[Path]) -> bool:
-    return row.kind == "kernel" and any(row.path[:length] in paths for length in range(1, len(row.path) + 1))
+def _is_inside(path: Path, paths: set[Path]) -> bool:
+    return any(path[:length] in paths for length in range(1, len(path) + 1))
 
 
 def _stated(report: Report, what: str, phase: str, name: str) -> Number | None:

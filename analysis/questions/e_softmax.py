@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ..document import Column, Table
-from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of
 from ..support.units import digits_text, time_text
 from ..views.attention import FORMULAS, IS_FUSED, NO_MARK, NONE, ratio
 from ..vocabulary import BACKWARD, FORWARD, OTHER
@@ -63,7 +63,7 @@ def _sentence(sweep: Sweep) -> str:
 
 
 def _parts(report: Answered, phase: str) -> Mapping[str, Part]:
-    return {part.name: part for part in parts_of(report) if part.phase == phase}
+    return {part.name: part for part in report.parts if part.phase == phase}
 
 
 def _phases(report: Answered) -> list[str]:
@@ -77,7 +77,7 @@ def _flops(report: Answered, phase: str) -> float | None:
 def _missing(report: Answered, phase: str) -> str:
     if ratio(_parts(report, phase)):
         return ""
-    if not parts_of(report):
+    if not report.parts:
         return IS_FUSED if fused_of(report) else NONE
     return no_kernels(report, phase) or f"No {phase} work is inside a range of {_absent(_parts(report, phase))}."
 

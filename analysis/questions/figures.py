@@ -24,10 +24,12 @@ class Answered(Report):
     """A report per step, or in total where it has no steps.
 
     `times` are of each phase's ranges in the measured steps, ns, over all of these even in a report per step;
-    `formulas` say by phase how the launches of its longest kernel come about, such as `5·12 + 1`.
+    `parts` are attention's; `formulas` say by phase how the launches of its longest kernel come about, such as
+    `5·12 + 1`.
     """
 
     times: tuple[PhaseTimes, ...] = ()
+    parts: tuple[attention.Part, ...] = ()
     formulas: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -45,14 +47,19 @@ def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answ
     return Answered(
         **{each.name: getattr(shown, each.name) for each in fields(Report)},
         times=phase_times(attribution, include_warm_up=include_warm_up),
+        parts=attention.parts_of(shown),
         formulas=dict(_formulas(report.measured or report, groups)),
     )
 
 
 def longest_kernel(report: Report, phases: Collection[str] = PHASES) -> KernelRow | None:
     """Return the kernel with the most time in these phases, all its launches there added; None without kernels."""
-    rows = (row for row in report.kernels if row.kind == "kernel" and row.phase in phases)
-    return min(added(rows, ("kernel",)), key=lambda row: (-row.total_ns, row.kernel), default=None)
+    rows = [row for row in report.kernels if row.kind == "kernel" and row.phase in phases]
+    total_ns: dict[str, Number] = {}
+    for row in rows:
+        total_ns[row.kernel] = total_ns.get(row.kernel, 0) + row.total_ns
+    longest = min(total_ns, key=lambda kernel: (-total_ns[kernel], kernel), default=None)
+    return next(iter(added([row for row in rows if row.kernel == longest], ("kernel",))), None)
 
 
 def _formulas(report: Report, groups: LaunchGroups) -> Iterator[tuple[str, str]]:

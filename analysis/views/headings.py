@@ -98,8 +98,9 @@ def _in_no_step(report: Report, rows: Iterable[KernelRow]) -> Number:
     """Add up the work that lies in none of the measured steps."""
     rows = list(rows)
     is_step = step_matcher(report.step)
-    steps = {name: is_step(name.replace("*", "0")) for row in rows for name in row.path}
-    return sum(row.total_ns for row in rows if not any(steps[name] for name in row.path))
+    names = {name for row in rows for name in row.path}
+    steps = {name for name in names if is_step(name.replace("*", "0"))}
+    return sum(row.total_ns for row in rows if steps.isdisjoint(row.path))
 
 
 def work(report: Report) -> str:

@@ -1,11 +1,16 @@
 """docs/first_minutes.md under test: its program, its commands after the installation, and what they answer."""
 
+import contextlib
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import nvtx_kernels.__main__
+from tests.analysis.making import checks
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "first_minutes.md").read_text()
@@ -16,18 +21,20 @@ PROGRAM = next(text for language, text in BLOCKS if language == "python")
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """Every `nvtx-kernels` command of the page, run in order in one folder that holds the program."""
+    """Status, output and complaints of every `nvtx-kernels` command of the page, in order, beside the program.
+
+    `record` has a process of its own, as it becomes the program.
+    """
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("first")
     (folder / "train.py").write_text(PROGRAM)
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from nvtx_kernels.__main__ import main; sys.exit(main())"
-    )
-    words = [line.split()[1:] for line in COMMANDS if line.startswith("nvtx-kernels")]
-    return {
-        one[0]: subprocess.run([sys.executable, "-c", code, *one], cwd=folder, capture_output=True, text=True)
-        for one in words
-    }
+    record, *others = [line.split()[1:] for line in COMMANDS if line.startswith("nvtx-kernels")]
+    command = [sys.executable, "-m", "nvtx_kernels", *record]
+    there = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=there, capture_output=True, text=True)
+    with contextlib.chdir(folder):
+        said = {words[0]: checks.said(nvtx_kernels.__main__, *words) for words in others}
+    return {record[0]: (done.returncode, done.stdout, done.stderr), **said}
 
 
 def test_it_takes_five_commands_or_fewer():
@@ -35,20 +42,20 @@ def test_it_takes_five_commands_or_fewer():
 
 
 def test_every_command_succeeds(ran):
-    assert {name: done.returncode for name, done in ran.items()} == {"record": 0, "ask": 0, "rank": 0}
+    assert {name: status for name, (status, *_) in ran.items()} == {"record": 0, "ask": 0, "rank": 0}
 
 
 def test_recording_says_what_the_page_says(ran):
     line = next(text for _, text in BLOCKS if text.startswith("report.sqlite")).strip()
     size = re.compile(r"[\d.]+ KiB")
-    assert size.sub("", ran["record"].stderr.splitlines()[-1]) == size.sub("", line)
+    assert size.sub("", ran["record"][2].splitlines()[-1]) == size.sub("", line)
 
 
 def test_the_question_is_answered(ran):
-    answer = ran["ask"].stdout.partition("(b)")[2].partition("(c)")[0]
+    answer = ran["ask"][1].partition("(b)")[2].partition("(c)")[0]
     assert "aten::" in answer
     assert "forward" in answer
 
 
 def test_the_modules_are_ranked(ran):
-    assert "ward > Sequential > Sequential " in ran["rank"].stdout  # which ones take longest, the machine decides
+    assert "ward > Sequential > Sequential " in ran["rank"][1]  # which ones take longest, the machine decides

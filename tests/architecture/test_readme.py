@@ -4,8 +4,6 @@ import csv
 import io
 import re
 import shlex
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -57,6 +55,18 @@ def printed(monkeypatch, capsys):
         with suppress(SystemExit):  # which --help ends with
             main(arguments)
         return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def printed_by(monkeypatch, capsys):
+    """Return what a program prints on stdout and stderr where it runs."""
+
+    def run(program, folder):
+        monkeypatch.chdir(folder)
+        exec(compile(program, "example", "exec"), {"__name__": "__main__"})
+        return capsys.readouterr()
 
     return run
 
@@ -114,28 +124,24 @@ def test_nsys_credits_backward_with_what_the_readme_says(printed):
     assert f"{credited / 1e3:.1f} µs of the {backward_ns / 1e6:.0f} ms" in README
 
 
-def test_library_example_prints_what_it_says():
+def test_library_example_prints_what_it_says(printed_by):
     example = next(text for text in EXAMPLES if "nk.rank" in text)
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{example}"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert ran.stdout.strip() == example.strip().splitlines()[-1].removeprefix("# ")
+    assert printed_by(example, ROOT).out.strip() == example.strip().splitlines()[-1].removeprefix("# ")
 
 
-def test_annotated_model_gets_backward_ranges(tmp_path, printed):
+def test_annotated_model_gets_backward_ranges(tmp_path, printed, printed_by):
     pytest.importorskip("torch")
     example = next(text for text in EXAMPLES if "annotate.region" in text)
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{example}"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+    printed_by(example, tmp_path)
     shown = printed("rank", "report.sqlite", "--by", "range", "--format", "csv", folder=tmp_path)
     assert {
         f"measure > step > {part}" for part in ("loss > forward > Sequential", "backward > loss > Sequential")
     } <= {line.split(",")[1] for line in shown.splitlines()}
 
 
-def test_one_line_leaves_the_report_and_the_overview(tmp_path):
+def test_one_line_leaves_the_report_and_the_overview(tmp_path, printed_by):
     pytest.importorskip("torch")
     example = next(text for text in EXAMPLES if "with nk.profile(model, optimizer" in text)
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{PROGRAM}\n{example}"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert ran.stdout.startswith("report.sqlite")
-    assert "2 steps after 1 of warm-up (steps of SGD). Next: nvtx-kernels rank report.sqlite" in ran.stderr
+    said = printed_by(f"{PROGRAM}\n{example}", tmp_path)
+    assert said.out.startswith("report.sqlite")
+    assert "2 steps after 1 of warm-up (steps of SGD). Next: nvtx-kernels rank report.sqlite" in said.err

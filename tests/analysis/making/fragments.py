@@ -17,15 +17,21 @@ CALLS_KEPT, RANGES_KEPT = 80, 150
 STRETCHES = (0.02, 0.5, 0.8)
 
 
+REPORTS = [path for path in [*map(DATA.joinpath, OURS), *map(SHARED.joinpath, OTHERS)] if path.exists()]
+
+
 @cache
 def fragments():
     """Return stretches of every report at hand: each a small database without types or constraints."""
-    ours = [
-        lzma.decompress(p.read_bytes()) if p.suffix == ".xz" else p.read_bytes() for p in map(DATA.joinpath, OURS)
-    ]
-    theirs = [path.read_bytes() for path in map(SHARED.joinpath, OTHERS) if path.exists()]
-    found = [[fragment(report, at) for at in STRETCHES] for report in [*ours, *theirs]]
-    return tuple(stretch for stretches in found for stretch in [*stretches, trace(stretches[1])])
+    return tuple(stretch for path in REPORTS for stretch in of_report(path))
+
+
+@cache
+def of_report(path):
+    """Return three stretches of a report, and the second once more as a trace."""
+    report = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+    stretches = [fragment(report, at) for at in STRETCHES]
+    return *stretches, trace(stretches[1])
 
 
 def fragment(report, at):

@@ -25,9 +25,15 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the reports
 
 
 @cache
+def figures(path, include_warm_up=False):
+    """Answer questions of a report, once."""
+    return answered(attributed(path), include_warm_up=include_warm_up)
+
+
+@cache
 def asked(*paths, letters="abcde", include_warm_up=False, whole=False):
-    """Answer questions of reports, each read once for all tests."""
-    found = [(path.name, answered(attributed(path), include_warm_up=include_warm_up)) for path in paths]
+    """Show the answers of reports together."""
+    found = [(path.name, figures(path, include_warm_up)) for path in paths]
     return document(found, letters, Detail(whole=whole))
 
 

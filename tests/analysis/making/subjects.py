@@ -24,17 +24,23 @@ def attributed(path):
     return attribute(read(path))
 
 
+@cache
+def summarized(path, *, per_step=False, include_warm_up=False):
+    """Add up a report, once."""
+    if per_step:
+        return reports.per_step(summarized(path, include_warm_up=include_warm_up))
+    return summarize(attributed(path), include_warm_up=include_warm_up)
+
+
 def subject(path, *, name=None, per_step=False, include_warm_up=False, phase=None, within=None, **options):
     """Return what a view looks at; one that matches ranges itself is named."""
-    attribution = attributed(path)
-    report = summarize(attribution, include_warm_up=include_warm_up)
-    whole = report = reports.per_step(report) if per_step else report
+    whole = report = summarized(path, per_step=per_step, include_warm_up=include_warm_up)
     itself = bool(within) and name is not None and VIEWS[name].matches_ranges
     report = selection.of_ranges(report, within) if within and not itself else report
     report = selection.of_phases(report, phase) if phase else report
     shown = {field.name: options.pop(field.name) for field in fields(Detail) if field.name in options}
     return Subject(
-        report, lambda: attribution, Detail(**shown), some_phases=phase is not None, unselected=whole,
+        report, lambda: attributed(path), Detail(**shown), some_phases=phase is not None, unselected=whole,
         ranges=within if itself else "", **options,
     )  # fmt: skip
 

@@ -11,12 +11,13 @@ from tests.analysis.making.questioned import COMPILED, FIGURE, RECORDED, asked, 
 from tests.analysis.making.subjects import by, table
 
 
-@pytest.fixture
-def sweep(tmp_path):
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
     """Three reports of two sizes and two contexts, whose names sort otherwise."""
+    folder = tmp_path_factory.mktemp("sweep")
     sizes = {"a": ("medium", 2, 512), "b": ("small", 1, 1024), "c": ("small", 1, 512)}
     return tuple(
-        marked(tmp_path, name, size=size, parameters=parameters, context_length=context)
+        marked(folder, name, size=size, parameters=parameters, context_length=context)
         for name, (size, parameters, context) in sizes.items()
     )
 

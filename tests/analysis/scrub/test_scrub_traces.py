@@ -7,9 +7,8 @@ import pytest
 from nvtx_kernels.analysis import kernels, scrub
 
 from tests.analysis.making.checks import said
-from tests.analysis.making.fragments import fragments
+from tests.analysis.making.fragments import REPORTS, of_report
 
-TRACES = [text for text in fragments() if text.lstrip().startswith(b"{")]
 EPOCH_US = 1_795_173_292_279_457
 PRIVATE = "gpu-node-0417"
 
@@ -27,10 +26,10 @@ def answer(trace, *words):
     return status, found, err.replace(trace.name, "FILE")
 
 
-@pytest.mark.parametrize("number", range(len(TRACES)))
-def test_copy_of_a_trace_answers_as_the_trace(tmp_path, number):
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.name[:24])
+def test_copy_of_a_trace_answers_as_the_trace(tmp_path, report):
     trace = tmp_path / "trace.json"
-    trace.write_bytes(TRACES[number])
+    trace.write_bytes(of_report(report)[-1])
     copy = copied(trace)
     assert answer(copy) == answer(trace)
     assert answer(copy, "--operators", "keep") == answer(trace, "--operators", "keep")
@@ -40,7 +39,7 @@ def test_copy_of_a_trace_answers_as_the_trace(tmp_path, number):
 @pytest.fixture
 def private(tmp_path):
     """A gzipped trace with private values wherever the profiler writes any."""
-    trace = json.loads(TRACES[0])
+    trace = json.loads(of_report(REPORTS[0])[-1])
     events = trace["traceEvents"]
     for event in events:
         event["ts"] = event.get("ts", 0) + EPOCH_US
@@ -79,7 +78,7 @@ def test_check_of_a_trace_says_what_it_would_leak(private):
 
 
 def test_a_trace_that_breaks_off_gives_no_copy(tmp_path):
-    (tmp_path / "trace.json").write_bytes(TRACES[0][:-400])
+    (tmp_path / "trace.json").write_bytes(of_report(REPORTS[0])[-1][:-400])
     status, _, err = said(scrub, str(tmp_path / "trace.json"), "-o", str(tmp_path / "copy.json"))
     assert (status, err.count("\n")) == (1, 1)
     assert not (tmp_path / "copy.json").exists()
