@@ -62,8 +62,7 @@ def _measured(asked: Mapping[str, Any]) -> list[Row]:
     plan = Plan(asked["again"], asked["budget"], kind=results.ATTENTION, measure=measure)
     with progress_bar(len(cases)) as bar:
         sweep(cases, asked["into"], bar, plan)
-    cells = [case.key for case in cases]
-    return [row for row in _rows_of(asked["into"]) if row["cell"] in cells]
+    return results.of_cells(_rows_of(asked["into"]), (case.key for case in cases))
 
 
 def cases_of(asked: Mapping[str, Any]) -> "list[Case]":

@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,6 +76,12 @@ def latest(rows: list[Row]) -> list[Row]:
     done = {identity(row["cell"], {}) for row in rows if row["status"] in FINAL}
     counted = [row for row in rows if row["status"] in FINAL or identity(row["cell"], {}) not in done]
     return list({identity(row["cell"], row["state"]): row for row in counted}.values())
+
+
+def of_cells(rows: list[Row], cells: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return the latest rows of cells, given by what identifies them."""
+    keys = {identity(cell, {}) for cell in cells}
+    return [row for row in latest(rows) if identity(row["cell"], {}) in keys]
 
 
 def identity(cell: Mapping[str, Any], state: Mapping[str, Any]) -> str:
