@@ -157,12 +157,12 @@ def main() -> None:
             "kernels | calls | NVTX rows | MiB | read s | rank s | CPU s | peak MiB | rank/read | again s (x help)"
         )
         for kernels in options.kernels:
-            one_size(options.source, kernels, Path(folder), help_s)
-            others(options.against, Path(folder) / "big.sqlite")
+            rank_s = one_size(options.source, kernels, Path(folder), help_s)
+            others(options.against, Path(folder) / "big.sqlite", rank_s)
 
 
-def one_size(source: Path, kernels: int, folder: Path, help_s: float) -> None:
-    """Make a report of about this many kernels, and print what ranking it takes."""
+def one_size(source: Path, kernels: int, folder: Path, help_s: float) -> float:
+    """Make a report of about this many kernels, print what ranking it takes, and return its seconds."""
     for old in folder.iterdir():
         old.unlink()
     big = folder / "big.sqlite"
@@ -177,17 +177,19 @@ def one_size(source: Path, kernels: int, folder: Path, help_s: float) -> None:
         f"| {cold[0] / read[0]:.2f} | {again:.2f} ({again / help_s:.1f})",
         flush=True,
     )
+    return cold[0]
 
 
-def others(names: list[str], report: Path) -> None:
+def others(names: list[str], report: Path, ours_s: float) -> None:
     """Print what other tools take on the same file, where they are installed."""
     for name in names:
         for command in AGAINST[name]:
             if not shutil.which(command[0]):
                 print(f"  {name} is not installed")
                 break
-            wall, _, peak = measured([part.format(report=report) for part in command])
-            print(f"  {' '.join(command[:4])}: {wall:.1f} s, {peak:,} MiB", flush=True)
+            wall, cpu, peak = measured([part.format(report=report) for part in command])
+            took = f"{wall:.1f} s, {cpu:.1f} CPU s, {peak:,} MiB, {wall / ours_s:.1f} x ours"
+            print(f"  {' '.join(command[:4])}: {took}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ fresh process, the formats in turn, and the round with the least processor time 
 """
 
 import argparse
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +22,7 @@ from nvtx_kernels.analysis.readers.nsys_parquet import TABLES
 from nvtx_kernels.analysis.readers.sqlite import Database
 from nvtx_kernels.analysis.support.cores import cores
 
-from benchmarks.attribution import AGAINST, RANK, ROOT, measured, rows_of, tile
+from benchmarks.attribution import RANK, ROOT, measured, others, rows_of, tile
 
 # Prints seconds and processor seconds of each part of the work, in one process.
 PARTS = """
@@ -96,19 +95,7 @@ def one_size(source: Path, kernels: int, options: argparse.Namespace) -> None:
             said = run([sys.executable, "-c", PARTS, report], cwd=ROOT, check=True, capture_output=True, text=True)
             print(f"{name}, s (CPU s): {said.stdout.strip()}", flush=True)
         if options.nsys:
-            by_nsys(big, best["SQLite"][0])
-
-
-def by_nsys(report: Path, ours_s: float) -> None:
-    """Print what `nsys stats` takes for the same file."""
-    if not shutil.which("nsys"):
-        print("nsys is not installed")
-        return
-    for command in AGAINST["nsys"]:
-        wall, cpu, peak = measured([part.format(report=report) for part in command])
-        print(
-            f"nsys stats -r {command[3]} | {wall:.1f} s | {cpu:.1f} CPU s | {peak:,} MiB | {wall / ours_s:.1f} x"
-        )
+            others(["nsys"], big, best["SQLite"][0])
 
 
 def main() -> None:
