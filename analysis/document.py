@@ -67,6 +67,11 @@ class Row:
     strong: bool = False
     kind: Kind | None = None
 
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """Return the values, None also for what has no place."""
+        return tuple(None if value == "" else value for value in self.values)
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

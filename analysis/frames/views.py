@@ -140,6 +140,4 @@ def _frame(table: Table) -> pd.DataFrame:
     """Return a table's raw values; cells without a value are missing."""
     table = seen_by("programs", table)
     keys = [column.key for column in table.columns]
-    return pd.DataFrame(
-        [[None if value == "" else value for value in row.values] for row in table.rows], columns=keys
-    )
+    return pd.DataFrame([row.known for row in table.rows], columns=keys)

@@ -16,7 +16,7 @@ from ..support.units import bytes_text
 from ..vocabulary import some_of
 from . import headings
 from .registry import Subject
-from .rows import NOWHERE, in_tree, label, last_names, more, per_step, share
+from .rows import NOWHERE, depths, in_tree, label, last_names, more, per_step, share
 
 NO_MEMORY = (
     "The report does not say what was allocated. Record it with memory: nk.profile(model, optimizer, path, "
@@ -150,16 +150,11 @@ def _ranges(subject: Subject, found: Memory, naming: Naming) -> Table:
     if detail.whole:
         lines = [Row((label(row.path), row.phase, *_figures(report, row))) for row in (*rows, *outside)]
         return Table("memory", title, columns, tuple(lines), SUMS)
-    chosen = [
-        rows[at]
-        for at in in_tree([(row.path, row.allocated_bytes) for row in rows], detail.top, report.phase_names)
-    ]
-    top = min((len(row.path) for row in chosen), default=1)
-    named_apart = last_names([(row.path, row.phase) for row in chosen])
-    names = [row.path[-1] for row in chosen] if subject.ranges else named_apart
+    chosen = in_tree(rows, "allocated_bytes", detail.top, report.phase_names)
+    names = [row.path[-1] for row in chosen] if subject.ranges else last_names(chosen)
     lines = [
-        Row((name, *([row.phase] if subject.ranges else []), *_figures(report, row)), indent=len(row.path) - top)
-        for name, row in zip(names, chosen, strict=True)
+        Row((name, *([row.phase] if subject.ranges else []), *_figures(report, row)), indent=depth)
+        for name, depth, row in zip(names, depths(chosen), chosen, strict=True)
     ]
     lines += [Row((NOWHERE, *_figures(report, row))) for row in outside]
     return Table("memory", title, columns, tuple(lines), SUMS + more(rows, len(chosen), "range"))

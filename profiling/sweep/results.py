@@ -59,6 +59,11 @@ def read(path: Path, kind: str = MODEL) -> tuple[list[Row], int]:
     return rows, sum(1 for line in lines if line.strip()) - len(rows)
 
 
+def rows_in(paths: Iterable[Path], kind: str = MODEL) -> list[Row]:
+    """Return the rows of one kind in several files, one after the other."""
+    return [row for path in paths for row in read(path, kind)[0]]
+
+
 def _row(line: bytes, kind: str) -> Row | None:
     try:
         row = json.loads(line)

@@ -103,7 +103,7 @@ def timed_steps(workload: Workload, count: int) -> Iterator[dict[str, float]]:
     for index in range(count):
         times: dict[str, float] = {}
         with annotate.range("step", payload=index), _timed(workload, "step", times):
-            run_phases(workload, partial(_phase, workload, times))
+            run_phases(workload, partial(timed_phase, workload, times))
         yield times
 
 
@@ -137,7 +137,8 @@ def in_memory(phase: str) -> Iterator[None]:
 
 
 @contextmanager
-def _phase(workload: Workload, times: dict[str, float], phase: str) -> Iterator[None]:
+def timed_phase(workload: Workload, times: dict[str, float], phase: str) -> Iterator[None]:
+    """Open a phase's range, wait for its work and note its time in ms."""
     with annotate.range(phase), _timed(workload, phase, times), in_memory(phase):
         yield
 
