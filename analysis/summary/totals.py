@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attribution.causes import AMBIGUOUS, HOW, OUTSIDE, Attribution
+from ..attribution.causes import Attribution
 from ..attribution.places import Paths, in_measured_steps, measured_steps
+from ..attribution.placing import AMBIGUOUS, HOW, OUTSIDE
 from ..kernel_names.categories import classify
 from ..measures.balance import busy_rows
 from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
