@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -67,6 +67,11 @@ class Row:
     strong: bool = False
     kind: Kind | None = None
 
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """Return the values, None also for what has no place."""
+        return tuple(None if value == "" else value for value in self.values)
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -107,10 +112,13 @@ class Document:
 def seen_by(reader: Reader, table: Table) -> Table:
     """Leave out the columns that are not for these readers."""
     kept = [place for place, column in enumerate(table.columns) if column.seen_by in ("all", reader)]
-    if len(kept) == len(table.columns):
-        return table
-    rows = tuple(replace(row, values=tuple(row.values[place] for place in kept)) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows)
+    return table if len(kept) == len(table.columns) else with_columns(table, kept)
+
+
+def with_columns(table: Table, places: Sequence[int]) -> Table:
+    """Return a table with its columns at these places, in this order."""
+    rows = tuple(replace(row, values=tuple(row.values[place] for place in places)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[place] for place in places), rows=rows)
 
 
 def as_one(document: Document) -> Table:

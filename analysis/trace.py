@@ -200,6 +200,10 @@ class Trace:
     messages: Messages | None = None  # only where the report has what its collectives carry
     memory: Allocations | None = None  # only where they were recorded
 
+    def process_of_thread(self) -> Int32s:
+        """Return the process of each thread; of none a 0, so that no rows can be looked up in it."""
+        return np.array([thread.process for thread in self.threads] or [0], np.int32)
+
 
 def empty_ranges() -> Ranges:
     """Return a table of no ranges."""

@@ -1,4 +1,4 @@
-"""What annotation costs: per call, and as a share of a step of the tiny model.
+"""What an annotation costs per call; `annotation_cost.py` times whole models.
 
     python -m benchmarks.annotation [--repeats 200]
 
@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from nvtx_kernels.model.config import CONFIGS
-from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import range_stack
 
@@ -23,14 +21,10 @@ CALLS = 1000
 
 
 class Silent:
-    """A listener that does nothing but count what begins."""
+    """A listener that does nothing."""
 
-    def __init__(self) -> None:
-        self.count = 0
-
-    def push(self, name: str, payload: object) -> None:  # noqa: ARG002
-        """Count a range."""
-        self.count += 1
+    def push(self, name: str, payload: object) -> None:
+        """Do nothing."""
 
     def pop(self) -> None:
         """Do nothing."""
@@ -68,29 +62,6 @@ PER_CALL = {
 }
 
 
-class Step:
-    """Forward alone, without and with gradients, and a whole step of the tiny model."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        config = CONFIGS["tiny"]
-        self.model = TransformerLM(config, 16)
-        self.ids_BT = torch.randint(config.vocabulary, (1, 16))
-
-    def no_grad(self) -> None:
-        """Run forward without gradients."""
-        with torch.no_grad():
-            self.forward()
-
-    def forward(self) -> torch.Tensor:
-        """Run forward."""
-        return cross_entropy(self.model(self.ids_BT), self.ids_BT)
-
-    def step(self) -> None:
-        """Run forward and backward."""
-        self.forward().backward()  # type: ignore[no-untyped-call]
-
-
 def best_ns(run: Callable[[], object], repeats: int) -> int:
     """Return the shortest of several runs, after one that does not count."""
     run()
@@ -122,22 +93,6 @@ def print_per_call(repeats: int) -> None:
         print(f"{name:28} {quiet:16.0f} {heard:12.0f}")
 
 
-def print_per_step(repeats: int) -> None:
-    """Print what annotation adds to the tiny model's step, as a share of the step without a listener."""
-    step, listener = Step(), Silent()
-    region_ns = per_call_ns(with_region, repeats) - per_call_ns(bare, repeats)
-    print(f"\n{'tiny model, us':28} {'nothing listens':>16} {'of it ranges':>14} {'a listener':>12} {'more':>6}")
-    for name, run in (("forward, no gradients", step.no_grad), ("forward", step.forward), ("step", step.step)):
-        quiet = best_ns(run, repeats)
-        listener.count = 0
-        with annotate.listen(listener):
-            heard = best_ns(run, repeats)
-        forward_ranges = listener.count / (repeats + 1) / (2 if name == "step" else 1)
-        ranges_us = forward_ranges * region_ns / 1e3
-        share = f"{ranges_us:6.1f} ({100e3 * ranges_us / quiet:.1f}%)"
-        print(f"{name:28} {quiet / 1e3:16.0f} {share:>14} {heard / 1e3:12.0f} {heard / quiet - 1:6.0%}")
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -146,7 +101,6 @@ def main() -> None:
     state = "off" if range_stack.off else "a tool is attached" if range_stack.active else "no tool is attached"
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, annotation: {state}\n")
     print_per_call(repeats)
-    print_per_step(repeats)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -159,17 +159,12 @@ def _annotated(model: nn.Module, listener: Silent | None) -> Iterator[None]:
                 yield
 
 
-@contextmanager
-def _plain() -> Iterator[None]:
-    yield
-
-
 def ways(model: nn.Module) -> dict[str, Callable[[], Any]]:
     """Return the ways to run a model, each as a context to run it in."""
     listener = Silent()
     quiet = {} if range_stack.active else {"annotated, unheard": lambda: _annotated(model, None)}
     return {
-        "plain": _plain,
+        "plain": nullcontext,
         "hooks": lambda: _hooks(model, lambda _: None, lambda: None),
         "push and pop": lambda: _push_and_pop(model, listener),
         "annotated": lambda: _annotated(model, listener),

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from phase_timing import Phase, between_events, in_ranges
+from phase_timing import Phase, warm_up_and_measure
 
 # The queue of launches holds about a thousand; the GPU sleeps until they are all in it.
 KERNELS, WARM_UP, SLEEP_CYCLES = 900, 2, 200_000_000
@@ -51,11 +51,7 @@ def main() -> None:
             launch()
         torch.cuda.synchronize()
 
-    in_ranges("warmup", WARM_UP, step)
-    if options.events:
-        between_events(options.steps, step)
-    else:
-        in_ranges("measure", options.steps, step)
+    warm_up_and_measure(step, warm_up=WARM_UP, steps=options.steps, events=options.events)
 
 
 if __name__ == "__main__":

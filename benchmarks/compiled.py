@@ -29,16 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from compiled_answers import SUMMARY, Rows, load, planted, summary, tables
 from compiled_programs import CASES
-from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys
+from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys, profile_command
 
-FLAGS = (
-    "-t",
-    "cuda,nvtx",
-    "--sample=none",
-    "--cpuctxsw=none",
-    "--cuda-graph-trace=node",
-    "--force-overwrite=true",
-)
 PROGRAM = Path(__file__).with_name("compiled_programs.py")
 USUAL = "small-fp32,small-bf16,llama,gpt2"
 RANKS = 2
@@ -78,7 +70,8 @@ class Programs:
             self._run([*program, "--record", str(report)], program, CASES[name].parallel)
             return report
         nsys = find_nsys()
-        self._run([nsys, "profile", *FLAGS, "-o", str(captured), *program], program, CASES[name].parallel)
+        watched = profile_command(nsys, program, captured, preset="graphs")
+        self._run(watched, program, CASES[name].parallel)
         self._run(export_command(nsys, captured), (), "")
         return report
 

@@ -41,13 +41,14 @@ from torch._inductor.utils import fresh_cache
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from compiled import FLAGS, write
+from annotation import Silent
+from compiled import write
 from compiled_bits import Results, compared
 from compiled_programs import CASES, Case, made, wait
 from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.annotate.compiled import tracing
 from nvtx_kernels.profiling.annotate.compiled.ranges import NOWHERE, Opened
-from nvtx_kernels.profiling.sweep.nsight import find_nsys
+from nvtx_kernels.profiling.sweep.nsight import find_nsys, profile_command
 
 RANGED, BARE = "with ranges", "without"
 TURN, WARM_UP = 5, 10
@@ -162,19 +163,6 @@ def _decile(values: list[float]) -> float:
     return statistics.quantiles(values, n=10)[0]
 
 
-class _Deaf:
-    """A listener that does nothing."""
-
-    def push(self, name: str, payload: object) -> None:
-        pass
-
-    def pop(self) -> None:
-        pass
-
-    def mark(self, message: str) -> None:
-        pass
-
-
 def moves(copy: Copy, case: Case, device: str) -> int:
     """Return how often generated code moves to a path in one step."""
     count, move = 0, Opened._move
@@ -186,7 +174,7 @@ def moves(copy: Copy, case: Case, device: str) -> int:
 
     Opened._move = counted  # type: ignore[method-assign]
     try:
-        with range_stack.listen(_Deaf()):
+        with range_stack.listen(Silent()):
             step(copy, case, device)
     finally:
         Opened._move = move  # type: ignore[method-assign]
@@ -261,7 +249,7 @@ def main() -> None:
     if options.nsys:
         captured = Path(tempfile.mkdtemp()) / "cost"
         program = [sys.executable, __file__, options.program, "--compiles", "0", "--no-bits"]
-        raise SystemExit(subprocess.call([find_nsys(), "profile", *FLAGS, "-o", str(captured), *program]))
+        raise SystemExit(subprocess.call(profile_command(find_nsys(), program, captured, preset="graphs")))
     case = CASES[options.program]
     print(options.program)
     if options.compiles:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from phase_timing import Phase, between_events, in_ranges
+from phase_timing import Phase, warm_up_and_measure
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -59,13 +59,7 @@ def main() -> None:
     parser.add_argument("--events", action="store_true", help="print the phases' times instead of opening ranges")
     options = parser.parse_args()
     replays = Replays(options.size, train=options.train)
-    in_ranges("warmup", WARM_UP, replays.step)
-    if options.events:
-        between_events(options.steps, replays.step)
-        return
-    torch.cuda.profiler.start()
-    in_ranges("measure", options.steps, replays.step)
-    torch.cuda.profiler.stop()
+    warm_up_and_measure(replays.step, warm_up=WARM_UP, steps=options.steps, events=options.events)
 
 
 if __name__ == "__main__":

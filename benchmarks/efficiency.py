@@ -9,9 +9,11 @@ Prints `--view efficiency` of each report: its longest ranges, and MFU and HFU o
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -89,11 +91,12 @@ def under_nsys(program: list[str], report: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(export_command(nsys, report), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def run(command: list[str]) -> None:
-    """Run a command, and end with what it says where it fails."""
+def run(command: Sequence[str]) -> str:
+    """Run a command, and return what it said; end with that where it fails."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(f"{shlex.join(command)} failed:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
 
 
 def main() -> None:

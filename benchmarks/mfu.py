@@ -15,7 +15,7 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,14 @@ import torch
 from nvtx_kernels.analysis.measures.gpu_peaks import Peak, peak_of
 from nvtx_kernels.model.cost import matmul_flops
 from nvtx_kernels.profiling.annotate.counting import Counting
-from nvtx_kernels.profiling.workload.model_steps import NoMemoryError, Workload, in_memory, timed_steps
+from nvtx_kernels.profiling.doctor.gemm_peaks import seconds
+from nvtx_kernels.profiling.workload.model_steps import (
+    NoMemoryError,
+    Workload,
+    in_memory,
+    run_phases,
+    timed_steps,
+)
 from nvtx_kernels.profiling.workload.settings import Settings, with_defaults
 
 SIZES = ("small", "medium", "large", "xl", "2.7B", "10B")
@@ -45,39 +52,16 @@ def settings_of(size: str, dtype: str, options: argparse.Namespace) -> Settings:
     return settings
 
 
-def one_step(workload: Workload) -> None:
-    """Run a step without waiting for the device."""
-    workload.backward(workload.forward())
-    if "optimizer" in workload.settings.phases:
-        workload.optimizer_step()
-    else:
-        workload.drop_gradients()
-
-
 def seconds_of_a_step(workload: Workload, steps: int) -> float:
-    """Return how long a step takes, the mean of some that follow each other."""
-    elapsed = between_events if workload.settings.device_type == "cuda" else by_the_clock
-    for _ in range(WARMUP):
-        one_step(workload)
-    return elapsed(lambda: [one_step(workload) for _ in range(steps)]) / steps
+    """Return how long a step takes, the mean of some that follow each other; nothing waits for the device."""
 
+    def run(count: int) -> None:
+        for _ in range(count):
+            run_phases(workload, nullcontext)
 
-def between_events(run: Callable[[], object]) -> float:
-    """Return the seconds between two events of CUDA around the work of a call."""
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    first.record()
-    run()
-    last.record()
-    last.synchronize()
-    return first.elapsed_time(last) / 1e3
-
-
-def by_the_clock(run: Callable[[], object]) -> float:
-    """Return the seconds that a call takes."""
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+    run(WARMUP)
+    workload.synchronize()
+    return seconds(lambda: run(steps), workload.settings.device_type) / steps
 
 
 def counted_flops(workload: Workload) -> dict[str, float]:

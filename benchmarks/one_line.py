@@ -197,14 +197,8 @@ def lightning(report: Report) -> None:
 
 
 PROGRAMS: dict[str, Callable[[Report], None]] = {
-    "loop": loop,
-    "scaled": scaled,
-    "evaluated": evaluated,
-    "adversaries": adversaries,
-    "images": images,
-    "accelerate": accelerate,
-    "trainer": trainer,
-    "lightning": lightning,
+    program.__name__: program
+    for program in (loop, scaled, evaluated, adversaries, images, accelerate, trainer, lightning)
 }
 
 

@@ -15,7 +15,6 @@ import argparse
 import json
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from efficiency import run
 from phase_timing import Phase, between_events
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -34,12 +34,11 @@ from nvtx_kernels.analysis.measures.balance import balance
 from nvtx_kernels.analysis.trace import Trace
 from nvtx_kernels.profiling.run import parser as run_parser
 from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, profile_command
-from nvtx_kernels.profiling.workload.model_steps import Workload
+from nvtx_kernels.profiling.workload.model_steps import Workload, run_phases
 from nvtx_kernels.profiling.workload.settings import with_defaults
 
 from nvtx_kernels import analysis
 
-ROOT = Path(__file__).resolve().parents[1]
 WARM_UP, STEPS = 5, 10
 # A third of a second on an H200, whose clock is 1980 MHz at most: longer than filling the queue takes.
 HELD_BACK_CYCLES = 600_000_000
@@ -82,12 +81,7 @@ def time_here(options: str, *, queue_full: bool) -> None:
     def step(phase: Phase) -> None:
         if queue_full:
             torch.cuda._sleep(HELD_BACK_CYCLES)
-        with phase("forward"):
-            loss = workload.forward()
-        with phase("backward"):
-            workload.backward(loss)
-        with phase("optimizer"):
-            workload.optimizer_step()
+        run_phases(workload, phase)
         torch.cuda.synchronize()
 
     for _ in range(WARM_UP):
@@ -95,17 +89,9 @@ def time_here(options: str, *, queue_full: bool) -> None:
     between_events(STEPS, step)
 
 
-def said(words: Sequence[str]) -> str:
-    """Run a program and return what it said; if it fails, say what it said before it did."""
-    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    if ended.returncode:
-        sys.exit(f"{shlex.join(words)} failed:\n{ended.stdout[-2000:]}{ended.stderr[-4000:]}")
-    return ended.stdout
-
-
 def timed(program: Program) -> dict[str, float]:
     """Return the mean of each phase's time, ms, in a fresh process, or in one per rank."""
-    lines = [json.loads(line) for line in said(program.timed).splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in run(program.timed).splitlines() if line.startswith("{")]
     return {phase: sum(line[phase] for line in lines) / len(lines) for phase in lines[0]}
 
 
@@ -113,10 +99,10 @@ def profiled(program: Program, folder: Path) -> Path:
     """Return a report of the same steps."""
     if not shutil.which("nsys"):
         report = folder / "report.sqlite"
-        said([*program.profiled, "--record", str(report)])
+        run([*program.profiled, "--record", str(report)])
         return report
     made = folder / "report.nsys-rep"
-    said(profile_command("nsys", program.profiled, made, flags=program.flags))
+    run(profile_command("nsys", program.profiled, made, flags=program.flags))
     return made
 
 

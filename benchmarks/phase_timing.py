@@ -17,7 +17,18 @@ from nvtx_kernels.profiling import annotate
 Phase = Callable[[str], AbstractContextManager[Any]]
 
 
-def in_ranges(name: str, count: int, step: Callable[[Phase], None]) -> None:
+def warm_up_and_measure(step: Callable[[Phase], None], *, warm_up: int, steps: int, events: bool) -> None:
+    """Run warm-up steps, then measured ones: in ranges for a profiler, or between events."""
+    _in_ranges("warmup", warm_up, step)
+    if events:
+        between_events(steps, step)
+        return
+    torch.cuda.profiler.start()
+    _in_ranges("measure", steps, step)
+    torch.cuda.profiler.stop()
+
+
+def _in_ranges(name: str, count: int, step: Callable[[Phase], None]) -> None:
     """Run steps whose phases are ranges, each in a range `step`, and all in one of this name."""
     with annotate.range(name):
         for _ in range(count):

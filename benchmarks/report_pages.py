@@ -64,7 +64,7 @@ def _answer(out: Path, command: Command, plot: Path, *, tiny: bool) -> Iterator[
         yield "No results."
         return
     if command.module == BENCHMARK:
-        yield from _benchmark(command, _rows(files), plot, tiny=tiny)
+        yield from _benchmark(command, results.rows_in(files), plot, tiny=tiny)
     else:
         yield _said(command, files, ["--plot", str(plot)])
 
@@ -92,10 +92,6 @@ def _benchmark(command: Command, rows: list[dict[str, Any]], plot: Path, *, tiny
         selected = Path(folder, "rows.jsonl")
         selected.write_text("".join(f"{json.dumps(row)}\n" for row in covered.rows))
         yield f"{about}\n{_said(command, [selected], options)}"
-
-
-def _rows(files: list[Path]) -> list[dict[str, Any]]:
-    return [row for path in files for row in results.read(path)[0]]
 
 
 def _said(command: Command, files: list[Path], options: Sequence[str]) -> str:

@@ -40,16 +40,13 @@ DASH = "a dash stands for what a source does not say, or what was not measured h
 
 def beside(out: Path, part: str) -> Iterator[str]:
     """Yield in Markdown a part's published figures and ours."""
+    rows = results.rows_in(sorted(out.glob("measurements*.jsonl")))
     if part in SOURCES:
-        yield _times(_rows(out), _published(part))
+        yield _times(rows, _published(part))
     if part == "d":
-        yield _slowdown(_rows(out))
+        yield _slowdown(rows)
     if part == "g":
         yield from (_precision(path) for path in sorted(out.glob("precision*.json")))
-
-
-def _rows(out: Path) -> list[dict[str, Any]]:
-    return [row for path in sorted(out.glob("measurements*.jsonl")) for row in results.read(path)[0]]
 
 
 def _published(part: str) -> pd.DataFrame:

@@ -26,9 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nvtx_kernels.analysis.attribution.causes import HOW, Attribution, attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.vocabulary import PHASES
-from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys
+from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys, profile_command
 
-Window = tuple[str, int, int, int]  # name, start and end, ns, and process
 HERE = Path(__file__).resolve().parent
 NAMES = ("forward", "backward", "optimizer")
 RANGES = """
@@ -113,8 +112,7 @@ def recorded(out: Path, programs: str, only: str, annotated: bool) -> Path:
     launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"] if programs == "pair" else [sys.executable]
     program = [*launcher, str(HERE / "stranger_programs.py"), programs, "--only", only]
     program += ["--annotated"] * annotated
-    traced = ["-t", "cuda,nvtx", "--cuda-graph-trace=node", "-s", "none", "--cpuctxsw=none", "-f", "true"]
-    subprocess.run([nsys, "profile", *traced, "-o", str(report), *program], check=True)
+    subprocess.run(profile_command(nsys, program, report, preset="graphs"), check=True)
     subprocess.run(export_command(nsys, report), check=True)
     return report.with_suffix(".sqlite")
 

@@ -26,15 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nvtx_kernels.analysis.frames.ranking import Ranking
 from nvtx_kernels.profiling.sweep.nsight import MEASURED_STEPS, profile_command
-from nvtx_kernels.profiling.workload.model_steps import Workload
+from nvtx_kernels.profiling.workload.model_steps import Workload, run_phases
 from nvtx_kernels.profiling.workload.settings import Settings
 
 from nvtx_kernels import analysis
 
-ROOT = Path(__file__).resolve().parents[1]
 WARM_UP = 5
-
-
 Block = Callable[[str], AbstractContextManager[Any]]
 
 
@@ -51,12 +48,7 @@ def enclose(call: Callable[..., Any], name: str, block: Block) -> Callable[..., 
 def step(workload: Workload, block: Block) -> None:
     """Run one step in its phases."""
     with block("step"):
-        with block("forward"):
-            loss = workload.forward()
-        with block("backward"):
-            workload.backward(loss)
-        with block("optimizer"):
-            workload.optimizer_step()
+        run_phases(workload, block)
     torch.cuda.synchronize()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from phase_timing import Phase, between_events, in_ranges
+from phase_timing import Phase, warm_up_and_measure
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -58,11 +58,7 @@ def main() -> None:
     kind = "fused" if options.fused else "foreach"
     optimizer = torch.optim.AdamW(parallel.parameters(), **{kind: True})
     run = partial(step, parallel, optimizer, tokens_BT)
-    in_ranges("warmup", WARM_UP, run)
-    if options.events:
-        between_events(options.steps, run)
-    else:
-        in_ranges("measure", options.steps, run)
+    warm_up_and_measure(run, warm_up=WARM_UP, steps=options.steps, events=options.events)
     dist.destroy_process_group()
 
 

@@ -25,34 +25,12 @@ from .capture import Captured
 from .links import Links
 from .nesting import Forest, Nesting
 from .phases import IN_BACKWARD, NOTHING, OfNodes, Said, Unnamed, of_nodes
-from .placing import (
-    ADOPTED,
-    AMBIGUOUS,
-    CAPTURED,
-    HOW,
-    LINKED,
-    OUTSIDE,
-    OWN,
-    Placed,
-    Placing,
-    Spots,
-)
+from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placed, Placing, Spots
 from .thread_facts import ThreadFacts
 from .user_ranges import NameFacts, name_facts, nested_ranges, operator_ranges
 from .waiting import Intervals, Waiting
 
-__all__ = [
-    "ADOPTED",
-    "AMBIGUOUS",
-    "CAPTURED",
-    "HOW",
-    "LINKED",
-    "OUTSIDE",
-    "OWN",
-    "Attribution",
-    "Rules",
-    "attribute",
-]
+__all__ = ["HOW", "Attribution", "Rules", "attribute"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

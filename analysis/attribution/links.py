@@ -71,7 +71,7 @@ class Links:
         self._makers = makers(trace.names, _used(trace.names, self.nodes.ranges, self.operators))
         self._step_ranges = threads.ranges.take(of_titles(facts.step | facts.measured, threads.ranges))
         self._steps = Nesting(self._step_ranges)
-        self._process = np.array([thread.process for thread in trace.threads] or [0], np.int32)
+        self._process = trace.process_of_thread()
         self._threads = threads
 
     def __bool__(self) -> bool:

@@ -135,7 +135,7 @@ class Unnamed:
 
     def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges) -> None:
         self._trace, self._facts, self._ranges = trace, facts, ranges
-        process = np.array([thread.process for thread in trace.threads] or [0], np.int32)
+        process = trace.process_of_thread()
         self._process, annotated = process, np.unique(process[ranges.thread[ranges.category != NO_CATEGORY]])
         node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
         node &= (trace.ranges.style == PUSH_POP) & np.isin(process[trace.ranges.thread], annotated)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s, Path
 from ..vocabulary import PHASES
@@ -87,9 +86,9 @@ def projections(
     )
     rows = _merged(rows)
     depth = places.depth[rows.instance]
-    below, done = _take(rows, np.zeros(len(rows), np.bool_)), []
+    below, done = rows.take(np.zeros(len(rows), np.bool_)), []
     for level in range(int(depth.max(initial=-1)), -1, -1):
-        done.append(_merged(Projections.joined([_take(rows, np.flatnonzero(depth == level)), below])))
+        done.append(_merged(Projections.joined([rows.take(np.flatnonzero(depth == level)), below])))
         below = _above(done[-1], places)
     return Projections.joined(done[::-1]) if done else below
 
@@ -97,9 +96,7 @@ def projections(
 def _above(rows: Projections, places: Instances) -> Projections:
     """Move rows to the instances above them."""
     parent = places.parent[rows.instance]
-    held = parent >= 0
-    kept = _take(rows, held)
-    return Projections(parent[held], kept.group, kept.start_ns, kept.end_ns, kept.kernel_ns)
+    return replace(rows, instance=parent).take(parent >= 0)
 
 
 def _merged(rows: Projections) -> Projections:
@@ -107,7 +104,7 @@ def _merged(rows: Projections) -> Projections:
     if not len(rows):
         return rows
     order = np.lexsort((rows.group, rows.instance))
-    rows = _take(rows, order)
+    rows = rows.take(order)
     new = (rows.instance[1:] != rows.instance[:-1]) | (rows.group[1:] != rows.group[:-1])
     first = np.concatenate([[0], np.flatnonzero(new) + 1])
     return Projections(
@@ -117,10 +114,6 @@ def _merged(rows: Projections) -> Projections:
         np.maximum.reduceat(rows.end_ns, first),
         np.add.reduceat(rows.kernel_ns, first),
     )
-
-
-def _take(rows: Projections, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Projections:
-    return Projections(*(getattr(rows, name)[chosen] for name in Projections.__slots__))
 
 
 def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -> Int32s:
@@ -152,11 +145,9 @@ def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False
     shown = of_node >= 0
     for nodes in attribution.forest.by_depth()[:0:-1]:
         shown[attribution.forest.parent[nodes[shown[nodes]]]] = True
-    work = attribution.trace.work
-    inside = type(work)(*(getattr(work, name)[rows] for name in type(work).__slots__))
     return replace(
         attribution,
-        trace=replace(attribution.trace, work=inside),
+        trace=replace(attribution.trace, work=attribution.trace.work.take(rows)),
         home=np.where(shown[home], home, -1).astype(np.int32),
         **{name: getattr(attribution, name)[rows] for name in ("node", "how", "phase", "unfit")},
     )

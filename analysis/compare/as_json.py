@@ -32,19 +32,18 @@ def _row(axis: Axis, row: Change) -> dict[str, Any]:
 
 
 def _numbers(row: Change) -> dict[str, Any]:
-    names = ("a_ns", "b_ns", "delta_ns", "change", "a_count", "b_count", "state")
-    return {name: getattr(row, name) for name in names}
+    return _times(row) | {"a_count": row.a_count, "b_count": row.b_count, "state": row.state}
+
+
+def _times(row: Change) -> dict[str, Any]:
+    return {"a_ns": row.a_ns, "b_ns": row.b_ns, "delta_ns": row.delta_ns, "change": row.change}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    delta = verdict.b_ns - verdict.a_ns
     return {
         "rule": verdict.rule.text,
         "compared": verdict.compared,
-        "a_ns": verdict.a_ns,
-        "b_ns": verdict.b_ns,
-        "delta_ns": delta,
-        "change": delta / verdict.a_ns if verdict.a_ns else None,
+        **_times(verdict.change),
         "violated": verdict.violated,
         "only_in": verdict.only_in or None,
     }

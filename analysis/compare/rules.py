@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from ..errors import ReportError, UsageError
 from ..kernel_names.spelling import canonical_spelling
-from ..report import TO_HAVE_STEPS, KernelRow, Number, Report
+from ..report import TO_HAVE_STEPS, KernelRow, Report
 from ..summary.selection import of_ranges
 from ..support.units import UNITS_NS
 from ..vocabulary import collapsed
-from .changes import Comparison
+from .changes import Change, Comparison
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
@@ -41,12 +41,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule was compared with, ns, and whether it is violated."""
+    """What a rule was compared with, how long it took, and whether the rule is violated."""
 
     rule: Rule
     compared: str
-    a_ns: Number
-    b_ns: Number
+    change: Change
     violated: bool
     only_in: str = ""  # "A" or "B" where the other has nothing of that name
 
@@ -80,12 +79,12 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     _require_one_footing(comparison)
     kind = _kind(rule, comparison)
     parts = [_part(report, kind, rule.name, comparison) for report in (comparison.a, comparison.b)]
-    a_ns, b_ns = (sum(row.total_ns for row in rows) for rows in parts)
-    allowed = rule.amount * a_ns if rule.relative else rule.amount
+    change = Change((), *(sum(row.total_ns for row in rows) for rows in parts))
+    allowed = rule.amount * change.a_ns if rule.relative else rule.amount
     only_in = "" if all(parts) or kind == "total" else "A" if parts[0] else "B"
     gone = only_in == "A" and not allow_missing
-    violated = gone or OPERATORS[rule.operator](b_ns - a_ns, allowed)
-    return Verdict(rule, _described(kind, rule.name, comparison), a_ns, b_ns, violated, only_in)
+    violated = gone or OPERATORS[rule.operator](change.delta_ns, allowed)
+    return Verdict(rule, _described(kind, rule.name, comparison), change, violated, only_in)
 
 
 def _require_one_footing(comparison: Comparison) -> None:

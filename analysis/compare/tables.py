@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from ..document import SHORT, Column, Detail, Document, Row, Table
 from ..kernel_names.short import names_by_kernel
-from ..report import Path
+from ..report import tree_order
 from ..views import headings
 from ..views.rows import NOWHERE, common_length, label
 from .as_json import as_object
@@ -81,8 +81,8 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
     rows: list[Row] = []
     for verdict in verdicts:
         word = "VIOLATED" if verdict.violated else "holds"
-        *times, change = _rule_times(verdict)
-        rows.append(Row((verdict.rule.text, *times, _change_text(change), word), strong=verdict.violated))
+        times, change = _times(verdict.change)[:3], _change_text(verdict.change.change)
+        rows.append(Row((verdict.rule.text, *times, change, word), strong=verdict.violated))
         only = f", only in {verdict.only_in}" if verdict.only_in else ""
         rows.append(Row((verdict.compared + only, *[""] * 5), indent=1))
     violated = sum(verdict.violated for verdict in verdicts)
@@ -98,13 +98,10 @@ def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
         Column("only_in", "only in"),
     )  # fmt: skip
     rows = [
-        Row((v.rule.text, v.compared, *_rule_times(v), "yes" if v.violated else "no", v.only_in)) for v in verdicts
+        Row((v.rule.text, v.compared, *_times(v.change, words=False), "yes" if v.violated else "no", v.only_in))
+        for v in verdicts
     ]
     return (Table("rules", "rules", columns, tuple(rows)),) if rows else ()
-
-
-def _rule_times(verdict: Verdict) -> tuple[Any, ...]:
-    return _times(Change((), verdict.a_ns, verdict.b_ns), words=False)
 
 
 def scope(comparison: Comparison) -> str:
@@ -153,20 +150,18 @@ class _Drawing:
         rows = [Row((names(row.key), *_numbers(row))) for row in shown]
         if rest:
             rows.append(Row((f"… {len(rest)} more: --top {len(found)}", *_numbers(_added(rest)))))
-        rows.append(Row((self.everything(), *_numbers(self.comparison.total())), strong=True))
+        rows.append(Row((self.comparison.whole, *_numbers(self.comparison.total())), strong=True))
         return self.table(axis, (Column(axis, axis, "name"), *NUMBERS), rows, _caption(found))
 
     def tree(self) -> Table:
         """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
         found = changes(self.comparison, "range", collapse=self.collapse)
-        inside = {row.key: row for row in found if row.key}
-        rows = [
-            Row((key[-1], *_inside(inside[key], words=True)), indent=len(key) - 1)
-            for key in _tree_order(inside.values())
-        ]
+        order = tree_order((row.key, (max(row.a_inside_ns, row.b_inside_ns),)) for row in found)
+        inside = sorted((row for row in found if row.key), key=lambda row: order(row.key))
+        rows = [Row((row.key[-1], *_inside(row, words=True)), indent=len(row.key) - 1) for row in inside]
         rows += [Row((NOWHERE, *_inside(row, words=True))) for row in found if not row.key]
         total = self.comparison.total()
-        rows.append(Row((self.everything(), *_inside(total, words=True)), strong=True))
+        rows.append(Row((self.comparison.whole, *_inside(total, words=True)), strong=True))
         caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
         return self.table("range", (Column("range", "range", "name"), *INSIDE), rows, caption, heading="tree")
 
@@ -183,7 +178,7 @@ class _Drawing:
             rows += [Row((label(row.key, common), *_numbers(row)), indent=1) for row in shown]
             if shown and (rest := found[len(shown) :]):
                 rows.append(Row((f"… {len(rest)} more: --top {len(found)}", *_numbers(_added(rest))), indent=1))
-        rows.append(Row((self.everything(), *_numbers(self.comparison.total())), strong=True))
+        rows.append(Row((self.comparison.whole, *_numbers(self.comparison.total())), strong=True))
         return (self.table("fusion", (Column("range", "range", "name"), *NUMBERS), rows, FUSED),)
 
     def table(
@@ -197,10 +192,6 @@ class _Drawing:
         """Put a table together."""
         title = HEADINGS[heading or axis].format(what=self.what, scope=scope(self.comparison))
         return _with_multiples(Table(f"by_{axis}", title, columns, tuple(rows), caption))
-
-    def everything(self) -> str:
-        """Name what the rows sum to."""
-        return self.comparison.whole
 
     def names(self, axis: Axis, found: Sequence[Change], shown: Sequence[Change]) -> Callable[[Key], str]:
         """Return the displayed names of an axis's items."""
@@ -272,9 +263,3 @@ def _caption(found: Sequence[Change]) -> str:
     states = [row.state for row in found]
     counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
     return "% is of A's time." + (f" {', '.join(counts)}." if counts else "")
-
-
-def _tree_order(rows: Iterable[Change]) -> list[Path]:
-    """Order paths so that inner ranges follow theirs; siblings by time, longest first."""
-    weight = {row.key: -max(row.a_inside_ns, row.b_inside_ns) for row in rows}
-    return sorted(weight, key=lambda path: [(weight[path[:n]], path[n - 1]) for n in range(1, len(path) + 1)])

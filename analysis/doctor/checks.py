@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attribution.causes import ADOPTED, Attribution, attribute
+from ..attribution.causes import Attribution, attribute
 from ..attribution.places import kernels_per_step
+from ..attribution.placing import ADOPTED
 from ..errors import AnalysisError
 from ..readers import read
 from ..readers.requirements import RECORD, require_work

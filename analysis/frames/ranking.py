@@ -38,7 +38,7 @@ class Ranking:
     """
 
     report: Report
-    attribution: Attribution | None = None
+    attribution: Attribution
 
     @cached_property
     def phases(self) -> pd.DataFrame:
@@ -72,7 +72,7 @@ class Ranking:
         """Draw phases by category, the longest ranges, and the steps; needs matplotlib (extra `plot`)."""
         from .plots import figure
 
-        steps = steps_of(self.attribution) if self.attribution is not None and self.report.steps else ()
+        steps = steps_of(self.attribution) if self.report.steps else ()
         return figure(self.report, [step.kernel_ns for step in steps])
 
     def __repr__(self) -> str:

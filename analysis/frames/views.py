@@ -12,25 +12,21 @@ warm-up are those of `rank`. Raises ReportError if a report cannot answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import pandas as pd
 
-from .. import report as reports
-from ..attribution.causes import Attribution, Rules, attribute
+from ..attribution.causes import Rules
 from ..compare.changes import compare as compared
 from ..compare.changes import named_apart
 from ..compare.tables import compared as shown
 from ..compare.tables import everything_compared
 from ..document import SHORT, WHOLE, Detail, Document, Table, seen_by
 from ..presenters import as_html, as_table
-from ..report import Report
-from ..summary.totals import summarize
 from ..trace import Trace
 from ..views.registry import Subject, viewer
-from .ranking import trace_of
+from .ranking import ranking
 
 Source = Trace | Path | str
 
@@ -124,29 +120,18 @@ def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
     Figures are per step where both reports have steps; `per_step=False` compares whole reports.
     """
     basis = {True: "step", False: "total", None: "auto"}[options.get("per_step")]
-    first, second = (_look(source, options).report for source in (a, b))
+    whole: Options = {**options, "per_step": False}
+    first, second = (ranking(source, **whole).report for source in (a, b))
     paths = [Path(str(one)) if not isinstance(one, Trace) else Path(one.provenance.file) for one in (a, b)]
     comparison = compared(*named_apart([first, second], paths), basis=basis)  # type: ignore[arg-type]
     return Answer(everything_compared(comparison), lambda: shown(comparison))
 
 
-@dataclass(frozen=True)
-class _Looked:
-    report: Report
-    attribution: Attribution
-
-
-def _look(source: Source, options: Options) -> _Looked:
-    attribution = attribute(trace_of(source), options.get("rules"))
-    return _Looked(summarize(attribution, include_warm_up=options.get("include_warm_up", False)), attribution)
-
-
 def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answer:
-    looked = _look(source, options)
-    report = reports.per_step(looked.report) if options.get("per_step") else looked.report
+    ranked = ranking(source, **options)
 
     def seen(detail: Detail = SHORT) -> Document:
-        return viewer(name).view(Subject(report, lambda: looked.attribution, detail, kernel=kernel))
+        return viewer(name).view(Subject(ranked.report, lambda: ranked.attribution, detail, kernel=kernel))
 
     return Answer(seen(WHOLE), seen)
 
@@ -155,6 +140,4 @@ def _frame(table: Table) -> pd.DataFrame:
     """Return a table's raw values; cells without a value are missing."""
     table = seen_by("programs", table)
     keys = [column.key for column in table.columns]
-    return pd.DataFrame(
-        [[None if value == "" else value for value in row.values] for row in table.rows], columns=keys
-    )
+    return pd.DataFrame([row.known for row in table.rows], columns=keys)

@@ -16,11 +16,7 @@ import pyarrow.compute as pc
 
 from ..support import arrow
 from .category_rules import RULES
-from .parts import fused_ops, in_words, split_name
-
-__all__ = [
-    "CATEGORIES", "MEANINGS", "RULES", "categorize", "classify", "fused_ops", "gemm_launches", "is_gemm_launch",
-]  # fmt: skip
+from .parts import in_words, split_name
 
 #: Category -> what is in it, in the order of tables. The last three are not kernels; they repeat the kind.
 MEANINGS = {
@@ -43,7 +39,6 @@ MEANINGS = {
     "memset": "memory fills, not by a kernel",
     "graph": "CUDA graphs launched whole, without their kernels",
 }
-CATEGORIES = tuple(MEANINGS)
 
 #: Names matched together, which bounds the memory that millions of them take.
 _AT_ONCE = 65_536
@@ -107,8 +102,3 @@ def categorize(names: Sequence[str]) -> list[str]:
 def gemm_launches(names: Sequence[str]) -> list[bool]:
     """Return, per name, whether one launch of it is one matrix product: a GEMM, not a split-K reduction."""
     return [launch for _, launch in classify(names)]
-
-
-def is_gemm_launch(name: str) -> bool:
-    """Return whether one launch of this kernel is one matrix product; `splitKreduce_kernel` is only a part."""
-    return gemm_launches([name])[0]

@@ -11,7 +11,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..report import BusyRow, Path
-from ..support.small_numbers import distinct
+from ..support.small_numbers import distinct, summed
 from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
 from .idle import Gaps, Idleness, Intervals, gaps_of, idleness, inside, launch_lags, union
@@ -194,11 +194,10 @@ def _row(name: str, gpu: str, spans: Spans, idle: Idleness, kernels: int, lag: I
 def _owners(attribution: Attribution, gaps: Gaps, chosen: Int64s) -> tuple[GapOwner, ...]:
     paths = Paths(attribution)
     path = paths.of_node[attribution.node[gaps.next[chosen]]]
-    distinct, at, count = np.unique(path, return_inverse=True, return_counts=True)
-    idle, waiting, largest = (np.zeros(len(distinct), np.int64) for _ in range(3))
-    np.add.at(idle, at, gaps.duration_ns[chosen])
-    np.add.at(waiting, at, gaps.waiting_ns[chosen])
+    each, at, count = np.unique(path, return_inverse=True, return_counts=True)
+    largest = np.zeros(len(each), np.int64)
     np.maximum.at(largest, at, gaps.duration_ns[chosen])
-    rows = zip(*(column.tolist() for column in (distinct, count, idle, largest, waiting)), strict=True)
+    idle, waiting = (summed(at, ns[chosen], len(each)) for ns in (gaps.duration_ns, gaps.waiting_ns))
+    rows = zip(*(column.tolist() for column in (each, count, idle, largest, waiting)), strict=True)
     owners = [GapOwner(paths.paths[number] if number >= 0 else (), *values) for number, *values in rows]
     return tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path)))

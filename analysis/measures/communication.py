@@ -6,7 +6,7 @@ their hidden parts to its hidden part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,9 +46,6 @@ class Sums:
     def bus_bytes_per_s(self) -> float | None:
         """The bus bandwidth, bytes per second; None where sizes are unknown."""
         return self.bus_bytes / (self.sized_ns / 1e9) if self.bus_bytes and self.sized_ns else None
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Sums)))
 
 
 @dataclass(frozen=True, slots=True)

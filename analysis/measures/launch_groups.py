@@ -15,6 +15,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths, instances
 from ..report import Path
+from ..support.small_numbers import summed
 from ..trace import KERNEL, Int64s
 from ..vocabulary import PHASES
 from .spans import Extents
@@ -122,8 +123,7 @@ class LaunchGroups:
         name = np.array([*names, -1], np.int64)[self._paths.of_node[node]]
         key, at = np.unique(np.stack([name, work.grid[rows]]), axis=1, return_inverse=True)
         at = at.reshape(-1)
-        launches, total = np.bincount(at, minlength=key.shape[1]), np.zeros(key.shape[1], np.int64)
-        np.add.at(total, at, work.duration_ns[rows])
+        launches, total = np.bincount(at, minlength=key.shape[1]), summed(at, work.duration_ns[rows], key.shape[1])
         inside = node >= 0
         pairs = np.unique(np.stack([at[inside], self._places.of_node[node[inside]].astype(np.int64)]), axis=1)
         places = np.bincount(pairs[0], minlength=key.shape[1])

@@ -19,7 +19,7 @@ from ..vocabulary import PHASES
 from .idle import Intervals, union
 from .spans import Extents
 
-COMPUTE, COMMUNICATION = "compute", "communication"
+COMMUNICATION = "communication"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..attribution.causes import Attribution
 from ..attribution.places import instances, measured_steps, projections
 from ..attribution.user_ranges import named_phases
-from ..support.small_numbers import grouped
+from ..support.small_numbers import bounds, grouped, summed
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, SERVING
 
@@ -108,33 +108,28 @@ class Extents:
 
     def _without_ranges(self, gpu: Int32s) -> tuple[NDArray[Any], ...]:
         """Return the columns of one span per phase, step and GPU of the work that is in no range of its phase."""
-        work, kept = self.attribution.trace.work, self.kept
+        kept = self.kept
         rows = kept[(self._ranged[kept] < 0) & (self.phase_of[kept] >= 0)]
         keys = np.stack([self.phase_of[rows], self.step_of[rows], gpu[rows]])
         distinct, at = np.unique(keys, axis=1, return_inverse=True)
         at, count = at.reshape(-1), distinct.shape[1]
-        start, end, kernel_ns = np.full(count, 2**62), np.full(count, -(2**62)), np.zeros(count, np.int64)
-        np.minimum.at(start, at, work.start_ns[rows])
-        np.maximum.at(end, at, work.end_ns[rows])
-        np.add.at(kernel_ns, at, np.where(work.kind[rows] == KERNEL, work.duration_ns[rows], 0))
+        start, end, kernel_ns = self._extent(rows, at, count)
         of, on = distinct[0].astype(np.int32), distinct[2].astype(np.int32)
         no = np.zeros(count, np.bool_)
         return of, on, start, end, kernel_ns, no, end, end, no
 
     def whole(self) -> Spans:
         """Return one span per GPU from the first start to the last end of all work; no range is open for it."""
-        work, kept = self.attribution.trace.work, self.kept
-        gpus, at = grouped(self.gpu[kept])
-        start, end, kernel_ns = (
-            np.full(len(gpus), 2**63 - 1),
-            np.full(len(gpus), -(2**63)),
-            np.zeros(len(gpus), np.int64),
-        )
-        np.minimum.at(start, at, work.start_ns[kept])
-        np.maximum.at(end, at, work.end_ns[kept])
-        np.add.at(kernel_ns, at, np.where(work.kind[kept] == KERNEL, work.duration_ns[kept], 0))
+        gpus, at = grouped(self.gpu[self.kept])
+        start, end, kernel_ns = self._extent(self.kept, at, len(gpus))
         of, no = np.full(len(gpus), ALL, np.int32), np.zeros(len(gpus), np.bool_)
         return Spans(of, gpus.astype(np.int32), start, end, kernel_ns, no, start, end, no)
+
+    def _extent(self, rows: Int64s, group: Int64s, count: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Return by group the first start and the last end of pieces of work, and their kernels' time, ns."""
+        work = self.attribution.trace.work
+        start, end = bounds(group, work.start_ns[rows], work.end_ns[rows], count)
+        return start, end, summed(group, np.where(work.kind[rows] == KERNEL, work.duration_ns[rows], 0), count)
 
     @cached_property
     def _phases(self) -> Int32s:

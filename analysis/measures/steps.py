@@ -12,6 +12,7 @@ import pandas as pd
 from ..attribution.causes import Attribution
 from ..attribution.places import Instances, Paths, instances, measured_steps, projections
 from ..report import Path
+from ..support.small_numbers import bounds
 from ..trace import KERNEL, Bools, Int32s, Int64s
 from ..vocabulary import PHASES
 from .spans import Extents
@@ -132,9 +133,7 @@ def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> tupl
     kernel = work.kind[rows] == KERNEL
     phase_ns = np.zeros((count, len(PHASES)), np.int64)
     np.add.at(phase_ns, (step, phase), np.where(kernel, work.duration_ns[rows], 0))
-    start, end = np.full(count, 2**63 - 1), np.full(count, -(2**63))
-    np.minimum.at(start, step, work.start_ns[rows])
-    np.maximum.at(end, step, work.end_ns[rows])
+    start, end = bounds(step, work.start_ns[rows], work.end_ns[rows], count)
     kernels = np.bincount(step[kernel], minlength=count)
     cpu_ns = (ranges.end_ns - ranges.start_ns)[extents.steps]
     return tuple(

@@ -72,8 +72,7 @@ def _usable(trace: Trace) -> frozenset[str]:
 
 
 def _by_process(trace: Trace, ranges: Ranges) -> Ranges:
-    process = np.array([thread.process for thread in trace.threads] or [0], np.int32)
-    return sorted_ranges(replace(ranges, thread=process[ranges.thread]))
+    return sorted_ranges(replace(ranges, thread=trace.process_of_thread()[ranges.thread]))
 
 
 def _crosses(ranges: Ranges) -> bool:
@@ -98,7 +97,7 @@ def _at_launches(kernels: Kernels, ranges: Ranges, *, by_process: bool) -> list[
     nesting, launch = Nesting(ranges), trace.work.launch[kernels.rows]
     where = trace.launches.thread[launch]
     if by_process:
-        where = np.array([thread.process for thread in trace.threads] or [0], np.int32)[where]
+        where = trace.process_of_thread()[where]
     start = trace.launches.start_ns[launch]
     node = nesting.containing(where, start, trace.launches.end_ns[launch])
     named = _names_of(nesting, ranges, trace, np.unique(node).astype(np.int32))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as File
 
-from ..document import Column, Detail, Document, Kind, Row, Table
+from ..document import Column, Detail, Document, Kind, Row, Table, with_columns
 from ..kernel_names.short import distinct_short_names
 from ..report import Path
 from ..views.rows import common_length, label
@@ -175,12 +175,13 @@ def _for_people(table: Table) -> Table:
     idle |= {"profiled"} if columns["profiled"] == columns["launches"] else set()
     kept = [place for place, column in enumerate(table.columns) if column.key not in idle]
     kept = [2, *(place for place in kept if place != 2)]
+    shown = with_columns(table, kept)
     rows: list[Row] = []
     for name in dict.fromkeys(columns["range"]):
         rows.append(Row((name, *[""] * (len(kept) - 1)), strong=True))
-        mine = (row for row in table.rows if row.values[0] == name)
-        rows += [Row(tuple(row.values[place] for place in kept), indent=1) for row in mine]
-    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=tuple(rows))
+        pairs = zip(columns["range"], shown.rows, strict=True)
+        rows += [replace(row, indent=1) for where, row in pairs if where == name]
+    return replace(shown, rows=tuple(rows))
 
 
 def _turned(rows: Sequence[Row]) -> list[tuple[object, ...]]:

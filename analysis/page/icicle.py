@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..kernel_names.short import distinct_short_names
 from ..report import KernelRow, Number, Path, Report
@@ -15,6 +15,8 @@ from ..views import graphs, headings
 from ..views.headings import worded
 from ..views.rows import NOWHERE, common_length
 from ..vocabulary import PATH_SEPARATOR
+
+T = TypeVar("T")
 
 MAX_BOXES = 1_200
 SMALLEST = 1 / 4_000  # of the whole: narrower boxes cannot be seen
@@ -152,10 +154,10 @@ def kernel_rows(report: Report) -> dict[str, Any]:
     rows = sorted((row for row in report.kernels if row.kind == "kernel"), key=lambda row: -row.total_ns)
     shown, rest = rows[:MAX_ROWS], rows[MAX_ROWS:]
     texts = kernel_texts(row.kernel for row in shown)
-    kernel, path = Names(), _Paths()
+    kernel, path = _Numbers[str](), _Numbers[Path]()
     columns = {
         "kernel": [kernel(row.kernel) for row in shown],
-        "path": [path(row) for row in shown],
+        "path": [path(row.path) for row in shown],
         "phase": [row.phase for row in shown],
         "category": [headings.category(row.category) for row in shown],
         "ns": [row.total_ns for row in shown],
@@ -165,54 +167,30 @@ def kernel_rows(report: Report) -> dict[str, Any]:
     }
     return {
         **columns,
-        "kernels": [texts[name] for name in kernel.texts()],
-        "paths": path.texts,
+        "kernels": [texts[name] for name in kernel.numbered],
+        "paths": [path_texts(one) for one in path.numbered],
         "left_out": {"rows": len(rest), "ns": sum(row.total_ns for row in rest)},
         "total_ns": sum(row.total_ns for row in rows),
     }
 
 
-class _Paths:
-    """Numbers paths in the order in which they turn up."""
+class _Numbers(Generic[T]):
+    """Numbers values in the order in which they are first asked for: the order of `numbered`."""
 
     def __init__(self) -> None:
-        self._number: dict[tuple[str, ...], int] = {}
-        self.texts: list[list[str]] = []
+        self.numbered: dict[T, int] = {}
 
-    def __call__(self, row: KernelRow) -> int:
-        """Return the number of a row's path."""
-        if row.path not in self._number:
-            self._number[row.path] = len(self.texts)
-            self.texts.append(path_texts(row.path))
-        return self._number[row.path]
+    def __call__(self, value: T) -> int:
+        """Return the number of a value."""
+        return self.numbered.setdefault(value, len(self.numbered))
 
 
 LONGEST_KERNEL, LONGEST_RANGE = 1_000, 120
 
 
-class Names:
-    """Numbers texts in the order in which they are first asked for."""
-
-    def __init__(self) -> None:
-        self._number: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        """Return the number of a text."""
-        return self._number.setdefault(text, len(self._number))
-
-    def texts(self) -> list[str]:
-        """Return all texts, each at its number."""
-        return list(self._number)
-
-
-def range_text(name: str) -> str:
-    """Return a range's name for a page."""
-    return fit(name, LONGEST_RANGE)
-
-
 def path_texts(path: Path) -> list[str]:
     """Return a path's names for a page; work outside all ranges has a word of its own."""
-    return [range_text(name) for name in path] or [NOWHERE]
+    return [fit(name, LONGEST_RANGE) for name in path] or [NOWHERE]
 
 
 def kernel_texts(kernels: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Presenters turn an answer into text; they know nothing of how it was found.
 
-A format is one line in `PRESENTERS` and one file; its module is imported when it is asked for.
+A format is one word in `PRESENTERS` and one file of its name; its module is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -19,19 +19,10 @@ class Presenter(Protocol):
         ...
 
 
-PRESENTERS = {
-    "table": "nvtx_kernels.analysis.presenters.as_table",
-    "markdown": "nvtx_kernels.analysis.presenters.as_markdown",
-    "latex": "nvtx_kernels.analysis.presenters.as_latex",
-    "typst": "nvtx_kernels.analysis.presenters.as_typst",
-    "html": "nvtx_kernels.analysis.presenters.as_html",
-    "csv": "nvtx_kernels.analysis.presenters.as_csv",
-    "json": "nvtx_kernels.analysis.presenters.as_json",
-    "parquet": "nvtx_kernels.analysis.presenters.as_parquet",
-}
+PRESENTERS = ("table", "markdown", "latex", "typst", "html", "csv", "json", "parquet")
 
 
 def presenter(format_: str) -> Presenter:
     """Return the presenter of a format."""
-    module: Presenter = importlib.import_module(PRESENTERS[format_])
+    module: Presenter = importlib.import_module(f"{__package__}.as_{format_}")
     return module

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..document import Document, Row, Table, seen_by
+from ..document import Document, Table, seen_by
 
 
 def present(document: Document) -> str:
@@ -25,6 +25,7 @@ def _object(document: Document) -> dict[str, Any]:
 
 def _table(table: Table) -> dict[str, Any]:
     table = seen_by("programs", table)
+    keys = [column.key for column in table.columns]
     return {
         "key": table.key,
         "title": table.title.replace("{unit}", "ns"),
@@ -32,13 +33,7 @@ def _table(table: Table) -> dict[str, Any]:
         "columns": [
             {"key": column.key, "heading": column.heading, "kind": column.kind} for column in table.columns
         ],
-        "rows": [_row(table, row) for row in table.rows],
-    }
-
-
-def _row(table: Table, row: Row) -> dict[str, Any]:
-    return {
-        column.key: None if value == "" else value for column, value in zip(table.columns, row.values, strict=True)
+        "rows": [dict(zip(keys, row.known, strict=True)) for row in table.rows],
     }
 
 

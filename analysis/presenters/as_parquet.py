@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..document import Document, Table, as_one
+from ..document import Document, as_one
 
 
 def present(document: Document) -> bytes:
     """Write the tables of a document; times are in nanoseconds and shares fractions of one."""
     table = as_one(document)
-    columns = {column.key: _column(table, place) for place, column in enumerate(table.columns)}
+    rows = [row.known for row in table.rows]
+    columns = {column.key: _column([row[place] for row in rows]) for place, column in enumerate(table.columns)}
     about = {
         "heading": document.heading,
         "titles": "\n".join(table.title.replace("{unit}", "ns") for table in document.tables),
@@ -27,9 +28,8 @@ def present(document: Document) -> bytes:
     return file.getvalue()
 
 
-def _column(table: Table, place: int) -> pa.Array:
+def _column(values: list[Any]) -> pa.Array:
     """Return a column as text, integers or, where a fraction is among them, floats."""
-    values: list[Any] = [None if row.values[place] == "" else row.values[place] for row in table.rows]
     if any(isinstance(value, str) for value in values):
         return pa.array([_safe(value) for value in values], pa.string())
     if any(isinstance(value, float) for value in values):

@@ -21,7 +21,7 @@ SUFFIXES = {
 
 def add_output(options: _ActionsContainer) -> None:
     """Add the options that choose a format and a file."""
-    options.add_argument("--format", choices=tuple(PRESENTERS), help="(default: by FILE's suffix, else table)")
+    options.add_argument("--format", choices=PRESENTERS, help="(default: by FILE's suffix, else table)")
     options.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
 
 

@@ -126,13 +126,13 @@ class Report:
     measured: Report | None = field(default=None, compare=False, repr=False)
 
 
-Row = TypeVar("Row", Totals, PhaseRow, RangeRow, KernelRow, OutsideRow, BusyRow)
+Row = TypeVar("Row", bound=Any)  # a dataclass: a row above, or one of a measure's
 
 # The remedy if steps are needed and there are none; another may follow.
 TO_HAVE_STEPS = "Push a range named 'step' around each step, or use --step NAME for ranges with another name"
 
 # Not multiplied by the number of steps, so not divided by it either.
-_PER_LAUNCH = frozenset({"min_ns", "max_ns", "gpus"})
+_PER_LAUNCH = frozenset({"min_ns", "max_ns", "largest_ns", "gpus"})
 
 
 def per_step(report: Report) -> Report:
@@ -225,11 +225,12 @@ def _ranked(kernels: Iterable[KernelRow]) -> tuple[KernelRow, ...]:
 
 
 def _sum(a: Row, b: Row) -> Row:
-    return type(a)(*(_combined(name, a, b) for name in _names(a)))  # `replace` takes twice as long
+    summed: Row = type(a)(*(_combined(name, a, b) for name in _names(a)))  # `replace` takes twice as long
+    return summed
 
 
-def _names(row: Any) -> tuple[str, ...]:
-    names: tuple[str, ...] = row.__slots__
+def _names(row: Any) -> Iterable[str]:
+    names: Iterable[str] = row.__dataclass_fields__
     return names
 
 

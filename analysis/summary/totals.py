@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attribution.causes import AMBIGUOUS, HOW, OUTSIDE, Attribution
+from ..attribution.causes import Attribution
 from ..attribution.places import Paths, in_measured_steps, measured_steps
+from ..attribution.placing import AMBIGUOUS, HOW, OUTSIDE
 from ..kernel_names.categories import classify
 from ..measures.balance import busy_rows
 from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
-from ..support.small_numbers import distinct, grouped
-from ..trace import KERNEL, KINDS, Bools, Int32s, Int64s
+from ..support.small_numbers import NEVER, bounds, distinct, grouped, summed
+from ..trace import KERNEL, KINDS, Bools, Int64s
 from ..vocabulary import PHASES
 from . import serving
 from .caveats import notes
@@ -79,9 +80,6 @@ class _Sums:
         return ("kernels", self.kernels), ("kernel_ns", self.kernel_ns), ("work_ns", self.work_ns)
 
 
-_NEVER = 2**63 - 1
-
-
 class _Summary:
     def __init__(self, attribution: Attribution, include_warm_up: bool) -> None:
         self.attribution = attribution
@@ -130,8 +128,8 @@ class _Summary:
         path = self.paths.by_name[self.paths.of_node[self.node[kept]] + 1]
         groups, group = _groups(path, self.attribution.phase[kept], work.kind[kept], work.name_id[kept])
         duration, groups_count = self.duration[kept], groups.shape[1]
-        total, count = _summed(group, duration, groups_count), np.bincount(group, minlength=groups_count)
-        low, high = _bounds(group, duration, duration, groups_count)
+        total, count = summed(group, duration, groups_count), np.bincount(group, minlength=groups_count)
+        low, high = bounds(group, duration, duration, groups_count)
         classes = self._classes(groups)
         rows = [
             KernelRow(
@@ -162,26 +160,26 @@ class _Summary:
         count = len(self.paths)
         path = self.paths.of_node[:-1]
         own = self._per_node()
-        summed = {f"self_{name}": _summed(path, values, count) for name, values in own.added()}
+        sums = {f"self_{name}": summed(path, values, count) for name, values in own.added()}
         total = self._with_children(own)
-        summed |= {name: _summed(path, values, count) for name, values in total.added()}
+        sums |= {name: summed(path, values, count) for name, values in total.added()}
         instances, cpu_ns = self._instances(count)
         span, has_span = self._spans(total, count)
         linked = np.zeros(count, np.bool_)
         linked[path[self.attribution.linked]] = True
-        worked = _summed(path, (total.start_ns < _NEVER).astype(np.int64), count) > 0
+        worked = summed(path, (total.start_ns < NEVER).astype(np.int64), count) > 0
         shown = [p for p in range(count) if worked[p] or instances[p]]
         rows = [
             RangeRow(
                 path=self.paths.paths[p],
                 phase=PHASES[self.paths.phase[p]],
                 instances=int(instances[p]) or None,
-                kernels=int(summed["kernels"][p]),
-                self_kernels=int(summed["self_kernels"][p]),
-                self_ns=int(summed["self_kernel_ns"][p]),
-                inclusive_ns=int(summed["kernel_ns"][p]),
-                self_work_ns=int(summed["self_work_ns"][p]),
-                inclusive_work_ns=int(summed["work_ns"][p]),
+                kernels=int(sums["kernels"][p]),
+                self_kernels=int(sums["self_kernels"][p]),
+                self_ns=int(sums["self_kernel_ns"][p]),
+                inclusive_ns=int(sums["kernel_ns"][p]),
+                self_work_ns=int(sums["self_work_ns"][p]),
+                inclusive_work_ns=int(sums["work_ns"][p]),
                 span_ns=int(span[p]) if has_span[p] and not linked[p] else None,
                 cpu_ns=int(cpu_ns[p]) if instances[p] else None,
             )
@@ -192,11 +190,11 @@ class _Summary:
     def _per_node(self) -> _Sums:
         nodes, kept = len(self.attribution.forest), self.kept[self.node[self.kept] >= 0]
         node, kernel = self.node[kept], (self.work.kind[kept] == KERNEL).astype(np.int64)
-        start, end = _bounds(node, self.work.start_ns[kept], self.work.end_ns[kept], nodes)
+        start, end = bounds(node, self.work.start_ns[kept], self.work.end_ns[kept], nodes)
         return _Sums(
-            kernels=_summed(node, kernel, nodes),
-            kernel_ns=_summed(node, self.duration[kept] * kernel, nodes),
-            work_ns=_summed(node, self.duration[kept], nodes),
+            kernels=summed(node, kernel, nodes),
+            kernel_ns=summed(node, self.duration[kept] * kernel, nodes),
+            work_ns=summed(node, self.duration[kept], nodes),
             start_ns=start,
             end_ns=end,
         )
@@ -219,15 +217,15 @@ class _Summary:
         path, ranges = self.paths.of_node[home[shown]], self.attribution.ranges
         return (
             np.bincount(path, minlength=count).astype(np.int64),
-            _summed(path, (ranges.end_ns - ranges.start_ns)[shown], count),
+            summed(path, (ranges.end_ns - ranges.start_ns)[shown], count),
         )
 
     def _spans(self, total: _Sums, count: int) -> tuple[Int64s, Bools]:
         """Return per path the spans of its instances, added up, and whether it has any work."""
-        nodes = np.flatnonzero(total.start_ns < _NEVER)
+        nodes = np.flatnonzero(total.start_ns < NEVER)
         (path, _), group = _groups(self.paths.of_node[nodes], self.attribution.forest.range[nodes])
-        start, end = _bounds(group, total.start_ns[nodes], total.end_ns[nodes], len(path))
-        return _summed(path, end - start, count), np.bincount(path, minlength=count) > 0
+        start, end = bounds(group, total.start_ns[nodes], total.end_ns[nodes], len(path))
+        return summed(path, end - start, count), np.bincount(path, minlength=count) > 0
 
     def outside(self) -> tuple[OutsideRow, ...]:
         """Return the work that could not be assigned to a range, and the reasons."""
@@ -262,20 +260,3 @@ def _groups(*columns: NDArray[Any]) -> tuple[Int64s, Int64s]:
     example = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     example[group] = np.arange(len(group))
     return np.stack([column[example] for column in columns]).astype(np.int64), group
-
-
-def _bounds(
-    group: Int32s | Int64s, low: Int64s, high: Int64s, count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the lowest and the highest of the values in each group."""
-    lowest, highest = np.full(count, _NEVER), np.full(count, -_NEVER)
-    np.minimum.at(lowest, group, low)
-    np.maximum.at(highest, group, high)
-    return lowest, highest
-
-
-def _summed(group: Int32s | Int64s, values: Int64s, count: int) -> Int64s:
-    """Add integers per group, exactly."""
-    total = np.zeros(count, np.int64)
-    np.add.at(total, group, values)
-    return total

@@ -1,6 +1,7 @@
-"""Distinct values of non-negative integers in linear time, where they are small: positions, threads, ids of names.
+"""Rows by non-negative integers such as positions, threads and ids of names: distinct values, sums and bounds.
 
-Short, because `np.unique` does the rest: it sorts or hashes, which takes three to twenty times as long.
+Distinct values of small numbers take linear time; `np.unique` sorts or hashes, and takes three to twenty times as
+long.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 # A table by value may have this many entries for each number, and this many for few of them.
 PER_NUMBER, FEW = 4, 1 << 16
+#: Later than any time: the lowest value of no rows, and the highest with a minus.
+NEVER = 2**63 - 1
 
 
 def distinct(values: NDArray[Any]) -> NDArray[np.int64]:
@@ -38,6 +41,23 @@ def grouped(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     position = np.zeros(int(found[-1]) + 1, np.int64)
     position[found] = np.arange(len(found))
     return found, position[values]
+
+
+def summed(group: NDArray[Any], values: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Add integers (n,) by group (n,), exactly: int64 (count,)."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, group, values)
+    return total
+
+
+def bounds(
+    group: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the lowest of the low values (n,) and the highest of the high ones in each group, int64 (count,)."""
+    lowest, highest = np.full(count, NEVER), np.full(count, -NEVER)
+    np.minimum.at(lowest, group, low)
+    np.maximum.at(highest, group, high)
+    return lowest, highest
 
 
 def _are_small(values: NDArray[Any]) -> bool:

@@ -25,16 +25,13 @@ Details = Callable[[int], str]  # what is written about a row, in addition to it
 
 
 class Timeline:
-    """The events of one report; `len()` is how many slices it has."""
+    """The events of one report."""
 
     def __init__(self, drawn: Drawn, *, arrows: bool = True) -> None:
         self._trace, self._drawn, self._arrows = drawn.attribution.trace, drawn, arrows
         self._tracks = Tracks(drawn)
         self._first = min((int(slices.start_ns.min()) for slices in self._all() if len(slices)), default=0)
         self._paths = [_text(PATH_SEPARATOR.join(path), LONGEST_PATH) for path in self._drawn.paths] + ['""']
-
-    def __len__(self) -> int:
-        return len(self._drawn)
 
     def lines(self) -> Iterator[str]:
         """Return the file's text, line by line."""

@@ -60,9 +60,6 @@ class Drawn:
         self.projections = projections(self.places, every, attribution, stream, work.kind == KERNEL)
         self.projected = slices(self.projections.group, self.projections.start_ns, self.projections.end_ns)
 
-    def __len__(self) -> int:
-        return len(self.ranges) + len(self.start_end) + len(self.calls) + len(self.work) + len(self.projected)
-
     @property
     def path_of_work(self) -> Int32s:
         """Per piece of work its path, a position in `paths`; -1 for none."""

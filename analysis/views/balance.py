@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..document import Column, Detail, Document, Row, Table
@@ -14,12 +14,11 @@ from ..measures.balance import (
     LAUNCH_BOUND_BELOW,
     WAITING_FROM,
     Balance,
-    GapOwner,
     balance,
 )
 from ..measures.spans import ALL, NAMES, STEP
-from ..report import Number, Report
-from ..summary.collapsing import Naming, naming_of
+from ..report import Number, Report, added
+from ..summary.collapsing import naming_of
 from ..vocabulary import PHASES
 from . import headings
 from .registry import Subject
@@ -132,8 +131,9 @@ class _Drawing:
 
     def owners(self) -> Table:
         """Rank the ranges by the idle time that ended when their work began."""
-        collapse = not self.detail.every_index
-        owners = _collapsed(self.found.owners, naming_of(self.report)) if collapse else self.found.owners
+        naming = tuple if self.detail.every_index else naming_of(self.report)
+        named = added((replace(owner, path=naming(owner.path)) for owner in self.found.owners), ("path",))
+        owners = sorted(named, key=lambda owner: (-owner.idle_ns, owner.path))
         whole = sum(owner.idle_ns for owner in owners)
         common = 0 if self.detail.whole else common_length(owner.path for owner in owners)
         columns = (
@@ -176,18 +176,3 @@ class _Drawing:
     def mean(self, value: Number) -> Number:
         """Divide by the steps where figures are per step."""
         return per_step(self.report, value)
-
-
-def _collapsed(owners: Iterable[GapOwner], naming: Naming) -> list[GapOwner]:
-    merged: dict[tuple[str, ...], GapOwner] = {}
-    for owner in owners:
-        path = naming(owner.path)
-        held = merged.get(path, GapOwner(path, 0, 0, 0, 0))
-        merged[path] = replace(
-            held,
-            gaps=held.gaps + owner.gaps,
-            idle_ns=held.idle_ns + owner.idle_ns,
-            largest_ns=max(held.largest_ns, owner.largest_ns),
-            waiting_ns=held.waiting_ns + owner.waiting_ns,
-        )
-    return sorted(merged.values(), key=lambda owner: (-owner.idle_ns, owner.path))

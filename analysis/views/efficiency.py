@@ -18,7 +18,7 @@ from ..support.units import count_text, share_text
 from ..vocabulary import some_of
 from . import headings
 from .registry import Subject
-from .rows import in_tree, label, last_names, more, require_measured
+from .rows import depths, in_tree, label, last_names, more, require_measured
 
 NO_COUNTS = (
     "The report does not say how many FLOPs its ranges compute. Record it with them: nk.profile(model, optimizer, "
@@ -86,15 +86,10 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     if detail.whole:
         shown = tuple(Row((label(row.path), row.phase, *_every_value(row, peak))) for row in rows)
         return Table("efficiency", title, columns, shown)
-    chosen = [
-        rows[at] for at in in_tree([(row.path, row.kernel_ns) for row in rows], detail.top, report.phase_names)
-    ]
-    top = min((len(row.path) for row in chosen), default=1)
-    names = last_names([(row.path, row.phase) for row in chosen])
-    cells = (_cells(row, peak) for row in chosen)
+    chosen = in_tree(rows, "kernel_ns", detail.top, report.phase_names)
     shown = tuple(
-        Row((name, *values), indent=len(row.path) - top)
-        for name, values, row in zip(names, cells, chosen, strict=True)
+        Row((name, *_cells(row, peak)), indent=depth)
+        for name, depth, row in zip(last_names(chosen), depths(chosen), chosen, strict=True)
     )
     return Table("efficiency", title, columns, shown, _caption(peak) + more(rows, len(chosen), "range"))
 

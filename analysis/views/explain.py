@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..document import Column, Document, Row, Table
+from ..document import Column, Document, Row, Table, with_columns
 from ..errors import ReportError
 from ..kernel_names.short import distinct_short_names, short_name
 from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
@@ -114,14 +114,10 @@ def _table(report: Report, one: Explanation, name: str) -> Table:
         ]
     columns = (Column("range", "range", "name"), *NUMBERS)
     table = Table("explained", _title(report, one, name), columns, tuple(rows), BLOCKS + CAPTION)
-    return table if with_blocks else replace(_without(table, "blocks"), caption=CAPTION)
-
-
-def _without(table: Table, key: str) -> Table:
-    """Leave out a column."""
-    kept = [place for place, column in enumerate(table.columns) if column.key != key]
-    rows = tuple(replace(row, values=tuple(row.values[place] for place in kept)) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows)
+    if with_blocks:
+        return table
+    kept = [place for place, column in enumerate(columns) if column.key != "blocks"]
+    return replace(with_columns(table, kept), caption=CAPTION)
 
 
 def _title(report: Report, one: Explanation, name: str) -> str:

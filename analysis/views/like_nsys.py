@@ -105,19 +105,9 @@ def kernel_summary(inside: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `nsys stats -r nvtx_kern_sum` that name a range, longest first within each range."""
     kernels = inside[inside["is_kernel"]].assign(duration_ns=inside["end_ns"] - inside["start_ns"])
     grouped = kernels.groupby(["range", "pid", "tid", "kernel"], sort=True)
-    frame = (
-        grouped["duration_ns"]
-        .agg(
-            count="count",
-            total_ns="sum",
-            avg_ns="mean",
-            med_ns="median",
-            min_ns="min",
-            max_ns="max",
-            stddev_ns="std",
-        )
-        .reset_index()
-    )
+    frame = grouped["duration_ns"].agg(
+        count="count", total_ns="sum", avg_ns="mean", med_ns="median", min_ns="min", max_ns="max", stddev_ns="std"
+    ).reset_index()  # fmt: skip
     frame.insert(3, "range_instances", grouped["instance"].nunique().to_numpy())
     frame = frame[[*frame.columns.drop("kernel"), "kernel"]]
     return frame.sort_values(
@@ -132,20 +122,11 @@ def projection_summary(inside: pd.DataFrame) -> pd.DataFrame:
         operations=("work", "count"),
     )  # fmt: skip
     per_instance["span_ns"] = per_instance["end_ns"] - per_instance["start_ns"]
-    grouped = per_instance.groupby("range", sort=True)
-    frame = pd.DataFrame(
-        {
-            "total_span_ns": grouped["span_ns"].sum(),
-            "total_range_ns": grouped["range_ns"].sum(),
-            "range_instances": grouped["span_ns"].count(),
-            "span_avg_ns": grouped["span_ns"].mean(),
-            "span_med_ns": grouped["span_ns"].median(),
-            "span_min_ns": grouped["span_ns"].min(),
-            "span_max_ns": grouped["span_ns"].max(),
-            "span_stddev_ns": grouped["span_ns"].std(),
-            "operations": grouped["operations"].sum(),
-        }
-    )
+    frame = per_instance.groupby("range", sort=True).agg(
+        total_span_ns=("span_ns", "sum"), total_range_ns=("range_ns", "sum"), range_instances=("span_ns", "count"),
+        span_avg_ns=("span_ns", "mean"), span_med_ns=("span_ns", "median"), span_min_ns=("span_ns", "min"),
+        span_max_ns=("span_ns", "max"), span_stddev_ns=("span_ns", "std"), operations=("operations", "sum"),
+    )  # fmt: skip
     return frame.reset_index().sort_values("total_span_ns", ascending=False, kind="stable")
 
 

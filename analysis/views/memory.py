@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError
 from ..measures import memory as measures
 from ..measures.memory import Holder, Memory, RangeMemory
-from ..report import Path, Report, tree_order
+from ..report import Report, added, tree_order
 from ..summary.collapsing import Naming, naming_of
 from ..summary.selection import path_matcher
 from ..support.units import bytes_text
 from ..vocabulary import some_of
 from . import headings
 from .registry import Subject
-from .rows import NOWHERE, in_tree, label, last_names, more, per_step, share
+from .rows import NOWHERE, depths, in_tree, label, last_names, more, per_step, share
 
 NO_MEMORY = (
     "The report does not say what was allocated. Record it with memory: nk.profile(model, optimizer, path, "
@@ -136,7 +136,7 @@ def _ranges(subject: Subject, found: Memory, naming: Naming) -> Table:
     Where ranges were chosen, those that open the phases may be missing: then each row says its phase.
     """
     report, detail = subject.report, subject.detail
-    named = _added_up(found.ranges, naming)
+    named = added((replace(row, path=naming(row.path)) for row in found.ranges), ("path", "phase"))
     order = tree_order([(row.path, (row.allocated_bytes,)) for row in named if row.path])
     rows = sorted((row for row in named if row.path), key=lambda row: (order(row.path), row.phase))
     outside = [row for row in named if not row.path]
@@ -150,29 +150,14 @@ def _ranges(subject: Subject, found: Memory, naming: Naming) -> Table:
     if detail.whole:
         lines = [Row((label(row.path), row.phase, *_figures(report, row))) for row in (*rows, *outside)]
         return Table("memory", title, columns, tuple(lines), SUMS)
-    chosen = [
-        rows[at]
-        for at in in_tree([(row.path, row.allocated_bytes) for row in rows], detail.top, report.phase_names)
-    ]
-    top = min((len(row.path) for row in chosen), default=1)
-    named_apart = last_names([(row.path, row.phase) for row in chosen])
-    names = [row.path[-1] for row in chosen] if subject.ranges else named_apart
+    chosen = in_tree(rows, "allocated_bytes", detail.top, report.phase_names)
+    names = [row.path[-1] for row in chosen] if subject.ranges else last_names(chosen)
     lines = [
-        Row((name, *([row.phase] if subject.ranges else []), *_figures(report, row)), indent=len(row.path) - top)
-        for name, row in zip(names, chosen, strict=True)
+        Row((name, *([row.phase] if subject.ranges else []), *_figures(report, row)), indent=depth)
+        for name, depth, row in zip(names, depths(chosen), chosen, strict=True)
     ]
     lines += [Row((NOWHERE, *_figures(report, row))) for row in outside]
     return Table("memory", title, columns, tuple(lines), SUMS + more(rows, len(chosen), "range"))
-
-
-def _added_up(rows: Iterable[RangeMemory], naming: Naming) -> list[RangeMemory]:
-    """Add up the ranges that get one name, as `layer *`."""
-    sums: dict[tuple[Path, str], list[int]] = {}
-    for row in rows:
-        figures = (row.allocations, row.allocated_bytes, row.kept_bytes, row.freed_bytes, row.peak_bytes)
-        place = naming(row.path), row.phase
-        sums[place] = [one + other for one, other in zip(sums.get(place, [0] * 5), figures, strict=True)]
-    return [RangeMemory(*place, *figures) for place, figures in sums.items()]
 
 
 def _figures(report: Report, row: RangeMemory) -> tuple[object, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..document import Column, Document, Row, Table
+from ..document import Column, Document, Row, Table, with_columns
 from ..errors import ReportError
 from ..kernel_names.short import names_by_kernel
 from ..measures.overlap import COMMUNICATION, GpuOverlap, Overlap, TransferOverlap, overlap
@@ -51,11 +51,10 @@ def _gpus(subject: Subject, found: Overlap) -> Table:
     )  # fmt: skip
     hidden = ("span_ns", "busy_share") if subject.some_phases else ()
     shown = [place for place, column in enumerate(columns) if column.key not in hidden]
-    lines = [_gpu(subject.report, gpu, len(found.gpus)) for gpu in found.gpus]
-    rows = tuple(Row(tuple(line[place] for place in shown)) for line in lines)
+    rows = tuple(Row(_gpu(subject.report, gpu, len(found.gpus))) for gpu in found.gpus)
     scope = headings.scope_of_a_gpu(subject.report, len(found.gpus))
     title = f"Compute and communication by GPU, {{unit}} {scope}"
-    return Table("overlap", title, tuple(columns[place] for place in shown), rows, WHOLE)
+    return with_columns(Table("overlap", title, columns, rows, WHOLE), shown)
 
 
 def _gpu(report: Report, gpu: GpuOverlap, gpus: int) -> tuple[object, ...]:

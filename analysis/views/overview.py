@@ -149,7 +149,7 @@ def range_tree(report: Report, top: int) -> Table:
     """Show the longest ranges and those around them, siblings by the time of all kernels (and graphs) inside."""
     tree = graphs.counted(report)
     found = [row for row in tree.ranges if row.inclusive_ns or row.inclusive_work_ns]
-    shown = [found[at] for at in in_tree([(row.path, row.inclusive_ns) for row in found], top, report.phase_names)]
+    shown = in_tree(found, "inclusive_ns", top, report.phase_names)
     whole = sum(row.self_ns for row in tree.ranges)
     time = "kernel time" if tree is report else "time"
     columns = (
@@ -159,8 +159,7 @@ def range_tree(report: Report, top: int) -> Table:
         Column("cpu_ns", "CPU range", "ns"),
     )  # fmt: skip
     title = f"Ranges: all {graphs.counted_kinds(report)} inside, and those in no inner range (own), {{unit}}"
-    names = last_names([(row.path, row.phase) for row in shown])
-    rows = tuple(_branch(name, row, whole) for name, row in zip(names, shown, strict=True))
+    rows = tuple(_branch(name, row, whole) for name, row in zip(last_names(shown), shown, strict=True))
     caption = _caption(report, shown) + more(found, len(shown), "range")
     return Table("ranges", f"{title} {headings.scope(report)}", columns, rows, caption)
 

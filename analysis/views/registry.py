@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """A view: the module that holds its `view`, the question it answers, and whether `--range` narrows it.
+    """A view, in the module of its name: the question it answers, and whether `--range` narrows it.
 
     One that matches ranges looks for them among its own, which need not hold a kernel: the report is not narrowed.
     One that takes many has `held_by`, for each report where it is read, and `of_ranks`, for what these return.
     """
 
-    module: str
     question: str
     takes_range: bool = False
     takes_many: bool = False
@@ -31,40 +30,22 @@ class View(NamedTuple):
 
 
 VIEWS = {
-    "phases": View(
-        "nvtx_kernels.analysis.views.phases", "what share of each phase is GEMM, and what is the rest?", True
-    ),
-    "agreement": View(
-        "nvtx_kernels.analysis.views.agreement", "do CPU range, GPU span and kernel time of a phase agree?"
-    ),
-    "attention": View(
-        "nvtx_kernels.analysis.views.attention", "what do scores, mask, softmax and final matmul cost?"
-    ),
-    "steps": View(
-        "nvtx_kernels.analysis.views.steps", "how much do the measured steps differ, and in which range?", True
-    ),
-    "explain": View(
-        "nvtx_kernels.analysis.views.explain", "where do a kernel's launches come from? (--kernel NAME)", True
-    ),
-    "balance": View("nvtx_kernels.analysis.views.balance", "does the GPU wait for launches, and where?"),
-    "overlap": View(
-        "nvtx_kernels.analysis.views.overlap", "how much communication and copying is hidden behind compute?"
-    ),
+    "phases": View("what share of each phase is GEMM, and what is the rest?", True),
+    "agreement": View("do CPU range, GPU span and kernel time of a phase agree?"),
+    "attention": View("what do scores, mask, softmax and final matmul cost?"),
+    "steps": View("how much do the measured steps differ, and in which range?", True),
+    "explain": View("where do a kernel's launches come from? (--kernel NAME)", True),
+    "balance": View("does the GPU wait for launches, and where?"),
+    "overlap": View("how much communication and copying is hidden behind compute?"),
     "communication": View(
-        "nvtx_kernels.analysis.views.communication",
         "which module's collectives are exposed, and who waits for whom?",
         takes_range=True,
         takes_many=True,
         matches_ranges=True,
     ),
-    "efficiency": View(
-        "nvtx_kernels.analysis.views.efficiency", "what share of the GPU's peak does each range reach?", True
-    ),
+    "efficiency": View("what share of the GPU's peak does each range reach?", True),
     "memory": View(
-        "nvtx_kernels.analysis.views.memory",
-        "what does each range allocate, and what holds memory at its peak?",
-        takes_range=True,
-        matches_ranges=True,
+        "what does each range allocate, and what holds memory at its peak?", takes_range=True, matches_ranges=True
     ),
 }
 
@@ -115,11 +96,11 @@ class ViewerOfMany(Viewer, Protocol):
 
 def viewer(name: str) -> Viewer:
     """Return the module of a view."""
-    module: Viewer = importlib.import_module(VIEWS[name].module)
+    module: Viewer = importlib.import_module(f"{__package__}.{name}")
     return module
 
 
 def viewer_of_many(name: str) -> ViewerOfMany:
     """Return the module of a view that takes several reports."""
-    module: ViewerOfMany = importlib.import_module(VIEWS[name].module)
+    module: ViewerOfMany = importlib.import_module(f"{__package__}.{name}")
     return module

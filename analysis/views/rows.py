@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from os.path import commonprefix
+from typing import Any, TypeVar
 
 from ..document import Column, Table
 from ..errors import ReportError
@@ -14,6 +15,8 @@ from ..report import KernelRow, Number, Path, Report, quotient
 from ..support.units import count_text, time_text
 from ..vocabulary import PATH_SEPARATOR, PHASES, PhaseNames, phase_matcher
 
+#: A row of a path and a phase.
+Placed = TypeVar("Placed", bound=Any)
 LEVEL = Column("level", "level", seen_by="programs")
 #: What is ranked: of a graph launched whole, the report hides the kernels.
 RANKED = ("kernel", "graph")
@@ -93,9 +96,10 @@ def phases_to_say(rows: Sequence[tuple[Path, str]]) -> list[str]:
     return [f" ({phase})" if len(phases[path]) > 1 else "" for path, phase in rows]
 
 
-def last_names(rows: Sequence[tuple[Path, str]]) -> list[str]:
+def last_names(rows: Sequence[Placed]) -> list[str]:
     """Return each row's last name, with its phase where the path has rows in several."""
-    return [path[-1] + phase for (path, _), phase in zip(rows, phases_to_say(rows), strict=True)]
+    phases = phases_to_say([(row.path, row.phase) for row in rows])
+    return [row.path[-1] + phase for row, phase in zip(rows, phases, strict=True)]
 
 
 def level(name: str) -> str:
@@ -109,13 +113,19 @@ def with_levels(table: Table, levels: Sequence[str]) -> Table:
     return replace(table, columns=(LEVEL, *table.columns), rows=tuple(rows))
 
 
-def in_tree(sizes: Sequence[tuple[Path, Number]], top: int, phase_names: PhaseNames = ()) -> list[int]:
-    """Return the positions of a tree's largest paths, of every phase, and of those around them, in order."""
-    largest = sorted(range(len(sizes)), key=lambda at: (-sizes[at][1], len(sizes[at][0])))[:top]
+def in_tree(rows: Sequence[Placed], size: str, top: int, phase_names: PhaseNames = ()) -> list[Placed]:
+    """Return the rows of the largest `size` in a tree, of every phase, and those around them, in order."""
+    largest = sorted(range(len(rows)), key=lambda at: (-getattr(rows[at], size), len(rows[at].path)))[:top]
     opens = _opener(phase_names)
-    chosen = {*largest, *(at for at, (path, _) in enumerate(sizes) if opens(path))}
-    around = {sizes[at][0][:depth] for at in chosen for depth in range(1, len(sizes[at][0]))}
-    return [at for at, (path, _) in enumerate(sizes) if at in chosen or path in around]
+    chosen = {*largest, *(at for at, row in enumerate(rows) if opens(row.path))}
+    around = {rows[at].path[:depth] for at in chosen for depth in range(1, len(rows[at].path))}
+    return [row for at, row in enumerate(rows) if at in chosen or row.path in around]
+
+
+def depths(rows: Sequence[Placed]) -> list[int]:
+    """Return how far each row's path is below the shortest of them."""
+    top = min((len(row.path) for row in rows), default=1)
+    return [len(row.path) - top for row in rows]
 
 
 def _opener(phase_names: PhaseNames) -> Callable[[Path], bool]:

@@ -12,13 +12,13 @@ from ..attribution.causes import Attribution
 from ..document import Column, Document, Kind, Row, Table
 from ..errors import ReportError
 from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
-from ..report import RangeRow, Report, tree_order
+from ..report import Report, tree_order
 from ..summary.collapsing import naming_of
 from ..summary.selection import with_indices_collapsed
 from ..vocabulary import OTHER, PHASES
 from . import graphs, headings
 from .registry import Subject
-from .rows import in_tree, label, last_names, more, require_measured
+from .rows import depths, in_tree, label, last_names, more, require_measured
 
 NO_STEPS = (
     "The report has no measured step ranges, so steps cannot be compared. Push a range named 'step' around each "
@@ -52,13 +52,13 @@ def _for_people(subject: Subject) -> tuple[Table, ...]:
     return _steps(report, steps), _ranges(report, _asked(subject, attribution), subject.detail.top)
 
 
-def _asked(subject: Subject, attribution: Attribution) -> list[tuple[RangeRow, RangeSteps]]:
-    """Return the requested ranges, each with its steps."""
+def _asked(subject: Subject, attribution: Attribution) -> list[RangeSteps]:
+    """Return the requested ranges in their steps."""
     report, naming = subject.report, tuple if subject.detail.every_index else naming_of(subject.report)
     found = ranges_of(attribution, naming, include_warm_up=report.warm_up_included)
     rows = {(row.path, row.phase): row for row in found}
     asked = report if subject.detail.every_index else with_indices_collapsed(report)
-    return [(row, rows[row.path, row.phase]) for row in asked.ranges if (row.path, row.phase) in rows]
+    return [rows[row.path, row.phase] for row in asked.ranges if (row.path, row.phase) in rows]
 
 
 def _time(report: Report) -> str:
@@ -98,22 +98,20 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _ranges(report: Report, asked: list[tuple[RangeRow, RangeSteps]], most: int) -> Table:
+def _ranges(report: Report, asked: list[RangeSteps], most: int) -> Table:
     """Show the longest ranges and those around them, with their time over the steps; siblings by their medians."""
-    order = tree_order([(found.path, (found.median_ns,)) for _, found in asked])
-    asked = sorted(asked, key=lambda pair: (order(pair[1].path), pair[1].phase))
-    sizes = [(found.path, found.median_ns) for _, found in asked]
-    ranges = [asked[at] for at in in_tree(sizes, most, report.phase_names)]
-    absent = any(len(found.steps) < report.steps for _, found in ranges)
+    order = tree_order([(found.path, (found.median_ns,)) for found in asked])
+    asked = sorted(asked, key=lambda found: (order(found.path), found.phase))
+    ranges = in_tree(asked, "median_ns", most, report.phase_names)
+    absent = any(len(found.steps) < report.steps for found in ranges)
     columns = (
         Column("range", "range", "name"), Column("median_ns", "median", "ns"), Column("min_ns", "min", "ns"),
         Column("max_ns", "max", "ns"), Column("spread", "spread %", "share"), Column("slowest", "slowest", "text"),
         Column("span_ns", headings.span(report), "ns"), Column("steps", "steps", "count"),
     )[: 8 if absent else 7]  # fmt: skip
-    top = min((len(row.path) for row, _ in ranges), default=1)
     rows = tuple(
-        Row((name, *_over_steps(found))[: len(columns)], indent=len(row.path) - top)
-        for name, (row, found) in zip(last_names([(f.path, f.phase) for _, f in ranges]), ranges, strict=True)
+        Row((name, *_over_steps(found))[: len(columns)], indent=depth)
+        for name, depth, found in zip(last_names(ranges), depths(ranges), ranges, strict=True)
     )
     count = f"{report.steps} step{'s' if report.steps > 1 else ''}"
     title = f"{_time(report)} inside each range per step, {{unit}}, of {count}"
@@ -121,7 +119,7 @@ def _ranges(report: Report, asked: list[tuple[RangeRow, RangeSteps]], most: int)
         "spread: max - min, as a share of the median. slowest: the step with the most. "
         f"{headings.span(report)}: median of the time from the first start to the last end of the range's work, "
         "added over its instances in a step." + (" steps: how many have work in the range." if absent else "")
-    ) + (f" {headings.LINKED}" if any(_span(found) is None for _, found in ranges) else "")
+    ) + (f" {headings.LINKED}" if any(_span(found) is None for found in ranges) else "")
     return Table("ranges", title, columns, rows, caption + more(asked, len(ranges), "range"))
 
 
@@ -161,7 +159,7 @@ def _every_step(subject: Subject) -> Iterator[tuple[object, ...]]:
 
 def _every_range(subject: Subject) -> Iterator[tuple[object, ...]]:
     """Yield the rows of the requested ranges."""
-    for (_, found), (_, counted) in _both(subject, partial(_asked, subject)):
+    for found, counted in _both(subject, partial(_asked, subject)):
         times = (found.steps, found.kernel_ns, counted.kernel_ns, found.span_ns)
         for step, ns, counted_ns, span in zip(*times, strict=True):
             span_ns = None if isnan(span) else int(span)

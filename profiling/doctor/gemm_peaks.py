@@ -58,10 +58,11 @@ def _best(run: Callable[[], object], times: int, device: str) -> float:
     """Return the seconds of the fastest call."""
     for _ in range(WARM_UP):
         run()
-    return min(_seconds(run, device) for _ in range(times))
+    return min(seconds(run, device) for _ in range(times))
 
 
-def _seconds(run: Callable[[], object], device: str) -> float:
+def seconds(run: Callable[[], object], device: str) -> float:
+    """Return how long a call takes on the CPU, or the work that it launches on a GPU."""
     if device == "cpu":
         began = time.perf_counter()
         run()

@@ -161,14 +161,16 @@ class Rows:
     def _calls(self, by_activity: dict[str, list[Any]]) -> Iterator[Row]:
         for kind, event_class in EVENT_CLASS.items():
             for event in by_activity[kind]:
-                yield {
-                    **self._times(event),
-                    "eventClass": event_class,
-                    "globalTid": self._global_tid(event.device_resource_id()),
-                    "correlationId": event.correlation_id(),
-                    "nameId": self._trace.text_id(event.name()),
-                    "returnValue": 0,
-                }
+                about = self._call(event.name(), event.device_resource_id(), event.correlation_id())
+                yield {**self._times(event), **about, "eventClass": event_class}
+
+    def _call(self, name: str, thread: int, correlation: int) -> Row:
+        return {
+            "globalTid": self._global_tid(thread),
+            "correlationId": correlation,
+            "nameId": self._trace.text_id(name),
+            "returnValue": 0,
+        }
 
     def _on_stream(self, event: Any, details: Details) -> Row:
         return {
@@ -210,14 +212,12 @@ class Rows:
         self._insert(KERNEL, (self._operator_kernel(work, n) for n, work in enumerate(works, first)))
 
     def _operator_call(self, work: Kernel, correlation: int) -> Row:
+        operator = work.operator
         return {
-            "start": work.operator.start_ns - self._origin_ns,
-            "end": work.operator.end_ns - self._origin_ns,
+            "start": operator.start_ns - self._origin_ns,
+            "end": operator.end_ns - self._origin_ns,
+            **self._call(operator.name, operator.thread, correlation),
             "eventClass": 0,
-            "globalTid": self._global_tid(work.operator.thread),
-            "correlationId": correlation,
-            "nameId": self._trace.text_id(work.operator.name),
-            "returnValue": 0,
         }
 
     def _operator_kernel(self, work: Kernel, correlation: int) -> Row:

@@ -80,10 +80,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     this = parser(prog)
     this.add_argument("--json", metavar="FILE", help="write times and state to this file, as a sweep's row")
     asked = vars(this.parse_args(arguments))
-    if asked["no_annotate"]:
-        os.environ["NVTX_KERNELS_OFF"] = "1"
-    if asked["opaque"]:
-        os.environ["NVTX_KERNELS_OPAQUE"] = "1"
+    switch_off(asked)
     if asked["json"] is not None:
         # PyTorch would warn that it does not know the size of what was allocated before a phase's memory is read.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -103,6 +100,14 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     return 0
+
+
+def switch_off(asked: Mapping[str, Any]) -> None:
+    """Keep annotation from opening what is not wanted; it reads the environment when it is imported."""
+    if asked["no_annotate"]:
+        os.environ["NVTX_KERNELS_OFF"] = "1"
+    if asked["opaque"]:
+        os.environ["NVTX_KERNELS_OPAQUE"] = "1"
 
 
 def _run(asked: Mapping[str, Any]) -> None:

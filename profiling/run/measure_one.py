@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..sweep import results
 from . import parser as options_of_a_run
+from . import switch_off
 
 if TYPE_CHECKING:
     from ..workload.settings import Settings
@@ -37,10 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = vars(parser().parse_args(arguments))
     if asked["die_with_parent"]:
         threading.Thread(target=_die_with_parent, daemon=True).start()
-    if asked["no_annotate"]:
-        os.environ["NVTX_KERNELS_OFF"] = "1"
-    if asked["opaque"]:
-        os.environ["NVTX_KERNELS_OPAQUE"] = "1"
+    switch_off(asked)
     began = results.Began()
     # PyTorch takes seconds to import, and annotations are switched off before that.
     from ..sweep.row import publish

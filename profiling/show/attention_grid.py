@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -34,7 +35,7 @@ DEFINITIONS = (
 def run(asked: Mapping[str, Any]) -> None:
     """Measure the grid, or take it from a file, and show it."""
     format_of(asked["format"], asked["output"])
-    rows = _rows_of(*asked["results"]) if asked["results"] else _measured(asked)
+    rows = _rows_of(asked["results"]) if asked["results"] else _measured(asked)
     if not rows:
         raise results.ResultsError("there are no measurements to show")
     lines = frame(rows)
@@ -43,9 +44,8 @@ def run(asked: Mapping[str, Any]) -> None:
         plots.save(drawing(lines), asked["plot"])
 
 
-def _rows_of(*paths: Any) -> list[Row]:
-    rows = [row for path in paths for row in results.read(path, results.ATTENTION)[0]]
-    return results.latest(rows)
+def _rows_of(paths: Sequence[Path]) -> list[Row]:
+    return results.latest(results.rows_in(paths, results.ATTENTION))
 
 
 def _measured(asked: Mapping[str, Any]) -> list[Row]:
@@ -62,8 +62,7 @@ def _measured(asked: Mapping[str, Any]) -> list[Row]:
     plan = Plan(asked["again"], asked["budget"], kind=results.ATTENTION, measure=measure)
     with progress_bar(len(cases)) as bar:
         sweep(cases, asked["into"], bar, plan)
-    cells = [case.key for case in cases]
-    return [row for row in _rows_of(asked["into"]) if row["cell"] in cells]
+    return results.of_cells(_rows_of([asked["into"]]), (case.key for case in cases))
 
 
 def cases_of(asked: Mapping[str, Any]) -> "list[Case]":

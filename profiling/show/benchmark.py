@@ -91,8 +91,7 @@ def _measured(asked: Mapping[str, Any], study: "Study") -> list[Row]:
     path, cells = asked["into"], cells_of(asked, study)
     with progress_bar(len(cells)) as bar:
         left = sweep(cells, path, bar, Plan(asked["again"], asked["budget"], asked["longest"]))
-    keys = {results.identity(cell.key, {}) for cell in cells}
-    rows = [row for row in results.latest(_read(path)) if results.identity(row["cell"], {}) in keys]
+    rows = results.of_cells(_read(path), (cell.key for cell in cells))
     _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {bar.measured} measured now")
     if left:
         _say(f"the budget of {asked['budget']:g} s is spent; run the same command again to continue")

@@ -66,9 +66,7 @@ def run(asked: Mapping[str, Any]) -> int:
 
 
 def _rows(cells: Sequence[Cell], folder: Path) -> list[Row]:
-    rows, _ = results.read(folder / INDEX)
-    keys = {results.identity(cell.key, {}) for cell in cells}
-    return [row for row in results.latest(rows) if results.identity(row["cell"], {}) in keys]
+    return results.of_cells(results.read(folder / INDEX)[0], (cell.key for cell in cells))
 
 
 def _lacks_report(cell: Cell, folder: Path) -> bool:

@@ -4,11 +4,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
 from ..workload.environment import TF32_OVERRIDE, tf32_allowed
-from ..workload.model_steps import Workload, run_phases
+from ..workload.model_steps import Workload, run_phases, timed_phase
 from ..workload.settings import Settings
 
 # nvidia-smi's name of a reading, and ours with its unit.
@@ -58,7 +59,7 @@ def clocks_under_load(workload: Workload) -> dict[str, float] | None:
     with subprocess.Popen([smi, *query], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as reader:
         deadline = time.monotonic() + LONGEST_READING_S
         while reader.poll() is None and time.monotonic() < deadline:
-            run_phases(workload, {})
+            run_phases(workload, partial(timed_phase, workload, {}))
         reader.kill()
         return parsed_readings(reader.stdout.read() if reader.stdout else "")
 

@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,6 +59,11 @@ def read(path: Path, kind: str = MODEL) -> tuple[list[Row], int]:
     return rows, sum(1 for line in lines if line.strip()) - len(rows)
 
 
+def rows_in(paths: Iterable[Path], kind: str = MODEL) -> list[Row]:
+    """Return the rows of one kind in several files, one after the other."""
+    return [row for path in paths for row in read(path, kind)[0]]
+
+
 def _row(line: bytes, kind: str) -> Row | None:
     try:
         row = json.loads(line)
@@ -76,6 +81,12 @@ def latest(rows: list[Row]) -> list[Row]:
     done = {identity(row["cell"], {}) for row in rows if row["status"] in FINAL}
     counted = [row for row in rows if row["status"] in FINAL or identity(row["cell"], {}) not in done]
     return list({identity(row["cell"], row["state"]): row for row in counted}.values())
+
+
+def of_cells(rows: list[Row], cells: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return the latest rows of cells, given by what identifies them."""
+    keys = {identity(cell, {}) for cell in cells}
+    return [row for row in latest(rows) if identity(row["cell"], {}) in keys]
 
 
 def identity(cell: Mapping[str, Any], state: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ the dropping of gradients (no kernel); in mode forward-backward they are dropped
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import torch
 from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
@@ -102,21 +103,21 @@ def timed_steps(workload: Workload, count: int) -> Iterator[dict[str, float]]:
     for index in range(count):
         times: dict[str, float] = {}
         with annotate.range("step", payload=index), _timed(workload, "step", times):
-            run_phases(workload, times)
+            run_phases(workload, partial(timed_phase, workload, times))
         yield times
 
 
-def run_phases(workload: Workload, times: dict[str, float]) -> None:
-    """Run the phases of one step, each in its range, and note their times in ms."""
+def run_phases(workload: Workload, phase: Callable[[str], AbstractContextManager[object]]) -> None:
+    """Run the phases of one step, each in the context that `phase` returns for its name."""
     phases = workload.settings.phases
-    with _phase(workload, "forward", times):
+    with phase("forward"):
         result = workload.forward()
     if "backward" in phases:
-        with _phase(workload, "backward", times):
+        with phase("backward"):
             workload.backward(result)
     del result
     if "optimizer" in phases:
-        with _phase(workload, "optimizer", times):
+        with phase("optimizer"):
             workload.optimizer_step()
     else:
         workload.drop_gradients()
@@ -136,7 +137,8 @@ def in_memory(phase: str) -> Iterator[None]:
 
 
 @contextmanager
-def _phase(workload: Workload, phase: str, times: dict[str, float]) -> Iterator[None]:
+def timed_phase(workload: Workload, times: dict[str, float], phase: str) -> Iterator[None]:
+    """Open a phase's range, wait for its work and note its time in ms."""
     with annotate.range(phase), _timed(workload, phase, times), in_memory(phase):
         yield
 

@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ..recorder.allocations import MEMORY_EVENT
 from ..recorder.session import QUIET_KINETO
-from .model_steps import Workload
+from .model_steps import Workload, run_phases
 from .settings import Settings, SettingsError, autocast
 
 # The events that a snapshot keeps; a step of the largest model here makes some 20,000.
@@ -68,29 +68,15 @@ def phase_peaks(workload: Workload) -> dict[str, int]:
     """Run one more step and return the most bytes that tensors held in each of its phases."""
     if workload.settings.device_type == "cuda":
         gpu = _GpuMeter(workload.settings.device)
-        _run_phases(workload, gpu)
+        run_phases(workload, gpu.during)
         return gpu.peaks
     cpu = _CpuMeter()
     with _seeing_memory() as changes:
         # The profiler sees no end of what was allocated before it: let a step replace all that a step does.
-        _run_phases(workload, _CpuMeter())
+        run_phases(workload, _CpuMeter().during)
         held_bytes, began_ns = sum(_bytes_of(held_tensors(workload)).values()), time.time_ns()
-        _run_phases(workload, cpu)
+        run_phases(workload, cpu.during)
     return cpu.peaks([change for change in changes if change[0] >= began_ns], held_bytes)
-
-
-def _run_phases(workload: Workload, meter: "_GpuMeter | _CpuMeter") -> None:
-    phases = workload.settings.phases
-    with meter.during("forward"):
-        loss = workload.forward()
-    if "backward" in phases:
-        with meter.during("backward"):
-            workload.backward(loss)
-    del loss
-    if "optimizer" in phases:
-        with meter.during("optimizer"):
-            workload.optimizer_step()
-    workload.drop_gradients()
 
 
 def held_after(run: Callable[[], object], device: str, before: Iterable[Tensor]) -> int:

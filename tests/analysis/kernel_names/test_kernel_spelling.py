@@ -155,7 +155,7 @@ def test_kernels_are_compared_and_added_up_whatever_the_spelling():
     assert (change.key[0], change.a_ns, change.b_ns, change.state) == (NSYS, 5, 7, "")
     (together,) = merged([a, b], "both").kernels
     assert (together.kernel, together.total_ns) == (NSYS, 12)
-    assert judge(parse(f"kernel:{RECORDED} > +1ns"), compare(a, b)).b_ns == 7
+    assert judge(parse(f"kernel:{RECORDED} > +1ns"), compare(a, b)).change.b_ns == 7
 
 
 def test_copies_keep_their_names():

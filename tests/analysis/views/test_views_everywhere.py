@@ -5,6 +5,7 @@ import io
 import json
 import re
 import textwrap
+from collections import namedtuple
 
 import pytest
 from hypothesis import given, note, settings
@@ -34,6 +35,7 @@ from tests.analysis.making.traces import trace_of
 
 BRIEF = settings(max_examples=30)
 WORKING = [path for path in REPORTS if not path.name.startswith(("IhorAtlanov", "YoonKyonghwan"))]
+Sized = namedtuple("Sized", "path size")
 every_view = pytest.mark.parametrize("name", VIEWS)
 every_report = pytest.mark.parametrize("path", WORKING, ids=lambda path: path.stem[:24])
 
@@ -252,14 +254,15 @@ def test_a_tree_has_its_longest_ranges_whole_and_says_how_many_more_there_are(vi
 
 
 def test_ranges_around_a_long_one_are_shown_with_it():
-    sizes = [(("a",), 9), (("a", "b"), 1), (("a", "b", "c"), 8), (("d",), 2)]
-    assert in_tree(sizes, 2) == [0, 1, 2]
-    assert in_tree(sizes, 3) == [0, 1, 2, 3]
+    rows = [Sized(("a",), 9), Sized(("a", "b"), 1), Sized(("a", "b", "c"), 8), Sized(("d",), 2)]
+    assert in_tree(rows, "size", 2) == rows[:3]
+    assert in_tree(rows, "size", 3) == rows
 
 
 def test_no_phase_is_left_out_of_a_tree():
     sizes = [(("step",), 9), (("step", "forward"), 8), (("step", "forward", "forward 2"), 3), (("optimizer",), 1)]
-    assert in_tree(sizes, 1) == [0, 1, 3]
+    rows = [Sized(*each) for each in sizes]
+    assert in_tree(rows, "size", 1) == [rows[0], rows[1], rows[3]]
 
 
 def test_what_more_there_is_is_counted_as_it_is_shown():
