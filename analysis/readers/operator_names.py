@@ -7,6 +7,7 @@ lie one after the other in memory, so that the first suffix is searched for in a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..support import arrow
-from ..trace import Bools, Int32s, Int64s
+from ..trace import Int32s, Int64s
 from ..vocabulary import OPERATOR_SUFFIXES
 from .nsys_tables import DOMAIN_TYPE, MARK_TYPE
 
@@ -90,7 +91,7 @@ class _Texts:
         end = np.where(arrow.to_numpy(column.is_valid()), at[1:], at[:-1]) if column.null_count else at[1:]
         return cls(data or pa.py_buffer(b""), at[:-1], end)
 
-    def until(self, end: Int32s, rows: Int64s | None = None) -> pa.Array:
+    def until(self, end: Int32s, rows: NDArray[Any] | None = None) -> pa.Array:
         """Return the texts, of some rows in their order, cut at these places."""
         start, end = (self.start, end) if rows is None else (self.start[rows], end[rows])
         bounds = np.stack([start, end], axis=1).reshape(-1)  # what lies between two texts is a text too
@@ -111,13 +112,14 @@ class _Texts:
         first = np.append(True, row[1:] != row[:-1])[: len(row)]
         return row[first], at[first]
 
-
     def words(self, at: Int32s | Int64s) -> NDArray[np.uint64]:
         """Return the eight bytes at each place as a number; there are zeros after the last."""
         count = self.data.size - _WORD.itemsize + 1
-        words: NDArray[np.uint64] = np.ndarray((count,), _WORD, np.frombuffer(self.data, np.uint8).data, strides=(1,))
+        data = np.frombuffer(self.data, np.uint8)
+        words: NDArray[np.uint64] = np.ndarray((count,), _WORD, data.data, strides=(1,))
         first = np.minimum(at, count - 1)
-        return words[first] >> ((at - first) * 8).astype(np.uint64)
+        whole: NDArray[np.uint64] = words[first] >> ((at - first) * 8).astype(np.uint64)
+        return whole
 
 
 def _without_suffixes(texts: _Texts) -> tuple[Int32s, pa.Array, Int64s]:
@@ -160,7 +162,8 @@ def _digits(texts: _Texts, at: Int32s, end: Int32s) -> tuple[Int64s, Int64s]:
 def _first_digits(word: NDArray[np.uint64], most: Int64s) -> tuple[Int64s, Int64s]:
     """Return how many digits eight bytes begin with, up to `most`, and the number that these are."""
     digit = word ^ _ZEROS  # 0 to 9 for a digit
-    others = (digit + _ONES * np.uint64(0x76) | digit) & _ONES << np.uint64(7)  # the first is right, which is enough
+    # The highest bit of others, of which only the first need be right.
+    others = (digit + _ONES * np.uint64(0x76) | digit) & _ONES << np.uint64(7)
     before = (others & ~others + np.uint64(1)) - np.uint64(1)
     count = np.minimum((before >> np.uint64(7) & _ONES) * _ONES >> np.uint64(56), most.clip(0).astype(np.uint64))
     digit <<= np.uint64(64) - count * np.uint64(8)  # zeros in front, up to eight digits
