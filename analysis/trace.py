@@ -64,6 +64,7 @@ class Columns:
 
     def take(self, rows: NDArray[Any]) -> Self:
         """Return the rows at these positions, or under this mask."""
+        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows  # found once, not once a column
         return type(self)(*(getattr(self, name)[rows] for name in self.__slots__))
 
     @classmethod

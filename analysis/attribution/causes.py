@@ -10,8 +10,8 @@ number (*linked*); or continued downward into the ranges in which the node of a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,10 +101,9 @@ class _Attributing:
         calls, home = self.calls, self.nesting.home.copy()
         placing = Placing(self.facts, self.ranges, self.nesting, self.adoption)
         placing.adopts = self.rules.adopt
-        with ThreadPoolExecutor(1) as pool:  # links are prepared from the trace alone, and numpy lets both run
-            links = pool.submit(Links, self.trace, self.facts, self.threads) if self.rules.link else None
-            placing.prepared = links
-            placed = placing.place(Spots(calls.thread, calls.start_ns, calls.end_ns))
+        if self.rules.link:
+            placing.links = partial(Links, self.trace, self.facts, self.threads)
+        placed = placing.place(Spots(calls.thread, calls.start_ns, calls.end_ns))
         self.allocated = self._allocated()
         self.memory_node = placing.place(self.allocated).node if len(self.allocated) else np.empty(0, np.int32)
         if self.rules.adopt and len(self.ranges):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..support.small_numbers import distinct
 from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
 from ..vocabulary import ENGINE_OPERATOR
 from .nesting import Nesting
@@ -58,16 +59,22 @@ class Wanted:
 
 
 class Links:
-    """Finds the forward operators of backward nodes."""
+    """Finds the forward operators of backward nodes: of all, or only of those around some moments of threads."""
 
-    def __init__(self, trace: Trace, facts: NameFacts, threads: ThreadFacts) -> None:
+    def __init__(
+        self, trace: Trace, facts: NameFacts, threads: ThreadFacts, moments: tuple[Int32s, Int64s] | None = None
+    ) -> None:
         ranges = trace.ranges
         nested = ranges.style == PUSH_POP
         backward = operator_ranges(facts, ranges) & of_names(facts.backward_operator, ranges) & nested
-        self.nodes = _nodes(ranges.take(backward), trace.names)
-        forward = ranges.take(np.flatnonzero((ranges.seq >= 0) & ~backward & nested & backward.any()))
-        order = np.lexsort((forward.start_ns, forward.thread, forward.seq))  # of equal ones, the last is the inner
-        self.operators = forward.take(order)
+        nodes = np.flatnonzero(backward)
+        if moments is not None:
+            nodes = _around(ranges, nodes, *moments)
+        self.nodes = _nodes(ranges.take(nodes), trace.names)
+        forward = np.flatnonzero((ranges.seq >= 0) & ~backward & nested & (len(self.nodes) > 0))
+        forward = forward[np.isin(ranges.seq[forward], self.nodes.seq)]
+        # Ranges are in the order of threads and starts, and so stay those of a number: the last is the inner one.
+        self.operators = ranges.take(forward[np.argsort(ranges.seq[forward], kind="stable")])
         self._makers = makers(trace.names, _used(trace.names, self.nodes.ranges, self.operators))
         self._step_ranges = threads.ranges.take(of_titles(facts.step | facts.measured, threads.ranges))
         self._steps = Nesting(self._step_ranges)
@@ -158,6 +165,17 @@ class Links:
         one, two = devices[self.nodes.ranges.thread[node]], devices[self.operators.thread[operator]]
         shares: Bools = (one & two) != 0
         return shares
+
+
+def _around(ranges: Ranges, rows: Int64s, thread: Int32s, at_ns: Int64s) -> Int64s:
+    """Return those of some ranges that are around moments of their threads, and all that begin inside those."""
+    kept = [np.empty(0, np.int64)]
+    for one in distinct(thread):
+        mine, moments = rows[ranges.thread[rows] == one], np.sort(at_ns[thread == one])
+        start, end = ranges.start_ns[mine], ranges.end_ns[mine]
+        around = np.searchsorted(moments, end, "right") > np.searchsorted(moments, start, "left")
+        kept.append(mine[start <= np.maximum.accumulate(np.where(around, end, NEVER))])
+    return np.concatenate(kept)
 
 
 def _used(names: list[str], *tables: Ranges) -> Bools:

@@ -6,7 +6,7 @@ in a backward (recomputed, or differentiated twice) is itself placed by the node
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,8 @@ from .waiting import Intervals
 HOW = ("own", "adopted", "linked", "outside", "ambiguous", "captured")
 OWN, ADOPTED, LINKED, OUTSIDE, AMBIGUOUS, CAPTURED = range(len(HOW))
 
+# Makes links of the nodes around moments of threads.
+LinksAround = Callable[[tuple[Int32s, Int64s]], Links]
 # Higher derivatives are followed this many times.
 MAX_ORDER = 8
 
@@ -52,12 +54,12 @@ class Placed:
 
 
 class Placing:
-    """Places intervals: under others' ranges if it `adopts`, by their operators if links are `prepared`."""
+    """Places intervals: under others' ranges if it `adopts`, by their operators if it has `links`."""
 
     def __init__(self, facts: NameFacts, ranges: Ranges, nesting: Nesting, adoption: Adoption) -> None:
         self.facts, self.ranges, self.nesting, self.adoption = facts, ranges, nesting, adoption
         self.forest, self.adopts = nesting.forest, True
-        self.prepared: Future[Links] | None = None
+        self.links: LinksAround | None = None
         self._operator = operator_ranges(facts, ranges)
         opens = facts.step | facts.measured | facts.warm_up | facts.opens_phase
         self.rule = LinkRule(self.forest, self._operator | of_titles(opens, ranges))
@@ -69,8 +71,8 @@ class Placing:
         how = np.where(own >= 0, OWN, OUTSIDE)
         how[base >= 0], how[base == NO_DECISION] = ADOPTED, AMBIGUOUS
         placed = Placed(own, how, np.zeros(len(own), np.bool_), own.copy(), np.maximum(base, -1))
-        if self.prepared is not None and len(self.ranges) and order < MAX_ORDER:
-            self._link(spots, placed, self.prepared.result(), order)
+        if self.links is not None and len(self.ranges) and order < MAX_ORDER:
+            self._link(spots, placed, self.links, order)
         node = self.forest.graft(placed.base, placed.own)
         node[how == AMBIGUOUS] = -1
         return Placed(node, how, placed.unfit, placed.own, placed.base)
@@ -84,12 +86,13 @@ class Placing:
                 base[mine] = self.adoption.base(Intervals(thread, spots.start_ns[mine], spots.end_ns[mine]))
         return base
 
-    def _link(self, spots: Spots, placed: Placed, links: Links, order: int) -> None:
+    def _link(self, spots: Spots, placed: Placed, links_around: LinksAround, order: int) -> None:
         """Link backward work to its forward operator's ranges, unless a range of its own is more precise."""
-        if not links:
-            return
         rows, above = self._eligible(spots, placed)
         inside = spots.take(rows)
+        links = links_around((inside.thread, inside.start_ns)) if len(rows) else None
+        if not links:
+            return
         at = links.nodes.around(inside.thread, inside.start_ns, inside.end_ns)
         numbered = np.flatnonzero((at >= 0) & (links.nodes.seq[at] >= 0))
         rows, above, at = rows[numbered], above[numbered], at[numbered]

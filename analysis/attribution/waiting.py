@@ -6,7 +6,6 @@ One CUDA call that encloses the whole burst is allowed to the only thread that h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -144,14 +143,20 @@ class _Quiet:
 
     def _between_turns(self, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
         """Return the stretch between two turns of each interval, -1 for none, and the number of calls begun."""
-        before, upto = self._bounds(start_ns, "left"), self._bounds(end_ns, "right")
-        calls = np.searchsorted(self._call_start, end_ns, "right")
-        steady = (before == upto) & (np.searchsorted(self._call_start, start_ns, "left") == calls)
-        return np.where(steady, calls * (2 * len(self._starts) + 1) + before, -1), calls
+        opened, no_open = _none_within(self._starts, start_ns, end_ns)
+        closed, no_close = _none_within(self._ends, start_ns, end_ns)
+        calls, no_call = _none_within(self._call_start, start_ns, end_ns)
+        number = calls * (2 * len(self._starts) + 1) + opened + closed
+        return np.where(no_open & no_close & no_call, number, -1), calls
 
-    def _bounds(self, time_ns: Int64s, side: Literal["left", "right"]) -> Int64s:
-        """Count the starts and ends of ranges up to each moment."""
-        return np.searchsorted(self._starts, time_ns, side) + np.searchsorted(self._ends, time_ns, side)
+
+def _none_within(times_ns: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Bools]:
+    """Return how many of some times in order are before each interval, and whether none is in it."""
+    before = np.searchsorted(times_ns, start_ns, "left")
+    beyond = np.append(times_ns, 2**63 - 1)[before] > end_ns
+    if (end_ns < start_ns).any():  # as damaged calls do; then none may be between the two
+        beyond &= np.append(-(2**63), times_ns)[before] <= end_ns
+    return before, beyond
 
 
 def _firsts(ordered: Int64s) -> Int64s:

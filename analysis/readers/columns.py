@@ -129,6 +129,8 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | No
 
 def encode(values: pa.ChunkedArray | Int64s) -> Encoded:
     """Encode repeated values; text that is not UTF-8 is repaired."""
+    if isinstance(values, np.ndarray) and len(values) and values.min() == values.max():
+        return Encoded(np.zeros(len(values), np.int32), [int(values[0])])
     array = pa.chunked_array([arrow.from_numpy(values)]) if isinstance(values, np.ndarray) else values
     encoded = array.combine_chunks()
     if not pa.types.is_dictionary(array.type):

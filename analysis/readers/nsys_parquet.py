@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import NotAReport
+from ..support import arrow
 from ..support.progress import expect
 from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
 from .allocations import FREED, USAGE_TABLE
@@ -132,7 +133,7 @@ class NsysParquet:
         """Return the text of these string ids; an id without text is left out."""
         if self._strings is None:
             return {}
-        wanted = self._strings.filter(pc.is_in(self._strings["id"], pa.array(sorted(ids), pa.int64())))
+        wanted = self._strings.filter(pc.is_in(self._strings["id"], arrow.integers(sorted(ids))))
         return dict(zip(wanted["id"].to_pylist(), _decoded(wanted["value"]), strict=True))
 
     def thread_names(self) -> list[tuple[int, str]]:
@@ -200,13 +201,13 @@ def read(path: Path) -> Trace:
 
 
 def _events(events: pa.Table) -> pa.Table:
-    read = pc.is_in(events["event"], pa.array(EVENTS_READ, pa.int64()))
+    read = pc.is_in(events["event"], arrow.integers(EVENTS_READ))
     kept = events if pc.all(read).as_py() else events.filter(read)
-    return with_bare_names(_with(kept, category=pc.bit_wise_and(kept["category"], 255)))
+    return with_bare_names(_with(kept, category=pc.bit_wise_and(kept["category"], arrow.integer(255))))
 
 
 def _calls(calls: pa.Table) -> pa.Table:
-    cuda = pc.is_in(calls["event_class"], pa.array(CUDA_EVENT_CLASSES, pa.int64()))
+    cuda = pc.is_in(calls["event_class"], arrow.integers(CUDA_EVENT_CLASSES))
     return _with(calls, foreign_class=pc.cast(pc.invert(cuda), pa.int64()))
 
 
@@ -215,13 +216,13 @@ def _as_read(table: pa.Table) -> pa.Table:
 
 
 def _usage(events: pa.Table) -> pa.Table:
-    freed = pc.if_else(pc.equal(events["operation"], FREED), -1, 1)
-    thread, total = (pa.chunked_array([pa.repeat(value, events.num_rows)]) for value in (0, -1))
+    freed = pc.if_else(pc.equal(events["operation"], arrow.integer(FREED)), arrow.integer(-1), arrow.integer(1))
+    thread, total = (arrow.repeated(value, events.num_rows) for value in (0, -1))
     return _with(events, bytes=pc.multiply(events["bytes"], freed), thread=thread, total=total)
 
 
 def _work(extra: Columns, work: pa.Table) -> pa.Table:
-    zero = pa.chunked_array([pa.repeat(0, work.num_rows)])
+    zero = arrow.repeated(0, work.num_rows)
     grid = pc.multiply(pc.multiply(work["x"], work["y"]), work["z"]) if "x" in extra else zero
     return _with(work, name=work["name"] if "name" in extra else zero, grid=grid)
 
@@ -229,10 +230,10 @@ def _work(extra: Columns, work: pa.Table) -> pa.Table:
 def _filled(raw: pa.Table, table: str, column: str, missing: int | None) -> pa.ChunkedArray:
     if column in raw.column_names:
         values = pc.cast(raw[column], pa.int64())
-        return values if missing is None else pc.fill_null(values, missing)
+        return values if missing is None else pc.fill_null(values, arrow.integer(missing))
     if missing is None or column in NEVER_ABSENT:
         raise NotAReport(f"{table}.parquet has no column {column!r}: it is not nsys's.")
-    return pa.chunked_array([pa.repeat(missing, raw.num_rows)])
+    return arrow.repeated(missing, raw.num_rows)
 
 
 def _texts(raw: pa.Table, column: str) -> pa.ChunkedArray:

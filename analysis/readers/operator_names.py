@@ -1,15 +1,18 @@
 """Names of ranges without PyTorch's suffixes, and their sequence numbers: worked out once per distinct text.
 
-It is `vocabulary.without_suffixes` on Arrow's columns. Texts are seen as bytes, for a name need not be UTF-8.
+It is `vocabulary.without_suffixes` on Arrow's columns. Texts are seen as bytes, for a name need not be UTF-8. They
+lie one after the other in memory, so that the first suffix is searched for in all of them at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ..support import arrow
 from ..trace import Int32s, Int64s
@@ -20,6 +23,11 @@ from .nsys_tables import DOMAIN_TYPE, MARK_TYPE
 SEQUENCE = r", seq = (?P<seq>[0-9]{1,18})(?:[^0-9]|$)"
 MOST_DIGITS = 18
 NO_SEQUENCE = -1
+# The first suffix has as many bytes as a number, and is compared as one.
+SUFFIX = OPERATOR_SUFFIXES[0].encode()
+_WORD, _TENS = np.dtype("<u8"), 10 ** np.arange(9)
+# Eight bytes at once: all of them 1, all of them the digit 0, and every fourth.
+_ONES, _ZEROS, _PAIRS = np.uint64(0x0101010101010101), np.uint64(0x3030303030303030), np.uint64(0x000000FF000000FF)
 
 
 def with_bare_names(events: pa.Table) -> pa.Table:
@@ -27,7 +35,8 @@ def with_bare_names(events: pa.Table) -> pa.Table:
 
     Marks and the names of domains stay whole.
     """
-    return pa.Table.from_batches([_bare(batch) for batch in events.to_batches() or [_no_rows(events.schema)]])
+    batches = events.combine_chunks().to_batches() or [_no_rows(events.schema)]
+    return pa.Table.from_batches([_bare(batch) for batch in batches])
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
@@ -35,72 +44,133 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _bare(events: pa.RecordBatch) -> pa.RecordBatch:
-    codes, texts = _encoded(events["text"])
+    codes, column = _encoded(events["text"])
+    texts = _Texts.of(column)
     name_of, names, seq_of = _without_suffixes(texts)
-    code, seq = name_of[codes], seq_of[codes]
+    code, seq = (name_of, seq_of) if codes is None else (name_of[codes], seq_of[codes])
     event = arrow.to_numpy(events["event"])
     meta = np.flatnonzero((event == MARK_TYPE) | (event == DOMAIN_TYPE))
-    whole, at = np.unique(codes[meta], return_inverse=True)
+    whole, at = np.unique(meta if codes is None else codes[meta], return_inverse=True)
     code[meta], seq[meta] = len(names) + at, NO_SEQUENCE
-    distinct = pa.concat_arrays([names, texts.take(arrow.from_numpy(whole.astype(np.int64)))])
-    text = pa.DictionaryArray.from_arrays(pa.array(code, pa.int32()), as_text(distinct))
+    distinct = pa.concat_arrays([names, texts.until(texts.end, whole)])
+    text = pa.DictionaryArray.from_arrays(arrow.from_numpy(code), as_text(distinct))
     columns = {name: events[name] for name in events.schema.names}
     return pa.RecordBatch.from_pydict({**columns, "text": text, "seq": arrow.from_numpy(seq)})
 
 
-def _encoded(column: pa.Array) -> tuple[Int32s, pa.Array]:
-    """Return each row's position among the distinct texts, and those as bytes."""
+def _encoded(column: pa.Array) -> tuple[Int32s | None, pa.Array]:
+    """Return texts as bytes, and each row's position among them; None where every row has its own."""
     if not len(column):
-        column = pa.array([], pa.binary())  # a driver may call a column without values anything
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    texts, indices = pc.fill_null(encoded.dictionary.cast(pa.binary()), b""), encoded.indices.cast(pa.int32())
+        return None, pa.array([], pa.binary())  # a driver may call a column without values anything
+    if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
+        column = column.dictionary_encode()  # all of them may be too long for one column of bytes
+    if not pa.types.is_dictionary(column.type):
+        return None, column.cast(pa.binary())
+    texts, indices = column.dictionary.cast(pa.binary()), column.indices.cast(pa.int32())
     if indices.null_count:
-        texts = pa.concat_arrays([texts, pa.array([b""], pa.binary())])
-        indices = pc.fill_null(indices, len(texts) - 1)
+        texts = pa.concat_arrays([texts, arrow.binary([""]).cast(pa.binary())])
+        indices = pc.fill_null(indices, arrow.integer(len(texts) - 1).cast(pa.int32()))
     return arrow.to_numpy(indices), texts
 
 
-def _without_suffixes(texts: pa.Array) -> tuple[Int32s, pa.Array, Int64s]:
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Bytes, and where in them each text begins and ends; a missing text is empty."""
+
+    data: pa.Buffer
+    start: Int32s
+    end: Int32s
+
+    @classmethod
+    def of(cls, column: pa.Array) -> _Texts:
+        """View a column."""
+        _, bounds, data = column.buffers()
+        if not len(column):
+            return cls(pa.py_buffer(b""), np.empty(0, np.int32), np.empty(0, np.int32))
+        at = np.frombuffer(bounds, np.int32)[column.offset : column.offset + len(column) + 1]
+        end = np.where(arrow.to_numpy(column.is_valid()), at[1:], at[:-1]) if column.null_count else at[1:]
+        return cls(data or pa.py_buffer(b""), at[:-1], end)
+
+    def until(self, end: Int32s, rows: NDArray[Any] | None = None) -> pa.Array:
+        """Return the texts, of some rows in their order, cut at these places."""
+        start, end = (self.start, end) if rows is None else (self.start[rows], end[rows])
+        bounds = np.stack([start, end], axis=1).reshape(-1)  # what lies between two texts is a text too
+        count = max(0, len(bounds) - 1)
+        both = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), self.data])
+        return both.take(arrow.from_numpy(np.arange(0, count, 2)))
+
+    def suffixes(self) -> tuple[Int64s, Int32s]:
+        """Return the rows that have the first suffix, in their order, and where in the bytes it begins."""
+        last = int(self.end[-1]) - len(SUFFIX) if len(self.end) else -1
+        if last < 0:
+            return np.empty(0, np.int64), np.empty(0, np.int32)
+        at = np.flatnonzero(np.frombuffer(self.data, np.uint8, last + 1) == SUFFIX[0]).astype(np.int32)
+        at = at[self.words(at) == int.from_bytes(SUFFIX, "little")]
+        row = np.searchsorted(self.start, at, "right") - 1
+        inside = (row >= 0) & (at + len(SUFFIX) <= self.end[row])
+        row, at = row[inside], at[inside]
+        first = np.append(True, row[1:] != row[:-1])[: len(row)]
+        return row[first], at[first]
+
+    def words(self, at: Int32s | Int64s) -> NDArray[np.uint64]:
+        """Return the eight bytes at each place as a number; there are zeros after the last."""
+        count = self.data.size - _WORD.itemsize + 1
+        data = np.frombuffer(self.data, np.uint8)
+        words: NDArray[np.uint64] = np.ndarray((count,), _WORD, data.data, strides=(1,))
+        first = np.minimum(at, count - 1)
+        whole: NDArray[np.uint64] = words[first] >> ((at - first) * 8).astype(np.uint64)
+        return whole
+
+
+def _without_suffixes(texts: _Texts) -> tuple[Int32s, pa.Array, Int64s]:
     """Return the number of each text's bare name, those names, and the text's sequence number or -1."""
-    before, after = _cut(texts, OPERATOR_SUFFIXES[0])
-    seq = np.full(len(texts), NO_SEQUENCE, np.int64)
-    if after is not None:
-        seq[after.rows] = _numbers(after.texts, texts)
-    names = before.dictionary_encode()  # few: what follows costs next to nothing
+    rows, at = texts.suffixes()
+    seq, end = np.full(len(texts.start), NO_SEQUENCE, np.int64), texts.end.copy()
+    seq[rows], end[rows] = _numbers(texts, rows, at + len(SUFFIX)), at
+    names = texts.until(end).dictionary_encode()  # few: what follows costs next to nothing
     bare = names.dictionary
     for suffix in OPERATOR_SUFFIXES[1:]:
-        bare, _ = _cut(bare, suffix)
+        parts = pc.split_pattern(bare, suffix, max_splits=1)
+        bare = parts.values.take(parts.offsets[:-1])
     again = bare.dictionary_encode()
     return arrow.to_numpy(again.indices)[arrow.to_numpy(names.indices)], again.dictionary, seq
 
 
-@dataclass(frozen=True, slots=True)
-class _After:
-    """What follows a suffix: the rows that have one, and its text."""
-
-    rows: Int64s
-    texts: pa.Array
-
-
-def _cut(texts: pa.Array, suffix: str) -> tuple[pa.Array, _After | None]:
-    """Return what precedes the first suffix in each text, and what follows it; None if no text has one."""
-    parts = pc.split_pattern(texts, suffix, max_splits=1)
-    if len(parts.values) == len(texts):
-        return parts.values, None
-    first = arrow.to_numpy(parts.offsets)
-    rows = np.flatnonzero(np.diff(first) == 2)
-    before = parts.values.take(parts.offsets[:-1])
-    return before, _After(rows, parts.values.take(pa.array(first[rows] + 1)))
+def _numbers(texts: _Texts, rows: Int64s, at: Int32s) -> Int64s:
+    """Return the numbers of some rows that begin at these places; where there is none, look further."""
+    number, digits = _digits(texts, at, texts.end[rows])
+    other = np.flatnonzero((digits == 0) | (digits > MOST_DIGITS))
+    if len(other):
+        numbered = texts.until(texts.end, rows[other])
+        found = as_text(pc.struct_field(pc.extract_regex(numbered, SEQUENCE), 0)).cast(pa.int64())
+        number[other] = arrow.to_numpy(pc.fill_null(found, arrow.integer(NO_SEQUENCE)))
+    return number
 
 
-def _numbers(after: pa.Array, texts: pa.Array) -> Int64s:
-    """Return the sequence numbers that follow the suffix; some texts are searched a second time."""
-    digits = as_text(_cut(after, ", ")[0])  # what may follow the number
-    if pc.all(pc.ascii_is_decimal(digits)).as_py() and pc.max(pc.binary_length(digits)).as_py() <= MOST_DIGITS:
-        return arrow.to_numpy(digits.cast(pa.int64()))
-    numbered = texts.filter(pc.match_substring(texts, OPERATOR_SUFFIXES[0]))
-    found = pc.struct_field(pc.extract_regex(numbered, SEQUENCE), 0)
-    return arrow.to_numpy(pc.fill_null(as_text(found).cast(pa.int64()), NO_SEQUENCE))
+def _digits(texts: _Texts, at: Int32s, end: Int32s) -> tuple[Int64s, Int64s]:
+    """Return the numbers that begin at these places and end before those, and how many digits they have."""
+    number, digits = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+    rows = np.arange(len(at))
+    while len(rows) and digits[rows[0]] <= MOST_DIGITS:
+        count, value = _first_digits(texts.words(at[rows] + digits[rows]), end[rows] - at[rows] - digits[rows])
+        number[rows] = number[rows] * _TENS[count] + value
+        digits[rows] += count
+        rows = rows[count == _WORD.itemsize]
+    return number, digits
+
+
+def _first_digits(word: NDArray[np.uint64], most: Int64s) -> tuple[Int64s, Int64s]:
+    """Return how many digits eight bytes begin with, up to `most`, and the number that these are."""
+    digit = word ^ _ZEROS  # 0 to 9 for a digit
+    # The highest bit of others, of which only the first need be right.
+    others = (digit + _ONES * np.uint64(0x76) | digit) & _ONES << np.uint64(7)
+    before = (others & ~others + np.uint64(1)) - np.uint64(1)
+    count = np.minimum((before >> np.uint64(7) & _ONES) * _ONES >> np.uint64(56), most.clip(0).astype(np.uint64))
+    digit <<= np.uint64(64) - count * np.uint64(8)  # zeros in front, up to eight digits
+    pairs = digit * np.uint64(10) + (digit >> np.uint64(8))
+    even, odd = pairs & _PAIRS, pairs >> np.uint64(16) & _PAIRS
+    value = even * np.uint64(100 + (1_000_000 << 32)) + odd * np.uint64(1 + (10_000 << 32)) >> np.uint64(32)
+    return count.astype(np.int64), value.astype(np.int64)
 
 
 def as_text(values: pa.Array) -> pa.Array:

@@ -48,4 +48,4 @@ def unpacked(table: pa.Table, events: tuple[int, ...]) -> pa.Table | None:
     found = pa.table(columns)
     if np.isin(values["event"], events).all():
         return found
-    return found.filter(pc.is_in(found["event"], pa.array(events, pa.int64())))
+    return found.filter(pc.is_in(found["event"], arrow.integers(events)))

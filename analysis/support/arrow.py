@@ -1,11 +1,12 @@
 """Between numpy and Arrow without copies, and without pandas. Alone, because it loads pyarrow.
 
-Arrow's own conversions import pandas, which takes longer than reading and ranking a small report.
+Arrow's own conversions, also of a single Python value (`pa.array`, `pa.scalar`, `pa.repeat`), import pandas, which
+takes longer than reading and ranking a small report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,9 +15,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 
-def from_numpy(values: NDArray[np.int64]) -> pa.Array:
-    """View 64-bit integers as Arrow."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+def from_numpy(values: NDArray[np.int32] | NDArray[np.int64]) -> pa.Array:
+    """View integers as Arrow."""
+    type_ = pa.int32() if values.dtype == np.int32 else pa.int64()
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def integers(values: Sequence[int]) -> pa.Array:
+    """Return a few integers as Arrow."""
+    return from_numpy(np.array(values, np.int64))
+
+
+def integer(value: int) -> pa.Scalar:
+    """Return one integer as Arrow."""
+    return integers([value])[0]
+
+
+def repeated(value: int, count: int) -> pa.ChunkedArray:
+    """Return a column of one integer."""
+    return pa.chunked_array([from_numpy(np.full(count, value, np.int64))])
 
 
 def to_numpy(values: pa.Array) -> NDArray[Any]:

@@ -243,6 +243,27 @@ def test_all_numbers_of_backward_nodes_lead_to_an_operator_that_makes_them(repor
     assert (len(numbered), int((made >= 0).sum())) == (nodes, nodes)
 
 
+def test_links_of_the_nodes_around_a_few_moments_are_those_of_all_nodes():
+    found = attribution(BOLONG)
+    calls = working_calls(found.trace)
+    threads = ThreadFacts(found.trace, found.facts, found.ranges, calls)
+    whole = Links(found.trace, found.facts, threads)
+    for seed in range(10):
+        some = calls.take(np.random.default_rng(seed).integers(0, len(calls), 20))
+        part = Links(found.trace, found.facts, threads, (some.thread, some.start_ns))
+        assert len(part.nodes) < len(whole.nodes) / 4
+        assert some_links(part, some) == some_links(whole, some)
+
+
+def some_links(links, calls):
+    """Return the start of the node around each call, and that of the operator that made it."""
+    around = links.nodes.around(calls.thread, calls.start_ns, calls.end_ns)
+    numbered = around[(around >= 0) & (links.nodes.seq[around] >= 0)]
+    made = links.made(Wanted(numbered, np.zeros(len(numbered), np.int32)))
+    assert (made >= 0).any()
+    return links.nodes.ranges.start_ns[numbered].tolist(), links.operators.start_ns[made].tolist()
+
+
 def test_linked_paths_of_backward_mirror_those_of_forward():
     rows = report(BOLONG).ranges
     forward = {r.path[2:] for r in rows if r.path[:2] == ("profile", "forward pass")} | {("loss",)}
