@@ -2,9 +2,10 @@
 
 A node carries the modules that were running when it was traced, outermost first, and the regions with how
 many modules were around each: both together are its path, as the eager program would have opened it. A
-kernel made of nodes of several paths is a fusion. It has one range below what the paths have in common,
-named for its parts in the order of the graph: `norm + up projection`; `self` is the common module's own
-work. A part of an indexed module keeps that module in its name, so that a fusion across layers shows:
+kernel is made of the nodes that do the most in it: those that compute, else those that cast or copy, else views.
+One made of nodes of several paths is a fusion. It has one range below what the paths have in common, named for
+its parts in the order of the graph: `norm + up projection`; `self` is the common module's own work. A part of an
+indexed module keeps that module in its name, so that a fusion across layers shows:
 `layer 3 down projection + layer 4 norm`.
 """
 
@@ -44,13 +45,16 @@ def is_recomputed(meta: Meta) -> bool:
     return meta.get("partitioner_tag") == "is_forward"
 
 
-def path_of_kernel(metas: Iterable[Meta], name_of: ModuleName, *, backward: bool) -> Names:
-    """Return the path of a kernel call made of these nodes; () if none of them has one."""
-    placed = [(path, backward and is_recomputed(meta)) for meta in metas if (path := path_of(meta, name_of))]
+def path_of_kernel(nodes: Iterable[tuple[int, Meta]], name_of: ModuleName, *, backward: bool) -> Names:
+    """Return the path of a kernel call made of nodes, given by what they do in it; () if none of them has one."""
+    placed = [(work, path, meta) for work, meta in nodes if (path := path_of(meta, name_of))]
     if not placed:
         return ()
-    path = fused([path for path, _ in placed])
-    return (RECOMPUTE, *path) if all(again for _, again in placed) else path
+    most = max(work for work, _, _ in placed)
+    working = [(path, meta) for work, path, meta in placed if work == most]
+    path = fused([path for path, _ in working])
+    again = backward and all(is_recomputed(meta) for _, meta in working)
+    return (RECOMPUTE, *path) if again else path
 
 
 def fused(paths: Iterable[Names]) -> Names:

@@ -21,6 +21,7 @@ import torch
 from . import inductor, names, ranges
 from .leaves import Leaves
 from .names import ModuleName
+from .operators import work_of
 from .ranges import NOWHERE, Names
 
 TABLE, AT = "nvtx_kernels_ranges", "nvtx_kernels_at"
@@ -35,7 +36,8 @@ class Naming:
 
     def path(self, nodes: list[torch.fx.Node]) -> Names:
         """Return the path of a kernel call made of these nodes of the graph; () if it belongs nowhere."""
-        path = names.path_of_kernel([node.meta for node in nodes], self.module_name, backward=self.backward)
+        working = [(work_of(node), node.meta) for node in nodes]
+        path = names.path_of_kernel(working, self.module_name, backward=self.backward)
         return path or names.path_of_sum(inductor.metas_before(nodes, self._is_placed), self.module_name)
 
     def _is_placed(self, meta: dict[str, Any]) -> bool:
