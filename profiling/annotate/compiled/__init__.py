@@ -26,7 +26,7 @@ __all__ = ["Registered", "restore"]
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 # Changes with what is written into generated code, and with what names a kernel, so that no cache brings back what
 # an older release wrote.
-FORMAT = 3
+FORMAT = 4
 
 _names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
 

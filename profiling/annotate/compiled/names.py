@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
-from .ranges import Names
-
+Names = tuple[str, ...]
 REGIONS = "nvtx_kernels"
 RECOMPUTE, SELF, JOINER = "recompute", "self", " + "
 MAX_PARTS, MAX_PART = 4, 48
@@ -45,16 +44,27 @@ def is_recomputed(meta: Meta) -> bool:
     return meta.get("partitioner_tag") == "is_forward"
 
 
-def path_of_kernel(nodes: Iterable[tuple[int, Meta]], name_of: ModuleName, *, backward: bool) -> Names:
+class Kernel(NamedTuple):
+    """A kernel call's path, and the paths of the parts that it works for, in the order of the graph.
+
+    `working` has by its place in the call each node that does the most in it, with its path.
+    """
+
+    path: Names
+    working: Mapping[int, Names]
+
+
+def kernel_of(nodes: Iterable[tuple[int, Meta]], name_of: ModuleName, *, backward: bool) -> Kernel:
     """Return the path of a kernel call made of nodes, given by what they do in it; () if none of them has one."""
-    placed = [(work, path, meta) for work, meta in nodes if (path := path_of(meta, name_of))]
+    placed = [(at, work, path, meta) for at, (work, meta) in enumerate(nodes) if (path := path_of(meta, name_of))]
     if not placed:
-        return ()
-    most = max(work for work, _, _ in placed)
-    working = [(path, meta) for work, path, meta in placed if work == most]
-    path = fused([path for path, _ in working])
-    again = backward and all(is_recomputed(meta) for _, meta in working)
-    return (RECOMPUTE, *path) if again else path
+        return Kernel((), {})
+    most = max(work for _, work, _, _ in placed)
+    working = [(at, path, meta) for at, work, path, meta in placed if work == most]
+    again = backward and all(is_recomputed(meta) for _, _, meta in working)
+    above = (RECOMPUTE,) if again else ()
+    parts = {at: (*above, *path) for at, path, _ in working}
+    return Kernel(fused(parts.values()), parts)
 
 
 def fused(paths: Iterable[Names]) -> Names:

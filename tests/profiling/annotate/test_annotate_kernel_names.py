@@ -8,7 +8,7 @@ import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import compiled
 from nvtx_kernels.profiling.annotate.compiled import operators, restore
-from nvtx_kernels.profiling.annotate.compiled.names import path_of_kernel
+from nvtx_kernels.profiling.annotate.compiled.names import kernel_of
 from nvtx_kernels.profiling.annotate.compiled.operators import COMPUTES, MOVES, VIEWS
 from torch import nn
 
@@ -77,7 +77,7 @@ NORM, CAST, SELF = meta("layer", "norm"), meta("layer", "up"), meta("layer")
     ],
 )
 def test_a_kernel_is_named_for_those_of_its_nodes_that_do_the_most(nodes, path):
-    assert path_of_kernel(nodes, lambda _key, value: value[0], backward=True) == path
+    assert kernel_of(nodes, lambda _key, value: value[0], backward=True).path == path
 
 
 def test_a_release_that_names_kernels_otherwise_has_keys_of_its_own(monkeypatch):
