@@ -156,7 +156,7 @@ def _value_now(size: Any) -> Any:
 
     if size.is_number:
         return size
-    sizes = V.graph.sizevars
+    sizes: Any = V.graph.sizevars
     hint = sizes.optimization_hint if hasattr(sizes, "optimization_hint") else sizes.size_hint
     return hint(size)
 

@@ -20,7 +20,8 @@ from types import TracebackType
 from .. import range_stack
 from ..open_ranges import Label, OpenRange, label
 from .leaves import Leaves, follow
-from .writes import Marks, Names, Parts
+from .names import Names
+from .writes import Marks, Row
 
 NOWHERE = -1
 
@@ -44,7 +45,7 @@ class Ranges:
     """The paths of one generated module, by their number in its code; for a backward, those of its gradients."""
 
     def __init__(
-        self, paths: Sequence[Names], category: str, leaves: Leaves = (), rows: Sequence[tuple[Names, Parts]] = ()
+        self, paths: Sequence[Names], category: str, leaves: Leaves = (), rows: Sequence[Row] = ()
     ) -> None:
         self.paths, self.leaves = tuple(paths), leaves
         self.marks = Marks(rows, category.rpartition("/")[2])

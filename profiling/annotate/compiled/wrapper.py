@@ -20,9 +20,9 @@ import torch
 
 from . import inductor, names, ranges, writes
 from .leaves import Leaves
-from .names import ModuleName
+from .names import ModuleName, Names
 from .operators import work_of
-from .ranges import NOWHERE, Names
+from .ranges import NOWHERE
 
 TABLE, AT = "nvtx_kernels_ranges", "nvtx_kernels_at"
 
@@ -92,7 +92,7 @@ class _Annotated:
         naming = self._nk_naming
         category = "model/backward" if naming.backward else "model/forward"
         leaves = self._nk_leaves() if naming.backward else ()
-        rows = tuple(self._nk_rows.known())
+        rows = tuple(self._nk_rows.all())
         table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r}, {rows!r})"
         self.header.writeline(f"from {ranges.__name__} import Ranges as NvtxKernelsRanges")  # type: ignore[attr-defined]
         self.header.writeline(f"{TABLE} = {table}")  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ One NVTX mark or more in our domain for each compiled graph, `MARK` followed by 
 
 `rows` has by the path of a shared row, from the outermost range that the graph's code opens (`*` stands for an
 index), its parts below what they share, `[]` for that range itself, and the bytes that each writes in all kernels
-of the row in one call of the graph. A row of which a size is not known is left out.
+of the row in one call of the graph; null where a size is not known.
 
 A report keeps only what happened inside its capture range, so the marks are sent with a call of the graph, at most
 ten times a second.
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import range_stack
-from ..counts import PATH_SEPARATOR, PATHS_PER_MARK
+from ..counts import INDEX, INDEX_ABOVE, PATH_SEPARATOR, PATHS_PER_MARK
 from ..marks import collapsed
 from .names import Kernel, Names, shared
 
@@ -32,6 +32,7 @@ _AGAIN_AFTER_S = 0.1
 
 #: Of a shared row, the path of each part and the bytes that it writes; part of the generated code.
 Parts = Sequence[tuple[Names, int]]
+Row = tuple[Names, Parts | None]
 
 
 class Rows:
@@ -51,11 +52,10 @@ class Rows:
         for part in {*kernel.working.values(), *written}:
             row[part] = row.get(part, 0) + written.get(part, 0)
 
-    def known(self) -> Iterator[tuple[Names, Parts]]:
-        """Yield the rows whose parts' bytes are known, and not all zero."""
+    def all(self) -> Iterator[Row]:
+        """Yield the rows with what their parts write; None where that is not known, or nothing."""
         for path, parts in self._of.items():
-            if parts and any(parts.values()):
-                yield path, tuple(parts.items())
+            yield path, tuple(parts.items()) if parts and any(parts.values()) else None
 
 
 def by_part(kernel: Kernel, nodes: Sequence[Any], written: Iterable[tuple[Sequence[Any], int | None]]) -> Any:
@@ -88,10 +88,8 @@ def _maker(origins: Sequence[Any], working: Mapping[Any, Names], inside: set[Any
 class Marks:
     """The marks of one graph's shared rows."""
 
-    def __init__(self, rows: Iterable[tuple[Names, Parts]], phase: str) -> None:
-        said = {PATH_SEPARATOR.join(path): _below(parts) for path, parts in rows}
-        short = collapsed(said)
-        items = list({short[path]: parts for path, parts in said.items()}.items())[:MOST_ROWS]
+    def __init__(self, rows: Iterable[Row], phase: str) -> None:
+        items = list(_short(rows).items())[:MOST_ROWS]
         self._texts = [
             MARK + json.dumps({"version": VERSION, "phase": phase, "rows": dict(items[at : at + PATHS_PER_MARK])})
             for at in range(0, len(items), PATHS_PER_MARK)
@@ -109,6 +107,17 @@ class Marks:
             range_stack.mark(text)
 
 
-def _below(parts: Parts) -> tuple[tuple[Names, int], ...]:
+def _short(rows: Iterable[Row]) -> dict[str, Any]:
+    """Return what is said of each row; of rows that differ in indices alone once, unless an index is in a part."""
+    said = {PATH_SEPARATOR.join(path): _below(parts) for path, parts in rows}
+    alike = {path: below for path, below in said.items() if not INDEX.search(repr(below and dict(below).keys()))}
+    short = collapsed(alike, (INDEX, INDEX_ABOVE))
+    return {short.get(path, path): below for path, below in said.items()}
+
+
+def _below(parts: Parts | None) -> tuple[tuple[Names, int], ...] | None:
+    """Return the parts by their names below what they share."""
+    if parts is None:
+        return None
     around = len(shared([path for path, _ in parts]))
     return tuple((path[around:], size) for path, size in parts)
