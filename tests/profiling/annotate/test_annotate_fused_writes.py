@@ -156,7 +156,7 @@ class TestCompiled:
         assert fused > 0
         assert after[block]["estimated_self_ns"] == fused
         assert after[*block, "act + self"]["inclusive_ns"] == 0
-        # A sum of ROWS × WIDTH floats, and a norm of as many; the norm's kernel keeps a few figures of each row too.
+        # A sum of ROWS × WIDTH floats, and a norm of as many with a few figures of each row.
         across = (
             "forward",
             "step",
