@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,24 @@ def run(command: Callable[[], None]) -> int:
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+class Later:
+    """A call that is made once, when its value is needed; with a cached summary, none are.
+
+    Arguments that are such calls themselves are replaced by their values.
+    """
+
+    def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self._call, self._arguments = call, arguments
+
+    def __call__(self) -> Any:
+        """Return the value."""
+        return self._value
+
+    @cached_property
+    def _value(self) -> Any:
+        return self._call(*(one() if isinstance(one, Later) else one for one in self._arguments))
 
 
 def add_range_rules(parser: argparse.ArgumentParser) -> Any:

@@ -6,11 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cli import (
+    Later,
     add_range_rules,
     add_shape,
     as_typed,
@@ -80,6 +81,10 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     over.add_argument(
         "--totals", dest="per_step", action="store_false", help="sums (the default of csv, json and parquet)"
     )
+    what.add_argument(
+        "--split-fused", action="store_true",
+        help="with --by range: estimate each range's part of fused kernels' time, by the bytes that it writes",
+    )  # fmt: skip
     what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser).add_argument(
         "--like-nsys", action="store_true",
@@ -126,24 +131,6 @@ def answer(options: argparse.Namespace) -> str | bytes:
     return presented(document, options)
 
 
-class Later:
-    """A call that is made once, when its value is needed; with a cached summary, none are.
-
-    Arguments that are such calls themselves are replaced by their values.
-    """
-
-    def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
-        self._call, self._arguments = call, arguments
-
-    def __call__(self) -> Any:
-        """Return the value."""
-        return self._value
-
-    @cached_property
-    def _value(self) -> Any:
-        return self._call(*(one() if isinstance(one, Later) else one for one in self._arguments))
-
-
 def _checked(options: argparse.Namespace) -> list[Path]:
     """Return the paths of the reports; raises UsageError for options that do not go together."""
     _check(options)
@@ -160,6 +147,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--kernel names the kernel for --view explain.")
     if options.timed and options.view != "agreement":
         raise UsageError("--timed gives a time to --view agreement.")
+    if options.split_fused and options.by != "range":
+        raise UsageError("--split-fused splits rows of --by range.")
     if options.view and options.range and not VIEWS[options.view].takes_range:
         raise UsageError(f"--view {options.view} is about phases: --range does not narrow it, --phase does.")
     if options.like_nsys and any((options.view, options.range, options.phase, options.by, options.per_step)):
@@ -197,6 +186,12 @@ def _summarize(attribution: Attribution, options: argparse.Namespace) -> Report:
     from .summary.totals import summarize
 
     return summarize(attribution, include_warm_up=options.include_warmup)
+
+
+def _split(report: Report) -> Report:
+    from .measures.fused import split_fused
+
+    return split_fused(report)
 
 
 def _scaled(report: Report, options: argparse.Namespace) -> Report:
@@ -283,7 +278,7 @@ def _subject(found: Report, attribution: Later, options: argparse.Namespace) -> 
     """Return what a view looks at: the requested part of a report."""
     from .views.registry import Subject
 
-    whole = _scaled(found, options)
+    whole = _scaled(_split(found) if options.split_fused else found, options)
     return Subject(
         _selected(whole, options),
         Later(_counted, attribution, whole),

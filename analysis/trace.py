@@ -27,6 +27,9 @@ class Provenance:
     # What each process counted in one step: `ranges` by phase and path, `calls` of models, operators `uncounted`.
     counted: Sequence[Mapping[str, Any]] = ()
 
+    # What the parts of fused kernels write: by phase and path, each part's names below what all share, and bytes.
+    writes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
     @property
     def is_of_pytorch(self) -> bool:
         """Whether PyTorch's own profiler recorded it, which does not record NVTX."""

@@ -281,6 +281,7 @@ class _Assembly:
             models=self.written.models,
             steps=self.written.steps,
             counted=tuple(self.written.counted.values()),
+            writes=self.written.writes,
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..trace import MODEL_BACKWARD, MODEL_FORWARD, Int8s, Int32s
+from . import fused_writes
 from .marked_allocations import MEMORY_MARK, MarkedAllocations
 
 RUN_MARK = "nvtx-kernels.run "
@@ -39,6 +40,7 @@ class Written:
         self.models: dict[str, dict[str, str]] = {}
         self.steps = ""  # what annotation's ranges `step` count
         self.counted: dict[int, dict[str, Any]] = {}  # by process
+        self.writes: fused_writes.Writes = {}
         self.allocations: dict[int, MarkedAllocations] = {}  # by process
         self.domains: set[Key] = set()  # in which annotation's marks are
         self._categories: dict[Key, dict[int, int]] = {}
@@ -50,6 +52,8 @@ class Written:
         elif text.startswith(FLOPS_MARK):
             counts = sane_counts(parsed(text.removeprefix(FLOPS_MARK)) or {})
             counts.join(self.counted.setdefault(domain[0], {}))
+        elif text.startswith(fused_writes.WRITES_MARK):
+            fused_writes.join(self.writes, parsed(text.removeprefix(fused_writes.WRITES_MARK)) or {})
         elif text.startswith(MEMORY_MARK):
             of_process = self.allocations.setdefault(domain[0], MarkedAllocations())
             of_process.add(parsed(text.removeprefix(MEMORY_MARK)) or {}, at_ns)

@@ -118,6 +118,7 @@ class Report:
     phase_names: tuple[tuple[str, str], ...] = ()  # and what the phases'
     per_step: bool = False
     warm_up_included: bool = False
+    split_fused: bool = False  # ranges have estimated shares of the kernels that they share
     unmeasured_ns: int = 0  # work in no measured step, and not in warm-up, whatever the other figures are over
     warm_up_ns: int = 0  # of a report per step, the work in warm-up that its totals leave out
     notes: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ def as_dict(row: Any) -> dict[str, Any]:
 #: The parts of a report that say what it is of, and its tables, in the order in which JSON has them.
 ABOUT = (
     "steps", "ranks", "step", "phase_names", "per_step", "warm_up_included", "unmeasured_ns", "warm_up_ns",
+    "split_fused",
 )  # fmt: skip
 TABLES = {"phases": PhaseRow, "ranges": RangeRow, "kernels": KernelRow, "busy": BusyRow}
 

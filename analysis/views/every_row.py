@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..document import Column, Document, Row, Table
+from ..measures.fused import SplitRow
 from ..report import KernelRow, RangeRow, Report, added
 from ..report.plain import as_object
 from ..vocabulary import PATH_SEPARATOR
@@ -21,7 +22,7 @@ from .rows import RANKED, longest_first, share, time_of
 def everything(report: Report, *, by: str | None = None) -> Document:
     """Return the kernels of every path (the default), or rank kernels or categories by phase, or all ranges."""
     if by == "range":
-        table = _table("ranges", RangeRow, report.ranges)
+        table = _table("ranges", SplitRow if report.split_fused else RangeRow, report.ranges)
     elif by == "category":
         table = _by_category(report)
     elif by == "kernel":

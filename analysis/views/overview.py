@@ -151,20 +151,38 @@ def range_tree(report: Report, top: int) -> Table:
     found = [row for row in tree.ranges if row.inclusive_ns or row.inclusive_work_ns]
     shown = in_tree(found, "inclusive_ns", top, report.phase_names)
     whole = sum(row.self_ns for row in tree.ranges)
-    time = "kernel time" if tree is report else "time"
     columns = (
-        Column("range", "range", "name"), Column("inclusive_ns", time, "ns"), Column("share", "%", "share"),
-        Column("self_ns", "own", "ns"), Column("kernels", "launches", "count"),
-        Column("instances", "times", "count"), Column("span_ns", headings.span(report), "ns"),
-        Column("cpu_ns", "CPU range", "ns"),
+        Column("range", "range", "name"),
+        Column("inclusive_ns", "kernel time" if tree is report else "time", "ns"), Column("share", "%", "share"),
+        *(SPLIT_FIGURES if report.split_fused else _figures(report)),
     )  # fmt: skip
     title = f"Ranges: all {graphs.counted_kinds(report)} inside, and those in no inner range (own), {{unit}}"
-    rows = tuple(_branch(name, row, whole) for name, row in zip(last_names(shown), shown, strict=True))
+    keys = [column.key for column in columns[3:]]
+    rows = tuple(_branch(name, row, whole, keys) for name, row in zip(last_names(shown), shown, strict=True))
     caption = _caption(report, shown) + more(found, len(shown), "range")
     return Table("ranges", f"{title} {headings.scope(report)}", columns, rows, caption)
 
 
+SPLIT_FIGURES = (
+    Column("estimated_ns", "of it est.", "ns"), Column("self_ns", "own", "ns"),
+    Column("estimated_self_ns", "of it est.", "ns"), Column("kernels", "launches", "count"),
+)  # fmt: skip
+ESTIMATED = (
+    "est.: estimated, the time of fused kernels split by the bytes that each part writes. Launches are not split."
+)
+
+
+def _figures(report: Report) -> tuple[Column, ...]:
+    return (
+        Column("self_ns", "own", "ns"), Column("kernels", "launches", "count"),
+        Column("instances", "times", "count"), Column("span_ns", headings.span(report), "ns"),
+        Column("cpu_ns", "CPU range", "ns"),
+    )  # fmt: skip
+
+
 def _caption(report: Report, shown: list[RangeRow]) -> str:
+    if report.split_fused:
+        return f"% is of {headings.with_graphs(report)}. {ESTIMATED}"
     linked = f" {headings.LINKED}" if any(row.span_ns is None for row in shown) else ""
     return (
         f"% is of {headings.with_graphs(report)}. {headings.span(report)}: from the first start to the last "
@@ -172,6 +190,6 @@ def _caption(report: Report, shown: list[RangeRow]) -> str:
     )
 
 
-def _branch(name: str, row: RangeRow, whole: Number) -> Row:
-    time_ns, figures = row.inclusive_ns, (row.self_ns, row.kernels, row.instances, row.span_ns, row.cpu_ns)
-    return Row((name, time_ns, share(time_ns, whole), *figures), indent=len(row.path) - 1)
+def _branch(name: str, row: RangeRow, whole: Number, keys: Sequence[str]) -> Row:
+    figures = (getattr(row, key) for key in keys)
+    return Row((name, row.inclusive_ns, share(row.inclusive_ns, whole), *figures), indent=len(row.path) - 1)

@@ -31,8 +31,8 @@ VERSION = 1
 # nsys keeps long messages, but how long is not documented; a mark has at most this many paths.
 PATHS_PER_MARK = 100
 MOST_UNCOUNTED = 12
-_INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
-_INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
+INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
 
 Path = tuple[str, ...]
 
@@ -100,7 +100,7 @@ def _collapsed(of: dict[tuple[str, Path], Figures]) -> Iterator[tuple[str, str, 
     for (phase, path), figures in of.items():
         by_phase[phase][PATH_SEPARATOR.join(path)] = figures
     for phase, paths in by_phase.items():
-        short = collapsed({one: figures.same() for one, figures in paths.items()}, (_INDEX, _INDEX_ABOVE))
+        short = collapsed({one: figures.same() for one, figures in paths.items()}, (INDEX, INDEX_ABOVE))
         number = Counter(short.values())
         for form, figures in {short[one]: figures for one, figures in paths.items()}.items():
             yield phase, form, [number[form], figures.bytes, dict(figures.flops)]

@@ -24,8 +24,9 @@ from .late import after_import
 __all__ = ["Registered", "restore"]
 
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
-# Changes with what is written into generated code, so that no cache brings back what an older release wrote.
-FORMAT = 2
+# Changes with what is written into generated code, and with what names a kernel, so that no cache brings back what
+# an older release wrote.
+FORMAT = 4
 
 _names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -126,6 +127,38 @@ def nodes_of_call(announcer: FrameType) -> list[torch.fx.Node]:
         exact = getattr(ir_node, "origin_node", None) if SCHEDULED not in announcer.f_locals else None
         found.update(dict.fromkeys([exact] if exact is not None else getattr(ir_node, "origins", ())))
     return [node for node in sorted(found) if node.op != "placeholder"]
+
+
+def written_by_call(announcer: FrameType) -> list[tuple[list[torch.fx.Node], int | None]]:
+    """Return which buffers the kernel call that a function announces writes: their graph nodes, and their bytes.
+
+    A buffer that no other kernel reads is kept in registers. Bytes are None where a size is not known while the
+    graph is compiled; a size that may change has the value that it has now.
+    """
+    from torch._inductor.virtualized import V
+
+    if SCHEDULED not in announcer.f_locals:
+        return []
+    buffers = [one for one in _ir_nodes(announcer.f_locals) if one.get_name() not in V.graph.removed_buffers]
+    return [(sorted(one.origins), _bytes_of(one)) for one in buffers]
+
+
+def _bytes_of(buffer: Any) -> int | None:
+    with suppress(Exception):  # private, and no reason for a program not to be compiled
+        elements, width = buffer.get_numel(), buffer.get_dtype().itemsize
+        if all(str(symbol).startswith("s") for symbol in elements.free_symbols):
+            return int(_value_now(elements)) * int(width)
+    return None
+
+
+def _value_now(size: Any) -> Any:
+    from torch._inductor.virtualized import V
+
+    if size.is_number:
+        return size
+    sizes: Any = V.graph.sizevars
+    hint = sizes.optimization_hint if hasattr(sizes, "optimization_hint") else sizes.size_hint
+    return hint(size)
 
 
 def metas_before(nodes: Iterable[torch.fx.Node], is_placed: Callable[[Any], bool]) -> list[dict[str, Any]]:

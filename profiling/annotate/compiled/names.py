@@ -2,9 +2,10 @@
 
 A node carries the modules that were running when it was traced, outermost first, and the regions with how
 many modules were around each: both together are its path, as the eager program would have opened it. A
-kernel made of nodes of several paths is a fusion. It has one range below what the paths have in common,
-named for its parts in the order of the graph: `norm + up projection`; `self` is the common module's own
-work. A part of an indexed module keeps that module in its name, so that a fusion across layers shows:
+kernel is made of the nodes that do the most in it: those that compute, else those that cast or copy, else views.
+One made of nodes of several paths is a fusion. It has one range below what the paths have in common, named for
+its parts in the order of the graph: `norm + up projection`; `self` is the common module's own work. A part of an
+indexed module keeps that module in its name, so that a fusion across layers shows:
 `layer 3 down projection + layer 4 norm`.
 """
 
@@ -12,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
-from .ranges import Names
-
+Names = tuple[str, ...]
 REGIONS = "nvtx_kernels"
 RECOMPUTE, SELF, JOINER = "recompute", "self", " + "
 MAX_PARTS, MAX_PART = 4, 48
@@ -44,13 +44,27 @@ def is_recomputed(meta: Meta) -> bool:
     return meta.get("partitioner_tag") == "is_forward"
 
 
-def path_of_kernel(metas: Iterable[Meta], name_of: ModuleName, *, backward: bool) -> Names:
-    """Return the path of a kernel call made of these nodes; () if none of them has one."""
-    placed = [(path, backward and is_recomputed(meta)) for meta in metas if (path := path_of(meta, name_of))]
+class Kernel(NamedTuple):
+    """A kernel call's path, and the paths of the parts that it works for, in the order of the graph.
+
+    `working` has by its place in the call each node that does the most in it, with its path.
+    """
+
+    path: Names
+    working: Mapping[int, Names]
+
+
+def kernel_of(nodes: Iterable[tuple[int, Meta]], name_of: ModuleName, *, backward: bool) -> Kernel:
+    """Return the path of a kernel call made of nodes, given by what they do in it; () if none of them has one."""
+    placed = [(at, work, path, meta) for at, (work, meta) in enumerate(nodes) if (path := path_of(meta, name_of))]
     if not placed:
-        return ()
-    path = fused([path for path, _ in placed])
-    return (RECOMPUTE, *path) if all(again for _, again in placed) else path
+        return Kernel((), {})
+    most = max(work for _, work, _, _ in placed)
+    working = [(at, path, meta) for at, work, path, meta in placed if work == most]
+    again = backward and all(is_recomputed(meta) for _, _, meta in working)
+    above = (RECOMPUTE,) if again else ()
+    parts = {at: (*above, *path) for at, path, _ in working}
+    return Kernel(fused(parts.values()), parts)
 
 
 def fused(paths: Iterable[Names]) -> Names:

@@ -20,10 +20,11 @@ from types import TracebackType
 from .. import range_stack
 from ..open_ranges import Label, OpenRange, label
 from .leaves import Leaves, follow
+from .names import Names
+from .writes import Marks, Row
 
 NOWHERE = -1
 
-Names = tuple[str, ...]
 #: How many ranges stay open between two paths, and what is opened after them.
 Change = tuple[int, list[Label]]
 
@@ -43,8 +44,11 @@ def in_generated_code() -> bool:
 class Ranges:
     """The paths of one generated module, by their number in its code; for a backward, those of its gradients."""
 
-    def __init__(self, paths: Sequence[Names], category: str, leaves: Leaves = ()) -> None:
+    def __init__(
+        self, paths: Sequence[Names], category: str, leaves: Leaves = (), rows: Sequence[Row] = ()
+    ) -> None:
         self.paths, self.leaves = tuple(paths), leaves
+        self.marks = Marks(rows, category.rpartition("/")[2])
         names = {name for path in self.paths for name in path}
         self.labels = {name: label(name, None, category) for name in names}
         self._changes: dict[tuple[int, int], Change] = {}
@@ -86,7 +90,10 @@ class Opened:
 
     def __enter__(self) -> Callable[[int], None]:
         _thread.blocks += 1
-        return self._move if range_stack.active else _stay
+        if not range_stack.active:
+            return _stay
+        self._of.marks.send()
+        return self._move
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 
-from . import inductor, names, ranges
+from . import inductor, names, ranges, writes
 from .leaves import Leaves
-from .names import ModuleName
-from .ranges import NOWHERE, Names
+from .names import ModuleName, Names
+from .operators import work_of
+from .ranges import NOWHERE
 
 TABLE, AT = "nvtx_kernels_ranges", "nvtx_kernels_at"
 
@@ -33,10 +34,14 @@ class Naming:
     module_name: ModuleName
     backward: bool
 
-    def path(self, nodes: list[torch.fx.Node]) -> Names:
-        """Return the path of a kernel call made of these nodes of the graph; () if it belongs nowhere."""
-        path = names.path_of_kernel([node.meta for node in nodes], self.module_name, backward=self.backward)
-        return path or names.path_of_sum(inductor.metas_before(nodes, self._is_placed), self.module_name)
+    def kernel(self, nodes: list[torch.fx.Node]) -> names.Kernel:
+        """Return where a kernel call made of these nodes of the graph belongs; its path is () if nowhere."""
+        working = [(work_of(node), node.meta) for node in nodes]
+        kernel = names.kernel_of(working, self.module_name, backward=self.backward)
+        if kernel.path:
+            return kernel
+        before = inductor.metas_before(nodes, self._is_placed)
+        return names.Kernel(names.path_of_sum(before, self.module_name), {})
 
     def _is_placed(self, meta: dict[str, Any]) -> bool:
         return bool(names.path_of(meta, self.module_name))
@@ -46,7 +51,8 @@ class _Annotated:
     """Mixed into a wrapper code generator of Inductor's, of a whole graph or of a part of one."""
 
     _nk_naming: Naming
-    _nk_table: dict[Names, int]  # shared by the parts of a graph
+    _nk_table: dict[Names, int]  # shared by the parts of a graph, as is the next
+    _nk_rows: writes.Rows
     _nk_open: int
     _nk_node: Any
     _nk_is_root: bool
@@ -54,8 +60,11 @@ class _Annotated:
     def write_provenance_debug_handle(self, kernel_name: str, *args: Any, **kwargs: Any) -> None:
         """Assign the call that is written next to the path of its nodes."""
         super().write_provenance_debug_handle(kernel_name, *args, **kwargs)  # type: ignore[misc]
-        path = self._nk_naming.path(inductor.nodes_of_call(inductor.caller(1)))
-        self._nk_move(self._nk_number(path))
+        announcer = inductor.caller(1)
+        nodes = inductor.nodes_of_call(announcer)
+        kernel = self._nk_naming.kernel(nodes)
+        self._nk_rows.add(kernel, writes.by_part(kernel, nodes, inductor.written_by_call(announcer)))
+        self._nk_move(self._nk_number(kernel.path))
         self._nk_node = inductor.scheduler_node()
 
     def writeline(self, line: Any) -> None:
@@ -83,14 +92,15 @@ class _Annotated:
         naming = self._nk_naming
         category = "model/backward" if naming.backward else "model/forward"
         leaves = self._nk_leaves() if naming.backward else ()
-        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r})"
+        rows = tuple(self._nk_rows.all())
+        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r}, {rows!r})"
         self.header.writeline(f"from {ranges.__name__} import Ranges as NvtxKernelsRanges")  # type: ignore[attr-defined]
         self.header.writeline(f"{TABLE} = {table}")  # type: ignore[attr-defined]
 
     def _nk_leaves(self) -> Leaves:
         """Return the path and the size of each gradient that a backward graph returns."""
         return tuple(
-            (self._nk_number(self._nk_naming.path([node])), inductor.elements(node)) if node is not None else None
+            (self._nk_number(self._nk_naming.kernel([node]).path), inductor.elements(node)) if node else None
             for node in inductor.outputs()
         )
 
@@ -119,5 +129,6 @@ def annotated(wrapper: Any, parent: Any, naming: Naming) -> Any:
     wrapper.__class__ = _mixed(kind)
     wrapper._nk_naming, wrapper._nk_is_root = naming, parent is None
     wrapper._nk_table = {} if parent is None else parent._nk_table
+    wrapper._nk_rows = writes.Rows() if parent is None else parent._nk_rows
     wrapper._nk_open, wrapper._nk_node = NOWHERE, None
     return wrapper
