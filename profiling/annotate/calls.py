@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from . import range_stack, regions
-from .engine import Root
-from .graph import next_number
+from .engine import Root, next_number
 from .open_ranges import DependentRange, Thread
 from .regions import Frame, Names
 

@@ -25,10 +25,10 @@ from torch import nn
 from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
-from . import graph, node_hooks, range_stack
-from .engine import Part, Recomputation, Root, before_others, close_part
+from . import node_hooks, range_stack
+from .engine import Part, Recomputation, Root, before_others, close_part, next_number
 from .open_ranges import Label, OpenRange, Payload, Thread, label
-from .trail import MAX_DEPTH, Trail
+from .trail import MAX_DEPTH, Trail, new_trail
 
 _ROOTS_REMEMBERED = 256
 _HANDLES_REMEMBERED = 1024
@@ -70,8 +70,8 @@ class Frame(Part):
         # The nodes of the outermost region that this is part of; None where no gradients are recorded.
         self.trail = trail
         self.start: int = 0
-        # The nodes that what this region returns leads to; whether a call returned such nodes.
-        self.found: dict[Node, int] | None = None
+        # The nodes that what this region returns leads to, a piece for each output; whether a call returned any.
+        self.found: list[Any] | None = None
         self.is_named = False
 
     def add_outputs(self, value: object, depth: int = MAX_DEPTH) -> None:
@@ -79,11 +79,8 @@ class Frame(Part):
         if self.trail is None:
             return
         if self.found is None:
-            self.found = {}
-        try:
-            graph.collect(value, depth, self.start, self.found)
-        except Exception:  # an instrument must not break what it measures
-            range_stack.say_failed("the return value of a region cannot be inspected")
+            self.found = []
+        self.found.append(self.trail.find(value, depth, self.start))
 
 
 class Outermost(Frame):
@@ -99,7 +96,7 @@ class Outermost(Frame):
     def end(self, trail: Trail | None) -> None:
         """Release the trail, and reopen the ranges that were closed."""
         if trail is not None:
-            trail.root.trail = None
+            trail.release()
         if self.recomputation is not None:
             self.recomputation.end()
 
@@ -114,11 +111,8 @@ def begin(labels: Names, opened: OpenRange, thread: Thread) -> Frame:
         parent = running_frame(thread)
     if parent is not None:
         return begin_inside(parent, labels, opened, thread)
-    frame, root = Outermost(labels, opened), Root()
-    frame.start = number = graph.next_number()
-    frame.trail = root.trail = Trail(root, thread, number)
-    root.bounds.append(number)
-    root.parts.append(frame)
+    frame = Outermost(labels, opened)
+    frame.trail, frame.start = new_trail(thread, frame)
     thread.frame = frame
     return frame
 
@@ -129,16 +123,14 @@ def begin_inside(parent: Frame, labels: Names, opened: OpenRange, thread: Thread
     assert trail is not None
     range_stack.open_in(thread.ranges, opened)
     frame = Frame(labels.backward, parent, opened, trail)
-    frame.start = number = graph.next_number()
-    trail.bounds.append(number)
-    trail.parts.append(frame)
+    frame.start = trail.enter(frame)
     thread.frame = frame
     return frame
 
 
 def add_call(frame: Frame, output: object, arguments: Iterable[object]) -> None:
     """Note what a call of a module returns, and what it changed in place."""
-    if frame.trail is not None and graph.next_number() != frame.start:
+    if frame.trail is not None and next_number() != frame.start:
         frame.is_named = frame.trail.add(output, arguments, frame.start)
 
 
@@ -162,9 +154,7 @@ def end(frame: Frame, *, failed: bool = False) -> None:
 def _end_part(frame: Frame, trail: Trail, *, failed: bool) -> None:
     thread = trail.thread
     around = thread.frame = frame.parent if thread.frame is frame else running_frame(thread)
-    number = graph.next_number()
-    trail.bounds.append(number)
-    trail.parts.append(around if around is not None and around.trail is trail else None)
+    number = trail.enter(around if around is not None and around.trail is trail else None)
     if number != frame.start and not failed:
         is_named = frame.is_named or (frame.found and trail.add_nodes(frame.found))
         if not is_named:
@@ -184,8 +174,8 @@ def end_leaf(
     part, trail = Part(label, around), around.trail
     assert trail is not None
     part.running = False
-    trail.bounds += numbers
-    trail.parts += (part, around)
+    trail.enter_at(numbers[0], part)
+    trail.enter_at(numbers[1], around)
     try:
         if not trail.add_leaf(*call, numbers[0]):
             _say_unnamed(part)
