@@ -130,16 +130,13 @@ class Root:
             return
         if self.trail is not None:
             self.trail.walk(LEAF_NUMBER)
-        _reach(self.places.at(_current_node()._sequence_nr()), number, is_sure=False)
+        reach(self.places.at(_current_node()._sequence_nr()), number, False)
 
 
-def reach(part: Part | None, number: int, is_sure: bool) -> None:  # noqa: FBT001 - called from C++
+def reach(part: Part | None, number: int, is_sure: bool) -> None:
     """Make the ranges that a pass has open on this thread the path of a part, whose node surely runs or may."""
-    if range_stack.active and not _is_compiling():
-        _reach(part, number, is_sure=is_sure)
-
-
-def _reach(part: Part | None, number: int, *, is_sure: bool) -> None:
+    if not range_stack.active or _is_compiling():
+        return
     thread = _local.thread
     ranges = thread.ranges
     top = ranges[-1] if ranges else None

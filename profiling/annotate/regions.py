@@ -21,7 +21,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
@@ -134,6 +133,21 @@ def add_call(frame: Frame, output: object, arguments: Iterable[object]) -> None:
         frame.is_named = frame.trail.add(output, arguments, frame.start)
 
 
+def end_inside(frame: Frame, thread: Thread, output: object, arguments: tuple[object, ...]) -> None:
+    """End a call of a module inside another region, mostly the shortest way."""
+    parent, trail, start = frame.parent, frame.trail, frame.start
+    if parent is None or trail is None or not parent.running or thread.frame is not frame or frame.found:
+        add_call(frame, output, arguments)
+        end(frame)
+        return
+    if next_number() != start and not trail.add(output, arguments, start):
+        say_unnamed(frame.label)
+    frame.running = False
+    trail.enter(parent)
+    thread.frame, frame.trail = parent, None
+    range_stack.close(frame.opened)
+
+
 def end(frame: Frame, *, failed: bool = False) -> None:
     """Close a region's forward range, and hook its nodes so that its backward gets one too."""
     frame.running = False
@@ -158,29 +172,10 @@ def _end_part(frame: Frame, trail: Trail, *, failed: bool) -> None:
     if number != frame.start and not failed:
         is_named = frame.is_named or (frame.found and trail.add_nodes(frame.found))
         if not is_named:
-            _say_unnamed(frame)
+            say_unnamed(frame.label)
     if frame.parent is None or not frame.parent.running:
         node_hooks.let_go(thread)
         _end_of_outermost(trail, frame, number)
-
-
-def end_leaf(
-    around: Frame, label: Label, numbers: tuple[int, int], call: tuple[object, tuple[object, ...], nn.Module]
-) -> None:
-    """Put hooks on the nodes that a leaf created between two numbers; `call` is its output, arguments and module.
-
-    A leaf makes its nodes from its arguments and parameters and opens no region, so that it needs no frame.
-    """
-    part, trail = Part(label, around), around.trail
-    assert trail is not None
-    part.running = False
-    trail.enter_at(numbers[0], part)
-    trail.enter_at(numbers[1], around)
-    try:
-        if not trail.add_leaf(*call, numbers[0]):
-            _say_unnamed(part)
-    except Exception:  # an instrument must not break what it measures
-        range_stack.say_failed("a module has no backward range")
 
 
 def running_frame(thread: Thread) -> Frame | None:
@@ -191,12 +186,13 @@ def running_frame(thread: Thread) -> Frame | None:
     return frame
 
 
-def _say_unnamed(part: Part) -> None:
+def say_unnamed(label: Label) -> None:
+    """Log once that a region has no backward range."""
     range_stack.say_once(
-        f"no output: {part.label.name}",
+        f"no output: {label.name}",
         "region %r created autograd nodes but named no output that leads to them, so its own work has no "
         "backward range: pass what it returns to its output()",
-        part.label.name,
+        label.name,
     )
 
 

@@ -20,7 +20,7 @@ from torch.nn import Module
 from . import accelerator, node_hooks
 from .engine import LEAF_NUMBER, Hooks, Part, Places, Root, next_number
 from .graph import are_plain, collect, collect_arguments, has_modes, older_nodes
-from .open_ranges import Thread
+from .open_ranges import Label, Thread
 from .range_stack import say_failed
 
 MAX_DEPTH = 8
@@ -65,6 +65,28 @@ class Trail:
         self.oldest: Node | None = None
         self.oldest_number = LEAF_NUMBER
         self.below: list[Node] = []
+
+    def leaf(
+        self,
+        label: Label,
+        around: Part,
+        start: int,
+        output: object,
+        args: tuple[object, ...],
+        module: Module,
+    ) -> bool:
+        """Add a call of a leaf of PyTorch that began at a number; return whether what it created has hooks.
+
+        A leaf makes its nodes from its arguments and parameters and opens no region, so that it needs no frame.
+        """
+        end = next_number()
+        if end == start:
+            return True
+        part = Part(label, around)
+        part.running = False
+        self.enter_at(start, part)
+        self.enter_at(end, around)
+        return self.add_leaf(output, args, module, start)
 
     def add_leaf(self, output: object, args: tuple[object, ...], module: Module, start: int) -> bool:
         """Put hooks on what a leaf of PyTorch returned, or changed in place; return whether that was anything."""

@@ -57,7 +57,7 @@ def _loaded(file: Path) -> Any:
     assert spec is not None
     library = importlib.util.module_from_spec(spec)
     loader.exec_module(library)
-    library.prepare(reach, items_of, tuple(WITHOUT), torch.Tensor, torch.nn.Parameter)
+    library.prepare(reach, items_of, Part, tuple(WITHOUT), torch.Tensor, torch.nn.Parameter)
     return library
 
 
@@ -65,7 +65,7 @@ def maker(library: Any) -> Callable[[Thread, Part], tuple[Any, int]]:
     """Return what makes the trail of a new root, and its first number."""
 
     class Trail(library.Trail):  # type: ignore[misc]
-        __slots__ = ("enter", "enter_at", "root", "start", "thread")
+        __slots__ = ("enter", "root", "start", "thread")
 
         def release(self) -> None:
             self.release_to(self.root)
@@ -76,8 +76,8 @@ def maker(library: Any) -> Callable[[Thread, Part], tuple[Any, int]]:
         places = places_of()
         start = places.enter(part)
         trail = trail_of(places, start)
-        trail.enter, trail.enter_at = places.enter, places.enter_at
-        trail.root, trail.thread, trail.start = Root(places), thread, start
+        trail.enter, trail.root = places.enter, Root(places)
+        trail.thread, trail.start = thread, start
         return trail, start
 
     return new_trail

@@ -34,10 +34,10 @@ constexpr int MAX_ITEMS = 1000, MAX_DEPTH = 8;
 
 // Python's functions and classes, given once by `prepare`.
 struct Python {
-  PyObject *reach, *items, *parameter, *tensor;
+  PyObject *reach, *items, *part, *tensor, *parameter;
   std::vector<PyTypeObject*> without;
 } python;
-PyObject* name_parameters;
+PyObject *name_parameters, *name_running;
 
 // ---- Places: the parts by number -------------------------------------------------------------------------------
 
@@ -88,20 +88,15 @@ void places_dealloc(Places* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-PyObject* places_enter(Places* self, PyObject* part) {
-  uint64_t number = at::sequence_number::peek();
+void enter(Places* self, uint64_t number, PyObject* part) {
   self->bounds.push_back(number);
   self->parts.push_back(Py_NewRef(part));
-  return PyLong_FromUnsignedLongLong(number);
 }
 
-PyObject* places_enter_at(Places* self, PyObject* const* args, Py_ssize_t count) {
-  if (count != 2) return PyErr_Format(PyExc_TypeError, "a number and a part are needed");
-  uint64_t number = PyLong_AsUnsignedLongLong(args[0]);
-  if (PyErr_Occurred()) return nullptr;
-  self->bounds.push_back(number);
-  self->parts.push_back(Py_NewRef(args[1]));
-  Py_RETURN_NONE;
+PyObject* places_enter(Places* self, PyObject* part) {
+  uint64_t number = at::sequence_number::peek();
+  enter(self, number, part);
+  return PyLong_FromUnsignedLongLong(number);
 }
 
 PyObject* places_at(Places* self, PyObject* number) {
@@ -228,6 +223,7 @@ void add_node(const at::Tensor& tensor, uint64_t start, Found& found) {
 }
 
 bool is_without(PyObject* value) {
+  if (value == Py_None) return true;
   auto* kind = Py_TYPE(value);
   return std::find(python.without.begin(), python.without.end(), kind) != python.without.end();
 }
@@ -415,36 +411,58 @@ bool is_number(PyObject* value, uint64_t& number) {
   return !PyErr_Occurred();
 }
 
-PyObject* trail_add(Trail* self, PyObject* const* args, Py_ssize_t count) {
-  uint64_t start;
-  if (count != 3 || !PyTuple_Check(args[1])) return PyErr_Format(PyExc_TypeError, "output, arguments, start");
-  if (!is_number(args[2], start)) return nullptr;
+// Notes the nodes of what a call returned or changed: 1 and 0 for whether there are any, -1 for an error.
+int add_call(Known& known, PyObject* output, PyObject* args, uint64_t start) {
   Found found;
-  if (!collect(args[0], MAX_DEPTH, start, found)) return nullptr;
-  if (!collect_arguments(args[1], start, found)) return nullptr;
-  return PyBool_FromLong(add_found(*self->known, found));
+  if (!collect(output, MAX_DEPTH, start, found) || !collect_arguments(args, start, found)) return -1;
+  return add_found(known, found);
 }
 
-PyObject* trail_add_leaf(Trail* self, PyObject* const* args, Py_ssize_t count) {
+// add(output, args, start)
+PyObject* trail_add(Trail* self, PyObject* const* args, Py_ssize_t count) {
   uint64_t start;
-  if (count != 4 || !PyTuple_Check(args[1])) return PyErr_Format(PyExc_TypeError, "output, arguments, module, start");
-  if (!is_number(args[3], start)) return nullptr;
-  Known& known = *self->known;
-  PyObject* general[] = {args[0], args[1], args[3]};
-  if (at::impl::PythonTorchFunctionTLS::stack_len() || reinterpret_cast<PyObject*>(Py_TYPE(args[0])) != python.tensor)
-    return trail_add(self, general, 3);
-  const at::Tensor& output = THPVariable_Unpack(args[0]);
+  if (count != 3 || !PyTuple_Check(args[1])) return PyErr_Format(PyExc_TypeError, "a call is needed");
+  if (!is_number(args[2], start)) return nullptr;
+  int result = add_call(*self->known, args[0], args[1], start);
+  return result < 0 ? nullptr : PyBool_FromLong(result);
+}
+
+bool is_exact_tensor(PyObject* value) { return reinterpret_cast<PyObject*>(Py_TYPE(value)) == python.tensor; }
+
+// Notes the nodes of a leaf: 1 and 0 for whether it has any, -1 for an error.
+int add_leaf(Known& known, PyObject* value, PyObject* args, PyObject* module, uint64_t start) {
+  if (at::impl::PythonTorchFunctionTLS::stack_len() || !is_exact_tensor(value))
+    return add_call(known, value, args, start);
+  const at::Tensor& output = THPVariable_Unpack(value);
   NodePtr top;
   std::vector<NodePtr> below;
   if (!node_of(output, top) || !top || top->sequence_nr() < start || output.is_view() ||
-      !older_nodes(known, args[1], start, below))
-    return trail_add(self, general, 3);
-  int plain = are_plain(args[2]);
-  if (plain < 0) return nullptr;
+      !older_nodes(known, args, start, below))
+    return add_call(known, value, args, start);
+  int plain = are_plain(module);
+  if (plain < 0) return -1;
   put_hook(known, top, plain ? top->sequence_nr() : 0);
-  if (!plain) below.assign(1, top);
-  for (const auto& node : below) plain ? lead_to(known, node) : known.entries.push_back(node);
-  Py_RETURN_TRUE;
+  if (!plain) known.entries.push_back(top);
+  else for (const auto& node : below) lead_to(known, node);
+  return 1;
+}
+
+// leaf(label, around, start, output, args, module)
+PyObject* trail_leaf(Trail* self, PyObject* const* args, Py_ssize_t count) {
+  uint64_t start, end = at::sequence_number::peek();
+  if (count != 6 || !PyTuple_Check(args[4])) return PyErr_Format(PyExc_TypeError, "a call of a leaf is needed");
+  if (!is_number(args[2], start)) return nullptr;
+  if (start == end) Py_RETURN_TRUE;
+  PyObject* part = PyObject_Vectorcall(python.part, args, 2, nullptr);
+  if (!part || PyObject_SetAttr(part, name_running, Py_False)) {
+    Py_XDECREF(part);
+    return nullptr;
+  }
+  enter(places_of(self), start, part);
+  enter(places_of(self), end, args[1]);
+  Py_DECREF(part);
+  int result = add_leaf(*self->known, args[3], args[4], args[5], start);
+  return result < 0 ? nullptr : PyBool_FromLong(result);
 }
 
 void free_found(PyObject* capsule) { delete static_cast<Found*>(PyCapsule_GetPointer(capsule, nullptr)); }
@@ -510,10 +528,10 @@ PyObject* places_remove(Places* self, PyObject*) {
 #define METHOD(name, function, flags) {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), flags, nullptr}
 
 PyMethodDef places_methods[] = {
-    METHOD("enter", places_enter, METH_O), METHOD("enter_at", places_enter_at, METH_FASTCALL),
+    METHOD("enter", places_enter, METH_O),
     METHOD("at", places_at, METH_O), METHOD("remove", places_remove, METH_NOARGS), {}};
 PyMethodDef trail_methods[] = {
-    METHOD("add", trail_add, METH_FASTCALL), METHOD("add_leaf", trail_add_leaf, METH_FASTCALL),
+    METHOD("add", trail_add, METH_FASTCALL), METHOD("leaf", trail_leaf, METH_FASTCALL),
     METHOD("find", trail_find, METH_FASTCALL), METHOD("add_nodes", trail_add_nodes, METH_O),
     METHOD("walk", trail_walk, METH_O), METHOD("last", trail_last, METH_NOARGS),
     METHOD("release_to", trail_release, METH_O), {}};
@@ -543,12 +561,12 @@ bool make_types() {
   return !PyType_Ready(&places_type) && !PyType_Ready(&trail_type);
 }
 
-// prepare(reach, items, without, Tensor, Parameter): what this calls, and the classes that it knows.
+// prepare(reach, items, Part, without, Tensor, Parameter): what this calls, and the classes that it knows.
 PyObject* prepare(PyObject*, PyObject* args) {
   PyObject* kinds;
-  if (!PyArg_ParseTuple(args, "OOOOO", &python.reach, &python.items, &kinds, &python.tensor, &python.parameter))
+  if (!PyArg_ParseTuple(args, "OOOOOO", &python.reach, &python.items, &python.part, &kinds, &python.tensor, &python.parameter))
     return nullptr;
-  for (PyObject* one : {python.reach, python.items, kinds, python.tensor, python.parameter}) Py_INCREF(one);
+  for (PyObject* one : {python.reach, python.items, python.part, kinds, python.tensor, python.parameter}) Py_INCREF(one);
   PyObject* list = PySequence_List(kinds);
   if (!list) return nullptr;
   for (Py_ssize_t at = 0; at < PyList_GET_SIZE(list); at++)
@@ -563,6 +581,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "nvtx_kernels_nodes", nullptr, 
 }  // namespace
 
 PyMODINIT_FUNC PyInit_nvtx_kernels_nodes() {
+  name_running = PyUnicode_InternFromString("running");
   name_parameters = PyUnicode_InternFromString("_parameters");
   PyObject* module = make_types() ? PyModule_Create(&definition) : nullptr;
   if (!module) return nullptr;
