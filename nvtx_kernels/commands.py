@@ -27,6 +27,7 @@ COMMANDS = {
     "nsys": Command("profiling.nsys", "capture every combination of settings under nsys"),
     "attention": Command("profiling.attention", "time attention alone, over head dimension and length"),
     "precision": Command("profiling.precision", "show what each dtype does to sums and layers"),
+    "accelerate": Command("profiling.accelerate", "make annotation cheaper with a small part in C++"),
     "check-machine": Command("profiling.doctor", "check whether this machine can profile"),
 }
 

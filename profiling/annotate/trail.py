@@ -128,7 +128,7 @@ class Trail:
 
     def add_nodes(self, founds: Iterable[dict[Node, int]]) -> bool:
         """Do the same for nodes that were found."""
-        return any([self._add_nodes(found) for found in founds])
+        return sum(self._add_nodes(found) for found in founds) > 0
 
     def _add_nodes(self, found: dict[Node, int]) -> bool:
         """Put hooks on the nodes, given with their numbers, that this thread created; return whether any is."""
@@ -219,13 +219,16 @@ def new_trail(thread: Thread, part: Part) -> tuple[Any, int]:
     return Trail(root, thread, start), start
 
 
+_library: Any = None
 _accelerated: Callable[[Thread, Part], tuple[Any, int]] | None = None
 
 
-def accelerate(library: Any) -> None:
-    """Keep the nodes in C++ from now on, with the library that `accelerator.load` returns; None: in Python."""
-    global _accelerated
+def accelerate(library: Any) -> Any:
+    """Keep the nodes with a library of `accelerator.load`, or in Python; return what was used before."""
+    global _accelerated, _library
+    before, _library = _library, library
     _accelerated = accelerator.maker(library) if library is not None else None
+    return before
 
 
 accelerate(accelerator.load())

@@ -29,7 +29,7 @@ FLOORS = [
     ["profiling.cli", "profiling.recorder"],
     ["profiling.workload"],
     ["profiling.training"],
-    ["profiling.record"],
+    ["profiling.record", "profiling.accelerate"],
     ["profiling.sweep"],
     ["profiling.show", "profiling.doctor"],
     [f"profiling.{one}" for one in ("attention", "benchmark", "nsys", "precision", "run")],

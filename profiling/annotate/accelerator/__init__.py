@@ -1,5 +1,4 @@
-"""The optional part in C++ that keeps and hooks the autograd nodes of a forward: `nodes.cpp`, which does what
-`trail.py` does.
+"""The optional part in C++: it does what `trail.py` does without a Python object for each node.
 
 It is built only by `nvtx-kernels accelerate`, into the user's cache folder, for one version of PyTorch and of
 Python. Where it is there and fits, it is used; NVTX_KERNELS_ACCELERATOR=0 keeps it off.
@@ -12,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import logging
 import os
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,15 +26,16 @@ from ..open_ranges import Thread
 
 SWITCH = "NVTX_KERNELS_ACCELERATOR"
 NAME = "nvtx_kernels_nodes"
-SOURCE = Path(__file__).with_name("nodes.cpp")
+SOURCES = [Path(__file__).with_name(name) for name in ("nodes.cpp", "places.h", "walk.h")]
 log = logging.getLogger("profiling.annotate")
 
 
 def place() -> Path:
     """Return where the built library of this source, PyTorch and Python is, or would be."""
-    fits = (SOURCE.read_text(), torch.__version__, torch.version.git_version, sys.implementation.cache_tag, sys.version)
+    texts = [one.read_text() for one in SOURCES]
+    fits = (texts, torch.__version__, torch.version.git_version, sys.version, platform.machine())
     key = hashlib.sha256(repr(fits).encode()).hexdigest()[:16]
-    return user_cache.folder() / "accelerator" / key / f"{NAME}.so"
+    return user_cache.folder() / f"{NAME}-{key}.so"
 
 
 def load() -> Any:
@@ -45,13 +46,14 @@ def load() -> Any:
         file = place()
         if not file.is_file() or not user_cache.is_ours_alone(file.parent):
             return None
-        return _loaded(file)
+        return loaded(file)
     except Exception:  # annotation works without it
         log.exception("the accelerator cannot be loaded, and annotation goes on without it")
         return None
 
 
-def _loaded(file: Path) -> Any:
+def loaded(file: Path) -> Any:
+    """Return the library in a file, ready for use."""
     loader = importlib.machinery.ExtensionFileLoader(NAME, str(file))
     spec = importlib.util.spec_from_file_location(NAME, file, loader=loader)
     assert spec is not None
