@@ -10,10 +10,11 @@ listener that does nothing stands in for the tool. The ways take turns of a few 
 machine does falls on all alike; times are first deciles. GPT-2, Llama and ResNet-50 run where transformers and
 torchvision are installed, besides the models that need neither.
 
-The table at the end compares the annotated model's (or the accelerated one's) forward with that of hooks that push and pop, and its backward
-with plain: microseconds per module above it, and times as long. Both are computed in each round of turns, from the
-fastest step of each turn, and shown as the median of the rounds with their quartiles. An aim is reached where the
-upper quartile is within it, missed where the lower one is above it, and undecided in between.
+The table at the end compares the forward of the annotated model, and of the accelerated one, with that of hooks
+that push and pop, and their backward with plain: microseconds per module above it, and times as long. Both are
+computed in each round of turns, from the fastest step of each turn, and shown as the median of the rounds with
+their quartiles. An aim is reached where the upper quartile is within it, missed where the lower one is above it,
+and undecided in between.
 """
 
 from __future__ import annotations
@@ -275,9 +276,8 @@ def main() -> None:
         with suppress(ImportError):
             lines += print_model(name, make(), steps)
     print("\nannotated, forward against hooks that push and pop, backward against plain: median (quartiles)")
-    print(
-        f"{'model':19} {'modules':>7}  {'way':12} {'phase':9}{'us per module above':24} {'times as long':21}  aim {AIM}"
-    )
+    heads = f"{'model':19} {'modules':>7}  {'way':12} {'phase':9}"
+    print(f"{heads}{'us per module above':24} {'times as long':21}  aim {AIM}")
     print("\n".join(lines))
 
 
