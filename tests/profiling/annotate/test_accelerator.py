@@ -168,7 +168,7 @@ def test_the_command_builds_checks_and_measures(tmp_path):
 def test_without_a_compiler_the_command_says_so_in_a_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NVTX_KERNELS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert accelerate.main([]) == 1
+    assert accelerate.main([], prog="nvtx-kernels accelerate") == 1
     assert capsys.readouterr().err == (
         "accelerate: there is no C++ compiler no-such-compiler: install g++, or name one in CXX\n"
     )
