@@ -4,15 +4,17 @@
     nsys profile -t nvtx -o /tmp/cost --force-overwrite true python -m benchmarks.annotation_cost
 
 For each model: plain; with hooks on all modules that do nothing; with hooks that push and pop a range of a
-cached NVTX domain, or tell a listener; and annotated. Without a tool it also shows what annotating costs
-while nobody listens, and a listener that does nothing stands in for the tool. The ways take turns of a few
-steps, so that whatever else the machine does falls on all alike; times are first deciles. GPT-2, Llama
-and ResNet-50 run where transformers and torchvision are installed, besides the models that need neither.
+cached NVTX domain, or tell a listener; annotated; and, where `nvtx-kernels accelerate` was run before, annotated
+with the part in C++ (accelerated). Without a tool it also shows what annotating costs while nobody listens, and a
+listener that does nothing stands in for the tool. The ways take turns of a few steps, so that whatever else the
+machine does falls on all alike; times are first deciles. GPT-2, Llama and ResNet-50 run where transformers and
+torchvision are installed, besides the models that need neither.
 
-The table at the end compares the annotated model's forward with that of hooks that push and pop, and its backward
-with plain: microseconds per module above it, and times as long. Both are computed in each round of turns, from the
-fastest step of each turn, and shown as the median of the rounds with their quartiles. An aim is reached where the
-upper quartile is within it, missed where the lower one is above it, and undecided in between.
+The table at the end compares the forward of the annotated model, and of the accelerated one, with that of hooks
+that push and pop, and their backward with plain: microseconds per module above it, and times as long. Both are
+computed in each round of turns, from the fastest step of each turn, and shown as the median of the rounds with
+their quartiles. An aim is reached where the upper quartile is within it, missed where the lower one is above it,
+and undecided in between.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import torch
 from nvtx_kernels.model.config import CONFIGS
 from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.annotate import range_stack
+from nvtx_kernels.profiling.annotate import accelerator, range_stack, trail
 from nvtx_kernels.profiling.annotate.open_ranges import OpenRange, label
 from torch import nn
 
@@ -150,24 +152,30 @@ def _last(named: tuple[str, nn.Module]) -> str:
 
 
 @contextmanager
-def _annotated(model: nn.Module, listener: Silent | None) -> Iterator[None]:
-    with annotate.annotate_modules(model):
-        if listener is None or range_stack.active:
-            yield
-        else:
-            with annotate.listen(listener):
+def _annotated(model: nn.Module, listener: Silent | None, library: Any = None) -> Iterator[None]:
+    before = trail.accelerate(library)
+    try:
+        with annotate.annotate_modules(model):
+            if listener is None or range_stack.active:
                 yield
+            else:
+                with annotate.listen(listener):
+                    yield
+    finally:
+        trail.accelerate(before)
 
 
 def ways(model: nn.Module) -> dict[str, Callable[[], Any]]:
     """Return the ways to run a model, each as a context to run it in."""
-    listener = Silent()
+    listener, library = Silent(), accelerator.load()
+    faster = {} if library is None else {"accelerated": lambda: _annotated(model, listener, library)}
     quiet = {} if range_stack.active else {"annotated, unheard": lambda: _annotated(model, None)}
     return {
         "plain": nullcontext,
         "hooks": lambda: _hooks(model, lambda _: None, lambda: None),
         "push and pop": lambda: _push_and_pop(model, listener),
         "annotated": lambda: _annotated(model, listener),
+        **faster,
         **quiet,
     }
 
@@ -224,14 +232,14 @@ class Comparison(NamedTuple):
         return f"{spread:24} {ratio[1]:5.2f} ({ratio[0]:.2f} to {ratio[2]:.2f})  {verdict}"
 
 
-def compared(rounds: Rounds, phase: str, base: str, modules: int) -> Comparison:
+def compared(rounds: Rounds, phase: str, ours: str, base: str, modules: int) -> Comparison:
     """Compare a phase of the annotated model with the same of another way, round by round."""
     pairs = [
         [min(getattr(step, phase) for step in turn) for turn in both]
-        for both in zip(rounds["annotated"], rounds[base], strict=True)
+        for both in zip(rounds[ours], rounds[base], strict=True)
     ]
-    us = [1e3 * (ours - theirs) / modules for ours, theirs in pairs]
-    ratios = [ours / theirs for ours, theirs in pairs]
+    us = [1e3 * (own - other) / modules for own, other in pairs]
+    ratios = [own / other for own, other in pairs]
     return Comparison(*(statistics.quantiles(column, n=4, method="inclusive") for column in (us, ratios)))
 
 
@@ -245,7 +253,9 @@ def print_model(name: str, case: Case, steps: int) -> list[str]:
         print(f"  {way:20} {forward:8.2f} / {backward:.2f}", flush=True)
     phases = {"forward": "push and pop", "backward": "plain"}
     return [
-        f"{name:19} {modules:7d}  {phase:9}{compared(rounds, phase, base, modules).line()}"
+        f"{name:19} {modules:7d}  {way:12} {phase:9}{compared(rounds, phase, way, base, modules).line()}"
+        for way in ("annotated", "accelerated")
+        if way in rounds
         for phase, base in phases.items()
     ]
 
@@ -261,7 +271,8 @@ def main() -> None:
         with suppress(ImportError):
             lines += print_model(name, make(), steps)
     print("\nannotated, forward against hooks that push and pop, backward against plain: median (quartiles)")
-    print(f"{'model':19} {'modules':>7}  {'phase':9}{'us per module above':24} {'times as long':21}  aim {AIM}")
+    heads = f"{'model':19} {'modules':>7}  {'way':12} {'phase':9}"
+    print(f"{heads}{'us per module above':24} {'times as long':21}  aim {AIM}")
     print("\n".join(lines))
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "nsys": Command("profiling.nsys", "capture every combination of settings under nsys"),
     "attention": Command("profiling.attention", "time attention alone, over head dimension and length"),
     "precision": Command("profiling.precision", "show what each dtype does to sums and layers"),
+    "accelerate": Command("profiling.doctor.accelerate", "make annotation cheaper with a small part in C++"),
     "check-machine": Command("profiling.doctor", "check whether this machine can profile"),
 }
 
@@ -40,4 +41,5 @@ def listing(prefix: str = "") -> str:
 def modules(prefix: str) -> str:
     """List the commands as `python -m` runs them, a line each."""
     rows = [one for one in COMMANDS.values() if one.module.startswith(prefix)]
-    return "\n".join(f"  python -m {one.module:<20} {one.what}" for one in rows)
+    width = max(len(one.module) for one in rows)
+    return "\n".join(f"  python -m {one.module:<{width}} {one.what}" for one in rows)

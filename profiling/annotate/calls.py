@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from . import range_stack, regions
-from .engine import Root
-from .graph import next_number
+from .engine import Root, next_number
 from .open_ranges import DependentRange, Thread
 from .regions import Frame, Names
 
@@ -212,9 +211,11 @@ def _in_leaf_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], thread:
     try:
         range_stack.open_in(thread.ranges, opened)
         output = _call(module, *args)
-        end = next_number()
-        if end != start:
-            regions.end_leaf(around, plan.names.backward, (start, end), (output, args, module))
+        try:
+            if not around.trail.leaf(plan.names.backward, around, start, output, args, module):
+                regions.say_unnamed(plan.names.backward)
+        except Exception:  # annotation must not break the program
+            range_stack.say_failed("a module has no backward range")
         return output
     finally:
         range_stack.close(opened)
@@ -224,18 +225,20 @@ def _in_inner_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs
     """Call a module inside another annotated one."""
     thread = _local.thread
     opened = DependentRange(plan.names.forward, thread.calls)
-    frame, failed = None, True
+    frame = None
     try:
         frame = regions.begin_inside(thread.frame, plan.names, opened, thread)
         output = _call(module, *args, **kwargs)
-        regions.add_call(frame, output, (*args, *kwargs.values()) if kwargs else args)
-        failed = False
+        try:
+            regions.end_inside(frame, thread, output, (*args, *kwargs.values()) if kwargs else args)
+        except Exception:  # annotation must not break the program
+            range_stack.say_failed("a region has no backward range")
         return output
     finally:
         if frame is None:
             range_stack.close(opened)
-        else:
-            regions.end(frame, failed=failed)
+        elif frame.trail is not None or not opened.ended:
+            regions.end(frame, failed=True)
 
 
 def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

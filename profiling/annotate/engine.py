@@ -22,6 +22,7 @@ from torch.utils.hooks import RemovableHandle
 from . import range_stack
 from .open_ranges import DependentRange, Label, OpenRange, Thread, label
 
+next_number = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _engine = torch.autograd.Variable._execution_engine
 _pass_id = torch._C._current_graph_task_id
 _current_node: Callable[[], Node] = torch._C._current_autograd_node
@@ -30,6 +31,7 @@ _current_node: Callable[[], Node] = torch._C._current_autograd_node
 _is_run: Callable[[Node], bool] = torch._C._will_engine_execute_node
 _is_compiling = torch.compiler.is_dynamo_compiling
 _NO_PASS = -1
+LEAF_NUMBER = 2**64 - 1
 _local = range_stack.local
 Hooks = OrderedDict[int, Callable[[object], None]]
 _RECOMPUTE = label("recompute", None, "model/forward")
@@ -59,19 +61,50 @@ class Part:
         return parts[::-1]
 
 
-class Root:
-    """One run of a region that is in no other: which part was innermost at which number of autograd.
+class Places:
+    """Which part was innermost at which number of autograd."""
 
-    One hook serves all its nodes: the nodes keep the dictionary `hooks` alive, and that keeps this.
-    """
-
-    __slots__ = ("__weakref__", "_hooks", "bounds", "others", "parts", "trail")
+    __slots__ = ("bounds", "hooks", "parts")
 
     def __init__(self) -> None:
         # The part at the same place is innermost from this number on.
         self.bounds: list[int] = []
         self.parts: list[Part | None] = []
-        self._hooks: weakref.ref[Hooks] | None = None
+        self.hooks: weakref.ref[Hooks] | None = None
+
+    def enter(self, part: Part | None) -> int:
+        """Make this part the innermost from the next number on, and return that."""
+        number: int = next_number()
+        self.bounds.append(number)
+        self.parts.append(part)
+        return number
+
+    def enter_at(self, number: int, part: Part | None) -> None:
+        """Make this part the innermost from a number on."""
+        self.bounds.append(number)
+        self.parts.append(part)
+
+    def at(self, number: int) -> Part | None:
+        """Return the part that was innermost when a node got its number."""
+        return self.parts[bisect_right(self.bounds, number) - 1]
+
+    def remove(self) -> None:
+        """Remove the hooks from all nodes."""
+        hooks = self.hooks() if self.hooks else None
+        if hooks is not None:
+            hooks.clear()
+
+
+class Root:
+    """One run of a region that is in no other.
+
+    One hook serves all its nodes: the nodes keep the dictionary `hooks` alive, and that keeps this.
+    """
+
+    __slots__ = ("__weakref__", "others", "places", "trail")
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
         # Handles of hooks on nodes that may outlive the graph.
         self.others: list[RemovableHandle] = []
         # While the forward runs: what is known of its nodes.
@@ -81,14 +114,12 @@ class Root:
         """Return the dictionary of the one hook that calls in here."""
         hooks: Hooks = OrderedDict()
         hooks[0] = self.before
-        self._hooks = weakref.ref(hooks)
+        self.places.hooks = weakref.ref(hooks)
         return hooks
 
     def remove(self) -> None:
         """Remove the hooks from all nodes."""
-        hooks = self._hooks() if self._hooks else None
-        if hooks is not None:
-            hooks.clear()
+        self.places.remove()
         for handle in self.others:
             handle.remove()
 
@@ -98,23 +129,28 @@ class Root:
         if number == _NO_PASS or not range_stack.active or _is_compiling():
             return
         if self.trail is not None:
-            self.trail.walk()
-        node = _current_node()
-        part = self.parts[bisect_right(self.bounds, node._sequence_nr()) - 1]
-        thread = _local.thread
-        ranges = thread.ranges
-        top = ranges[-1] if ranges else None
-        if top is None or top.pass_id != number or part is None:
-            _open_path(thread, number, part.path() if part else [])
-        elif top.part is not part and _is_run(node):
-            last, parent = top.part, part.parent
-            if parent is None or part.running or not (last is parent or last.parent is parent):
-                _move(thread, number, part)
-                return
-            # Mostly one module comes after another of the same parent.
-            if last is not parent:
-                range_stack.pop(ranges)
-            range_stack.open_in(ranges, BackwardRange(part, number, top.alive))
+            self.trail.walk(LEAF_NUMBER)
+        reach(self.places.at(_current_node()._sequence_nr()), number, False)
+
+
+def reach(part: Part | None, number: int, is_sure: bool) -> None:
+    """Make the ranges that a pass has open on this thread the path of a part, whose node surely runs or may."""
+    if not range_stack.active or _is_compiling():
+        return
+    thread = _local.thread
+    ranges = thread.ranges
+    top = ranges[-1] if ranges else None
+    if top is None or top.pass_id != number or part is None:
+        _open_path(thread, number, part.path() if part else [])
+    elif top.part is not part and (is_sure or _is_run(_current_node())):
+        last, parent = top.part, part.parent
+        if parent is None or part.running or not (last is parent or last.parent is parent):
+            _move(thread, number, part)
+            return
+        # Mostly one module comes after another of the same parent.
+        if last is not parent:
+            range_stack.pop(ranges)
+        range_stack.open_in(ranges, BackwardRange(part, number, top.alive))
 
 
 def _move(thread: Thread, number: int, part: Part) -> None:

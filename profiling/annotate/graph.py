@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.nn import Module, Parameter
 
-next_number = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
-LEAF_NUMBER = 2**64 - 1
+from .engine import LEAF_NUMBER
+from .range_stack import say_failed
+
 _MAX_ITEMS = 1000
 has_modes = torch._C._len_torch_function_stack
 # How to look into a container without its own methods, which may be the program's.
@@ -123,3 +124,12 @@ def _attributes(value: object, kind: type) -> Iterable[object]:
     except AttributeError:  # a dataclass with slots
         names = getattr(kind, "__dataclass_fields__", ())
         return [getattr(value, name, None) for name in names]
+
+
+def items_of(value: object) -> list[object]:
+    """Return what a container or dataclass contains, without running the program's code; [] for all else."""
+    try:
+        return list(_items(value, type(value)))
+    except Exception:  # an instrument must not break what it measures
+        say_failed("the return value of a module cannot be inspected")
+        return []

@@ -21,14 +21,13 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
-from . import graph, node_hooks, range_stack
-from .engine import Part, Recomputation, Root, before_others, close_part
+from . import node_hooks, range_stack
+from .engine import Part, Recomputation, Root, before_others, close_part, next_number
 from .open_ranges import Label, OpenRange, Payload, Thread, label
-from .trail import MAX_DEPTH, Trail
+from .trail import MAX_DEPTH, Trail, new_trail
 
 _ROOTS_REMEMBERED = 256
 _HANDLES_REMEMBERED = 1024
@@ -70,8 +69,8 @@ class Frame(Part):
         # The nodes of the outermost region that this is part of; None where no gradients are recorded.
         self.trail = trail
         self.start: int = 0
-        # The nodes that what this region returns leads to; whether a call returned such nodes.
-        self.found: dict[Node, int] | None = None
+        # The nodes that what this region returns leads to, a piece for each output; whether a call returned any.
+        self.found: list[Any] | None = None
         self.is_named = False
 
     def add_outputs(self, value: object, depth: int = MAX_DEPTH) -> None:
@@ -79,11 +78,8 @@ class Frame(Part):
         if self.trail is None:
             return
         if self.found is None:
-            self.found = {}
-        try:
-            graph.collect(value, depth, self.start, self.found)
-        except Exception:  # an instrument must not break what it measures
-            range_stack.say_failed("the return value of a region cannot be inspected")
+            self.found = []
+        self.found.append(self.trail.find(value, depth, self.start))
 
 
 class Outermost(Frame):
@@ -99,7 +95,7 @@ class Outermost(Frame):
     def end(self, trail: Trail | None) -> None:
         """Release the trail, and reopen the ranges that were closed."""
         if trail is not None:
-            trail.root.trail = None
+            trail.release()
         if self.recomputation is not None:
             self.recomputation.end()
 
@@ -114,11 +110,8 @@ def begin(labels: Names, opened: OpenRange, thread: Thread) -> Frame:
         parent = running_frame(thread)
     if parent is not None:
         return begin_inside(parent, labels, opened, thread)
-    frame, root = Outermost(labels, opened), Root()
-    frame.start = number = graph.next_number()
-    frame.trail = root.trail = Trail(root, thread, number)
-    root.bounds.append(number)
-    root.parts.append(frame)
+    frame = Outermost(labels, opened)
+    frame.trail, frame.start = new_trail(thread, frame)
     thread.frame = frame
     return frame
 
@@ -129,17 +122,30 @@ def begin_inside(parent: Frame, labels: Names, opened: OpenRange, thread: Thread
     assert trail is not None
     range_stack.open_in(thread.ranges, opened)
     frame = Frame(labels.backward, parent, opened, trail)
-    frame.start = number = graph.next_number()
-    trail.bounds.append(number)
-    trail.parts.append(frame)
+    frame.start = trail.enter(frame)
     thread.frame = frame
     return frame
 
 
 def add_call(frame: Frame, output: object, arguments: Iterable[object]) -> None:
     """Note what a call of a module returns, and what it changed in place."""
-    if frame.trail is not None and graph.next_number() != frame.start:
+    if frame.trail is not None and next_number() != frame.start:
         frame.is_named = frame.trail.add(output, arguments, frame.start)
+
+
+def end_inside(frame: Frame, thread: Thread, output: object, arguments: tuple[object, ...]) -> None:
+    """End a call of a module inside another region, mostly the shortest way."""
+    parent, trail, start = frame.parent, frame.trail, frame.start
+    if parent is None or trail is None or not parent.running or thread.frame is not frame or frame.found:
+        add_call(frame, output, arguments)
+        end(frame)
+        return
+    if next_number() != start and not trail.add(output, arguments, start):
+        say_unnamed(frame.label)
+    frame.running = False
+    trail.enter(parent)
+    thread.frame, frame.trail = parent, None
+    range_stack.close(frame.opened)
 
 
 def end(frame: Frame, *, failed: bool = False) -> None:
@@ -162,35 +168,14 @@ def end(frame: Frame, *, failed: bool = False) -> None:
 def _end_part(frame: Frame, trail: Trail, *, failed: bool) -> None:
     thread = trail.thread
     around = thread.frame = frame.parent if thread.frame is frame else running_frame(thread)
-    number = graph.next_number()
-    trail.bounds.append(number)
-    trail.parts.append(around if around is not None and around.trail is trail else None)
+    number = trail.enter(around if around is not None and around.trail is trail else None)
     if number != frame.start and not failed:
         is_named = frame.is_named or (frame.found and trail.add_nodes(frame.found))
         if not is_named:
-            _say_unnamed(frame)
+            say_unnamed(frame.label)
     if frame.parent is None or not frame.parent.running:
         node_hooks.let_go(thread)
         _end_of_outermost(trail, frame, number)
-
-
-def end_leaf(
-    around: Frame, label: Label, numbers: tuple[int, int], call: tuple[object, tuple[object, ...], nn.Module]
-) -> None:
-    """Put hooks on the nodes that a leaf created between two numbers; `call` is its output, arguments and module.
-
-    A leaf makes its nodes from its arguments and parameters and opens no region, so that it needs no frame.
-    """
-    part, trail = Part(label, around), around.trail
-    assert trail is not None
-    part.running = False
-    trail.bounds += numbers
-    trail.parts += (part, around)
-    try:
-        if not trail.add_leaf(*call, numbers[0]):
-            _say_unnamed(part)
-    except Exception:  # an instrument must not break what it measures
-        range_stack.say_failed("a module has no backward range")
 
 
 def running_frame(thread: Thread) -> Frame | None:
@@ -201,12 +186,13 @@ def running_frame(thread: Thread) -> Frame | None:
     return frame
 
 
-def _say_unnamed(part: Part) -> None:
+def say_unnamed(label: Label) -> None:
+    """Log once that a region has no backward range."""
     range_stack.say_once(
-        f"no output: {part.label.name}",
+        f"no output: {label.name}",
         "region %r created autograd nodes but named no output that leads to them, so its own work has no "
         "backward range: pass what it returns to its output()",
-        part.label.name,
+        label.name,
     )
 
 

@@ -10,16 +10,17 @@ their arguments and parameters are all that is below them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from torch import Tensor
 from torch.autograd.graph import Node
 from torch.nn import Module
 
-from . import node_hooks
-from .engine import Hooks, Root
-from .graph import LEAF_NUMBER, are_plain, collect, collect_arguments, has_modes, next_number, older_nodes
-from .open_ranges import Thread
+from . import accelerator, node_hooks
+from .engine import LEAF_NUMBER, Hooks, Part, Places, Root, next_number
+from .graph import are_plain, collect, collect_arguments, has_modes, older_nodes
+from .open_ranges import Label, Thread
 from .range_stack import say_failed
 
 MAX_DEPTH = 8
@@ -34,12 +35,13 @@ class Trail:
     __slots__ = (
         "below",
         "bounds",
+        "enter",
+        "enter_at",
         "entries",
         "hooked",
         "hooks",
         "oldest",
         "oldest_number",
-        "parts",
         "reached",
         "root",
         "seen",
@@ -49,7 +51,9 @@ class Trail:
 
     def __init__(self, root: Root, thread: Thread, start: int) -> None:
         self.root, self.thread, self.start = root, thread, start
-        self.bounds, self.parts = root.bounds, root.parts
+        root.trail = self
+        places = root.places
+        self.enter, self.enter_at, self.bounds = places.enter, places.enter_at, places.bounds
         self.hooks: Hooks = root.hooks()
         # The nodes with a hook, each with its number where there is no need to walk on from it, else 0.
         self.hooked: dict[Node, int] = {}
@@ -61,6 +65,28 @@ class Trail:
         self.oldest: Node | None = None
         self.oldest_number = LEAF_NUMBER
         self.below: list[Node] = []
+
+    def leaf(
+        self,
+        label: Label,
+        around: Part,
+        start: int,
+        output: object,
+        args: tuple[object, ...],
+        module: Module,
+    ) -> bool:
+        """Add a call of a leaf of PyTorch that began at a number; return whether what it created has hooks.
+
+        A leaf makes its nodes from its arguments and parameters and opens no region, so that it needs no frame.
+        """
+        end = next_number()
+        if end == start:
+            return True
+        part = Part(label, around)
+        part.running = False
+        self.enter_at(start, part)
+        self.enter_at(end, around)
+        return self.add_leaf(output, args, module, start)
 
     def add_leaf(self, output: object, args: tuple[object, ...], module: Module, start: int) -> bool:
         """Put hooks on what a leaf of PyTorch returned, or changed in place; return whether that was anything."""
@@ -89,9 +115,22 @@ class Trail:
             collect_arguments(args, start, found)
         except Exception:  # an instrument must not break what it measures
             say_failed("the return value of a module cannot be inspected")
-        return self.add_nodes(found)
+        return self._add_nodes(found)
 
-    def add_nodes(self, found: dict[Node, int]) -> bool:
+    def find(self, value: object, depth: int, start: int) -> dict[Node, int]:
+        """Return the nodes of a value that are numbered `start` or higher, for `add_nodes`."""
+        found: dict[Node, int] = {}
+        try:
+            collect(value, depth, start, found)
+        except Exception:  # an instrument must not break what it measures
+            say_failed("the return value of a region cannot be inspected")
+        return found
+
+    def add_nodes(self, founds: Iterable[dict[Node, int]]) -> bool:
+        """Do the same for nodes that were found."""
+        return sum(self._add_nodes(found) for found in founds) > 0
+
+    def _add_nodes(self, found: dict[Node, int]) -> bool:
         """Put hooks on the nodes, given with their numbers, that this thread created; return whether any is."""
         hooked, any_is_there, end = self.hooked, False, next_number()
         for node, number in found.items():
@@ -111,7 +150,7 @@ class Trail:
         elif number < self.oldest_number:
             self.oldest_number, self.oldest = number, node
 
-    def walk(self, end: int = LEAF_NUMBER) -> None:
+    def walk(self, end: int) -> None:
         """Put hooks on all other nodes below `end` whose gradient comes from another gap."""
         entries, reached, start, hooked, seen = self.entries, self.reached, self.start, self.hooked, self.seen
         for node in entries:  # which grows
@@ -159,9 +198,37 @@ class Trail:
         following = [one for one, _ in node.next_functions if one is not None]
         return [one for one in following if one._sequence_nr() == LEAF_NUMBER] or [node]
 
+    def release(self) -> None:
+        """End: from now on the nodes keep the root, and nothing of it keeps this."""
+        self.root.trail = None
+
     def _register(self, node: Node, known: int = 0) -> None:
         self.hooked[node] = known
         if self.thread.carried is self.hooks:
             node._register_hook_dict(self.thread.carrier.tensor)
         elif not node_hooks.add(node, self.hooks, self.thread):
             self.root.others.append(node.register_prehook(self.root.before))
+
+
+def new_trail(thread: Thread, part: Part) -> tuple[Any, int]:
+    """Return the trail of a new root, whose outermost part begins now on a thread, and its first number."""
+    if _accelerated is not None:
+        return _accelerated(thread, part)
+    root = Root(Places())
+    start = root.places.enter(part)
+    return Trail(root, thread, start), start
+
+
+_library: Any = None
+_accelerated: Callable[[Thread, Part], tuple[Any, int]] | None = None
+
+
+def accelerate(library: Any) -> Any:
+    """Keep the nodes with a library of `accelerator.load`, or in Python; return what was used before."""
+    global _accelerated, _library
+    before, _library = _library, library
+    _accelerated = accelerator.maker(library) if library is not None else None
+    return before
+
+
+accelerate(accelerator.load())
