@@ -27,11 +27,18 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     this.add_argument("command", metavar="COMMAND", choices=(*COMMANDS, VIEW), help="what to do, see below")
     this.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments of the command")
-    this.add_argument("--version", action="version", version=f"%(prog)s {metadata.version('nvtx-kernels')}")
+    this.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     this.add_argument(
         "--print-completion", action=_Completion, metavar="SHELL", help="print a completion script for a shell"
     )
     return this
+
+
+def _version() -> str:
+    try:
+        return metadata.version("nvtx-kernels")
+    except metadata.PackageNotFoundError:
+        return "(a checkout that is not installed)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

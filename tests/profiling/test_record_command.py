@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
+from nvtx_kernels.__main__ import main
 from nvtx_kernels.profiling.record import parser, split
 
 from tests.profiling.making.recordings import REPOSITORY, range_names
@@ -74,3 +76,13 @@ def test_what_cannot_be_recorded_is_said(tmp_path, words, said):
 )
 def test_the_programs_words_are_its_own(words, expected):
     assert split(parser(), words.split()) == expected
+
+
+def test_a_checkout_that_is_not_installed_has_the_command_too(monkeypatch, capsys):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, "nvtx-kernels (a checkout that is not installed)\n")
