@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from .presenters.output import add_output as add_output
 from .presenters.output import format_of
 from .presenters.output import write as write
 from .readers.paths import expand as expand
+from .support.cores import one_thread_of_blas
 
 if TYPE_CHECKING:
     from .attribution.causes import Attribution
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 
-def run(command: Callable[[], None]) -> int:
-    """Run a command and return its exit status; an error is one sentence on stderr."""
+def run(command: Callable[[], None], *, starts_programs: bool = False) -> int:
+    """Run a command and return its exit status; an error is one sentence on stderr.
+
+    A command that starts the user's programs leaves them the environment as it is.
+    """
     try:
-        command()
+        with nullcontext() if starts_programs else one_thread_of_blas():
+            command()
         sys.stdout.flush()
     except AnalysisError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
     """Run the command; return its exit status."""
     ours, program = _split(list(sys.argv[1:] if arguments is None else arguments))
     options = parser(prog).parse_args(ours)
-    return run(lambda: _answer(options, program))
+    return run(lambda: _answer(options, program), starts_programs=True)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:

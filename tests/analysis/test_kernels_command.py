@@ -14,6 +14,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.cli import run
+from nvtx_kernels.analysis.support.cores import BLAS_THREADS
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.views.registry import VIEWS
 
@@ -299,3 +301,15 @@ def test_names_of_no_phase_are_refused_with_the_form(three_phases, capsys, text)
 def test_a_phase_name_that_no_range_has_is_wrong_usage(three_phases, capsys):
     assert kernels.main([three_phases, "--phase-names", "forward=train"]) == 2
     assert "No range is called 'train'. Ranges: fit, bp, optimizer step." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "programs", "inside"), [(None, False, "1"), ("3", False, "3"), (None, True, None)]
+)
+def test_commands_start_no_threads_of_blas_and_leave_the_environment(monkeypatch, given, programs, inside):
+    monkeypatch.delenv(BLAS_THREADS, raising=False)
+    if given:
+        monkeypatch.setenv(BLAS_THREADS, given)
+    seen = []
+    assert run(lambda: seen.append(os.environ.get(BLAS_THREADS)), starts_programs=programs) == 0
+    assert (seen, os.environ.get(BLAS_THREADS)) == ([inside], given)

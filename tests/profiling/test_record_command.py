@@ -5,9 +5,9 @@ import sys
 from importlib import metadata
 
 import pytest
-from nvtx_kernels.__main__ import main
 from nvtx_kernels.profiling.record import parser, split
 
+from nvtx_kernels.__main__ import main
 from tests.profiling.making.recordings import REPOSITORY, range_names
 
 PROGRAM = """
