@@ -229,7 +229,15 @@ def test_the_screen_may_be_wider_or_narrower():
     assert widths[0] <= 72 < widths[1] <= 140
 
 
-@pytest.mark.parametrize("words", [(), ("--by", "range"), ("--like-nsys",), *(("--view", view) for view in VIEWS)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--by", "range"),
+        pytest.param(("--like-nsys",), marks=pytest.mark.slow),
+        *(("--view", view) for view in VIEWS),
+    ],
+)
 def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words):
     wide, narrow = (called(OURS, *words, COLUMNS=str(width))[1] for width in (200, 40))
     assert sorted(FIGURE.findall(narrow)) == sorted(FIGURE.findall(wide))

@@ -106,6 +106,7 @@ def test_run_without_memory_leaves_a_row_and_no_report(standin, tmp_path):
     assert (row["status"], kept) == ("oom", [])
 
 
+@pytest.mark.slow
 def test_printed_command_runs_as_it_stands(standin, tmp_path, capfd):
     folder = tmp_path / "a folder"
     assert nsys.main([*TINY, "--reports", str(folder), "--preset", "memory", "--print-command"]) == 0

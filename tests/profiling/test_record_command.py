@@ -32,7 +32,7 @@ def record(folder, *words):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("program", [("train.py",), ("-m", "train")])
+@pytest.mark.parametrize("program", [("train.py",), pytest.param(("-m", "train"), marks=pytest.mark.slow)])
 def test_a_program_is_recorded_as_it_is(tmp_path, program):
     ran = record(tmp_path, *program, "--steps", "2")
     assert (ran.returncode, ran.stdout) == (3, "")

@@ -73,6 +73,7 @@ def test_the_plain_command_times_every_phase():
     assert float(table["step"]) >= sum(float(table[phase]) for phase in table if phase != "step") - 0.01
 
 
+@pytest.mark.slow
 def test_the_screen_names_everything_that_decides_a_number(trained):
     _, screen = trained
     words = "tiny 115,008 parameters batch context train fp32 TF32 off eager reference AdamW torch python Peak"

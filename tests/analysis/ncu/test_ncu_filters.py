@@ -66,7 +66,12 @@ ASKED = [
     Asked("", ("optimizer",)),
     Asked("", ("backward",), "reduce"),
 ]
-OURS = ["h200_train_fp32.sqlite", "h200_recorder.sqlite", "h200_emit_nvtx.sqlite.xz", "h200_compiled.sqlite"]
+OURS = [
+    "h200_train_fp32.sqlite",
+    pytest.param("h200_recorder.sqlite", marks=pytest.mark.slow),
+    pytest.param("h200_emit_nvtx.sqlite.xz", marks=pytest.mark.slow),
+    "h200_compiled.sqlite",
+]
 OTHERS = [
     f"h200/{name}"
     for name in ("train_fp32.sqlite", "forward_fp32.sqlite", "fsdp2_llama.sqlite.xz", "compiled_default.sqlite.xz")

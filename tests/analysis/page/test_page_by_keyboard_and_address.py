@@ -44,6 +44,7 @@ def seen(shown):
     }
 
 
+@pytest.mark.slow
 def test_an_address_shows_again_what_was_chosen(tmp_path, driver, steps):
     before = seen(steps)
     assert steps.state() == {}, "nothing was chosen"

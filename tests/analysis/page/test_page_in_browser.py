@@ -182,6 +182,7 @@ def test_charts_follow_the_width_of_the_window(steps):
     steps.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.slow
 def test_the_largest_page_opens_in_under_two_seconds(tmp_path, driver):
     attribution, _ = answer(two_steps(tmp_path / "r.sqlite"))
     (tmp_path / "page.html").write_text(as_html.present(contents([(attribution, WIDE)] * 2)), encoding="utf-8")

@@ -127,6 +127,7 @@ def test_the_roofline_is_drawn_with_its_lines_and_a_circle_per_range(tmp_path, d
 
 
 @in_browser
+@pytest.mark.slow
 def test_ranges_are_reached_and_chosen_with_the_keyboard_and_an_address_keeps_the_choice(tmp_path, driver):
     keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
     drawn = Page(driver, page(tmp_path / "page.html", RECORDED))
@@ -166,6 +167,7 @@ def test_a_closed_roofline_is_drawn_when_it_is_opened_and_follows_light_and_dark
 
 
 @in_browser
+@pytest.mark.slow
 def test_the_roofline_fits_a_narrow_window_and_each_report_has_its_own(tmp_path, driver):
     made = page(tmp_path / "page.html", RECORDED, report(tmp_path, counted()))
     window = {"width": 420, "height": 900, "deviceScaleFactor": 1, "mobile": False}

@@ -32,6 +32,7 @@ def test_changed_reports_are_answered_right_or_refused():
     assert passed["past the header"] >= CASES / 2
 
 
+@pytest.mark.slow
 def test_a_seed_stands_for_the_same_reports_in_every_process():
     there = {**os.environ, "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
     said = subprocess.check_output([sys.executable, "-c", DIGEST], cwd=ROOT, env=there, text=True)

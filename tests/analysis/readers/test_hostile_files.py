@@ -27,7 +27,13 @@ def content(path):
     return path.read_bytes() if path.is_file() and found.st_size < 1 << 30 else (found.st_size, found.st_mtime_ns)
 
 
-@pytest.mark.parametrize("case", CASES)
+# Each takes over three seconds.
+LONG = ("nested 100,000 deep", "crossing 100,000 times", "5,000 tables")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES]
+)
 def test_the_answer_is_right_or_one_sentence(tmp_path, case):
     path, status, expected = written_case(case, tmp_path)
     before = content(path)
@@ -77,6 +83,7 @@ for length in itertools.count(1):
 """
 
 
+@pytest.mark.slow
 def test_report_that_is_changed_all_the_time_is_never_half_old(tmp_path):
     count, read = 30_000, 0
     path = hostile.distinct_kernels(tmp_path, count)
@@ -121,6 +128,7 @@ def test_report_in_a_read_only_folder_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("build_many", [hostile.distinct_kernels, hostile.distinct_ranges])
+@pytest.mark.slow
 def test_a_hundred_thousand_names_take_little_memory(tmp_path, build_many):
     said = hostile.run(build_many(tmp_path, 100_000), "--format", "csv", memory=768 << 20)
     assert (said.status, said.err) == (0, "")

@@ -234,6 +234,7 @@ def test_changed_bytes_raise_nothing_but_our_own_errors(folder, seed):
 
 
 # What fuzzing found: Arrow ends the process over the statistics of a column that the footer describes wrongly.
+@pytest.mark.slow
 def test_no_footer_ends_the_process(folder):
     file = folder / "NVTX_EVENTS.parquet"
     whole = file.read_bytes()

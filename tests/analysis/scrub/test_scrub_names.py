@@ -14,7 +14,7 @@ from tests.analysis.making.copies import answers, inside, rows, scrubbed
 
 RENAMED = [
     (OURS[0], "auto"),
-    (OURS[3], "keep"),
+    pytest.param(OURS[3], "keep", marks=pytest.mark.slow),
     *(pytest.param(OTHERS[at], "keep", marks=needs_shared) for at in (1, 4)),
     *(pytest.param(OTHERS[at], "auto", marks=needs_shared) for at in (4, 11)),
 ]

@@ -113,6 +113,7 @@ PIECES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_long_names_take_no_long_time(tmp_path):
     names = [(piece * LONGEST)[:LONGEST] for piece in PIECES] + ["/home/jdoe" * LONGEST]
     said_ = hostile.run(str(as_sqlite(tmp_path, names)), "-o", str(tmp_path / "copy"), module="analysis.scrub")

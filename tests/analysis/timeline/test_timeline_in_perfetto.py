@@ -94,7 +94,7 @@ def opened(tmp_path, driver):
         server.server_close()
 
 
-@pytest.mark.parametrize("name", ["h200_train_fp32", "h200_compiled"])
+@pytest.mark.parametrize("name", [pytest.param("h200_train_fp32", marks=pytest.mark.slow), "h200_compiled"])
 def test_slices_in_perfetto_sum_to_the_totals_of_the_report(opened, name):
     attribution = attribute(read(DATA / f"{name}.sqlite"))
     report, perfetto = summarize(attribution), opened(attribution)

@@ -10,6 +10,7 @@ from nvtx_kernels.profiling.annotate.counting import Counting
 
 NEAR = 0.01
 OUR_SIZES = [name for name in CONFIGS if name != "tiny"]
+QUICK = ("small", "medium")
 #: Multiply-adds of one image in torchvision's tables of ResNet50_Weights and ViT_B_16_Weights.
 RESNET_50, VIT_B_16 = 4.09e9, 17.56e9
 
@@ -46,7 +47,9 @@ def mask(tokens):
     return torch.zeros(1, 1, tokens, tokens, device="meta")
 
 
-@pytest.mark.parametrize("size", OUR_SIZES)
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=[pytest.mark.slow] if size not in QUICK else []) for size in OUR_SIZES]
+)
 def test_our_sizes_are_palms_formula_and_our_own(size):
     config, tokens = CONFIGS[size], 512
     model = meta(lambda: TransformerLM(config, tokens))

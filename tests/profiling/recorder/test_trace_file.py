@@ -162,6 +162,7 @@ def test_a_kill_while_writing_leaves_the_old_report(tmp_path):
     assert path.read_text() == "old"
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_leaves_the_old_report(tmp_path):
     path = tmp_path / "r.sqlite"
     path.write_text("old")

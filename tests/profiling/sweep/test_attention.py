@@ -72,6 +72,7 @@ def test_impossible_case_is_refused(wrong):
         replace(CASE, **wrong)
 
 
+@pytest.mark.slow
 def test_command_resumes_and_shows(tmp_path, capsys):
     path, kinds = tmp_path / "attention.jsonl", ["--kinds", "reference,sdpa"]
     assert main([*GRID, *kinds, "--lengths", "32", "--into", str(path), "--format", "json"]) == 0

@@ -103,6 +103,7 @@ def test_killed_sweep_leaves_no_process_and_is_completed_by_the_same_command(tmp
     assert "forward+backward" in shown
 
 
+@pytest.mark.slow
 def test_resumed_sweep_measures_what_is_missing_and_what_failed(tmp_path):
     path, cells = tmp_path / "rows.jsonl", [*CELLS, replace(CELLS[0], repeat=1), replace(CELLS[1], repeat=1)]
     done, elsewhere = row(state=state_of("cpu")), row(state={"device_name": "CPU", "torch": "1.0"})
