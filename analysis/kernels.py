@@ -189,8 +189,10 @@ def _summarize(attribution: Attribution, options: argparse.Namespace) -> Report:
 
 
 def _split(report: Report) -> Report:
-    from .measures.fused import split_fused
+    from .measures.fused import NOT_SAID, split_fused
 
+    if not any(report.provenance.writes.values()):
+        raise ReportError(NOT_SAID)
     return split_fused(report)
 
 
