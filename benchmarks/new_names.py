@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nvtx_kernels.analysis.kernel_names.categories import categorize
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys
+from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys, profile_command
 
 Loss = Callable[[], torch.Tensor]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -171,8 +171,7 @@ def run(name: str) -> None:
 def recorded(out: Path) -> Path:
     """Run all programs under nsys, and export the report."""
     nsys, report = find_nsys(), out / "new.nsys-rep"
-    traced = ["-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-f", "true", "-o", str(report)]
-    subprocess.run([nsys, "profile", *traced, sys.executable, __file__, "--run"], check=True)
+    subprocess.run(profile_command(nsys, [sys.executable, __file__, "--run"], report), check=True)
     subprocess.run(export_command(nsys, report), check=True)
     return report.with_suffix(".sqlite")
 

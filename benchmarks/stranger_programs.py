@@ -56,16 +56,6 @@ def opened(name: str) -> Iterator[None]:
     annotate.mark(f"ends: {name}")
 
 
-def in_phase(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose calls are a phase of their own."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with phase(name):
-            return function(*args, **kwargs)
-
-    return called
-
-
 def annotated(model: nn.Module) -> Any:
     """Annotate a model where that is asked for, and return it."""
     if ANNOTATED:
@@ -262,9 +252,9 @@ def pipeline(device: torch.device) -> Step:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     part = annotated(nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 512)).to(device))
     stage: Any = PipelineStage(part, rank, ranks, device)
-    stage.forward_one_chunk = in_phase("forward", stage.forward_one_chunk)
-    stage.backward_one_chunk = in_phase("backward", stage.backward_one_chunk)
-    schedule = Schedule1F1B(stage, 4, loss_fn=in_phase("forward", nn.functional.mse_loss))
+    stage.forward_one_chunk = _in(phase, "forward", stage.forward_one_chunk)
+    stage.backward_one_chunk = _in(phase, "backward", stage.backward_one_chunk)
+    schedule = Schedule1F1B(stage, 4, loss_fn=_in(phase, "forward", nn.functional.mse_loss))
     x, optimizer = torch.randn(256, 512, device=device), torch.optim.AdamW(part.parameters())
 
     def step(phase: Phase) -> None:
