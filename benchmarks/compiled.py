@@ -5,9 +5,9 @@
     python benchmarks/compiled.py --programs tiny-fp32 --device cpu              # the recorder instead of nsys
 
 Each program runs in a process of its own under nsys, forward and backward, in one mode after the other. Before
-that, all programs run at once without a tool, which fills the compiler's cache (not with `--cold`; an autotuned
-mode is left out). A program that takes longer than `--limit` is given up with a line, and the next one
-runs. The summary of all comes first, then the tables of each. What ranges cost: `compiled_cost.py`.
+that, all programs run at once without a tool, which fills the compiler's cache (not with `--cold`). A program
+that takes longer than `--limit` is given up with a line, and the next one runs. The summary of all comes first,
+then the tables of each. What ranges cost: `compiled_cost.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Programs:
         """Compile all programs at once, without a tool."""
         running = []
         for name in names:
-            modes = [mode for mode in CASES[name].modes if mode not in ("eager", "autotuned")]
+            modes = [mode for mode in CASES[name].modes if mode != "eager"]
             options = [name, "--device", self.device, "--steps", "0", "--modes", *modes]
             running += self._start([sys.executable, str(PROGRAM), *options], CASES[name].parallel)
         ends = self._ends()

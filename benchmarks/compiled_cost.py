@@ -12,7 +12,8 @@ cache each, taking turns too; the first pair, which starts the compiler itself, 
 one. *own* is the processor time of the program's process, without compilers that it starts.
 
 Bits: a step repeated by one copy; where its results are equal, those of both copies; where not, the names of the
-parameters whose gradients vary, and then all once more with PyTorch's deterministic algorithms.
+parameters whose gradients vary, and then all once more with PyTorch's deterministic algorithms. A second process
+(`--compiles 0 --turns 0`) has computed the same where its digests are the same.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from annotation import Silent
 from compiled import write
-from compiled_bits import Results, compared
+from compiled_bits import Results, compared, digest
 from compiled_programs import CASES, Case, made, wait
 from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.annotate.compiled import tracing
@@ -196,11 +197,14 @@ def show_bits(title: str, copies: dict[str, Copy], case: Case, device: str) -> N
     print(f"\nbits, {title}:")
     for line in compared({kind: partial(results, copy, case, device) for kind, copy in copies.items()}):
         print(line)
+    for kind, copy in copies.items():
+        print(f"digest of all results, {kind}: {digest(results(copy, case, device))}")
 
 
 def deterministic(case: Case, device: str) -> dict[str, Copy]:
     """Return both kinds compiled with deterministic algorithms, and without choices that Inductor measures."""
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # the gradients of cuDNN's attention vary nevertheless
     if hasattr(inductor_config, "deterministic"):
         inductor_config.deterministic = True
     return both(case, device)
@@ -256,7 +260,8 @@ def main() -> None:
         show_compile_times(compile_times(case, options.device, options.compiles, options.seconds))
     copies = both(case, options.device)
     print(f"graphs {counters['stats']['unique_graphs']} of both copies, recompiled {len(counters['recompiles'])}")
-    show_steps(copies, case, options.device, options.turns)
+    if options.turns:
+        show_steps(copies, case, options.device, options.turns)
     if not options.no_bits:
         show_bits("as usual", copies, case, options.device)
         show_bits("deterministic algorithms", deterministic(case, options.device), case, options.device)
