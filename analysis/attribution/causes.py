@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..support.heap import give_back
 from ..support.small_numbers import distinct, grouped
-from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, working_calls
+from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Int64s, Ranges, Trace, working_calls
 from ..vocabulary import PhaseNames
 from .adoption import Adoption
 from .capture import Captured
@@ -121,22 +121,25 @@ class _Attributing:
 
     def _show_stray_operators(self, node: Int32s, how: NDArray[np.int64], home: Int32s) -> Int32s:
         """Place calls that are in no range of the user in PyTorch's operator ranges, if they are in one."""
-        stray = np.flatnonzero(how == OUTSIDE)
-        threads = distinct(self.calls.thread[stray])
-        chosen = self.operator & np.isin(self.trace.ranges.thread, threads)
-        operators = self.trace.ranges if chosen.all() else self.trace.ranges.take(chosen)
+        stray, calls = np.flatnonzero(how == OUTSIDE), self.calls
+        operators = self._operators_outside(distinct(calls.thread[stray]))
         if not len(operators):
             return home
-        nesting, calls = Nesting(operators), self.calls
+        nesting = Nesting(operators)
         at = nesting.containing(calls.thread[stray], calls.start_ns[stray], calls.end_ns[stray])
         first = self.forest.append(nesting.forest, len(self.ranges))
         node[stray] = np.where(at >= 0, at + first, -1)
         how[stray[at >= 0]] = OWN
-        give_back()  # of a long trace, this is where most is held
-        inside = self.nesting.containing(operators.thread, operators.start_ns, operators.end_ns) >= 0
-        give_back()
         self.ranges = Ranges.joined([self.ranges, operators])
-        return np.concatenate([home, np.where(inside, -1, nesting.home + first)]).astype(np.int32)
+        return np.concatenate([home, nesting.home + first]).astype(np.int32)
+
+    def _operators_outside(self, threads: Int64s) -> Ranges:
+        """Return PyTorch's operator ranges on these threads that are in no range of the user's."""
+        ranges = self.trace.ranges
+        rows = np.flatnonzero(self.operator & np.isin(ranges.thread, threads))
+        at = self.nesting.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
+        give_back()  # of a long trace, this is where most is held
+        return ranges.take(rows[at < 0])
 
     def _adopt_ranges(self, home: Int32s) -> None:
         """Put the ranges of autograd's and helpers' threads below those of the thread that waits."""
@@ -215,7 +218,7 @@ class _Attributing:
     def _phase_by_place(self, spots: Spots) -> Int8s:
         """Return the phase of what no range has one for, by its thread or its place in time: int8 (spots,)."""
         found = np.full(len(spots), NOTHING, np.int8)
-        if (self.own_ranges.category != NO_CATEGORY).any():
+        if len(spots) and (self.own_ranges.category != NO_CATEGORY).any():
             found = Unnamed(self.trace, self.facts, self.own_ranges).phase(
                 spots.thread, spots.start_ns, spots.end_ns
             )
