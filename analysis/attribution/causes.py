@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..support.heap import give_back
-from ..support.small_numbers import distinct, grouped
-from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Int64s, Ranges, Trace, working_calls
+from ..support.small_numbers import grouped
+from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, working_calls
 from ..vocabulary import PhaseNames
 from .adoption import Adoption
 from .capture import Captured
@@ -122,7 +122,7 @@ class _Attributing:
     def _show_stray_operators(self, node: Int32s, how: NDArray[np.int64], home: Int32s) -> Int32s:
         """Place calls that are in no range of the user in PyTorch's operator ranges, if they are in one."""
         stray, calls = np.flatnonzero(how == OUTSIDE), self.calls
-        operators = self._operators_outside(distinct(calls.thread[stray]))
+        operators = self._operators_outside(calls.thread[stray])
         if not len(operators):
             return home
         nesting = Nesting(operators)
@@ -133,11 +133,13 @@ class _Attributing:
         self.ranges = Ranges.joined([self.ranges, operators])
         return np.concatenate([home, nesting.home + first]).astype(np.int32)
 
-    def _operators_outside(self, threads: Int64s) -> Ranges:
+    def _operators_outside(self, threads: Int32s) -> Ranges:
         """Return PyTorch's operator ranges on these threads that are in no range of the user's."""
-        ranges = self.trace.ranges
-        rows = np.flatnonzero(self.operator & np.isin(ranges.thread, threads))
-        at = self.nesting.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
+        ranges, wanted = self.trace.ranges, np.zeros(len(self.trace.threads), np.bool_)
+        wanted[threads] = True
+        rows = np.flatnonzero(self.operator & wanted[ranges.thread])
+        outermost = Nesting(self.ranges.take(self.nesting.forest.above(self.nesting.home) < 0))
+        at = outermost.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
         give_back()  # of a long trace, this is where most is held
         return ranges.take(rows[at < 0])
 

@@ -138,8 +138,8 @@ class Unnamed:
         process = trace.process_of_thread()
         self._process, annotated = process, np.unique(process[ranges.thread[ranges.category != NO_CATEGORY]])
         node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
-        node &= (trace.ranges.style == PUSH_POP) & np.isin(process[trace.ranges.thread], annotated)
-        self._nodes = trace.ranges.take(node) if len(annotated) else trace.ranges.take(np.empty(0, np.int64))
+        node &= (trace.ranges.style == PUSH_POP) & np.isin(process, annotated)[trace.ranges.thread]
+        self._nodes = trace.ranges.take(np.flatnonzero(node))
         self._nesting = Nesting(self._nodes)
         self._roots = self._calls_of_models()
 

@@ -14,7 +14,7 @@ from ..report import BusyRow, Path
 from ..support.small_numbers import distinct, summed
 from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
-from .idle import Gaps, Idleness, Intervals, gaps_of, idleness, inside, launch_lags, union
+from .idle import Gaps, Idleness, gaps_of, idleness, inside, launch_lags, union
 from .overlap import communication
 from .spans import NAMES, STEP, Extents, Spans
 
@@ -86,23 +86,17 @@ class PhaseBalance:
         return word if self.busy_ns and fill[word] >= FILLED_FROM * self.busy_ns else "GPU-bound"
 
 
-class _Kinds:
-    """When each GPU runs anything but copies, and anything but communication."""
-
-    def __init__(self, trace: Trace, gpu: Int32s) -> None:
-        work = trace.work
-        copies = np.isin(work.kind, (MEMCPY, MEMSET))
-        communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
-        self._without: dict[int, tuple[Intervals, Intervals]] = {}
-        for number in distinct(gpu).tolist():
-            mine = [(gpu == number) & ~some for some in (copies, communicates)]
-            both = [union(work.start_ns[rows], work.end_ns[rows]) for rows in mine]
-            self._without[number] = (both[0], both[1])
-
-    def alone(self, spans: Spans, busy_ns: int, gpu: int) -> tuple[int, int]:
-        """Return how long only copies, and only communication, ran in the spans of a GPU, ns."""
-        rest = [int(kind.covered(spans.start_ns, spans.end_ns).sum()) for kind in self._without[gpu]]
-        return busy_ns - rest[0], busy_ns - rest[1]
+def _alone(trace: Trace, gpu: Int32s, spans: Spans) -> Int64s:
+    """Return how long only copies, and only communication, ran in each span, ns: int64 (2, spans)."""
+    work, alone = trace.work, np.zeros((2, len(spans)), np.int64)
+    communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
+    for kind, some in enumerate((np.isin(work.kind, (MEMCPY, MEMSET)), communicates)):
+        for number in distinct(gpu[some]).tolist():
+            mine, on_gpu = spans.gpu == number, gpu == number
+            busy, rest = (union(work.start_ns[rows], work.end_ns[rows]) for rows in (on_gpu, on_gpu & ~some))
+            bounds = spans.start_ns[mine], spans.end_ns[mine]
+            alone[kind, mine] = busy.covered(*bounds) - rest.covered(*bounds)
+    return alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +156,13 @@ def _rows(extents: Extents, spans: Spans, gaps: Gaps) -> tuple[PhaseBalance, ...
     """Measure each phase on each GPU."""
     attribution = extents.attribution
     idle, (first, lag) = idleness(spans, gaps), launch_lags(attribution.trace, extents.kept)
-    rows, kinds = [], _Kinds(attribution.trace, extents.gpu)
+    rows, alone = [], _alone(attribution.trace, extents.gpu, spans)
     for of, gpu in sorted(set(zip(spans.of.tolist(), spans.gpu.tolist(), strict=True))):
         of_work = extents.inside(of) & (extents.gpu == gpu)
         kernels = int((of_work & (attribution.trace.work.kind == KERNEL)).sum())
         mine = (spans.of == of) & (spans.gpu == gpu)
         row = _row(NAMES[of], extents.gpus[gpu], spans.take(mine), idle.take(mine), kernels, lag[of_work[first]])
-        copying, communicating = kinds.alone(spans.take(mine), row.busy_ns, gpu)
+        copying, communicating = alone[:, mine].sum(axis=1).tolist()
         rows.append(replace(row, copying_ns=copying, communicating_ns=communicating))
     return tuple(rows)
 

@@ -120,18 +120,18 @@ class Intervals(Columns):
 
     def covered(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
         """Return how much of each given interval they cover, ns."""
-        return self._until(end_ns) - self._until(start_ns)
+        before_ns = np.concatenate([[0], np.cumsum(self.end_ns - self.start_ns)])
+        return self._until(end_ns, before_ns) - self._until(start_ns, before_ns)
 
     def shared_with(self, other: Intervals) -> int:
         """Return how long both cover, ns."""
         return int(self.covered(other.start_ns, other.end_ns).sum())
 
-    def _until(self, time_ns: Int64s) -> Int64s:
-        """Return how much they cover before each time, ns."""
-        before = np.concatenate([[0], np.cumsum(self.end_ns - self.start_ns)])
+    def _until(self, time_ns: Int64s, before_ns: Int64s) -> Int64s:
+        """Return how much they cover before each time, given how much the intervals before each of them do, ns."""
         at = np.searchsorted(self.start_ns, time_ns, "right")
         beyond = np.maximum(self.end_ns[at - 1] - time_ns, 0) if len(self) else np.zeros_like(time_ns)
-        return np.where(at > 0, before[at] - beyond, 0)
+        return np.where(at > 0, before_ns[at] - beyond, 0)
 
 
 def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
