@@ -19,7 +19,7 @@ from torch import nn
 
 from . import range_stack, regions
 from .engine import Root, next_number
-from .open_ranges import DependentRange, Thread
+from .open_ranges import DependentRange, Label, Thread
 from .regions import Frame, Names
 
 _is_compiling = torch.compiler.is_dynamo_compiling
@@ -30,11 +30,13 @@ _local = range_stack.local
 class Plan:
     """What to do around each call of one module; `inside` is another plan for the same module.
 
-    A `quiet` module launches nothing while it does not train. `on_call` and `on_return` are called before and
+    A `quiet` module launches nothing while it does not train; `around` are the labels of the modules around it,
+    from the inside. `on_call` and `on_return` are called before and
     after a call that is in no other annotated one; `roots` keeps what such calls leave to their backward.
     """
 
     __slots__ = (
+        "around",
         "inside",
         "is_leaf",
         "key",
@@ -54,6 +56,7 @@ class Plan:
     ) -> None:
         self.names, self.roots, self.quiet, self.on_call = names, roots, quiet, on_call
         self.on_return = None
+        self.around: tuple[Label, ...] = ()
         self.inside: Plan | None = None
         self.users = 1
         self.key = 0
@@ -271,11 +274,11 @@ def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict
 def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: bool) -> Frame | None:
     try:
         if not is_outermost:
-            return regions.begin(plan.names, opened, thread)
+            return regions.begin(plan.names, opened, thread, plan.around)
         _close_interrupted(thread)
         if plan.on_call is not None:
             plan.on_call()
-        frame = regions.begin(plan.names, opened, thread)
+        frame = regions.begin(plan.names, opened, thread, plan.around)
         if frame.trail is not None:
             plan.roots.add(frame.trail.root)
         return frame

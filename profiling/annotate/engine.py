@@ -12,7 +12,7 @@ import sys
 import weakref
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -244,18 +244,19 @@ def _open_path(thread: Thread, number: int, wanted: list[Part]) -> None:
 class Recomputation:
     """A forward that runs inside a backward (activation checkpointing), kept apart from it.
 
-    The backward ranges of the recomputed region (or all of this pass) are closed for a range `recompute`, and
-    opened again when the recomputed region ends.
+    The backward ranges of the recomputed region are closed for a range `recompute`, and opened again when the
+    recomputed region ends. If it has none open, those of the region around it stay, and all others are closed.
     """
 
-    def __init__(self, label: Label) -> None:
+    def __init__(self, label: Label, around: Sequence[Label]) -> None:
         ranges, number = range_stack.stack(), _pass_id()
         range_stack.drop_over()
         base = _base_of_pass(ranges, number)
         self._interrupted = ranges[-1].part if len(ranges) > base else None
-        wanted = (label.name, label.payload)
-        labels = [(opened.label.name, opened.label.payload) for opened in ranges[base:]]
-        range_stack.shrink(base + labels.index(wanted) if wanted in labels else base)
+        said = [opened.label.says for opened in ranges[base:]]
+        kept = [said.index(label.says)] if label.says in said else []
+        kept += [said.index(one.says) + 1 for one in around if one.says in said]
+        range_stack.shrink(base + kept[0] if kept else base)
         self._opened = range_stack.push(OpenRange(_RECOMPUTE))
 
     @staticmethod

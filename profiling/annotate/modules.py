@@ -51,6 +51,7 @@ class ModuleAnnotation:
         self._model = weakref.ref(model)
         if chosen:
             optimizers.watch(model)
+        self._names = {one.path: regions.names(one.name, one.payload) for one in chosen if not one.is_container}
         self._plans = [calls.add(one.module, self._plan(one)) for one in chosen]
         self._in_compiled_code: Registered | None = None
         self._counted: FirstStep | None = None
@@ -71,6 +72,7 @@ class ModuleAnnotation:
             on_call=self._before_a_call,
         )
         plan.on_return = optimizers.after_forward
+        plan.around = tuple(self._names[path].forward for path in _around(one.path) if path in self._names)
         return plan
 
     def _before_a_call(self) -> None:
@@ -178,6 +180,13 @@ def _named(model: nn.Module) -> Iterator[Named]:
         outer = ranges.get(around, "")
         ranges[path] = outer if is_container or not path else f"{outer}/{name}".lstrip("/")
         yield Named(module, path, name, payload, levels[path], ranges[path], is_container)
+
+
+def _around(path: str) -> Iterator[str]:
+    """Yield the paths of the modules around one, from the inside."""
+    while path:
+        path = path.rpartition(".")[0]
+        yield path
 
 
 def _classes(modules: Iterable[Named]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -87,9 +87,9 @@ class Outermost(Frame):
 
     __slots__ = ("recomputation",)
 
-    def __init__(self, labels: Names, opened: OpenRange) -> None:
+    def __init__(self, labels: Names, opened: OpenRange, around: Sequence[Label]) -> None:
         super().__init__(labels.backward, None, opened, None)
-        self.recomputation = Recomputation(labels.forward) if Recomputation.is_due() else None
+        self.recomputation = Recomputation(labels.forward, around) if Recomputation.is_due() else None
         range_stack.push(opened)
 
     def end(self, trail: Trail | None) -> None:
@@ -100,8 +100,11 @@ class Outermost(Frame):
             self.recomputation.end()
 
 
-def begin(labels: Names, opened: OpenRange, thread: Thread) -> Frame:
-    """Open a region's forward range, and remember where its autograd nodes begin."""
+def begin(labels: Names, opened: OpenRange, thread: Thread, around: Sequence[Label] = ()) -> Frame:
+    """Open a region's forward range, and remember where its autograd nodes begin.
+
+    `around` are the labels of regions known to be around it, from the inside, also where these do not run again.
+    """
     if not torch.is_grad_enabled():
         range_stack.push(opened)
         return Frame(labels.backward, None, opened, None)
@@ -110,7 +113,7 @@ def begin(labels: Names, opened: OpenRange, thread: Thread) -> Frame:
         parent = running_frame(thread)
     if parent is not None:
         return begin_inside(parent, labels, opened, thread)
-    frame = Outermost(labels, opened)
+    frame = Outermost(labels, opened, around)
     frame.trail, frame.start = new_trail(thread, frame)
     thread.frame = frame
     return frame

@@ -3,11 +3,13 @@
 import copy
 import logging
 import threading
+from collections import OrderedDict
 from contextlib import suppress
 
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -125,6 +127,27 @@ def checkpoint_of_a_region():
     backward_of(x)
 
 
+class CheckpointsItsParts(nn.Module):
+    """A block that checkpoints its own forward, as Hugging Face's layers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return checkpoint(lambda x: self.down(self.up(x).tanh()).tanh(), x, use_reentrant=False)
+
+
+class outer(nn.Sequential):  # noqa: N801
+    """Named as a range."""
+
+
+def checkpoint_inside_a_module():
+    model = outer(OrderedDict(layer=CheckpointsItsParts(), head=nn.Linear(2, 2)))
+    with annotate.annotate_modules(model):
+        backward_of(model(torch.ones(1, 2)))
+
+
 def backward_inside_a_region():
     with annotate.region("step"):
         linear("part", leaf(), leaf()).sum().backward()
@@ -166,6 +189,13 @@ PROGRAMS = [
         checkpoint_of_a_region,
         "before layer | backward backward/layer backward/recompute backward/recompute/layer backward/layer"
         " backward/before",
+    ),
+    (
+        checkpoint_inside_a_module,
+        "outer outer/layer outer/layer/up outer/layer/down outer/head | backward backward/outer"
+        " backward/outer/head backward/outer/layer backward/outer/layer/recompute"
+        " backward/outer/layer/recompute/up backward/outer/layer/recompute backward/outer/layer/recompute/down"
+        " backward/outer/layer/down backward/outer/layer/up",
     ),
     (backward_inside_a_region, "step step/part | step/part"),
     (decorated_and_recursive, "call call/call | backward backward/call backward/call/call"),
