@@ -62,7 +62,8 @@ class Paths(Heard):
     def push(self, name, payload):
         super().push(name, payload)
         path = "/".join(one for one in self.open[threading.get_ident()] if one != "step")
-        self.by_thread.setdefault(threading.get_ident(), []).append((path, annotate.category()))
+        # The thread itself: the number of one that ended is given to another.
+        self.by_thread.setdefault(threading.current_thread(), []).append((path, annotate.category()))
 
     def all(self):
         return sorted([one for one in paths if one[0]] for paths in self.by_thread.values())
