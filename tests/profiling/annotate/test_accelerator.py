@@ -175,6 +175,25 @@ def test_without_a_compiler_the_command_says_so_in_a_sentence(tmp_path, monkeypa
     )
 
 
+def test_what_cannot_be_loaded_is_not_kept_and_the_command_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NVTX_KERNELS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(accelerate, "_compile", lambda made: made.write_bytes(b"no library"))
+    assert accelerate.main([], prog="nvtx-kernels accelerate") == 1
+    assert capsys.readouterr().err.startswith("accelerate: what was built cannot be loaded: ")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_what_has_other_ranges_is_not_kept_and_the_command_says_so(cache, monkeypatch, capsys):
+    kept = accelerator.place().read_bytes()
+    monkeypatch.setattr(accelerate, "_ranges", lambda model, library: library)
+    assert accelerate.main([], prog="nvtx-kernels accelerate") == 1
+    assert "its ranges are not those of the part in Python" in capsys.readouterr().err
+    assert list(cache.iterdir()) == []
+    accelerator.place().write_bytes(kept)
+
+
 def test_nothing_is_loaded_where_nothing_was_built_or_it_is_switched_off(tmp_path, monkeypatch):
     monkeypatch.setenv("NVTX_KERNELS_CACHE", str(tmp_path))
     monkeypatch.setenv(accelerator.SWITCH, "1")
