@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,22 +56,30 @@ def _accelerate() -> int:
     if range_stack.off:
         raise CommandError("annotation is switched off by NVTX_KERNELS_OFF")
     try:
-        file = build()
+        gain = build(_checked)
     except BuildError as error:
         raise CommandError(str(error)) from error
-    library = accelerator.loaded(file)
-    model = _model()
-    if _ranges(model, library) != _ranges(model, None):
-        file.unlink()
-        raise CommandError(
-            "its ranges are not those of the part in Python, and it was removed: please report this"
-        )
-    sys.stdout.write(f"built {file}\nits ranges are those of the part in Python\n{_gain(model, library)}")
+    sys.stdout.write(f"built {accelerator.place()}\nits ranges are those of the part in Python\n{gain}")
     return 0
 
 
-def build() -> Path:
-    """Compile the library into the user's cache folder, and return its path."""
+def _checked(made: Path) -> str:
+    """Compare a library's ranges with those of the part in Python; return a line of what it gains."""
+    from ..annotate import accelerator
+
+    try:
+        library = accelerator.loaded(made)
+    except ImportError as error:
+        raise BuildError(f"what was built cannot be loaded: {error}") from error
+    model = _model()
+    if _ranges(model, library) != _ranges(model, None):
+        accelerator.place().unlink(missing_ok=True)
+        raise BuildError("its ranges are not those of the part in Python, and it was removed: please report this")
+    return _gain(model, library)
+
+
+def build(check: Callable[[Path], str] = str) -> str:
+    """Compile the library, put it into the user's cache folder if a check lets it pass, and return its answer."""
     from nvtx_kernels.analysis.support import user_cache
 
     from ..annotate import accelerator
@@ -88,8 +96,9 @@ def build() -> Path:
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         made = Path(folder) / file.name
         _compile(made)
+        said = check(made)
         made.replace(file)
-    return file
+    return said
 
 
 def command(made: Path) -> list[str]:

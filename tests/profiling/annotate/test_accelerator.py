@@ -62,7 +62,8 @@ class Paths(Heard):
     def push(self, name, payload):
         super().push(name, payload)
         path = "/".join(one for one in self.open[threading.get_ident()] if one != "step")
-        self.by_thread.setdefault(threading.get_ident(), []).append((path, annotate.category()))
+        # The thread itself: the number of one that ended is given to another.
+        self.by_thread.setdefault(threading.current_thread(), []).append((path, annotate.category()))
 
     def all(self):
         return sorted([one for one in paths if one[0]] for paths in self.by_thread.values())
@@ -172,6 +173,25 @@ def test_without_a_compiler_the_command_says_so_in_a_sentence(tmp_path, monkeypa
     assert capsys.readouterr().err == (
         "accelerate: there is no C++ compiler no-such-compiler: install g++, or name one in CXX\n"
     )
+
+
+def test_what_cannot_be_loaded_is_not_kept_and_the_command_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NVTX_KERNELS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(accelerate, "_compile", lambda made: made.write_bytes(b"no library"))
+    assert accelerate.main([], prog="nvtx-kernels accelerate") == 1
+    assert capsys.readouterr().err.startswith("accelerate: what was built cannot be loaded: ")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_what_has_other_ranges_is_not_kept_and_the_command_says_so(cache, monkeypatch, capsys):
+    kept = accelerator.place().read_bytes()
+    monkeypatch.setattr(accelerate, "_ranges", lambda model, library: library)
+    assert accelerate.main([], prog="nvtx-kernels accelerate") == 1
+    assert "its ranges are not those of the part in Python" in capsys.readouterr().err
+    assert list(cache.iterdir()) == []
+    accelerator.place().write_bytes(kept)
 
 
 def test_nothing_is_loaded_where_nothing_was_built_or_it_is_switched_off(tmp_path, monkeypatch):

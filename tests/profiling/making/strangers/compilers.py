@@ -38,14 +38,14 @@ def compiled_with_other_shapes(annotate):
         return [model(x_of(rows)) for rows in (2, 3, 5)]
 
 
-@program(compiles=True, slow=True, silent=True)
+@program(compiles=True, rehearsals=1, slow=True, silent=True)
 def exported(annotate):
     model = annotate(Model().eval())
     whole = torch.export.export(model, (x_of().detach(),))
     return whole.module()(x_of().detach()), [str(node.target) for node in whole.graph.nodes]
 
 
-@program(compiles=True, silent=True)
+@program(compiles=True, rehearsals=1, silent=True)
 def traced_by_make_fx(annotate):
     from torch.fx.experimental.proxy_tensor import make_fx
 
