@@ -1,16 +1,20 @@
 """What reading a report takes, as SQLite, as Parquet and by other tools, side by side in one run; and its parts.
 
 python benchmarks/reading.py REPORT.sqlite --kernels 100000 1000000
-python benchmarks/reading.py REPORT.sqlite --kernels 1000000 --rounds 3 --against nsys nsys-ai
+python benchmarks/reading.py REPORT.sqlite --kernels 1000000 --cores 16 2 --against nsys nsys-ai
 
 A real report is repeated in time until it has the wanted number of kernels, and its tables are written once more
 as Parquet files, one per table, as `nsys export --type parquetdir` does. Every measurement is a whole command in a
-fresh process, the formats in turn, and the round with the least processor time counts. Compare within a run.
+fresh process, the formats in turn, and the round with the least processor time counts; with `--cores` on so many
+of the machine's cores. Compare within a run.
 """
 
 import argparse
+import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import run
 
@@ -82,19 +86,37 @@ def one_size(source: Path, kernels: int, options: argparse.Namespace) -> None:
         tile(source, max(1, round(kernels / rows_of(source)[0])), big)
         reports = {"SQLite": big, "Parquet": as_parquet(big, Path(place) / "big_pqtdir")}
         print("\n{:,} kernels, {:,} API calls, {:,} NVTX rows".format(*rows_of(big)))
-        print("format | MiB | s | CPU s | peak MiB | CPU of SQLite's | s of SQLite's")
-        taken = {name: [] for name in reports}
-        for _ in range(options.rounds):
-            for name, report in reports.items():
-                taken[name].append(measured([*RANK, "--no-cache", str(report)]))
-        best = {name: min(rounds, key=lambda found: found[1]) for name, rounds in taken.items()}
-        for name, (wall, cpu, peak) in best.items():
-            of = f"{cpu / best['SQLite'][1]:.2f} | {wall / best['SQLite'][0]:.2f}"
-            print(f"{name} | {size_mib(reports[name]):,} | {wall:.2f} | {cpu:.2f} | {peak:,} | {of}", flush=True)
+        for number in options.cores or [cores()]:
+            with of_the_cores(number):
+                others(options.against, big, formats(reports, options.rounds))
+
+
+def formats(reports: dict[str, Path], rounds: int) -> float:
+    """Print what one report takes in each of its formats, and the parts of that; return the seconds of SQLite."""
+    print(f"on {cores()} cores: format | MiB | s | CPU s | peak MiB | CPU of SQLite's | s of SQLite's")
+    taken = {name: [] for name in reports}
+    for _ in range(rounds):
         for name, report in reports.items():
-            said = run([sys.executable, "-c", PARTS, report], cwd=ROOT, check=True, capture_output=True, text=True)
-            print(f"{name}, s (CPU s): {said.stdout.strip()}", flush=True)
-        others(options.against, big, best["SQLite"][0])
+            taken[name].append(measured([*RANK, "--no-cache", str(report)]))
+    best = {name: min(found, key=lambda one: one[1]) for name, found in taken.items()}
+    for name, (wall, cpu, peak) in best.items():
+        of = f"{cpu / best['SQLite'][1]:.2f} | {wall / best['SQLite'][0]:.2f}"
+        print(f"{name} | {size_mib(reports[name]):,} | {wall:.2f} | {cpu:.2f} | {peak:,} | {of}", flush=True)
+    for name, report in reports.items():
+        said = run([sys.executable, "-c", PARTS, report], cwd=ROOT, check=True, capture_output=True, text=True)
+        print(f"{name}, s (CPU s): {said.stdout.strip()}", flush=True)
+    return best["SQLite"][0]
+
+
+@contextmanager
+def of_the_cores(number: int) -> Iterator[None]:
+    """Use so many of the cores that this process may use, with all that it starts."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:number])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def main() -> None:
@@ -103,10 +125,10 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("--kernels", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--cores", type=int, nargs="+", metavar="N", help="one after the other (all)")
     parser.add_argument("--against", choices=AGAINST, nargs="*", default=[])
     parser.add_argument("--folder", type=Path, help="where the big reports are made (a temporary folder)")
     options = parser.parse_args()
-    print(f"{cores()} cores")
     for kernels in options.kernels:
         one_size(options.source, kernels, options)
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TooTangled
-from ..support.blocks import in_blocks
 from ..trace import Int32s, Int64s, Ranges
 
 MAX_DEPTH = 1_000
@@ -151,35 +149,32 @@ class Nesting:
 
     def containing(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int32s:
         """Return the node of the ranges on these threads that contain each interval; -1 for none: int32 (n,)."""
-        node = np.full(len(thread), -1, np.int32)
-        seams = np.flatnonzero(start_ns == end_ns)
-        times = self._clock.at(thread[seams], start_ns[seams])
+        start, end = self._clock.at(thread, start_ns), self._clock.at(thread, end_ns)
+        node = np.full(len(start), -1, np.int32)
         for lane in self._lanes:
-            inner = in_blocks(partial(self._innermost, lane), thread, start_ns, end_ns)
-            node = self.forest.merge(node, self._at_seams(lane, inner, seams, times))
+            last = np.searchsorted(lane.start, start, "right")
+            node = self.forest.merge(node, self._chain(lane, last, start, end))
         return node
-
-    def _innermost(self, lane: Lane, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int32s:
-        last = np.searchsorted(lane.start, self._clock.at(thread, start_ns), "right")
-        return _climb(lane, last, self._clock.at(thread, end_ns))
 
     def _homes(self, start: Int64s, end: Int64s) -> Int32s:
         home = np.arange(len(start), dtype=np.int32)
         if len(self._lanes) <= 1:
             return home
-        above, seams = np.full(len(home), -1, np.int32), np.flatnonzero(start == end)
+        above = np.full(len(home), -1, np.int32)
         for lane in self._lanes:  # of equal spans, the range that comes first is the outer one
-            inner = _climb(lane, np.searchsorted(lane.rows, home), end)
-            above = self.forest.merge(above, self._at_seams(lane, inner, seams, start[seams]))
+            above = self.forest.merge(above, self._chain(lane, np.searchsorted(lane.rows, home), start, end))
         moved = np.flatnonzero(above != self.forest.parent[home])
         home[moved] = self.forest.add(above[moved], home[moved])
         return home
 
-    def _at_seams(self, lane: Lane, node: Int32s, seams: Int64s, times: Int64s) -> Int32s:
-        """Put an instant on the boundary of two ranges of a lane, at a stretched time, in both."""
+    def _chain(self, lane: Lane, last: NDArray[Any], start: Int64s, end: Int64s) -> Int32s:
+        """Return the innermost of the lane's first `last` ranges that contains each interval, or -1."""
+        node = _climb(lane, last, end)
+        # An instant on the boundary of two ranges is in both.
+        seams = np.flatnonzero(start == end)
         if len(seams):
-            before = np.searchsorted(lane.start, times, "left")
-            node[seams] = self.forest.merge(node[seams], _climb(lane, before, times))
+            before = np.searchsorted(lane.start, start[seams], "left")
+            node[seams] = self.forest.merge(node[seams], _climb(lane, before, end[seams]))
         return node
 
 

@@ -139,7 +139,10 @@ class ThreadFacts:
 
     @cached_property
     def _inside_engine(self) -> Nesting:
-        return Nesting(self._engine)
+        """The engine's ranges, on the threads that have others."""
+        others = np.zeros(len(self._trace.threads), np.bool_)
+        others[self.ranges.thread[self.ranges.category != MODEL_BACKWARD]] = True
+        return Nesting(self._engine.take(others[self._engine.thread]))
 
     def _outside_engine(self, found: Ranges) -> frozenset[int]:
         if not len(found):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..support.blocks import in_blocks
 from ..trace import Bools, Calls, Int32s, Int64s, Ranges, Trace
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
@@ -119,12 +118,9 @@ class _Quiet:
 
     def stretch(self, during: Intervals) -> Int64s:
         """Return the number of the stretch around each interval; -1 if the thread was active: int64 (n,)."""
-        return in_blocks(self._stretch, during.start_ns, during.end_ns)
-
-    def _stretch(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-        number, calls = self._between_turns(start_ns, end_ns)
+        number, calls = self._between_turns(during.start_ns, during.end_ns)
         begun = (number >= 0) & (calls > 0)
-        number[begun] = np.where(self._call_end[calls[begun] - 1] < start_ns[begun], number[begun], -1)
+        number[begun] = np.where(self._call_end[calls[begun] - 1] < during.start_ns[begun], number[begun], -1)
         return number
 
     def enclosed(self, during: Intervals, calls: Intervals) -> Bools:
