@@ -30,8 +30,8 @@ _local = range_stack.local
 class Plan:
     """What to do around each call of one module; `inside` is another plan for the same module.
 
-    A `quiet` module launches nothing while it does not train; `around` are the labels of the modules around it,
-    from the inside. `on_call` and `on_return` are called before and
+    A `quiet` module launches nothing while it does not train; `around` are the labels of the backward of the
+    modules around it, from the inside. `on_call` and `on_return` are called before and
     after a call that is in no other annotated one; `roots` keeps what such calls leave to their backward.
     """
 

@@ -123,6 +123,11 @@ class Root:
         for handle in self.others:
             handle.remove()
 
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():
+            for handle in self.others:
+                handle.remove()
+
     def before(self, _gradient: object) -> None:
         """Make the ranges that this pass has open on this thread the path of the node's part."""
         number = _pass_id()
@@ -249,14 +254,14 @@ class Recomputation:
     """
 
     def __init__(self, label: Label, around: Sequence[Label]) -> None:
-        ranges, number = range_stack.stack(), _pass_id()
+        """Begin, given the label of the region's backward, and those of the regions around it, from the inside."""
+        ranges, self._pass = range_stack.stack(), _pass_id()
         range_stack.drop_over()
-        base = _base_of_pass(ranges, number)
-        self._interrupted = ranges[-1].part if len(ranges) > base else None
-        said = [opened.label.says for opened in ranges[base:]]
-        kept = [said.index(label.says)] if label.says in said else []
-        kept += [said.index(one.says) + 1 for one in around if one.says in said]
-        range_stack.shrink(base + kept[0] if kept else base)
+        base = _base_of_pass(ranges, self._pass)
+        labels = [opened.label for opened in ranges[base:]]
+        self._kept = base + _kept(labels, label, around)
+        self._interrupted = ranges[self._kept :]
+        range_stack.shrink(self._kept)
         self._opened = range_stack.push(OpenRange(_RECOMPUTE))
 
     @staticmethod
@@ -267,8 +272,17 @@ class Recomputation:
     def end(self) -> None:
         """Close the range and bring the interrupted backward ranges back."""
         range_stack.close(self._opened)
-        if isinstance(self._interrupted, Part):
-            _open_path(range_stack.here(), _pass_id(), self._interrupted.path())
+        ranges = range_stack.stack()
+        if len(ranges) == self._kept and _pass_id() == self._pass:
+            for one in self._interrupted:
+                range_stack.open_in(ranges, BackwardRange(one.part, self._pass, one.alive))
+
+
+def _kept(labels: list[Label], label: Label, around: Sequence[Label]) -> int:
+    """Return how many of the open ranges with these labels are outside of a region."""
+    if label in labels:
+        return labels.index(label)
+    return next((labels.index(one) + 1 for one in around if one in labels), 0)
 
 
 def _base_of_pass(ranges: list[OpenRange], number: int) -> int:

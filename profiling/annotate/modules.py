@@ -72,7 +72,7 @@ class ModuleAnnotation:
             on_call=self._before_a_call,
         )
         plan.on_return = optimizers.after_forward
-        plan.around = tuple(self._names[path].forward for path in _around(one.path) if path in self._names)
+        plan.around = tuple(self._names[path].backward for path in _around(one.path) if path in self._names)
         return plan
 
     def _before_a_call(self) -> None:

@@ -34,11 +34,6 @@ class Label:
         self.name, self.payload, self.category = name, payload, category
         self.attributes: Any = None
 
-    @property
-    def says(self) -> tuple[str, Payload]:
-        """The name and the payload, which the forward's and the backward's label of a region have in common."""
-        return self.name, self.payload
-
 
 @lru_cache(maxsize=4096, typed=True)
 def _label(name: str, payload: Payload, category: str) -> Label:

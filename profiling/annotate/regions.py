@@ -14,7 +14,6 @@ before the next hook, so they count for its region.
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
@@ -89,7 +88,7 @@ class Outermost(Frame):
 
     def __init__(self, labels: Names, opened: OpenRange, around: Sequence[Label]) -> None:
         super().__init__(labels.backward, None, opened, None)
-        self.recomputation = Recomputation(labels.forward, around) if Recomputation.is_due() else None
+        self.recomputation = Recomputation(labels.backward, around) if Recomputation.is_due() else None
         range_stack.push(opened)
 
     def end(self, trail: Trail | None) -> None:
@@ -103,7 +102,8 @@ class Outermost(Frame):
 def begin(labels: Names, opened: OpenRange, thread: Thread, around: Sequence[Label] = ()) -> Frame:
     """Open a region's forward range, and remember where its autograd nodes begin.
 
-    `around` are the labels of regions known to be around it, from the inside, also where these do not run again.
+    `around` are the labels of the backward of regions known to be around it, from the inside, also where these do
+    not run again.
     """
     if not torch.is_grad_enabled():
         range_stack.push(opened)
@@ -260,11 +260,4 @@ _hook_once, remove_closings = _closings.add, _closings.remove
 def _close_after(root: Root, part: Part, nodes: list[Node]) -> None:
     # A leaf's node can outlive the graph: it must neither keep the root alive nor collect dead hooks.
     closing = partial(close_part, part)
-    handles = [node.register_hook(closing) for node in nodes]
-    root.others.extend(handles)
-    weakref.finalize(root, _remove_all, handles).atexit = False
-
-
-def _remove_all(handles: list[RemovableHandle]) -> None:
-    for handle in handles:
-        handle.remove()
+    root.others += [node.register_hook(closing) for node in nodes]
