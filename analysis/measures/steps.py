@@ -5,49 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Instances, Paths, instances, measured_steps, projections
 from ..report import Path
-from ..support.small_numbers import bounds
+from ..support.small_numbers import bounds, summed
 from ..trace import KERNEL, Bools, Int32s, Int64s
 from ..vocabulary import PHASES
 from .spans import Extents
-
-
-def per_step(attribution: Attribution, *, include_warm_up: bool = False) -> pd.DataFrame:
-    """Return one row per path and step in which it has GPU work.
-
-    Columns: path (position in `paths.Paths`), step (0 is the first), kernel_ns (kernels inside, at any depth),
-    span_ns (per instance first start to last end of its work, added up; NaN if an instance is a place of linked
-    work, which has none).
-    """
-    places, steps = instances(attribution), measured_steps(attribution, include_warm_up=include_warm_up)
-    work = np.flatnonzero(attribution.node >= 0)
-    if not include_warm_up:
-        work = work[~attribution.warm_up[attribution.node[work]]]
-    one_group = np.zeros(len(attribution.node), np.int32)
-    rows = projections(places, work, attribution, one_group, attribution.trace.work.kind == KERNEL)
-    frame = pd.DataFrame(
-        {
-            "path": _paths(attribution, places)[rows.instance],
-            "step": _steps(places, steps)[rows.instance],
-            "kernel_ns": rows.kernel_ns,
-            "span_ns": np.where(_linked(attribution, places)[rows.instance], np.nan, rows.end_ns - rows.start_ns),
-        }
-    )
-    return per_path_and_step(frame[frame["step"] >= 0])
-
-
-def per_path_and_step(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add up rows of one path and step; NaN if any part is NaN."""
-    groups = rows.groupby(["path", "step"], sort=True)
-    whole = groups["span_ns"].count() == groups.size()
-    summed = groups.sum()
-    return summed.assign(span_ns=summed["span_ns"].where(whole)).reset_index()
 
 
 def _steps(places: Instances, steps: Int32s) -> Int64s:
@@ -59,11 +28,6 @@ def _steps(places: Instances, steps: Int32s) -> Int64s:
     for at in places.of_depth()[1:]:
         step[at] = np.where(step[places.parent[at]] >= 0, step[places.parent[at]], step[at])
     return step
-
-
-def _paths(attribution: Attribution, places: Instances) -> Int32s:
-    paths: Int32s = Paths(attribution).of_node[places.node]
-    return paths
 
 
 def _linked(attribution: Attribution, places: Instances) -> Bools:
@@ -153,22 +117,38 @@ def ranges_of(
 ) -> tuple[RangeSteps, ...]:
     """Measure every path in every step; paths that `naming` gives one name are added up."""
     paths = Paths(attribution)
-    frame = per_step(attribution, include_warm_up=include_warm_up)
     number: dict[tuple[Path, int], int] = {}
-    keys = [
+    names = [
         number.setdefault((naming(path), phase), len(number))
         for path, phase in zip(paths.paths, paths.phase, strict=True)
     ]
-    frame["path"] = np.array(keys, np.int64)[frame["path"].to_numpy()]
-    summed = per_path_and_step(frame)
-    named = list(number)
+    name_of_node = np.array(names, np.int64)[paths.of_node[:-1]]
+    columns = _by_name_and_step(attribution, name_of_node, include_warm_up=include_warm_up)
+    named, of_name = list(number), np.flatnonzero(np.diff(columns[0])) + 1
     return tuple(
-        RangeSteps(
-            path=named[rows["path"].iloc[0]][0],
-            phase=PHASES[named[rows["path"].iloc[0]][1]],
-            steps=tuple(rows["step"].tolist()),
-            kernel_ns=tuple(rows["kernel_ns"].tolist()),
-            span_ns=tuple(rows["span_ns"].tolist()),
-        )
-        for _, rows in summed.groupby("path")
+        RangeSteps(named[name[0]][0], PHASES[named[name[0]][1]], *(tuple(column.tolist()) for column in rest))
+        for name, *rest in zip(*(np.split(column, of_name) for column in columns), strict=True)
+        if len(name)
+    )
+
+
+def _by_name_and_step(
+    attribution: Attribution, name_of_node: Int64s, *, include_warm_up: bool
+) -> tuple[NDArray[Any], ...]:
+    """Return columns by name and step with GPU work, in this order: both, the kernels' time and the span, ns."""
+    places, steps = instances(attribution), measured_steps(attribution, include_warm_up=include_warm_up)
+    work = np.flatnonzero(attribution.node >= 0)
+    if not include_warm_up:
+        work = work[~attribution.warm_up[attribution.node[work]]]
+    one_group = np.zeros(len(attribution.node), np.int32)
+    rows = projections(places, work, attribution, one_group, attribution.trace.work.kind == KERNEL)
+    step = _steps(places, steps)[rows.instance]
+    rows, step = rows.take(step >= 0), step[step >= 0]
+    count = max(1, len(steps))
+    cells, cell = np.unique(name_of_node[places.node[rows.instance]] * count + step, return_inverse=True)
+    span_ns = np.where(_linked(attribution, places)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
+    return (
+        *np.divmod(cells, count),
+        summed(cell, rows.kernel_ns, len(cells)),
+        np.bincount(cell, span_ns, len(cells)),
     )
