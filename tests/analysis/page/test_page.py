@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from nvtx_kernels.analysis import page as command
-from nvtx_kernels.analysis.attribution.places import Paths, in_measured_steps, measured_steps
+from nvtx_kernels.analysis.attribution.places import in_measured_steps, measured_steps
 from nvtx_kernels.analysis.errors import ReportError
-from nvtx_kernels.analysis.measures.steps import per_step
+from nvtx_kernels.analysis.measures.steps import ranges_of
 from nvtx_kernels.analysis.page import as_html
 from nvtx_kernels.analysis.page import icicle as icicles
 from nvtx_kernels.analysis.page.changes import differences
 from nvtx_kernels.analysis.page.contents import contents, phases, steps
 from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
 from nvtx_kernels.analysis.presenters import cell_text
-from nvtx_kernels.analysis.report import per_step as report_per_step
+from nvtx_kernels.analysis.report import per_step
 from nvtx_kernels.analysis.views.communication import NOTHING
 from nvtx_kernels.analysis.views.memory import NO_MEMORY
 from nvtx_kernels.analysis.views.phases import phases as by_category
@@ -105,11 +105,10 @@ def test_a_report_without_steps_has_no_spread(tmp_path):
 def test_times_in_the_steps_of_real_reports_sum_to_their_ranges(path):
     attribution, report = answer(path)
     assert len(measured_steps(attribution)) == report.steps
-    paths, frame = Paths(attribution), per_step(attribution)
-    sums = frame.groupby("path")["kernel_ns"].sum()
-    known = {row.path: row.inclusive_ns for row in report.ranges}
-    assert {paths.paths[number]: ns for number, ns in sums.items()}.items() <= known.items()
-    assert bool(len(sums)) == bool(report.steps)
+    sums = {(one.path, one.phase): sum(one.kernel_ns) for one in ranges_of(attribution, lambda path: path)}
+    known = {(row.path, row.phase): row.inclusive_ns for row in report.ranges}
+    assert sums.items() <= known.items()
+    assert bool(sums) == bool(report.steps)
 
 
 def beyond_steps(folder):
@@ -132,7 +131,7 @@ def test_figures_per_step_are_of_the_work_in_steps_as_in_the_terminal(tmp_path):
     assert (shown["kernels"]["total_ns"], shown["icicles"]["together"]["ns"][0], shown["per"]) == (60, 60, 2)
     assert sum(ns for _, ns in shown["facts"]["parts"]) == 60
     assert any("In no mean: 410 ns in no measured step" in line for line in shown["facts"]["accounting"])
-    assert shown["verdict"] == verdict(report_per_step(report)) != ""
+    assert shown["verdict"] == verdict(per_step(report)) != ""
 
 
 def test_work_outside_the_steps_is_no_column_and_stays_in_the_sum(tmp_path):
@@ -157,7 +156,7 @@ def test_sections_are_the_documents_of_the_views(path):
     shown = contents([(attribution, report)]).reports[0]
     names = [section["name"] for section in shown["sections"]]
     of_data = {"communication": NOTHING, "memory": NO_MEMORY}
-    mean = report_per_step(report) if report.steps else report
+    mean = per_step(report) if report.steps else report
     whole = Subject(mean, lambda: in_measured_steps(attribution) if report.steps else attribution)
     expected = ["balance", "agreement", "attention", "overlap", "communication", "efficiency", "memory"]
     assert names == [name for name in expected if asked(name, whole)[1] != of_data.get(name, "none")]
