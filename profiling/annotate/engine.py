@@ -259,7 +259,9 @@ class Recomputation:
         range_stack.drop_over()
         base = _base_of_pass(ranges, self._pass)
         labels = [opened.label for opened in ranges[base:]]
-        self._kept = base + _kept(labels, label, around)
+        own = [labels.index(label)] if label in labels else []
+        outside = own or [labels.index(one) + 1 for one in around if one in labels]
+        self._kept = base + (outside[0] if outside else 0)
         self._interrupted = ranges[self._kept :]
         range_stack.shrink(self._kept)
         self._opened = range_stack.push(OpenRange(_RECOMPUTE))
@@ -276,13 +278,6 @@ class Recomputation:
         if len(ranges) == self._kept and _pass_id() == self._pass:
             for one in self._interrupted:
                 range_stack.open_in(ranges, BackwardRange(one.part, self._pass, one.alive))
-
-
-def _kept(labels: list[Label], label: Label, around: Sequence[Label]) -> int:
-    """Return how many of the open ranges with these labels are outside of a region."""
-    if label in labels:
-        return labels.index(label)
-    return next((labels.index(one) + 1 for one in around if one in labels), 0)
 
 
 def _base_of_pass(ranges: list[OpenRange], number: int) -> int:
