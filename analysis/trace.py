@@ -256,18 +256,18 @@ def working_calls(trace: Trace) -> Calls:
     """Collect the calls that caused work."""
     launch, launches = trace.work.launch, trace.launches
     kernel = (trace.work.kind == KERNEL) | (trace.work.kind == GRAPH)
-    row = np.flatnonzero(_marked(launch, len(launches)))
+    row = np.flatnonzero(marked(launch, len(launches)))
     return Calls(
         row=row,
         thread=launches.thread[row],
         start_ns=launches.start_ns[row],
         end_ns=launches.end_ns[row],
-        launches_kernel=_marked(launch[kernel], len(launches))[row],
+        launches_kernel=marked(launch[kernel], len(launches))[row],
     )
 
 
-def _marked(rows: Int32s, count: int) -> Bools:
-    """Mark the rows that occur; -1 means no row."""
-    marked = np.zeros(count, np.bool_)
-    marked[rows[rows >= 0]] = True
-    return marked
+def marked(rows: Int32s, count: int) -> Bools:
+    """Mark which of `count` rows occur, bool (count,); -1 means no row."""
+    found = np.zeros(count, np.bool_)
+    found[rows[rows >= 0]] = True
+    return found

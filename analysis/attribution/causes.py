@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..support.heap import give_back
 from ..support.small_numbers import grouped
-from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, working_calls
+from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, marked, working_calls
 from ..vocabulary import PhaseNames
 from .adoption import Adoption
 from .capture import Captured
@@ -135,8 +135,7 @@ class _Attributing:
 
     def _operators_outside(self, threads: Int32s) -> Ranges:
         """Return PyTorch's operator ranges on these threads that are in no range of the user's."""
-        ranges, wanted = self.trace.ranges, np.zeros(len(self.trace.threads), np.bool_)
-        wanted[threads] = True
+        ranges, wanted = self.trace.ranges, marked(threads, len(self.trace.threads))
         rows = np.flatnonzero(self.operator & wanted[ranges.thread])
         outermost = Nesting(self.ranges.take(self.nesting.forest.above(self.nesting.home) < 0))
         at = outermost.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])

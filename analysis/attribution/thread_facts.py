@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ..support.small_numbers import counted, distinct
-from ..trace import MODEL_BACKWARD, MODEL_FORWARD, PUSH_POP, Bools, Calls, Int64s, Ranges, Trace
+from ..trace import MODEL_BACKWARD, MODEL_FORWARD, PUSH_POP, Bools, Calls, Int64s, Ranges, Trace, marked
 from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, RECOMPUTE, WORKER_THREADS
 from .nesting import Nesting
 from .user_ranges import NameFacts, named, of_names, of_titles
@@ -140,8 +140,7 @@ class ThreadFacts:
     @cached_property
     def _inside_engine(self) -> Nesting:
         """The engine's ranges, on the threads that have others."""
-        others = np.zeros(len(self._trace.threads), np.bool_)
-        others[self.ranges.thread[self.ranges.category != MODEL_BACKWARD]] = True
+        others = marked(self.ranges.thread[self.ranges.category != MODEL_BACKWARD], len(self._trace.threads))
         return Nesting(self._engine.take(others[self._engine.thread]))
 
     def _outside_engine(self, found: Ranges) -> frozenset[int]:

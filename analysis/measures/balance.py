@@ -86,16 +86,15 @@ class PhaseBalance:
         return word if self.busy_ns and fill[word] >= FILLED_FROM * self.busy_ns else "GPU-bound"
 
 
-def _alone(trace: Trace, gpu: Int32s, spans: Spans) -> Int64s:
+def _alone(trace: Trace, gpu: Int32s, spans: Spans, busy_ns: Int64s) -> Int64s:
     """Return how long only copies, and only communication, ran in each span, ns: int64 (2, spans)."""
     work, alone = trace.work, np.zeros((2, len(spans)), np.int64)
     communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
     for kind, some in enumerate((np.isin(work.kind, (MEMCPY, MEMSET)), communicates)):
         for number in distinct(gpu[some]).tolist():
-            mine, on_gpu = spans.gpu == number, gpu == number
-            busy, rest = (union(work.start_ns[rows], work.end_ns[rows]) for rows in (on_gpu, on_gpu & ~some))
-            bounds = spans.start_ns[mine], spans.end_ns[mine]
-            alone[kind, mine] = busy.covered(*bounds) - rest.covered(*bounds)
+            mine, rest = spans.gpu == number, (gpu == number) & ~some
+            without = union(work.start_ns[rest], work.end_ns[rest])
+            alone[kind, mine] = busy_ns[mine] - without.covered(spans.start_ns[mine], spans.end_ns[mine])
     return alone
 
 
@@ -156,7 +155,8 @@ def _rows(extents: Extents, spans: Spans, gaps: Gaps) -> tuple[PhaseBalance, ...
     """Measure each phase on each GPU."""
     attribution = extents.attribution
     idle, (first, lag) = idleness(spans, gaps), launch_lags(attribution.trace, extents.kept)
-    rows, alone = [], _alone(attribution.trace, extents.gpu, spans)
+    busy_ns = spans.end_ns - spans.start_ns - idle.idle_ns
+    rows, alone = [], _alone(attribution.trace, extents.gpu, spans, busy_ns)
     for of, gpu in sorted(set(zip(spans.of.tolist(), spans.gpu.tolist(), strict=True))):
         of_work = extents.inside(of) & (extents.gpu == gpu)
         kernels = int((of_work & (attribution.trace.work.kind == KERNEL)).sum())

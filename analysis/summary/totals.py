@@ -28,16 +28,16 @@ NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launche
 def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
     """Add up the work; what lies in warm-up ranges is left out unless asked for."""
     everything = _Summary(attribution, include_warm_up)
-    if not everything.steps()[0]:
-        return _added_up(everything)
-    in_steps = _Summary(in_measured_steps(attribution, include_warm_up=include_warm_up), include_warm_up)
-    if len(in_steps.kept) < len(everything.kept):
-        report = _added_up(everything)
-        measured = replace(_added_up(in_steps), notes=report.notes)
-        beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - measured.totals.work_ns)
-        return replace(report, measured=measured, unmeasured_ns=beyond_ns)
     report = _added_up(everything)
-    only_warm_up = replace(report, totals=in_steps.totals(), outside=())
+    if not report.steps:
+        return report
+    in_steps = _Summary(in_measured_steps(attribution, include_warm_up=include_warm_up), include_warm_up)
+    totals = in_steps.totals()
+    if len(in_steps.kept) < len(everything.kept):
+        beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - totals.work_ns)
+        measured = replace(_added_up(in_steps), notes=report.notes)
+        return replace(report, measured=measured, unmeasured_ns=beyond_ns)
+    only_warm_up = replace(report, totals=totals, outside=())
     return replace(report, measured=only_warm_up if report.totals.excluded_ns else None)
 
 

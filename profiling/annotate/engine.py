@@ -125,8 +125,7 @@ class Root:
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_finalizing():
-            for handle in self.others:
-                handle.remove()
+            self.remove()
 
     def before(self, _gradient: object) -> None:
         """Make the ranges that this pass has open on this thread the path of the node's part."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from .compiled import Registered
 from .counted_step import FirstStep
 from .engine import Root
 from .open_ranges import Payload
+from .regions import Names
 
 # Modules of PyTorch that launch nothing: never, or while they do not train. Their subclasses may.
 NEVER_LAUNCH = (nn.Identity,)
@@ -51,8 +52,8 @@ class ModuleAnnotation:
         self._model = weakref.ref(model)
         if chosen:
             optimizers.watch(model)
-        self._names = {one.path: regions.names(one.name, one.payload) for one in chosen if not one.is_container}
-        self._plans = [calls.add(one.module, self._plan(one)) for one in chosen]
+        names = {one.path: regions.names(one.name, one.payload) for one in chosen if not one.is_container}
+        self._plans = [calls.add(one.module, self._plan(one, names)) for one in chosen]
         self._in_compiled_code: Registered | None = None
         self._counted: FirstStep | None = None
 
@@ -64,7 +65,7 @@ class ModuleAnnotation:
         """Count the FLOPs and bytes of the next step."""
         self._counted = FirstStep(self._mark.model)
 
-    def _plan(self, one: Named) -> Plan:
+    def _plan(self, one: Named, names: Mapping[str, Names]) -> Plan:
         plan = Plan(
             regions.names(one.name, one.payload),
             self._roots,
@@ -72,7 +73,7 @@ class ModuleAnnotation:
             on_call=self._before_a_call,
         )
         plan.on_return = optimizers.after_forward
-        plan.around = tuple(self._names[path].backward for path in _around(one.path) if path in self._names)
+        plan.around = tuple(names[path].backward for path in _around(one.path) if path in names)
         return plan
 
     def _before_a_call(self) -> None:
