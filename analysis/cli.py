@@ -21,6 +21,7 @@ from .presenters.output import add_output as add_output
 from .presenters.output import format_of
 from .presenters.output import write as write
 from .readers.paths import expand as expand
+from .support import heap
 from .support.cores import one_thread_of_blas
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def run(command: Callable[[], None], *, starts_programs: bool = False) -> int:
     A command that starts the user's programs leaves them the environment as it is.
     """
     try:
-        with nullcontext() if starts_programs else one_thread_of_blas():
+        heap.share()
+        with heap.seldom_collected(), nullcontext() if starts_programs else one_thread_of_blas():
             command()
         sys.stdout.flush()
     except AnalysisError as error:

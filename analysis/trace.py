@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .support.threads import at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class Columns:
     def take(self, rows: NDArray[Any]) -> Self:
         """Return the rows at these positions, or under this mask."""
         rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows  # found once, not once a column
-        return type(self)(*(getattr(self, name)[rows] for name in self.__slots__))
+        taken = [partial(getattr(self, name).__getitem__, rows) for name in self.__slots__]
+        return type(self)(*at_once(taken, len(rows)))
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -76,7 +80,8 @@ class Columns:
         parts = [part for part in parts if len(part)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+        columns = [[getattr(part, name) for part in parts] for name in cls.__slots__]
+        return cls(*at_once([partial(np.concatenate, column) for column in columns], sum(map(len, parts))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +262,12 @@ def working_calls(trace: Trace) -> Calls:
     launch, launches = trace.work.launch, trace.launches
     kernel = (trace.work.kind == KERNEL) | (trace.work.kind == GRAPH)
     row = np.flatnonzero(marked(launch, len(launches)))
+    calls = launches.take(row)
     return Calls(
         row=row,
-        thread=launches.thread[row],
-        start_ns=launches.start_ns[row],
-        end_ns=launches.end_ns[row],
+        thread=calls.thread,
+        start_ns=calls.start_ns,
+        end_ns=calls.end_ns,
         launches_kernel=marked(launch[kernel], len(launches))[row],
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 from .commands import COMMANDS, listing
@@ -27,18 +27,22 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     this.add_argument("command", metavar="COMMAND", choices=(*COMMANDS, VIEW), help="what to do, see below")
     this.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments of the command")
-    this.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    this.add_argument("--version", action=_Version, nargs=0, help="print the version")
     this.add_argument(
         "--print-completion", action=_Completion, metavar="SHELL", help="print a completion script for a shell"
     )
     return this
 
 
-def _version() -> str:
-    try:
-        return metadata.version("nvtx-kernels")
-    except metadata.PackageNotFoundError:
-        return "(a checkout that is not installed)"
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib import metadata
+
+        try:
+            version = metadata.version("nvtx-kernels")
+        except metadata.PackageNotFoundError:
+            version = "(a checkout that is not installed)"
+        parser.exit(message=f"{parser.prog} {version}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

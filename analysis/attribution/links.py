@@ -215,7 +215,7 @@ def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
     child = _is_child(nodes, wanted, outer, inner) & (nodes.seq[inner] >= 0)
     seq[outer[child]] = nodes.seq[inner[child]]
     # The node is all but always what its engine's range begins with; the others are few, and looked for singly.
-    numbered = np.unique(nodes.name_id[nodes.seq >= 0])
+    numbered = distinct(nodes.name_id[nodes.seq >= 0])
     for one in outer[~child & np.isin(wanted[nodes.name_id[outer]], numbered)].tolist():
         inside = _begun_inside(nodes, one)
         found = inside[_is_child(nodes, wanted, np.full(len(inside), one), inside) & (nodes.seq[inside] >= 0)]

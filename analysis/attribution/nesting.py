@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TooTangled
-from ..trace import Int32s, Int64s, Ranges
+from ..support.small_numbers import distinct
+from ..support.threads import in_pieces
+from ..trace import Bools, Int32s, Int64s, Ranges
 
 MAX_DEPTH = 1_000
 MAX_LANES = 200
@@ -149,10 +152,10 @@ class Nesting:
 
     def containing(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int32s:
         """Return the node of the ranges on these threads that contain each interval; -1 for none: int32 (n,)."""
-        start, end = self._clock.at(thread, start_ns), self._clock.at(thread, end_ns)
+        start, end = in_pieces(self._clock.at, thread, start_ns), in_pieces(self._clock.at, thread, end_ns)
         node = np.full(len(start), -1, np.int32)
         for lane in self._lanes:
-            last = np.searchsorted(lane.start, start, "right")
+            last = in_pieces(partial(np.searchsorted, lane.start, side="right"), start)
             node = self.forest.merge(node, self._chain(lane, last, start, end))
         return node
 
@@ -169,7 +172,7 @@ class Nesting:
 
     def _chain(self, lane: Lane, last: NDArray[Any], start: Int64s, end: Int64s) -> Int32s:
         """Return the innermost of the lane's first `last` ranges that contains each interval, or -1."""
-        node = _climb(lane, last, end)
+        node = in_pieces(partial(_climb, lane), last, end)
         # An instant on the boundary of two ranges is in both.
         seams = np.flatnonzero(start == end)
         if len(seams):
@@ -219,8 +222,10 @@ def _climb(lane: Lane, last: NDArray[Any], end: Int64s) -> Int32s:
 
 def _lanes(ranges: Ranges, start: Int64s, end: Int64s) -> tuple[list[Lane], Int32s]:
     """Put every range in a lane; return the lanes, and each range's parent within its own."""
-    parent = np.full(len(ranges), -1, np.int32)
-    number = _first_guess(ranges, start, end)
+    parent, crossing = _parents(start, end)
+    if len(start) and not len(crossing) and (start < end).all():
+        return [Lane(np.arange(len(start), dtype=np.int32), start, end, parent)], parent
+    number = _first_guess(ranges, crossing, start == end)
     lanes: list[Lane] = []
     while len(lanes) <= number.max(initial=-1):
         if len(lanes) == MAX_LANES:
@@ -236,19 +241,18 @@ def _lanes(ranges: Ranges, start: Int64s, end: Int64s) -> tuple[list[Lane], Int3
     return lanes, parent
 
 
-def _first_guess(ranges: Ranges, start: Int64s, end: Int64s) -> Int32s:
+def _first_guess(ranges: Ranges, offenders: Int64s, instant: Bools) -> Int32s:
     """Return lane 0 for all, but on threads with crossing ranges one per domain, and one for all instants.
 
     Instants are separate because one on the boundary of two ranges is inside both, and has no single parent.
     """
     number = np.zeros(len(ranges), np.int32)
-    offenders = _parents(start, end)[1]
     if len(offenders):
-        tangled = np.flatnonzero(np.isin(ranges.thread, np.unique(ranges.thread[offenders])))
+        tangled = np.flatnonzero(np.isin(ranges.thread, distinct(ranges.thread[offenders])))
         (thread, _), back = distinct_pairs(ranges.thread[tangled], ranges.domain[tangled])
         rank = np.arange(len(thread)) - np.searchsorted(thread, thread)
         number[tangled] = rank[back]
-    number[start == end] = number.max(initial=-1) + 1
+    number[instant] = number.max(initial=-1) + 1
     return number
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..support.small_numbers import distinct
 from ..trace import (
     MODEL_BACKWARD,
     MODEL_FORWARD,
@@ -20,6 +21,7 @@ from ..trace import (
     Int64s,
     Ranges,
     Trace,
+    marked,
 )
 from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, RECOMPUTE, SERVING
 from .nesting import Forest, Nesting
@@ -136,27 +138,35 @@ class Unnamed:
     def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges) -> None:
         self._trace, self._facts, self._ranges = trace, facts, ranges
         process = trace.process_of_thread()
-        self._process, annotated = process, np.unique(process[ranges.thread[ranges.category != NO_CATEGORY]])
+        self._process, annotated = process, distinct(process[ranges.thread[ranges.category != NO_CATEGORY]])
         node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
         node &= (trace.ranges.style == PUSH_POP) & np.isin(process, annotated)[trace.ranges.thread]
         self._nodes = trace.ranges.take(np.flatnonzero(node))
-        self._nesting = Nesting(self._nodes)
         self._roots = self._calls_of_models()
 
     def phase(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int8s:
         """Return the phases of intervals: in a backward node, between a model and its backward, or neither."""
         found = np.full(len(thread), NOTHING, np.int8)
-        for one in np.intersect1d(thread, self._roots.thread).tolist():
+        for one in sorted({*distinct(thread).tolist()} & {*distinct(self._roots.thread).tolist()}):
             mine, turns = np.flatnonzero(thread == one), self._turns(one)
             if len(turns.begins):
                 found[mine[turns.before_backward(start_ns[mine], end_ns[mine])]] = IN_FORWARD
-        found[self._nesting.containing(thread, start_ns, end_ns) >= 0] = IN_BACKWARD
+        found[self._in_node(thread, start_ns, end_ns)] = IN_BACKWARD
         return found
+
+    def _in_node(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Bools:
+        """Return which intervals are in a backward node; only the nodes of their threads are indexed."""
+        here = marked(thread, len(self._trace.threads))
+        nesting = Nesting(self._nodes.take(here[self._nodes.thread]))
+        inside: Bools = nesting.containing(thread, start_ns, end_ns) >= 0
+        return inside
 
     def _calls_of_models(self) -> Ranges:
         """Return the outermost ranges of modules that a program calls, not backward."""
-        inside = self._nesting.containing(self._ranges.thread, self._ranges.start_ns, self._ranges.end_ns) >= 0
-        ours = self._ranges.take((self._ranges.category != NO_CATEGORY) & ~inside)
+        category = self._ranges.category
+        calling = marked(self._ranges.thread[category == MODEL_FORWARD], len(self._trace.threads))
+        ours = self._ranges.take((category != NO_CATEGORY) & calling[self._ranges.thread])
+        ours = ours.take(~self._in_node(ours.thread, ours.start_ns, ours.end_ns))
         nesting = Nesting(ours)
         again = of_names(named(self._trace, RECOMPUTE), ours)
         return ours.take((nesting.forest.above(nesting.home) < 0) & (ours.category == MODEL_FORWARD) & ~again)
@@ -165,11 +175,10 @@ class Unnamed:
         ranges, facts, nodes = self._ranges, self._facts, self._nodes
         opens = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
         opens &= ranges.thread == thread
-        others = np.setdiff1d(np.flatnonzero(self._process == self._process[thread]), self._roots.thread)
-        backward = ranges.take(
-            (ranges.category == MODEL_BACKWARD) & np.isin(ranges.thread, np.append(others, thread))
-        )
-        run = nodes.take(np.isin(nodes.thread, np.append(others, thread)))
+        others = (self._process == self._process[thread]) & ~marked(self._roots.thread, len(self._process))
+        others[thread] = True
+        backward = ranges.take((ranges.category == MODEL_BACKWARD) & others[ranges.thread])
+        run = nodes.take(others[nodes.thread])
         begins = np.concatenate([backward.start_ns, run.start_ns])
         tells = np.concatenate([backward.thread != thread, np.ones(len(run), np.bool_)])
         order = np.lexsort((~tells, begins))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import UsageError
+from ..support.small_numbers import distinct
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int8s, Ranges, Trace
 from ..vocabulary import (
     BACKWARD,
@@ -121,7 +122,7 @@ def _is_library(trace: Trace, number: int) -> bool:
     domain = trace.domains[number]
     if domain.name or domain.domain_id == 0:
         return is_library_domain(domain.name)
-    name_ids = np.unique(trace.ranges.name_id[trace.ranges.domain == number])
+    name_ids = distinct(trace.ranges.name_id[trace.ranges.domain == number])
     return all(LIBRARY_RANGES.match(trace.names[name_id]) for name_id in name_ids)
 
 

@@ -6,9 +6,11 @@ One CUDA call that encloses the whole burst is allowed to the only thread that h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from ..support.threads import in_pieces
 from ..trace import Bools, Calls, Int32s, Int64s, Ranges, Trace
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
@@ -152,7 +154,7 @@ class _Quiet:
 
 def _none_within(times_ns: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Bools]:
     """Return how many of some times in order are before each interval, and whether none is in it."""
-    before = np.searchsorted(times_ns, start_ns, "left")
+    before = in_pieces(partial(np.searchsorted, times_ns, side="left"), start_ns)
     beyond = np.append(times_ns, 2**63 - 1)[before] > end_ns
     if (end_ns < start_ns).any():  # as damaged calls do; then none may be between the two
         beyond &= np.append(-(2**63), times_ns)[before] <= end_ns

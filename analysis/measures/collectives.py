@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.nesting import Nesting
+from ..support.small_numbers import distinct
 from ..trace import Columns, Int32s, Int64s, Trace
 
 OTHER = "other"
@@ -116,5 +117,5 @@ def _around(trace: Trace, launch: Int32s) -> Int32s:
 
 
 def _ids(trace: Trace, name_id: Int32s) -> list[int]:
-    names: Iterable[int] = np.unique(name_id).tolist()
+    names: Iterable[int] = distinct(name_id).tolist()
     return [name for name in names if _OF_PYTORCH.match(trace.names[name])]

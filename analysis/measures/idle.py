@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..support.small_numbers import distinct
 from ..trace import Columns, Int32s, Int64s, Trace
 from .spans import Spans
 
@@ -60,7 +61,7 @@ def _gaps_of_one(trace: Trace, gpu: Int32s, rows: Int64s) -> tuple[Int32s | Int6
 def idleness(spans: Spans, gaps: Gaps) -> Idleness:
     """Add up the gaps inside each span; as spans begin and end with work, no gap crosses their bounds."""
     idle, waiting, count = (np.zeros(len(spans), np.int64) for _ in range(3))
-    for gpu in np.unique(spans.gpu).tolist():
+    for gpu in distinct(spans.gpu).tolist():
         mine, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
         first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[mine], "left")
         last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[mine], "right")
@@ -74,7 +75,7 @@ def idleness(spans: Spans, gaps: Gaps) -> Idleness:
 def inside(spans: Spans, gaps: Gaps) -> Int64s:
     """Return the positions of the gaps that lie in a span."""
     found = np.zeros(len(gaps), np.bool_)
-    for gpu in np.unique(spans.gpu).tolist():
+    for gpu in distinct(spans.gpu).tolist():
         mine, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
         first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[mine], "left")
         last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[mine], "right")

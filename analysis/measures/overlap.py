@@ -14,6 +14,7 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import categorize
+from ..support.small_numbers import distinct
 from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace
 from ..vocabulary import PHASES
 from .idle import Intervals, union
@@ -78,14 +79,14 @@ def each_gpu(extents: Extents, phases: Collection[str] = PHASES) -> Iterator[One
     asked = [number for number, phase in enumerate(PHASES) if phase in phases]
     rows = extents.kept[np.isin(attribution.phase[extents.kept], asked)]
     communicates = communication(trace)
-    for number in np.unique(extents.gpu[rows]).tolist():
+    for number in distinct(extents.gpu[rows]).tolist():
         mine = rows[extents.gpu[rows] == number]
         yield OneGpu(trace, mine, communicates[trace.work.name_id[mine]], number, extents.gpus[number])
 
 
 def communication(trace: Trace) -> Bools:
     """Return, per name, whether its kernels communicate."""
-    kernels = np.unique(trace.work.name_id[trace.work.kind == KERNEL])
+    kernels = distinct(trace.work.name_id[trace.work.kind == KERNEL])
     found = np.zeros(len(trace.names), np.bool_)
     categories = categorize([trace.names[name] for name in kernels])
     found[kernels] = np.array([category == COMMUNICATION for category in categories], np.bool_)
@@ -112,7 +113,7 @@ class OneGpu:
         work, communication = self.trace.work, self.union(self.communicates)
         return GpuOverlap(
             gpu=self.label,
-            streams=len(np.unique(work.stream_id[self.rows])),
+            streams=len(distinct(work.stream_id[self.rows])),
             span_ns=int(work.end_ns[self.rows].max() - work.start_ns[self.rows].min()),
             busy_ns=self.union(np.ones(len(self.rows), np.bool_)).total_ns,
             compute_ns=self.compute.total_ns,
@@ -137,10 +138,8 @@ class OneGpu:
         """Measure communication and copies, by kind and name."""
         work, rest = self.trace.work, np.flatnonzero(~self.computes)
         key = np.stack([work.kind[self.rows[rest]], work.name_id[self.rows[rest]]]).astype(np.int64)
-        distinct, at = np.unique(key, axis=1, return_inverse=True)
-        return [
-            self._transfer(rest[at.reshape(-1) == n], *distinct[:, n].tolist()) for n in range(distinct.shape[1])
-        ]
+        pairs, at = np.unique(key, axis=1, return_inverse=True)
+        return [self._transfer(rest[at.reshape(-1) == n], *pair) for n, pair in enumerate(pairs.T.tolist())]
 
     def _transfer(self, places: Int64s, kind: int, name: int) -> TransferOverlap:
         chosen = np.zeros(len(self.rows), np.bool_)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -18,17 +19,15 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..errors import NotAReport
 from ..support import arrow
-from ..support.cores import cores
 from ..support.heap import give_back
 from ..support.progress import advance
+from ..support.threads import at_once, threads
 from ..trace import Int32s, Int64s
 
 Value = TypeVar("Value", bound=Hashable)
 
 # Reads one part of a table.
 Part = Callable[[], pa.Table]
-
-MAX_THREADS = 16
 
 
 class Interner(Generic[Value]):
@@ -94,12 +93,17 @@ class Columns:
         """
         if rows.dtype == np.bool_ and rows.all():
             return
-        count = int(rows.sum()) if rows.dtype == np.bool_ else len(rows)
-        for name, values in self.numbers.items():
-            equal = values.itemsize == 1 and len(values) and values.min() == values.max()
-            self.numbers[name] = values[:count] if equal else values[rows]
-        for name in self.codes:
-            self.codes[name] = self.codes[name].where(rows)
+        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        calls = [partial(self._keep_number, name, rows) for name in self.numbers]
+        at_once([*calls, *(partial(self._keep_codes, name, rows) for name in self.codes)], len(rows))
+
+    def _keep_number(self, name: str, rows: Int64s) -> None:
+        values = self.numbers[name]
+        equal = values.itemsize == 1 and len(values) and values.min() == values.max()
+        self.numbers[name] = values[: len(rows)] if equal else values[rows]
+
+    def _keep_codes(self, name: str, rows: Int64s) -> None:
+        self.codes[name] = self.codes[name].where(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class Layout:
 
 def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | None]:
     """Read several tables, each in parts, on all cores; None for a table without parts."""
-    with arrow.from_the_system(), ThreadPoolExecutor(max_workers=min(cores(), MAX_THREADS)) as pool:
+    with arrow.from_the_system(), ThreadPoolExecutor(max_workers=threads()) as pool:
         reading = [[pool.submit(_compact, layout, part) for part in parts] for layout, parts in tables]
         try:
             joined = [_joined([part.result() for part in parts], pool) if parts else None for parts in reading]

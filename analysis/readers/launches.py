@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from ..support.threads import in_pieces
 from ..trace import Bools, Captures, Int32s, Int64s
 from .columns import Columns, Layout
 
@@ -33,7 +35,7 @@ class LaunchKeys:
     """Sorted (process, correlation id) keys and the launch row of each; one row where several exist."""
 
     keys: Int64s
-    rows: Int64s
+    rows: Int32s
 
     @classmethod
     def of(cls, process: Int32s, correlation: Int64s, foreign: Bools, start_ns: Int64s) -> LaunchKeys:
@@ -44,7 +46,7 @@ class LaunchKeys:
         """
         key = _key(process, correlation)
         if len(key) and key[0] >= 0 and (key[1:] > key[:-1]).all():  # as nsys writes them, of one process
-            return cls(key, np.arange(len(key)))
+            return cls(key, np.arange(len(key), dtype=np.int32))
         order = np.argsort(key, kind="stable")
         ordered = key[order]
         if (ordered[1:] == ordered[:-1]).any():
@@ -52,20 +54,30 @@ class LaunchKeys:
             order = order[np.r_[True, key[order][1:] != key[order][:-1]]]
             ordered = key[order]
         known = ordered >= 0
-        return cls(ordered[known], order[known])
+        return cls(ordered[known], order[known].astype(np.int32))
 
     def find(self, process: Int32s, correlation: Int64s) -> Int32s:
         """Return the launch row of each piece of work; -1 where the report has none."""
-        key = _key(process, correlation)
         if not len(self.keys):
-            return np.full(len(key), -1, np.int32)
+            return np.full(len(process), -1, np.int32)
         first, last = int(self.keys[0]), int(self.keys[-1])
-        if last - first < _TABLE_PER_KEY * min(len(self.keys), len(key)):
+        if last - first < _TABLE_PER_KEY * min(len(self.keys), len(process)):
             table = np.full(last - first + 2, -1, np.int32)  # the last entry is for ids that are not there
             table[self.keys - first] = self.rows
-            return table[np.where((key >= first) & (key <= last), key - first, len(table) - 1)]
+            return in_pieces(partial(_in_table, table, first), process, correlation)
+        return in_pieces(self._searched, process, correlation)
+
+    def _searched(self, process: Int32s, correlation: Int64s) -> Int32s:
+        key = _key(process, correlation)
         at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-        return np.where(self.keys[at] == key, self.rows[at], -1).astype(np.int32)
+        return np.where(self.keys[at] == key, self.rows[at], np.int32(-1))
+
+
+def _in_table(table: Int32s, first: int, process: Int32s, correlation: Int64s) -> Int32s:
+    """Look keys up in a table of those from `first` on; its last entry is for all others."""
+    at = _key(process, correlation) - first
+    found: Int32s = table[np.where((at >= 0) & (at < len(table)), at, len(table) - 1)]
+    return found
 
 
 def _key(process: Int32s, correlation: Int64s) -> Int64s:

@@ -6,7 +6,7 @@ import numpy as np
 
 from nvtx_kernels import DOMAIN
 
-from ..support.small_numbers import grouped
+from ..support.small_numbers import distinct, grouped
 from ..trace import (
     GRAPH,
     KINDS,
@@ -221,7 +221,7 @@ class _Assembly:
     def meta_events(self, events: Columns) -> None:
         """Take the names of domains and categories, and what the run wrote about itself."""
         text, text_id, domain = events.codes["text"], events.codes["text_id"], events.codes["domain"]
-        registered = self.tables.strings(text_id.values[code] for code in np.unique(text_id.codes))
+        registered = self.tables.strings(text_id.values[code] for code in distinct(text_id.codes))
         process = events.codes["thread"].numbered(lambda tid: self.process(tid >> 24))
         for row, kind in enumerate(events.numbers["event"].tolist()):
             name = registered.get(text_id.values[text_id.codes[row]]) or text.values[text.codes[row]]

@@ -153,7 +153,7 @@ def _by_parts_only(attribution: Attribution) -> set[str]:
     phase = named_phases(facts, ranges)
     told = {name for name in (FORWARD, BACKWARD) if (ranges.category == CATEGORY_OF[name]).any()}
     whole = {PHASES[number] for number in distinct(phase[of_titles(facts.opens_phase, ranges)]).tolist()}
-    parts = {PHASES[number] for number in np.unique(phase[of_titles(facts.part, ranges)]).tolist()}
+    parts = {PHASES[number] for number in distinct(phase[of_titles(facts.part, ranges)]).tolist()}
     return parts - whole - told
 
 
@@ -164,7 +164,7 @@ def of_unused(attribution: Attribution) -> str:
         return ""
     marks = ranges.style == START_END
     domains = attribution.trace.domains
-    names = sorted({domains[number].name for number in np.unique(ranges.domain[~marks]).tolist()} - {""})
+    names = sorted({domains[number].name for number in distinct(ranges.domain[~marks]).tolist()} - {""})
     found = []
     if count := int(marks.sum()):
         found.append(f"{count:,} start/end ranges, which belong to no thread: push and pop ranges instead")
@@ -180,7 +180,7 @@ def of_unused(attribution: Attribution) -> str:
 def of_counting(attribution: Attribution) -> str:
     """Return a note on what the steps count if annotation opened their ranges."""
     steps, trace = measured_steps(attribution), attribution.trace
-    domains = {trace.domains[number].name for number in np.unique(attribution.ranges.domain[steps]).tolist()}
+    domains = {trace.domains[number].name for number in distinct(attribution.ranges.domain[steps]).tolist()}
     if DOMAIN not in domains or not trace.provenance.steps:
         return ""
     return f"steps are {trace.provenance.steps}, as annotation counted them; the first of all is in none"

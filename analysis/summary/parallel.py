@@ -80,9 +80,9 @@ def _pool(paths: Sequence[Path], summarize: Summarize[T], workers: int) -> Itera
 
 def _be_modest() -> None:
     """Read with one thread, because there is a process per core, and leave the screen to the command."""
-    from ..readers import columns
+    from ..support import threads
 
-    columns.MAX_THREADS = 1
+    threads.MAX_THREADS = 1
     progress.be_quiet()
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from ..attribution.places import Paths, in_measured_steps, measured_steps
 from ..attribution.placing import AMBIGUOUS, HOW, OUTSIDE
 from ..kernel_names.categories import classify
 from ..measures.balance import busy_rows
-from ..report import KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
+from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
 from ..support.small_numbers import NEVER, bounds, distinct, grouped, summed
+from ..support.threads import at_once
 from ..trace import KERNEL, KINDS, Bools, Int64s
 from ..vocabulary import PHASES
 from . import serving
@@ -28,41 +29,27 @@ NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launche
 def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
     """Add up the work; what lies in warm-up ranges is left out unless asked for."""
     everything = _Summary(attribution, include_warm_up)
-    report = _added_up(everything)
-    if not report.steps:
-        return report
-    in_steps = _Summary(in_measured_steps(attribution, include_warm_up=include_warm_up), include_warm_up)
+    if not everything.steps()[0]:
+        return _added_up(everything)[0]
+    of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
+    in_steps = _Summary(of_steps, include_warm_up, everything.paths)
     totals = in_steps.totals()
-    if len(in_steps.kept) < len(everything.kept):
-        beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - totals.work_ns)
-        measured = replace(_added_up(in_steps), notes=report.notes)
-        return replace(report, measured=measured, unmeasured_ns=beyond_ns)
-    only_warm_up = replace(report, totals=totals, outside=())
-    return replace(report, measured=only_warm_up if report.totals.excluded_ns else None)
+    if len(in_steps.kept) == len(everything.kept):
+        (report,) = _added_up(everything)
+        only_warm_up = replace(report, totals=totals, outside=())
+        return replace(report, measured=only_warm_up if report.totals.excluded_ns else None)
+    report, measured = _added_up(everything, in_steps)
+    beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - totals.work_ns)
+    return replace(report, measured=replace(measured, notes=report.notes), unmeasured_ns=beyond_ns)
 
 
-def _added_up(summary: _Summary) -> Report:
-    attribution, include_warm_up = summary.attribution, summary.include_warm_up
-    (steps, ranks), ranges = summary.steps(), summary.ranges()
-    return Report(
-        provenance=attribution.trace.provenance,
-        totals=summary.totals(),
-        phases=summary.phases(),
-        ranges=ranges,
-        kernels=summary.kernels,
-        outside=summary.outside(),
-        steps=steps,
-        ranks=ranks,
-        step=attribution.rules.step,
-        phase_names=tuple(attribution.rules.phase_names),
-        warm_up_included=include_warm_up,
-        busy=busy_rows(attribution, include_warm_up=include_warm_up),
-        notes=(
-            *attribution.trace.notes,
-            *notes(attribution, summary.left_out, summary.kernels),
-            *serving.of_steps(ranges),
-        ),
-    )
+def _added_up(*summaries: _Summary) -> list[Report]:
+    """Add up all tables of all summaries at once."""
+    calls: list[Callable[[], Any]] = []
+    for one in summaries:
+        calls += (one.busy, one.ranges, one.kernels)
+    done = iter(at_once(calls, len(summaries[0].kept)))
+    return [one.report(*tables) for one, *tables in zip(summaries, done, done, done, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +68,7 @@ class _Sums:
 
 
 class _Summary:
-    def __init__(self, attribution: Attribution, include_warm_up: bool) -> None:
+    def __init__(self, attribution: Attribution, include_warm_up: bool, paths: Paths | None = None) -> None:
         self.attribution = attribution
         self.work = attribution.trace.work
         self.duration = self.work.duration_ns
@@ -90,7 +77,35 @@ class _Summary:
         self.left_out = self.warm_up[self.node] & (not include_warm_up)
         self.kept = np.flatnonzero(~self.left_out)
         self.include_warm_up = include_warm_up
-        self.paths = Paths(attribution)
+        self.paths = paths or Paths(attribution)  # of the forest, which a part of the work shares
+
+    def report(
+        self, busy: tuple[BusyRow, ...], ranges: tuple[RangeRow, ...], kernels: tuple[KernelRow, ...]
+    ) -> Report:
+        """Return the tables, and what follows from them."""
+        attribution, (steps, ranks) = self.attribution, self.steps()
+        return Report(
+            provenance=attribution.trace.provenance,
+            totals=self.totals(),
+            phases=tuple(_phase(phase, kernels) for phase in PHASES if any(row.phase == phase for row in kernels)),
+            ranges=ranges,
+            kernels=kernels,
+            outside=self.outside(),
+            steps=steps,
+            ranks=ranks,
+            step=attribution.rules.step,
+            phase_names=tuple(attribution.rules.phase_names),
+            warm_up_included=self.include_warm_up,
+            busy=busy,
+            notes=(
+                *attribution.trace.notes,
+                *notes(attribution, self.left_out, kernels),
+                *serving.of_steps(ranges),
+            ),
+        )
+
+    def busy(self) -> tuple[BusyRow, ...]:
+        return busy_rows(self.attribution, include_warm_up=self.include_warm_up)
 
     def totals(self) -> Totals:
         kernel = self.work.kind == KERNEL
@@ -105,23 +120,6 @@ class _Summary:
             **parts,
         )
 
-    def phases(self) -> tuple[PhaseRow, ...]:
-        return tuple(self._phase(phase) for phase in PHASES if any(row.phase == phase for row in self.kernels))
-
-    def _phase(self, phase: str) -> PhaseRow:
-        rows = [row for row in self.kernels if row.phase == phase]
-        kernels = [row for row in rows if row.kind == KINDS[KERNEL]]
-        gemms = [row for row in kernels if row.category == "gemm"]
-        return PhaseRow(
-            phase=phase,
-            kernel_ns=sum(row.total_ns for row in kernels),
-            kernels=sum(row.count for row in kernels),
-            gemm_ns=sum(row.total_ns for row in gemms),
-            gemm_kernels=sum(row.count for row in gemms if row.gemm_launch),
-            work_ns=sum(row.total_ns for row in rows),
-        )
-
-    @cached_property
     def kernels(self) -> tuple[KernelRow, ...]:
         """One row per path, phase, kind and name, longest first."""
         kept, work = self.kept, self.work
@@ -152,7 +150,7 @@ class _Summary:
 
     def _classes(self, groups: Int64s) -> dict[int, tuple[str, bool]]:
         """Return the category of each kernel's name, and whether it is one matrix product."""
-        ids = np.unique(groups[3][groups[2] == KERNEL]).tolist()
+        ids = distinct(groups[3][groups[2] == KERNEL]).tolist()
         return dict(zip(ids, classify([self.attribution.trace.names[name] for name in ids]), strict=True))
 
     def ranges(self) -> tuple[RangeRow, ...]:
@@ -249,6 +247,20 @@ class _Summary:
         steps = measured_steps(self.attribution, include_warm_up=self.include_warm_up)
         threads = distinct(self.attribution.ranges.thread[steps])
         return len(steps), len({trace.threads[thread].process for thread in threads})
+
+
+def _phase(phase: str, kernels: Sequence[KernelRow]) -> PhaseRow:
+    rows = [row for row in kernels if row.phase == phase]
+    launched = [row for row in rows if row.kind == KINDS[KERNEL]]
+    gemms = [row for row in launched if row.category == "gemm"]
+    return PhaseRow(
+        phase=phase,
+        kernel_ns=sum(row.total_ns for row in launched),
+        kernels=sum(row.count for row in launched),
+        gemm_ns=sum(row.total_ns for row in gemms),
+        gemm_kernels=sum(row.count for row in gemms if row.gemm_launch),
+        work_ns=sum(row.total_ns for row in rows),
+    )
 
 
 def _groups(*columns: NDArray[Any]) -> tuple[Int64s, Int64s]:
