@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..report import BusyRow, Path
 from ..support.small_numbers import distinct, summed
+from ..support.threads import at_once
 from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
-from .idle import Gaps, Idleness, gaps_of, idleness, inside, launch_lags, union
+from .idle import Gaps, Idleness, Intervals, gaps_of, idleness, inside, launch_lags, union
 from .overlap import communication
 from .spans import NAMES, STEP, Extents, Spans
 
@@ -86,15 +88,28 @@ class PhaseBalance:
         return word if self.busy_ns and fill[word] >= FILLED_FROM * self.busy_ns else "GPU-bound"
 
 
-def _alone(trace: Trace, gpu: Int32s, spans: Spans, busy_ns: Int64s) -> Int64s:
-    """Return how long only copies, and only communication, ran in each span, ns: int64 (2, spans)."""
-    work, alone = trace.work, np.zeros((2, len(spans)), np.int64)
+# Copies and communication: which of the two, the GPU, and when anything else runs there.
+Rest = tuple[int, int, Intervals]
+
+
+def _rest_of(trace: Trace, gpu: Int32s) -> list[Rest]:
+    """Return when a GPU that copies runs more than copies, and one that communicates more than that."""
+    work = trace.work
     communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
+    found = []
     for kind, some in enumerate((np.isin(work.kind, (MEMCPY, MEMSET)), communicates)):
         for number in distinct(gpu[some]).tolist():
-            mine, rest = spans.gpu == number, (gpu == number) & ~some
-            without = union(work.start_ns[rest], work.end_ns[rest])
-            alone[kind, mine] = busy_ns[mine] - without.covered(spans.start_ns[mine], spans.end_ns[mine])
+            rest = np.flatnonzero((gpu == number) & ~some)
+            found.append((kind, number, union(work.start_ns[rest], work.end_ns[rest])))
+    return found
+
+
+def _alone(rests: Sequence[Rest], spans: Spans, busy_ns: Int64s) -> Int64s:
+    """Return how long only copies, and only communication, ran in each span, ns: int64 (2, spans)."""
+    alone = np.zeros((2, len(spans)), np.int64)
+    for kind, number, rest in rests:
+        mine = spans.gpu == number
+        alone[kind, mine] = busy_ns[mine] - rest.covered(spans.start_ns[mine], spans.end_ns[mine])
     return alone
 
 
@@ -121,10 +136,8 @@ def balance(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
 ) -> Balance:
     """Measure the requested phases, and for a whole report also its steps; without either, all of its work."""
-    extents = Extents(attribution, include_warm_up=include_warm_up)
-    spans = _chosen(extents, phases)
-    gaps = gaps_of(attribution.trace, extents.gpu)
-    return Balance(_rows(extents, spans, gaps), _owners(attribution, gaps, inside(spans, gaps)))
+    rows, spans, gaps = _measured(Extents(attribution, include_warm_up=include_warm_up), phases)
+    return Balance(rows, _owners(attribution, gaps, inside(spans, gaps)))
 
 
 def busy_rows(attribution: Attribution, *, include_warm_up: bool = False) -> tuple[BusyRow, ...]:
@@ -133,7 +146,7 @@ def busy_rows(attribution: Attribution, *, include_warm_up: bool = False) -> tup
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
         return ()
     of: dict[str, list[PhaseBalance]] = {}
-    for row in _rows(extents, _chosen(extents, PHASES), gaps_of(attribution.trace, extents.gpu)):
+    for row in _measured(extents, PHASES)[0]:
         of.setdefault(row.name, []).append(row)
     return tuple(_on_all_gpus(rows) for rows in of.values())
 
@@ -151,15 +164,29 @@ def _both(one: PhaseBalance, other: PhaseBalance) -> PhaseBalance:
     return replace(one, gpu="", median_lag_ns=None, p95_lag_ns=None, **sums)
 
 
-def _rows(extents: Extents, spans: Spans, gaps: Gaps) -> tuple[PhaseBalance, ...]:
-    """Measure each phase on each GPU."""
-    attribution = extents.attribution
-    idle, (first, lag) = idleness(spans, gaps), launch_lags(attribution.trace, extents.kept)
-    busy_ns = spans.end_ns - spans.start_ns - idle.idle_ns
-    rows, alone = [], _alone(attribution.trace, extents.gpu, spans, busy_ns)
+def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBalance, ...], Spans, Gaps]:
+    """Measure each phase on each GPU; return also the phases' spans, and all gaps."""
+    trace, gpu = extents.attribution.trace, extents.gpu
+    calls: list[Callable[[], Any]] = [
+        partial(_chosen, extents, phases),
+        partial(gaps_of, trace, gpu),
+        partial(launch_lags, trace, extents.kept),
+        partial(_rest_of, trace, gpu),
+    ]
+    spans, gaps, lags, rests = at_once(calls, len(trace.work))
+    idle = idleness(spans, gaps)
+    alone = _alone(rests, spans, spans.end_ns - spans.start_ns - idle.idle_ns)
+    return _rows(extents, spans, idle, lags, alone), spans, gaps
+
+
+def _rows(
+    extents: Extents, spans: Spans, idle: Idleness, lags: tuple[Int64s, Int64s], alone: Int64s
+) -> tuple[PhaseBalance, ...]:
+    """Add up the spans of each phase on each GPU."""
+    rows, (first, lag) = [], lags
     for of, gpu in sorted(set(zip(spans.of.tolist(), spans.gpu.tolist(), strict=True))):
         of_work = extents.inside(of) & (extents.gpu == gpu)
-        kernels = int((of_work & (attribution.trace.work.kind == KERNEL)).sum())
+        kernels = int((of_work & (extents.attribution.trace.work.kind == KERNEL)).sum())
         mine = (spans.of == of) & (spans.gpu == gpu)
         row = _row(NAMES[of], extents.gpus[gpu], spans.take(mine), idle.take(mine), kernels, lag[of_work[first]])
         copying, communicating = alone[:, mine].sum(axis=1).tolist()

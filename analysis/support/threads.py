@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,14 +26,28 @@ def threads() -> int:
 
 
 def at_once(calls: Sequence[Callable[[], T]], rows: int) -> list[T]:
-    """Return what each call returns; calls that work on many rows run at the same time.
+    """Return what each call returns; calls that work on many rows run at the same time, and may do this again.
 
-    Raises the first of their errors, in the order of the calls, after all of them have ended.
+    A call that no thread has begun when its result is wanted runs in the thread that wants it: so all threads
+    together never wait for a call that none of them runs. Raises the first of the calls' errors.
     """
     if rows < LARGE or min(len(calls), threads()) < 2:
         return [call() for call in calls]
-    with ThreadPoolExecutor(min(len(calls), threads())) as pool:
-        return [running.result() for running in [pool.submit(call) for call in calls]]
+    others = [(call, _pool().submit(call)) for call in calls[1:]]
+    try:
+        return [calls[0](), *(call() if later.cancel() else later.result() for call, later in others)]
+    finally:
+        wait([later for _, later in others if not later.cancel()])
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Return the threads beside the first: a thread takes as long to start as an array of a megabyte to add up."""
+    return ThreadPoolExecutor(max(1, threads() - 1))
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def in_pieces(function: Callable[..., NDArray[Any]], *columns: NDArray[Any]) -> NDArray[Any]:
