@@ -71,6 +71,8 @@ class Attribution:
     # Per allocation or free of the trace's memory: its node, -1 for none, and its phase, a position in PHASES.
     memory_node: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
     memory_phase: Int8s = field(default_factory=lambda: np.empty(0, np.int8))
+    # What `places.measured_steps` found, without and with warm-up: nearly every figure asks for it.
+    found_steps: dict[bool, Int32s] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:

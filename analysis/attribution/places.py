@@ -121,6 +121,13 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
 
     A step inside another is part of it; those in warm-up are left out unless asked for.
     """
+    found = attribution.found_steps
+    if include_warm_up not in found:
+        found[include_warm_up] = _outermost_steps(attribution, include_warm_up)
+    return found[include_warm_up]
+
+
+def _outermost_steps(attribution: Attribution, include_warm_up: bool) -> Int32s:
     ranges, home = attribution.ranges, attribution.home
     shown = np.flatnonzero(home >= 0)
     is_step = _is_step(attribution)[shown]

@@ -30,15 +30,16 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
     """Add up the work; what lies in warm-up ranges is left out unless asked for."""
     everything = _Summary(attribution, include_warm_up)
     if not everything.steps()[0]:
-        return _added_up(everything)[0]
+        return everything.noted(*_added_up(everything))
     of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
     in_steps = _Summary(of_steps, include_warm_up, everything.paths)
     totals = in_steps.totals()
     if len(in_steps.kept) == len(everything.kept):
-        (report,) = _added_up(everything)
+        report = everything.noted(*_added_up(everything))
         only_warm_up = replace(report, totals=totals, outside=())
         return replace(report, measured=only_warm_up if report.totals.excluded_ns else None)
     report, measured = _added_up(everything, in_steps)
+    report = everything.noted(report)
     beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - totals.work_ns)
     return replace(report, measured=replace(measured, notes=report.notes), unmeasured_ns=beyond_ns)
 
@@ -97,12 +98,13 @@ class _Summary:
             phase_names=tuple(attribution.rules.phase_names),
             warm_up_included=self.include_warm_up,
             busy=busy,
-            notes=(
-                *attribution.trace.notes,
-                *notes(attribution, self.left_out, kernels),
-                *serving.of_steps(ranges),
-            ),
         )
+
+    def noted(self, report: Report) -> Report:
+        """Return the report with sentences on what was decided, and on what cannot be known."""
+        attribution = self.attribution
+        said = notes(attribution, self.left_out, report.kernels)
+        return replace(report, notes=(*attribution.trace.notes, *said, *serving.of_steps(report.ranges)))
 
     def busy(self) -> tuple[BusyRow, ...]:
         return busy_rows(self.attribution, include_warm_up=self.include_warm_up)
