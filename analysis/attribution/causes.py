@@ -9,15 +9,17 @@ number (*linked*); or continued downward into the ranges in which the node of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..support.heap import give_back
 from ..support.small_numbers import grouped
+from ..support.threads import at_once
 from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, marked, working_calls
 from ..vocabulary import PhaseNames
 from .adoption import Adoption
@@ -105,7 +107,9 @@ class _Attributing:
         placing.adopts = self.rules.adopt
         if self.rules.link:
             placing.links = partial(Links, self.trace, self.facts, self.threads)
-        placed = placing.place(Spots(calls.thread, calls.start_ns, calls.end_ns))
+        spots = Spots(calls.thread, calls.start_ns, calls.end_ns)
+        steps: list[Callable[[], Any]] = [partial(placing.place, spots), self._unnamed]
+        placed, self.unnamed = at_once(steps, len(spots))
         self.allocated = self._allocated()
         self.memory_node = placing.place(self.allocated).node if len(self.allocated) else np.empty(0, np.int32)
         if self.rules.adopt and len(self.ranges):
@@ -113,6 +117,11 @@ class _Attributing:
         if self.rules.operators == "auto":
             home = self._show_stray_operators(placed.node, placed.how, home)
         return self._attribution(placed, home, placing.rule.made)
+
+    def _unnamed(self) -> Unnamed | None:
+        """Return what finds the phase of work in no named one, if an annotated model can tell it."""
+        annotated = (self.own_ranges.category != NO_CATEGORY).any()
+        return Unnamed(self.trace, self.facts, self.own_ranges) if annotated else None
 
     def _allocated(self) -> Spots:
         """Return the moments of allocations and frees."""
@@ -221,10 +230,8 @@ class _Attributing:
     def _phase_by_place(self, spots: Spots) -> Int8s:
         """Return the phase of what no range has one for, by its thread or its place in time: int8 (spots,)."""
         found = np.full(len(spots), NOTHING, np.int8)
-        if len(spots) and (self.own_ranges.category != NO_CATEGORY).any():
-            found = Unnamed(self.trace, self.facts, self.own_ranges).phase(
-                spots.thread, spots.start_ns, spots.end_ns
-            )
+        if len(spots) and self.unnamed:
+            found = self.unnamed.phase(spots.thread, spots.start_ns, spots.end_ns)
         found[np.isin(spots.thread, self.known)] = IN_BACKWARD
         return found
 

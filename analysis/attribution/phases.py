@@ -141,7 +141,7 @@ class Unnamed:
         self._process, annotated = process, distinct(process[ranges.thread[ranges.category != NO_CATEGORY]])
         node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
         node &= (trace.ranges.style == PUSH_POP) & np.isin(process, annotated)[trace.ranges.thread]
-        self._nodes = trace.ranges.take(np.flatnonzero(node))
+        self._nodes = np.flatnonzero(node)
         self._roots = self._calls_of_models()
 
     def phase(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int8s:
@@ -156,15 +156,18 @@ class Unnamed:
 
     def _in_node(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Bools:
         """Return which intervals are in a backward node; only the nodes of their threads are indexed."""
-        here = marked(thread, len(self._trace.threads))
-        nesting = Nesting(self._nodes.take(here[self._nodes.thread]))
+        nesting = Nesting(self._trace.ranges.take(self._nodes_on(marked(thread, len(self._process)))))
         inside: Bools = nesting.containing(thread, start_ns, end_ns) >= 0
         return inside
+
+    def _nodes_on(self, threads: Bools) -> Int64s:
+        """Return the backward nodes on some threads, positions in the trace's ranges."""
+        return self._nodes[threads[self._trace.ranges.thread[self._nodes]]]
 
     def _calls_of_models(self) -> Ranges:
         """Return the outermost ranges of modules that a program calls, not backward."""
         category = self._ranges.category
-        calling = marked(self._ranges.thread[category == MODEL_FORWARD], len(self._trace.threads))
+        calling = marked(self._ranges.thread[category == MODEL_FORWARD], len(self._process))
         ours = self._ranges.take((category != NO_CATEGORY) & calling[self._ranges.thread])
         ours = ours.take(~self._in_node(ours.thread, ours.start_ns, ours.end_ns))
         nesting = Nesting(ours)
@@ -172,15 +175,15 @@ class Unnamed:
         return ours.take((nesting.forest.above(nesting.home) < 0) & (ours.category == MODEL_FORWARD) & ~again)
 
     def _turns(self, thread: int) -> _Turns:
-        ranges, facts, nodes = self._ranges, self._facts, self._nodes
+        ranges, facts = self._ranges, self._facts
         opens = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
         opens &= ranges.thread == thread
         others = (self._process == self._process[thread]) & ~marked(self._roots.thread, len(self._process))
         others[thread] = True
         backward = ranges.take((ranges.category == MODEL_BACKWARD) & others[ranges.thread])
-        run = nodes.take(others[nodes.thread])
-        begins = np.concatenate([backward.start_ns, run.start_ns])
-        tells = np.concatenate([backward.thread != thread, np.ones(len(run), np.bool_)])
+        nodes_ns = self._trace.ranges.start_ns[self._nodes_on(others)]
+        begins = np.concatenate([backward.start_ns, nodes_ns])
+        tells = np.concatenate([backward.thread != thread, np.ones(len(nodes_ns), np.bool_)])
         order = np.lexsort((~tells, begins))
         return _Turns(
             np.sort(self._roots.end_ns[self._roots.thread == thread]),

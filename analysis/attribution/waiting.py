@@ -5,12 +5,14 @@ One CUDA call that encloses the whole burst is allowed to the only thread that h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from ..support.threads import in_pieces
+from ..support.threads import at_once, in_pieces
 from ..trace import Bools, Calls, Int32s, Int64s, Ranges, Trace
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
@@ -68,7 +70,8 @@ class Waiting:
     def waits(self, waiting: int, during: Intervals) -> Waits:
         """Return the state of a thread during each interval of another."""
         quiet = self._of(waiting)
-        stretch, node = quiet.stretch(during), self._open(waiting, during)
+        asked: list[Callable[[], Any]] = [partial(quiet.stretch, during), partial(self._open, waiting, during)]
+        stretch, node = at_once(asked, len(during))
         in_backward = self.in_backward(node)
         waits: Bools = (stretch >= 0) & (node >= 0)
         inside = np.flatnonzero(in_backward & ~waits)
