@@ -82,7 +82,9 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
 
     Raises UsageError if the rules name a domain or a step that the trace does not have.
     """
-    return _Attributing(trace, rules or Rules()).result()
+    found = _Attributing(trace, rules or Rules()).result()
+    give_back(len(trace.ranges))
+    return found
 
 
 class _Attributing:
@@ -150,7 +152,6 @@ class _Attributing:
         rows = np.flatnonzero(self.operator & wanted[ranges.thread])
         outermost = Nesting(self.ranges.take(self.nesting.forest.above(self.nesting.home) < 0))
         at = outermost.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
-        give_back()  # of a long trace, this is where most is held
         return ranges.take(rows[at < 0])
 
     def _adopt_ranges(self, home: Int32s) -> None:

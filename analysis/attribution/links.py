@@ -58,6 +58,34 @@ class Wanted:
         return Wanted(self.node[rows], self.waiting[rows])
 
 
+class _Numbered:
+    """Operators grouped by sequence number and thread, in the order of starts; `seq` has the number of each group.
+
+    A number may come again on one thread many times, as where a report holds several runs.
+    """
+
+    def __init__(self, operators: Ranges) -> None:
+        self.seq, self._first = operators.seq[:0], np.empty(0, np.int64)
+        if len(operators):
+            new = (operators.seq[1:] != operators.seq[:-1]) | (operators.thread[1:] != operators.thread[:-1])
+            self._first = np.concatenate([[0], np.flatnonzero(new) + 1])
+            self.seq = operators.seq[self._first]
+        self._in_time = np.sort(operators.start_ns)
+        of_each = np.diff(np.append(self._first, len(operators)))
+        group = np.repeat(np.arange(len(self._first)), of_each)
+        self._keys = self._key(group, operators.start_ns)
+
+    def _key(self, group: Int64s, time_ns: Int64s) -> Int64s:
+        """Return a number that is in the order of groups, and in each in the order of times."""
+        return group * (len(self._in_time) + 1) + np.searchsorted(self._in_time, time_ns, "left")
+
+    def last_before(self, group: Int64s, time_ns: Int64s) -> Int64s:
+        """Return the last operator of each group that starts before a time, -1 for none: int64 (n,)."""
+        at = np.searchsorted(self._keys, self._key(group, time_ns), "left") - 1
+        found: Int64s = np.where(at >= self._first[group], at, -1)
+        return found
+
+
 class Links:
     """Finds the forward operators of backward nodes: of all, or only of those around some moments of threads."""
 
@@ -75,6 +103,7 @@ class Links:
         forward = forward[np.isin(ranges.seq[forward], self.nodes.seq)]
         # Ranges are in the order of threads and starts, and so stay those of a number: the last is the inner one.
         self.operators = ranges.take(forward[np.argsort(ranges.seq[forward], kind="stable")])
+        self._numbered = _Numbered(self.operators)
         self._makers = makers(trace.names, _used(trace.names, self.nodes.ranges, self.operators))
         self._step_ranges = threads.ranges.take(of_titles(facts.step | facts.measured, threads.ranges))
         self._steps = Nesting(self._step_ranges)
@@ -106,17 +135,13 @@ class Links:
 
     def _candidates(self, wanted: Wanted) -> tuple[Int64s, Int64s]:
         """Return pairs of a wanted node and an operator: per thread, the last with its number before the node."""
-        seq, table = self.nodes.seq[wanted.node], self.operators
-        low, high = np.searchsorted(table.seq, seq, "left"), np.searchsorted(table.seq, seq, "right")
+        seq, numbered = self.nodes.seq[wanted.node], self._numbered
+        low, high = np.searchsorted(numbered.seq, seq, "left"), np.searchsorted(numbered.seq, seq, "right")
         count = np.where(seq >= 0, high - low, 0)
         asked = np.repeat(np.arange(len(seq)), count)
-        operator = np.arange(len(asked)) + np.repeat(low - np.cumsum(count) + count, count)
-        earlier = np.flatnonzero(table.start_ns[operator] < self.nodes.ranges.start_ns[wanted.node[asked]])
-        asked, operator = asked[earlier], operator[earlier]
-        thread = table.thread[operator]
-        last = np.ones(len(asked), np.bool_)
-        last[:-1] = (asked[1:] != asked[:-1]) | (thread[1:] != thread[:-1])
-        return asked[last], operator[last]
+        group = np.arange(len(asked)) + np.repeat(low - np.cumsum(count) + count, count)
+        operator = numbered.last_before(group, self.nodes.ranges.start_ns[wanted.node[asked]])
+        return asked[operator >= 0], operator[operator >= 0]
 
     def _fits(self, wanted: Wanted, operator: Int64s) -> Bools:
         """Return, per pair, whether the operator can have created the node."""

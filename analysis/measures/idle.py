@@ -45,17 +45,16 @@ def gaps_of(trace: Trace, gpu: Int32s) -> Gaps:
     """Find the gaps between all pieces of work of each GPU; `gpu` has an entry for each piece of work."""
     work = trace.work
     order = np.lexsort((work.end_ns, work.start_ns, gpu))
-    parts = [_gaps_of_one(trace, gpu, rows) for rows in np.split(order, _changes(gpu[order]))]
-    return Gaps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Gaps.joined([_gaps_of_one(trace, gpu, rows) for rows in np.split(order, _changes(gpu[order]))])
 
 
-def _gaps_of_one(trace: Trace, gpu: Int32s, rows: Int64s) -> tuple[Int32s | Int64s, ...]:
+def _gaps_of_one(trace: Trace, gpu: Int32s, rows: Int64s) -> Gaps:
     start, reach = trace.work.start_ns[rows], np.maximum.accumulate(trace.work.end_ns[rows])
     late = np.flatnonzero(start[1:] > reach[:-1]) + 1
     next_, begin, end = rows[late], reach[late - 1], start[late]
     launch = trace.work.launch[next_]
     returned = np.where(launch >= 0, trace.launches.end_ns[launch], begin) if len(trace.launches) else begin
-    return gpu[next_], begin, end, next_, np.clip(returned, begin, end) - begin
+    return Gaps(gpu[next_], begin, end, next_, np.clip(returned, begin, end) - begin)
 
 
 def idleness(spans: Spans, gaps: Gaps) -> Idleness:

@@ -127,7 +127,7 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | No
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    give_back()
+    give_back(max(len(columns) if columns else 0 for columns in joined))
     return joined
 
 
@@ -196,6 +196,7 @@ def _joined(parts: list[Columns], pool: ThreadPoolExecutor) -> Columns:
 def _concatenated(parts: list[NDArray[Any]]) -> NDArray[Any]:
     whole = np.concatenate(parts)
     parts.clear()
+    give_back(len(whole))
     return whole
 
 

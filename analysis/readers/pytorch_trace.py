@@ -67,7 +67,7 @@ def read(path: Path) -> Trace:
     Raises NotAReport for other JSON, and for a trace that is damaged or truncated.
     """
     trace = _read(path)
-    give_back()
+    give_back(len(trace.ranges))
     return trace
 
 

@@ -10,11 +10,16 @@ from contextlib import contextmanager
 
 ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 SELDOM = 300_000  # new objects
+MANY = 1 << 22  # rows: arrays of so many are outside of glibc's pools, and do not use again what is free in them
 
 
-def give_back() -> None:
-    """Return to the system the memory that freed arrays left in glibc's pools, up to a third of the total."""
-    _call("malloc_trim", 0)
+def give_back(rows: int) -> None:
+    """Return to the system the memory that freed arrays left in glibc's pools, up to a third of the total.
+
+    It is slow to get memory again: that is not worth it after work on arrays of few rows.
+    """
+    if rows >= MANY:
+        _call("malloc_trim", 0)
 
 
 def share() -> None:

@@ -1,5 +1,6 @@
 """Backward work led to the forward ranges that hold the operator of the same sequence number."""
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -288,3 +289,21 @@ def test_a_range_named_like_an_operator_stays_the_users(tmp_path):
     ]
     report = build(tmp_path, ranges=ranges, **launched((45, 47)))
     assert attributed(report) == ["own: forward > Attention"]
+
+
+def test_numbers_that_come_again_in_each_of_many_runs_take_no_more_memory_than_others(tmp_path):
+    runs = 1500
+    ranges = [
+        Range(one.name, one.start + at, one.end + at, one.thread)
+        for at in range(0, 2000 * runs, 2000)
+        for one in [*STEP, SOFTMAX, *node(305, 340)]
+    ]
+    calls = [(start + at, end + at, on) for at in range(0, 2000 * runs, 2000) for start, end, on in [CALL]]
+    trace = read(build(tmp_path, ranges=ranges, **launched(*calls)))
+    tracemalloc.start()
+    found = attribute(trace)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    (path,) = {row.path for row in summarize(found).kernels}
+    assert " > ".join(path) == FULL
+    assert peak < 16 << 20
