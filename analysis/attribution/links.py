@@ -65,25 +65,20 @@ class _Numbered:
     """
 
     def __init__(self, operators: Ranges) -> None:
-        self.seq, self._first = operators.seq[:0], np.empty(0, np.int64)
-        if len(operators):
-            new = (operators.seq[1:] != operators.seq[:-1]) | (operators.thread[1:] != operators.thread[:-1])
-            self._first = np.concatenate([[0], np.flatnonzero(new) + 1])
-            self.seq = operators.seq[self._first]
-        self._in_time = np.sort(operators.start_ns)
-        of_each = np.diff(np.append(self._first, len(operators)))
-        group = np.repeat(np.arange(len(self._first)), of_each)
-        self._keys = self._key(group, operators.start_ns)
-
-    def _key(self, group: Int64s, time_ns: Int64s) -> Int64s:
-        """Return a number that is in the order of groups, and in each in the order of times."""
-        return group * (len(self._in_time) + 1) + np.searchsorted(self._in_time, time_ns, "left")
+        new = (operators.seq[1:] != operators.seq[:-1]) | (operators.thread[1:] != operators.thread[:-1])
+        self._bounds = np.concatenate([[0], np.flatnonzero(new) + 1, [len(operators)]])
+        self.seq = operators.seq[self._bounds[:-1]] if len(operators) else operators.seq
+        self._start_ns = operators.start_ns
 
     def last_before(self, group: Int64s, time_ns: Int64s) -> Int64s:
         """Return the last operator of each group that starts before a time, -1 for none: int64 (n,)."""
-        at = np.searchsorted(self._keys, self._key(group, time_ns), "left") - 1
-        found: Int64s = np.where(at >= self._first[group], at, -1)
-        return found
+        first = self._bounds[group]
+        low, high = first - 1, self._bounds[group + 1]
+        while (wide := high - low > 1).any():  # a binary search in each group: most have one or two operators
+            middle = (low + high) // 2
+            earlier = self._start_ns[middle] < time_ns
+            low, high = np.where(wide & earlier, middle, low), np.where(wide & ~earlier, middle, high)
+        return np.where(low >= first, low, -1)
 
 
 class Links:

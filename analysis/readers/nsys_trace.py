@@ -6,6 +6,7 @@ import numpy as np
 
 from nvtx_kernels import DOMAIN
 
+from ..support.heap import give_back
 from ..support.small_numbers import distinct, grouped
 from ..trace import (
     GRAPH,
@@ -64,11 +65,7 @@ def read_trace(tables: NsysTables) -> Trace:
     kinds = [(layout, tables.work(kind)) for kind in range(len(KINDS))]
     rest = [(EVENTS, tables.ranges()), (CALLS, tables.launches()), (NODES, nodes)]
     memory_parts = (ALLOCATIONS, tables.allocations())
-    events, calls, created, memory, *work = gather([*rest, memory_parts, *kinds])
-    assembly = _Assembly(tables)
-    if created is not None:
-        assembly.creations = assembly.created(created)
-    return assembly.trace(events, calls, work, memory)
+    return _Assembly(tables).trace(gather([*rest, memory_parts, *kinds]))
 
 
 class _Assembly:
@@ -86,13 +83,15 @@ class _Assembly:
         self.creations: tuple[Creations, Int32s] | None = None  # with the thread of each
         self.made_by: list[tuple[Int32s, Int64s]] = []  # per kind of work: processes, and ids of nodes
 
-    def trace(
-        self, events: Columns | None, calls: Columns | None, work: list[Columns | None], memory: Columns | None
-    ) -> Trace:
+    def trace(self, tables: list[Columns | None]) -> Trace:
+        """Combine ranges, calls, graph nodes' creations, allocations and each kind of work; empties the list."""
+        events, calls, created, memory, *work = tables
+        tables.clear()
+        self.creations = self.created(created) if created is not None else None
         launches, keys = self.launches(calls)
         done = _joined([self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None])
         of_table = allocations(memory, self.thread, self.process, (launches, keys)) if memory else None
-        del keys
+        del keys, calls, work  # each is as large as what was made of it
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, done.end_ns))
         ranges = self.ranges(events, capture_end) if events is not None else empty_ranges()
         seen = self.marked_memory() or of_table
@@ -170,6 +169,7 @@ class _Assembly:
         if order is not None:
             events.keep(order)
         del order  # it is as large as a column
+        give_back(len(events))
         thread = events.codes["thread"]
         name, seq = self.range_names(events)
         domain = self.domains(thread, events.codes.pop("domain"))
