@@ -36,7 +36,7 @@ def run(command: Callable[[], None], *, starts_programs: bool = False) -> int:
     A command that starts the user's programs leaves them the environment as it is.
     """
     try:
-        heap.share()
+        heap.keep()
         with heap.seldom_collected(), nullcontext() if starts_programs else one_thread_of_blas():
             command()
         sys.stdout.flush()

@@ -35,7 +35,7 @@ began, used = time.perf_counter(), sum(os.times()[:2])
 from pathlib import Path
 from nvtx_kernels.analysis.support import heap
 from nvtx_kernels.analysis.support.cores import one_thread_of_blas
-heap.share()
+heap.keep()
 with one_thread_of_blas():
     import numpy
 from nvtx_kernels.analysis.attribution.causes import Rules, attribute

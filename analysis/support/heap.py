@@ -1,4 +1,4 @@
-"""The heap of this process: short, for all that is done with it is to keep it small."""
+"""The memory of this process in glibc: a command keeps what it has, a library gives back what it can."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
+# The numbers of malloc.h.
+TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 SELDOM = 300_000  # new objects
-MANY = 1 << 22  # rows: arrays of so many are outside of glibc's pools, and do not use again what is free in them
+#: Arrays of so many rows are outside of glibc's pools, and do not use again what is free in them.
+MANY = 1 << 22
+
+_kept: list[bool] = []
+
+
+def keep() -> None:
+    """Let arrays use again the memory of those before them, of whatever size and thread, until the process ends.
+
+    Else glibc asks the system for each array of more than 32 MiB, and for a pool for each thread, and the system
+    clears all of it first: that took a third of the time of ranking ten million kernels. For commands only: their
+    process ends with their task.
+    """
+    for name, value in ((ARENA_MAX, 1), (MMAP_MAX, 0), (TRIM_THRESHOLD, -1)):
+        _call("mallopt", name, value)
+    _kept[:] = [True]
 
 
 def give_back(rows: int) -> None:
-    """Return to the system the memory that freed arrays left in glibc's pools, up to a third of the total.
-
-    It is slow to get memory again: that is not worth it after work on arrays of few rows.
-    """
-    if rows >= MANY:
+    """Return to the system what freed arrays of many rows left in glibc's pools, unless this process keeps it."""
+    if rows >= MANY and not _kept:
         _call("malloc_trim", 0)
-
-
-def share() -> None:
-    """Let threads take memory from one pool, where one reuses what another freed: glibc makes pools for each.
-
-    Threads that start after this then wait for each other while they allocate, which arrays seldom do.
-    """
-    _call("mallopt", ARENA_MAX, 1)
 
 
 @contextmanager
@@ -45,7 +50,7 @@ def seldom_collected() -> Iterator[None]:
 
 
 def _call(name: str, *arguments: int) -> None:
-    """Call a function of glibc, if this is it: musl has none of them."""
+    """Call a function of glibc, if this is it: musl has none of these."""
     if sys.platform == "linux":
         function = getattr(ctypes.CDLL(None), name, None)
         if function is not None:

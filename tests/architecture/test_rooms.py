@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 #: From the lowest floor to the highest; rooms on one line do not import each other.
 FLOORS = [
-    ["analysis.support", "analysis.document", "analysis.trace", "analysis.vocabulary"],
+    ["analysis.support"],
+    ["analysis.document", "analysis.trace", "analysis.vocabulary"],
     ["analysis.errors", "analysis.kernel_names"],
     ["analysis.readers", "analysis.report"],
     ["analysis.attribution", "analysis.presenters"],
