@@ -31,8 +31,8 @@ class Plan:
     """What to do around each call of one module; `inside` is another plan for the same module.
 
     A `quiet` module launches nothing while it does not train; `around` are the labels of the backward of the
-    modules around it, from the inside. `on_call` and `on_return` are called before and
-    after a call that is in no other annotated one; `roots` keeps what such calls leave to their backward.
+    modules around it, from the inside. `on_call` and `on_return` are called before and after a call that is in
+    no other annotated one; `roots` keeps what such calls leave to their backward.
     """
 
     __slots__ = (
@@ -74,6 +74,9 @@ _plans: dict[int, Plan] = {}
 _lock = threading.RLock()
 _call = nn.Module.__call__
 _is_installed = False
+# Makes a call of a module, or returns LEFT: the part in C++, where it is used (`quick_calls`).
+quick: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any] | None = None
+LEFT = object()
 # Called with whether calls are seen, when that changes.
 observers: list[Callable[[bool], None]] = []
 
@@ -153,10 +156,10 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, in its ranges if it is annotated."""
     if _is_compiling():
         return _call(self, *args, **kwargs)
-    try:
-        plan = _plans.get(id(self._forward_hooks))
-    except AttributeError:  # its __init__ has not run: the error is PyTorch's to raise
-        plan = None
+    if quick is not None and (output := quick(self, args, kwargs)) is not LEFT:
+        return output
+    # Where its __init__ has not run, it has no hooks: the error is PyTorch's to raise.
+    plan = _plans.get(id(getattr(self, "_forward_hooks", None)))
     if plan is None or (plan.quiet and not self.training) or not range_stack.active:
         return _in_no_range(self, args, kwargs)
     thread = _local.thread

@@ -195,20 +195,4 @@ void walk(Trail* self, uint64_t end) {
   known.entries.clear();
 }
 
-// Calls engine.reach(part, pass, is_sure) for the part of the node with this number.
-PyObject* reach(const Core& core, int pass, uint64_t number) {
-  if (core.is_removed) Py_RETURN_NONE;
-  if (core.trail) walk(core.trail, LEAF);
-  PyObject* places = core.trail ? core.trail->places : core.places;
-  if (!places) Py_RETURN_NONE;  // of a forward that was interrupted
-  PyObject* part = Py_NewRef(part_at(reinterpret_cast<Places*>(places), number));
-  auto* chosen = ag::get_current_graph_task_exec_info();
-  PyObject* id = PyLong_FromLong(pass);
-  PyObject* args[] = {part, id, !chosen || chosen->empty() ? Py_True : Py_False};
-  PyObject* result = id ? PyObject_Vectorcall(python.reach, args, 3, nullptr) : nullptr;
-  Py_XDECREF(id);
-  Py_DECREF(part);
-  return result;
-}
-
 }  // namespace
