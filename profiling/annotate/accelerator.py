@@ -27,8 +27,10 @@ from .open_ranges import DependentRange, Label, Thread
 
 SWITCH = "NVTX_KERNELS_ACCELERATOR"
 NAME = "nvtx_kernels_nodes"
-FILES = ("nodes.cpp", "prepare.h", "calls.h", "trail.h", "reach.h", "ranges.h", "walk.h", "places.h")
+FILES = ("nodes.cpp", "prepare.h", "calls.h", "trail.h", "reach.h", "ranges.h", "walk.h", "table.h", "places.h")
 SOURCES = [Path(__file__).parent / "native" / name for name in FILES]
+# What of `range_stack` the library does instead while it is used: the functions of the same names.
+IN_PYTHON = {name: getattr(range_stack, name) for name in ("open_in", "pop", "close")}
 log = logging.getLogger("profiling.annotate")
 
 
@@ -81,7 +83,7 @@ def _needed() -> dict[str, object]:
         "described": range_stack._described,
         "tell": range_stack._tell,
         "tell_end": range_stack._tell_end,
-        "close": range_stack.close,
+        "close": IN_PYTHON["close"],
         "DependentRange": DependentRange,
         "BackwardRange": BackwardRange,
         "Part": Part,

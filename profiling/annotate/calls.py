@@ -260,7 +260,7 @@ def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict
         inside = plan.inside
         output = _call(module, *args, **kwargs) if inside is None else _in_range(inside, module, args, kwargs)
         if frame is not None and frame.trail is not None:
-            regions.add_call(frame, output, (*args, *kwargs.values()))
+            regions.add_call(frame, output, (*args, *kwargs.values()) if kwargs else args)
         failed = False
         return output
     finally:
@@ -292,9 +292,9 @@ def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: 
 
 def _close_interrupted(thread: Thread) -> None:
     """Close ranges of module calls that were interrupted too hard to close them themselves."""
-    ranges = thread.ranges
-    stale = next((one for one in ranges if isinstance(one, DependentRange) and one.over), None)
-    if stale is not None:
-        range_stack.close(stale)
+    for one in thread.ranges:
+        if isinstance(one, DependentRange) and one.over:
+            range_stack.close(one)
+            break
     if thread.frame is not None:
         thread.frame = regions.running_frame(thread)

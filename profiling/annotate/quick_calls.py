@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from . import calls, range_stack, regions, trail
+from . import accelerator, calls, range_stack, regions, trail
 
 
 def _say_failed(message: str, error: Exception) -> None:
@@ -42,6 +42,8 @@ def _use(library: Any) -> None:
                 "own_call": _pytorchs_call(),
             }
         )
+    for name, function in accelerator.IN_PYTHON.items():
+        setattr(range_stack, name, function if library is None else getattr(library, name))
     calls.quick = library.call if library is not None else None
 
 

@@ -30,7 +30,7 @@ Trail* trail_of(PyObject* frame) {
 
 bool has(PyObject* dictionary, PyObject* key) {
   PyObject* found = PyDict_GetItemWithError(dictionary, key);
-  return found && PyObject_IsTrue(found);
+  return found && (PyDict_Check(found) ? PyDict_GET_SIZE(found) > 0 : PyObject_IsTrue(found));
 }
 
 // The plan of a module, borrowed; none where it has none, or is not a module like any other.
@@ -87,9 +87,8 @@ PyObject* call_module(const Call& call) {
   PyObject* function = PyDict_GetItemWithError(calls.module, calls.key_call);
   int is_plain = is_plain_call(function, call.module);
   if (is_plain < 0) return nullptr;
-  std::vector<PyObject*> values{call.module};
-  PyObject* const* args = &PyTuple_GET_ITEM(call.args, 0);
-  values.insert(values.end(), args, args + PyTuple_GET_SIZE(call.args));
+  c10::SmallVector<PyObject*, 8> values{call.module};
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(call.args); at++) values.push_back(PyTuple_GET_ITEM(call.args, at));
   size_t count = values.size();
   Ref names(PyDict_GET_SIZE(call.kwargs) ? PySequence_Tuple(call.kwargs) : nullptr);
   for (Py_ssize_t at = 0; names && at < PyTuple_GET_SIZE(names.it); at++)

@@ -108,7 +108,7 @@ PyObject* trail_last(Trail* self, PyObject*) {
   Known& known = *self->known;
   std::vector<NodePtr> last;
   if (known.oldest) {
-    known.seen.clear();
+    known.table.forget_seen();
     walk_within(self, NodePtr(known.oldest), known.oldest_number);
     for (const auto& edge : known.oldest->next_edges())
       if (edge.function && edge.function->sequence_nr() == LEAF) last.push_back(edge.function);
@@ -167,7 +167,8 @@ bool make_types() {
 
 PyMethodDef functions[] = {
     METHOD("prepare", prepare, METH_O), METHOD("prepare_calls", prepare_calls, METH_O),
-    METHOD("call", call, METH_FASTCALL), {}};
+    METHOD("call", call, METH_FASTCALL), METHOD("open_in", stack_open_in, METH_FASTCALL),
+    METHOD("pop", stack_pop, METH_O), METHOD("close", stack_close, METH_O), {}};
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "nvtx_kernels_nodes", nullptr, -1, functions};
 
 }  // namespace

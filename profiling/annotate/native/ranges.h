@@ -114,6 +114,32 @@ bool close(PyObject* ranges, PyObject* opened) {
   return pop(ranges);
 }
 
+PyObject* nothing_if(bool is_fine) { return is_fine ? Py_NewRef(Py_None) : nullptr; }
+
+bool are_open(PyObject* ranges) {
+  return PyList_Check(ranges) || PyErr_Format(PyExc_TypeError, "a list of ranges is needed");
+}
+
+// open_in(ranges, opened)
+PyObject* stack_open_in(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 2) return PyErr_Format(PyExc_TypeError, "ranges, opened");
+  return are_open(args[0]) ? nothing_if(open_in(args[0], args[1])) : nullptr;
+}
+
+// pop(ranges): returns the range.
+PyObject* stack_pop(PyObject*, PyObject* ranges) {
+  if (!are_open(ranges)) return nullptr;
+  Ref opened(Py_XNewRef(innermost(ranges)));
+  if (!opened) return PyErr_Format(PyExc_IndexError, "no range is open");
+  return pop(ranges) ? opened.release() : nullptr;
+}
+
+// close(opened)
+PyObject* stack_close(PyObject*, PyObject* opened) {
+  Ref thread(this_thread());
+  return thread ? nothing_if(close(stack.ranges.of(thread), opened)) : nullptr;
+}
+
 // An object of a class whose slots the caller fills, all of them.
 PyObject* object_of(PyObject* kind) {
   auto* type = reinterpret_cast<PyTypeObject*>(kind);

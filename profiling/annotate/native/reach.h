@@ -19,7 +19,7 @@ Py_ssize_t depth_of(PyObject* one) { return PyLong_AsSsize_t(part.depth.of(one))
 // The ranges to close, and the parts to open one for, innermost first.
 struct Way {
   Py_ssize_t closed = 0;
-  std::vector<PyObject*> opened;
+  c10::SmallVector<PyObject*, 8> opened;
 };
 
 // Finds the way from the innermost range's part to another; false where Python is to find it.

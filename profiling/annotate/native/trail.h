@@ -20,7 +20,7 @@ int add_leaf(Known& known, PyObject* value, PyObject* args, PyObject* module, ui
     return add_call(known, value, args, start);
   const at::Tensor& output = THPVariable_Unpack(value);
   NodePtr top;
-  std::vector<NodePtr> below;
+  Nodes below;
   if (!node_of(output, top) || !top || top->sequence_nr() < start || output.is_view() ||
       !older_nodes(known, args, start, below))
     return add_call(known, value, args, start);
