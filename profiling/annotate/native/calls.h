@@ -68,7 +68,7 @@ bool find(Call& call) {
   call.thread.it = this_thread();
   if (!call.thread || !is_alive(stack.calls.of(call.thread))) return false;
   call.around.it = Py_NewRef(stack.frame.of(call.thread));
-  if (at::GradMode::is_enabled() && !is_running(call.around)) return false;
+  if (c10::GradMode::is_enabled() && !is_running(call.around)) return false;
   call.names.it = Py_NewRef(calls.names.of(plan));
   call.ranges = stack.ranges.of(call.thread);
   call.is_leaf = is_leaf(plan, dictionary, call.kwargs);
@@ -225,7 +225,7 @@ PyObject* call(PyObject*, PyObject* const* given, Py_ssize_t count) {
   }
   Ref opened(dependent_range(calls.forward.of(call.names), stack.calls.of(call.thread)));
   if (!opened) return nullptr;
-  if (!at::GradMode::is_enabled()) return in_bare_range(call, opened);
+  if (!c10::GradMode::is_enabled()) return in_bare_range(call, opened);
   return call.is_leaf ? in_leaf_range(call, opened) : in_inner_range(call, opened);
 }
 
