@@ -158,8 +158,10 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return _call(self, *args, **kwargs)
     if quick is not None and (output := quick(self, args, kwargs)) is not LEFT:
         return output
-    # Where its __init__ has not run, it has no hooks: the error is PyTorch's to raise.
-    plan = _plans.get(id(getattr(self, "_forward_hooks", None)))
+    try:
+        plan = _plans.get(id(self._forward_hooks))
+    except AttributeError:  # its __init__ has not run: the error is PyTorch's to raise
+        plan = None
     if plan is None or (plan.quiet and not self.training) or not range_stack.active:
         return _in_no_range(self, args, kwargs)
     thread = _local.thread
@@ -278,7 +280,7 @@ def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: 
     try:
         if not is_outermost:
             return regions.begin(plan.names, opened, thread, plan.around)
-        _close_interrupted(thread)
+        regions.close_interrupted(thread)
         if plan.on_call is not None:
             plan.on_call()
         frame = regions.begin(plan.names, opened, thread, plan.around)
@@ -288,13 +290,3 @@ def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: 
     except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a module is not annotated")
         return None
-
-
-def _close_interrupted(thread: Thread) -> None:
-    """Close ranges of module calls that were interrupted too hard to close them themselves."""
-    for one in thread.ranges:
-        if isinstance(one, DependentRange) and one.over:
-            range_stack.close(one)
-            break
-    if thread.frame is not None:
-        thread.frame = regions.running_frame(thread)
