@@ -43,7 +43,7 @@ except ModuleNotFoundError as error:
 
 from nvtx_kernels import DOMAIN
 
-from . import calls, engine, graph, marks, modules, node_hooks, optimizers, range_stack, regions
+from . import calls, engine, graph, marks, modules, node_hooks, optimizers, quick_calls, range_stack, regions
 from .compiled import ranges, tracing
 from .compiled.eager import keep_eager
 from .modules import ModuleAnnotation, annotate_modules
@@ -236,7 +236,7 @@ def _stepwise(annotation: _Annotation, function: Callable[P, Any]) -> Callable[P
     return annotated
 
 
-for _module in (engine, graph, marks, modules, node_hooks, optimizers, range_stack, ranges, regions):
+for _module in (engine, graph, marks, modules, node_hooks, optimizers, quick_calls, range_stack, ranges, regions):
     keep_eager(_module, and_what_it_calls=True)
 for _module in (calls, sys.modules[__name__]):  # these call the program's own functions
     keep_eager(_module, and_what_it_calls=False)

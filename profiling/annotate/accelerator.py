@@ -1,4 +1,4 @@
-"""The optional part in C++: it does what `trail.py` does without a Python object for each node.
+"""The optional part in C++: what `trail.py`, `calls.py` and `engine.py` do, mostly without a call of Python's.
 
 It is built only by `nvtx-kernels accelerate`, into the user's cache folder, for one version of PyTorch and of
 Python. Where it is there and fits, it is used; NVTX_KERNELS_ACCELERATOR=0 keeps it off.
@@ -20,13 +20,17 @@ from typing import Any
 import torch
 from nvtx_kernels.analysis.support import user_cache
 
-from .engine import Part, Root, reach
+from . import range_stack
+from .engine import BackwardRange, Part, Root, reach
 from .graph import WITHOUT, items_of
-from .open_ranges import Thread
+from .open_ranges import DependentRange, Label, Thread
 
 SWITCH = "NVTX_KERNELS_ACCELERATOR"
 NAME = "nvtx_kernels_nodes"
-SOURCES = [Path(__file__).parent / "native" / name for name in ("nodes.cpp", "places.h", "walk.h")]
+FILES = ("nodes.cpp", "prepare.h", "calls.h", "trail.h", "reach.h", "ranges.h", "walk.h", "table.h", "places.h")
+SOURCES = [Path(__file__).parent / "native" / name for name in FILES]
+# What of `range_stack` the library does instead while it is used: the functions of the same names.
+IN_PYTHON = {name: getattr(range_stack, name) for name in ("open_in", "pop", "close")}
 log = logging.getLogger("profiling.annotate")
 
 
@@ -59,8 +63,33 @@ def loaded(file: Path) -> Any:
     assert spec is not None
     library = importlib.util.module_from_spec(spec)
     loader.exec_module(library)
-    library.prepare(reach, items_of, Part, tuple(WITHOUT), torch.Tensor, torch.nn.Parameter)
+    library.prepare(_needed())
     return library
+
+
+def _needed() -> dict[str, object]:
+    """Return what the library calls, and the classes whose objects it makes or knows."""
+    return {
+        "reach": reach,
+        "items": items_of,
+        "kinds": tuple(WITHOUT),
+        "Tensor": torch.Tensor,
+        "Parameter": torch.nn.Parameter,
+        "stack": vars(range_stack),
+        "local": range_stack.local,
+        "has_tool": range_stack._tool,
+        "push": range_stack._push_to_tool,
+        "pop": range_stack._pop_from_tool,
+        "described": range_stack._described,
+        "tell": range_stack._tell,
+        "tell_end": range_stack._tell_end,
+        "close": IN_PYTHON["close"],
+        "DependentRange": DependentRange,
+        "BackwardRange": BackwardRange,
+        "Part": Part,
+        "Label": Label,
+        "Thread": Thread,
+    }
 
 
 def maker(library: Any) -> Callable[[Thread, Part], tuple[Any, int]]:

@@ -31,8 +31,8 @@ class Plan:
     """What to do around each call of one module; `inside` is another plan for the same module.
 
     A `quiet` module launches nothing while it does not train; `around` are the labels of the backward of the
-    modules around it, from the inside. `on_call` and `on_return` are called before and
-    after a call that is in no other annotated one; `roots` keeps what such calls leave to their backward.
+    modules around it, from the inside. `on_call` and `on_return` are called before and after a call that is in
+    no other annotated one; `roots` keeps what such calls leave to their backward.
     """
 
     __slots__ = (
@@ -74,6 +74,9 @@ _plans: dict[int, Plan] = {}
 _lock = threading.RLock()
 _call = nn.Module.__call__
 _is_installed = False
+# Makes a call of a module, or returns LEFT: the part in C++, where it is used (`quick_calls`).
+quick: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any] | None = None
+LEFT = object()
 # Called with whether calls are seen, when that changes.
 observers: list[Callable[[bool], None]] = []
 
@@ -153,6 +156,8 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, in its ranges if it is annotated."""
     if _is_compiling():
         return _call(self, *args, **kwargs)
+    if quick is not None and (output := quick(self, args, kwargs)) is not LEFT:
+        return output
     try:
         plan = _plans.get(id(self._forward_hooks))
     except AttributeError:  # its __init__ has not run: the error is PyTorch's to raise
@@ -257,7 +262,7 @@ def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict
         inside = plan.inside
         output = _call(module, *args, **kwargs) if inside is None else _in_range(inside, module, args, kwargs)
         if frame is not None and frame.trail is not None:
-            regions.add_call(frame, output, (*args, *kwargs.values()))
+            regions.add_call(frame, output, (*args, *kwargs.values()) if kwargs else args)
         failed = False
         return output
     finally:
@@ -275,7 +280,7 @@ def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: 
     try:
         if not is_outermost:
             return regions.begin(plan.names, opened, thread, plan.around)
-        _close_interrupted(thread)
+        regions.close_interrupted(thread)
         if plan.on_call is not None:
             plan.on_call()
         frame = regions.begin(plan.names, opened, thread, plan.around)
@@ -285,13 +290,3 @@ def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: 
     except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a module is not annotated")
         return None
-
-
-def _close_interrupted(thread: Thread) -> None:
-    """Close ranges of module calls that were interrupted too hard to close them themselves."""
-    ranges = thread.ranges
-    stale = next((one for one in ranges if isinstance(one, DependentRange) and one.over), None)
-    if stale is not None:
-        range_stack.close(stale)
-    if thread.frame is not None:
-        thread.frame = regions.running_frame(thread)

@@ -25,7 +25,7 @@ from torch.utils.hooks import RemovableHandle
 
 from . import node_hooks, range_stack
 from .engine import Part, Recomputation, Root, before_others, close_part, next_number
-from .open_ranges import Label, OpenRange, Payload, Thread, label
+from .open_ranges import DependentRange, Label, OpenRange, Payload, Thread, label
 from .trail import MAX_DEPTH, Trail, new_trail
 
 _ROOTS_REMEMBERED = 256
@@ -179,6 +179,16 @@ def _end_part(frame: Frame, trail: Trail, *, failed: bool) -> None:
     if frame.parent is None or not frame.parent.running:
         node_hooks.let_go(thread)
         _end_of_outermost(trail, frame, number)
+
+
+def close_interrupted(thread: Thread) -> None:
+    """Close ranges of module calls that were interrupted too hard to close them themselves."""
+    for one in thread.ranges:
+        if isinstance(one, DependentRange) and one.over:
+            range_stack.close(one)
+            break
+    if thread.frame is not None:
+        thread.frame = running_frame(thread)
 
 
 def running_frame(thread: Thread) -> Frame | None:

@@ -221,6 +221,7 @@ def new_trail(thread: Thread, part: Part) -> tuple[Any, int]:
 
 _library: Any = None
 _accelerated: Callable[[Thread, Part], tuple[Any, int]] | None = None
+_observers: list[Callable[[Any], None]] = []
 
 
 def accelerate(library: Any) -> Any:
@@ -228,7 +229,15 @@ def accelerate(library: Any) -> Any:
     global _accelerated, _library
     before, _library = _library, library
     _accelerated = accelerator.maker(library) if library is not None else None
+    for observer in _observers:
+        observer(library)
     return before
+
+
+def observe(observer: Callable[[Any], None]) -> None:
+    """Call `observer` with the library that is used, or None, now and whenever that changes."""
+    _observers.append(observer)
+    observer(_library)
 
 
 accelerate(accelerator.load())

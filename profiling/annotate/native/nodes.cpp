@@ -1,5 +1,5 @@
 // The module for Python: `Places` and `Trail`, as engine.py and trail.py have them.
-#include "walk.h"
+#include "prepare.h"
 
 namespace {
 
@@ -48,13 +48,6 @@ bool is_number(PyObject* value, uint64_t& number) {
   return !PyErr_Occurred();
 }
 
-// Notes the nodes of what a call returned or changed: 1 and 0 for whether there are any, -1 for an error.
-int add_call(Known& known, PyObject* output, PyObject* args, uint64_t start) {
-  Found found;
-  if (!collect(output, MAX_DEPTH, start, found) || !collect_arguments(args, start, found)) return -1;
-  return add_found(known, found);
-}
-
 // add(output, args, start)
 PyObject* trail_add(Trail* self, PyObject* const* args, Py_ssize_t count) {
   uint64_t start;
@@ -64,41 +57,12 @@ PyObject* trail_add(Trail* self, PyObject* const* args, Py_ssize_t count) {
   return result < 0 ? nullptr : PyBool_FromLong(result);
 }
 
-bool is_exact_tensor(PyObject* value) { return reinterpret_cast<PyObject*>(Py_TYPE(value)) == python.tensor; }
-
-// Notes the nodes of a leaf: 1 and 0 for whether it has any, -1 for an error.
-int add_leaf(Known& known, PyObject* value, PyObject* args, PyObject* module, uint64_t start) {
-  if (at::impl::PythonTorchFunctionTLS::stack_len() || !is_exact_tensor(value))
-    return add_call(known, value, args, start);
-  const at::Tensor& output = THPVariable_Unpack(value);
-  NodePtr top;
-  std::vector<NodePtr> below;
-  if (!node_of(output, top) || !top || top->sequence_nr() < start || output.is_view() ||
-      !older_nodes(known, args, start, below))
-    return add_call(known, value, args, start);
-  int plain = are_plain(module);
-  if (plain < 0) return -1;
-  put_hook(known, top, plain ? top->sequence_nr() : 0);
-  if (!plain) known.entries.push_back(top);
-  else for (const auto& node : below) lead_to(known, node);
-  return 1;
-}
-
 // leaf(label, around, start, output, args, module)
 PyObject* trail_leaf(Trail* self, PyObject* const* args, Py_ssize_t count) {
-  uint64_t start, end = at::sequence_number::peek();
+  uint64_t start;
   if (count != 6 || !PyTuple_Check(args[4])) return PyErr_Format(PyExc_TypeError, "a call of a leaf is needed");
   if (!is_number(args[2], start)) return nullptr;
-  if (start == end) Py_RETURN_TRUE;
-  PyObject* part = PyObject_Vectorcall(python.part, args, 2, nullptr);
-  if (!part || PyObject_SetAttr(part, name_running, Py_False)) {
-    Py_XDECREF(part);
-    return nullptr;
-  }
-  enter(places_of(self), start, part);
-  enter(places_of(self), end, args[1]);
-  Py_DECREF(part);
-  int result = add_leaf(*self->known, args[3], args[4], args[5], start);
+  int result = leaf(self, args[0], args[1], start, args[3], args[4], args[5]);
   return result < 0 ? nullptr : PyBool_FromLong(result);
 }
 
@@ -144,7 +108,7 @@ PyObject* trail_last(Trail* self, PyObject*) {
   Known& known = *self->known;
   std::vector<NodePtr> last;
   if (known.oldest) {
-    known.seen.clear();
+    known.table.forget_seen();
     walk_within(self, NodePtr(known.oldest), known.oldest_number);
     for (const auto& edge : known.oldest->next_edges())
       if (edge.function && edge.function->sequence_nr() == LEAF) last.push_back(edge.function);
@@ -201,30 +165,16 @@ bool make_types() {
   return !PyType_Ready(&places_type) && !PyType_Ready(&trail_type);
 }
 
-// prepare(reach, items, Part, without, Tensor, Parameter): what this calls, and the classes that it knows.
-PyObject* prepare(PyObject*, PyObject* args) {
-  PyObject* kinds;
-  if (!PyArg_ParseTuple(args, "OOOOOO", &python.reach, &python.items, &python.part, &kinds, &python.tensor, &python.parameter))
-    return nullptr;
-  for (PyObject* one : {python.reach, python.items, python.part, kinds, python.tensor, python.parameter}) Py_INCREF(one);
-  PyObject* list = PySequence_List(kinds);
-  python.without.clear();
-  if (!list) return nullptr;
-  for (Py_ssize_t at = 0; at < PyList_GET_SIZE(list); at++)
-    python.without.push_back(reinterpret_cast<PyTypeObject*>(PyList_GET_ITEM(list, at)));
-  Py_DECREF(list);
-  Py_RETURN_NONE;
-}
-
-PyMethodDef functions[] = {METHOD("prepare", prepare, METH_VARARGS), {}};
+PyMethodDef functions[] = {
+    METHOD("prepare", prepare, METH_O), METHOD("prepare_calls", prepare_calls, METH_O),
+    METHOD("call", call, METH_FASTCALL), METHOD("open_in", stack_open_in, METH_FASTCALL),
+    METHOD("pop", stack_pop, METH_O), METHOD("close", stack_close, METH_O), {}};
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "nvtx_kernels_nodes", nullptr, -1, functions};
 
 }  // namespace
 
 PyMODINIT_FUNC PyInit_nvtx_kernels_nodes() {
-  name_running = PyUnicode_InternFromString("running");
-  name_parameters = PyUnicode_InternFromString("_parameters");
-  PyObject* module = make_types() ? PyModule_Create(&definition) : nullptr;
+  PyObject* module = make_keys() && make_types() ? PyModule_Create(&definition) : nullptr;
   if (!module) return nullptr;
   if (PyModule_AddObjectRef(module, "Places", reinterpret_cast<PyObject*>(&places_type)) ||
       PyModule_AddObjectRef(module, "Trail", reinterpret_cast<PyObject*>(&trail_type)))

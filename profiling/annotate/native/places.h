@@ -6,6 +6,8 @@
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SequenceNumber.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -16,8 +18,7 @@
 #include <atomic>
 #include <limits>
 #include <memory>
-#include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace ag = torch::autograd;
@@ -34,13 +35,13 @@ constexpr int MAX_ITEMS = 1000, MAX_DEPTH = 8;
 
 // Python's functions and classes, given once by `prepare`.
 struct Python {
-  PyObject *reach, *items, *part, *tensor, *parameter;
+  PyObject *reach, *items, *part, *tensor, *parameter, *kinds;
   std::vector<PyTypeObject*> without;
 } python;
-PyObject *name_parameters, *name_running;
+PyObject* name_parameters;
 
 struct Core;
-extern PyTypeObject places_type;
+extern PyTypeObject places_type, trail_type;
 
 struct Places {
   PyObject_HEAD

@@ -2,20 +2,18 @@
 // does what trail.py and graph.py do, and says no more of why.
 #pragma once
 
-#include "places.h"
+#include "table.h"
 
 namespace {
 
 struct Found {
-  std::vector<std::pair<NodePtr, uint64_t>> nodes;
+  c10::SmallVector<std::pair<NodePtr, uint64_t>, 4> nodes;
 };
 
 struct Known {
   std::shared_ptr<Core> core;
-  // Nodes with a hook, each with its number where there is no need to walk on from it, else 0.
-  std::unordered_map<const ag::Node*, uint64_t> hooked;
+  Table table;
   std::vector<NodePtr> kept, entries, below;
-  std::unordered_set<const ag::Node*> reached, seen;
   NodePtr oldest;
   uint64_t oldest_number = LEAF;
 };
@@ -30,17 +28,19 @@ struct Trail {
 Places* places_of(Trail* self) { return reinterpret_cast<Places*>(self->places); }
 
 void put_hook(Known& known, const NodePtr& node, uint64_t number) {
-  known.hooked[node.get()] = number;
+  Entry& entry = known.table[node.get()];
+  entry.is_hooked = true;
+  entry.known = number;
   known.kept.push_back(node);
   node->add_tensor_pre_hook(std::make_unique<RangeHook>(known.core));
 }
 
 void lead_to(Known& known, const NodePtr& node) {
-  auto hooked = known.hooked.find(node.get());
-  if (hooked == known.hooked.end() || !hooked->second) {
+  uint64_t number = known.table.find(node.get()).known;
+  if (!number) {
     known.entries.push_back(node);
-  } else if (hooked->second < known.oldest_number) {
-    known.oldest_number = hooked->second;
+  } else if (number < known.oldest_number) {
+    known.oldest_number = number;
     known.oldest = node;
   }
 }
@@ -114,13 +114,15 @@ bool add_found(Known& known, const Found& found) {
     if (number >= end) continue;
     any_is_there = true;
     lead_to(known, node);
-    if (!known.hooked.count(node.get())) put_hook(known, node, 0);
+    if (!known.table.find(node.get()).is_hooked) put_hook(known, node, 0);
   }
   return any_is_there;
 }
 
+using Nodes = c10::SmallVector<NodePtr, 4>;
+
 // The nodes of a leaf's arguments; false if it changed one, or got more than plain tensors and values.
-bool older_nodes(Known& known, PyObject* args, uint64_t start, std::vector<NodePtr>& nodes) {
+bool older_nodes(Known& known, PyObject* args, uint64_t start, Nodes& nodes) {
   for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(args); at++) {
     PyObject* value = PyTuple_GET_ITEM(args, at);
     if (is_without(value)) continue;
@@ -128,7 +130,7 @@ bool older_nodes(Known& known, PyObject* args, uint64_t start, std::vector<NodeP
     if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != python.tensor) return false;
     if (!node_of(THPVariable_Unpack(value), node)) return false;
     if (!node) continue;
-    if (!known.hooked.count(node.get()) && node->sequence_nr() >= start) return false;
+    if (node->sequence_nr() >= start && !known.table.find(node.get()).is_hooked) return false;
     nodes.push_back(std::move(node));
   }
   return true;
@@ -152,8 +154,8 @@ void walk_within(Trail* self, const NodePtr& first, uint64_t first_number) {
   const auto& bounds = places_of(self)->bounds;
   auto above = std::upper_bound(bounds.begin(), bounds.end(), first_number) - bounds.begin();
   uint64_t low = bounds[above ? above - 1 : bounds.size() - 1];
-  std::vector<const ag::Node*> todo{first.get()};
-  known.seen.insert(first.get());
+  c10::SmallVector<const ag::Node*, 32> todo{first.get()};
+  known.table.see(first.get());
   for (size_t at = 0; at < todo.size(); at++) {
     for (const auto& edge : todo[at]->next_edges()) {
       const auto& next = edge.function;
@@ -161,7 +163,7 @@ void walk_within(Trail* self, const NodePtr& first, uint64_t first_number) {
       uint64_t its = next->sequence_nr();
       if (its < low) {
         known.entries.push_back(next);
-      } else if (its < first_number && known.seen.insert(next.get()).second) {
+      } else if (its < first_number && known.table.see(next.get())) {
         todo.push_back(next.get());
         if (its < known.oldest_number) {
           known.oldest_number = its;
@@ -176,39 +178,23 @@ void walk(Trail* self, uint64_t end) {
   Known& known = *self->known;
   for (size_t at = 0; at < known.entries.size(); at++) {
     NodePtr node = known.entries[at];  // a copy: the list grows
-    if (!known.reached.insert(node.get()).second) continue;
+    Entry entry = known.table[node.get()];
+    if (entry.is_reached) continue;
+    known.table[node.get()].is_reached = true;
     known.kept.push_back(node);
     uint64_t number = node->sequence_nr();
     if (number < self->start) {
       known.below.push_back(node);
     } else if (number < end) {
-      auto hooked = known.hooked.find(node.get());
-      bool is_known = hooked != known.hooked.end() && hooked->second;
-      if (hooked == known.hooked.end()) put_hook(known, node, 0);
+      if (!entry.is_hooked) put_hook(known, node, 0);
       if (number < known.oldest_number) {
         known.oldest_number = number;
         known.oldest = node;
       }
-      if (!is_known && !known.seen.count(node.get())) walk_within(self, node, number);
+      if (!entry.known && !entry.is_seen) walk_within(self, node, number);
     }
   }
   known.entries.clear();
-}
-
-// Calls engine.reach(part, pass, is_sure) for the part of the node with this number.
-PyObject* reach(const Core& core, int pass, uint64_t number) {
-  if (core.is_removed) Py_RETURN_NONE;
-  if (core.trail) walk(core.trail, LEAF);
-  PyObject* places = core.trail ? core.trail->places : core.places;
-  if (!places) Py_RETURN_NONE;  // of a forward that was interrupted
-  PyObject* part = Py_NewRef(part_at(reinterpret_cast<Places*>(places), number));
-  auto* chosen = ag::get_current_graph_task_exec_info();
-  PyObject* id = PyLong_FromLong(pass);
-  PyObject* args[] = {part, id, !chosen || chosen->empty() ? Py_True : Py_False};
-  PyObject* result = id ? PyObject_Vectorcall(python.reach, args, 3, nullptr) : nullptr;
-  Py_XDECREF(id);
-  Py_DECREF(part);
-  return result;
 }
 
 }  // namespace
