@@ -158,10 +158,8 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return _call(self, *args, **kwargs)
     if quick is not None and (output := quick(self, args, kwargs)) is not LEFT:
         return output
-    try:
-        plan = _plans.get(id(self._forward_hooks))
-    except AttributeError:  # its __init__ has not run: the error is PyTorch's to raise
-        plan = None
+    # Where its __init__ has not run, it has no hooks: the error is PyTorch's to raise.
+    plan = _plans.get(id(getattr(self, "_forward_hooks", None)))
     if plan is None or (plan.quiet and not self.training) or not range_stack.active:
         return _in_no_range(self, args, kwargs)
     thread = _local.thread
