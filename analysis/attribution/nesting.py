@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import TooTangled
 from ..support.small_numbers import distinct
-from ..support.threads import in_pieces
+from ..support.threads import in_pieces, positions
 from ..trace import Bools, Int32s, Int64s, Ranges
 
 MAX_DEPTH = 1_000
@@ -155,7 +155,7 @@ class Nesting:
         start, end = in_pieces(self._clock.at, thread, start_ns), in_pieces(self._clock.at, thread, end_ns)
         node = np.full(len(start), -1, np.int32)
         for lane in self._lanes:
-            last = in_pieces(partial(np.searchsorted, lane.start, side="right"), start)
+            last = positions(lane.start, start, "right")
             node = self.forest.merge(node, self._chain(lane, last, start, end))
         return node
 

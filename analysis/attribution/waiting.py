@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.threads import at_once, in_pieces
+from ..support.threads import at_once, positions
 from ..trace import Bools, Calls, Int32s, Int64s, Ranges, Trace
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
@@ -157,7 +157,7 @@ class _Quiet:
 
 def _none_within(times_ns: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Bools]:
     """Return how many of some times in order are before each interval, and whether none is in it."""
-    before = in_pieces(partial(np.searchsorted, times_ns, side="left"), start_ns)
+    before = positions(times_ns, start_ns, "left")
     beyond = np.append(times_ns, 2**63 - 1)[before] > end_ns
     if (end_ns < start_ns).any():  # as damaged calls do; then none may be between the two
         beyond &= np.append(-(2**63), times_ns)[before] <= end_ns

@@ -123,7 +123,7 @@ class _Assembly:
         """Return the CUDA API calls and the index by which work finds its own."""
         if calls is None:
             none = np.empty(0, np.int64)
-            return Launches(none, none, none.astype(np.int32)), LaunchKeys(none, none)
+            return Launches(none, none, none.astype(np.int32)), LaunchKeys(none, none.astype(np.int32))
         column, thread = calls.numbers, calls.codes["thread"]
         process = thread.numbered(lambda tid: self.process(tid >> 24))
         keys = LaunchKeys.of(process, column["correlation"], column["foreign_class"], column["start"])

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,3 +61,12 @@ def in_pieces(function: Callable[..., NDArray[Any]], *columns: NDArray[Any]) -> 
         return function(*columns)
     split = zip(*(np.array_split(column, count) for column in columns), strict=True)
     return np.concatenate(at_once([partial(function, *piece) for piece in split], rows))
+
+
+def positions(ordered: NDArray[Any], values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.int64]:
+    """Return where values (n,) belong among ordered ones, as np.searchsorted does, in pieces: int64 (n,)."""
+
+    def search(piece: NDArray[Any]) -> NDArray[Any]:
+        return np.searchsorted(ordered, piece, side)
+
+    return in_pieces(search, values)
