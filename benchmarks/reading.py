@@ -14,7 +14,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from subprocess import run
 
@@ -78,6 +80,16 @@ def as_parquet(report: Path, folder: Path) -> Path:
     return folder
 
 
+def made(source: Path, kernels: int, place: Path) -> tuple[Path, Path]:
+    """Make a report of about this many kernels in both formats.
+
+    In a process of its own, as a process that a large one starts begins with that one's peak of memory.
+    """
+    big = place / "big.sqlite"
+    tile(source, max(1, round(kernels / rows_of(source)[0])), big)
+    return big, as_parquet(big, place / "big_pqtdir")
+
+
 def size_mib(path: Path) -> int:
     """Return how large a file, or the files of a folder, are in MiB."""
     files = path.iterdir() if path.is_dir() else [path]
@@ -87,9 +99,9 @@ def size_mib(path: Path) -> int:
 def one_size(source: Path, kernels: int, options: argparse.Namespace) -> None:
     """Make a report of about this many kernels in both formats, and print what each takes."""
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
-        big = Path(place) / "big.sqlite"
-        tile(source, max(1, round(kernels / rows_of(source)[0])), big)
-        reports = {"SQLite": big, "Parquet": as_parquet(big, Path(place) / "big_pqtdir")}
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+            big, folder = apart.submit(made, source, kernels, Path(place)).result()
+        reports = {"SQLite": big, "Parquet": folder}
         print("\n{:,} kernels, {:,} API calls, {:,} NVTX rows".format(*rows_of(big)))
         for number in options.cores or [cores()]:
             with of_the_cores(number):
