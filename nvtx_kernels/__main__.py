@@ -42,7 +42,8 @@ class _Version(argparse.Action):
             version = metadata.version("nvtx-kernels")
         except metadata.PackageNotFoundError:
             version = "(a checkout that is not installed)"
-        parser.exit(message=f"{parser.prog} {version}\n")
+        print(parser.prog, version)  # noqa: T201
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
