@@ -38,7 +38,10 @@ def run(command: Callable[[], None], *, starts_programs: bool = False) -> int:
     try:
         heap.keep()
         with heap.seldom_collected(), nullcontext() if starts_programs else one_thread_of_blas():
-            command()
+            from .support import threads
+
+            with threads.kept():
+                command()
         sys.stdout.flush()
     except AnalysisError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache, partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -33,21 +34,43 @@ def at_once(calls: Sequence[Callable[[], T]], rows: int) -> list[T]:
     """
     if rows < LARGE or min(len(calls), threads()) < 2:
         return [call() for call in calls]
-    others = [(call, _pool().submit(call)) for call in calls[1:]]
-    try:
-        return [calls[0](), *(call() if later.cancel() else later.result() for call, later in others)]
-    finally:
-        wait([later for _, later in others if not later.cancel()])
+    with _workers(min(len(calls), threads()) - 1) as pool:
+        others = [(call, pool.submit(call)) for call in calls[1:]]
+        try:
+            return [calls[0](), *(call() if later.cancel() else later.result() for call, later in others)]
+        finally:
+            wait([later for _, later in others if not later.cancel()])
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    """Return the threads beside the first: a thread takes as long to start as an array of a megabyte to add up."""
-    return ThreadPoolExecutor(max(1, threads() - 1))
+@contextmanager
+def kept() -> Iterator[None]:
+    """Keep the threads that work in this block until its end, as a thread takes long to start: for commands.
+
+    A library leaves none behind: other parts of a program count threads, our recorder among them.
+    """
+    global _kept
+    before = _kept
+    with ThreadPoolExecutor(max(1, threads() - 1)) as _kept:
+        try:
+            yield
+        finally:
+            _kept = before
+
+
+def _workers(count: int) -> AbstractContextManager[ThreadPoolExecutor]:
+    return nullcontext(_kept) if _kept is not None else ThreadPoolExecutor(count)
+
+
+_kept: ThreadPoolExecutor | None = None
+
+
+def _forget() -> None:
+    global _kept
+    _kept = None
 
 
 if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_forget)
 
 
 def in_pieces(function: Callable[..., NDArray[Any]], *columns: NDArray[Any]) -> NDArray[Any]:

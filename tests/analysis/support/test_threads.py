@@ -2,22 +2,23 @@
 
 import os
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from nvtx_kernels.analysis.support import threads
-from nvtx_kernels.analysis.support.threads import LARGE, at_once, in_pieces
+from nvtx_kernels.analysis.support.threads import LARGE, at_once, in_pieces, kept
 
 MANY = 4 * LARGE
 
 
-@pytest.fixture(autouse=True)
-def _three_threads(monkeypatch):
+@pytest.fixture(autouse=True, params=[kept, nullcontext])
+def _three_threads(request, monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: 3)
-    threads._pool.cache_clear()
-    yield
-    threads._pool().shutdown()
-    threads._pool.cache_clear()
+    before = threading.active_count()
+    with request.param():
+        yield
+    assert threading.active_count() == before
 
 
 def test_results_come_in_the_order_of_their_calls():
