@@ -18,13 +18,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nvtx_kernels.analysis.support.cores import cores
 
 ROOT = Path(__file__).resolve().parents[1]
+
+T = TypeVar("T")
 
 EVENTS = (
     "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -104,6 +110,15 @@ def _repeat(database: sqlite3.Connection, table: str, copies: int, shift: tuple[
         with recursive copy(i) as (select 0 union all select i + 1 from copy where i < {copies - 1})
         select {wanted} from copy cross join source."{table}" """
     )
+
+
+def apart(function: Callable[..., T], *arguments: object) -> T:
+    """Call a function of a module in a process of its own, and return its value.
+
+    A process that a large one starts begins with that one's peak of memory: what needs much is done apart.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
 
 
 def measured(command: list[str]) -> tuple[float, float, int]:

@@ -14,9 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from subprocess import run
 
@@ -28,7 +26,7 @@ from nvtx_kernels.analysis.readers.nsys_parquet import TABLES
 from nvtx_kernels.analysis.readers.sqlite import Database
 from nvtx_kernels.analysis.support.cores import cores
 
-from benchmarks.attribution import AGAINST, RANK, ROOT, measured, others, rows_of, tile
+from benchmarks.attribution import AGAINST, RANK, ROOT, apart, measured, others, rows_of, tile
 
 # Prints seconds and processor seconds of each part of the work, in one process.
 PARTS = """
@@ -81,10 +79,7 @@ def as_parquet(report: Path, folder: Path) -> Path:
 
 
 def made(source: Path, kernels: int, place: Path) -> tuple[Path, Path]:
-    """Make a report of about this many kernels in both formats.
-
-    In a process of its own, as a process that a large one starts begins with that one's peak of memory.
-    """
+    """Make a report of about this many kernels in both formats."""
     big = place / "big.sqlite"
     tile(source, max(1, round(kernels / rows_of(source)[0])), big)
     return big, as_parquet(big, place / "big_pqtdir")
@@ -99,8 +94,7 @@ def size_mib(path: Path) -> int:
 def one_size(source: Path, kernels: int, options: argparse.Namespace) -> None:
     """Make a report of about this many kernels in both formats, and print what each takes."""
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
-            big, folder = apart.submit(made, source, kernels, Path(place)).result()
+        big, folder = apart(made, source, kernels, Path(place))
         reports = {"SQLite": big, "Parquet": folder}
         print("\n{:,} kernels, {:,} API calls, {:,} NVTX rows".format(*rows_of(big)))
         for number in options.cores or [cores()]:

@@ -14,8 +14,6 @@ import re
 import shutil
 import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -23,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nvtx_kernels.analysis.readers.chrome_events import opened
 from nvtx_kernels.analysis.support.cores import cores
 
-from benchmarks.attribution import RANK, measured
+from benchmarks.attribution import RANK, apart, measured
 
 EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 SHIFTED = re.compile(r'("(?:ts|correlation|External id|external id|id|Sequence number)"\s*:\s*)(\d+(?:\.\d+)?)')
@@ -95,13 +93,11 @@ def main() -> None:
     print(f"{cores()} cores\nevents | format | MB | s | CPU s | peak MiB | MB of text per CPU s")
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
         source = options.source or Path(place) / "one.pt.trace.json"
-        # In processes of their own: a process that a large one starts begins with that one's peak of memory.
-        apart = ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1)
         if not options.source:
-            apart.submit(record, source).result()
+            apart(record, source)
         for megabytes in options.megabytes:
             plain = Path(place) / "big.pt.trace.json"
-            events = apart.submit(repeat, source, megabytes, plain).result()
+            events = apart(repeat, source, megabytes, plain)
             packed = plain.with_name(f"{plain.name}.gz")
             with plain.open("rb") as text, gzip.open(packed, "wb", compresslevel=1) as file:
                 shutil.copyfileobj(text, file, 1 << 20)

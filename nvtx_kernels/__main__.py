@@ -35,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
+    """Print the version, which takes long to find, and so only when it is asked for."""
+
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib import metadata
 

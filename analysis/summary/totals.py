@@ -33,14 +33,13 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
         return everything.noted(*_added_up(everything))
     of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
     in_steps = _Summary(of_steps, include_warm_up, everything.paths)
-    totals = in_steps.totals()
     if len(in_steps.kept) == len(everything.kept):
         report = everything.noted(*_added_up(everything))
-        only_warm_up = replace(report, totals=totals, outside=())
+        only_warm_up = replace(report, totals=in_steps.totals(), outside=())
         return replace(report, measured=only_warm_up if report.totals.excluded_ns else None)
     report, measured = _added_up(everything, in_steps)
     report = everything.noted(report)
-    beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - totals.work_ns)
+    beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - measured.totals.work_ns)
     return replace(report, measured=replace(measured, notes=report.notes), unmeasured_ns=beyond_ns)
 
 

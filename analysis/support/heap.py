@@ -14,7 +14,7 @@ SELDOM = 300_000  # new objects
 #: Arrays of so many rows are outside of glibc's pools, and do not use again what is free in them.
 MANY = 1 << 22
 
-_kept: list[bool] = []
+_is_kept = False
 
 
 def keep() -> None:
@@ -24,14 +24,15 @@ def keep() -> None:
     clears all of it first: that took a third of the time of ranking ten million kernels. For commands only: their
     process ends with their task.
     """
+    global _is_kept
     for name, value in ((ARENA_MAX, 1), (MMAP_MAX, 0), (TRIM_THRESHOLD, -1)):
         _call("mallopt", name, value)
-    _kept[:] = [True]
+    _is_kept = True
 
 
 def give_back(rows: int) -> None:
     """Return to the system what freed arrays of many rows left in glibc's pools, unless this process keeps it."""
-    if rows >= MANY and not _kept:
+    if rows >= MANY and not _is_kept:
         _call("malloc_trim", 0)
 
 
