@@ -68,7 +68,7 @@ def _first_groups(names: tuple[str, ...]) -> list[int]:
     parts = [split_name(name) for name in names]
     heads, insides = arrow.binary(head for head, _ in parts), arrow.binary(inside for _, inside in parts)
     words = arrow.binary(in_words(head) for head, _ in parts)
-    found = np.full(len(parts), -1, dtype=np.int64)
+    group = np.full(len(parts), -1, dtype=np.int64)
     left = np.arange(len(parts))
     for number, (_, _, inside, by_words, pattern) in enumerate(_GROUPS):
         if not len(left):
@@ -76,9 +76,9 @@ def _first_groups(names: tuple[str, ...]) -> list[int]:
         hit = _matches((words if by_words else heads).take(arrow.from_numpy(left)), pattern)
         if inside:
             hit[hit] = _matches(insides.take(arrow.from_numpy(left[hit])), inside)
-        found[left[hit]] = number
+        group[left[hit]] = number
         left = left[~hit]
-    indices: list[int] = found.tolist()
+    indices: list[int] = group.tolist()
     return indices
 
 

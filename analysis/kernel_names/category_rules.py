@@ -46,24 +46,40 @@ RULES = (
     # --- communication
     Rule(
         "communication",
-        r"^(?:nccl|rccl|gloo:|c10d::|_c10d_functional::)|mscclpp|nvshmem|deep_ep|symm_mem|userbuffers|^ub_",
+        r"^(?:nccl|rccl|gloo:|c10d::|_c10d_functional::|mori::|uccl::|pplx::)|msccl|nvshmem|rocshmem|symm_mem|"
+        r"userbuffers|^ub_|mnnvl",
         "ncclDevKernel_SendRecv",
     ),
     Rule(
         "communication",
-        r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|multimem",
+        r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|cross_device_reduce|multimem",
         "vllm::cross_device_reduce_1stage",
+    ),
+    # --- experts' libraries: DeepEP and what was made of it in any namespace, mori, pplx, hybrid_ep, TensorRT-LLM
+    Rule(
+        "communication",
+        r"(?:^|::)(?:\w+_)?ep::|(?:^|::)(?:dispatch|combine)(?:Kernel|_kernel|_impl)?$|"
+        r"(?:^|::)(?:cached_)?notify(?:_dispatch|_combine)?$",
+        "dpsk::ep::internode::notify_dispatch",
+    ),
+    Rule(
+        "communication",
+        "",
+        "EpDispatchIntraNodeKernel",
+        words=r"int(?:ra|er)_?node\w* ep_(?:dispatch|combine)\w* (?:\w+_)?a2_?a (?:dispatch|combine)_tokens?"
+        r" (?:dispatch|combine)_(?:send|recv)\w* moe_comm (?:ag|rs)_gfx\d+ lamport\w* barrier one_rank_reduce",
     ),
     # --- matrix work: attention before convolution before GEMM, whose words they contain
     # --- ROCm's generic kernels say inside what they do
     Rule("attention", _CK_TILE, "ck_tile::kentry<1, ck_tile::FmhaFwdKernel<…>>", inside=r"Fmha"),
     Rule("normalization", _CK_TILE, "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdI…", inside=r"(?i)(?:rms|layer)norm"),
     Rule("gemm", _CK_TILE, "ck_tile::kentry<1, ck_tile::GemmKernel<…>>", inside=r"Gemm"),
+    Rule("index", _CK_TILE, "ck_tile::kentry<2, ck_tile::MoeSortingKernel<…>>", inside=r"(?i)moe_?sort"),
     Rule(
         "scan",
         _CK_TILE + r"|rocprim::.*(?:trampoline_|_)kernel$",
         "rocprim::detail::trampoline_kernel<…radix_sort_config_selector…>",
-        inside=r"[Ss]ort|[^a-z]scan|partition|select_|unique|run_length",
+        inside=r"[Ss]ort|[Tt]op_?[Kk]|[^a-z]scan|partition|select_|unique|run_length",
     ),
     Rule(
         "reduction",
@@ -82,12 +98,34 @@ RULES = (
         r"(?:reshape|concat)_and_cache|(?:store|write|copy|set|append)_(?:mla_)?kv_?(?:cache|buffer)",
         "vllm::reshape_and_cache_flash_kernel",
     ),
+    # --- linear attention and state spaces scan; what normalizes queries and keys is no attention
+    Rule(
+        "normalization",
+        "",
+        "fusedQKNormRopeKernel",
+        words=r"qkv?_(?:\w+_)?(?:rms|layer|l2)?norm l2_?norm\w*",
+    ),
+    Rule("elementwise", "", "fused_gdn_gating_kernel", words=r"(?:gdn|kda|gla)_gating\w*"),
+    Rule(
+        "scan",
+        r"^_?(?:fused_)?chunk(?:wise)?_\w*(?:fwd|bwd)|^_?parallel_(?:re)?based_",
+        "chunk_fwd_kernel_o",
+    ),
+    Rule(
+        "scan",
+        "",
+        "fused_recurrent_gated_delta_rule_fwd_kernel",
+        words=r"delta_(?:rule|net) gdn\w* kda kkt wy(?:_repr)? recompute_w_u solve_tril"
+        r" merge_\d+x\d+_to_\d+x\d+_inverse fused_recurrent rwkv\d* gla gsa hgrn\d? retention dplr iplr comba"
+        r" mesa_net mamba\d* ssd ssm selective_state\w* (?:linear|lightning)_(?:attention|attn)\w*",
+    ),
     Rule(
         "attention",
         r"(?i)attention|attn|fmha|sdpa|flash_(?:fwd|bwd)|flash::|flash_?mla|"
-        r"scaled_dot_product|\bmha_|dot_do_o|convert_dq|(?:Batch|Single)(?:Prefill|Decode)With|\bsage_(?:fwd|bwd)|"
-        r"(?:^|[^a-z])mla_(?:fwd|bwd|decode|prefill|merge|reduce)|^reduce_segments$|merge_?states?|"
-        r"_mha_|^_fwd_(?:grouped_)?kernel_stage[12]$",
+        r"scaled_dot_product|\bmha_|dot_do_o|convert_dq|(?:Batch|Single)(?:Prefill|Decode)With|(?:^|_)sage_(?:fwd|bwd)|"
+        r"(?:^|[^a-z])mla_(?:fwd|bwd|decode|prefill|merge|reduce)|^reduce_segments(?:_|$)|merge_?states?|"
+        r"_mha_|^_fwd_(?:grouped_)?kernel_stage[12]$|^_?(?:fwd|bwd)_(?:pre|post)process|^_(?:fwd|bwd)_kernel$|"
+        r"^_?bwd_kernel_(?:\w+_)?(?:fuse|d[kqv])|(?:^|_)pa_(?:prefill|decode)|^_?parallel_\w+_(?:fwd|bwd)_kernel",
         "flash::flash_fwd_kernel",
     ),
     Rule(
@@ -125,7 +163,7 @@ RULES = (
         "convolution",
         r"(?i)fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|convolve|winograd|conv_?(?:transpose|depthwise)?[123]d|"
         r"::conv[_\d]|_conv_|[sh]cudnn_|flip_filter|depthwise|"
-        r"im2d?2?col|col2im|fft[12]d_|compute[AB]?OffsetsKernel|^igemm_|bwd_weight|bwd_data|causal_?conv",
+        r"im2d?2?col|col2im|fft[12]d_|compute[AB]?OffsetsKernel|^igemm_|bwd_weight|bwd_data|causal_?conv|fft_?conv",
         "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_…",
     ),
     Rule(
@@ -137,7 +175,7 @@ RULES = (
     Rule(
         "gemm",
         r"(?i)splitk_?reduce|reduce_splitk|split_k_kernel|reduce_1Block_kernel|cublasLt::epilogue|cublasLtEpilogue|"
-        r"prepare_grouped_gemm|group_gemm_starts|finalize_matmul",
+        r"prepare_grouped_gemm|group_gemm_starts|finalize_matmul|computeStrides",
         "cublasLt::splitKreduce_kernel",
         helper=True,
     ),
@@ -151,19 +189,51 @@ RULES = (
     Rule("gemm", _CUTLASS, "cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>", inside=r"(?i)gemm"),
     Rule(
         "gemm",
-        r"(?i)gemm[^:]*$|gemv|nvjet_|matmul|mul_mat|marlin|^Cijk_|^bmm_|^dot_kernel|fused_moe_kernel|"
-        r"(?:^|_)(?:b?mm|grouped_mm|scaled_mm)(?:_chunk\w*)?(?:_kernel|_fwd|_bwd|$)|wvsplitk|skinny|LLMM|"
-        r"(?:^|[^a-z])(?:spmm|spmv|sddmm|csrmm)|(?:^|_)moe_(?:\w+_)?q\d|routed_moe",
+        r"(?:[Gg]emm|GEMM)(?:[^a:][^:]*)?$|(?i:gemv|nvjet_|matmul|mul_mat|marlin|(?:^|_)Cijk_|^bmm_|^dot_kernel|"
+        r"fused_moe_kernel|(?:^|_)(?:b?mm|grouped_mm|scaled_mm)(?:_chunk\w*)?(?:_kernel|_fwd|_bwd|$)|wv_?splitk|"
+        r"skinny|LLMM|(?:^|[^a-z])(?:spmm|spmv|sddmm|csrmm)|(?:^|_)moe_(?:\w+_)?q\d|routed_moe|(?:^|_)w?mfma_|^wmma_|"
+        r"(?:^|[^a-z])fmoe_)",
         "ampere_sgemm_128x64_tn",
+    ),
+    Rule(
+        "gemm",
+        "",
+        "_lora_shrink_kernel",
+        words=r"lora_(?:shrink|expand) moe_lora fused_moe_(?:kernel|persistent)\w* moe_stage\d t?gmm [sb]gmv\w*"
+        r" (?:up|down|gate|kv_[ab]|[qkvo]|qkv|out)_proj mhc_fused\w*",
+    ),
+    # --- CUTLASS 4 and ThunderKittens say inside what their generic kernels do
+    Rule(
+        "gemm",
+        r"^kernel_cutlass(?:_kernel)?$",
+        "kernel_cutlass_kernel_TiledMMA_ThrLayoutVMNK11110000_PermutationMNK",
+        inside=r"TiledMMA",
+    ),
+    Rule(
+        "gemm",
+        r"^kernel_cutlass\w*dense$",
+        "kernel_cutlass_kernel_tensorrt_llm_torchcute_dsl_kernelsblackwelldense",
+    ),
+    Rule(
+        "gemm",
+        r"^kittens::\w+::.*kernel$",
+        "kittens::prototype::lcf::kernel<matmul_template<2> >",
+        inside="matmul",
     ),
     # cuDNN's recurrent layers: the products of all time steps, with what is between them, in one kernel
     Rule("gemm", r"RNN_(?:block|grid)?[Pp]ersist|persist\w*RNN(?:_[fb]p|$)", "RNN_blockPersist_fp_GRU_HMMA"),
     # --- reductions over a row that have a name of their own
-    Rule("softmax", r"(?i)soft_?max|cross_entropy_kernel", "at::native::cunn_SoftMaxForward"),
+    Rule("scan", "", "vllm::moe::topkGatingSoftmax", words=r"topk_(?:\w+_)?gating\w* topk_softmax"),
+    Rule(
+        "softmax",
+        r"(?i)soft_?max|sparse_?max|cross_?entropy|vocab_parallel_ce",
+        "at::native::cunn_SoftMaxForward",
+    ),
     Rule(
         "normalization",
         r"(?i)(?:layer|batch|group|rms|instance|weight|rmsnorm|layernorm)_?norm|RowwiseMoments|GammaBeta|"
-        r"InternalGradients|FusedParams|\bbn_|\bln_(?:fwd|bwd|parallel)|cuComputeGradInput|cuComputePartGrad",
+        r"InternalGradients|FusedParams|\bbn_|\bln_(?:fwd|bwd|parallel)|cuComputeGradInput|cuComputePartGrad|sinkhorn|"
+        r"(?:^|[^a-z])rms_",
         "at::native::vectorized_layer_norm_kernel",
     ),
     Rule(
@@ -181,14 +251,14 @@ RULES = (
         "optimizer",
         "",
         "fused_adam_cuda_kernel",
-        words=r"adamw? fused_?(?:adamw?|sgd|adagrad|lamb|lion) lamb_stage\d",
+        words=r"adamw? fused_?(?:adamw?|sgd|adagrad|lamb|lion) lamb_stage\d optimizer\w*",
     ),
     # --- PyTorch's own kernels, and what follows their naming
-    Rule("elementwise", r"(?i)rotary|(?:^|[^a-z])rope(?:[^a-z]|$)", "vllm::rotary_embedding_kernel"),
+    Rule("elementwise", "", "vllm::rotary_embedding_kernel", words=r"rotary\w* m?rope"),
     Rule(
         "index",
         r"(?i)routing|moe_?(?:align|permute|unpermute|finalize|expand)|expand_?input_?rows|finalize_?moe|"
-        r"moe_fused_gate|bounds_check_indices|"
+        r"moe_fused_gate|(?:^|_)(?:fused_)?route_|bounds_check_indices|"
         r"offsets_range|expert_offsets",
         "moe::dev::routing::routingRenormalize::routingIndicesBlockKernel",
     ),
@@ -200,9 +270,34 @@ RULES = (
         "at::native::vectorized_gather_kernel",
     ),
     Rule(
+        "index",
+        "",
+        "aiter::mxfp4_moe_sort_kernel",
+        words=r"(?:moe|experts?)_(?:\w+_)*(?:sort\w*|maps?|prefix_sum\w*|counts?|offsets?|histogram|finalize\w*|reorder)"
+        r" token_gather\w* bitmatrix (?:pre|post)_reorder",
+    ),
+    Rule(
         "rng",
         r"(?i)distribution_|dropout_kernel|philox|curand|bernoulli|multinomial|randperm|random",
         "at::native::fused_dropout_kernel_vec",
+    ),
+    Rule("scan", "", "flashinfer::sampling::TopPRenormProbKernel", words=r"top_[kp]_(?:renorm|mask)\w*"),
+    Rule(
+        "rng",
+        "",
+        "flashinfer::sampling::TopKTopPSamplingFromProbKernel",
+        words=r"sampl(?:e|ed|ing) ssampling gumbel\w* rejection rand_\w+ (?:generate_)?seed gen_sequenced"
+        r" verify_tree",
+    ),
+    # --- an engine's own lists: which token is where
+    Rule(
+        "index",
+        "",
+        "compute_position_kernel",
+        words=r"req_to_token\w* token_to_req\w* slot_mappings? block_tables? page_tables? src2dst \w*indptr"
+        r" kv_splits"
+        r" (?:compute|update|prepare|get|fill)_(?:\w+_)?(?:positions?|pos|seq_?lens?|offsets|metadata)"
+        r" next_token\w* build_tree\w* draft_tokens? coalesce\w* compressed_to_plain row_id_map",
     ),
     Rule(
         "copy",
@@ -216,6 +311,14 @@ RULES = (
         inside=r"direct_copy_kernel|float\w*_copy_kernel|half_copy_kernel|conj_copy|[^a-z]copy_kernel|flip_kernel|"
         r"_to_(?:h?fp8|float|half|bfloat16)_gpu|_(?:de)?quantize",
     ),
+    # an activation that also quantizes what it gives
+    Rule(
+        "elementwise",
+        "",
+        "vllm::act_and_mul_kernel",
+        words=r"act_and_mul\w* act_mul d?gated_act\w* d?silu\w* d?gelu\w* (?:pow|d?swi|d?ge|re|sigmoid)glu\w*"
+        r" swish softplus\w*",
+    ),
     Rule(
         "elementwise",
         r"(?i)elementwise|pointwise|elemwise|_kernel_vectorized\d|RNN_bidirectional_accum",
@@ -227,7 +330,7 @@ RULES = (
         "cub::DeviceRadixSortOnesweepKernel",
         words=r"sort\w* argsort scan topk top_k\w* select compact\w* partition unique run_length cumsum cumprod"
         r" kthvalue radix\w* compute_(?:blockwise|digit)\w* prefix_sum reverse_indices index_and_segment"
-        r" inclusive_localscan state_passing (?:selective|chunk)_(?:scan|state|cumsum)",
+        r" inclusive_localscan state_passing logcumsumexp (?:selective|chunk)_(?:scan|state|cumsum)",
     ),
     Rule(
         "scan",
@@ -252,27 +355,34 @@ RULES = (
         "",
         "at::native::reduce_kernel",
         words=r"reduc(?:e|es|er|tion)\d* nll_loss\d*d? class_nll\w* loss arg_?m(?:ax|in) asum nrm2 i?amax"
-        r" histogram\w* max_?pool\w* avg_?pool\w* (?:\w+_)?pool(?:ing)?\d?d? welford\w* logsumexp cdist moe_sum"
-        r" sum",
+        r" histogram\w* max_?pool\w* avg_?pool\w* (?:avg|max|mean|sum)_pool(?:ing)?\d?d?"
+        r" pool(?:ing)?\d?d? welford\w* logsumexp cdist moe_sum sum amax\w* absmax jsd kl_?div\w*"
+        r" tv_distance stats compute_(?:\w+_)*block_scales?",
     ),
     Rule(
         "copy",
         "",
         "at::native::CatArrayBatchedCopy",
-        words=r"cat_array\w* copy\w* cast\w* transpose\w* nch?wto\w* nchw_to\w* nhwc_to\w* \w*nchw2\w* add_padding"
-        r" tensor_transform\w*"
-        r" chunk_cat split_with_sizes pad\d?d? memcpy\w* roll_cuda flip permut(?:e|ation)\w* (?:de)?quant"
-        r" (?:de)?quanti[sz]e\w* quantization cpy"
-        r" (?:float|half|bfloat16|h?fp8)_to_(?:float|half|bfloat16|h?fp8) convert\w* concat\w* reformat",
+        words=r"cat cat_array\w* copy\w* cast\w* transpose\w* nch?wto\w* nchw_to\w* nhwc_to\w* \w*nchw2\w*"
+        r" add_padding tensor_transform\w* chunk_cat split_with_sizes pad\d?d? memcpy\w* roll_cuda flip"
+        r" permut(?:e|ation)\w* (?:de)?quant (?:de)?quanti[sz]e\w* quantization cpy"
+        r" (?:float|half|bfloat|h?fp|bf|u?int)\d*\w*_to_(?:float|half|bfloat|h?fp|bf|u?int)\w*"
+        r" \w*(?:float|half|fp\d+|bf16)2(?:h?fp|bf|half|float)\w* cvt\w* (?:up|down)cast"
+        r" (?:un)?swizzle\w* (?:un)?shuffle swap requantize\w* convert\w* concat\w* reformat contiguous"
+        r" reshape kdequant qkv_preprocess\w* kv_?cache\w* kv_block\w* sparse24 sparsify\w* unpad\w*"
+        r" unpack",
     ),
     Rule(
         "elementwise",
         "",
-        "vllm::act_and_mul_kernel",
-        words=r"act_and_mul\w* silu\w* gelu\w* (?:p|se)?relu\d? (?:swi|ge|re)?glu sigmoid tanh bias fill"
-        r" backfill triu_tril arange op_tensor\w* op_generic scal axpy masked_scale scale_packed_tensor bin_bcast"
-        r" memset tensor_op\w*",
+        "at::native::FillKernel",
+        words=r"(?:p|se)?relu\d? glu sigmoid tanh bias fill activation\w* backfill triu_tril arange"
+        r" op_tensor\w* op_generic scal axpy masked_scale scale_packed_tensor bin_bcast memset"
+        r" tensor_op\w* clamp\w* penalt(?:y|ies) dyt zero\w* clean_logits assert_async"
+        r" mhc_(?:post|scale)\w* logsigmoid\w* token_shift (?:element_)?mul add sub div",
     ),
+    Rule("attention", "", "kernel_mha", words=r"mha mla mqa gqa nsa neighborhood attend [mg]qa_logits"),
+    Rule("normalization", "", "mhc_pre_big_fuse_broadcast_with_norm_tilelang", words=r"norm mhc_pre_big_fuse"),
     Rule(
         "index",
         "",

@@ -11,6 +11,10 @@ READ: Final = 8192
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
 _RETURN_TYPE = re.compile(r"void |(?:typename )?std::enable_if<[^;]{0,400}?>::type ")
+#: Kernels of CUTLASS 4 have the Python class or function in their names, then all arguments.
+_CUTE_DSL = re.compile(
+    r"(\w*?kernel_cutlass\w*?)_(?:object_at_|tensor(?:ptr|0000)|TiledMMA_|TiledCopy_|CopyAtom_|ThrLayout)"
+)
 _SOURCE_NAME = re.compile(r"(\d{1,3})([A-Za-z_])")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NO_WORD = re.compile(r"[^A-Za-z0-9]+")
@@ -31,7 +35,9 @@ def split_name(name: str) -> tuple[str, str]:
     text = _ANONYMOUS.sub("", text)
     returned = _RETURN_TYPE.match(text)
     text = text[returned.end() :] if returned else text
-    ends = [at for at in (text.find("<"), text.find("(")) if at >= 0]
+    if cute := _CUTE_DSL.match(text):
+        return cute[1], text[cute.end(1) :]
+    ends = [place for place in (text.find("<"), text.find("(")) if place >= 0]
     end = min(ends, default=len(text))
     return text[:end], text[end:]
 
@@ -43,29 +49,29 @@ def in_words(head: str) -> str:
 
 def _split_mangled(text: str) -> tuple[str, str]:
     """Split an Itanium-mangled name: `_ZN2at6native4copyILi512E…` is `at::native::copy` and `ILi512E…`."""
-    at = 3 if text.startswith("_ZN") else 2
+    place = 3 if text.startswith("_ZN") else 2
     parts = []
-    while found := _SOURCE_NAME.match(text, at):
-        at = found.start(2) + int(found[1])
-        parts.append(text[found.start(2) : at])
+    while word := _SOURCE_NAME.match(text, place):
+        place = word.start(2) + int(word[1])
+        parts.append(text[word.start(2) : place])
     named = [part for part in parts if not part.startswith("_GLOBAL__N_")]
-    return ("::".join(named), text[at:]) if named else (text, "")
+    return ("::".join(named), text[place:]) if named else (text, "")
 
 
-def mangled_words(rest: str) -> list[str]:
+def mangled_words(arguments: str) -> list[str]:
     """Return the source names and integers in the template arguments of a mangled name, in order."""
-    words, at = [], 0
-    while at < len(rest):
-        if found := _SUBSTITUTION.match(rest, at):
-            at = found.end()
-        elif found := _LITERAL.match(rest, at):
-            words.append(found[1])
-            at = found.end()
-        elif found := _SOURCE_NAME.match(rest, at):
-            at = found.start(2) + int(found[1])
-            words.append(rest[found.start(2) : at])
+    words, place = [], 0
+    while place < len(arguments):
+        if match := _SUBSTITUTION.match(arguments, place):
+            place = match.end()
+        elif match := _LITERAL.match(arguments, place):
+            words.append(match[1])
+            place = match.end()
+        elif match := _SOURCE_NAME.match(arguments, place):
+            place = match.start(2) + int(match[1])
+            words.append(arguments[match.start(2) : place])
         else:
-            at += 1
+            place += 1
     return words
 
 
@@ -74,11 +80,11 @@ def template_arguments(arguments: str) -> list[str]:
     if not arguments.startswith("<"):
         return []
     depth, cuts = 0, [0]
-    for found in _BRACKETS.finditer(arguments):
-        bracket = found[0]
+    for match in _BRACKETS.finditer(arguments):
+        bracket = match[0]
         depth += (bracket in "<([{") - (bracket in ">)]}")
         if depth == 0 or (depth == 1 and bracket == ","):
-            cuts.append(found.start())
+            cuts.append(match.start())
         if depth == 0:
             break
     else:
@@ -129,10 +135,10 @@ def fused_ops(name: str) -> tuple[str, ...]:
     parts = compiled_parts(name)
     words = [word for word in parts[1].split("_") if word] if parts else []
     operators: list[str] = []
-    at = 0
-    while at < len(words):
-        sizes = range(min(_LONGEST, len(words) - at), 0, -1)
-        size = next(n for n in sizes if n == 1 or "_".join(words[at : at + n]) in _LONG_OPERATORS)
-        operators.append("_".join(words[at : at + size]))
-        at += size
+    index = 0
+    while index < len(words):
+        sizes = range(min(_LONGEST, len(words) - index), 0, -1)
+        size = next(n for n in sizes if n == 1 or "_".join(words[index : index + n]) in _LONG_OPERATORS)
+        operators.append("_".join(words[index : index + size]))
+        index += size
     return tuple(operators)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count, pairwise
 
 from ..support.text import fit, printable
@@ -12,15 +12,37 @@ from .parts import compiled_parts, fused_ops, mangled_words, split_name, templat
 
 #: C++ types as they are written in names, and what a table has room for. Longer spellings come first.
 _TYPES = {
-    "c10::complex<float>": "c64", "c10::complex<double>": "c128", "c10::BFloat16": "bf16",
-    "__nv_bfloat16": "bf16", "cutlass::bfloat16_t": "bf16", "nv_bfloat16": "bf16", "c10::Half": "f16",
-    "__half": "f16", "cutlass::half_t": "f16", "cutlass::tfloat32_t": "tf32",
-    "c10::Float8_e4m3fn": "f8e4m3", "c10::Float8_e5m2": "f8e5m2", "__nv_fp8_e4m3": "f8e4m3",
-    "__nv_fp8_e5m2": "f8e5m2", "cutlass::float_e4m3_t": "f8e4m3", "cutlass::float_e5m2_t": "f8e5m2",
-    "unsigned long long": "u64", "unsigned long": "u64", "unsigned int": "u32", "unsigned short": "u16",
-    "unsigned char": "u8", "signed char": "i8", "long long": "i64", "float2": "c64", "double": "f64",
-    "float": "f32", "short": "i16", "long": "i64", "bool": "bool", "int": "i32",
-}  # fmt: skip
+    "c10::complex<float>": "c64",
+    "c10::complex<double>": "c128",
+    "c10::BFloat16": "bf16",
+    "__nv_bfloat16": "bf16",
+    "cutlass::bfloat16_t": "bf16",
+    "nv_bfloat16": "bf16",
+    "c10::Half": "f16",
+    "__half": "f16",
+    "cutlass::half_t": "f16",
+    "cutlass::tfloat32_t": "tf32",
+    "c10::Float8_e4m3fn": "f8e4m3",
+    "c10::Float8_e5m2": "f8e5m2",
+    "__nv_fp8_e4m3": "f8e4m3",
+    "__nv_fp8_e5m2": "f8e5m2",
+    "cutlass::float_e4m3_t": "f8e4m3",
+    "cutlass::float_e5m2_t": "f8e5m2",
+    "unsigned long long": "u64",
+    "unsigned long": "u64",
+    "unsigned int": "u32",
+    "unsigned short": "u16",
+    "unsigned char": "u8",
+    "signed char": "i8",
+    "long long": "i64",
+    "float2": "c64",
+    "double": "f64",
+    "float": "f32",
+    "short": "i16",
+    "long": "i64",
+    "bool": "bool",
+    "int": "i32",
+}
 _TYPE = re.compile(r"\b(?:" + "|".join(map(re.escape, _TYPES)) + r")(?![\w:])")
 _FLAG = re.compile(r"\(bool\)[01]\b")
 _CAST = re.compile(r"\([\w: ]+\)(?=-?\d)")
@@ -46,10 +68,6 @@ _BEGINNINGS = re.compile(r"^(?:CUDAFunctorOnSelf_|CUDAFunctor_|launch_)")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def _is_wrapper(word: str) -> bool:
-    return word in _WRAPPERS or word.startswith("enable_")
-
-
 def _operation(word: str) -> str:
     """Return the operation that a functor's name names: `MulFunctor` and `mul_kernel_cuda` are mul."""
     return _HUMP.sub("_", _ENDINGS.sub("", _BEGINNINGS.sub("", word)) or word).lower()
@@ -59,7 +77,7 @@ def _type_of(arguments: str) -> str:
     """Return the short type that the first functor in `arguments` works on; nothing where none is named."""
     lambdas, first = _LAMBDA.search(arguments), _TYPE.search(arguments)
     if lambdas and (not first or lambdas.start() < first.start()):
-        types = [_TYPES[found] for found in _TYPE.findall(lambdas[1])]
+        types = [_TYPES[name] for name in _TYPE.findall(lambdas[1])]
         return next((kind for kind in types if kind != "bool"), "".join(types[:1]))
     return _TYPES[first[0]] if first else ""
 
@@ -72,11 +90,13 @@ _XMMA = (
         r"\1 \2 \3 \4 \5",
     ),
     (
-        re.compile(rf"(sm\d+_xmma_[fdw](?:prop|grad))_\w*?gemm(?:_indexed)?_{_NUMBER_TYPE}\w*?_(n[hc]\w*?_n[hc]\w\w)"
-                   r"_tilesize([\dx]+)(?:_(stage\d+))?"),
+        re.compile(
+            rf"(sm\d+_xmma_[fdw](?:prop|grad))_\w*?gemm(?:_indexed)?_{_NUMBER_TYPE}\w*?_(n[hc]\w*?_n[hc]\w\w)"
+            r"_tilesize([\dx]+)(?:_(stage\d+))?"
+        ),
         r"\1 \2 \3 \4 \5",
     ),
-)  # fmt: skip
+)
 _CUTLASS = re.compile(r"cutlass(?:3x)?_(?:(?:sm)?\d+_)?(?:simt_)?")
 _IS_TILE = re.compile(r"\d+x\d+")
 
@@ -135,8 +155,8 @@ def _library_word(word: str) -> str:
             ("_" if a and b else " ") + part for part, (a, b) in zip(words, tiles, strict=True)
         )
     for pattern, written in _XMMA:
-        if found := pattern.match(word):
-            return found.expand(written)
+        if match := pattern.match(word):
+            return match.expand(written)
     return word
 
 
@@ -148,8 +168,10 @@ def _form_of(head: str, arguments: str) -> str:
 
 def _filled(form: str, head: str, template: str) -> str:
     """Fill `form` with what the template arguments say: the functor's operation and type, integers, tile."""
-    words = [found for found in _WORD.finditer(template) if not _is_wrapper(found[0])]
-    operations = list(dict.fromkeys(_operation(found[0]) for found in words))
+    words = [
+        word for word in _WORD.finditer(template) if word[0] not in _WRAPPERS and not word[0].startswith("enable_")
+    ]
+    operations = list(dict.fromkeys(_operation(word[0]) for word in words))
     start = words[0].start() if words else 0
     functor = _FUNCTOR.search(template, 0, start + len("CUDAFunctorOnSelf_"))
     before, after = _SCALAR.get(functor[0], ("", "")) if functor else ("", "")
@@ -168,19 +190,21 @@ def _filled(form: str, head: str, template: str) -> str:
 
 def _own_name(head: str) -> str:
     """Return a function's own name: gemvx of `internal::gemvx::kernel`, foo of `ns::foo_kernel`."""
-    *outer, own = head.split("::")
-    if own == "kernel" and outer:
+    *outer, last = head.split("::")
+    if last == "kernel" and outer:
         return outer[-1]
-    return own.removesuffix("_kernel").removesuffix("Kernel") or own
+    return last.removesuffix("_kernel").removesuffix("Kernel") or last
 
 
 def _plain(head: str, arguments: str) -> str:
     """Write a function's own name and its template arguments: types, integers, names of classes."""
     details = [_detail(argument) for argument in template_arguments(arguments)]
-    kept = [detail for at, detail in enumerate(details) if detail.isdigit() or detail not in details[:at]]
-    if kept and kept[0].startswith("cutlass_"):
-        return _library_word(kept[0])
-    return " ".join([_own_name(head), *filter(None, kept)][:_MOST_DETAILS])
+    distinct = [
+        detail for index, detail in enumerate(details) if detail.isdigit() or detail not in details[:index]
+    ]
+    if distinct and distinct[0].startswith("cutlass_"):
+        return _library_word(distinct[0])
+    return " ".join([_own_name(head), *filter(None, distinct)][:_MOST_DETAILS])
 
 
 def _detail(argument: str) -> str:
@@ -209,10 +233,6 @@ def distinct_short_names(names: Sequence[str]) -> list[str]:
     taken = {text for text, count in shared.items() if count == 1}
     for name in full:
         if shared[short[name]] > 1:
-            short[name] = next(text for text in _numbered(short[name]) if text not in taken)
+            short[name] = next(text for number in count(1) if (text := f"{short[name]} #{number}") not in taken)
             taken.add(short[name])
     return [short[name] for name in names]
-
-
-def _numbered(text: str) -> Iterator[str]:
-    return (f"{text} #{number}" for number in count(1))

@@ -30,9 +30,13 @@ _CLOSING: Final = {"<": ">", "(": ")", "{": "}", "[": "]"}
 
 #: How the C++ library marks the type of an integer among template arguments.
 _SUFFIXES: Final = {
-    "": "int", "u": "unsigned int", "l": "long", "ul": "unsigned long", "ll": "long long",
+    "": "int",
+    "u": "unsigned int",
+    "l": "long",
+    "ul": "unsigned long",
+    "ll": "long long",
     "ull": "unsigned long long",
-}  # fmt: skip
+}
 _LITERALS: Final = {"true": "(bool)1", "false": "(bool)0"}
 _QUALIFIERS: Final = ("const", "volatile")
 _REFERENCES: Final = ("&", "&&")
@@ -70,13 +74,13 @@ def canonical_spelling(name: str) -> str:
 
 def spelled_like(names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
     """Return, for those of `names` that are among `others` in another spelling only, that other spelling."""
-    wanted, known = set(names), set(others)
-    unknown = wanted - known
+    distinct, spellings_of = set(names), set(others)
+    unknown = distinct - spellings_of
     if not unknown:
         return {}
-    spellings = {canonical_spelling(name): name for name in sorted(known, reverse=True)}
-    found = ((name, spellings.get(canonical_spelling(name))) for name in unknown)
-    return {name: other for name, other in found if other is not None}
+    spellings = {canonical_spelling(name): name for name in sorted(spellings_of, reverse=True)}
+    pairs = ((name, spellings.get(canonical_spelling(name))) for name in unknown)
+    return {name: other for name, other in pairs if other is not None}
 
 
 _QUALIFIER = re.compile(r"(?:(?:[A-Za-z_]\w*|<unnamed>|\(anonymous namespace\))::)+(?=[\w~])")
@@ -135,13 +139,15 @@ def _written(items: Sequence[_Item], scope: _Scope) -> str:
     Raises _NotUnderstoodError where it becomes too long.
     """
     items = _with_qualifiers_behind(_without_return_type(items))
-    text, own = "", scope
-    for at, item in enumerate(items):
+    text, own_scope = "", scope
+    for index, item in enumerate(items):
         if isinstance(item, str):
             text = _joined(text, _meant(item, scope))
             continue
-        parts = _parts(item, own if item.bracket == "(" and at and _is_group(items[at - 1], "<") else scope)
-        own = parts if item.bracket == "<" else own
+        parts = _parts(
+            item, own_scope if item.bracket == "(" and index and _is_group(items[index - 1], "<") else scope
+        )
+        own_scope = parts if item.bracket == "<" else own_scope
         text += _bracketed(item, parts)
         if len(text) > _LONGEST_WRITTEN:
             raise _NotUnderstoodError
@@ -199,8 +205,8 @@ def _bracketed(group: _Group, parts: Sequence[str]) -> str:
 
 def _index(item: str, scope: _Scope) -> int | None:
     """Return the index of the argument that `Tn` refers to, from 0; None for other words."""
-    found = _PARAMETER.fullmatch(item)
-    return int(found[1]) - 1 if found and scope else None
+    match = _PARAMETER.fullmatch(item)
+    return int(match[1]) - 1 if match and scope else None
 
 
 def _meant(item: str, scope: _Scope) -> str:
@@ -220,11 +226,13 @@ def _joined(text: str, item: str) -> str:
 
 def _with_qualifiers_behind(items: Sequence[_Item]) -> Sequence[_Item]:
     """Move `const` from before a type to behind it: `const T *` becomes `T const*`."""
-    leading = next((at for at, item in enumerate(items) if item not in _QUALIFIERS), 0)
+    leading = next((index for index, item in enumerate(items) if item not in _QUALIFIERS), 0)
     if not leading:
         return items
     marks = ("*", "...", *_REFERENCES)
-    ends = (at for at in range(leading + 1, len(items)) if items[at] in marks or _is_group(items[at], "("))
+    ends = (
+        index for index in range(leading + 1, len(items)) if items[index] in marks or _is_group(items[index], "(")
+    )
     end = next(ends, len(items))
     return [*items[leading:end], *items[:leading], *items[end:]]
 
@@ -245,17 +253,17 @@ def _without_returned_void(items: list[_Item]) -> list[_Item]:
 
 def _parameters_at(items: Sequence[_Item]) -> int:
     """Return where the first parameter list begins; 0 if there is none."""
-    return next((at for at, item in enumerate(items) if at and _is_group(item, "(")), 0)
+    return next((index for index, item in enumerate(items) if index and _is_group(item, "(")), 0)
 
 
 def _name_at(items: Sequence[_Item], end: int) -> int:
     """Return where the last name before `end` begins: the last word that nothing joins to the one before."""
     starts = (
-        at
-        for at in range(end - 1, 0, -1)
-        if isinstance(item := items[at], str)
+        index
+        for index in range(end - 1, 0, -1)
+        if isinstance(item := items[index], str)
         and (item[0].isalpha() or item[0] in "_(")
         and item not in _QUALIFIERS
-        and items[at - 1] not in ("::", "operator", "~")
+        and items[index - 1] not in ("::", "operator", "~")
     )
     return next(starts, 0)

@@ -129,7 +129,9 @@ def _what_it_is(path: Path, head: bytes) -> str:
         "an nsys export (.sqlite, or the folder of --type parquetdir), a .nsys-rep or a PyTorch profiler trace "
         "(.pt.trace.json)"
     )
-    if path.is_dir() and (inside := sorted(one.name for one in path.glob("*") if one.name.endswith(ENDINGS))):
+    if path.is_dir() and (
+        inside := sorted(inside_path.name for inside_path in path.glob("*") if inside_path.name.endswith(ENDINGS))
+    ):
         return f"{path} is a folder of reports. Use one of them, such as {inside[0]}."
     if path.is_dir():
         return f"{path} is a folder without a report that can be read. Use {formats}."

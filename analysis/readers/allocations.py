@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..trace import Allocations, Int32s, Int64s, Launches
+from ..trace import Allocations, Launches
 from .columns import Columns
 from .launches import LaunchKeys
 
@@ -20,9 +20,9 @@ TOO_MUCH = 1 << 50
 DAMAGED = "The report's allocations are left out: some are of more than 1 PiB, so it is damaged."
 
 
-def plausible(found: Allocations) -> bool:
+def plausible(allocated: Allocations) -> bool:
     """Return whether all sizes and totals are less than TOO_MUCH."""
-    sizes = (found.bytes, found.total_bytes)
+    sizes = (allocated.bytes, allocated.total_bytes)
     return all(int(size.min(initial=0)) > -TOO_MUCH and int(size.max(initial=0)) < TOO_MUCH for size in sizes)
 
 
@@ -36,20 +36,15 @@ def allocations(
     process = table.codes["process"].numbered(lambda global_id: process_number(global_id >> 24))
     thread = table.codes["thread"].numbered(lambda tid: thread_number(tid) if tid else -1)
     column = table.numbers
+    launches, keys = calls
+    caller = np.append(launches.thread, np.int32(-1))[keys.find(process, column["correlation"])]
     order = np.argsort(column["start"], kind="stable")
     return Allocations(
         at_ns=column["start"],
-        thread=np.where(thread < 0, _callers(process, column["correlation"], calls), thread).astype(np.int32),
+        thread=np.where(thread < 0, caller, thread).astype(np.int32),
         device_id=column["device"].astype(np.int32),
         process=process,
         block=column["block"],
         bytes=column["bytes"],
         total_bytes=column["total"],
     ).take(order)
-
-
-def _callers(process: Int32s, correlation: Int64s, calls: tuple[Launches, LaunchKeys]) -> Int32s:
-    """Return the thread of the call with each correlation id, -1 for none."""
-    launches, keys = calls
-    row = keys.find(process, correlation)
-    return np.append(launches.thread, np.int32(-1))[row].astype(np.int32)

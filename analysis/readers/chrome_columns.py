@@ -12,12 +12,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..trace import KERNEL, MEMCPY, MEMSET, Int64s
+from ..trace import KERNEL, MEMCPY, MEMSET, Int64s, Path
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
+from .graph_annotations import module_path, node_id
 from .messages import SIZES, message_of
 
 WORK, LAUNCHES, RANGES = "work", "launches", "ranges"
+
+DEVICES = ("cuda", "xpu", "mtia", "privateuse1")
 
 # What PyTorch 1.8 and 1.9 call an operator; nodes of autograd got a number at the end of their names in 1.10.
 OLD_OPERATOR = 2
@@ -27,27 +30,34 @@ _OLD_NODE = re.compile(r"[A-Z]\w*Backward")
 # `gpu_user_annotation` repeats ranges on the GPU's side, `python_function` is a stack trace. Of the flows, those
 # from a forward operator to the backward node that it made are read; the others repeat ids.
 CATEGORIES: dict[str, tuple[str, int]] = {
-    "kernel": (WORK, KERNEL), "gpu_memcpy": (WORK, MEMCPY), "gpu_memset": (WORK, MEMSET),
-    "cuda_runtime": (LAUNCHES, 0), "cuda_driver": (LAUNCHES, 0), "xpu_runtime": (LAUNCHES, 0),
-    "xpu_driver": (LAUNCHES, 0), "mtia_runtime": (LAUNCHES, 0), "privateuse1_runtime": (LAUNCHES, 0),
-    "privateuse1_driver": (LAUNCHES, 0),
-    "user_annotation": (RANGES, 0), "cpu_op": (RANGES, 1),
+    "kernel": (WORK, KERNEL),
+    "gpu_memcpy": (WORK, MEMCPY),
+    "gpu_memset": (WORK, MEMSET),
+    **{
+        f"{device}_{api}": (LAUNCHES, number)
+        for number, device in enumerate(DEVICES)
+        for api in ("runtime", "driver")
+    },
+    "user_annotation": (RANGES, 0),
+    "cpu_op": (RANGES, 1),
     # As PyTorch 1.8 called them; record_function blocks were operators to it.
-    "Kernel": (WORK, KERNEL), "Memcpy": (WORK, MEMCPY), "Memset": (WORK, MEMSET),
-    "Runtime": (LAUNCHES, 0), "Operator": (RANGES, OLD_OPERATOR),
-}  # fmt: skip
-
+    "Kernel": (WORK, KERNEL),
+    "Memcpy": (WORK, MEMCPY),
+    "Memset": (WORK, MEMSET),
+    "Runtime": (LAUNCHES, 0),
+    "Operator": (RANGES, OLD_OPERATOR),
+}
 FORWARD_TO_BACKWARD = "fwdbwd"
+MEMORY_EVENT = "[memory]"
 
-# Kineto's words for a copy's direction, in those of nsys's reports.
-COPY_WORDS = {
-    "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array", "AtoH": "Array-to-Host",
-    "AtoA": "Array-to-Array", "AtoD": "Array-to-Device", "DtoA": "Device-to-Array", "DtoD": "Device-to-Device",
-    "HtoH": "Host-to-Host", "PtoP": "Peer-to-Peer",
-}  # fmt: skip
+# Kineto's words for a copy's direction: `HtoD` is nsys's Host-to-Device.
+COPY_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+
+LAUNCHES_KERNEL = "LaunchKernel"
 
 # Columns whose numbers are positions or kinds, in the bytes that they need.
-WIDTHS = {"name": np.int32, "place": np.int32, "kind": np.uint8, "is_operator": np.uint8, "is_end": np.uint8}
+_SMALL = ("kind", "is_operator", "is_end", "is_kernel")
+WIDTHS = {"name": np.int32, "place": np.int32, **dict.fromkeys(_SMALL, np.uint8)}
 
 # A process or thread as the trace numbers it; GPUs count as processes there, and streams as threads.
 Id = int | str
@@ -59,9 +69,10 @@ _NO_DURATION = msgspec.Raw()
 LARGEST = (1 << 62) - 1
 
 _FIELDS = attrgetter("ts", "dur", "name", "pid", "tid", "args")
-_ARGS_OF_WORK = attrgetter("correlation", "device", "stream", "grid")
+_ARGS_OF_WORK = attrgetter("correlation", "device", "stream", "grid", "graph_node")
 _ARGS_OF_LAUNCH = attrgetter("correlation", "external", "old_external")
 _ARGS_OF_RANGE = attrgetter("sequence", "forward", "external", "old_external")
+_ARGS_OF_MEMORY = attrgetter("bytes", "address", "total_bytes", "device_type", "memory_device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,10 @@ class _Fields:
     pid: Sequence[Any]
     tid: Sequence[Any]
     args: Sequence[Args]
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> _Fields:
+        return cls(*zip(*map(_FIELDS, events), strict=True))
 
     def __len__(self) -> int:
         return len(self.name)
@@ -100,21 +115,25 @@ class TraceColumns:
     """Everything that is read of a trace's events, names and places as numbers.
 
     Work: `start`, `end`, `name`, `kind`, `device`, `stream`, `place` (in `tracks`), `correlation`, `grid`.
-    Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`.
-    Ranges: `start`, `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's
-    number of the thread that made a backward node, 0 for any other), `is_operator`.
-    Messages, of work that communicates: `work` (its row), `collective` and `group` (names), `ranks`, `sent` and
-    `received` (bytes, -1 where unknown).
-    Flows, from an operator to the node that it made: `id`, `place`, `start` of the one, `is_end`: of the node.
-    Times in ns; a missing correlation, external id or sequence number is -1.
+    Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`, `is_kernel`. Ranges: `start`,
+    `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's number of the thread
+    that made a backward node, 0 for any other), `is_operator`. Messages, of work that communicates: `work` (its
+    row), `collective` and `group` (names), `ranks`, `sent` and `received` (bytes, -1 where unknown). Nodes, of
+    work of CUDA graphs: `work` (its row), `node` (its id, -1 where unknown) and `path` (in `module_paths`, -1
+    where PyTorch did not annotate it). Flows, from an operator to the node that it made: `id`, `place`, `start`
+    of the one, `is_end`: of the node. Memory: `start`, `place` (in `threads`), `device_type` (0 is the CPU),
+    `device`, `block`, `bytes`, `total`. Times in ns; a missing correlation, external id or sequence number is
+    -1.
     """
 
     def __init__(self) -> None:
         self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
-        self.messages = Table()
+        self.called_devices: set[str] = set()
+        self.messages, self.nodes, self.memory = Table(), Table(), Table()
         self.names: Interner[str] = Interner()
         self.threads: Interner[Place] = Interner()
         self.tracks: Interner[Place] = Interner()
+        self.module_paths: Interner[Path] = Interner()
         self.thread_names: dict[Place, str] = {}
         self.process_names: dict[Id, str] = {}
         self.without_duration = 0
@@ -127,37 +146,47 @@ class TraceColumns:
 
         Raises ValueError for an event whose time is not a number.
         """
-        chosen: dict[tuple[str, int], list[Event]] = defaultdict(list)
-        flows: list[Event] = []
+        timed: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        flows, allocations = [], []
         for event in events:
             if event.ph == "X":
-                if (place := CATEGORIES.get(event.cat)) is not None:
-                    chosen[place].append(event)
+                if (table_and_kind := CATEGORIES.get(event.cat)) is None:
+                    continue
+                if event.dur == _NO_DURATION:
+                    self.without_duration += 1
+                else:
+                    timed[table_and_kind].append(event)
             elif event.cat == FORWARD_TO_BACKWARD:
                 flows.append(event)
-            else:
-                self._name(event)
-        self._add_flows(flows)
-        add: dict[str, Callable[[_Fields, int], None]] = {
-            WORK: self._add_work, LAUNCHES: self._add_launches, RANGES: self._add_ranges,
-        }  # fmt: skip
-        for (table, kind), found in chosen.items():
-            timed = [event for event in found if event.dur != _NO_DURATION]
-            self.without_duration += len(found) - len(timed)
-            if timed:
-                add[table](_Fields(*zip(*map(_FIELDS, timed), strict=True)), kind)
+            elif event.name == MEMORY_EVENT:
+                allocations.append(event)
+            elif event.ph == "M" and event.name == "thread_name":
+                self.thread_names[_id(event.pid), _id(event.tid)] = str(event.args.name or "")
+            elif event.ph == "M" and event.name == "process_name":
+                self.process_names[_id(event.pid)] = str(event.args.name or "")
+        add = {WORK: self._add_work, LAUNCHES: self._add_launches, RANGES: self._add_ranges}
+        for (table, kind), rows in timed.items():
+            add[table](_Fields.of(rows), kind)
+        if flows:
+            self._add_flows(flows)
+        if allocations:
+            self._add_memory(_Fields.of(allocations))
 
     def _add_work(self, events: _Fields, kind: int) -> None:
+        correlation, device, stream, grid, node = zip(*map(_ARGS_OF_WORK, events.args), strict=True)
         self._add_messages(events)
-        correlation, device, stream, grid = zip(*map(_ARGS_OF_WORK, events.args), strict=True)
+        if any(node):
+            self._add_nodes(events)
+            stream = tuple(
+                ran_on if args.original_stream is None else args.original_stream
+                for ran_on, args in zip(stream, events.args, strict=True)
+            )
         self.work.add(
             len(events),
             **_times(events),
             name=self._names(events, _NAME_OF_WORK[kind]),
             kind=np.full(len(events), kind),
-            device=_integers(
-                [pid if gpu is None else gpu for gpu, pid in zip(device, events.pid, strict=True)], 0
-            ),
+            device=_integers(_first(device, events.pid), 0),
             stream=_integers(list(map(_stream, stream, events.tid)), 0),
             place=_places(events, self.tracks),
             correlation=_integers(correlation, -1),
@@ -166,19 +195,32 @@ class TraceColumns:
 
     def _add_messages(self, events: _Fields) -> None:
         """Take what kernels' own arguments say of their collective; call before their rows are added."""
-        found = [(row, args) for row, args in enumerate(events.args) if args.collective is not None]
-        if not found:
+        rows = [row for row, args in enumerate(events.args) if args.collective is not None]
+        if not rows:
             return
-        said = [message_of(args) for _, args in found]
+        messages = [message_of(events.args[row]) for row in rows]
         self.messages.add(
-            len(found),
-            work=self.work.rows + np.array([row for row, _ in found], np.int64),
-            collective=np.array([self.names(one.collective) for one in said], np.int64),
-            group=np.array([self.names(one.group) for one in said], np.int64),
-            **{key: np.array([getattr(one, key) for one in said], np.int64) for key in SIZES},
+            len(rows),
+            work=self.work.rows + np.array(rows, np.int64),
+            collective=np.array([self.names(message.collective) for message in messages], np.int64),
+            group=np.array([self.names(message.group) for message in messages], np.int64),
+            **{key: np.array([getattr(message, key) for message in messages], np.int64) for key in SIZES},
         )
 
-    def _add_launches(self, events: _Fields, _: int) -> None:
+    def _add_nodes(self, events: _Fields) -> None:
+        """Take which graph's node work is of, and its module as PyTorch annotated it; call as `_add_messages`."""
+        rows = [row for row, args in enumerate(events.args) if args.graph_node]
+        args_of_nodes = [events.args[row] for row in rows]
+        paths = [module_path(args.module, args.name) for args in args_of_nodes]
+        self.nodes.add(
+            len(rows),
+            work=self.work.rows + np.array(rows, np.int64),
+            node=_integers([node_id(args.graph, args.graph_node) for args in args_of_nodes], -1),
+            path=np.array([self.module_paths(path) if path else -1 for path in paths], np.int64),
+        )
+
+    def _add_launches(self, events: _Fields, device: int) -> None:
+        self.called_devices.add(DEVICES[device])
         correlation, external, old_external = zip(*map(_ARGS_OF_LAUNCH, events.args), strict=True)
         self.launches.add(
             len(events),
@@ -186,6 +228,7 @@ class TraceColumns:
             place=_places(events, self.threads),
             correlation=_integers(correlation, -1),
             external=_integers(_first(external, old_external), -1),
+            is_kernel=np.fromiter((LAUNCHES_KERNEL in name for name in events.name), np.uint8, len(events)),
         )
 
     def _add_ranges(self, events: _Fields, kind: int) -> None:
@@ -193,7 +236,7 @@ class TraceColumns:
         self.ranges.add(
             len(events),
             **_times(events),
-            name=self._names(events, _spelled_anew if kind == OLD_OPERATOR else str),
+            name=self._names(events, _NAME_OF_RANGE.get(kind, _operator_name)),
             place=_places(events, self.threads),
             external=_integers(_first(external, old_external), -1),
             sequence=_integers(sequence, -1),
@@ -202,9 +245,7 @@ class TraceColumns:
         )
 
     def _add_flows(self, events: list[Event]) -> None:
-        if not events:
-            return
-        fields = _Fields(*zip(*map(_FIELDS, events), strict=True))
+        fields = _Fields.of(events)
         self.flows.add(
             len(events),
             id=_integers([event.id for event in events], -1),
@@ -213,16 +254,28 @@ class TraceColumns:
             is_end=np.fromiter((event.ph == "f" for event in events), np.int64, len(events)),
         )
 
+    def _add_memory(self, events: _Fields) -> None:
+        size, address, total, device_type, device = zip(*map(_ARGS_OF_MEMORY, events.args), strict=True)
+        self.memory.add(
+            len(events),
+            start=nanoseconds(events.ts),
+            place=_places(events, self.threads),
+            device_type=_integers(device_type, 0),
+            device=_integers(device, 0),
+            block=_integers(address, 0),
+            bytes=_integers(size, 0),
+            total=_integers(total, -1),
+        )
+
     def _names(self, events: _Fields, text: Callable[[str], str]) -> Int64s:
         """Return name ids; the text of each distinct name is made once."""
         numbers = {name: self.names(text(name)) for name in dict.fromkeys(events.name)}
         return np.fromiter(map(numbers.__getitem__, events.name), np.int64, len(events))
 
-    def _name(self, event: Event) -> None:
-        if event.ph == "M" and event.name == "thread_name":
-            self.thread_names[_id(event.pid), _id(event.tid)] = str(event.args.name or "")
-        elif event.ph == "M" and event.name == "process_name":
-            self.process_names[_id(event.pid)] = str(event.args.name or "")
+
+def _operator_name(name: str) -> str:
+    """Name a method of TorchScript as an operator, which its `forward` is: no block that opens the phase."""
+    return "torchscript::forward" if name == "forward" else name
 
 
 def _spelled_anew(name: str) -> str:
@@ -230,10 +283,14 @@ def _spelled_anew(name: str) -> str:
     return f"{name}0" if _OLD_NODE.fullmatch(name) else name
 
 
+_NAME_OF_RANGE: dict[int, Callable[[str], str]] = {0: str, OLD_OPERATOR: _spelled_anew}
+
+
 def _copy_name(name: str) -> str:
     """Name a copy as nsys does: `Memcpy HtoD (Pageable -> Device)` is a `[CUDA memcpy Host-to-Device]`."""
-    word = [*name.split(), "", ""][1]
-    return f"[CUDA memcpy {COPY_WORDS.get(word, 'of unknown kind')}]"
+    start, _, end = [*name.split(), "", ""][1].partition("to")
+    is_known = start in COPY_ENDS and end in COPY_ENDS
+    return f"[CUDA memcpy {f'{COPY_ENDS[start]}-to-{COPY_ENDS[end]}' if is_known else 'of unknown kind'}]"
 
 
 _NAME_OF_WORK: dict[int, Callable[[str], str]] = {
@@ -275,11 +332,12 @@ def _blocks(grid: Any) -> int:
 
 def _id(value: Any) -> Id:
     """Return a process or thread id; one that is written as a string of digits is a number."""
-    number = _whole(value)
+    number = whole_number(value)
     return str(value) if number is None else number
 
 
-def _whole(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
+    """Return an integer that may be written as a string of digits or as a float; None for anything else."""
     if isinstance(value, str):
         return int(value) if _NUMBER.fullmatch(value) else None
     is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
@@ -287,8 +345,8 @@ def _whole(value: Any) -> int | None:
 
 
 def _integers(values: Sequence[Any], missing: int) -> Int64s:
-    given = [missing if value is None else value for value in values]
-    if set(map(type, given)) == {int} and min(given) >= -LARGEST and max(given) <= LARGEST:
-        return np.array(given, np.int64)
-    whole = (_whole(value) for value in given)
-    return np.fromiter((missing if value is None else value for value in whole), np.int64, len(given))
+    present = [missing if value is None else value for value in values]
+    if set(map(type, present)) == {int} and min(present) >= -LARGEST and max(present) <= LARGEST:
+        return np.array(present, np.int64)
+    numbers = (whole_number(value) for value in present)
+    return np.fromiter((missing if value is None else value for value in numbers), np.int64, len(present))

@@ -11,6 +11,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -22,9 +23,8 @@ import pyarrow.compute as pc
 
 from ..errors import NotAReport
 from ..support import arrow
-from ..trace import Int64s
+from ..trace import Bools, Int64s
 from . import GZIP_MAGIC
-from .chrome_cuts import cut_of
 from .safety import require_within
 
 SEPARATORS = b" \t\r\n,"
@@ -58,6 +58,17 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     group: Any = msgspec.field(default=None, name="Process Group Name")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     group_size: Any = msgspec.field(default=None, name="Group size")
+    # Of a CUDA graph's work, and what PyTorch's own annotation of graphs says of it (2.15).
+    graph_node: Any = msgspec.field(default=None, name="graph node id")
+    graph: Any = msgspec.field(default=None, name="graph id")
+    module: Any = msgspec.field(default=None, name="module_fqn")
+    original_stream: Any = None
+    # Of an allocation, with profile_memory=True.
+    bytes: Any = msgspec.field(default=None, name="Bytes")
+    address: Any = msgspec.field(default=None, name="Addr")
+    total_bytes: Any = msgspec.field(default=None, name="Total Allocated")
+    device_type: Any = msgspec.field(default=None, name="Device Type")
+    memory_device: Any = msgspec.field(default=None, name="Device Id")
 
 
 class Event(msgspec.Struct, gc=False):
@@ -88,16 +99,23 @@ class Envelope(msgspec.Struct):
 _BEGINS = re.compile(rb'"traceEvents"(?<!\\"traceEvents")\s*:\s*\[')
 _EVENTS = msgspec.json.Decoder(list[Event])
 _ENVELOPE = msgspec.json.Decoder(Envelope)
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class TraceFile:
-    """A trace on disk, read `block_bytes` at a time; `envelope` is known once all blocks have been read."""
+    """A trace on disk, read `block_bytes` at a time; `envelope` is known once all blocks have been read.
 
-    def __init__(self, path: Path, *, block_bytes: int = BLOCK_BYTES) -> None:
-        self.path, self.block_bytes = path, block_bytes
+    `decoder` makes events of their JSON, `keys_around` are the keys of what surrounds them.
+    """
+
+    def __init__(
+        self, path: Path, *, block_bytes: int = BLOCK_BYTES, decoder: msgspec.json.Decoder[Any] = _EVENTS
+    ) -> None:
+        self.path, self.block_bytes, self.decoder = path, block_bytes, decoder
         self.envelope, self.bytes_read = Envelope(events=[]), 0
+        self.keys_around: tuple[str, ...] = ()
 
-    def blocks(self) -> Iterator[list[Event]]:
+    def blocks(self) -> Iterator[list[Any]]:
         """Yield the events in the file's order, some thousands at a time.
 
         Raises NotAReport for a file that is not a trace, and for one that is damaged or truncated.
@@ -110,15 +128,18 @@ class TraceFile:
         except (OSError, zlib.error) as error:
             raise NotAReport(f"{self.path} is damaged: {error}. Copy it again.") from error
 
-    def _blocks(self, file: BinaryIO) -> Iterator[list[Event]]:
+    def _blocks(self, file: BinaryIO) -> Iterator[list[Any]]:
         header, waiting = self._header(file)
         while True:
-            events, end = _hopefully_whole(waiting)
+            events, end = _hopefully_whole(self.decoder, waiting)
             if events is None:
                 cut = cut_of(waiting)
                 if cut.is_last:
                     break
-                events, end = self._decoded(_EVENTS, b"[" + waiting[: cut.end] + b"]") if cut.end else [], cut.end
+                events, end = (
+                    self._decoded(self.decoder, b"[" + waiting[: cut.end] + b"]") if cut.end else [],
+                    cut.end,
+                )
             yield events
             # Twice as much where no event ends, or a long one would be looked through again and again.
             more = self._more(file, self.block_bytes if end else max(self.block_bytes, len(waiting)))
@@ -127,20 +148,17 @@ class TraceFile:
             waiting = (waiting[end:] + more).lstrip(SEPARATORS)
             if len(waiting) > LARGEST_BYTES:
                 raise NotAReport(f"{self.path} is damaged: one of its events has no end. Copy or record it again.")
-        yield self._decoded(_EVENTS, b"[" + waiting[: cut.end].rstrip(SEPARATORS) + b"]")
-        self._close(header + waiting[cut.end :] + self._rest(file))
-
-    def _rest(self, file: BinaryIO) -> bytes:
-        """Return the end of the file; raises NotAReport where that is too long for a trace."""
-        rest = self._more(file, LARGEST_BYTES)
-        if len(rest) == LARGEST_BYTES:
-            said = f"more than {LARGEST_BYTES >> 20} MiB follow its events. Copy or record it again."
-            raise NotAReport(f"{self.path} is damaged: {said}")
-        return rest
+        yield self._decoded(self.decoder, b"[" + waiting[: cut.end].rstrip(SEPARATORS) + b"]")
+        after = self._more(file, LARGEST_BYTES)
+        if len(after) == LARGEST_BYTES:
+            too_much = f"more than {LARGEST_BYTES >> 20} MiB follow its events. Copy or record it again."
+            raise NotAReport(f"{self.path} is damaged: {too_much}")
+        self._close(header + waiting[cut.end :] + after)
 
     def _close(self, around: bytes) -> None:
         """Read what surrounds the events."""
         self.envelope = self._decoded(_ENVELOPE, around)
+        self.keys_around = tuple(self._decoded(_KEYS, around).keys())
         if len(_BEGINS.findall(around)) > 1 or self.envelope.events:
             raise NotAReport(
                 f"{self.path} names traceEvents more than once, and programs differ in which of them they read. "
@@ -149,10 +167,10 @@ class TraceFile:
 
     def _more(self, file: BinaryIO, size: int) -> bytes:
         """Read on; raises NotAReport if the file unpacks to more than it may."""
-        found = file.read(size)
-        self.bytes_read += len(found)
+        piece = file.read(size)
+        self.bytes_read += len(piece)
         require_within(self.path, self.bytes_read)
-        return found
+        return piece
 
     def _header(self, file: BinaryIO) -> tuple[bytes, bytes]:
         """Return what precedes the first event, and what was read beyond."""
@@ -181,8 +199,9 @@ class TraceFile:
             raise NotAReport(f"{self.path} is damaged: {error}. Copy or record it again.") from error
 
     def _broken_off(self) -> NotAReport:
-        said = f"{self.path} is truncated: its recording or copy did not finish. Copy or record it again."
-        return NotAReport(said)
+        return NotAReport(
+            f"{self.path} is truncated: its recording or copy did not finish. Copy or record it again."
+        )
 
 
 def nanoseconds(numbers: Sequence[msgspec.Raw]) -> Int64s:
@@ -253,7 +272,7 @@ def _lenient(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
         return decoder.decode(_JSON_LACKS.sub(b"null", text))
 
 
-def _hopefully_whole(text: bytes) -> tuple[list[Event] | None, int]:
+def _hopefully_whole(decoder: msgspec.json.Decoder[Any], text: bytes) -> tuple[list[Any] | None, int]:
     """Return the events before the last `},`, and where they end; None if they are not whole events.
 
     In most traces that is between two events; if it is not, the text before is not valid JSON. Trying is much
@@ -263,6 +282,48 @@ def _hopefully_whole(text: bytes) -> tuple[list[Event] | None, int]:
     if not end:
         return None, 0
     try:
-        return _EVENTS.decode(b"[" + text[:end] + b"]"), end
+        return decoder.decode(b"[" + text[:end] + b"]"), end
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a piece of the array can end: after its last whole event, or before the bracket that closes it."""
+
+    end: int
+    is_last: bool
+
+
+_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+_DEPTH = np.zeros(256, np.int8)
+_DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
+_MARKS = _DEPTH != 0
+_MARKS[_QUOTE] = True
+
+
+def cut_of(text: bytes) -> Cut:
+    """Find where to cut a text that begins between two events, by brackets outside of strings."""
+    data = np.frombuffer(text, np.uint8)
+    position = np.flatnonzero(_MARKS[data])
+    mark = data[position]
+    quote = mark == _QUOTE
+    if b"\\" in text:
+        quote &= ~_escaped(data)[position]
+    inside_string = np.cumsum(quote) % 2 == 1
+    step = np.where(inside_string, 0, _DEPTH[mark])
+    depth = np.cumsum(step)
+    if (closes := np.flatnonzero(depth < 0)).size:
+        return Cut(int(position[closes[0]]), True)
+    ends = np.flatnonzero((depth == 0) & (step < 0))
+    return Cut(int(position[ends[-1]]) + 1 if ends.size else 0, False)
+
+
+def _escaped(data: np.ndarray[Any, np.dtype[np.uint8]]) -> Bools:
+    """Mark the characters after an odd number of backslashes."""
+    escaped = np.zeros(len(data) + 1, np.bool_)
+    slashes = np.flatnonzero(data == _BACKSLASH)
+    first = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
+    length = np.diff(np.append(first, len(slashes)))
+    escaped[(slashes[first] + length)[length % 2 == 1]] = True
+    return escaped[:-1]

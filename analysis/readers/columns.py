@@ -194,19 +194,19 @@ def _joined(parts: list[Columns], pool: ThreadPoolExecutor) -> Columns:
 
 
 def _concatenated(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    whole = np.concatenate(parts)
+    joined = np.concatenate(parts)
     parts.clear()
-    give_back(len(whole))
-    return whole
+    give_back(len(joined))
+    return joined
 
 
 def _same_codes(parts: list[Encoded]) -> Encoded:
     value: Interner[Any] = Interner()
     codes = np.empty(sum(map(len, parts)), np.int32)
-    done = 0
+    filled = 0
     while parts:
         part = parts.pop(0)
-        codes[done : (done := done + len(part))] = part.numbered(value)
+        codes[filled : (filled := filled + len(part))] = part.numbered(value)
     return Encoded(codes, list(value))
 
 

@@ -26,46 +26,47 @@ def thread_numbers(columns: TraceColumns, process_of: Int32s) -> Int64s:
     sequence, thread, forward = table["sequence"], table["place"].astype(np.int32), table["forward"]
     if not len(thread) or not flows.rows:
         return sequence
-    process = process_of[thread]
-    maker, thread_of = _makers(columns, process_of)
-    node = forward > 0
-    number = np.where(node, len(columns.threads), thread).astype(np.int64)
-    keys = _pairs(process, forward)
-    at = np.minimum(np.searchsorted(maker, keys), max(len(maker) - 1, 0))
-    known = node & (maker[at] == keys) if len(maker) else node & False
-    number[known] = thread_of[at[known]]
-    counted = (sequence >= 0) & (sequence < 1 << _BITS) & np.isin(process, maker >> _BITS)
-    return np.where(counted, (number + 1) << _BITS | sequence, sequence)
+    process, is_node = process_of[thread], forward > 0
+    maker, thread_of_maker = _makers(columns, process_of)
+    number = np.where(is_node, len(columns.threads), thread).astype(np.int64)
+    row, has_maker = _looked_up(maker, _pairs(process, forward))
+    has_maker &= is_node
+    number[has_maker] = thread_of_maker[row[has_maker]]
+    is_counted = (sequence >= 0) & (sequence < 1 << _BITS) & np.isin(process, maker >> _BITS)
+    return np.where(is_counted, (number + 1) << _BITS | sequence, sequence)
 
 
 def _makers(columns: TraceColumns, process_of: Int32s) -> tuple[Int64s, Int64s]:
     """Return, sorted, the pairs of a process and a forward thread's number, and the thread that each is."""
     table, flows = columns.ranges, columns.flows
-    is_end: Bools = flows["is_end"] == 1
     flow = _pairs(process_of[flows["place"]], flows["id"])
+    is_end = flows["is_end"] == 1
     begin, end = np.flatnonzero(~is_end), np.flatnonzero(is_end)
     begin = begin[np.argsort(flow[begin], kind="stable")]
-    row = _rows_at(table["place"], table["start"], flows["place"][end], flows["start"][end], table["forward"] > 0)
-    at = np.minimum(np.searchsorted(flow[begin], flow[end]), max(len(begin) - 1, 0))
-    found = (row >= 0) & (flow[begin][at] == flow[end]) if len(begin) else row < -1
-    from_thread = flows["place"][begin[at[found]]]
-    pair = _pairs(process_of[from_thread], table["forward"][row[found]])
-    maker, first = np.unique(pair, return_index=True)
+
+    # The node that starts where and when its flow ends.
+    nodes = np.flatnonzero(table["forward"] > 0)
+    moments = np.unique(table["start"][nodes])
+    moment_of_node = np.searchsorted(moments, table["start"][nodes])
+    nodes = nodes[np.argsort(table["place"][nodes] << _BITS | moment_of_node, kind="stable")]
+    moment, is_moment = _looked_up(moments, flows["start"][end])
+    key_of_node = table["place"][nodes] << _BITS | np.searchsorted(moments, table["start"][nodes])
+    node, is_node = _looked_up(key_of_node, flows["place"][end] << _BITS | moment)
+
+    origin, has_origin = _looked_up(flow[begin], flow[end])
+    joined = is_moment & is_node & has_origin
+    from_thread = flows["place"][begin[origin[joined]]]
+    pairs = _pairs(process_of[from_thread], table["forward"][nodes[node[joined]]])
+    maker, first = np.unique(pairs, return_index=True)
     return maker, from_thread[first]
 
 
-def _rows_at(place: Int64s, start: Int64s, at_place: Int64s, at_start: Int64s, chosen: Bools) -> Int64s:
-    """Return the chosen row of a thread that starts at a time; -1 for none."""
-    rows = np.flatnonzero(chosen)
-    if not len(rows):
-        return np.full(len(at_place), -1)
-    moments = np.unique(start[rows])
-    key = place[rows] << _BITS | np.searchsorted(moments, start[rows])
-    moment = np.minimum(np.searchsorted(moments, at_start), len(moments) - 1)
-    order = np.argsort(key, kind="stable")
-    at = np.minimum(np.searchsorted(key[order], at_place << _BITS | moment), len(rows) - 1)
-    row = rows[order[at]]
-    return np.where((place[row] == at_place) & (start[row] == at_start), row, -1)
+def _looked_up(sorted_keys: Int64s, keys: Int64s) -> tuple[Int64s, Bools]:
+    """Return the first position of each key among sorted ones, and whether it is there."""
+    if not len(sorted_keys):
+        return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+    position = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
+    return position, sorted_keys[position] == keys
 
 
 def _pairs(process: Int32s, number: Int64s) -> Int64s:

@@ -53,8 +53,8 @@ class LaunchKeys:
             order = np.lexsort((start_ns, foreign, key))
             order = order[np.r_[True, key[order][1:] != key[order][:-1]]]
             ordered = key[order]
-        known = ordered >= 0
-        return cls(ordered[known], order[known].astype(np.int32))
+        has_id = ordered >= 0
+        return cls(ordered[has_id], order[has_id].astype(np.int32))
 
     def find(self, process: Int32s, correlation: Int64s) -> Int32s:
         """Return the launch row of each piece of work; -1 where the report has none."""
@@ -69,15 +69,15 @@ class LaunchKeys:
 
     def _searched(self, process: Int32s, correlation: Int64s) -> Int32s:
         key = _key(process, correlation)
-        at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-        return np.where(self.keys[at] == key, self.rows[at], np.int32(-1))
+        position = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
+        return np.where(self.keys[position] == key, self.rows[position], np.int32(-1))
 
 
 def _in_table(table: Int32s, first: int, process: Int32s, correlation: Int64s) -> Int32s:
     """Look keys up in a table of those from `first` on; its last entry is for all others."""
-    at = _key(process, correlation) - first
-    found: Int32s = table[np.where((at >= 0) & (at < len(table)), at, len(table) - 1)]
-    return found
+    position = _key(process, correlation) - first
+    rows: Int32s = table[np.where((position >= 0) & (position < len(table)), position, len(table) - 1)]
+    return rows
 
 
 def _key(process: Int32s, correlation: Int64s) -> Int64s:
@@ -106,16 +106,16 @@ class Creations:
         """Return where the nodes of all work were created, given its processes and node ids in order."""
         of_work = [self._rows(process, node) for process, node in nodes]
         column = self._events.numbers
-        whole = np.concatenate(of_work) if of_work else np.empty(0, np.int32)
-        return Captures(whole, column["start"], thread)
+        creation_of_work = np.concatenate(of_work) if of_work else np.empty(0, np.int32)
+        return Captures(creation_of_work, column["start"], thread)
 
     def _rows(self, process: Int32s, node: Int64s) -> Int32s:
         rows = np.full(len(node), -1, np.int32)
-        made = np.flatnonzero(node != NO_NODE)
-        pairs = np.stack([process[made].astype(np.int64), node[made]], axis=1)
+        of_graph = np.flatnonzero(node != NO_NODE)
+        pairs = np.stack([process[of_graph].astype(np.int64), node[of_graph]], axis=1)
         distinct, back = np.unique(pairs, axis=0, return_inverse=True)
-        found = np.array([self._first((p, n)) for p, n in distinct.tolist()] or [-1], np.int32)
-        rows[made] = found[back.reshape(-1)]
+        creation_rows = np.array([self._first((p, n)) for p, n in distinct.tolist()] or [-1], np.int32)
+        rows[of_graph] = creation_rows[back.reshape(-1)]
         return rows
 
     def _first(self, key: Key) -> int:

@@ -16,11 +16,36 @@ from .chrome_events import Args
 
 #: Bytes of an element by the name of its type: c10::ScalarType's, and PyTorch's own spelling of it.
 ELEMENT_BYTES = {
-    "byte": 1, "char": 1, "bool": 1, "uint8": 1, "int8": 1, "short": 2, "int16": 2, "uint16": 2, "half": 2,
-    "float16": 2, "bfloat16": 2, "int": 4, "int32": 4, "uint32": 4, "float": 4, "float32": 4, "long": 8,
-    "int64": 8, "uint64": 8, "double": 8, "float64": 8, "complexhalf": 4, "complexfloat": 8, "complexdouble": 16,
-    "float8_e5m2": 1, "float8_e4m3fn": 1, "float8_e5m2fnuz": 1, "float8_e4m3fnuz": 1, "float8_e8m0fnu": 1,
-}  # fmt: skip
+    "byte": 1,
+    "char": 1,
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "short": 2,
+    "int16": 2,
+    "uint16": 2,
+    "half": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int": 4,
+    "int32": 4,
+    "uint32": 4,
+    "float": 4,
+    "float32": 4,
+    "long": 8,
+    "int64": 8,
+    "uint64": 8,
+    "double": 8,
+    "float64": 8,
+    "complexhalf": 4,
+    "complexfloat": 8,
+    "complexdouble": 16,
+    "float8_e5m2": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e8m0fnu": 1,
+}
 SIZES = ("ranks", "sent", "received")
 #: More than any collective carries: a count beyond it is damaged.
 _MOST = 1 << 48
@@ -55,15 +80,17 @@ def messages_of(work: Int64s, launch: Int32s, **columns: Int64s) -> Messages | N
     Those of work without a launch are left out, and of several of one launch the first is kept.
     """
     launches, first = np.unique(launch[work].astype(np.int64), return_index=True)
-    known = launches >= 0
-    rows = first[known]
+    has_launch = launches >= 0
+    rows = first[has_launch]
     if not len(rows):
         return None
     collective, group = (columns[key][rows].astype(np.int32) for key in ("collective", "group"))
-    return Messages(launches[known], collective, group, *(columns[key][rows] for key in SIZES))
+    return Messages(launches[has_launch], collective, group, *(columns[key][rows] for key in SIZES))
 
 
 def _count(value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+        value = int(value)  # PyTorch's own annotation of CUDA graphs writes all arguments as text
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
     return value if is_count else -1
 

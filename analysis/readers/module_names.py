@@ -34,10 +34,10 @@ class Called(NamedTuple):
 
 def called(name: str) -> Called | None:
     """Return the module that a range's name says is called; None for any other name."""
-    found = _MODULE.match(name)
-    if not found:
+    match = _MODULE.match(name)
+    if not match:
         return None
-    module = found[1] or found[2]
+    module = match[1] or match[2]
     outputs = "'Outputs': " in name or "(output)" in module
     return Called(_SIDE.sub("", module), outputs)
 
@@ -45,7 +45,9 @@ def called(name: str) -> Called | None:
 def with_module_names(trace: Trace) -> Trace:
     """Return the trace with the paths of modules instead of engines' names for their calls."""
     modules = {
-        at: found for at, name in enumerate(trace.names) if name.startswith(BEGINNING) and (found := called(name))
+        name_id: call
+        for name_id, name in enumerate(trace.names)
+        if name.startswith(BEGINNING) and (call := called(name))
     }
     if not modules:
         return trace
@@ -54,8 +56,8 @@ def with_module_names(trace: Trace) -> Trace:
     number: dict[str, int] = {}
     name_id, inside = ranges.name_id.copy(), _Open()
     for row in rows.tolist():
-        one = modules[int(ranges.name_id[row])]
-        short = inside.relative(one, int(ranges.thread[row]), int(ranges.end_ns[row]))
+        called_module = modules[int(ranges.name_id[row])]
+        short = inside.relative(called_module, int(ranges.thread[row]), int(ranges.end_ns[row]))
         if short not in number:
             number[short] = len(names)
             names.append(short)
@@ -70,14 +72,14 @@ class _Open:
         self.thread = -1
         self.calls: list[tuple[int, str]] = []
 
-    def relative(self, one: Called, thread: int, end_ns: int) -> str:
+    def relative(self, call: Called, thread: int, end_ns: int) -> str:
         """Return the module's path below the nearest open call that it is part of."""
         if thread != self.thread:
             self.thread, self.calls = thread, []
         while self.calls and self.calls[-1][0] < end_ns:
             self.calls.pop()
-        above = next((module for _, module in reversed(self.calls) if one.module.startswith(f"{module}.")), "")
-        if not one.outputs:
-            self.calls.append((end_ns, one.module))
-        short = one.module[len(above) + 1 :] if above else one.module
-        return f"{short}{OUTPUTS}" if one.outputs else short
+        above = next((module for _, module in reversed(self.calls) if call.module.startswith(f"{module}.")), "")
+        if not call.outputs:
+            self.calls.append((end_ns, call.module))
+        short = call.module[len(above) + 1 :] if above else call.module
+        return f"{short}{OUTPUTS}" if call.outputs else short

@@ -22,6 +22,7 @@ from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
 from .allocations import FREED, USAGE_TABLE
 from .columns import Part
 from .launches import NODE_TABLE
+from .nccl_payloads import ENTRIES_TABLE, Field, PayloadEvent
 from .nsys_tables import EVENTS_READ, NEVER_CLOSED
 from .nsys_trace import read_trace
 from .operator_names import with_bare_names
@@ -44,6 +45,7 @@ LAUNCHES: Columns = {
     "end": ("end", None),
     "thread": ("globalTid", 0),
     "correlation": ("correlationId", -1),
+    "name": ("nameId", -1),
     "event_class": ("eventClass", 0),
 }
 WORK: Columns = {
@@ -70,6 +72,20 @@ USAGE: Columns = {
     "operation": ("memoryOperationType", None),
     "correlation": ("correlationId", -1),
 }
+ENTRIES: Columns = {
+    "domain": ("domainId", None),
+    "schema": ("schemaId", None),
+    "type": ("type", -1),
+    "offset": ("offset", 0),
+}
+# Green contexts, and the GPUs that they are of.
+CONTEXTS: Columns = {
+    "device": ("deviceId", 0),
+    "process": ("processId", 0),
+    "green": ("isGreenContext", 0),
+    "multiprocessors": ("numMultiprocessors", 0),
+}
+DEVICES: Columns = {"device": ("cudaId", 0), "process": ("pid", 0), "multiprocessors": ("numMultiprocessors", 0)}
 # The additional columns of each kind of work, and its table. Columns that no table has are filled in.
 WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
     KERNEL: (
@@ -84,16 +100,29 @@ WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
 NEVER_ABSENT = frozenset({"globalTid", "correlationId", "domainId", "deviceId", "streamId"})
 CUDA_EVENT_CLASSES = (0, 1)
 IS_TEXT = (
-    pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary, pa.types.is_null,
-)  # fmt: skip
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_large_string,
+    pa.types.is_large_binary,
+    pa.types.is_null,
+)
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 
 # Every table that is read: what `nsys export --tables` is asked for.
 TABLES = (
-    "StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", *(table for table, _ in WORK_TABLES.values()),
-    "ThreadNames", "TARGET_INFO_GPU", USAGE_TABLE, *METADATA_TABLES,
-)  # fmt: skip
+    "StringIds",
+    "NVTX_EVENTS",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    *(table for table, _ in WORK_TABLES.values()),
+    "ThreadNames",
+    "TARGET_INFO_GPU",
+    USAGE_TABLE,
+    ENTRIES_TABLE,
+    "TARGET_INFO_CUDA_CONTEXT_INFO",
+    "TARGET_INFO_CUDA_DEVICE",
+    *METADATA_TABLES,
+)
 
 
 class NsysParquet:
@@ -129,12 +158,33 @@ class NsysParquet:
         """Return CUDA's own allocations and frees, as nsys saw them."""
         return self._parts(USAGE_TABLE, USAGE, _usage)
 
+    def payload_fields(self) -> list[Field]:
+        """Return the fields of the payloads that NVTX ranges carry; none where the export has no payloads."""
+        table = self._integers(ENTRIES_TABLE, ENTRIES, texts=("name",))
+        if table is None:
+            return []
+        domain, schema, type_, offset = (table[name].to_pylist() for name in ENTRIES)
+        rows = zip(domain, schema, _decoded(table["name"]), type_, offset, strict=True)
+        return list(dict.fromkeys(Field(*row) for row in rows))
+
+    def payloads(self) -> Iterable[PayloadEvent]:
+        """Yield NCCL's ranges that carry a payload."""
+        columns = {name: RANGES[name] for name in ("start", "thread", "text_id")}
+        for part in self._parts("NVTX_EVENTS", columns, _with_payload, texts=("text", "binaryData")):
+            rows = part()
+            texts, text_ids = _decoded(rows["text"]), rows["text_id"].to_pylist()
+            registered = self.strings({text_id for text_id in text_ids if text_id >= 0})
+            names = [text or registered.get(text_id, "") for text, text_id in zip(texts, text_ids, strict=True)]
+            blobs = rows["binaryData"].cast(pa.binary()).to_pylist()
+            events = zip(rows["start"].to_pylist(), rows["thread"].to_pylist(), names, blobs, strict=True)
+            yield from (PayloadEvent(*event) for event in events if event[2].lower().startswith("nccl"))
+
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
         if self._strings is None:
             return {}
-        wanted = self._strings.filter(pc.is_in(self._strings["id"], arrow.integers(sorted(ids))))
-        return dict(zip(wanted["id"].to_pylist(), _decoded(wanted["value"]), strict=True))
+        rows = self._strings.filter(pc.is_in(self._strings["id"], arrow.integers(sorted(ids))))
+        return dict(zip(rows["id"].to_pylist(), _decoded(rows["value"]), strict=True))
 
     def thread_names(self) -> list[tuple[int, str]]:
         """Return (global thread id, name) rows; a thread may have several."""
@@ -150,11 +200,28 @@ class NsysParquet:
         table = self._integers("TARGET_INFO_GPU", {}, texts=("name",))
         return tuple(dict.fromkeys(filter(None, _decoded(table["name"])))) if table is not None else ()
 
+    def diagnostics(self) -> list[str]:
+        """Return nsys's own messages, of which a folder of Parquet has none that is read."""
+        return []
+
+    def green_contexts(self) -> list[tuple[int, int]]:
+        """Return of each kind of green context its multiprocessors, and those of its GPU."""
+        contexts = self._integers("TARGET_INFO_CUDA_CONTEXT_INFO", CONTEXTS)
+        devices = self._integers("TARGET_INFO_CUDA_DEVICE", DEVICES)
+        if contexts is None or devices is None:
+            return []
+        of_gpu = {(row["device"], row["process"]): row["multiprocessors"] for row in devices.to_pylist()}
+        green = [row for row in contexts.to_pylist() if row["green"] == 1 and row["multiprocessors"]]
+        pairs = {(row["multiprocessors"], of_gpu.get((row["device"], row["process"]), 0)) for row in green}
+        return sorted((of_context, whole_gpu) for of_context, whole_gpu in pairs if whole_gpu)
+
     def metadata(self) -> dict[str, str]:
         """Return the export's own description of itself."""
         tables = (self._integers(name, {}, texts=("name", "value")) for name in METADATA_TABLES)
-        found = [(_decoded(table["name"]), _decoded(table["value"])) for table in tables if table is not None]
-        return {name: value for names, values in found for name, value in zip(names, values, strict=True)}
+        descriptions = [
+            (_decoded(table["name"]), _decoded(table["value"])) for table in tables if table is not None
+        ]
+        return {name: value for names, values in descriptions for name, value in zip(names, values, strict=True)}
 
     @cached_property
     def _strings(self) -> pa.Table | None:
@@ -183,8 +250,8 @@ class NsysParquet:
 
     def _named(self, raw: pa.Table, table: str, columns: Columns, texts: Iterable[str]) -> pa.Table:
         try:
-            whole = {ours: _filled(raw, table, *source) for ours, source in columns.items()}
-            return pa.table({**whole, **{name: _texts(raw, name) for name in texts}})
+            numbers = {ours: _filled(raw, table, *source) for ours, source in columns.items()}
+            return pa.table({**numbers, **{name: _texts(raw, name) for name in texts}})
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise NotAReport(f"{self.files[table]} has values of another type than nsys's: {error}.") from error
 
@@ -202,8 +269,18 @@ def read(path: Path) -> Trace:
 
 def _events(events: pa.Table) -> pa.Table:
     read = pc.is_in(events["event"], arrow.integers(EVENTS_READ))
-    kept = events if pc.all(read).as_py() else events.filter(read)
-    return with_bare_names(_with(kept, category=pc.bit_wise_and(kept["category"], arrow.integer(255))))
+    events_read = events if pc.all(read).as_py() else events.filter(read)
+    return with_bare_names(
+        _with(events_read, category=pc.bit_wise_and(events_read["category"], arrow.integer(255)))
+    )
+
+
+def _with_payload(events: pa.Table) -> pa.Table:
+    payload = events["binaryData"]
+    if pa.types.is_dictionary(payload.type):
+        payload = payload.cast(payload.type.value_type)
+    has_payload = pc.greater(pc.fill_null(pc.binary_length(payload.cast(pa.binary())), 0), 0)
+    return _with(events, binaryData=payload).filter(has_payload)
 
 
 def _calls(calls: pa.Table) -> pa.Table:
@@ -256,5 +333,5 @@ def _decoded(values: pa.ChunkedArray) -> list[str]:
 
 def _with(table: pa.Table, **columns: Any) -> pa.Table:
     """Return the table with these columns added or replaced."""
-    kept = {name: table[name] for name in table.column_names if name not in columns}
-    return pa.table({**kept, **columns})
+    others = {name: table[name] for name in table.column_names if name not in columns}
+    return pa.table({**others, **columns})

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import NotAReport, UsageError
-from ..support.files import temporary_folder
 from ..support.progress import advance, expect, stage
 from ..trace import Trace
 from . import nsys_parquet, nsys_sqlite
@@ -46,8 +46,8 @@ def read(path: Path) -> Trace:
             f"{path} needs nsys to be read, and nsys is not on the PATH. On a machine that has it, run: "
             f"nsys export --type sqlite {path.name}"
         )
-    with temporary_folder(keep) as folder:
-        exported = _exported(nsys, path, folder)
+    with tempfile.TemporaryDirectory(prefix=".nvtx-kernels-", dir=keep) as folder:
+        exported = _exported(nsys, path, Path(folder))
         trace = nsys_parquet.read(exported) if exported.is_dir() else nsys_sqlite.read(exported)
         if keep is not None:
             exported.rename(keep / exported.name)
@@ -85,22 +85,22 @@ def _exported(nsys: str, path: Path, folder: Path) -> Path:
         if _is_whole(place):
             return place
     place = _sqlite_in(folder, path)
-    status, said = _export([nsys, "export", "--type", "sqlite", "--output", str(place), "--", str(path)])
+    status, last_line = _export([nsys, "export", "--type", "sqlite", "--output", str(place), "--", str(path)])
     if status or not place.exists():
-        raise NotAReport(f"nsys could not export {path}: {said}. A newer report needs a newer nsys.")
+        raise NotAReport(f"nsys could not export {path}: {last_line}. A newer report needs a newer nsys.")
     return place
 
 
 def _version(nsys: str) -> tuple[int, ...]:
     """Return the year and number of nsys; () if it does not report it."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [nsys, "--version"], capture_output=True, timeout=VERSION_TIMEOUT_S, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    found = re.search(rb"(\d{4})\.(\d+)", said)
-    return tuple(int(number) for number in found.groups()) if found else ()
+    version = re.search(rb"(\d{4})\.(\d+)", output)
+    return tuple(int(number) for number in version.groups()) if version else ()
 
 
 def _is_whole(folder: Path) -> bool:
@@ -115,10 +115,10 @@ def _export(command: list[str]) -> tuple[int, str]:
         expect(100)
         try:
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-                status, said = _followed(process)
+                status, output = _followed(process)
         except OSError as error:
             raise NotAReport(f"{command[0]} could not be run on {command[-1]}: {error}.") from error
-    lines = said.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
+    lines = output.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
     return status, lines[-1].strip()
 
 
@@ -127,14 +127,14 @@ def _followed(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     assert process.stdout is not None
     clock = threading.Timer(EXPORT_TIMEOUT_S, process.kill)
     clock.start()
-    said, shown = b"", 0
+    output, progress = b"", 0
     try:
         for piece in _pieces(process.stdout):
-            said = (said + piece)[-LAST_WORDS:]
-            percent = max([shown, *(int(found) for found in re.findall(rb"\b(\d{1,2}|100) ?%", said))])
-            advance(percent - shown)
-            shown = percent
-        return process.wait(), said
+            output = (output + piece)[-LAST_WORDS:]
+            percent = max([progress, *(int(number) for number in re.findall(rb"\b(\d{1,2}|100) ?%", output))])
+            advance(percent - progress)
+            progress = percent
+        return process.wait(), output
     except BaseException:
         process.kill()
         raise

@@ -18,6 +18,7 @@ from ..trace import GRAPH, KERNEL, MEMCPY, MEMSET, Trace
 from .allocations import ALLOCATIONS_TABLE, FREED, USAGE_TABLE
 from .columns import Part
 from .launches import NODE_TABLE
+from .nccl_payloads import ENTRIES_TABLE, Field, PayloadEvent
 from .nsys_tables import EVENTS_READ, NEVER_CLOSED
 from .nsys_trace import read_trace
 from .operator_names import with_bare_names
@@ -41,10 +42,18 @@ FROM NVTX_EVENTS WHERE {{rows}}
 
 LAUNCHES_SQL = """
 SELECT start AS start, "end" AS "end", coalesce(globalTid, 0) AS thread,
-       coalesce(correlationId, -1) AS correlation,
+       coalesce(correlationId, -1) AS correlation, coalesce({name}, -1) AS name,
        eventClass NOT IN (0, 1) AS foreign_class
-FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {rows}
+FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {{rows}}
 """
+CONTEXTS, DEVICES = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE"
+GREEN_SQL = f"""
+SELECT DISTINCT contexts.numMultiprocessors, devices.numMultiprocessors
+FROM {CONTEXTS} AS contexts JOIN {DEVICES} AS devices
+    ON devices.cudaId = contexts.deviceId AND devices.pid = contexts.processId
+WHERE contexts.isGreenContext = 1 AND typeof(contexts.numMultiprocessors) = 'integer'
+    AND typeof(devices.numMultiprocessors) = 'integer' ORDER BY 1, 2
+"""  # noqa: S608 - constants only
 
 # Per kind of work: its table, what names it, its grid, and the columns without which it cannot be read.
 WORK_TABLES = {
@@ -82,6 +91,19 @@ SELECT start AS start, 0 AS thread, coalesce(globalPid, 0) AS process, coalesce(
 FROM {USAGE_TABLE} WHERE {{rows}}
 """  # noqa: S608 - constants only
 
+FIELDS_SQL = f"""
+SELECT DISTINCT domainId, schemaId, name, type, coalesce("offset", 0) FROM {ENTRIES_TABLE}
+WHERE typeof(domainId) = 'integer' AND typeof(schemaId) = 'integer' AND typeof(name) = 'text'
+      AND typeof(type) = 'integer' AND typeof(coalesce("offset", 0)) = 'integer'
+"""  # noqa: S608 - constants only
+PAYLOADS_SQL = """
+SELECT start, globalTid, name, binaryData FROM
+    (SELECT start, globalTid, coalesce(text, value) AS name, binaryData
+     FROM NVTX_EVENTS LEFT JOIN StringIds ON StringIds.id = textId WHERE binaryData IS NOT NULL)
+WHERE name LIKE 'nccl%' AND typeof(binaryData) = 'blob' AND typeof(start) = 'integer'
+      AND typeof(globalTid) = 'integer'
+"""
+
 ROWS_PER_PART = 200_000
 # Arrow's types of values that can occur in place of a number.
 NO_NUMBERS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
@@ -112,7 +134,9 @@ class NsysSqlite:
 
     def launches(self) -> Sequence[Part]:
         """Return CUDA API calls, the runtime's and the driver's."""
-        return self._parts("CUPTI_ACTIVITY_KIND_RUNTIME", LAUNCHES_SQL)
+        table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+        name = "nameId" if self.database.has_column(table, "nameId") else "NULL"
+        return self._parts(table, LAUNCHES_SQL.format(name=name))
 
     def work(self, kind: int) -> Sequence[Part]:
         """Return the GPU work of one kind."""
@@ -132,6 +156,15 @@ class NsysSqlite:
         if self.database.has(ALLOCATIONS_TABLE):
             return self._parts(ALLOCATIONS_TABLE, ALLOCATIONS_SQL)
         return self._parts(USAGE_TABLE, USAGE_SQL)
+
+    def payload_fields(self) -> list[Field]:
+        """Return the fields of the payloads that NVTX ranges carry; none where the export has no payloads."""
+        has_payloads = self.database.has_column("NVTX_EVENTS", "binaryData") and self.database.has(ENTRIES_TABLE)
+        return [Field(*row) for row in self.database.rows(FIELDS_SQL)] if has_payloads else []
+
+    def payloads(self) -> Iterable[PayloadEvent]:
+        """Return NCCL's ranges that carry a payload."""
+        return [PayloadEvent(*row) for row in self.database.rows(PAYLOADS_SQL)]
 
     def _parts(self, table: str, sql: str, packed: str = "") -> Sequence[Part]:
         """Divide a table into parts of its rows, to be read on several cores with little memory each.
@@ -164,8 +197,10 @@ class NsysSqlite:
         part = self.database.table(query, most_rows)
         # SQLite stores what it is given; in a damaged record a number can be a text.
         for field in part.schema:
-            if field.name != "text" and (found := NO_NUMBERS.get(str(field.type))):
-                raise NotAReport(f"{self.path} is damaged: it has {found} for a {field.name}. Export it again.")
+            if field.name != "text" and (wrong_type := NO_NUMBERS.get(str(field.type))):
+                raise NotAReport(
+                    f"{self.path} is damaged: it has {wrong_type} for a {field.name}. Export it again."
+                )
         return part
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
@@ -191,12 +226,25 @@ class NsysSqlite:
             )
         )
 
+    def diagnostics(self) -> list[str]:
+        """Return the first of nsys's own messages about CUDA; none where the export has no such table."""
+        if not self.database.has("DIAGNOSTIC_EVENT") or not self.database.has_column("DIAGNOSTIC_EVENT", "text"):
+            return []
+        sql = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA%' LIMIT 3"
+        return [_text(text) for (text,) in self.database.rows(sql)]
+
+    def green_contexts(self) -> list[tuple[int, int]]:
+        """Return of each kind of green context its multiprocessors, and those of its GPU."""
+        tables = (CONTEXTS, "isGreenContext"), (CONTEXTS, "numMultiprocessors"), (DEVICES, "numMultiprocessors")
+        are_known = all(self.database.has_column(table, column) for table, column in tables)
+        return [(of_context, of_gpu) for of_context, of_gpu in self.database.rows(GREEN_SQL)] if are_known else []
+
     def metadata(self) -> dict[str, str]:
         """Return the export's own description of itself; empty before nsys 2022.1."""
-        found = [table for table in METADATA_TABLES if table in self.database.columns]
+        tables = [table for table in METADATA_TABLES if table in self.database.columns]
         return {
             _text(name): _text(value)
-            for table in found
+            for table in tables
             for name, value in self.database.rows(f'SELECT name, value FROM "{table}"')  # noqa: S608
         }
 

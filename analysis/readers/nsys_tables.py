@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from .columns import Layout, Part
+from .nccl_payloads import Field, PayloadEvent
 
 # Stands for the end of a range that was never closed; no event has this time.
 NEVER_CLOSED = -(2**63)
@@ -24,7 +25,7 @@ EVENTS = Layout(
     ("thread", "domain", "text", "text_id"),
     aside=("event", META_TYPES),
 )
-CALLS = Layout({"start": "i8", "end": "i8", "correlation": "i8", "foreign_class": "?"}, ("thread",))
+CALLS = Layout({"start": "i8", "end": "i8", "correlation": "i8", "foreign_class": "?"}, ("thread", "name"))
 WORK = Layout(
     {"start": "i8", "end": "i8", "correlation": "i8", "device": "i8", "stream": "i8", "grid": "i8"},
     ("process", "name"),
@@ -65,6 +66,14 @@ class NsysTables(Protocol):
         """Return allocations and frees, the recorder's or nsys's: the columns of ALLOCATIONS."""
         ...
 
+    def payload_fields(self) -> list[Field]:
+        """Return the fields of the payloads that NVTX ranges carry; none where the export has no payloads."""
+        ...
+
+    def payloads(self) -> Iterable[PayloadEvent]:
+        """Yield NCCL's ranges that carry a payload."""
+        ...
+
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""
         ...
@@ -75,6 +84,14 @@ class NsysTables(Protocol):
 
     def gpus(self) -> tuple[str, ...]:
         """Return the names of the GPUs in the machine, each once."""
+        ...
+
+    def diagnostics(self) -> list[str]:
+        """Return the first of nsys's own messages about CUDA; none where the export has no such table."""
+        ...
+
+    def green_contexts(self) -> list[tuple[int, int]]:
+        """Return of each kind of green context its multiprocessors, and those of its GPU."""
         ...
 
     def metadata(self) -> dict[str, str]:

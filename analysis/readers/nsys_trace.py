@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+
 import numpy as np
 
 from nvtx_kernels import DOMAIN
 
 from ..support.heap import give_back
 from ..support.small_numbers import distinct, grouped
+from ..support.units import time_text
 from ..trace import (
     GRAPH,
     KINDS,
@@ -35,6 +39,7 @@ from .allocations import DAMAGED, allocations, plausible
 from .columns import Columns, Encoded, Interner, gather
 from .launches import NODES, Creations, LaunchKeys
 from .marked_allocations import allocations as marked_allocations
+from .nccl_payloads import messages_of
 from .nsys_tables import (
     ALLOCATIONS,
     CALLS,
@@ -47,14 +52,28 @@ from .nsys_tables import (
     WORK_OF_NODES,
     NsysTables,
 )
+from .requirements import NSYS_SAYS
 from .written import Written
 
 # CUpti_ActivityMemcpyKind, in the words of nsys's reports.
 COPY_KINDS = {
-    1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array", 4: "Array-to-Host", 5: "Array-to-Array",
-    6: "Array-to-Device", 7: "Device-to-Array", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer",
-}  # fmt: skip
+    1: "Host-to-Device",
+    2: "Device-to-Host",
+    3: "Host-to-Array",
+    4: "Array-to-Host",
+    5: "Array-to-Array",
+    6: "Array-to-Device",
+    7: "Device-to-Array",
+    8: "Device-to-Device",
+    9: "Host-to-Host",
+    10: "Peer-to-Peer",
+}
 
+#: In the names of CUDA's calls that launch one kernel each.
+LAUNCHES_KERNEL = "LaunchKernel"
+GREEN = (
+    "Green contexts had {} multiprocessors of their GPU: what ran in them can reach that share of the GPU's peaks."
+)
 TOOLS = {"NVIDIA Nsight Systems": "nsys"}
 
 
@@ -63,9 +82,14 @@ def read_trace(tables: NsysTables) -> Trace:
     nodes = tables.graph_nodes()
     layout = WORK_OF_NODES if nodes else WORK
     kinds = [(layout, tables.work(kind)) for kind in range(len(KINDS))]
-    rest = [(EVENTS, tables.ranges()), (CALLS, tables.launches()), (NODES, nodes)]
+    other_tables = [(EVENTS, tables.ranges()), (CALLS, tables.launches()), (NODES, nodes)]
     memory_parts = (ALLOCATIONS, tables.allocations())
-    return _Assembly(tables).trace(gather([*rest, memory_parts, *kinds]))
+    return _Assembly(tables).trace(gather([*other_tables, memory_parts, *kinds]))
+
+
+# What our recorder writes of what it could not record, and how much of each is read.
+SHORTFALLS = ("ENDED_EARLY", "RANGES_DROPPED", "INTERRUPTED_BY", "UNRECORDED_NS")
+LONGEST_FACT, LONGEST_NUMBER = 300, 19
 
 
 class _Assembly:
@@ -80,6 +104,7 @@ class _Assembly:
         self.domain_names: dict[tuple[int, int], str] = {}
         self.written = Written()
         self.notes: list[str] = []
+        self.kernel_calls: Bools | None = None
         self.creations: tuple[Creations, Int32s] | None = None  # with the thread of each
         self.made_by: list[tuple[Int32s, Int64s]] = []  # per kind of work: processes, and ids of nodes
 
@@ -89,18 +114,30 @@ class _Assembly:
         tables.clear()
         self.creations = self.created(created) if created is not None else None
         launches, keys = self.launches(calls)
-        done = _joined([self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None])
+        gpu_work = _joined([self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None])
         of_table = allocations(memory, self.thread, self.process, (launches, keys)) if memory else None
         del keys, calls, work  # each is as large as what was made of it
-        capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, done.end_ns))
+        capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, gpu_work.end_ns))
         ranges = self.ranges(events, capture_end) if events is not None else empty_ranges()
-        seen = self.marked_memory() or of_table
-        if seen and not plausible(seen):
+        memory_events = self.marked_memory() or of_table
+        if memory_events and not plausible(memory_events):
             self.notes.append(DAMAGED)
-            seen = None
+            memory_events = None
+        messages = None
+        if fields := self.tables.payload_fields():
+            number = self.thread, self.name
+            messages, unread = messages_of(
+                fields, self.tables.payloads(), gpu_work, launches, list(self.name), number
+            )
+            self.notes += unread
+        if green := [f"{of_context} of {of_gpu}" for of_context, of_gpu in self.tables.green_contexts()]:
+            self.notes.append(GREEN.format(" or ".join(green)))
         threads = self.threads()
+        if not len(gpu_work):
+            self.notes += [f"{NSYS_SAYS}{text.strip().rstrip('.')}" for text in self.tables.diagnostics()]
+        shortfalls = tuple(_shortfalls(self.tables.metadata()))
         return Trace(
-            work=done,
+            work=gpu_work,
             launches=launches,
             ranges=ranges,
             names=list(self.name),
@@ -108,9 +145,13 @@ class _Assembly:
             processes=[Process(global_id & 0xFFFFFF) for global_id in self.process],
             domains=[Domain(*key, self.domain_names.get(key, "")) for key in self.domain],
             provenance=self.provenance(),
-            notes=tuple(self.notes),
+            notes=(*self.notes, *shortfalls),
+            shortfalls=shortfalls,
             captures=self.creations[0].captures(self.made_by, self.creations[1]) if self.creations else None,
-            memory=seen,
+            messages=messages,
+            kernel_calls=self.kernel_calls,
+            memory=memory_events,
+            facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
         )
 
     def created(self, events: Columns) -> tuple[Creations, Int32s]:
@@ -124,7 +165,9 @@ class _Assembly:
         if calls is None:
             none = np.empty(0, np.int64)
             return Launches(none, none, none.astype(np.int32)), LaunchKeys(none, none.astype(np.int32))
-        column, thread = calls.numbers, calls.codes["thread"]
+        column, thread, name = calls.numbers, calls.codes["thread"], calls.codes["name"]
+        texts = self.tables.strings(code for code in name.values if code >= 0)
+        self.kernel_calls = name.numbered(lambda code: LAUNCHES_KERNEL in texts.get(code, "")).astype(np.bool_)
         process = thread.numbered(lambda tid: self.process(tid >> 24))
         keys = LaunchKeys.of(process, column["correlation"], column["foreign_class"], column["start"])
         return Launches(column["start"], column["end"], thread.numbered(self.thread)), keys
@@ -155,8 +198,8 @@ class _Assembly:
             )
         if kind in (MEMSET, GRAPH):
             return names.numbered(lambda _: self.name("[CUDA memset]" if kind == MEMSET else "[CUDA graph]"))
-        known = self.tables.strings(names.values)
-        return names.numbered(lambda code: self.name(known.get(code) or f"(kernel without a name, string {code})"))
+        texts = self.tables.strings(names.values)
+        return names.numbered(lambda code: self.name(texts.get(code) or f"(kernel without a name, string {code})"))
 
     def ranges(self, events: Columns, capture_end: int) -> Ranges:
         """Return the NVTX ranges in order; marks and domain names are taken on the way."""
@@ -202,7 +245,7 @@ class _Assembly:
         if registered:
             rows = np.flatnonzero(np.array([code >= 0 for code in text_id.values], np.bool_)[text_id.codes])
             bare = Encoded(text_id.codes[rows], [registered.get(code, ("", -1)) for code in text_id.values])
-            name[rows] = bare.numbered(lambda of: self.name(of[0]))
+            name[rows] = bare.numbered(lambda bare_name: self.name(bare_name[0]))
             seq[rows] = np.array([number for _, number in bare.values], np.int64)[bare.codes]
         return name, seq
 
@@ -214,8 +257,8 @@ class _Assembly:
         first = np.zeros(len(pairs), np.int64)
         first[pair[::-1]] = np.arange(len(pair))[::-1]
         numbers = np.zeros(len(pairs), np.int32)
-        for at in np.argsort(first):  # numbered as they occur
-            numbers[at] = self.domain((int(pairs[at]) // count, domain.values[pairs[at] % count]))
+        for number in np.argsort(first):  # numbered as they occur
+            numbers[number] = self.domain((int(pairs[number]) // count, domain.values[pairs[number] % count]))
         return numbers[pair]
 
     def meta_events(self, events: Columns) -> None:
@@ -223,6 +266,7 @@ class _Assembly:
         text, text_id, domain = events.codes["text"], events.codes["text_id"], events.codes["domain"]
         registered = self.tables.strings(text_id.values[code] for code in distinct(text_id.codes))
         process = events.codes["thread"].numbered(lambda tid: self.process(tid >> 24))
+        thread = events.codes["thread"].numbered(self.thread)
         for row, kind in enumerate(events.numbers["event"].tolist()):
             name = registered.get(text_id.values[text_id.codes[row]]) or text.values[text.codes[row]]
             key = int(process[row]), domain.values[domain.codes[row]]
@@ -231,7 +275,8 @@ class _Assembly:
             elif kind == CATEGORY_TYPE:
                 self.written.category(key, int(events.numbers["category"][row]), name)
             else:
-                self.written.mark(key, name, int(events.numbers["start"][row]))
+                self.written.mark(key, name, int(events.numbers["start"][row]), int(thread[row]))
+        self.notes += self.written.notes()
 
     def domain_keys(self) -> list[tuple[int, int] | None]:
         """Return the keys of the domains seen, None for those that are not annotation's."""
@@ -241,9 +286,9 @@ class _Assembly:
 
     def marked_memory(self) -> Allocations | None:
         """Return the allocations that marks hold; note what cannot be read."""
-        found, unread = marked_allocations(self.written.allocations, self.thread_of)
+        marked, unread = marked_allocations(self.written.allocations, self.thread_of)
         self.notes += unread
-        return found
+        return marked
 
     def thread_of(self, process: int, thread: int) -> int:
         """Return the number of a thread that a mark names by the system's id."""
@@ -259,11 +304,11 @@ class _Assembly:
             for tid in self.thread
         ]
 
-    def keep_sane(self, table: Columns, what: str) -> None:
+    def keep_sane(self, table: Columns, rows_name: str) -> None:
         """Leave out rows that end before they start, with a note: their time cannot be counted."""
         keep: Bools = table.numbers["end"] >= table.numbers["start"]
         if not keep.all():
-            self.notes.append(f"{(~keep).sum()} {what} end before they start and are left out.")
+            self.notes.append(f"{(~keep).sum()} {rows_name} end before they start and are left out.")
         table.keep(keep)
 
     def provenance(self) -> Provenance:
@@ -281,8 +326,24 @@ class _Assembly:
             models=self.written.models,
             steps=self.written.steps,
             counted=tuple(self.written.counted.values()),
-            writes=self.written.writes,
         )
+
+
+def _shortfalls(meta: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each thing that our recorder says it could not record."""
+    facts = {name: " ".join(meta.get(f"NVTX_KERNELS_{name}", "").split())[:LONGEST_FACT] for name in SHORTFALLS}
+    dropped, unrecorded_ns = (
+        int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 0
+        for text in (facts["RANGES_DROPPED"], facts["UNRECORDED_NS"])
+    )
+    if reason := facts["ENDED_EARLY"]:
+        yield f"The recording ended early: {reason}. What came later is missing."
+    if dropped:
+        yield f"{dropped:,} later ranges were dropped, and their work is missing."
+    if error := facts["INTERRUPTED_BY"]:
+        yield f"The program was interrupted by {error}: its last step may be incomplete."
+    if unrecorded_ns:
+        yield f"{time_text(unrecorded_ns)} in between were not recorded: an operator or block was open meanwhile."
 
 
 def _joined(parts: list[Work]) -> Work:

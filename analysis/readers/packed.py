@@ -45,7 +45,7 @@ def unpacked(table: pa.Table, events: tuple[int, ...]) -> pa.Table | None:
         columns[name] = arrow.from_numpy(values[name][arrow.to_numpy(codes)])
     for name in ("domain", LAST):
         columns[name] = pa.DictionaryArray.from_arrays(codes, arrow.from_numpy(values[name]))
-    found = pa.table(columns)
+    rows = pa.table(columns)
     if np.isin(values["event"], events).all():
-        return found
-    return found.filter(pc.is_in(found["event"], arrow.integers(events)))
+        return rows
+    return rows.filter(pc.is_in(rows["event"], arrow.integers(events)))

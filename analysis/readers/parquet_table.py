@@ -30,8 +30,8 @@ class ParquetTable:
             self.metadata = file.metadata
             names = file.schema_arrow.names
         self.rows, self.groups = self.metadata.num_rows, range(self.metadata.num_row_groups)
-        wanted = {*columns, *texts}
-        self.columns = [name for name in names if name in wanted]
+        read_columns = {*columns, *texts}
+        self.columns = [name for name in names if name in read_columns]
         if repeated := [name for name, count in Counter(self.columns).items() if count > 1]:
             raise NotAReport(f"{path} has several columns {repeated[0]!r}: it is not nsys's.")
         with self._refusing():

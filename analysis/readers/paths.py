@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from glob import has_magic
 from pathlib import Path
 
 from ..errors import UsageError
 from . import ENDINGS
+
+#: The suffix of summaries; nsys writes one such file a table, of which a report has at least one of these.
+SUMMARY = ".parquet"
+TABLES = ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL")
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
@@ -19,30 +23,26 @@ def expand(paths: Sequence[Path]) -> list[Path]:
 
 
 def _reports_in(path: Path) -> list[Path]:
-    if not _can_exist(path):
+    try:
+        exists = path.exists()
+    except OSError:  # a name that is too long; the reader says so
         return [path]
-    if path.is_dir() and not list(path.glob("*.parquet")):
-        found = [inside for inside in path.iterdir() if inside.name.endswith(ENDINGS)]
-        found += [inside for inside in path.iterdir() if inside.is_dir() and list(inside.glob("*.parquet"))]
-    elif has_magic(str(path)) and not path.exists():
-        found = list(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+    if path.is_dir() and not _is_export(path):
+        reports = [
+            inside
+            for inside in path.iterdir()
+            if inside.name.endswith((*ENDINGS, SUMMARY)) or (inside.is_dir() and _is_export(inside))
+        ]
+    elif has_magic(str(path)) and not exists:
+        reports = list(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
     else:
         return [path]
-    if not found:
+    if not reports:
         raise UsageError(f"{path} contains no reports ({', '.join(ENDINGS)}, or folders of Parquet files).")
-    return sorted(_without_exported_twins(found))
+    exported = {report.with_suffix(".nsys-rep") for report in reports if report.suffix == ".sqlite"}
+    return sorted(report for report in set(reports) if report not in exported)
 
 
-def _can_exist(path: Path) -> bool:
-    """Return whether the system accepts this as a name; one that is too long is reported by the reader."""
-    try:
-        path.exists()
-    except OSError:
-        return False
-    return True
-
-
-def _without_exported_twins(paths: Iterable[Path]) -> list[Path]:
-    """Leave out a .nsys-rep whose export is next to it: they are one report."""
-    known = set(paths)
-    return [path for path in known if path.suffix != ".nsys-rep" or path.with_suffix(".sqlite") not in known]
+def _is_export(folder: Path) -> bool:
+    """Return whether a folder is one report that nsys exported as Parquet, and not one of reports or summaries."""
+    return any((folder / f"{table}{SUMMARY}").exists() for table in TABLES)

@@ -8,9 +8,11 @@ correlation id. Without a GPU, operators' self time takes the place of kernels, 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ..errors import NotAReport
@@ -19,7 +21,9 @@ from ..support.progress import advance
 from ..trace import (
     KERNEL,
     PUSH_POP,
+    Allocations,
     Bools,
+    Captures,
     Domain,
     Int32s,
     Int64s,
@@ -33,11 +37,14 @@ from ..trace import (
     Work,
     sorted_ranges,
 )
-from .chrome_columns import Id, TraceColumns
+from .allocations import DAMAGED, plausible
+from .chrome_columns import Id, TraceColumns, whole_number
 from .chrome_events import Envelope, TraceFile
 from .columns import Interner
 from .forward_threads import thread_numbers
+from .graph_annotations import THREAD_NAME, captures_of, paths_in, side_file_of
 from .launches import LaunchKeys
+from .marks import DistributedInfo, fitting
 from .messages import messages_of
 from .operator_work import operator_work
 
@@ -47,9 +54,15 @@ NO_GPU = (
     "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
 )
 UNTRACED_GPU = (
-    "The trace contains no GPU work although there was a GPU: record with "
-    "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+    "The trace contains no GPU work although there was {}: record with "
+    "activities=[ProfilerActivity.CPU, ProfilerActivity.{}]."
 )
+#: What is called, and its activity, by Kineto's names of devices; a GPU without calls can be any vendor's.
+ACTIVITIES = {
+    "xpu": ("an XPU", "XPU"),
+    "mtia": ("an MTIA device", "MTIA"),
+    "privateuse1": ("a device", "PrivateUse1"),
+}
 WHOLE_MICROSECONDS = (
     "All times are whole microseconds, as older PyTorch wrote them: each kernel's is up to 1 µs too short."
 )
@@ -59,6 +72,8 @@ ENOUGH_TIMES = 20
 # `thread 4711 (pt_autograd_0)`
 _THREAD_NAME = re.compile(r"thread -?\d+ \((.*)\)\s*")
 _ID_BITS = 44
+# c10::DeviceType of the CPU, which `[memory]` events name by number.
+CPU_DEVICE = 0
 
 
 def read(path: Path) -> Trace:
@@ -84,24 +99,34 @@ def _read(path: Path) -> Trace:
             f"{path} is not a trace of PyTorch's profiler: none of its events is an operator, a record_function "
             "block, a CUDA call or a kernel."
         )
-    return _Assembly(path.name, columns, file.envelope).trace()
+    return _Assembly(path, columns, file.envelope).trace()
 
 
 class _Assembly:
     """Puts the columns together."""
 
-    def __init__(self, file: str, columns: TraceColumns, envelope: Envelope) -> None:
-        self.file, self.columns, self.envelope = file, columns, envelope
+    def __init__(self, path: Path, columns: TraceColumns, envelope: Envelope) -> None:
+        self.path, self.columns, self.envelope = path, columns, envelope
         self.process: Interner[Id] = Interner()
         self.process_of = np.array([self.process(pid) for pid, _ in columns.threads], np.int32)
         self.notes: list[str] = []
 
     def trace(self) -> Trace:
         """Return the trace."""
-        gpus = _gpus(self.envelope)
+        ran_on = np.unique(self.columns.work["device"]).tolist() if self.columns.work.rows else []
+        gpus, run = _gpus(self.envelope, ran_on), _run(self.envelope)
         ranges = self.ranges()
         on_cpu = not (self.columns.work.rows or self.columns.launches.rows or gpus)
         work, launches = self.operators_as_work(ranges) if on_cpu else self.gpu_work(ranges)
+        threads = [
+            Thread(int(process), whole_number(tid) or 0, self.thread_name(pid, tid))
+            for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True)
+        ]
+        captures = None
+        if self.columns.nodes.rows and not on_cpu:
+            captures, ranges = self.with_annotated_graphs(work, ranges, run.get("rank"))
+            threads += [Thread(0, 0, THREAD_NAME)] if captures else []
+        memory = self.memory(on_cpu)
         self.describe(on_cpu, len(work))
         processes = list(self.process)
         return Trace(
@@ -109,22 +134,24 @@ class _Assembly:
             launches=launches,
             ranges=sorted_ranges(ranges),
             names=list(self.columns.names),
-            threads=[
-                Thread(int(process), _number(tid), self.thread_name(pid, tid))
-                for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True)
+            threads=threads,
+            processes=[
+                Process(whole_number(pid) or 0, self.columns.process_names.get(pid, "")) for pid in processes
             ],
-            processes=[Process(_number(pid), self.columns.process_names.get(pid, "")) for pid in processes],
             domains=[Domain(process, 0) for process in range(len(processes))],
             provenance=Provenance(
-                file=self.file,
+                file=self.path.name,
                 tool=TOOL,
                 schema=str(self.envelope.schema or ""),
                 gpus=gpus,
                 unit_of_work="CPU" if on_cpu else "GPU",
-                run=_run(self.envelope),
+                run=run,
             ),
             notes=tuple(self.notes),
+            captures=captures,
             messages=None if on_cpu else self.messages(work),
+            memory=memory,
+            kernel_calls=None if on_cpu else self.columns.launches["is_kernel"] == 1,
         )
 
     def messages(self, work: Work) -> Messages | None:
@@ -134,6 +161,49 @@ class _Assembly:
             return None
         keys = ("collective", "group", "ranks", "sent", "received")
         return messages_of(table["work"], work.launch, **{key: table[key] for key in keys})
+
+    def memory(self, on_cpu: bool) -> Allocations | None:
+        """Return what PyTorch's allocator handed out and took back: on the GPU, else on the CPU."""
+        table = self.columns.memory
+        rows = np.flatnonzero((table["device_type"] == CPU_DEVICE) == on_cpu)
+        if not len(rows):
+            return None
+        thread = table["place"][rows].astype(np.int32)
+        allocations = Allocations(
+            at_ns=table["start"][rows],
+            thread=thread,
+            device_id=np.maximum(table["device"][rows], 0).astype(np.int32),
+            process=self.process_of[thread],
+            block=table["block"][rows],
+            bytes=table["bytes"][rows],
+            total_bytes=table["total"][rows],
+        )
+        if not plausible(allocations):
+            self.notes.append(DAMAGED)
+            return None
+        return allocations.take(np.argsort(allocations.at_ns, kind="stable"))
+
+    def with_annotated_graphs(self, work: Work, ranges: Ranges, rank: object) -> tuple[Captures | None, Ranges]:
+        """Return where PyTorch says that graphs' nodes were made, and the ranges with those around them."""
+        nodes, paths = self.columns.nodes, list(self.columns.module_paths)
+        rows, path = nodes["work"], nodes["path"]
+        if not paths and (side_file := side_file_of(self.path, rank)):
+            path_of_node = paths_in(side_file)
+            paths = list(dict.fromkeys(path_of_node.values()))
+            position = {annotated: number for number, annotated in enumerate(paths)}
+            path = np.array(
+                [position.get(path_of_node.get(node, ()), -1) for node in nodes["node"].tolist()], np.int64
+            )
+        if not paths:
+            return None, ranges
+        starts = (work.start_ns, ranges.start_ns, self.columns.launches["start"])
+        before_ns = min(int(start.min()) for start in starts if len(start))
+        thread = len(self.columns.threads)
+        annotated = path >= 0
+        captures, around = captures_of(
+            len(work), rows[annotated], path[annotated], paths, (before_ns, thread), self.columns.names
+        )
+        return captures, Ranges.joined([ranges, around])
 
     def ranges(self) -> Ranges:
         """Return record_function blocks and operators, in the file's order."""
@@ -155,9 +225,10 @@ class _Assembly:
         """Return what ran on the GPU, and the calls that launched it."""
         table, launches = self.columns.work, self.launches(ranges)
         process, correlation = self.processes_of_work()
-        known = self.columns.launches["correlation"]
-        no = np.zeros(len(launches), np.bool_)
-        keys = LaunchKeys.of(self.process_of[launches.thread], known, no, launches.start_ns)
+        not_foreign = np.zeros(len(launches), np.bool_)
+        keys = LaunchKeys.of(
+            self.process_of[launches.thread], self.columns.launches["correlation"], not_foreign, launches.start_ns
+        )
         start = table["start"]
         work = Work(
             start_ns=start,
@@ -179,12 +250,11 @@ class _Assembly:
         """
         table, thread = self.columns.launches, self.columns.launches["place"].astype(np.int32)
         start, end = table["start"], np.maximum(table["start"], table["end"])
-        row = _rows_of(ranges.thread, self.columns.ranges["external"], thread, table["external"])
-        inside = (
-            (row >= 0) & (start <= ranges.end_ns[row]) & (ranges.start_ns[row] <= end) if len(ranges) else row > 0
-        )
-        start[inside] = np.maximum(start[inside], ranges.start_ns[row[inside]])
-        end[inside] = np.minimum(end[inside], ranges.end_ns[row[inside]])
+        if len(ranges):
+            row = _rows_of(ranges.thread, self.columns.ranges["external"], thread, table["external"])
+            inside = (row >= 0) & (start <= ranges.end_ns[row]) & (ranges.start_ns[row] <= end)
+            start[inside] = np.maximum(start[inside], ranges.start_ns[row[inside]])
+            end[inside] = np.minimum(end[inside], ranges.end_ns[row[inside]])
         return Launches(start, end, thread)
 
     def processes_of_work(self) -> tuple[Int32s, Int64s]:
@@ -201,7 +271,9 @@ class _Assembly:
         if len(candidates) < 2:
             return np.full(len(correlation), candidates[0] if len(candidates) else 0, np.int32), correlation
         owner = _sole_owner(launches["correlation"], of_launch, correlation)
-        track = _codes_of_processes(self.columns)[self.columns.work["place"]]
+        gpu: Interner[Id] = Interner()  # a track is a stream of a GPU
+        gpu_of_track = np.array([gpu(pid) for pid, _ in self.columns.tracks] or [0], np.int64)
+        track = gpu_of_track[self.columns.work["place"]]
         owner = np.where(owner >= 0, owner, _sole_owner(track[owner >= 0], owner[owner >= 0], track))
         if (unknown := owner < 0).any():
             self.notes.append(f"{unknown.sum()} pieces of GPU work could be any of {len(candidates)} processes'.")
@@ -210,15 +282,13 @@ class _Assembly:
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
         """Return the self time of operators as kernels, each operator being its own launch."""
         operators = np.flatnonzero(self.columns.ranges["is_operator"])
-        thread, start, end = ranges.thread[operators], ranges.start_ns[operators], ranges.end_ns[operators]
-        names = list(self.columns.names)
-        found = operator_work(thread, start, end, ranges.name_id[operators], names)
-        row = operators[found.row]
+        self_times = operator_work(ranges.thread[operators], ranges.start_ns[operators], ranges.end_ns[operators])
+        row = operators[self_times.row]
         count, thread = len(row), ranges.thread[row]
-        tids = np.array([_number(tid) for _, tid in self.columns.threads] or [0], np.int64)
+        tids = np.array([whole_number(tid) or 0 for _, tid in self.columns.threads] or [0], np.int64)
         work = Work(
-            start_ns=found.start_ns,
-            end_ns=found.end_ns,
+            start_ns=self_times.start_ns,
+            end_ns=self_times.end_ns,
             kind=np.full(count, KERNEL, np.uint8),
             name_id=ranges.name_id[row],
             device_id=np.zeros(count, np.int32),
@@ -232,7 +302,10 @@ class _Assembly:
     def describe(self, on_cpu: bool, work: int) -> None:
         """Return notes on what had to be decided."""
         if on_cpu or not work:
-            self.notes.append(NO_GPU if on_cpu else UNTRACED_GPU)
+            called = next(iter(sorted(self.columns.called_devices - {"cuda"})), "")
+            self.notes.append(
+                NO_GPU if on_cpu else UNTRACED_GPU.format(*ACTIVITIES.get(called, ("a GPU", "CUDA")))
+            )
         if self.columns.without_duration:
             self.notes.append(f"{self.columns.without_duration} events without a duration are left out.")
         tables = (self.columns.work, self.columns.launches, self.columns.ranges)
@@ -249,12 +322,12 @@ class _Assembly:
 
 def _rows_of(thread: Int32s, id_: Int64s, wanted_thread: Int32s, wanted_id: Int64s) -> Int64s:
     """Return the last row of the same thread and id; -1 for none."""
-    key, wanted = _pairs(thread, id_), _pairs(wanted_thread, wanted_id)
+    key, wanted_key = _pairs(thread, id_), _pairs(wanted_thread, wanted_id)
     order = np.argsort(key, kind="stable")
-    at = np.searchsorted(key[order], wanted, "right") - 1
-    found: Bools = (at >= 0) & (wanted >= 0)
-    found[found] = key[order][at[found]] == wanted[found]
-    return np.where(found, order[at] if len(order) else -1, -1)
+    position = np.searchsorted(key[order], wanted_key, "right") - 1
+    is_there: Bools = (position >= 0) & (wanted_key >= 0)
+    is_there[is_there] = key[order][position[is_there]] == wanted_key[is_there]
+    return np.where(is_there, order[position] if len(order) else -1, -1)
 
 
 def _pairs(thread: Int32s, id_: Int64s) -> Int64s:
@@ -262,37 +335,26 @@ def _pairs(thread: Int32s, id_: Int64s) -> Int64s:
     return np.where(possible, thread.astype(np.int64) << _ID_BITS | np.where(possible, id_, 0), -1)
 
 
-def _sole_owner(key: Int64s, owner: Int32s, wanted: Int64s) -> Int32s:
-    """Return the only owner of each wanted key; -1 if it has none or several."""
+def _sole_owner(key: Int64s, owner: Int32s, keys: Int64s) -> Int32s:
+    """Return the only owner of each key; -1 if it has none or several."""
     pairs = np.unique(np.stack([key, owner.astype(np.int64)]), axis=1)
     distinct, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
     if not len(distinct):
-        return np.full(len(wanted), -1, np.int32)
-    at = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
-    sole = (distinct[at] == wanted) & (count[at] == 1) & (wanted >= 0)
-    return np.where(sole, pairs[1][first[at]], -1).astype(np.int32)
+        return np.full(len(keys), -1, np.int32)
+    position = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
+    sole = (distinct[position] == keys) & (count[position] == 1) & (keys >= 0)
+    return np.where(sole, pairs[1][first[position]], -1).astype(np.int32)
 
 
-def _codes_of_processes(columns: TraceColumns) -> Int64s:
-    """Return a number of each track's GPU: a track is a stream of a GPU."""
-    gpu: Interner[Id] = Interner()
-    return np.array([gpu(pid) for pid, _ in columns.tracks] or [0], np.int64)
-
-
-def _number(value: Id) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _gpus(envelope: Envelope) -> tuple[str, ...]:
-    """Return the names of the GPUs in the machine, each once."""
+def _gpus(envelope: Envelope, ran_on: Collection[int]) -> tuple[str, ...]:
+    """Return the names of the GPUs that anything ran on, else of those in the machine, each once."""
     devices = envelope.devices or envelope.old_devices
-    found = (
-        [device.get("name") for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
-    )
-    return tuple(dict.fromkeys(str(name) for name in found if name))
+    named = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+    used = [device for device in named if device.get("id") in ran_on]
+    return tuple(dict.fromkeys(str(device["name"]) for device in used or named if device.get("name")))
 
 
 def _run(envelope: Envelope) -> dict[str, Any]:
     """Return the trace's rank among several, as it records it."""
-    facts = envelope.distributed if isinstance(envelope.distributed, dict) else {}
-    return {name: facts[name] for name in ("backend", "rank", "world_size") if name in facts}
+    info, _ = fitting(DistributedInfo, envelope.distributed)
+    return msgspec.to_builtins(info) if info else {}

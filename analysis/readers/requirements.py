@@ -10,6 +10,8 @@ from ..errors import NoGpuWork, NotAReport
 from ..trace import Int64s, Trace
 
 WORK = {"GPU": "kernel, copy or memset", "CPU": "operator"}
+#: How a note begins that repeats a message of nsys.
+NSYS_SAYS = "nsys says: "
 RECORD = "nsys profile -t cuda,nvtx python train.py"
 
 
@@ -25,31 +27,30 @@ def require_work(trace: Trace) -> None:
             "with nvtx_kernels.profile(model, optimizer): train()"
         )
     if trace.provenance.is_of_pytorch:
-        raise NoGpuWork(
-            f"{name} contains no work: {_seen(trace)}. Record with activities=[ProfilerActivity.CPU, "
-            f"ProfilerActivity.CUDA]. {' '.join(trace.notes)}".rstrip()
-        )
+        raise NoGpuWork(f"{name} contains no work: {_seen(trace)}. {' '.join(trace.notes)}".rstrip())
+    nsys_says = "".join(f". {note}" for note in trace.notes if note.startswith(NSYS_SAYS))
     if len(trace.launches):
         raise NoGpuWork(
             f"{name} has {len(trace.launches):,} CUDA API calls but no kernel, copy or memset: the GPU's own "
             "activity was not recorded. Check that the user may profile the GPU (ERR_NVGPUCTRPERM), that nsys is "
-            f"as new as the driver and that the capture range includes the work; then record again: {RECORD}"
+            "as new as the driver and that the capture range includes the work; then record again: "
+            f"{RECORD}{nsys_says}"
         )
     if len(trace.ranges):
         raise NoGpuWork(
             f"{name} has {len(trace.ranges):,} NVTX ranges but no CUDA activity: it was recorded without "
-            f"`-t cuda`, or nothing ran on the GPU. Record again: {RECORD}"
+            f"`-t cuda`, or nothing ran on the GPU. Record again: {RECORD}{nsys_says}"
         )
     raise NoGpuWork(
         f"{name} contains neither CUDA activity nor NVTX ranges: the capture range never opened, or nsys was "
-        f"asked to trace neither. Record again: {RECORD}"
+        f"asked to trace neither. Record again: {RECORD}{nsys_says}"
     )
 
 
 def _seen(trace: Trace) -> str:
     """Describe what PyTorch's profiler saw if it saw no work."""
-    counts = {"operators and blocks": len(trace.ranges), "CUDA calls": len(trace.launches)}
-    some = " and ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    counts = {"operators and blocks": len(trace.ranges), "calls of the device": len(trace.launches)}
+    some = " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
     return f"the profiler saw {some}, but no kernel" if some else "the profiler saw neither kernels nor operators"
 
 
@@ -62,13 +63,15 @@ MOST_WORK_NS = 2**53
 def require_plausible(trace: Trace, path: Path) -> None:
     """Raise NotAReport if times are so large that they must be damaged."""
     work, launches, ranges = trace.work, trace.launches, trace.ranges
-    for what, start, end, most in (
+    for rows_name, start, end, most in (
         ("GPU work", work.start_ns, work.end_ns, MOST_WORK_NS),
         ("CUDA API calls", launches.start_ns, launches.end_ns, LATEST_NS),
         ("ranges", ranges.start_ns, ranges.end_ns, LATEST_NS),
     ):
         if _beyond(start) or _beyond(end) or float(np.sum(end - start, dtype=np.float64)) > most:
-            raise NotAReport(f"{path} is damaged: it has times of {what} beyond any capture. Export it again.")
+            raise NotAReport(
+                f"{path} is damaged: it has times of {rows_name} beyond any capture. Export it again."
+            )
 
 
 def _beyond(times: Int64s) -> bool:

@@ -35,13 +35,13 @@ def require_within(path: Path, unpacked_bytes: int) -> None:
 
 def allowed_bytes(path: Path) -> int:
     """Return how many bytes a file may unpack to: by the environment variable, else by its own size."""
-    said = os.environ.get(MAX_SIZE)
-    if said is None:
+    limit = os.environ.get(MAX_SIZE)
+    if limit is None:
         return max(FLOOR_BYTES, MOST_TIMES * path.stat().st_size)
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?) *([KMGT]?)(?:i?B)?", said.strip(), re.IGNORECASE)
-    if not found:
-        raise UsageError(f"{MAX_SIZE}={said!r} is not a size. Use a value such as 8G.")
-    return int(float(found[1]) * UNITS[found[2].upper()])
+    size = re.fullmatch(r"(\d{1,9}(?:\.\d+)?) *([KMGT]?)(?:i?B)?", limit.strip(), re.IGNORECASE)
+    if not size:
+        raise UsageError(f"{MAX_SIZE}={limit!r} is not a size. Use a value such as 8G.")
+    return int(float(size[1]) * UNITS[size[2].upper()])
 
 
 def _raised(unpacked_bytes: int) -> str:
@@ -57,8 +57,8 @@ def identity(path: Path) -> Identity:
     return tuple(_of_file(os.fspath(file.name), file.stat()) for file in files)
 
 
-def _of_file(name: str, found: os.stat_result) -> tuple[str, int, int, int, int, int]:
-    return name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _of_file(name: str, status: os.stat_result) -> tuple[str, int, int, int, int, int]:
+    return name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def require_unchanged(path: Path, before: Identity) -> None:

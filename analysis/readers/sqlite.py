@@ -40,10 +40,10 @@ def require_whole(path: Path) -> None:
     """Raise NotAReport if the file is truncated: in its last page, SQLite would only miss rows."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
-    page, pages, counter, valid_for = (int.from_bytes(header[at]) for at in HEADER_FIELDS)
-    size, whole = path.stat().st_size, (65_536 if page == 1 else page) * pages
-    if counter == valid_for and size < whole:
-        raise NotAReport(f"{path} is truncated after {size:,} of {whole:,} bytes. Copy or export it again.")
+    page, pages, counter, valid_for = (int.from_bytes(header[field]) for field in HEADER_FIELDS)
+    size, complete = path.stat().st_size, (65_536 if page == 1 else page) * pages
+    if counter == valid_for and size < complete:
+        raise NotAReport(f"{path} is truncated after {size:,} of {complete:,} bytes. Copy or export it again.")
 
 
 def require_at_rest(path: Path) -> None:

@@ -60,15 +60,15 @@ def guarded(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
             raise
 
 
-def _authorized(action: int, one: str | None, two: str | None, _: str | None, through: str | None) -> int:
+def _authorized(action: int, first: str | None, second: str | None, _: str | None, through: str | None) -> int:
     """Allow reading tables, and functions that only calculate; nothing that comes `through` a view or trigger."""
     allowed = {
         READ: True,
         SELECT: True,
-        FUNCTION: (two or "").lower() not in NO_FUNCTIONS,
-        PRAGMA: (one or "").lower() in PRAGMAS,
-        INSERT: one == SCHEMA,
-        UPDATE: one == SCHEMA,
+        FUNCTION: (second or "").lower() not in NO_FUNCTIONS,
+        PRAGMA: (first or "").lower() in PRAGMAS,
+        INSERT: first == SCHEMA,
+        UPDATE: first == SCHEMA,
     }
     return sqlite3.SQLITE_OK if through is None and allowed.get(action, False) else sqlite3.SQLITE_DENY
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from itertools import groupby
 
-from .range_names import PHASE_NAMES, STEP_NAMES, NamePattern
+from .range_names import ENGINE_STEP_NAMES, PHASE_NAMES, STEP_NAMES, WARM_UP_NAMES, NamePattern
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 #: The text between the ranges of a path.
@@ -31,11 +31,40 @@ PLAIN_WORDS = {
 LIBRARY_DOMAINS = frozenset(
     name.lower()
     for name in (
-        "NCCL", "cuBLAS", "cuBLASLt", "cuBLASXt", "cuDNN", "cuFFT", "cuSOLVER", "cuSPARSE", "cuSPARSELt", "cuRAND",
-        "cuTENSOR", "CCCL", "Thrust", "CUB", "TensorRT", "Myelin", "libcudf", "cudf", "cuML", "raft", "rmm",
-        "nvJPEG", "NPP", "NVSHMEM", "UCX", "UCC", "OpenMP", "MPI", "TSL", "XLA", "nvImageCodec", "cuFile",
+        "NCCL",
+        "cuBLAS",
+        "cuBLASLt",
+        "cuBLASXt",
+        "cuDNN",
+        "cuFFT",
+        "cuSOLVER",
+        "cuSPARSE",
+        "cuSPARSELt",
+        "cuRAND",
+        "cuTENSOR",
+        "CCCL",
+        "Thrust",
+        "CUB",
+        "TensorRT",
+        "Myelin",
+        "libcudf",
+        "cudf",
+        "cuML",
+        "raft",
+        "rmm",
+        "nvJPEG",
+        "NPP",
+        "NVSHMEM",
+        "UCX",
+        "UCC",
+        "OpenMP",
+        "MPI",
+        "TSL",
+        "XLA",
+        "nvImageCodec",
+        "cuFile",
     )
-)  # fmt: skip
+)
 
 # How the ranges of a library's domain are named where the domain's own name is not in the report.
 LIBRARY_RANGES = re.compile(
@@ -72,10 +101,11 @@ WORKER_THREADS = re.compile(
 # Longer names than this are not those of a phase.
 _LONGEST = 512
 
-_WARM_UP = re.compile(r"warm[-_ ]?up", re.IGNORECASE)
 FUSED = " + "
 _ITEM = re.compile(r".*?(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+# A longer name is nobody's list of layers, and one of 100 MB would take seconds each time.
+_LONGEST_COLLAPSED = 1 << 16
 
 
 def phase_of(name: str) -> str | None:
@@ -95,26 +125,32 @@ def phase_matcher(named: PhaseNames = ()) -> Callable[[str], tuple[str | None, b
     `named` are pairs of a phase and what the user calls its ranges: a whole name, with `*` and `?`. These names
     come first, and replace the usual ones of the phases that they are given for.
     """
-    own = [(phase, step_matcher(called)) for phase, called in named]
-    given = {phase for phase, _ in own}
+    user_patterns = [(phase, step_matcher(called)) for phase, called in named]
+    user_phases = {phase for phase, _ in user_patterns}
 
     def matches(name: str) -> tuple[str | None, bool]:
-        if phase := next((phase for phase, is_called in own if is_called(name)), None):
+        if phase := next((phase for phase, is_called in user_patterns if is_called(name)), None):
             return phase, False
         usual, part = _meaning(_PHASES, name)
-        return (None, False) if usual in given and not part else (usual, part)
+        return (None, False) if usual in user_phases and not part else (usual, part)
 
     return matches
 
 
 def is_warm_up(name: str) -> bool:
     """Return whether a range of this name is warm-up, which is not measured."""
-    return bool(_WARM_UP.match(_bare(name)))
+    bare = without_marks(name)
+    return len(bare) <= _LONGEST and any(pattern.fullmatch(bare) for _, _, pattern in _WARM_UPS)
 
 
 def is_step(name: str) -> bool:
     """Return whether a range of this name is one step of training or inference."""
     return bool(_meaning(_STEPS, name)[0])
+
+
+def is_of_engine(name: str) -> bool:
+    """Return whether a serving engine named a step so, by what it held."""
+    return bool(_meaning(_ENGINE_STEPS, name)[0])
 
 
 def step_matcher(called: str = "") -> Callable[[str], bool]:
@@ -125,7 +161,7 @@ def step_matcher(called: str = "") -> Callable[[str], bool]:
     if not called:
         return is_step
     pattern = re.compile(translate(called.lstrip(":").strip()), re.IGNORECASE)
-    return lambda name: bool(pattern.match(name.lstrip(":").strip()) or pattern.match(_bare(name)))
+    return lambda name: bool(pattern.match(name.lstrip(":").strip()) or pattern.match(without_marks(name)))
 
 
 def is_operator(name: str) -> bool:
@@ -146,7 +182,7 @@ def some_of(names: Iterable[str], most: int = 12) -> str:
 
 def collapsed(name: str) -> str:
     """Replace the indices in a name by `*`: `layer 3` -> `layer *`, `block_3.attn` -> `block_*.attn`."""
-    return _INDEX.sub("*", name)
+    return name if len(name) > _LONGEST_COLLAPSED else _INDEX.sub("*", name)
 
 
 def fused_parts(name: str) -> tuple[str, ...]:
@@ -160,17 +196,22 @@ def fused_parts(name: str) -> tuple[str, ...]:
 
 def spans_layers(parts: Iterable[str]) -> bool:
     """Return whether the parts of a fusion lie in several items of a list, as `layer 3 …` and `layer 4 …` do."""
-    items = {found[0] for part in parts if (found := _ITEM.match(part))}
+    items = {match[0] for part in parts if (match := _ITEM.match(part))}
     return len(items) > len({collapsed(item) for item in items})
+
+
+def without_marks(name: str) -> str:
+    """Return a name without the marks that programs put around it: `## forward ##`, `=== step ===`."""
+    return name.strip(" \t\n:#=*~<>")
 
 
 def without_suffixes(name: str) -> tuple[str, int]:
     """Split PyTorch's suffixes off an operator's name: the bare name, and its `seq` (-1 without one)."""
-    cuts = [at for at in (name.find(suffix) for suffix in OPERATOR_SUFFIXES) if at >= 0]
+    cuts = [position for position in (name.find(suffix) for suffix in OPERATOR_SUFFIXES) if position >= 0]
     if not cuts:
         return name, -1
-    found = re.search(r", seq = (\d{1,18})(?!\d)", name)
-    return name[: min(cuts)], int(found[1]) if found else -1
+    match = re.search(r", seq = (\d{1,18})(?!\d)", name)
+    return name[: min(cuts)], int(match[1]) if match else -1
 
 
 _Meanings = tuple[tuple[str, bool, re.Pattern[str]], ...]
@@ -185,20 +226,16 @@ def _compiled(rows: Iterable[NamePattern]) -> _Meanings:
 
 
 _PHASES, _STEPS = _compiled(PHASE_NAMES), _compiled(STEP_NAMES)
+_ENGINE_STEPS, _WARM_UPS = _compiled(ENGINE_STEP_NAMES), _compiled(WARM_UP_NAMES)
 
 
-def _meaning(known: _Meanings, name: str) -> tuple[str | None, bool]:
+def _meaning(meanings: _Meanings, name: str) -> tuple[str | None, bool]:
     """Return what the first pattern that matches the whole name means, and whether it is a part's."""
-    bare = _bare(name)
+    bare = without_marks(name)
     if len(bare) > _LONGEST:
         return None, False
-    found = next(((means, part) for means, part, pattern in known if pattern.fullmatch(bare)), (None, False))
-    return (None, False) if found[0] and _names_another(bare, found[0]) else found
-
-
-def _bare(name: str) -> str:
-    """Return a name without the marks that programs put around it: `## forward ##`, `=== step ===`."""
-    return name.strip(" \t\n:#=*~<>")
+    meaning = next(((means, part) for means, part, pattern in meanings if pattern.fullmatch(bare)), (None, False))
+    return (None, False) if meaning[0] and _names_another(bare, meaning[0]) else meaning
 
 
 def _names_another(name: str, phase: str) -> bool:

@@ -139,6 +139,14 @@ WORDS = {
     "fast_hadamard_transform_kernel": "other",
     "DeviceSegmentedRadixSortKernel": "scan",
     "resorted": "other",
+    "gemma_rmsnorm_kernel": "normalization",
+    "transformer_engine::dispatch::fp8::cast_fp8_2D_kernel": "copy",
+    "flash::flash_fwd_splitkv_combine_kernel": "attention",
+    "step::redispatch": "other",
+    "my_company::ep::internode_ll::combine": "communication",
+    "fused_gdn_gating_kernel": "elementwise",
+    "sampler_state": "other",
+    "trapezoid_rule": "other",
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.analysis.making.checks import CHECKS, check, is_harmless
 from tests.analysis.making.fragments import REPORTS, fragments, of_report
-from tests.analysis.making.mutations import Change, changed
+from tests.analysis.making.mutations import MARKS, Change, changed
 from tests.analysis.making.ways import Way
 from tests.conftest import VARIABLE
 from tests.fuzzing import fuzz, run
@@ -39,6 +39,7 @@ def test_a_seed_stands_for_the_same_reports_in_every_process():
     assert said.strip() == hashlib.sha256(b"".join(of_report(REPORTS[0]))).hexdigest()
 
 
+RUN, MODEL, FLOPS, *_ = MARKS
 # Stretch of a report, and what was changed, of the first case of each defect that fuzzing found.
 FOUND = {
     "metadata without values": (0, [Change("no column", 9, 1, 0, 0, 0)]),
@@ -61,6 +62,11 @@ FOUND = {
     "a GPU before the first": (0, [Change("a column", 2, 2, 0, 0, -2)]),
     "a GPU before the first, in a trace": (3, [Change("a column", 2, 9, 0, 0, -2)]),
     "a fact of the run that no run writes": (0, [Change("flipped", 0, 0, 293, 222, 0)]),
+    "1.0 for a category": (0, [Change("a mark", 0, 0, 3, 0, MODEL + '{"categories": {"model/forward": 1.0}}')]),
+    "FLOPs that are no number": (0, [Change("a mark", 0, 0, 3, 0, RUN + '{"flops": {"forward": "1"}}')]),
+    "FLOPs beyond 64 bits": (0, [Change("a mark", 0, 0, 3, 0, RUN + f'{{"flops": {{"forward": {10**30}}}}}')]),
+    "FLOPs beyond all": (0, [Change("a mark", 0, 0, 3, 0, RUN + '{"flops": {"forward": 1e999}, "size": NaN}')]),
+    "counts that are no numbers": (0, [Change("a mark", 0, 0, 3, 0, FLOPS + '{"calls": {"m": 1e999}}')]),
     "an escape sequence for the unit of work": (8, [Change("a column", 9, 1, 0, 0, "\x1b")]),
 }
 
@@ -75,7 +81,7 @@ def test_what_fuzzing_found_stays_mended(tmp_path, case, command_and_rule):
 
 def test_a_text_that_is_in_no_dictionary_is_refused(tmp_path):
     """Arrow reads the numbers of Parquet's texts unchecked: they led beyond the dictionary."""
-    way = Way("kernels", "parquet", "none", (), "none", (59, 5226, 1, 0, 0, 0, 0, 0))
+    way = Way("kernels", "parquet", "none", (), (59, 5226, 1, 0, 0, 0, 0, 0))
     assert run((14, [Change("a value", 0, 0, 0, 0, 0)], way), tmp_path) == (True, False)
 
 

@@ -37,7 +37,7 @@ LONG = ("nested 100,000 deep", "crossing 100,000 times", "5,000 tables")
 def test_the_answer_is_right_or_one_sentence(tmp_path, case):
     path, status, expected = written_case(case, tmp_path)
     before = content(path)
-    said = hostile.run(path, "--no-cache")
+    said = hostile.run(path)
     assert said.status == status, said.err
     assert expected in (said.err if status else said.out).replace("\n", " ")
     assert "Traceback" not in said.err

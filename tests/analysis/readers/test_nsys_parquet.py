@@ -58,7 +58,7 @@ def write_report(path):
             nvtx(20, 290, text="layer 0"), nvtx(30, 90, text="aten::mm, seq = 7, op_id = 3, sizes = [[4, 4]]"),
             nvtx(310, 800, text="backward"), nvtx(400, 500, AUTOGRAD, text="MmBackward0, seq = 7"),
             nvtx(820, None, text="never closed"), nvtx(-9, None, event=75, domain=3, text="NCCL"),
-            nvtx(5, 6, event=34, text='nvtx-kernels.run {"model": "small"}'),
+            nvtx(5, 6, event=34, text='nvtx-kernels.run {"size": "small"}'),
             nvtx(840, 860, domain=3, text="ncclDevKernel"),
         ]  # fmt: skip
         file.add("NVTX_EVENTS", events)
@@ -93,7 +93,7 @@ def test_folder_gives_the_report_of_the_sqlite_export(tmp_path, narrow):
     report = report_of(folder)
     assert report == report_of(export)
     assert report.totals.linked_ns == 270
-    assert report.provenance.run == {"model": "small"}
+    assert report.provenance.run == {"size": "small"}
     assert report.provenance.gpus == ("NVIDIA H200",)
 
 

@@ -39,9 +39,15 @@ def paths_of(trace):
     return {row.kernel: row.path for row in summarize(attribute(trace)).kernels}
 
 
+#: What a note on replayed graphs adds where the recording is PyTorch's.
+OF_PYTORCH = ", or let PyTorch 2.15 annotate its graphs (torch.cuda.graph_annotations)"
+
+
 def test_trace_gives_the_report_of_nsys_for_the_same_program(tmp_path):
     report = report_of(write_kineto(tmp_path / "a.pt.trace.json", STEP))
-    assert report == report_of(write_nsys(tmp_path / "a.sqlite", STEP))
+    of_nsys = report_of(write_nsys(tmp_path / "a.sqlite", STEP))
+    assert replace(report, notes=()) == replace(of_nsys, notes=())
+    assert [note.replace(OF_PYTORCH, "") for note in report.notes] == [*of_nsys.notes]
     assert report.totals.linked_ns == 130_011
     assert report.totals.adopted_ns == 1_001
     backward = ("ProfilerStep#3", "backward")
@@ -54,7 +60,7 @@ def test_old_trace_gives_the_report_of_nsys_but_for_its_microseconds(tmp_path):
     whole = STEP.scaled(1000)
     report = report_of(write_old_kineto(tmp_path / "old.json", whole))
     of_nsys = report_of(write_nsys(tmp_path / "a.sqlite", whole))
-    assert set(report.notes) - set(of_nsys.notes) == {
+    assert {note.replace(OF_PYTORCH, "") for note in report.notes} - {*of_nsys.notes} == {
         "All times are whole microseconds, as older PyTorch wrote them: each kernel's is up to 1 µs too short.",
     }
     assert replace(report, notes=()) == replace(of_nsys, notes=())
@@ -78,7 +84,8 @@ def test_backward_of_pytorch_1_8_is_found_by_its_nodes_without_a_number(tmp_path
 
 def test_trace_says_where_it_comes_from(tmp_path):
     rank = {"backend": "nccl", "rank": 3, "world_size": 8, "pg_count": 1, "nccl_version": "2.27.3"}
-    path = write_kineto(tmp_path / "a.json", STEP, gpus=[GPU, {**GPU, "id": 1}], distributedInfo=rank)
+    idle = {**GPU, "id": 1, "name": "NVIDIA T1000"}  # nothing ran on it
+    path = write_kineto(tmp_path / "a.json", STEP, gpus=[GPU, idle], distributedInfo=rank)
     trace = analysis.read(path)
     assert trace.provenance.gpus == ("NVIDIA H200",)
     assert (trace.provenance.tool, trace.provenance.schema) == ("PyTorch profiler", "1")
@@ -196,5 +203,25 @@ def test_other_json_is_refused_in_one_sentence(tmp_path, content, sentence):
 
 def test_trace_of_calls_without_gpu_activity_says_how_much_the_profiler_saw(tmp_path):
     path = write_kineto(tmp_path / "a.pt.trace.json", replace(STEP, work=[]))
-    with pytest.raises(NoGpuWork, match="saw 13 operators and blocks and 9 CUDA calls, but no kernel"):
+    with pytest.raises(NoGpuWork, match="saw 13 operators and blocks and 9 calls of the device, but no kernel"):
         require_work(analysis.read(path))
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [("cuda", "ProfilerActivity.CUDA"), ("mtia", "an MTIA device: record"), ("xpu", "ProfilerActivity.XPU")],
+)
+def test_trace_of_an_untraced_device_names_its_activity(tmp_path, device, says):
+    path = write_kineto(tmp_path / "a.pt.trace.json", replace(STEP, work=[]))
+    path.write_text(path.read_text().replace("cuda_runtime", f"{device}_runtime"))
+    with pytest.raises(NoGpuWork) as refusal:
+        require_work(analysis.read(path))
+    assert says in str(refusal.value)
+    assert ("CUDA" in str(refusal.value)) == (device == "cuda")
+
+
+def test_a_method_of_torchscript_opens_no_phase(tmp_path):
+    blocks = [Block("## sdd_preprocess ##", 0, 900), Block("forward", 100, 800, category="cpu_op")]
+    path = write_kineto(tmp_path / "a.json", Program(blocks, [Call(1, 200, 210)], [Work(1, 300, 400, "sgemm")]))
+    (row,) = report_of(path).kernels
+    assert (row.phase, row.path) == ("other", ("## sdd_preprocess ##",))

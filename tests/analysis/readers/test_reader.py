@@ -239,8 +239,8 @@ def test_the_clock_may_begin_anywhere(tmp_path, origin):
 
 
 def test_what_the_run_wrote_about_itself_is_read_from_its_mark(tmp_path):
-    mark = Range('nvtx-kernels.run {"model": "small", "batch": 4}', 3, None, event=MARK)
-    assert read(build(tmp_path, ranges=[*STEP, mark])).provenance.run == {"model": "small", "batch": 4}
+    mark = Range('nvtx-kernels.run {"size": "small", "batch_size": 4}', 3, None, event=MARK)
+    assert read(build(tmp_path, ranges=[*STEP, mark])).provenance.run == {"size": "small", "batch_size": 4}
 
 
 @pytest.mark.parametrize("text", ["nvtx-kernels.run {", "nvtx-kernels.run [1]", "nvtx-kernels.run ", "run {}"])

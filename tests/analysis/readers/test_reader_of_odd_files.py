@@ -70,6 +70,17 @@ def test_a_report_without_work_says_what_it_has_instead(tmp_path, rows, said):
         require_work(read(build(tmp_path, **rows)))
 
 
+def test_a_refusal_repeats_what_nsys_itself_reported(tmp_path):
+    report = build(tmp_path, ranges=STEP)
+    alter(
+        report,
+        "CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER, severity INTEGER, text TEXT)",
+        "INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 2, 'No CUDA events collected.'), (2, 1, 'Started.')",
+    )
+    with pytest.raises(NoGpuWork, match=r"nsys says: No CUDA events collected$"):
+        require_work(read(report))
+
+
 def test_columns_of_third_parties_and_other_orders_do_not_matter(tmp_path):
     report = build(tmp_path, ranges=STEP, **ONE_CALL)
     alter(

@@ -1,0 +1,137 @@
+"""What PyTorch's own annotation says of the work of CUDA graphs (torch.cuda.graph_annotations, PyTorch 2.15).
+
+While a graph is captured, `mark_kernels` notes for each node the module that made it (`module_fqn`) or any `name`.
+An export writes that into the events of replays; older ones wrote a side file by the nodes' ids, one folder above
+the trace: `kernel_annotations_rank0_….json`, `{"4294967299": [{"name": …}]}`.
+
+Such a node was made where its module's range would have been: `captures_of` adds these ranges, on a thread of
+their own before everything else, and says where in them each node was made. Attribution then leads a replay's
+work below the range that replays it, as it does for graphs whose capture was recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from ..errors import NotAReport
+from ..trace import PUSH_POP, Captures, Int64s, Path, Ranges
+
+SIDE_FILES = "kernel_annotations_rank{rank}_*.json"
+LARGEST_BYTES = 64 << 20
+THREAD_NAME = "capture of CUDA graphs, as PyTorch annotated it"
+
+# Of `layers.0.attention.wq`: layers.0, attention and wq.
+_PARTS = re.compile(r"[^.]+(?:\.\d+(?=\.|$))*")
+# CUPTI's id of a node has its graph in the upper half; a newer writer has that by itself.
+_GRAPH_BITS = 32
+MOST_DEPTH = 64
+
+Text = Annotated[str, Meta(max_length=1024)]
+
+
+class _Annotation(msgspec.Struct):
+    """What a side file says of a node; the last of several that say a thing is the innermost."""
+
+    module: Text | None = msgspec.field(default=None, name="module_fqn")
+    name: Text | None = None
+
+
+_SIDE_FILE = msgspec.json.Decoder(dict[str, list[_Annotation]])
+
+
+def module_path(module: Any, name: Any) -> Path:
+    """Return a node's ranges, outermost first: its module's, and then its annotation's name; () for none."""
+    modules = tuple(_PARTS.findall(module))[:MOST_DEPTH] if isinstance(module, str) else ()
+    named = isinstance(name, str) and name and name != module and name not in modules[-1:]
+    return (*modules, name) if named else modules
+
+
+def node_id(graph: Any, node: Any) -> Any:
+    """Return a node's id in its process, from that of its graph where the trace has both apart."""
+    both = isinstance(graph, int) and isinstance(node, int) and 0 <= node < 1 << _GRAPH_BITS
+    return graph << _GRAPH_BITS | node if both and 0 <= graph < 1 << 30 else node
+
+
+def side_file_of(trace: FilePath, rank: Any) -> FilePath | None:
+    """Return the newest side file that PyTorch wrote for a trace; None without one."""
+    pattern = SIDE_FILES.format(rank=rank if isinstance(rank, int) else 0)
+    files = sorted(
+        trace.absolute().parent.parent.glob(pattern), key=lambda file: (file.stat().st_mtime, file.name)
+    )
+    return files[-1] if files else None
+
+
+def paths_in(side_file: FilePath) -> dict[int, Path]:
+    """Read the path of each node by its id. Raises NotAReport for a file that PyTorch did not write."""
+    try:
+        if side_file.stat().st_size > LARGEST_BYTES:
+            raise ValueError(f"it is larger than {LARGEST_BYTES >> 20} MiB")
+        nodes = _SIDE_FILE.decode(side_file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise NotAReport(
+            f"{side_file} is no file of graph annotations: {error}. Move it away, or write it again."
+        ) from error
+    paths = {}
+    for node, of_node in nodes.items():
+        module, name = (
+            next(
+                (getattr(annotation, field) for annotation in reversed(of_node) if getattr(annotation, field)),
+                None,
+            )
+            for field in ("module", "name")
+        )
+        if node.isdecimal() and (path := module_path(module, name)):
+            paths[int(node)] = path
+    return paths
+
+
+def captures_of(
+    work: int,
+    rows: Int64s,
+    path_of_row: Int64s,
+    paths: Sequence[Path],
+    place: tuple[int, int],
+    name_number: Callable[[str], int],
+) -> tuple[Captures, Ranges]:
+    """Return where the nodes of annotated work were made, and the ranges around that, outer before inner.
+
+    `path_of_row` are positions in `paths`; `place` is a moment before which all ranges end, and their thread.
+    """
+    before_ns, thread = place
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    moment = np.empty(len(paths), np.int64)
+    moment[order] = before_ns - 2 * len(paths) + 2 * np.arange(len(paths))
+    of_work = np.full(work, -1, np.int32)
+    of_work[rows] = path_of_row
+    names, starts, ends = list[str](), list[int](), list[int]()
+    open_rows: list[int] = []
+    for position in order:
+        path, at_ns = paths[position], int(moment[position])
+        depths = enumerate(open_rows)
+        shared = next((depth for depth, row in depths if path[depth : depth + 1] != (names[row],)), len(open_rows))
+        open_rows[shared:] = range(len(names), len(names) + len(path) - shared)
+        names += path[shared:]
+        starts += [at_ns] * (len(path) - shared)
+        ends += [at_ns] * (len(path) - shared)
+        for row in open_rows:
+            ends[row] = at_ns + 1
+    rows_opened = len(names)
+    ranges = Ranges(
+        start_ns=np.array(starts, np.int64),
+        end_ns=np.array(ends, np.int64),
+        thread=np.full(rows_opened, thread, np.int32),
+        name_id=np.array([name_number(name) for name in names], np.int32),
+        domain=np.zeros(rows_opened, np.int32),
+        seq=np.full(rows_opened, -1, np.int64),
+        style=np.full(rows_opened, PUSH_POP, np.uint8),
+        open_ended=np.zeros(rows_opened, np.bool_),
+        category=np.zeros(rows_opened, np.int8),
+    )
+    return Captures(of_work, moment, np.full(len(paths), thread, np.int32)), ranges

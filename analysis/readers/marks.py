@@ -1,0 +1,241 @@
+"""The marks that this project writes into reports: one typed schema with bounds.
+
+A mark is input like any other, for anybody can push one. Of a field that does not fit, or an entry of one, nothing
+is taken; `read_mark` returns which fields those are, so that the reader can say so. A new mark is a class here and
+a line in `MARKS`; one that is a `FactMark`, of the moment at which it was pushed, is in `Trace.facts`, with that
+moment and the thread.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
+MaybeText: TypeAlias = Text | UnsetType | None
+MaybeCount: TypeAlias = Count | UnsetType | None
+MaybeFlag: TypeAlias = bool | UnsetType | None
+CategoryNumber: TypeAlias = Annotated[int, Meta(ge=0, le=255)]
+#: FLOPs and bytes of a step: counted whole, or calculated.
+Amount: TypeAlias = Count | Annotated[float, Meta(ge=0, lt=1e24)]
+#: TFLOP/s and GB/s that a GPU can reach.
+Rate: TypeAlias = Annotated[float, Meta(gt=0, lt=1e6)]
+#: What FLOPs are counted by: bf16, tf32, complex64, ….
+Arithmetic: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{1,19}\Z")]
+
+Schema = TypeVar("Schema", bound=msgspec.Struct)
+
+
+class FactMark(msgspec.Struct):
+    """A mark that says what happened when it was pushed, and on which thread."""
+
+
+class TrainingMark(FactMark):
+    """What training did: a block of `nk.profile` begins, is measured or ends, a step or an update has ended."""
+
+    event: Literal["begin", "measure", "end", "step", "update"]
+    optimizer: Text = ""  # that updated
+    backward: Count | None = None  # the run of autograd in which it did
+    optimizers: list[Text] = []  # that were given
+    warmup: Count = 0
+    steps: Count | None = None
+    error: Text = ""  # that ended the block
+
+
+class RunMark(msgspec.Struct):
+    """What `nvtx-kernels run` says of its settings, its machine and its model's costs."""
+
+    size: MaybeText = UNSET
+    context_length: MaybeCount = UNSET
+    batch_size: MaybeCount = UNSET
+    mode: MaybeText = UNSET
+    dtype: MaybeText = UNSET
+    attention: MaybeText = UNSET
+    compile: bool | Text | UnsetType | None = UNSET
+    optimizer: MaybeText = UNSET
+    warmup: MaybeCount = UNSET
+    steps: MaybeCount = UNSET
+    seed: MaybeCount = UNSET
+    device: MaybeText = UNSET
+    parameters: MaybeCount = UNSET
+    d_model: MaybeCount = UNSET
+    d_ff: MaybeCount = UNSET
+    layers: MaybeCount = UNSET
+    heads: MaybeCount = UNSET
+    vocab_size: MaybeCount = UNSET
+    nvtx_kernels: MaybeText = msgspec.field(default=UNSET, name="nvtx-kernels")
+    python: MaybeText = UNSET
+    torch: MaybeText = UNSET
+    cuda: MaybeText = UNSET
+    cudnn: MaybeCount = UNSET
+    nvtx: MaybeText = UNSET
+    device_name: MaybeText = UNSET
+    device_memory_bytes: MaybeCount = UNSET
+    multiprocessors: MaybeCount = UNSET
+    capability: MaybeText = UNSET
+    driver: MaybeText = UNSET
+    threads: MaybeCount = UNSET
+    cores: MaybeCount = UNSET
+    tf32: MaybeFlag = UNSET
+    autocast: MaybeText = UNSET
+    grad_scaler: MaybeFlag = UNSET
+    watched_by: MaybeText = UNSET
+    flops_convention: MaybeText = UNSET
+    flops: dict[Text, Amount] | UnsetType = UNSET
+    bytes: dict[Text, Amount] | UnsetType = UNSET
+
+
+#: What the run's facts that are chosen from a list look like: harmless whatever the program is called.
+CHOSEN: dict[str, re.Pattern[str]] = {
+    "size": re.compile(
+        r"(?:tiny|small|medium|large|xl|2\.7B|10B)(?:, (?:d_model|d_ff|layers|heads|vocab_size) \d{1,9})*"
+    ),
+    "mode": re.compile(r"forward|forward-backward|train"),
+    "dtype": re.compile(r"fp32|tf32|bf16|fp16"),
+    "attention": re.compile(r"reference|sdpa"),
+    "compile": re.compile(r"reduce-overhead"),
+    "optimizer": re.compile(r"reference|forloop|foreach|fused"),
+    "device": re.compile(r"cpu|cuda(?::\d{1,3})?"),
+    "device_name": re.compile(r"CPU \((?:x86_64|aarch64|arm64)(?:, (?:DEFAULT|NO AVX|AVX2|AVX512|SVE256))?\)"),
+    "autocast": re.compile(r"off|bfloat16|float16"),
+    "watched_by": re.compile(r"nsys"),
+    "flops_convention": re.compile(
+        r"2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step"
+    ),
+}
+#: Names of arithmetic, and of types of PyTorch that have none.
+ARITHMETIC = re.compile(r"(?:tf32|(?:bf|fp|b?float|u?int|complex)\d{1,3}(?:_e\dm\d(?:fn|fnu|fnuz)?)?|bool)")
+
+
+class DistributedInfo(msgspec.Struct):
+    """What a PyTorch trace says of its rank among several."""
+
+    backend: MaybeText = UNSET
+    rank: MaybeCount = UNSET
+    world_size: MaybeCount = UNSET
+
+
+class ModelMark(msgspec.Struct):
+    """What annotation says of a model: its modules' classes by their paths of ranges, and its categories."""
+
+    version: Count = 0
+    model: Text = ""
+    modules: Count = 0
+    classes: dict[Text, Text] = {}
+    steps: Text = ""  # what the ranges that annotation opened as steps count: "steps of AdamW"
+    categories: dict[Text, CategoryNumber] = {}
+
+
+class Peaks(msgspec.Struct):
+    """What was measured of a GPU: TFLOP/s by arithmetic, and GB/s."""
+
+    tflops: Annotated[dict[Arithmetic, Rate], Meta(min_length=1)]
+    gigabytes_per_s: Rate
+
+
+class FlopsMark(msgspec.Struct):
+    """What annotation counted in one step of a process; it comes in parts.
+
+    `ranges` has by phase and path how many paths that is, the bytes of each and its FLOPs by arithmetic;
+    `uncounted` has by operator how often it ran, and its bytes.
+    """
+
+    version: Count = 0
+    part: Count = 0
+    parts: Count = 0
+    calls: dict[Text, Count] = {}
+    uncounted: dict[Text, tuple[Count, Count]] = {}
+    ranges: dict[
+        Text, dict[Text, tuple[Annotated[int, Meta(ge=1, le=2**31)], Count, dict[Arithmetic, Count]]]
+    ] = {}
+    peaks: Peaks | None = None
+
+
+class MemoryMark(msgspec.Struct):
+    """A part of the allocator's events, and the program's clock: see allocation_marks.py of the recorder."""
+
+    now_ns: Count
+    part: Annotated[int, Meta(ge=0, lt=100_000)]
+    parts: Annotated[int, Meta(ge=0, lt=100_000)]
+    data: str = ""
+
+
+#: The message of each mark begins so.
+MARKS: dict[str, type[msgspec.Struct]] = {
+    "nvtx-kernels.run ": RunMark,
+    "nvtx-kernels annotation: ": ModelMark,
+    "nvtx-kernels flops: ": FlopsMark,
+    "nvtx-kernels memory: ": MemoryMark,
+    "nvtx-kernels training: ": TrainingMark,
+}
+RUN_MARK, MODEL_MARK, FLOPS_MARK, MEMORY_MARK, TRAINING_MARK = MARKS
+
+
+@lru_cache(maxsize=64)  # annotation sends the same mark ten times a second
+def read_mark(text: str) -> tuple[msgspec.Struct | None, list[str]]:
+    """Return what a mark says, None for nothing, and the fields of our marks that do not fit their schema."""
+    for prefix, schema in MARKS.items():
+        if text.startswith(prefix):
+            mark, unfit = decoded(schema, text.removeprefix(prefix))
+            return mark, [f"{field} of {prefix.rstrip(': ')}" for field in unfit]
+    return None, []
+
+
+def decoded(schema: type[Schema], text: str) -> tuple[Schema | None, list[str]]:
+    """Return as much of a JSON object as fits a schema, None for nothing, and the names of what does not fit."""
+    try:
+        return msgspec.json.decode(text, type=schema), []
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return fitting(schema, parsed(text))
+
+
+def parsed(text: str) -> dict[str, Any] | None:
+    """Return the JSON object in a mark; None for anything else."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def fitting(schema: type[Schema], content: object) -> tuple[Schema | None, list[str]]:
+    """Return as much of an object as fits a schema, None for nothing, and the names of what does not fit."""
+    if not isinstance(content, dict):
+        return None, ["all"]
+    fields: dict[str, Any] = {}
+    unfit = []
+    hints = get_type_hints(schema, include_extras=True)
+    for field in msgspec.structs.fields(schema):
+        name = field.encode_name
+        if name in content:
+            fields[name], fits = _fit(hints[field.name], content[name])
+            unfit += [] if fits else [name]
+    try:
+        return msgspec.convert({name: part for name, part in fields.items() if part is not UNSET}, schema), unfit
+    except msgspec.ValidationError:  # it lacks what it needs
+        return None, unfit or ["all"]
+
+
+def _fit(hint: Any, content: object) -> tuple[Any, bool]:
+    """Return what fits a type, and whether that is all: of a table its entries that fit, else all or UNSET."""
+    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    table = next((option for option in options if get_origin(option) is dict), None)
+    if table is None or not isinstance(content, dict):
+        try:
+            msgspec.convert(content, hint)
+        except msgspec.ValidationError:
+            return UNSET, False
+        return content, True
+    key_hint, entry_hint = get_args(table)
+    entries, fit_all = {}, True
+    for key, entry in content.items():
+        (_, key_fits), (part, fits) = _fit(key_hint, key), _fit(entry_hint, entry)
+        fit_all &= key_fits and fits
+        if key_fits and part is not UNSET:
+            entries[key] = part
+    return entries, fit_all

@@ -1,0 +1,214 @@
+"""What NCCL's own NVTX ranges carry, as nsys exports it: the communicator, its ranks, and bytes of a collective.
+
+NCCL registers a schema for each kind of payload (NVTX_PAYLOAD_SCHEMA_ENTRIES: the fields' names, types and
+offsets), and NVTX_EVENTS.binaryData has a header and the payload. A kernel is of the operations that its thread
+called since its last launch of NCCL's: of one alone, or of several of one kind and communicator that were
+grouped into it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..trace import KERNEL, Launches, Messages, Work
+
+ENTRIES_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+# The domain's id, the schema's, and the sizes of the payload and of all of it; two fields are reserved.
+_HEADER = struct.Struct("<I4xI4xQQ")
+# NVTX's types of numbers (nvToolsExtPayload.h).
+_FORMATS = {
+    5: "<i",
+    6: "<I",
+    7: "<q",
+    8: "<Q",
+    9: "<q",
+    10: "<Q",
+    15: "<i",
+    16: "<I",
+    17: "<q",
+    18: "<Q",
+    22: "<Q",
+}
+COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
+MOST_BYTES, MOST_RANKS = 1 << 48, 1 << 24
+EXCHANGES = frozenset({"ncclsend", "ncclrecv"})
+#: Operations whose bytes are those of one rank's share.
+SHARES = ("ncclallgather", "ncclreducescatter", "ncclalltoall", "ncclgather", "ncclscatter")
+UNDECIDED = "The bytes of {} of NCCL's kernels are left out: several kernels were launched for several operations."
+UNREADABLE = "The payloads of {} of NCCL's ranges cannot be read and are left out."
+
+
+#: By domain and id, the format and the offset of each field.
+Schemas: TypeAlias = dict[tuple[int, int], dict[str, tuple[str, int]]]
+
+
+class Field(NamedTuple):
+    """A field of a schema: the schema's domain and id, and its name, type and offset."""
+
+    domain: int
+    schema: int
+    name: str
+    type: int
+    offset: int
+
+
+class PayloadEvent(NamedTuple):
+    """A range with a payload; `thread` is nsys's global id."""
+
+    start_ns: int
+    thread: int
+    name: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    name: str
+    communicator: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Operations of a thread, and the kernels that were launched before its next one."""
+
+    operations: list[_Operation] = field(default_factory=list)
+    launches: list[int] = field(default_factory=list)
+
+
+def _readers(fields: Iterable[Field]) -> Schemas:
+    """Return by schema how to read each field; schemas that processes describe differently are left out."""
+    schemas: Schemas = defaultdict(dict)
+    differing = set()
+    for entry in fields:
+        key, place = (entry.domain, entry.schema), (_FORMATS.get(entry.type, ""), entry.offset)
+        if schemas[key].setdefault(entry.name, place) != place:
+            differing.add(key)
+    return {key: places for key, places in schemas.items() if key not in differing}
+
+
+def _read(payload: bytes, schemas: Schemas) -> dict[str, int] | None:
+    """Return the numbers of a payload by the names of its fields; None where no schema describes it."""
+    if len(payload) < _HEADER.size:
+        return None
+    domain, schema, size, _ = _HEADER.unpack_from(payload)
+    places = schemas.get((domain, schema))
+    content = payload[_HEADER.size :]
+    if places is None or size > len(content):
+        return None
+    return {
+        name: struct.unpack_from(form, content, offset)[0]
+        for name, (form, offset) in places.items()
+        if form and 0 <= offset <= len(content) - struct.calcsize(form)
+    }
+
+
+class Figures:
+    """Reduces payloads to the figures that are read of them; communicators are numbered."""
+
+    def __init__(self, fields: Iterable[Field]) -> None:
+        self._schemas, self._communicators = _readers(fields), {0: 0}
+
+    def alone(self, payload: bytes) -> bytes:
+        """Return a payload that is read as this one and holds nothing else; one byte if it cannot be read."""
+        numbers = _read(payload, self._schemas)
+        if numbers is None:
+            return bytes(1)
+        domain, schema, size, _ = _HEADER.unpack_from(payload)
+        places = self._schemas[domain, schema]
+        end = max((offset + struct.calcsize(form) for form, offset in places.values() if form), default=0)
+        content = bytearray(min(len(payload) - _HEADER.size, max(end, 0)))
+        for name in (COMMUNICATOR, BYTES, RANKS):
+            if name in numbers:
+                number = numbers[name]
+                if name == COMMUNICATOR:
+                    number = self._communicators.setdefault(number, len(self._communicators))
+                struct.pack_into(places[name][0], content, places[name][1], number)
+        return _HEADER.pack(domain, schema, min(size, len(content)), _HEADER.size + len(content)) + content
+
+
+def messages_of(
+    fields: Sequence[Field],
+    events: Iterable[PayloadEvent],
+    work: Work,
+    launches: Launches,
+    names: Sequence[str],
+    number: tuple[Callable[[int], int], Callable[[str], int]],
+) -> tuple[Messages | None, list[str]]:
+    """Return what NCCL's kernels carry, by launch, and notes; `number` numbers threads and names."""
+    thread_number, name_number = number
+    is_nccl = np.array([name.lower().startswith("nccl") for name in names] or [False], np.bool_)
+    rows = np.unique(work.launch[(work.kind == KERNEL) & is_nccl[work.name_id]])
+    rows = rows[rows >= 0]
+    schemas, ranks_of, unreadable = _readers(fields), dict[int, int](), 0
+    calls: dict[int, list[tuple[int, int, _Operation | int]]] = defaultdict(list)
+    for row in rows.tolist():
+        calls[int(launches.thread[row])].append((int(launches.start_ns[row]), 1, row))
+    for event in events:
+        numbers = _read(event.payload, schemas)
+        if numbers is None:
+            unreadable += 1
+        elif 0 < numbers.get(RANKS, 0) < MOST_RANKS:
+            ranks_of[numbers.get(COMMUNICATOR, 0)] = numbers[RANKS]
+        elif 0 <= numbers.get(BYTES, -1) < MOST_BYTES:
+            operation = _Operation(event.name, numbers.get(COMMUNICATOR, 0), numbers[BYTES])
+            calls[thread_number(event.thread)].append((event.start_ns, 0, operation))
+    notes = [UNREADABLE.format(unreadable)] if unreadable else []
+
+    carried: list[tuple[int, int, int, int, int, int]] = []
+    undecided = 0
+    for of_thread in calls.values():
+        for batch in _batches(sorted(of_thread, key=lambda call: call[:2])):
+            pairs = _pairs(batch)
+            undecided += len(batch.launches) if batch.operations and not pairs else 0
+            for row, operations in pairs:
+                first, ranks = operations[0], ranks_of.get(operations[0].communicator, 0)
+                group = f"communicator {first.communicator:#x}"
+                carried.append(
+                    (row, name_number(first.name), name_number(group), ranks, *_sizes(operations, ranks))
+                )
+    notes += [UNDECIDED.format(undecided)] if undecided else []
+    if not carried:
+        return None, notes
+    launch, name, group, ranks, sent, received = np.array(sorted(carried), np.int64).T
+    return Messages(launch, name.astype(np.int32), group.astype(np.int32), ranks, sent, received), notes
+
+
+def _batches(calls: Iterable[tuple[int, int, _Operation | int]]) -> Iterable[_Batch]:
+    batch = _Batch()
+    for _, _, call in calls:
+        if isinstance(call, int):
+            batch.launches.append(call)
+            continue
+        if batch.launches:
+            yield batch
+            batch = _Batch()
+        batch.operations.append(call)
+    yield batch
+
+
+def _pairs(batch: _Batch) -> list[tuple[int, list[_Operation]]]:
+    """Return each launch with the operations that it is of; nothing where that cannot be told."""
+    operations = batch.operations
+    if len(batch.launches) == len(operations):
+        return [(row, [operation]) for row, operation in zip(batch.launches, operations, strict=True)]
+    is_exchange = {operation.name.lower() for operation in operations} <= EXCHANGES
+    kinds = {(operation.communicator, is_exchange or operation.name) for operation in operations}
+    return [(batch.launches[0], operations)] if len(batch.launches) == len(kinds) == 1 else []
+
+
+def _sizes(operations: Sequence[_Operation], ranks: int) -> tuple[int, int]:
+    """Return how many bytes are sent and received, -1 where that is not known."""
+    total, name = sum(operation.bytes for operation in operations), operations[0].name.lower()
+    if name in EXCHANGES:
+        sent = sum(operation.bytes for operation in operations if operation.name.lower() == "ncclsend")
+        return sent, total - sent
+    if name in SHARES:  # what is whole has a share of each rank
+        return (-1, -1) if not ranks else (total, total * ranks)
+    return total, total

@@ -1,0 +1,35 @@
+"""Which optimizer's updates end steps, and how many steps are warm-up: the same while recording and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+#: What optimizers are called together that update while a backward runs.
+IN_BACKWARD = "backward in which optimizers update"
+
+
+def ending_optimizer(
+    updates: Mapping[str, Sequence[int]], optimizers: Sequence[str], in_backward: Collection[str]
+) -> str:
+    """Return the optimizer whose updates end steps, empty if none updated.
+
+    That is the last one of `optimizers` that updated; where none was given, of those that updated at least twice
+    (or else of all) the one whose first update came last. `updates` are moments by optimizer, in order of the
+    first ones; those `in_backward` are `IN_BACKWARD` there.
+    """
+    names = [IN_BACKWARD if name in in_backward and name not in updates else name for name in optimizers]
+    given_and_updated = [name for name in names if name in updates]
+    repeated = [name for name, moments in updates.items() if len(moments) > 1]
+    return (given_and_updated or repeated or [*updates])[-1] if updates else ""
+
+
+def warm_up_steps(requested: int, updates: Mapping[str, Sequence[int]], ends: Sequence[int]) -> int:
+    """Return how many steps are warm-up, given how many were asked for and when steps ended, sorted.
+
+    It lasts at least until every optimizer that updates more than once has updated once.
+    """
+    last = ends[-1] if len(ends) else 0
+    first_updates = [moments[0] for moments in updates.values() if len(moments) > 1 and moments[0] <= last]
+    if not requested or not first_updates:
+        return requested
+    return max(requested, sum(end < max(first_updates) for end in ends) + 1)
