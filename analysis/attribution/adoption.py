@@ -40,10 +40,14 @@ class Adoption:
 
     def base(self, during: Intervals) -> Int32s:
         """Return the parent node of each interval on a thread, or NOBODY, or AMBIGUOUS: int32 (intervals,)."""
-        found = {other: self._waiting.waits(other, during) for other in self.facts.candidates(during.thread)}
-        found = {other: waits for other, waits in found.items() if waits.waits.any()}
+        candidates = self.facts.candidates(during.thread)
+        if not self.facts.says_autograd(during.thread):
+            # Threads that are adopted by behaviour, such as two workers in turn, only seem to wait for each other.
+            candidates = [other for other in candidates if other not in self.threads]
+        waits_by_thread = {other: self._waiting.waits(other, during) for other in candidates}
+        waits_by_thread = {other: waits for other, waits in waits_by_thread.items() if waits.waits.any()}
         best, node = np.full(len(during), -1, np.int64), np.full(len(during), NOBODY, np.int32)
-        for other, waits in found.items():
+        for other, waits in waits_by_thread.items():
             rank = self._rank(other, during.thread, waits)
             node = np.where(rank > best, waits.node, np.where((rank == best) & waits.waits, AMBIGUOUS, node))
             best = np.maximum(rank, best)
@@ -51,7 +55,7 @@ class Adoption:
         if len(undecided):
             tied = {
                 other: waits
-                for other, waits in found.items()
+                for other, waits in waits_by_thread.items()
                 if (self._rank(other, during.thread, waits) == best)[undecided].any()
             }
             node[undecided] = self._of_tied(tied, during.thread, undecided, best)
@@ -69,20 +73,20 @@ class Adoption:
         """Decide by the burst: one that waited for all of it wins over those that did not."""
         node = np.full(len(rows), AMBIGUOUS, np.int32)
         in_tie = {o: (self._rank(o, thread, waits) == best)[rows] for o, waits in tied.items()}
-        for one, waits in tied.items():
-            wins = in_tie[one].copy()
-            for other in tied.keys() - {one}:
-                wins &= ~in_tie[other] | self._outlasts(one, other, thread, rows, tied)
+        for candidate, waits in tied.items():
+            wins = in_tie[candidate].copy()
+            for other in tied.keys() - {candidate}:
+                wins &= ~in_tie[other] | self._outlasts(candidate, other, thread, rows, tied)
             node[wins] = waits.node[rows[wins]]
         return node
 
-    def _outlasts(self, one: int, other: int, thread: int, rows: Int64s, tied: dict[int, Waits]) -> Bools:
-        """Return where one waited for a longer burst, during part of which the other was busy."""
-        a, b = self._waiting.for_calls(one, thread), self._waiting.for_calls(other, thread)
+    def _outlasts(self, candidate: int, other: int, thread: int, rows: Int64s, tied: dict[int, Waits]) -> Bools:
+        """Return where the candidate waited for a longer burst, during part of which the other was busy."""
+        a, b = self._waiting.for_calls(candidate, thread), self._waiting.for_calls(other, thread)
         busy = np.unique(a.stretch[(a.stretch >= 0) & ~b.waits])
-        mine, theirs = tied[one].stretch[rows], tied[other].stretch[rows]
-        longer = _count_of(a.stretch, mine) > _count_of(b.stretch, theirs)
-        outlasts: Bools = longer & np.isin(mine, busy)
+        candidate_stretch, other_stretch = tied[candidate].stretch[rows], tied[other].stretch[rows]
+        longer = _count_of(a.stretch, candidate_stretch) > _count_of(b.stretch, other_stretch)
+        outlasts: Bools = longer & np.isin(candidate_stretch, busy)
         return outlasts
 
     def _is_adopted(self, thread: int) -> bool:
@@ -113,21 +117,21 @@ class Adoption:
         """Return where the thread was awaited: in backward (True), elsewhere (False); empty unless always."""
         candidates = self.facts.candidates(thread)
         working = [other for other in candidates if other in self.facts.launching]
-        found = [self._waiting.for_calls(other, thread) for other in working or candidates]
-        if not found:
+        waits_of_candidates = [self._waiting.for_calls(other, thread) for other in working or candidates]
+        if not waits_of_candidates:
             return set()
-        awaited = np.any([waits.waits for waits in found], axis=0)
-        watched = np.any([waits.node >= 0 for waits in found], axis=0)
+        awaited = np.any([waits.waits for waits in waits_of_candidates], axis=0)
+        watched = np.any([waits.node >= 0 for waits in waits_of_candidates], axis=0)
         if not watched.any() or (watched & ~awaited).sum() > MAX_CONTRADICTIONS * len(watched):
             return set()
-        backward = np.any([waits.waits & waits.in_backward for waits in found], axis=0)
+        backward = np.any([waits.waits & waits.in_backward for waits in waits_of_candidates], axis=0)
         return set(backward[awaited].tolist())
 
 
-def _count_of(values: Int64s, wanted: Int64s) -> Int64s:
-    """Count each wanted value among the non-negative ones: int64 (wanted,)."""
+def _count_of(values: Int64s, targets: Int64s) -> Int64s:
+    """Count each target among the non-negative values: int64 (targets,)."""
     distinct, count = np.unique(values[values >= 0], return_counts=True)
     if not len(distinct):
-        return np.zeros(len(wanted), np.int64)
-    at = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
-    return np.where(distinct[at] == wanted, count[at], 0)
+        return np.zeros(len(targets), np.int64)
+    position = np.minimum(np.searchsorted(distinct, targets), len(distinct) - 1)
+    return np.where(distinct[position] == targets, count[position], 0)

@@ -22,7 +22,7 @@ class Captured:
 
     def __init__(self, captures: Captures, ranges: Ranges, nesting: Nesting, facts: NameFacts) -> None:
         self._of_work, self._ranges, self._forest = captures.of_work, ranges, nesting.forest
-        self._created = nesting.containing(captures.thread, captures.at_ns, captures.at_ns)
+        self.created = nesting.containing(captures.thread, captures.at_ns, captures.at_ns)
         self._ends = of_titles(facts.warm_up | facts.step | facts.measured | facts.opens_phase, ranges)
         self.made = np.empty(0, np.int32)
 
@@ -30,7 +30,7 @@ class Captured:
         """Return the node of each piece of work, int32 (work,): those `led` are below their capture's ranges."""
         rows = np.flatnonzero((self._of_work >= 0) & led)
         led[:] = False
-        created = self._created[self._of_work[rows]]
+        created = self.created[self._of_work[rows]]
         rows, created = rows[created >= 0], created[created >= 0]
         if not len(rows):
             return node
@@ -42,6 +42,11 @@ class Captured:
         led[rows] = True
         self.made = self._made(placed[rows], before)
         return placed
+
+    def created_of_work(self, eligible: Bools) -> Int32s:
+        """Return the node around the creation of what made each piece of work, -1 for none: int32 (work,)."""
+        created = np.append(self.created, np.int32(-1))[self._of_work]
+        return np.where(eligible, created, np.int32(-1))
 
     def _made(self, node: Int32s, before: int) -> Int32s:
         """Return the nodes of these paths that were added after the forest had `before` nodes."""
@@ -55,16 +60,21 @@ class Captured:
         """Return a copy of the part of each capture's path that goes below its launch's; -1 for none."""
         launches, of_row = np.unique(launch, return_inverse=True)
         paths: dict[Names, int] = {}
-        path = np.array([paths.setdefault(self._names(one), len(paths)) for one in launches.tolist()], np.int32)
+        path = np.array([paths.setdefault(self._names(node), len(paths)) for node in launches.tolist()], np.int32)
         (path, capture), back = distinct_pairs(path[of_row], created)
-        known = list(paths)
-        cut = [self._cut(known[at], one) for at, one in zip(path.tolist(), capture.tolist(), strict=True)]
+        launch_paths = list(paths)
+        cut = [
+            self._cut(launch_paths[number], node)
+            for number, node in zip(path.tolist(), capture.tolist(), strict=True)
+        ]
         return self._copied(created, np.array(cut, np.int32)[back])
 
     def _cut(self, launch: Names, capture: int) -> int:
         """Count the outermost ranges of a capture's path that do not go below a launch of this path of names."""
         chain = self._chain(capture)
-        first = max((at + 1 for at, one in enumerate(chain) if self._ends[self._forest.range[one]]), default=0)
+        first = max(
+            (depth + 1 for depth, node in enumerate(chain) if self._ends[self._forest.range[node]]), default=0
+        )
         names = self._names(capture)[first:]
         longest = min(len(names), len(launch))
         return first + next((n for n in range(longest, 0, -1) if launch[-n:] == names[:n]), 0)
@@ -78,7 +88,7 @@ class Captured:
         return chain[::-1]
 
     def _names(self, node: int) -> Names:
-        return tuple(int(self._ranges.name_id[self._forest.range[one]]) for one in self._chain(node))
+        return tuple(int(self._ranges.name_id[self._forest.range[ancestor]]) for ancestor in self._chain(node))
 
     def _copied(self, node: Int32s, cut: Int32s) -> Int32s:
         """Return copies of nodes at the top level, without the outermost `cut` ranges of their paths."""
@@ -88,6 +98,6 @@ class Captured:
             levels.append(self._forest.above(levels[-1]))
         copy = np.full(len(distinct), -1, np.int32)
         for level in reversed(levels):
-            kept = (level >= 0) & (depth[level] >= first)
-            copy[kept] = self._forest.add(copy[kept], self._forest.range[level[kept]])
+            copied = (level >= 0) & (depth[level] >= first)
+            copy[copied] = self._forest.add(copy[copied], self._forest.range[level[copied]])
         return copy[back]

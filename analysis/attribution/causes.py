@@ -9,8 +9,8 @@ number (*linked*); or continued downward into the ranges in which the node of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,61 +20,21 @@ from numpy.typing import NDArray
 from ..support.heap import give_back
 from ..support.small_numbers import grouped
 from ..support.threads import at_once
-from ..trace import NO_CATEGORY, Bools, Int8s, Int32s, Ranges, Trace, marked, working_calls
-from ..vocabulary import PhaseNames
+from ..trace import Bools, Int8s, Int32s, Ranges, Trace, marked, working_calls
+from ..vocabulary import OPTIMIZER, PHASES
 from .adoption import Adoption
+from .attributed import Attribution, Rules
 from .capture import Captured
 from .links import Links
-from .nesting import Forest, Nesting
-from .phases import IN_BACKWARD, NOTHING, OfNodes, Said, Unnamed, of_nodes
+from .nesting import Nesting
+from .phases import IN_BACKWARD, NOTHING, NodePhases, RangePhases, Unnamed, of_nodes
 from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placed, Placing, Spots
+from .steps import updates_called_steps, with_steps
 from .thread_facts import ThreadFacts
-from .user_ranges import NameFacts, name_facts, nested_ranges, operator_ranges
+from .user_ranges import name_facts, nested_ranges, operator_ranges
 from .waiting import Intervals, Waiting
 
 __all__ = ["HOW", "Attribution", "Rules", "attribute"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What counts as a parent; the defaults are this project's, `LAUNCHING_THREAD` is what nsys does."""
-
-    domains: Sequence[str] = ()  # the only NVTX domains to take; empty: all but libraries'
-    operators: str = "auto"  # PyTorch's operator ranges: "keep", "hide", or show those in no other range
-    adopt: bool = True
-    link: bool = True
-    phase_names: PhaseNames = ()  # what phases are called, if not by the usual names; see vocabulary.phase_matcher
-    step: str = ""  # what the measured steps are called, if not by the usual names; see vocabulary.step_matcher
-
-
-@dataclass(frozen=True, slots=True)
-class Attribution:
-    """Every piece of work with its node, and the forest of nodes.
-
-    `ranges` are those that paths consist of; `forest.range` are positions in them; `home[r]` is the node
-    of range r itself, -1 if it is not shown.
-    `node` and `how` (a position in HOW) have one entry per piece of work; node is -1 for work in no range.
-    """
-
-    trace: Trace
-    facts: NameFacts
-    ranges: Ranges
-    forest: Forest
-    home: Int32s
-    node: Int32s
-    how: NDArray[np.uint8]
-    phase: Int8s  # per piece of work, a position in PHASES
-    node_phase: Int8s  # per node
-    warm_up: Bools  # per node
-    recompute: Bools  # per node: forward below backward, which is computed again and counts as backward
-    linked: Bools  # per node: a place in another path that work was led to, a forward's or a capture's
-    unfit: Bools  # per piece of work: in a numbered backward node that no forward operator fits
-    rules: Rules = field(default_factory=Rules)
-    # Per allocation or free of the trace's memory: its node, -1 for none, and its phase, a position in PHASES.
-    memory_node: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
-    memory_phase: Int8s = field(default_factory=lambda: np.empty(0, np.int8))
-    # What `places.measured_steps` found, without and with warm-up: nearly every figure asks for it.
-    found_steps: dict[bool, Int32s] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
@@ -82,9 +42,15 @@ def attribute(trace: Trace, rules: Rules | None = None) -> Attribution:
 
     Raises UsageError if the rules name a domain or a step that the trace does not have.
     """
-    found = _Attributing(trace, rules or Rules()).result()
+    attributing = _Attributing(trace, rules or Rules())
+    attribution = attributing.result()
+    updates = updates_called_steps(attribution)
+    if updates.any():
+        attribution = attributing.with_optimizer(attribution, updates)
+    copying = attributing.threads.launching - attributing.threads.launching_kernels
+    attribution = with_steps(attribution, updates, copying)
     give_back(len(trace.ranges))
-    return found
+    return attribution
 
 
 class _Attributing:
@@ -118,11 +84,11 @@ class _Attributing:
             self._adopt_ranges(home)
         if self.rules.operators == "auto":
             home = self._show_stray_operators(placed.node, placed.how, home)
-        return self._attribution(placed, home, placing.rule.made)
+        return self._attribution(placed, home, placing.rule.linked_nodes)
 
     def _unnamed(self) -> Unnamed | None:
         """Return what finds the phase of work in no named one, if an annotated model can tell it."""
-        annotated = (self.own_ranges.category != NO_CATEGORY).any()
+        annotated = self.own_ranges.of_model.any()
         return Unnamed(self.trace, self.facts, self.own_ranges) if annotated else None
 
     def _allocated(self) -> Spots:
@@ -139,63 +105,92 @@ class _Attributing:
         if not len(operators):
             return home
         nesting = Nesting(operators)
-        at = nesting.containing(calls.thread[stray], calls.start_ns[stray], calls.end_ns[stray])
+        operator_node = nesting.containing(calls.thread[stray], calls.start_ns[stray], calls.end_ns[stray])
         first = self.forest.append(nesting.forest, len(self.ranges))
-        node[stray] = np.where(at >= 0, at + first, -1)
-        how[stray[at >= 0]] = OWN
+        node[stray] = np.where(operator_node >= 0, operator_node + first, -1)
+        how[stray[operator_node >= 0]] = OWN
         self.ranges = Ranges.joined([self.ranges, operators])
         return np.concatenate([home, nesting.home + first]).astype(np.int32)
 
     def _operators_outside(self, threads: Int32s) -> Ranges:
         """Return PyTorch's operator ranges on these threads that are in no range of the user's."""
-        ranges, wanted = self.trace.ranges, marked(threads, len(self.trace.threads))
-        rows = np.flatnonzero(self.operator & wanted[ranges.thread])
+        ranges, on_threads = self.trace.ranges, marked(threads, len(self.trace.threads))
+        rows = np.flatnonzero(self.operator & on_threads[ranges.thread])
         outermost = Nesting(self.ranges.take(self.nesting.forest.above(self.nesting.home) < 0))
-        at = outermost.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
-        return ranges.take(rows[at < 0])
+        user_node = outermost.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
+        return ranges.take(rows[user_node < 0])
 
     def _adopt_ranges(self, home: Int32s) -> None:
         """Put the ranges of autograd's and helpers' threads below those of the thread that waits."""
         ranges = self.ranges
         for thread in self.adoption.threads:
-            mine = np.flatnonzero(ranges.thread == thread)
-            above = self.adoption.base(Intervals(thread, ranges.start_ns[mine], ranges.end_ns[mine]))
-            home[mine] = self.forest.graft(np.maximum(above, -1), home[mine])
+            range_rows = np.flatnonzero(ranges.thread == thread)
+            above = self.adoption.base(Intervals(thread, ranges.start_ns[range_rows], ranges.end_ns[range_rows]))
+            home[range_rows] = self.forest.graft(np.maximum(above, -1), home[range_rows])
 
-    def _attribution(self, placed: Placed, home: Int32s, made: list[Int32s]) -> Attribution:
+    def _attribution(self, placed: Placed, home: Int32s, linked_nodes: list[Int32s]) -> Attribution:
         launch = self.trace.work.launch
         call = np.zeros(len(self.trace.launches), np.int64)
         call[self.calls.row] = np.arange(len(self.calls))
-        known = launch >= 0
+        has_launch = launch >= 0
         node, how = np.full(len(launch), -1, np.int32), np.full(len(launch), OUTSIDE, np.uint8)
         unfit = np.zeros(len(launch), np.bool_)
-        at = call[launch[known]]
-        node[known], how[known] = placed.node[at], placed.how[at].astype(np.uint8)
-        unfit[known] = placed.unfit[at]
-        node, captured = self._led_to_captures(node, how)
+        work_call = call[launch[has_launch]]
+        node[has_launch], how[has_launch] = placed.node[work_call], placed.how[work_call].astype(np.uint8)
+        unfit[has_launch] = placed.unfit[work_call]
+        node = self._led_to_captures(node, how)
         linked = self._holding(np.concatenate([node, self.memory_node]))
-        unmade = np.ones(len(linked), np.bool_)
-        for nodes in made:
-            unmade[nodes[nodes >= 0]] = False
-        linked[unmade] = False
-        of_nodes = self._of_nodes(linked, captured)
-        linked[captured] = True
+        not_linked = np.ones(len(linked), np.bool_)
+        for nodes in linked_nodes:
+            not_linked[nodes[nodes >= 0]] = False
+        linked[not_linked] = False
+        self.linked = linked
+        phases, work_phase, memory_phase = self._phases(node)
+        led = linked.copy()
+        led[self.captured] = True
         return Attribution(
-            self.trace, self.facts, self.ranges, self.forest, home, node, how,
-            self._work_phase(node, of_nodes.phase), of_nodes.phase, of_nodes.warm_up, of_nodes.recompute, linked,
-            unfit, self.rules, self.memory_node,
-            self._phase(self.allocated, self.memory_node, of_nodes.phase),
-        )  # fmt: skip
+            trace=self.trace,
+            facts=self.facts,
+            ranges=self.ranges,
+            forest=self.forest,
+            home=home,
+            node=node,
+            how=how,
+            phase=work_phase,
+            node_phase=phases.phase,
+            warm_up=phases.warm_up,
+            recompute=phases.recompute,
+            linked=led,
+            unfit=unfit,
+            rules=self.rules,
+            memory_node=self.memory_node,
+            memory_phase=memory_phase,
+        )
 
-    def _led_to_captures(self, node: Int32s, how: NDArray[np.uint8]) -> tuple[Int32s, Int32s]:
-        """Assign CUDA graphs' replays to the ranges of their capture; return all work's nodes, and new ones."""
+    def with_optimizer(self, attribution: Attribution, updates: Bools) -> Attribution:
+        """Return the attribution where ranges of some names, which are called steps, are the optimizer's."""
+        self.facts.phase[updates], self.facts.step[updates] = PHASES.index(OPTIMIZER), False
+        phases, work_phase, memory_phase = self._phases(attribution.node)
+        return replace(
+            attribution,
+            phase=work_phase,
+            node_phase=phases.phase,
+            recompute=phases.recompute,
+            memory_phase=memory_phase,
+        )
+
+    def _led_to_captures(self, node: Int32s, how: NDArray[np.uint8]) -> Int32s:
+        """Assign CUDA graphs' replays to the ranges of their capture; return all work's nodes."""
+        self.captured = np.empty(0, np.int32)
+        self.created = np.full(len(node), -1, np.int32)  # per piece of work: where its node was captured
         if self.trace.captures is None or not len(self.nesting.home):
-            return node, np.empty(0, np.int32)
+            return node
         captured = Captured(self.trace.captures, self.ranges, self.nesting, self.facts)
         led = how != AMBIGUOUS
         node = captured.lead(node, led)
         how[led] = CAPTURED
-        return node, captured.made
+        self.captured, self.created = captured.made, captured.created_of_work(how != AMBIGUOUS)
+        return node
 
     def _holding(self, node: Int32s) -> Bools:
         """Return which nodes contain work, at any depth: bool (nodes,)."""
@@ -205,16 +200,21 @@ class _Attributing:
             holding[self.forest.parent[nodes[holding[nodes]]]] = True
         return holding
 
-    def _of_nodes(self, linked: Bools, captured: Int32s) -> OfNodes:
-        said = Said.of(self.trace, self.facts, self.ranges).at(self.forest, linked)
+    def _phases(self, node: Int32s) -> tuple[NodePhases, Int8s, Int8s]:
+        """Return the phases of nodes, of work, whose nodes are given, and of allocations."""
+        by_range = RangePhases.of(self.trace, self.facts, self.ranges).by_node(self.forest, self.linked)
         engine = np.isin(self.ranges.thread, self.known)[self.forest.range]
-        engine[captured] = False  # the phase of a replay is its launch's, whichever thread captured it
-        return of_nodes(self.forest, said, linked, engine)
+        engine[self.captured] = False  # the phase of a replay is its launch's, whichever thread captured it
+        phases = of_nodes(self.forest, by_range, self.linked, engine)
+        memory_phase = self._phase(self.allocated, self.memory_node, phases.phase)
+        return phases, self._work_phase(node, phases.phase), memory_phase
 
     def _work_phase(self, node: Int32s, node_phase: Int8s) -> Int8s:
         """Return the phase of each piece of work, by its node, its thread or its place in time: int8 (work,)."""
         launches, launch = self.trace.launches, self.trace.work.launch
         phase = _phase_of(node, node_phase)
+        # A replay in no phase has that of its capture.
+        phase = np.where(phase == NOTHING, _phase_of(self.created, node_phase), phase)
         undecided = np.flatnonzero((phase == NOTHING) & (launch >= 0))
         calls, back = grouped(launch[undecided])
         spots = Spots(launches.thread[calls], launches.start_ns[calls], launches.end_ns[calls])
@@ -230,11 +230,11 @@ class _Attributing:
 
     def _phase_by_place(self, spots: Spots) -> Int8s:
         """Return the phase of what no range has one for, by its thread or its place in time: int8 (spots,)."""
-        found = np.full(len(spots), NOTHING, np.int8)
+        phase = np.full(len(spots), NOTHING, np.int8)
         if len(spots) and self.unnamed:
-            found = self.unnamed.phase(spots.thread, spots.start_ns, spots.end_ns)
-        found[np.isin(spots.thread, self.known)] = IN_BACKWARD
-        return found
+            phase = self.unnamed.phase(spots.thread, spots.start_ns, spots.end_ns)
+        phase[np.isin(spots.thread, self.known)] = IN_BACKWARD
+        return phase
 
 
 def _phase_of(node: Int32s, node_phase: Int8s) -> Int8s:

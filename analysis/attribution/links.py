@@ -41,9 +41,9 @@ class Nodes:
 
     def around(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s:
         """Return the position of the innermost node around each interval; -1 for none: int64 (intervals,)."""
-        at = self.nesting.containing(thread, start_ns, end_ns)
-        ranges = self.nesting.forest.range[at] if len(self) else at
-        return np.where(at >= 0, ranges, -1).astype(np.int64)
+        node = self.nesting.containing(thread, start_ns, end_ns)
+        ranges = self.nesting.forest.range[node] if len(self) else node
+        return np.where(node >= 0, ranges, -1).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,56 +108,56 @@ class Links:
     def __bool__(self) -> bool:
         return len(self.nodes) > 0
 
-    def made(self, wanted: Wanted) -> Int64s:
+    def made(self, to_link: Wanted) -> Int64s:
         """Return the position of the operator that made each node; -1 if none fits, or those of two threads do.
 
         An operator fits if it has the node's number, can make such a node, is the last of its thread to start
         before the node, in the same step, and is on a thread that does not run its own program, unless that
         thread waits. A node inside another was made there.
         """
-        asked, operator = self._candidates(wanted)
-        fits = np.flatnonzero(self._fits(wanted.take(asked), operator))
-        asked, operator = asked[fits], operator[fits]
-        near = self._shares_a_device(wanted.node[asked], operator)
-        has_near = np.zeros(len(wanted.node), np.bool_)
-        has_near[asked[near]] = True
-        kept = near | ~has_near[asked]
-        asked, operator = asked[kept], operator[kept]
-        made = np.full(len(wanted.node), -1, np.int64)
-        made[asked] = operator
-        made[np.bincount(asked, minlength=len(made)) > 1] = -1
-        return made
+        row, operator = self._candidates(to_link)
+        fits = np.flatnonzero(self._fits(to_link.take(row), operator))
+        row, operator = row[fits], operator[fits]
+        near = self._shares_a_device(to_link.node[row], operator)
+        has_near = np.zeros(len(to_link.node), np.bool_)
+        has_near[row[near]] = True
+        chosen = near | ~has_near[row]
+        row, operator = row[chosen], operator[chosen]
+        operator_of_node = np.full(len(to_link.node), -1, np.int64)
+        operator_of_node[row] = operator
+        operator_of_node[np.bincount(row, minlength=len(operator_of_node)) > 1] = -1
+        return operator_of_node
 
-    def _candidates(self, wanted: Wanted) -> tuple[Int64s, Int64s]:
-        """Return pairs of a wanted node and an operator: per thread, the last with its number before the node."""
-        seq, numbered = self.nodes.seq[wanted.node], self._numbered
+    def _candidates(self, to_link: Wanted) -> tuple[Int64s, Int64s]:
+        """Return pairs of a node to link and an operator: per thread, the last with its number before the node."""
+        seq, numbered = self.nodes.seq[to_link.node], self._numbered
         low, high = np.searchsorted(numbered.seq, seq, "left"), np.searchsorted(numbered.seq, seq, "right")
         count = np.where(seq >= 0, high - low, 0)
-        asked = np.repeat(np.arange(len(seq)), count)
-        group = np.arange(len(asked)) + np.repeat(low - np.cumsum(count) + count, count)
-        operator = numbered.last_before(group, self.nodes.ranges.start_ns[wanted.node[asked]])
-        return asked[operator >= 0], operator[operator >= 0]
+        row = np.repeat(np.arange(len(seq)), count)
+        group = np.arange(len(row)) + np.repeat(low - np.cumsum(count) + count, count)
+        operator = numbered.last_before(group, self.nodes.ranges.start_ns[to_link.node[row]])
+        return row[operator >= 0], operator[operator >= 0]
 
-    def _fits(self, wanted: Wanted, operator: Int64s) -> Bools:
+    def _fits(self, to_link: Wanted, operator: Int64s) -> Bools:
         """Return, per pair, whether the operator can have created the node."""
-        node, made = self.nodes.ranges.take(wanted.node), self.operators.take(operator)
-        independent = np.isin(made.thread, sorted(self._threads.independent))
-        stranger = independent & (made.thread != wanted.waiting) & (wanted.waiting >= 0)
+        node, maker = self.nodes.ranges.take(to_link.node), self.operators.take(operator)
+        independent = np.isin(maker.thread, sorted(self._threads.independent))
+        stranger = independent & (maker.thread != to_link.waiting) & (to_link.waiting >= 0)
         fits: Bools = (
-            self._makers.fit(node.name_id, made.name_id)
-            & (self._process[node.thread] == self._process[made.thread])
+            self._makers.fit(node.name_id, maker.name_id)
+            & (self._process[node.thread] == self._process[maker.thread])
             & ~stranger
-            & self._in_one_step(node, made, wanted.waiting)
-            & self._made_within(wanted.node, made)
+            & self._in_one_step(node, maker, to_link.waiting)
+            & self._made_within(to_link.node, maker)
         )
         return fits
 
-    def _in_one_step(self, node: Ranges, made: Ranges, waiting: Int32s) -> Bools:
+    def _in_one_step(self, node: Ranges, maker: Ranges, waiting: Int32s) -> Bools:
         """Return, per pair, whether both are in the same step, or both in none: bool (pairs,)."""
-        at = np.where(waiting >= 0, waiting, node.thread).astype(np.int32)
-        began, _ = self._step_around(at, node.start_ns, node.end_ns)
-        _, ended = self._step_around(made.thread, made.start_ns, made.end_ns)
-        same: Bools = (made.start_ns >= began) & (node.start_ns <= ended)
+        thread = np.where(waiting >= 0, waiting, node.thread).astype(np.int32)
+        began, _ = self._step_around(thread, node.start_ns, node.end_ns)
+        _, ended = self._step_around(maker.thread, maker.start_ns, maker.end_ns)
+        same: Bools = (maker.start_ns >= began) & (node.start_ns <= ended)
         return same
 
     def _step_around(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
@@ -171,31 +171,32 @@ class Links:
         began = np.where(node >= 0, self._step_ranges.start_ns[step], NEVER)
         return began, np.where(node >= 0, self._step_ranges.end_ns[step], ALWAYS)
 
-    def _made_within(self, node: Int64s, made: Ranges) -> Bools:
+    def _made_within(self, node: Int64s, maker: Ranges) -> Bools:
         """Return whether what made a node inside another is inside it too."""
         outer = self.nodes.within[node]
         around = self.nodes.ranges.take(np.maximum(outer, 0))
-        inside = (around.thread == made.thread) & (around.start_ns <= made.start_ns)
+        inside = (around.thread == maker.thread) & (around.start_ns <= maker.start_ns)
         made_there: Bools = (outer < 0) | inside
         return made_there
 
     def _shares_a_device(self, node: Int64s, operator: Int64s) -> Bools:
         """Return, per pair, whether the operator's thread gave work to a GPU that the node's thread also used."""
         devices = self._threads.devices
-        one, two = devices[self.nodes.ranges.thread[node]], devices[self.operators.thread[operator]]
-        shares: Bools = (one & two) != 0
+        node_devices = devices[self.nodes.ranges.thread[node]]
+        operator_devices = devices[self.operators.thread[operator]]
+        shares: Bools = (node_devices & operator_devices) != 0
         return shares
 
 
 def _around(ranges: Ranges, rows: Int64s, thread: Int32s, at_ns: Int64s) -> Int64s:
     """Return those of some ranges that are around moments of their threads, and all that begin inside those."""
-    kept = [np.empty(0, np.int64)]
-    for one in distinct(thread):
-        mine, moments = rows[ranges.thread[rows] == one], np.sort(at_ns[thread == one])
-        start, end = ranges.start_ns[mine], ranges.end_ns[mine]
+    chosen = [np.empty(0, np.int64)]
+    for thread_number in distinct(thread):
+        range_rows, moments = rows[ranges.thread[rows] == thread_number], np.sort(at_ns[thread == thread_number])
+        start, end = ranges.start_ns[range_rows], ranges.end_ns[range_rows]
         around = np.searchsorted(moments, end, "right") > np.searchsorted(moments, start, "left")
-        kept.append(mine[start <= np.maximum.accumulate(np.where(around, end, NEVER))])
-    return np.concatenate(kept)
+        chosen.append(range_rows[start <= np.maximum.accumulate(np.where(around, end, NEVER))])
+    return np.concatenate(chosen)
 
 
 def _used(names: list[str], *tables: Ranges) -> Bools:
@@ -229,30 +230,32 @@ def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
     engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
     outer = np.flatnonzero(of_names(engine, nodes))
     around = {name: number for number, name in enumerate(names)}
-    wanted = np.array([around.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
+    child_name = np.array([around.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
     seq = nodes.seq.copy()
     inner = np.minimum(outer + 1, len(nodes) - 1)
-    child = _is_child(nodes, wanted, outer, inner) & (nodes.seq[inner] >= 0)
+    child = _is_child(nodes, child_name, outer, inner) & (nodes.seq[inner] >= 0)
     seq[outer[child]] = nodes.seq[inner[child]]
     # The node is all but always what its engine's range begins with; the others are few, and looked for singly.
     numbered = distinct(nodes.name_id[nodes.seq >= 0])
-    for one in outer[~child & np.isin(wanted[nodes.name_id[outer]], numbered)].tolist():
-        inside = _begun_inside(nodes, one)
-        found = inside[_is_child(nodes, wanted, np.full(len(inside), one), inside) & (nodes.seq[inside] >= 0)]
-        if len(found):
-            seq[one] = nodes.seq[found[0]]
+    for outer_row in outer[~child & np.isin(child_name[nodes.name_id[outer]], numbered)].tolist():
+        inside = _begun_inside(nodes, outer_row)
+        children = inside[
+            _is_child(nodes, child_name, np.full(len(inside), outer_row), inside) & (nodes.seq[inside] >= 0)
+        ]
+        if len(children):
+            seq[outer_row] = nodes.seq[children[0]]
     return seq
 
 
-def _begun_inside(nodes: Ranges, one: int) -> Int64s:
-    """Return the positions of the ranges after this one on its thread that start before it ends."""
-    of_thread = int(np.searchsorted(nodes.thread, nodes.thread[one], "right"))
-    begun = int(np.searchsorted(nodes.start_ns[one + 1 : of_thread], nodes.end_ns[one], "right"))
-    return np.arange(one + 1, one + 1 + begun)
+def _begun_inside(nodes: Ranges, outer_row: int) -> Int64s:
+    """Return the positions of the ranges after an outer one on its thread that start before it ends."""
+    of_thread = int(np.searchsorted(nodes.thread, nodes.thread[outer_row], "right"))
+    begun = int(np.searchsorted(nodes.start_ns[outer_row + 1 : of_thread], nodes.end_ns[outer_row], "right"))
+    return np.arange(outer_row + 1, outer_row + 1 + begun)
 
 
-def _is_child(nodes: Ranges, wanted: Int32s, outer: Int64s, inner: Int64s) -> Bools:
+def _is_child(nodes: Ranges, child_name: Int32s, outer: Int64s, inner: Int64s) -> Bools:
     """Return which inner ranges are the nodes that the engine's ranges (by name) surround."""
     inside = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
-    named: Bools = inside & (nodes.name_id[inner] == wanted[nodes.name_id[outer]])
+    named: Bools = inside & (nodes.name_id[inner] == child_name[nodes.name_id[outer]])
     return named

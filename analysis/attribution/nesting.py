@@ -74,12 +74,12 @@ class Forest:
             self._levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])
         return self._levels
 
-    def nearest(self, own: Int32s) -> Int32s:
-        """Return each node's own value, or if that is -1, the nearest one above it, or -1: int32 (nodes,)."""
-        found = own.copy()
+    def nearest(self, node_values: Int32s) -> Int32s:
+        """Return each node's value, or if that is -1, the nearest above it, or -1: int32 (nodes,)."""
+        nearest = node_values.copy()
         for nodes in self.by_depth()[1:]:
-            found[nodes] = np.where(found[nodes] >= 0, found[nodes], found[self.parent[nodes]])
-        return found
+            nearest[nodes] = np.where(nearest[nodes] >= 0, nearest[nodes], nearest[self.parent[nodes]])
+        return nearest
 
     def merge(self, a: Int32s, b: Int32s) -> Int32s:
         """Return nodes (n,) whose paths contain the ranges of both paths, ordered by start.
@@ -95,9 +95,9 @@ class Forest:
 
         return self.combine(a, b, step)
 
-    def graft(self, base: Int32s, own: Int32s) -> Int32s:
-        """Return nodes (n,) whose paths are the base's path followed by their own."""
-        return self.combine(base, own, lambda base, own: (base, self.parent[own], self.range[own]))
+    def graft(self, base: Int32s, below: Int32s) -> Int32s:
+        """Return nodes (n,) whose paths are the base's path followed by that of the nodes below."""
+        return self.combine(base, below, lambda base, below: (base, self.parent[below], self.range[below]))
 
     def combine(self, a: Int32s, b: Int32s, step: Step) -> Int32s:
         """Combine node ids a and b, int32 (n,), into one node each, int32 (n,); if one is -1, it is the other.
@@ -110,8 +110,8 @@ class Forest:
             node, both = np.where(a < 0, b, a), (a >= 0) & (b >= 0) & (a != b)
             if not both.any():
                 break
-            (one, two), back = distinct_pairs(a[both], b[both])
-            a, b, range_ = step(one, two)
+            (first, second), back = distinct_pairs(a[both], b[both])
+            a, b, range_ = step(first, second)
             pending.append((node, both, back, range_))
         for outer, both, back, range_ in reversed(pending):
             node = self._below(node, range_)
@@ -211,12 +211,12 @@ def _climb(lane: Lane, last: NDArray[Any], end: Int64s) -> Int32s:
     """From the last of the ranges that start early enough, go up to the first that ends late enough."""
     node = np.full(len(end), -1, np.int32)
     todo = np.flatnonzero(last > 0)
-    at = last[todo] - 1
+    candidate = last[todo] - 1
     while len(todo):
-        found = lane.end[at] >= end[todo]
-        node[todo[found]] = lane.rows[at[found]]
-        todo, at = todo[~found], lane.parent[at[~found]]
-        todo, at = todo[at >= 0], at[at >= 0]
+        encloses = lane.end[candidate] >= end[todo]
+        node[todo[encloses]] = lane.rows[candidate[encloses]]
+        todo, candidate = todo[~encloses], lane.parent[candidate[~encloses]]
+        todo, candidate = todo[candidate >= 0], candidate[candidate >= 0]
     return node
 
 
@@ -263,18 +263,18 @@ def _parents(start: Int64s, end: Int64s) -> tuple[Int32s, Int64s]:
     there are any, the parents must not be used.
     """
     parent = np.full(len(start), -1, np.int32)
-    rest, outer = np.arange(len(start)), np.empty(0, np.int64)
+    remaining, outer = np.arange(len(start)), np.empty(0, np.int64)
     crossing = [outer]
-    while len(rest):
+    while len(remaining):
         if len(crossing) > MAX_DEPTH:
             raise TooTangled(
                 f"Its ranges nest more than {MAX_DEPTH} deep on one thread, as pushes without their pops do."
             )
-        reach = np.maximum.accumulate(end[rest])
-        outermost = np.concatenate([[True], end[rest[1:]] > reach[:-1]])
-        level = rest[outermost]
+        reach = np.maximum.accumulate(end[remaining])
+        outermost = np.concatenate([[True], end[remaining[1:]] > reach[:-1]])
+        level = remaining[outermost]
         crossing.append(level[1:][start[level[1:]] < end[level[:-1]]])
         if len(outer):
             parent[level] = outer[np.searchsorted(start[outer], start[level], "right") - 1]
-        rest, outer = rest[~outermost], level
+        remaining, outer = remaining[~outermost], level
     return parent, np.concatenate(crossing)

@@ -16,9 +16,9 @@ import numpy as np
 from ..trace import Bools, Int32s
 from ..vocabulary import ENGINE_OPERATOR
 
-_NODE = re.compile(r"(?P<made>.+?)Backwards?\d*$")
+_NODE = re.compile(r"(?P<operator>.+?)Backwards?\d*$")
 # torch.library's register_autograd: GeneratedBackwardFor_mylib_swish_default, of mylib::swish.
-_OF_LIBRARY = re.compile(r"GeneratedBackwardFor_(?P<made>.+)_[A-Za-z0-9]+$")
+_OF_LIBRARY = re.compile(r"GeneratedBackwardFor_(?P<operator>.+)_[A-Za-z0-9]+$")
 # torch::autograd::CppNode<vision::ops::ROIAlignFunction>: a C++ Function's, whose operator has any name.
 _OF_CPP = re.compile(r"(?:torch::autograd::)?CppNode<")
 _ATEN = "aten::"
@@ -37,9 +37,9 @@ class Makers:
 
     def fit(self, node: Int32s, operator: Int32s) -> Bools:
         """Return, per pair of names, whether the operator can create the node."""
-        made = self.of_node[node]
-        named = (made == self.as_operator[operator]) | (made == self.in_full[operator])
-        fits: Bools = ((made >= 0) & named) | ((made == ANY_BUT_ATEN) & ~self.aten[operator])
+        maker = self.of_node[node]
+        named = (maker == self.as_operator[operator]) | (maker == self.in_full[operator])
+        fits: Bools = ((maker >= 0) & named) | ((maker == ANY_BUT_ATEN) & ~self.aten[operator])
         return fits
 
 
@@ -48,13 +48,13 @@ def makers(names: Sequence[str], used: Bools) -> Makers:
     number: dict[str, int] = {}
     of_node, as_operator, in_full = (np.full(len(names), NOTHING, np.int32) for _ in range(3))
     aten = np.zeros(len(names), np.bool_)
-    for at in np.flatnonzero(used).tolist():
-        name = names[at].removeprefix(ENGINE_OPERATOR)
-        made = made_by(name)
-        of_node[at] = ANY_BUT_ATEN if _OF_CPP.match(name) else number.setdefault(made, len(number))
-        as_operator[at] = number.setdefault(_plain(name.rsplit("::", 1)[-1]), len(number))
-        in_full[at] = number.setdefault(_plain(name), len(number))
-        aten[at] = name.startswith(_ATEN)
+    for name_id in np.flatnonzero(used).tolist():
+        name = names[name_id].removeprefix(ENGINE_OPERATOR)
+        maker = made_by(name)
+        of_node[name_id] = ANY_BUT_ATEN if _OF_CPP.match(name) else number.setdefault(maker, len(number))
+        as_operator[name_id] = number.setdefault(_plain(name.rsplit("::", 1)[-1]), len(number))
+        in_full[name_id] = number.setdefault(_plain(name), len(number))
+        aten[name_id] = name.startswith(_ATEN)
     of_node[of_node == number.get("", NOTHING)] = NOTHING
     return Makers(of_node, as_operator, in_full, aten)
 
@@ -65,10 +65,10 @@ def made_by(node: str) -> str:
     >>> made_by("NllLossBackward0"), made_by("CopySlices")
     ('nllloss', '')
     """
-    found = _NODE.match(node)
-    made = found["made"] if found else ""
-    of_library = _OF_LIBRARY.match(made)
-    return _plain(of_library["made"] if of_library else made.rsplit("::", 1)[-1])
+    match = _NODE.match(node)
+    operator = match["operator"] if match else ""
+    of_library = _OF_LIBRARY.match(operator)
+    return _plain(of_library["operator"] if of_library else operator.rsplit("::", 1)[-1])
 
 
 def _plain(name: str) -> str:

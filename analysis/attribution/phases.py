@@ -11,9 +11,9 @@ import numpy as np
 
 from ..support.small_numbers import distinct
 from ..trace import (
+    GRADIENT,
     MODEL_BACKWARD,
     MODEL_FORWARD,
-    NO_CATEGORY,
     PUSH_POP,
     Bools,
     Int8s,
@@ -23,54 +23,82 @@ from ..trace import (
     Trace,
     marked,
 )
-from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, RECOMPUTE, SERVING
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, RECOMPUTE, SERVING
 from .nesting import Forest, Nesting
 from .user_ranges import NameFacts, named, named_phases, of_names, of_titles, operator_ranges
 
+_NEVER = 2**62
 NO_PHASE, IN_FORWARD, IN_BACKWARD = -1, PHASES.index(FORWARD), PHASES.index(BACKWARD)
 NOTHING = PHASES.index(OTHER)
 _SERVING = [PHASES.index(phase) for phase in SERVING]
-_TOLD = {NO_CATEGORY: NO_PHASE, MODEL_FORWARD: IN_FORWARD, MODEL_BACKWARD: IN_BACKWARD}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What names and annotation say about ranges, one entry per range.
+class RangePhases:
+    """What names and annotation tell about each range, or each node; phases are positions in PHASES.
 
-    These are the phase by name, whether it is the whole phase, warm-up, the phase by annotation, and whether
-    annotation marks the range as recomputation. Phases are positions in PHASES, or NO_PHASE.
+    `by_name` and `by_category` are NO_PHASE where a name or annotation tells none. `is_part` marks names of a part
+    of a phase, and `is_recompute` what annotation marks as computed again. `is_gradient` marks a gradient that
+    a forward asks for: its backward is part of the phase around it.
     """
 
     by_name: Int8s
-    whole: Bools
+    is_part: Bools
     warm_up: Bools
-    told: Int8s
-    again: Bools
+    by_category: Int8s
+    is_recompute: Bools
+    is_gradient: Bools
 
     @classmethod
-    def of(cls, trace: Trace, facts: NameFacts, ranges: Ranges) -> Said:
+    def of(cls, trace: Trace, facts: NameFacts, ranges: Ranges) -> RangePhases:
         """Look up the names and annotation of ranges."""
-        again = (ranges.category == MODEL_FORWARD) & of_names(named(trace, RECOMPUTE), ranges)
-        told = np.array([_TOLD[category] for category in sorted(_TOLD)], np.int8)[ranges.category]
+        is_recompute = (ranges.category == MODEL_FORWARD) & of_names(named(trace, RECOMPUTE), ranges)
+        by_category = np.full(len(ranges), NO_PHASE, np.int8)
+        by_category[ranges.of_forward] = IN_FORWARD
+        by_category[(ranges.category == MODEL_BACKWARD) | is_recompute] = IN_BACKWARD
+        is_gradient = ranges.category == GRADIENT
         return cls(
-            named_phases(facts, ranges),
-            of_titles(facts.opens_phase, ranges),
-            of_titles(facts.warm_up, ranges),
-            np.where(again, np.int8(IN_BACKWARD), told),
-            again,
+            by_name=named_phases(facts, ranges),
+            is_part=~of_titles(facts.opens_phase, ranges),
+            warm_up=of_titles(facts.warm_up, ranges),
+            by_category=np.where(is_gradient, _of_gradients(facts, ranges), by_category),
+            is_recompute=is_recompute,
+            is_gradient=is_gradient,
         )
 
-    def at(self, forest: Forest, linked: Bools) -> Said:
+    def by_node(self, forest: Forest, linked: Bools) -> RangePhases:
         """Return the same by node; `linked` nodes are parts of forward paths below backward."""
-        by_name, told = self.by_name[forest.range], self.told[forest.range]
+        by_name, by_category = self.by_name[forest.range], self.by_category[forest.range]
         by_name[linked & (by_name == IN_FORWARD)] = NO_PHASE
-        told[linked & (told == IN_FORWARD)] = NO_PHASE
-        rest = self.whole[forest.range], self.warm_up[forest.range], self.again[forest.range]
-        return Said(by_name, rest[0], rest[1], told, rest[2])
+        by_category[linked & (by_category == IN_FORWARD)] = NO_PHASE
+        flags = (self.is_part, self.warm_up, self.is_recompute, self.is_gradient)
+        is_part, warm_up, is_recompute, is_gradient = (flag[forest.range] for flag in flags)
+        return RangePhases(by_name, is_part, warm_up, by_category, is_recompute, is_gradient)
+
+
+def _of_gradients(facts: NameFacts, ranges: Ranges) -> Int8s:
+    """Return the phase of gradients in none: forward if a backward follows before an update, else backward.
+
+    Only ranges of annotation's category for such gradients get one, int8 (ranges,).
+    """
+    phase = np.full(len(ranges), NO_PHASE, np.int8)
+    is_gradient = ranges.category == GRADIENT
+    if not is_gradient.any():
+        return phase
+    opens = of_titles(facts.opens_phase, ranges)
+    by_name = named_phases(facts, ranges)
+    backward_ns = np.sort(ranges.start_ns[opens & (by_name == IN_BACKWARD)])
+    update_ns = np.sort(ranges.start_ns[opens & (by_name == PHASES.index(OPTIMIZER))])
+    end_ns = ranges.end_ns[is_gradient]
+    next_backward, next_update = (
+        np.append(moments, _NEVER)[np.searchsorted(moments, end_ns)] for moments in (backward_ns, update_ns)
+    )
+    phase[is_gradient] = np.where(next_backward < next_update, IN_FORWARD, IN_BACKWARD)
+    return phase
 
 
 @dataclass(frozen=True, slots=True)
-class OfNodes:
+class NodePhases:
     """Per node: its phase (a position in PHASES), whether it is in warm-up, and whether it is recomputed."""
 
     phase: Int8s
@@ -78,58 +106,81 @@ class OfNodes:
     recompute: Bools
 
 
-def of_nodes(forest: Forest, said: Said, linked: Bools, engine: Bools) -> OfNodes:
+def of_nodes(forest: Forest, by_range: RangePhases, linked: Bools, engine: Bools) -> NodePhases:
     """Return each node's phase: its nearest name's, else its nearest category's, else its thread's.
 
-    `said` and `linked` are by node; `engine` marks the nodes on autograd's threads.
+    `by_range` and `linked` are by node; `engine` marks the nodes on autograd's threads.
     """
     if not len(forest):
-        return OfNodes(np.empty(0, np.int8), np.empty(0, np.bool_), np.empty(0, np.bool_))
-    phase, warm_up = np.full(len(forest), NO_PHASE, np.int8), said.warm_up.copy()
-    recompute, is_named = np.zeros(len(forest), np.bool_), said.by_name >= 0
+        return NodePhases(np.empty(0, np.int8), np.empty(0, np.bool_), np.empty(0, np.bool_))
+    phase, warm_up = np.full(len(forest), NO_PHASE, np.int8), by_range.warm_up.copy()
+    recompute, in_gradient = np.zeros(len(forest), np.bool_), by_range.is_gradient.copy()
+    is_named = by_range.by_name >= 0
     for depth, nodes in enumerate(forest.by_depth()):
-        above, told = forest.parent[nodes], said.told[nodes]
-        outer, below_name = np.full(len(nodes), NO_PHASE, np.int8), np.zeros(len(nodes), np.bool_)
+        outer, in_named, in_recompute = (
+            np.full(len(nodes), NO_PHASE, np.int8),
+            *np.zeros((2, len(nodes)), np.bool_),
+        )
         if depth:
-            outer, below_name = phase[above], is_named[above]
+            above = forest.parent[nodes]
+            outer, in_named, in_recompute = phase[above], is_named[above], recompute[above]
             warm_up[nodes] |= warm_up[above]
-        in_backward = (outer == IN_BACKWARD) | ((outer == NO_PHASE) & engine[nodes])
-        inherited = np.where((outer == NO_PHASE) & (engine | linked)[nodes], IN_BACKWARD, outer)
-        says = np.where(is_named[nodes], said.by_name[nodes], np.where(below_name, NO_PHASE, told))
-        again = (says == IN_FORWARD) & in_backward
-        served = (says == IN_FORWARD) & np.isin(outer, _SERVING)  # an engine's forward of prompts, or of tokens
-        phase[nodes] = np.where(again, IN_BACKWARD, np.where(served, outer, np.where(says >= 0, says, inherited)))
-        computes = (again & (said.whole[nodes] | (told == IN_FORWARD))) | ((told == IN_FORWARD) & in_backward)
-        goes_on = (recompute[above] if depth else False) & (said.by_name[nodes] < 0) & (told != IN_BACKWARD)
-        recompute[nodes] = (goes_on | computes | said.again[nodes]) & (phase[nodes] == IN_BACKWARD)
-        is_named[nodes] |= below_name
-    return OfNodes(np.where(phase >= 0, phase, NOTHING).astype(np.int8), warm_up, recompute)
+            in_gradient[nodes] |= in_gradient[above]
+        name, category = by_range.by_name[nodes], by_range.by_category[nodes]
+        is_asked = in_gradient[nodes] & (outer != NO_PHASE) & (category == IN_BACKWARD)
+        is_asked |= by_range.is_gradient[nodes] & (outer != NO_PHASE)
+        in_engine = (outer == NO_PHASE) & engine[nodes]
+        in_backward = (outer == IN_BACKWARD) | in_engine
+        from_range = np.select(
+            [name >= 0, in_named | is_asked],
+            [name, NO_PHASE],
+            default=category,
+        )
+        is_again = (from_range == IN_FORWARD) & in_backward
+        phase[nodes] = np.select(
+            [
+                is_again,  # forward below backward is computed again
+                (from_range == IN_FORWARD) & np.isin(outer, _SERVING),  # an engine's, of prompts or of tokens
+                from_range >= 0,
+                in_engine | ((outer == NO_PHASE) & linked[nodes]),
+            ],
+            [IN_BACKWARD, outer, from_range, IN_BACKWARD],
+            default=outer,
+        )
+        of_model = category == IN_FORWARD
+        begins = (is_again & (~by_range.is_part[nodes] | of_model)) | (of_model & in_backward)
+        goes_on = in_recompute & (name < 0) & (category != IN_BACKWARD)
+        recompute[nodes] = (begins | goes_on | by_range.is_recompute[nodes]) & (phase[nodes] == IN_BACKWARD)
+        is_named[nodes] |= in_named
+    return NodePhases(np.where(phase >= 0, phase, NOTHING).astype(np.int8), warm_up, recompute)
 
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
     """One thread's ends of model calls, turns of its phases and steps, and begins of backward, in order.
 
-    `tells` is true for a backward if everything before it was forward: it begins on one of autograd's threads, or
-    with a node, and not with the first module after the loss's own backward.
+    `is_first` is true for a backward if everything before it was forward: it begins on one of autograd's threads,
+    or with a node, and not with the first module after the loss's own backward.
     """
 
-    ends: Int64s
-    turns: Int64s
-    begins: Int64s
-    tells: Bools
+    ends_ns: Int64s
+    turns_ns: Int64s
+    begins_ns: Int64s
+    is_first: Bools
 
     def before_backward(self, start_ns: Int64s, end_ns: Int64s) -> Bools:
         """Return which intervals lie between a call of the model and its backward, with no turn between these."""
-        before = np.searchsorted(self.ends, start_ns, "right")
-        ended = self.ends[np.maximum(before - 1, 0)]
-        at = np.searchsorted(self.begins, ended, "left")
-        rows = (before > 0) & (at < len(self.begins))
-        at = np.minimum(at, len(self.begins) - 1)
-        begin = self.begins[at]
-        turns = np.searchsorted(self.turns, begin, "right") - np.searchsorted(self.turns, ended, "left")
-        found: Bools = rows & self.tells[at] & (end_ns <= begin) & (turns == 0)
-        return found
+        calls_before = np.searchsorted(self.ends_ns, start_ns, "right")
+        called_ns = self.ends_ns[np.maximum(calls_before - 1, 0)]
+        backward = np.searchsorted(self.begins_ns, called_ns, "left")
+        is_between = (calls_before > 0) & (backward < len(self.begins_ns))
+        backward = np.minimum(backward, len(self.begins_ns) - 1)
+        begin_ns = self.begins_ns[backward]
+        turns = np.searchsorted(self.turns_ns, begin_ns, "right") - np.searchsorted(
+            self.turns_ns, called_ns, "left"
+        )
+        is_between &= self.is_first[backward] & (end_ns <= begin_ns) & (turns == 0)
+        return is_between
 
 
 class Unnamed:
@@ -137,22 +188,22 @@ class Unnamed:
 
     def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges) -> None:
         self._trace, self._facts, self._ranges = trace, facts, ranges
-        process = trace.process_of_thread()
-        self._process, annotated = process, distinct(process[ranges.thread[ranges.category != NO_CATEGORY]])
-        node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
-        node &= (trace.ranges.style == PUSH_POP) & np.isin(process, annotated)[trace.ranges.thread]
-        self._nodes = np.flatnonzero(node)
-        self._roots = self._calls_of_models()
+        self._process = trace.process_of_thread()
+        annotated = distinct(self._process[ranges.thread[ranges.of_model]])
+        is_node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
+        is_node &= (trace.ranges.style == PUSH_POP) & np.isin(self._process, annotated)[trace.ranges.thread]
+        self._nodes = np.flatnonzero(is_node)
+        self._calls = self._calls_of_models()
 
     def phase(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int8s:
         """Return the phases of intervals: in a backward node, between a model and its backward, or neither."""
-        found = np.full(len(thread), NOTHING, np.int8)
-        for one in sorted({*distinct(thread).tolist()} & {*distinct(self._roots.thread).tolist()}):
-            mine, turns = np.flatnonzero(thread == one), self._turns(one)
-            if len(turns.begins):
-                found[mine[turns.before_backward(start_ns[mine], end_ns[mine])]] = IN_FORWARD
-        found[self._in_node(thread, start_ns, end_ns)] = IN_BACKWARD
-        return found
+        phase = np.full(len(thread), NOTHING, np.int8)
+        for number in sorted({*distinct(thread).tolist()} & {*distinct(self._calls.thread).tolist()}):
+            rows, turns = np.flatnonzero(thread == number), self._turns(number)
+            if len(turns.begins_ns):
+                phase[rows[turns.before_backward(start_ns[rows], end_ns[rows])]] = IN_FORWARD
+        phase[self._in_node(thread, start_ns, end_ns)] = IN_BACKWARD
+        return phase
 
     def _in_node(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Bools:
         """Return which intervals are in a backward node; only the nodes of their threads are indexed."""
@@ -166,28 +217,27 @@ class Unnamed:
 
     def _calls_of_models(self) -> Ranges:
         """Return the outermost ranges of modules that a program calls, not backward."""
-        category = self._ranges.category
-        calling = marked(self._ranges.thread[category == MODEL_FORWARD], len(self._process))
-        ours = self._ranges.take((category != NO_CATEGORY) & calling[self._ranges.thread])
-        ours = ours.take(~self._in_node(ours.thread, ours.start_ns, ours.end_ns))
-        nesting = Nesting(ours)
-        again = of_names(named(self._trace, RECOMPUTE), ours)
-        return ours.take((nesting.forest.above(nesting.home) < 0) & (ours.category == MODEL_FORWARD) & ~again)
+        calling = marked(self._ranges.thread[self._ranges.of_forward], len(self._process))
+        parts = self._ranges.take(self._ranges.of_model & calling[self._ranges.thread])
+        parts = parts.take(~self._in_node(parts.thread, parts.start_ns, parts.end_ns))
+        nesting = Nesting(parts)
+        is_recompute = of_names(named(self._trace, RECOMPUTE), parts)
+        return parts.take((nesting.forest.above(nesting.home) < 0) & parts.of_forward & ~is_recompute)
 
     def _turns(self, thread: int) -> _Turns:
         ranges, facts = self._ranges, self._facts
-        opens = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
-        opens &= ranges.thread == thread
-        others = (self._process == self._process[thread]) & ~marked(self._roots.thread, len(self._process))
-        others[thread] = True
-        backward = ranges.take((ranges.category == MODEL_BACKWARD) & others[ranges.thread])
-        nodes_ns = self._trace.ranges.start_ns[self._nodes_on(others)]
-        begins = np.concatenate([backward.start_ns, nodes_ns])
-        tells = np.concatenate([backward.thread != thread, np.ones(len(nodes_ns), np.bool_)])
-        order = np.lexsort((~tells, begins))
+        turns = of_titles(facts.opens_phase | facts.step | facts.measured | facts.warm_up, ranges)
+        turns &= ranges.thread == thread
+        threads = (self._process == self._process[thread]) & ~marked(self._calls.thread, len(self._process))
+        threads[thread] = True
+        backward = ranges.take((ranges.category == MODEL_BACKWARD) & threads[ranges.thread])
+        nodes_ns = self._trace.ranges.start_ns[self._nodes_on(threads)]
+        begins_ns = np.concatenate([backward.start_ns, nodes_ns])
+        is_first = np.concatenate([backward.thread != thread, np.ones(len(nodes_ns), np.bool_)])
+        order = np.lexsort((~is_first, begins_ns))
         return _Turns(
-            np.sort(self._roots.end_ns[self._roots.thread == thread]),
-            np.sort(np.concatenate([ranges.start_ns[opens], ranges.end_ns[opens]])),
-            begins[order],
-            tells[order],
+            np.sort(self._calls.end_ns[self._calls.thread == thread]),
+            np.sort(np.concatenate([ranges.start_ns[turns], ranges.end_ns[turns]])),
+            begins_ns[order],
+            is_first[order],
         )

@@ -43,13 +43,13 @@ class Spots(Columns):
 class Placed:
     """Per interval: its node (-1 for none), how it was found, and whether its backward node has no operator.
 
-    `own` and `base` are the parts of the node: the thread's own ranges, and those of the thread that waits.
+    `own_node` and `base` are the parts of the node: the thread's own ranges, and those of the thread that waits.
     """
 
     node: Int32s
     how: NDArray[np.int64]
     unfit: Bools
-    own: Int32s
+    own_node: Int32s
     base: Int32s
 
 
@@ -66,24 +66,26 @@ class Placing:
 
     def place(self, spots: Spots, order: int = 0) -> Placed:
         """Find the nodes of intervals; `order` counts the derivatives that led here."""
-        own = self.nesting.containing(spots.thread, spots.start_ns, spots.end_ns)
+        own_node = self.nesting.containing(spots.thread, spots.start_ns, spots.end_ns)
         base = self._bases(spots)
-        how = np.where(own >= 0, OWN, OUTSIDE)
+        how = np.where(own_node >= 0, OWN, OUTSIDE)
         how[base >= 0], how[base == NO_DECISION] = ADOPTED, AMBIGUOUS
-        placed = Placed(own, how, np.zeros(len(own), np.bool_), own.copy(), np.maximum(base, -1))
+        placed = Placed(own_node, how, np.zeros(len(own_node), np.bool_), own_node.copy(), np.maximum(base, -1))
         if self.links is not None and len(self.ranges) and order < MAX_ORDER:
             self._link(spots, placed, self.links, order)
-        node = self.forest.graft(placed.base, placed.own)
+        node = self.forest.graft(placed.base, placed.own_node)
         node[how == AMBIGUOUS] = -1
-        return Placed(node, how, placed.unfit, placed.own, placed.base)
+        return Placed(node, how, placed.unfit, placed.own_node, placed.base)
 
     def _bases(self, spots: Spots) -> Int32s:
         """Return the parent nodes of intervals on autograd's and helpers' threads: int32 (intervals,)."""
         base = np.full(len(spots), -1, np.int32)
         if self.adopts and len(self.ranges):
             for thread in sorted({*distinct(spots.thread).tolist()} & {*self.adoption.threads}):
-                mine = np.flatnonzero(spots.thread == thread)
-                base[mine] = self.adoption.base(Intervals(thread, spots.start_ns[mine], spots.end_ns[mine]))
+                spot_rows = np.flatnonzero(spots.thread == thread)
+                base[spot_rows] = self.adoption.base(
+                    Intervals(thread, spots.start_ns[spot_rows], spots.end_ns[spot_rows])
+                )
         return base
 
     def _link(self, spots: Spots, placed: Placed, links_around: LinksAround, order: int) -> None:
@@ -93,16 +95,16 @@ class Placing:
         links = links_around((inside.thread, inside.start_ns)) if len(rows) else None
         if not links:
             return
-        at = links.nodes.around(inside.thread, inside.start_ns, inside.end_ns)
-        numbered = np.flatnonzero((at >= 0) & (links.nodes.seq[at] >= 0))
-        rows, above, at = rows[numbered], above[numbered], at[numbered]
-        made = self._made(links, at, above)
-        placed.unfit[rows] = made < 0
-        rows, above, made = rows[made >= 0], above[made >= 0], made[made >= 0]
-        operators, back = np.unique(made, return_inverse=True)
+        backward_node = links.nodes.around(inside.thread, inside.start_ns, inside.end_ns)
+        numbered = np.flatnonzero((backward_node >= 0) & (links.nodes.seq[backward_node] >= 0))
+        rows, above, backward_node = rows[numbered], above[numbered], backward_node[numbered]
+        maker = self._made(links, backward_node, above)
+        placed.unfit[rows] = maker < 0
+        rows, above, maker = rows[maker >= 0], above[maker >= 0], maker[maker >= 0]
+        operators, back = np.unique(maker, return_inverse=True)
         table = links.operators
         there = Spots(table.thread[operators], table.start_ns[operators], table.end_ns[operators])
-        forward = self.place(there, order + 1).node[back] if len(operators) else made.astype(np.int32)
+        forward = self.place(there, order + 1).node[back] if len(operators) else maker.astype(np.int32)
         self._lead(placed, rows[forward >= 0], above[forward >= 0], forward[forward >= 0])
 
     def _lead(self, placed: Placed, rows: Int64s, above: Int32s, forward: Int32s) -> None:
@@ -116,15 +118,15 @@ class Placing:
         placed.how[rows] = LINKED
         adopted = placed.base[rows] >= 0
         placed.base[rows[adopted]] = target[adopted]
-        own = rows[~adopted]
-        placed.own[own] = np.where(
-            under[~adopted], target[~adopted], self.forest.graft(target[~adopted], placed.own[own])
+        unadopted = rows[~adopted]
+        placed.own_node[unadopted] = np.where(
+            under[~adopted], target[~adopted], self.forest.graft(target[~adopted], placed.own_node[unadopted])
         )
 
-    def _made(self, links: Links, at: Int64s, above: Int32s) -> Int64s:
+    def _made(self, links: Links, backward_node: Int64s, above: Int32s) -> Int64s:
         """Return the operators that made the nodes around intervals; -1 if none fits: int64 (intervals,)."""
         waiting = np.where(above >= 0, self.ranges.thread[self.forest.range[above]], -1)
-        (node, who), back = distinct_pairs(at.astype(np.int32), (waiting + 1).astype(np.int32))
+        (node, who), back = distinct_pairs(backward_node.astype(np.int32), (waiting + 1).astype(np.int32))
         return links.made(Wanted(node.astype(np.int64), who - 1))[back]
 
     def _eligible(self, spots: Spots, placed: Placed) -> tuple[Int64s, Int32s]:
@@ -132,15 +134,15 @@ class Placing:
 
         That is the phase's, or -1 on one of autograd's threads that no thread waits for.
         """
-        own, base = placed.own, placed.base
-        mine = self._inherited_count(~self._operator)[own] > 0
+        own_node, base = placed.own_node, placed.base
+        in_user_range = self._inherited_count(~self._operator)[own_node] > 0
         backward = of_titles(self.facts.backward_phase, self.ranges)
-        innermost = self.forest.range[own] if len(self.forest) else own
-        in_phase = (base < 0) & (own >= 0) & backward[innermost]
-        unawaited = np.isin(spots.thread, self.adoption.known_threads) & (base < 0) & ~mine
-        chosen = ((base >= 0) & ~mine) | in_phase | unawaited
+        innermost = self.forest.range[own_node] if len(self.forest) else own_node
+        in_phase = (base < 0) & (own_node >= 0) & backward[innermost]
+        unawaited = np.isin(spots.thread, self.adoption.known_threads) & (base < 0) & ~in_user_range
+        chosen = ((base >= 0) & ~in_user_range) | in_phase | unawaited
         rows = np.flatnonzero(chosen & (placed.how != AMBIGUOUS))
-        above = np.where(base >= 0, base, np.where(in_phase, own, -1))[rows]
+        above = np.where(base >= 0, base, np.where(in_phase, own_node, -1))[rows]
         return rows, above.astype(np.int32)
 
     def _inherited_count(self, flag: Bools) -> Int32s:
@@ -153,20 +155,21 @@ class Placing:
 
 @dataclass(frozen=True, slots=True)
 class LinkRule:
-    """Puts forward paths under backward ones, never repeating a step or a phase; `made` collects the places.
+    """Puts forward paths under backward ones, never repeating a step or a phase.
 
-    `dropped` marks the ranges that are left out on the way: steps, warm-up, phases and operators.
+    `linked_nodes` collects the places; `dropped` marks the ranges that are left out on the way: steps, warm-up,
+    phases and operators.
     """
 
     forest: Forest
     dropped: Bools
-    made: list[Int32s] = field(default_factory=list)
+    linked_nodes: list[Int32s] = field(default_factory=list)
 
     def link(self, base: Int32s, forward: Int32s) -> Int32s:
         """Return the base's path, then the forward one below the deepest range common to both."""
         before = len(self.forest)
         linked = self.forest.combine(base, forward, self._step)
-        self.made.append(np.arange(before, len(self.forest), dtype=np.int32))
+        self.linked_nodes.append(np.arange(before, len(self.forest), dtype=np.int32))
         return linked
 
     def alone(self, forward: Int32s) -> Int32s:
@@ -177,9 +180,9 @@ class LinkRule:
             levels.append(self.forest.above(levels[-1]))
         node = np.full(len(distinct), -1, np.int32)
         for level in reversed(levels):
-            kept = (level >= 0) & ~self.dropped[self.forest.range[level]]
-            node[kept] = self.forest.add(node[kept], self.forest.range[level[kept]])
-            self.made.append(node[kept])
+            copied = (level >= 0) & ~self.dropped[self.forest.range[level]]
+            node[copied] = self.forest.add(node[copied], self.forest.range[level[copied]])
+            self.linked_nodes.append(node[copied])
         return node[back]
 
     def _step(self, base: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:

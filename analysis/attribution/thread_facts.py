@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ..support.small_numbers import counted, distinct
-from ..trace import MODEL_BACKWARD, MODEL_FORWARD, PUSH_POP, Bools, Calls, Int64s, Ranges, Trace, marked
+from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Calls, Int64s, Ranges, Trace, marked
 from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, RECOMPUTE, WORKER_THREADS
 from .nesting import Nesting
 from .user_ranges import NameFacts, named, of_names, of_titles
@@ -36,8 +36,8 @@ class ThreadFacts:
         if self.is_main(thread):
             return False
         named = bool(AUTOGRAD_THREADS.search(self._trace.threads[thread].name))
-        own = thread in self.independent or thread in self.phased or thread in self._calling_models
-        return named or (thread in self._engine_threads and not own)
+        runs_program = thread in self.independent or thread in self.phased or thread in self._calling_models
+        return named or (thread in self._engine_threads and not runs_program)
 
     def has_autograd_beside(self, thread: int) -> bool:
         """Return whether any thread of its process is known to be autograd's."""
@@ -75,7 +75,7 @@ class ThreadFacts:
     @cached_property
     def _calling_models(self) -> frozenset[int]:
         """The threads on which a program calls an annotated model; recomputation in backward does not count."""
-        calls = self.ranges.take(self.ranges.category == MODEL_FORWARD)
+        calls = self.ranges.take(self.ranges.of_forward)
         again = Nesting(calls.take(of_names(named(self._trace, RECOMPUTE), calls)))
         return self._outside_engine(calls.take(_is_outside(calls, again)))
 
@@ -143,13 +143,13 @@ class ThreadFacts:
         others = marked(self.ranges.thread[self.ranges.category != MODEL_BACKWARD], len(self._trace.threads))
         return Nesting(self._engine.take(others[self._engine.thread]))
 
-    def _outside_engine(self, found: Ranges) -> frozenset[int]:
-        if not len(found):
+    def _outside_engine(self, ranges: Ranges) -> frozenset[int]:
+        if not len(ranges):
             return frozenset()
-        return frozenset(distinct(found.thread[_is_outside(found, self._inside_engine)]).tolist())
+        return frozenset(distinct(ranges.thread[_is_outside(ranges, self._inside_engine)]).tolist())
 
 
-def _is_outside(found: Ranges, nesting: Nesting) -> Bools:
+def _is_outside(ranges: Ranges, nesting: Nesting) -> Bools:
     """Return which ranges none of the others contains."""
-    outside: Bools = nesting.containing(found.thread, found.start_ns, found.end_ns) < 0
+    outside: Bools = nesting.containing(ranges.thread, ranges.start_ns, ranges.end_ns) < 0
     return outside

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..support.small_numbers import distinct
-from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int8s, Ranges, Trace
+from ..trace import NO_CATEGORY, PUSH_POP, TIMELINE, Bools, Int8s, Ranges, Trace
 from ..vocabulary import (
     BACKWARD,
     BACKWARD_OPERATORS,
@@ -89,8 +89,8 @@ def _mark_steps(measured: Bools, names: Mapping[int, str], step: str) -> None:
     _require_some(measured.tolist(), step, names.values())
 
 
-def _require_some(found: Iterable[bool], called: str, names: Iterable[str]) -> None:
-    if not any(found):
+def _require_some(matches: Iterable[bool], called: str, names: Iterable[str]) -> None:
+    if not any(matches):
         raise UsageError(f"No range is called {called!r}. Ranges: {some_of(names)}.")
 
 
@@ -102,20 +102,21 @@ def nested_ranges(trace: Trace, domains: Sequence[str] = ()) -> Bools:
     Raises UsageError for a domain that the report does not have.
     """
     ranges = trace.ranges
-    chosen: Bools = (ranges.style == PUSH_POP) & of_domains(_domains(trace, domains), ranges)
+    nested = (ranges.style == PUSH_POP) & (ranges.category != TIMELINE)
+    chosen: Bools = nested & of_domains(_domains(trace, domains), ranges)
     return chosen
 
 
-def _domains(trace: Trace, wanted: Sequence[str]) -> Bools:
+def _domains(trace: Trace, requested: Sequence[str]) -> Bools:
     names = [domain.name or ("default" if domain.domain_id == 0 else "") for domain in trace.domains]
-    if not wanted:
+    if not requested:
         return np.array([not _is_library(trace, number) for number in range(len(names))], np.bool_)
     lowered = [name.lower() for name in names]
-    for name in wanted:
+    for name in requested:
         if name.lower() not in lowered:
-            known = ", ".join(sorted({name for name in names if name})) or "none"
-            raise UsageError(f"The report has no NVTX domain {name!r}. Its domains: {known}.")
-    return np.isin(lowered, [name.lower() for name in wanted])
+            available = ", ".join(sorted({name for name in names if name})) or "none"
+            raise UsageError(f"The report has no NVTX domain {name!r}. Its domains: {available}.")
+    return np.isin(lowered, [name.lower() for name in requested])
 
 
 def _is_library(trace: Trace, number: int) -> bool:
@@ -156,4 +157,4 @@ def named_phases(facts: NameFacts, ranges: Ranges) -> Int8s:
 
 def named(trace: Trace, name: str) -> Bools:
     """Mark the name ids of one name."""
-    return np.array([one == name for one in trace.names], np.bool_)
+    return np.array([trace_name == name for trace_name in trace.names], np.bool_)

@@ -58,8 +58,8 @@ class Waiting:
 
     def calls(self, thread: int) -> Intervals:
         """Return a thread's calls that caused work."""
-        own = self._calls.thread == thread
-        return Intervals(thread, self._calls.start_ns[own], self._calls.end_ns[own])
+        of_thread = self._calls.thread == thread
+        return Intervals(thread, self._calls.start_ns[of_thread], self._calls.end_ns[of_thread])
 
     def for_calls(self, waiting: int, thread: int) -> Waits:
         """Return the state of a thread during each call of another."""
@@ -70,8 +70,8 @@ class Waiting:
     def waits(self, waiting: int, during: Intervals) -> Waits:
         """Return the state of a thread during each interval of another."""
         quiet = self._of(waiting)
-        asked: list[Callable[[], Any]] = [partial(quiet.stretch, during), partial(self._open, waiting, during)]
-        stretch, node = at_once(asked, len(during))
+        tasks: list[Callable[[], Any]] = [partial(quiet.stretch, during), partial(self._open, waiting, during)]
+        stretch, node = at_once(tasks, len(during))
         in_backward = self.in_backward(node)
         waits: Bools = (stretch >= 0) & (node >= 0)
         inside = np.flatnonzero(in_backward & ~waits)
@@ -113,13 +113,16 @@ class _Quiet:
 
     def __init__(self, trace: Trace, thread: int) -> None:
         ranges, launches = trace.ranges, trace.launches
-        mine = ranges.thread == thread
+        range_of_thread = ranges.thread == thread
         # Ranges are in the order of their starts; their ends are nearly so, which a stable sort is quick at.
-        self._starts, self._ends = ranges.start_ns[mine], np.sort(ranges.end_ns[mine], kind="stable")
-        mine = launches.thread == thread
-        order = np.argsort(launches.start_ns[mine], kind="stable")
-        self._call_start = launches.start_ns[mine][order]
-        self._call_end = np.maximum.accumulate(launches.end_ns[mine][order])
+        self._starts, self._ends = (
+            ranges.start_ns[range_of_thread],
+            np.sort(ranges.end_ns[range_of_thread], kind="stable"),
+        )
+        launch_of_thread = launches.thread == thread
+        order = np.argsort(launches.start_ns[launch_of_thread], kind="stable")
+        self._call_start = launches.start_ns[launch_of_thread][order]
+        self._call_end = np.maximum.accumulate(launches.end_ns[launch_of_thread][order])
 
     def stretch(self, during: Intervals) -> Int64s:
         """Return the number of the stretch around each interval; -1 if the thread was active: int64 (n,)."""
@@ -138,10 +141,10 @@ class _Quiet:
         order = np.argsort(burst, kind="stable")
         last = np.maximum.reduceat(calls.end_ns[order], _firsts(burst[order])) if len(order) else calls.end_ns
         distinct = np.unique(burst)
-        at = np.minimum(np.searchsorted(distinct, number), max(len(distinct) - 1, 0))
+        position = np.minimum(np.searchsorted(distinct, number), max(len(distinct) - 1, 0))
         end = during.end_ns.copy()
         if len(distinct):
-            end = np.where(distinct[at] == number, np.maximum(end, last[at]), end)
+            end = np.where(distinct[position] == number, np.maximum(end, last[position]), end)
         inside: Bools = (number >= 0) & (begun > 0)
         inside[inside] = self._call_end[begun[inside] - 1] >= end[inside]
         return inside

@@ -282,3 +282,15 @@ def test_without_any_range_autograds_thread_still_tells_the_phase(tmp_path):
 def test_where_nobody_waits_work_of_autograds_thread_stays_outside(tmp_path):
     report = build(tmp_path, ranges=STEP[1:2], thread_names=NAMED, **launched(FORWARD, *BACKWARD))
     assert attributed(report) == ["own: forward", "outside", "outside"]
+
+
+@pytest.mark.parametrize("main", [[], [Range("serve", 0, 1000)]], ids=["main idle", "main waits"])
+def test_workers_in_turn_have_their_own_ranges_and_not_each_others(tmp_path, main):
+    turns = [(AUTOGRAD, 100), (OTHER, 300), (AUTOGRAD, 500), (OTHER, 700)]
+    around = [Range("worker 0", 90, 990, AUTOGRAD), Range("worker 1", 95, 995, OTHER)]
+    ranges = [*main, *around, *(Range("execute_model", start, start + 150, which) for which, start in turns)]
+    report = build(
+        tmp_path, ranges=ranges, **launched(*((start + 50, start + 52, which) for which, start in turns))
+    )
+    above = "adopted: serve > " if main else "own: "
+    assert sorted(attributed(report)) == sorted(f"{above}worker {index % 2} > execute_model" for index in range(4))

@@ -4,11 +4,10 @@ import pytest
 from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.attribution.causes import Rules, attribute
 from nvtx_kernels.analysis.errors import UsageError
-from nvtx_kernels.analysis.report.plain import as_object, from_object
 from nvtx_kernels.analysis.summary.totals import summarize
 
 from nvtx_kernels import analysis
-from tests.analysis.making.building import Range, build, launched
+from tests.analysis.making.building import Range, Work, build, launched
 
 LOOP = [Range(f"lap {n}", 100 * n, 100 * n + 90) for n in range(4)]
 INNER = [Range("lap 9", 310, 320), Range("step", 20, 40)]
@@ -38,15 +37,20 @@ def test_figures_are_divided_by_them_and_the_rest_is_told(report, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "4 steps measured" in said
     assert "per step, mean of 4" in said
-    assert "In no mean: 10 ns in no measured step, 20.0% of all GPU work." in said
-
-
-def test_what_steps_are_called_is_kept_with_the_summary(report):
-    summary = summarize(attribute(analysis.read(report), Rules(step="lap *")))
-    assert from_object(as_object(summary)) == summary
-    assert summary.step == "lap *"
+    assert "Not in these means: 10 ns in no measured step (evaluation, rollouts or set-up; " in said
+    assert "--totals counts it), 20.0% of all GPU work." in said
 
 
 def test_report_without_steps_names_the_option(report, capsys):
     assert kernels.main([str(build(report.parent, **launched((20, 30)))), "--per-step"]) == 1
     assert "use --step NAME for ranges with another name" in capsys.readouterr().err
+
+
+def test_work_whose_launch_is_lost_is_said_of_figures_per_step(tmp_path, capsys):
+    ranges = [Range("step", n, n + 90) for n in (0, 100)]
+    rows = launched((10, 12), (110, 112))
+    path = build(tmp_path, ranges=ranges, launches=rows["launches"], work=[*rows["work"], Work(None, 30, 230)])
+    assert kernels.main([str(path), "--per-step"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Not in these means: 200 ns in no measured step" in said
+    assert "The report has no launch of 200 ns of it: steps can lack that work." in said

@@ -1,9 +1,12 @@
 """Copies to share, and what can be asked of them and of their reports."""
 
+import json
 import sqlite3
 from contextlib import closing
 
 from nvtx_kernels.analysis import kernels, scrub
+
+from tests.analysis.making.checks import said, without_names
 
 
 def scrubbed(report, *options, status=0):
@@ -19,6 +22,12 @@ def answers(report, capsys, options):
     capsys.readouterr()
     status = kernels.main([str(report), *options])
     return status, *(text.replace(str(report), "REPORT") for text in capsys.readouterr())
+
+
+def figures(report, *options):
+    """Return what the report answers, without any names."""
+    status, answer, _ = said(kernels, str(report), "--format", "json", *options)
+    return status, without_names(json.loads(answer or "0"))
 
 
 def rows(path, sql):

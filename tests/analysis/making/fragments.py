@@ -1,19 +1,29 @@
 """Short stretches of real reports, as nsys and as PyTorch write them, as bytes: what the fuzzer begins with."""
 
+import json
 import lzma
 import sqlite3
+import tempfile
 from contextlib import closing, suppress
 from functools import cache
+from pathlib import Path
 
 from nvtx_kernels.analysis.scrub.allowed import STRINGS, TABLES
 
 from tests.analysis.making.bundled import DATA, OTHERS, OURS, SHARED
-from tests.analysis.making.kineto import Block, Call, Program, Work, events_of, trace_text
+from tests.analysis.making.kineto import MAIN, PROCESS, Block, Call, Program, Work, events_of, trace_text
 
 KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 OTHER_WORK = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("MEMCPY", "MEMSET", "GRAPH_TRACE"))
 READ = {*TABLES, STRINGS}
 CALLS_KEPT, RANGES_KEPT = 80, 150
+COLLECTIVE = tuple(
+    {
+        "graph node id": 3 << 32 | 2, "module_fqn": "layers.0", "name": "all_reduce", "original_stream": "13",
+        "Collective name": "allreduce", "In msg nelems": "256", "Out msg nelems": "256", "dtype": "Float",
+        "Group size": "2", "Process Group Name": "0", "Process Group Ranks": "[0, 1]",
+    }.items()
+)  # fmt: skip
 STRETCHES = (0.02, 0.5, 0.8)
 
 
@@ -23,7 +33,7 @@ REPORTS = [path for path in [*map(DATA.joinpath, OURS), *map(SHARED.joinpath, OT
 @cache
 def fragments():
     """Return stretches of every report at hand: each a small database without types or constraints."""
-    return tuple(stretch for path in REPORTS for stretch in of_report(path))
+    return (*(stretch for path in REPORTS for stretch in of_report(path)), ANNOTATED.encode(), with_payloads())
 
 
 @cache
@@ -68,6 +78,60 @@ IN_TRACE = {
     "work": (Work, f"""
         SELECT correlationId, start, "end", value FROM {KERNELS} JOIN StringIds ON id = demangledName"""),
 }  # fmt: skip
+
+
+#: What no report at hand has: a CUDA graph that PyTorch annotated, with its collectives, and allocations.
+ANNOTATED = trace_text(
+    [
+        *events_of(
+            Program(
+                [Block("step", 0, 900), Block("forward", 5, 800)],
+                [Call(7, 20, 30, name="cudaGraphLaunch"), Call(8, 40, 50)],
+                [
+                    Work(
+                        7,
+                        100,
+                        150,
+                        "gemm",
+                        said=(("graph node id", 3 << 32 | 1), ("module_fqn", "layers.0.mlp.w1")),
+                    ),
+                    Work(7, 160, 190, "ncclDevKernel_AllReduce", said=COLLECTIVE),
+                    Work(8, 200, 210, "add", said=(("graph node id", 2), ("graph id", 3), ("name", "loss"))),
+                ],
+            )
+        ),
+        *(
+            json.dumps(
+                {
+                    "ph": "i",
+                    "cat": "cpu_instant_event",
+                    "s": "t",
+                    "name": "[memory]",
+                    "pid": PROCESS,
+                    "tid": MAIN,
+                    "ts": at / 1000,
+                    "args": {
+                        "Total Allocated": total,
+                        "Bytes": size,
+                        "Addr": 64,
+                        "Device Id": 0,
+                        "Device Type": 1,
+                    },
+                }
+            )
+            for at, size, total in ((25, 512, 512), (45, 256, 768), (60, -512, 256))
+        ),
+    ]
+)
+
+
+def with_payloads():
+    """Return an export of NCCL's ranges with their payloads."""
+    from tests.analysis.readers.test_nccl_payloads import START, report, size
+
+    ranges = [START, ("ncclAllReduce", 10, size(4096)), ("ncclAllGather", 40, size(64))]
+    with tempfile.TemporaryDirectory() as folder:
+        return report(Path(folder), ranges, [12, 60]).read_bytes()
 
 
 def trace(stretch):

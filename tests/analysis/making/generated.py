@@ -31,6 +31,8 @@ from tests.analysis.making.building import (
 from tests.analysis.making.reference import ENGINE, KINDS
 
 THREADS = (MAIN, AUTOGRAD, WORKER, thread(200), thread(200, 101))
+# With it, ranges that are called step are never an optimizer's update alone.
+UPDATE = Range("optimizer 0", 0, 1, thread(999))
 NAMES = ("", "", "python", "pt_autograd_0", "pt_data_pin", "pt_nccl_watchdg")
 USERS = ("layer", "layer", "layer", "step", "warmup", "forward", "backward", "optimizer")
 WORDS = (*USERS, "aten::mm", "aten::mm", "node", "node", "accumulate", "ncclGroup")
@@ -120,7 +122,7 @@ def chaos(draw):
     nodes = drawn_nodes(draw(st.lists(NODE, max_size=4)))
     names = draw(st.tuples(*[st.integers(0, len(NAMES) - 1)] * len(THREADS)))
     given = {t: NAMES[n] for t, n in zip(THREADS, names, strict=True) if NAMES[n]}
-    return Rows([*domain_rows(THREADS), *ranges], launches, of_nodes(work, nodes), given, nodes=nodes)
+    return Rows([*domain_rows(THREADS), UPDATE, *ranges], launches, of_nodes(work, nodes), given, nodes=nodes)
 
 
 class Program:
@@ -140,7 +142,7 @@ class Program:
         for rows in (self.rows.ranges, self.rows.launches, self.rows.work):
             if self.random.random() < 0.5:
                 self.random.shuffle(rows)
-        self.rows.ranges.extend(domain_rows([r.thread for r in self.rows.ranges]))
+        self.rows.ranges.extend([*domain_rows([r.thread for r in self.rows.ranges]), UPDATE])
         return self.rows
 
     def replay(self):

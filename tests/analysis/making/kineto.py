@@ -100,7 +100,7 @@ def microseconds(time_ns):
     return f"{time_ns // 1000}.{time_ns % 1000:03}"
 
 
-def event(category, name, pid, tid, start, end, **args):
+def event(category, name, pid, tid, start, end, /, **args):
     """Return one complete event as text, laid out as kineto does."""
     values = ", ".join(f'"{key}": {json.dumps(value)}' for key, value in args.items() if value is not None)
     return f"""

@@ -3,6 +3,7 @@
 What is a row in nsys's exports is an event in traces of PyTorch's profiler, and a column one of its fields.
 """
 
+import copy
 import gzip
 import json
 import sqlite3
@@ -25,18 +26,56 @@ NAMES = (
     "\n", "/home/jdoe/model.py", "void f<g<h>>(T*)", "triton_poi_fused_add_3", "_ZN2at6native4copyILi512EEEv",
     "<" * 300, "</script><script>alert(1)</script>", "<!--<script>alert(1)", "\u2028", "{{7*7}}", "\\input{x}",
     "@SUM(1)", "\t=1", "-2+3", "%s%n{0}",
-    "nvtx-kernels.run {}", 'nvtx-kernels.run {"size": [1], "flops": {"forward": 1e999}, "torch": null}',
-    'nvtx-kernels.run {"flops": 3, "bytes": {"a > b": "c"}, "batch_size": {}, "compile": 7}', "nvtx-kernels.run [",
 )  # fmt: skip
 ODD = (None, 1.5, float("inf"), "text", "12", b"\xff\x00", "é\udcff".encode("utf-8", "surrogateescape"), b"")
 VALUES = st.one_of(
     st.sampled_from(INTEGERS), st.sampled_from(NAMES), st.sampled_from(ODD), st.integers(-(2**63), 2**63 - 1),
     st.integers(-1000, 1000), st.text(max_size=12), st.binary(max_size=8),
 )  # fmt: skip
+#: Marks as this project writes them, and what a forged one has in place of one of their values, in JSON.
+MARKS = {
+    "nvtx-kernels.run ": {
+        "size": "small", "batch_size": 4, "dtype": "bf16", "compile": False, "torch": "2.9.0", "tf32": True,
+        "context_length": 512, "flops_convention": "2", "flops": {"forward": 10}, "bytes": {"forward": 10},
+    },
+    "nvtx-kernels annotation: ": {
+        "version": 1, "model": "layer", "modules": 2, "classes": {"layer *": "Linear"}, "steps": "steps of AdamW",
+        "categories": {"model/forward": 1, "model/backward": 2, "phase": 3},
+    },
+    "nvtx-kernels flops: ": {
+        "version": 1, "part": 0, "parts": 1, "calls": {"layer": 2}, "uncounted": {"aten::sort": [1, 8]},
+        "ranges": {"forward": {"layer *": [2, 64, {"bf16": 128}]}},
+        "peaks": {"tflops": {"bf16": 800.5}, "gigabytes_per_s": 4100.0},
+    },
+    "nvtx-kernels training: ": {
+        "event": "begin", "optimizer": "AdamW", "optimizers": ["AdamW"], "warmup": 1, "steps": 3, "error": "",
+    },
+    "nvtx-kernels memory: ": {"now_ns": 5, "version": 1, "part": 0, "parts": 1, "data": "eJwDAAAAAAE="},
+}  # fmt: skip
+NO_VALUES = (
+    "1.0", "1e999", "-1e999", "NaN", "Infinity", "null", "true", "-1", "256", "9" * 30, "1e30", "1e-320", '"x"',
+    '""', "[]", "[1]", "[1, 2]", "{}", '{"": 1}', '{"a > b": "c"}', '{"a": {"b": [1, 1, {"": 1}]}}', "[" * 2000,
+)  # fmt: skip
+
+
+def forged(prefix, field, inner, new):
+    """Return a mark with other JSON in place of a field, or of an entry of it."""
+    content = copy.deepcopy(MARKS[prefix])
+    table, key = content, [*content][field % len(content)]
+    while inner and isinstance(table[key], dict) and table[key]:
+        table, inner = table[key], inner - 1
+        key = [*table][inner % len(table)]
+    table[key] = "a place"
+    return prefix + json.dumps(content).replace('"a place"', new)
+
+
+FORGED = st.builds(
+    forged, st.sampled_from([*MARKS]), st.integers(0, 9), st.integers(0, 3), st.sampled_from(NO_VALUES)
+)
 READ_TABLES = (
     "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "ThreadNames",
     "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    "TARGET_INFO_GPU", "META_DATA_EXPORT",
+    "TARGET_INFO_GPU", "META_DATA_EXPORT", "NVTX_PAYLOAD_SCHEMA_ENTRIES",
 )  # fmt: skip
 # What is done to a table, with its name, a column, a row, another row, and a value as the parameter.
 IN_TABLES = {
@@ -58,6 +97,8 @@ OF_TABLES = {
     "a column renamed": 'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "renamed"',
     "a table renamed": 'ALTER TABLE "{table}" RENAME TO "renamed"',
     "a column more": 'ALTER TABLE "{table}" ADD COLUMN "rowid" TEXT DEFAULT \'x\'',
+    "a mark": """INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId)
+        SELECT start, 34, ?, globalTid, domainId FROM NVTX_EVENTS ORDER BY start LIMIT 1 OFFSET {row}""",
     "no rows": 'DELETE FROM "{table}"',
     "an index": 'CREATE INDEX "theirs" ON "{table}" ("{column}")',
     "a view": 'CREATE VIEW "theirs" AS SELECT * FROM "{table}"',
@@ -76,7 +117,9 @@ IN_EVENTS = {
 }
 FIELDS = (
     "ts", "dur", "name", "cat", "ph", "pid", "tid", "args", "args.correlation", "args.device", "args.stream",
-    "args.grid", "args.Sequence number", "args.External id", "args.name",
+    "args.grid", "args.Sequence number", "args.External id", "args.name", "args.module_fqn", "args.graph node id",
+    "args.graph id", "args.original_stream", "args.Bytes", "args.Device Type", "args.Total Allocated",
+    "args.Collective name", "args.In msg nelems", "args.Group size", "args.dtype",
 )  # fmt: skip
 AROUND = ("schemaVersion", "deviceProperties", "computeProperties", "distributedInfo", "traceName", "{}")
 IN_BYTES = ("flipped", "cut", "zeros", "a page for another", "header", "appended", "gzipped")
@@ -96,13 +139,13 @@ class Change:
 
 
 NUMBERS = st.integers(0, 400)
+PLACES = st.integers(0, len(READ_TABLES) - 1), st.integers(0, 30), NUMBERS, NUMBERS
 CHANGES = st.lists(
-    st.builds(
-        Change, st.sampled_from(KINDS), st.integers(0, len(READ_TABLES) - 1), st.integers(0, 30), NUMBERS, NUMBERS,
-        VALUES,
-    ),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    st.builds(Change, st.sampled_from(KINDS), *PLACES, VALUES)
+    | st.builds(Change, st.just("a mark"), *PLACES, FORGED),
+    min_size=1,
+    max_size=6,
+)
 
 
 def changed(report, changes):

@@ -4,17 +4,10 @@
 """
 
 import base64
-import json
-import lzma
 import random
 import string
 from dataclasses import dataclass
-from pathlib import Path
 
-from nvtx_kernels.analysis.scrub import makers
-from nvtx_kernels.analysis.scrub.own_words import LONG
-
-DATA = Path(__file__).parents[2] / "data"
 COUNT, SEED = 2_600, 20261122
 LETTERS, HEX = string.ascii_letters + string.digits, "0123456789abcdef"
 
@@ -26,11 +19,12 @@ FORMS = (
     ("https://hooks.slack.com/services/T0ABCDEFG/B0ABCDEFG/", LETTERS, 24, ""),
     ("SG.ngeVfQFYQlKU0ufo8x5d1A.", LETTERS, 43, ""), ("dckr_pat_", LETTERS, 27, ""), ("r8_", LETTERS, 37, ""),
     ("", HEX, 32, "-us12"), ("sk-proj-", LETTERS, 48, ""), ("AIza", LETTERS, 35, ""), ("pypi-", LETTERS, 60, ""),
+    ("", HEX, 40, ""), ("", string.digits, 12, ""), ("", LETTERS, 10, ""),
 )  # fmt: skip
 # Assignments and headers that give any text away.
 GIVEN = (
     "password={}", "passwd: {}", "DB_PASSWORD={}", "PGPASSWORD={}", "MY_SECRET={}", "api_key={}", "apikey: '{}'",
-    "HF_TOKEN={}", "WANDB_API_KEY={}", "GITHUBTOKEN={}", "Authorization: Bearer {}", "postgres://me:{}@db/x",
+    "HF_TOKEN={}", "--api-key {}", "GITHUBTOKEN={}", "Authorization: Bearer {}", "postgres://me:{}@db/x",
     "--password={}", "login(password='{}')", '{{"client_secret": "{}"}}', "secret_key={}", "aws_session_token={}",
 )  # fmt: skip
 AROUND = (
@@ -50,15 +44,8 @@ AROUND = (
 
 def secrets(count=COUNT):
     """Return so many pairs of a secret and a name that holds it; the same ones every time."""
-    chance = random.Random(SEED)
-    cases = json.loads(lzma.decompress((DATA / "gitleaks_cases.json.xz").read_bytes()))
-    patterns = {rule["id"]: number for number, rule in enumerate(makers.published())}
-    found = {}
-    for rule, holds, text in cases:
-        match = next(makers._rule(patterns[rule]).found(text), None) if holds and rule in patterns else None
-        if match and len(secret := next(filter(None, match.groups()), match[0])) >= 8:
-            found[secret] = text
-    while len(found) < COUNT:
+    chance, found = random.Random(SEED), {}
+    while len(found) < count:
         prefix, letters, length, suffix = chance.choice(FORMS)
         drawn = "".join(chance.choices(letters, k=length))
         token = f"{prefix}{drawn}{suffix}"
@@ -66,8 +53,7 @@ def secrets(count=COUNT):
         secret = drawn[:14] if given else token
         inside = chance.choice(GIVEN).format(secret) if given else token
         found[secret] = chance.choice(AROUND).format(inside)
-    pairs = list(found.items())
-    return pairs if count == COUNT else chance.sample(pairs, count)
+    return list(found.items())
 
 
 @dataclass(frozen=True)
@@ -82,7 +68,7 @@ class Person:
 
 def _user(word, variable="USER"):
     used = (f"{word}_model", f"run by {word}", f"[{word}]", f"/pscratch/sd/{word[0]}/{word}/x", f"~{word}/run.py")
-    joined = (f"{word}Model", f"v2{word}3") if len(word) >= LONG else ()
+    joined = (f"{word}Model", f"v2{word}3", f"user={word}", f"//home//{word}", f"%2Fhome%2F{word}%2Fx")
     return Person(word, variable, word, (*used, *joined, f"{word}@box", f"{word.upper()}:main", f"/x%2F{word}/y"))
 
 
@@ -98,12 +84,14 @@ def _home(word, value, variable="HOME"):
 PEOPLE = (
     *map(_user, ("jdoe", "zoe", "kwu", "anqi", "bjork", "ann-marie", "j.doe", "x0r", "mueller", "o_neil", "q7w")),
     _user("wandbuser", "WANDB_ENTITY"), _user("slurmer", "SLURM_JOB_USER"), _user("sudoer", "SUDO_USER"),
+    # Names that are words of models, too.
+    _user("max"), _user("norm"), _user("will"), _user("gemma"), _user("xavier"),
     _host("gpu-node-0417", "gpu-node-0417.cluster.example.org"), _host("zeus", "zeus.lab.example.edu"),
-    _host("nid001234", "nid001234"), _host("dgx7", "dgx7.internal"),
-    _host("ip-10-3-4-5", "ip-10-3-4-5.ec2.internal"),
+    _host("nid001234", "nid001234"), _host("dgx7", "dgx7.internal"), _host("acme", "db.internal.acme.com"),
+    _host("ip-10-3-4-5", "ip-10-3-4-5.ec2.internal"), _host("node17", "node17"), _host("maxwell", "maxwell"),
     _host("kraken", "kraken", "SLURM_SUBMIT_HOST"), _host("holygpu8a", "holygpu8a.rc.example.edu"),
-    _host("atl1-1-01", "atl1-1-01.pace.example.edu", "SLURMD_NODENAME"), _host("box", "box.lan"),
-    _host("trainer-xkcd", "trainer-xkcd", "POD_NAME"),
+    _host("atl1-1-01", "atl1-1-01.pace.example.edu", "SLURMD_NODENAME"), _host("zbox", "zbox.lan"),
+    _host("trainer-xkcd", "trainer-xkcd", "POD_NAME"), _host("login.acme.dev", "login.acme.dev"),
     _host("fe80::1ff:fe23:4567:890a", "fe80::1ff:fe23:4567:890a"),
     _host("2001:db8:85a3::8a2e:370:7334", "2001:db8:85a3::8a2e:370:7334"), _host("192.168.7.21", "192.168.7.21"),
     _home("alice1", "/users/alice1"), _home("bobby", "/pscratch/sd/b/bobby"), _home("carol", "/storage/carol"),

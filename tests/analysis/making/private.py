@@ -66,12 +66,14 @@ ROWS = (
     ("ThreadNames", "nameId globalTid", (900_003, 1 << 48 | 4242)),
     ("NVTX_EVENTS", "start eventType text globalTid domainId", (1, 34, MARK, 1 << 48 | 4242, 0)),
 )
-KINDS = {
-    "environment variables", "command lines", "working folders", "user names", "host names", "file names", "dates",
-    "hardware identifiers", "facts about the machine", "process names", "program output", "diagnostic messages",
-    "NVTX payloads", "names of threads", "strings of other rows", "token-like strings", "SSH keys",
-    "e-mail addresses", "home folders", "file paths", "network addresses", "UUIDs and PCI addresses",
-    "pages with deleted rows",
+# Where `scrub --check` finds what is planted, and what it says there.
+LISTED = {
+    *((table, "(all of the table)") for table in (*TABLES, "ProcessStreams") if table != "META_DATA_EXPORT"),
+    *((f"NVTX_EVENTS.{column}", "(all of the column)") for column in ("jsonText",)),
+    *((f"TARGET_INFO_GPU.{column}", "(all of the column)") for column in ("uuid", "busLocation")),
+    *(("META_DATA_EXPORT", name) for name in ("EXPORT_HOST", "EXPORT_USER", "EXPORT_TIME_UTC")),
+    *(("strings of no row", text) for text in (OUTPUT, f"{HOME}/stdout.log", UNREFERENCED)),
+    ("names: thread", THREAD), ("NVTX_EVENTS", MARK), ("freed pages", "(rows that were deleted)"),
 }  # fmt: skip
 
 

@@ -57,10 +57,10 @@ def said(answer, width=80):
     return as_table.present(answer, width=width)
 
 
-def made(tmp_path, *kernels, ranges=(), name="report.sqlite", steps=0):
-    """Build a report of kernels (name, start of the launch), each of 10 ns, in a forward of 1000 ns."""
+def made(tmp_path, *kernels, ranges=(), name="report.sqlite", steps=0, lasts=10):
+    """Build a report of kernels (name, start of the launch), each of `lasts` ns, in a forward of 1000 ns."""
     ranges = [Range("forward", 0, 1000), *ranges, *(Range("step", 0, 1000) for _ in range(steps))]
-    parts = [launched((at, at + 5), name=kernel, first=at) for kernel, at in kernels]
+    parts = [launched((at, at + 5), name=kernel, first=at, lasts=lasts) for kernel, at in kernels]
     rows = {key: [row for part in parts for row in part[key]] for key in parts[0]}
     return build(tmp_path, ranges=ranges, **rows).rename(tmp_path / name)
 

@@ -158,7 +158,7 @@ class Reference(Threads):
         created = creation_of(self.rows, work)
         if created is None or launched.how == "ambiguous":
             return launched
-        tail = self.around(Moment(created.thread, created.at, created.at), self.users)
+        tail = opened = self.around(Moment(created.thread, created.at, created.at), self.users)
         tail = tail[
             max((n + 1 for n, r in enumerate(tail) if r.phase or r.is_called(("step", "warmup"))), default=0) :
         ]
@@ -166,10 +166,11 @@ class Reference(Threads):
         same = [n for n in range(1, len(tail) + 1) if launched.names[-n:] == names[:n]]
         tail = tail[max(same, default=0) :]
         if not tail:
-            return launched
+            named = self.phase_of(launched.path, launched.led) or self.phase_of(opened)
+            return replace(launched, phase=named or launched.phase)
         path, before = (*launched.path, *tail), len(launched.path)
         places = range(before, len(path))
-        phase = self.phase_of(path, launched.led, places) or launched.phase
+        phase = self.phase_of(path, launched.led, places) or self.phase_of(opened) or launched.phase
         return replace(launched, how="captured", path=path, phase=phase, captured=places)
 
     def answer(self, work):

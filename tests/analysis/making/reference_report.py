@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 
 from tests.analysis.making.reference import Reference, in_order
+from tests.analysis.making.reference_threads import launch_of
 
 
 def summed(rows, *, include_warm_up=False, **rules):
@@ -64,8 +65,20 @@ def _homes(reference, include_warm_up):
 
 
 def _steps(reference, include_warm_up):
-    homes = [home for home in _homes(reference, include_warm_up) if home[-1].is_called("step")]
-    return sum(not any(r.is_called("step") for r in home[:-1]) for home in homes)
+    """Count the outermost ranges `step` whose end was not lost, of threads that do not only copy."""
+    calls = [(launch_of(reference.rows, work), work.kind) for work in reference.rows.work]
+    working = {call.thread for call, _ in calls if call}
+    copying = working - {call.thread for call, kind in calls if call and kind in ("kernel", "graph")}
+    homes = [reference.home(r) for r in reference.users if r.is_called("step") and r.thread not in copying]
+    inside = [(home[-1], outer) for home in homes for outer in home[:-1] if outer in {h[-1] for h in homes}]
+    lost = {outer for inner, outer in inside if _number(inner) > _number(outer)}
+    steps = {home[-1] for home in homes} - lost
+    counted = [home for home in _homes(reference, include_warm_up) if home[-1] in steps]
+    return sum(not steps & {*home[:-1]} for home in counted)
+
+
+def _number(range_):
+    return int(range_.name.split()[-1])
 
 
 def _key(reference, path, answer=None):

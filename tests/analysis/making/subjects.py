@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nvtx_kernels.analysis import report as reports
 from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.attribution.steps import in_measured_steps
 from nvtx_kernels.analysis.document import Detail
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.readers import read
@@ -39,8 +40,11 @@ def subject(path, *, name=None, per_step=False, include_warm_up=False, phase=Non
     report = selection.of_ranges(report, within) if within and not itself else report
     report = selection.of_phases(report, phase) if phase else report
     shown = {field.name: options.pop(field.name) for field in fields(Detail) if field.name in options}
+    attribution = attributed(path)
+    if whole.per_step:
+        attribution = in_measured_steps(attribution, include_warm_up=include_warm_up)
     return Subject(
-        report, lambda: attributed(path), Detail(**shown), some_phases=phase is not None, unselected=whole,
+        report, attribution, Detail(**shown), some_phases=phase is not None, unselected=whole,
         ranges=within if itself else "", **options,
     )  # fmt: skip
 

@@ -1,11 +1,10 @@
-"""How else a command can be given something hostile: other formats, options, output targets, a kept summary.
+"""How else a command can be given something hostile: other formats, options, output targets.
 
 A `Way` is added to a changed report of `mutations`: the report may come gzipped or as a folder of Parquet files
 with bytes and columns changed, with options that nobody meant, and the answer may go where no regular file is.
 """
 
 import gzip
-import json
 import os
 import shutil
 import sqlite3
@@ -19,8 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from nvtx_kernels.analysis import compare, doctor, kernels, page, questions, scrub, timeline
-from nvtx_kernels.analysis.summary import cache
-from nvtx_kernels.analysis.support import user_cache
 
 from tests.analysis.making import checks, nodes
 from tests.analysis.making.mutations import INTEGERS, NAMES
@@ -42,7 +39,6 @@ TARGETS = (
     *NODES,
 )  # fmt: skip
 FORMS = ("as it is", "as it is", "gzip", "gzip, damaged", "parquet", "parquet", "parquet, other columns")
-DAMAGES = ("none", "bytes", "cut", "digest kept", "nested", "pipe", "link", "folder", "open to others")
 IN_COLUMNS = ("twice", "in capitals", "gone", "as text", "as decimals", "empty")
 
 
@@ -54,7 +50,6 @@ class Way:
     form: str
     target: str
     options: tuple[tuple[int, int, object], ...]
-    damage: str
     numbers: tuple[int, ...]
 
 
@@ -63,7 +58,7 @@ WAYS = st.builds(
     Way, st.sampled_from([*COMMANDS, "kernels", "kernels", "kernels"]), st.sampled_from(FORMS),
     st.sampled_from([*TARGETS, *["none"] * len(TARGETS)]),
     st.just(()) | st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9), WORDS), max_size=3).map(tuple),
-    st.sampled_from(DAMAGES), st.lists(st.integers(0, 1 << 20), min_size=8, max_size=8).map(tuple),
+    st.lists(st.integers(0, 1 << 20), min_size=8, max_size=8).map(tuple),
 )  # fmt: skip
 
 
@@ -77,14 +72,9 @@ def go(folder, whole, content, way):
     mode = target.lstat().st_mode if target is not None and os.path.lexists(target) else None
     status, out, err = asked(way, report, folder / "whole.sqlite", target)
     assert_said(way, status, out, err)
-    if way.command == "kernels" and status == 0 and target is None:
-        assert_kept(folder, report, way)
     assert bytes_of(report) == before
     assert mode is None or stat.S_IFMT(target.lstat().st_mode) == stat.S_IFMT(mode), way.target
-    beside = sorted(path.name for path in folder.iterdir())
-    assert beside == sorted(
-        {report.name, "whole.sqlite", "out", *(("kept",) if (folder / "kept").exists() else ())}
-    )
+    assert {path.name for path in folder.iterdir()} == {report.name, "whole.sqlite", "out"}
     assert not list((folder / "out").rglob(".*"))
     return past_header(report), status == 0
 
@@ -208,41 +198,6 @@ def assert_said(way, status, out, err):
     assert checks.SENTENCE.fullmatch(err) if refused else not err or status == compare.RULE_VIOLATED, err
     assert checks.HARMLESS.fullmatch(err), err
     assert not checks.OUT_OF_MEMORY.search(err), err
-
-
-def assert_kept(folder, report, way):
-    """A summary that is kept, whatever is done to it, changes no answer."""
-    words = [str(report), "--format", "json", "--operators", "keep"]
-    os.environ[user_cache.FOLDER_VARIABLE] = str(folder / "kept")
-    usual, cache.SMALLEST_BYTES = cache.SMALLEST_BYTES, 1
-    try:
-        first = checks.said(kernels, *words)
-        for place in (folder / "kept").glob("*.summary"):
-            damaged(place, way)
-        assert checks.said(kernels, *words) == first, way.damage
-    finally:
-        cache.SMALLEST_BYTES = usual
-        del os.environ[user_cache.FOLDER_VARIABLE]
-
-
-def damaged(place, way):
-    content = bytearray(place.read_bytes())
-    if way.damage == "bytes":
-        _scatter(content, way.numbers)
-    elif way.damage == "cut":
-        del content[way.numbers[0] % len(content) :]
-    elif way.damage in ("digest kept", "nested"):
-        body = (
-            b"[" * 100_000 if way.damage == "nested" else json.dumps({"fingerprint": "x", "summary": {}}).encode()
-        )
-        content = cache._digest(body) + body
-    elif way.damage != "none":
-        place.unlink() if way.damage != "open to others" else place.chmod(0o666)
-        {"pipe": os.mkfifo, "link": lambda p: p.symlink_to("/dev/zero"), "folder": Path.mkdir}.get(way.damage, id)(
-            place
-        )
-        return
-    place.write_bytes(content)
 
 
 def bytes_of(report):

@@ -1,0 +1,234 @@
+"""What a step, evaluation and warm-up are, of one process whose training our annotation recorded.
+
+Annotation writes facts: when a model was called and how, when autograd ran, when an optimizer updated, when the
+program said that a step ends. Only who sees the whole program knows which optimizer counts, or whether a call
+without gradient is a teacher or an evaluation; so that is decided here. docs/attribution.md has the rules, under
+"Steps".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..readers.marks import TrainingMark
+from ..trace import Bools, Columns, Int8s, Int32s, Int64s, Trace
+from ..vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
+
+BY_CALLS = "call of step()"
+WHOLE_BLOCK = "end of the block"
+#: Fewer steps than this do not show what comes in most of them.
+FEW_STEPS = 3
+FOREVER_NS = 2**62
+
+
+@dataclass(slots=True)
+class TrainingFacts:
+    """What annotation wrote of a process's training: the block of `nk.profile`, and moments in it, ns.
+
+    `begin_ns` is None where the report begins with the measured steps, at `measure_ns`, and both are None where
+    models are annotated without such a block. `optimizers` are those that were given, by name and number.
+    """
+
+    process: int  # position in Trace.processes
+    begin_ns: int | None = None
+    measure_ns: int | None = None
+    end_ns: int | None = None
+    warm_up: int = 0
+    optimizers: tuple[str, ...] = ()
+    calls_ns: list[int] = field(default_factory=list)  # of `p.step()`
+    updates: list[tuple[int, str]] = field(default_factory=list)  # when an optimizer's update ended, and its name
+    in_backward: dict[int, list[int]] = field(default_factory=dict)  # when updates ended, by their run of autograd
+    error: str = ""  # that ended the block
+
+    @classmethod
+    def by_process(cls, trace: Trace) -> dict[int, TrainingFacts]:
+        """Collect the marks of each process, by its position in the trace's processes."""
+        by_process: dict[int, TrainingFacts] = {}
+        for fact in trace.facts:
+            if isinstance(fact.mark, TrainingMark):
+                process = trace.threads[fact.thread].process
+                by_process.setdefault(process, cls(process)).add(fact.mark, fact.at_ns)
+        return by_process
+
+    def add(self, mark: TrainingMark, at_ns: int) -> None:
+        """Add what a mark tells of a moment."""
+        match mark.event:
+            case "begin":
+                self.begin_ns, self.end_ns, self.error = at_ns, None, ""
+                self.warm_up, self.optimizers = mark.warmup, tuple(mark.optimizers)
+            case "measure":
+                self.measure_ns, self.optimizers = at_ns, tuple(mark.optimizers)
+            case "end":
+                self.end_ns, self.error = at_ns, mark.error
+            case "step":
+                self.calls_ns.append(at_ns)
+            case "update":
+                self.updates.append((at_ns, mark.optimizer))
+                if mark.backward is not None:
+                    self.in_backward.setdefault(mark.backward, []).append(at_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls(Columns):
+    """The outermost calls of annotated models in a process: a category, and the name of the model each."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    category: Int8s
+    model: Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a process did: calls of models, runs of autograd, and the sorted moments at which work was launched."""
+
+    calls: Calls
+    backward_start_ns: Int64s
+    backward_end_ns: Int64s
+    launched_ns: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The steps of a process as disjoint times in order, and the evaluation that was taken out of them.
+
+    Work is in a window if it was launched after its start, and not after its end.
+    """
+
+    start_ns: Int64s
+    end_ns: Int64s
+    warm_up: Bools
+    evaluation_start_ns: Int64s
+    evaluation_end_ns: Int64s
+    ended_by: str = ""
+    never_updated: tuple[str, ...] = ()
+
+
+def windows(facts: TrainingFacts, activity: Activity, without_gradient: int, with_gradient: int) -> Windows:
+    """Decide what the steps of a process are; `…_gradient` are the categories of evaluation and of training."""
+    updates = _updates(facts, activity)
+    ends_ns, ended_by = _ends(facts, updates)
+    has_block = facts.begin_ns is not None or facts.measure_ns is not None
+    begin_ns = facts.begin_ns if facts.begin_ns is not None else facts.measure_ns
+    until_ns = facts.end_ns if facts.end_ns is not None else FOREVER_NS
+    if begin_ns is None:  # nothing shows where the first step begins
+        begin_ns, ends_ns = (int(ends_ns[0]), ends_ns[1:]) if len(ends_ns) else (0, ends_ns)
+    ends_ns = ends_ns[(ends_ns > begin_ns) & (ends_ns <= until_ns)]
+    is_whole = not len(ends_ns) and has_block
+    if is_whole:
+        ends_ns, ended_by = np.array([until_ns]), WHOLE_BLOCK
+    start_ns = np.concatenate([[begin_ns], ends_ns[:-1]]) if len(ends_ns) else ends_ns
+    worked = _count(activity.launched_ns, start_ns, ends_ns) > 0
+    start_ns, ends_ns = start_ns[worked], ends_ns[worked]
+
+    evaluation_start_ns, evaluation_end_ns = _evaluation(
+        activity, updates, start_ns, ends_ns, without_gradient, with_gradient
+    )
+    step_of_evaluation = _positions(start_ns, ends_ns, evaluation_start_ns)
+    evaluated = _count(activity.launched_ns, evaluation_start_ns - 1, evaluation_end_ns)
+    left = _count(activity.launched_ns, start_ns, ends_ns)
+    np.subtract.at(left, step_of_evaluation[step_of_evaluation >= 0], evaluated[step_of_evaluation >= 0])
+    start_ns, ends_ns = start_ns[left > 0], ends_ns[left > 0]
+
+    warm_up = 0 if is_whole or facts.begin_ns is None else warm_up_steps(facts.warm_up, updates, ends_ns.tolist())
+    return Windows(
+        start_ns,
+        ends_ns,
+        np.arange(len(ends_ns)) < warm_up,
+        evaluation_start_ns,
+        evaluation_end_ns,
+        ended_by if len(ends_ns) else "",
+        tuple(name for name in facts.optimizers if all(name != updated for _, updated in facts.updates)),
+    )
+
+
+def _updates(facts: TrainingFacts, activity: Activity) -> dict[str, list[int]]:
+    """Return when each optimizer updated, in the order of their first updates.
+
+    Optimizers that update while a backward runs are one together, which updates when that backward ends; where
+    the report has no range of it, with the last of them.
+    """
+    moments: defaultdict[str, list[int]] = defaultdict(list)
+    order = np.argsort(activity.backward_start_ns, kind="stable")
+    starts_ns = activity.backward_start_ns[order]
+    last_ns: dict[int, int] = {}
+    for run in facts.in_backward.values():
+        last_ns |= dict.fromkeys(run, max(run))
+    reach_ns = np.maximum.accumulate(activity.backward_end_ns[order])
+    for moment_ns, optimizer in sorted(facts.updates):
+        before = int(np.searchsorted(starts_ns, moment_ns, "right"))
+        around_ns = int(reach_ns[before - 1]) if before else -1
+        if around_ns < moment_ns:
+            around_ns = last_ns.get(moment_ns, -1)
+        if around_ns < moment_ns:
+            moments[optimizer].append(moment_ns)
+        elif moments[IN_BACKWARD][-1:] != [around_ns]:
+            moments[IN_BACKWARD].append(around_ns)
+    return moments
+
+
+def _ends(facts: TrainingFacts, updates: dict[str, list[int]]) -> tuple[Int64s, str]:
+    """Return when steps end, sorted, and what ends them."""
+    if facts.calls_ns:
+        return np.sort(np.array(facts.calls_ns, np.int64)), BY_CALLS
+    if not updates:
+        return np.empty(0, np.int64), ""
+    optimizer = ending_optimizer(updates, facts.optimizers, {name for _, name in facts.updates})
+    ended_by = optimizer if optimizer == IN_BACKWARD else f"update by {optimizer}"
+    return np.sort(np.array(updates[optimizer], np.int64)), ended_by
+
+
+def _evaluation(
+    activity: Activity,
+    updates: dict[str, list[int]],
+    start_ns: Int64s,
+    end_ns: Int64s,
+    evaluation: int,
+    forward: int,
+) -> tuple[Int64s, Int64s]:
+    """Return the stretches of evaluation: calls with no forward, backward, update or end of a step between."""
+    calls = activity.calls
+    chosen = calls.take(calls.category == evaluation)
+    chosen = chosen.take(np.argsort(chosen.start_ns, kind="stable"))
+    step = _positions(start_ns, end_ns, chosen.start_ns)
+    if len(start_ns) >= FEW_STEPS:
+        pairs = np.unique(np.stack([chosen.model[step >= 0], step[step >= 0]]), axis=1)
+        models, steps_with = np.unique(pairs[0], return_counts=True)
+        belonging = models[steps_with > len(start_ns) / 2]
+    else:
+        belonging = np.setdiff1d(chosen.model, calls.model[calls.category == forward])
+    outside = ~np.isin(chosen.model, belonging)
+    chosen, step = chosen.take(outside), step[outside]
+    breaks_ns = np.sort(
+        np.concatenate(
+            [
+                calls.start_ns[calls.category == forward],
+                activity.backward_start_ns,
+                start_ns,
+                end_ns,
+                *(np.array(moments, np.int64) for moments in updates.values()),
+            ]
+        )
+    )
+    if not len(chosen):
+        return chosen.start_ns, chosen.end_ns
+    reach_ns = np.maximum.accumulate(chosen.end_ns)
+    broken = np.searchsorted(breaks_ns, chosen.start_ns[1:]) > np.searchsorted(breaks_ns, reach_ns[:-1])
+    first = np.concatenate([[0], np.flatnonzero(broken) + 1])
+    last = np.append(first[1:], len(chosen)) - 1
+    return chosen.start_ns[first], reach_ns[last]
+
+
+def _count(sorted_ns: Int64s, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+    """Count the moments after each start and not after its end."""
+    return np.searchsorted(sorted_ns, end_ns, "right") - np.searchsorted(sorted_ns, start_ns, "right")
+
+
+def _positions(start_ns: Int64s, end_ns: Int64s, moment_ns: Int64s) -> Int64s:
+    """Return the window that each moment is in, -1 for none; the windows are disjoint and in order."""
+    window = np.searchsorted(start_ns, moment_ns, "left") - 1
+    inside = (window >= 0) & (moment_ns <= end_ns[window]) if len(start_ns) else np.zeros(len(moment_ns), np.bool_)
+    return np.where(inside, window, -1)

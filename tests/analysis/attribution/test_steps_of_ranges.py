@@ -1,0 +1,172 @@
+"""Which of a report's own ranges are its steps; the truth of each report is counted while it is made."""
+
+import pytest
+from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.attribution.steps import kernels_per_step, measured_steps
+from nvtx_kernels.analysis.report import per_step
+from nvtx_kernels.analysis.summary.totals import summarize
+
+from nvtx_kernels import analysis
+from tests.analysis.making.building import AUTOGRAD, MAIN, WORKER, Launch, Range, Work, build
+
+
+class Program:
+    """Rows of a program that opens ranges and launches kernels; each kernel lasts 10 ns and runs at once."""
+
+    def __init__(self):
+        self.now, self.rows, self.count = 0, {"ranges": [], "launches": [], "work": []}, 0
+
+    def launch(self, count=1, thread=MAIN, kind="kernel"):
+        for _ in range(count):
+            self.count += 1
+            self.rows["launches"].append(Launch(self.count, self.now, self.now + 2, thread))
+            name = "kernel" if kind == "kernel" else 1
+            self.rows["work"].append(Work(self.count, self.now + 3, self.now + 13, name, kind))
+            self.now += 20
+
+    def range(self, name, *parts, thread=MAIN):
+        """Open a range around calls, numbers of kernels and ranges: (name, …) each."""
+        start = self.now
+        self.now += 1
+        for part in parts:
+            if callable(part):
+                part()
+            elif isinstance(part, int):
+                self.launch(part, thread)
+            else:
+                self.range(*part, thread=thread)
+        self.now += 1
+        self.rows["ranges"].append(Range(name, start, self.now, thread))
+        self.now += 1
+        return self
+
+    def attributed(self, tmp_path):
+        return attribute(analysis.read(build(tmp_path, **self.rows)))
+
+
+TRAINING = (("forward", 3), ("backward", 5), ("optimizer", 2))
+
+
+def names(attribution):
+    ranges = attribution.ranges
+    return [attribution.trace.names[ranges.name_id[step]] for step in measured_steps(attribution)]
+
+
+def test_training_steps_are_the_steps_and_validation_is_named_in_a_note(tmp_path):
+    program = Program()
+    for epoch in range(2):
+        for n in range(5):
+            program.range(f"train step {5 * epoch + n}", *TRAINING)
+        for n in range(20):
+            program.range(f"val step {20 * epoch + n}", ("forward", 7))
+    attribution = program.attributed(tmp_path)
+    assert names(attribution) == [f"train step {n}" for n in range(10)]
+    assert kernels_per_step(attribution).tolist() == [10] * 10
+    note = "Steps are the ranges `train step *`; not counted as steps: `val step *` (40)."
+    assert note in summarize(attribution).notes
+
+
+def test_the_outermost_of_groups_that_nest_is_the_steps(tmp_path):
+    program = Program()
+    for n in range(3):
+        program.range(
+            f"step {n}", *((f"batch {k}", ("forward", 1), ("backward", 2)) for k in range(8)), ("optimizer", 1)
+        )
+    assert names(program.attributed(tmp_path)) == ["step 0", "step 1", "step 2"]
+
+
+def test_without_training_the_group_with_most_work_is_the_steps(tmp_path):
+    program = Program()
+    for n in range(4):
+        program.range(f"infer step {n}", 5).range(f"test step {n}", 2)
+    assert names(program.attributed(tmp_path)) == [f"infer step {n}" for n in range(4)]
+
+
+def test_of_two_kinds_of_training_steps_the_one_with_most_optimizer_work_counts(tmp_path):
+    program = Program()
+    for n in range(3):
+        program.range(f"local step {n}", *TRAINING).range(f"global step {n}", *TRAINING, ("optimizer", 1))
+    assert names(program.attributed(tmp_path)) == [f"global step {n}" for n in range(3)]
+
+
+def test_where_nothing_decides_between_two_kinds_per_step_is_refused(tmp_path, capsys):
+    program = Program()
+    for n in range(3):
+        program.range(f"local step {n}", *TRAINING).range(f"global step {n}", *TRAINING)
+    report = build(tmp_path, **program.rows)
+    assert kernels.main([str(report), "--per-step"]) == 1
+    said = capsys.readouterr().err
+    assert "Several kinds of ranges could be its steps (`local step *`, `global step *`)" in said
+    assert "--step NAME" in said
+    assert kernels.main([str(report), "--per-step", "--step", "local step *"]) == 0
+
+
+def test_a_tutorials_step_is_the_optimizers_update(tmp_path):
+    program = Program()
+    for _ in range(4):
+        program.range("forward", 3).range("backward", 5).range("step", 2)
+        program.launch(1)  # the data of the next
+    attribution = program.attributed(tmp_path)
+    report = per_step(summarize(attribution))
+    assert kernels_per_step(attribution).tolist() == [10, 11, 11, 11]
+    assert {row.phase: row.kernels for row in report.phases} == {
+        "forward": 3,
+        "backward": 5,
+        "optimizer": 2,
+        "other": 0.75,
+    }
+
+
+def test_a_step_around_everything_that_has_no_inner_ranges_is_a_step(tmp_path):
+    program = Program()
+    for _ in range(3):
+        program.range("step", 10).range("forward", 2)
+    attribution = program.attributed(tmp_path)
+    assert kernels_per_step(attribution).tolist() == [10] * 3
+
+
+def test_a_step_whose_end_an_exception_took_is_none(tmp_path):
+    program = Program()
+    for n in range(11):
+        program.range(f"step {n}", *TRAINING)
+    lost = program.rows["ranges"]
+    where = next(place for place, row in enumerate(lost) if row.name == "step 3")
+    lost[where] = Range("step 3", lost[where].start, None)
+    attribution = program.attributed(tmp_path)
+    assert names(attribution) == [f"step {n}" for n in range(11) if n != 3]
+    assert kernels_per_step(attribution).tolist() == [10] * 10
+
+
+@pytest.mark.parametrize("thread", [WORKER, AUTOGRAD])
+def test_a_thread_that_launches_only_copies_has_no_steps(thread, tmp_path):
+    program = Program()
+    for n in range(10):
+        program.range(f"batch {n}", lambda: program.launch(1, thread, "memcpy"), thread=thread)
+        program.range(f"batch {n}", *TRAINING)
+    attribution = program.attributed(tmp_path)
+    assert kernels_per_step(attribution).tolist() == [10] * 10
+
+
+@pytest.mark.parametrize("name", ["warmup_lr", "WarmupCosineSchedule.step", "lr_warmup"])
+def test_a_schedules_warm_up_is_measured(name, tmp_path):
+    program = Program()
+    for n in range(3):
+        program.range(f"step {n}", *TRAINING, (name, 1))
+    report = summarize(program.attributed(tmp_path))
+    assert (report.steps, report.totals.excluded_ns) == (3, 0)
+    assert sum(row.count for row in report.kernels) == 33
+
+
+@pytest.mark.parametrize("name", ["warmup", "Warm-up", "warm_up 2", "warm-up: no timing"])
+def test_what_lies_in_warm_up_is_not_measured(name, tmp_path):
+    program = Program().range(name, ("step 0", *TRAINING))
+    program.range("step 1", *TRAINING)
+    assert names(program.attributed(tmp_path)) == ["step 1"]
+
+
+def test_steps_of_a_serving_engine_are_of_one_kind_whatever_they_held(tmp_path):
+    program = Program()
+    for n in range(2):
+        program.range("step[EXTEND bs=8 toks=4096]", 3).range(f"step[DECODE bs={8 + n}]", 2)
+    assert kernels_per_step(program.attributed(tmp_path)).tolist() == [3, 2, 3, 2]

@@ -1,0 +1,60 @@
+"""What a step is, decided over events as slowly as the definition reads; shares no code with `analysis`."""
+
+BACKWARD = "(backward)"
+
+
+def decided(events, given=(), warmup=1):
+    """Return the positions of the events of each measured step, without those of evaluation."""
+    updates = updates_of(events)
+    ends = ends_of(events, updates, given)
+    first, steps = 0, []
+    for end in ends or [len(events) - 1]:
+        steps.append(range(first, end + 1))
+        first = end + 1
+    steps = [step for step in steps if any(events[n].kind != "P" for n in step)]
+    removed = evaluation(events, steps, {*ends, *(n for moments in updates.values() for n in moments)})
+    kept = [[n for n in step if events[n].kind != "P" and n not in removed] for step in steps]
+    numbered = [(step, left) for step, left in zip(steps, kept, strict=True) if left]
+    if warmup and ends:
+        firsts = [moments[0] for moments in updates.values() if len(moments) > 1 and moments[0] <= ends[-1]]
+        late = [k + 1 for k, (step, _) in enumerate(numbered) if firsts and step[-1] < max(firsts)]
+        warmup = max(warmup, late[-1] + 1 if late else bool(firsts))
+    return [left for _, left in numbered[warmup if ends else 0 :]]
+
+
+def updates_of(events):
+    """Return the positions at which each optimizer updated; those in a backward are one together."""
+    updates = {}
+    for position, event in enumerate(events):
+        name = event.of if event.kind in ("U", "R") else BACKWARD if event.inside else None
+        if name:
+            updates.setdefault(name, []).append(position)
+    return updates
+
+
+def ends_of(events, updates, given):
+    """Return the positions of the events that end a step."""
+    calls = [position for position, event in enumerate(events) if event.kind == "P"]
+    if calls or not updates:
+        return calls
+    inside = {optimizer for event in events for optimizer in event.inside} - updates.keys()
+    chosen = [name if name in updates else BACKWARD for name in given if name in updates or name in inside]
+    return updates[(chosen or [name for name in updates if len(updates[name]) > 1] or [*updates])[-1]]
+
+
+def evaluation(events, steps, moments):
+    """Return the positions of what is evaluation, in the steps and outside of them."""
+    calls = [position for position, event in enumerate(events) if event.kind == "E"]
+    trained = {event.of for event in events if event.kind == "F"}
+    belonging = set()
+    for model in {events[position].of for position in calls}:
+        share = sum(any(n in step and events[n].of == model for n in calls) for step in steps)
+        belonging |= {model} if (share > len(steps) / 2 if len(steps) >= 3 else model not in trained) else set()
+    removed, last = set(), None
+    for position in (position for position in calls if events[position].of not in belonging):
+        between = range(last, position) if last is not None else ()
+        if last is not None and not any(n in moments or events[n].kind in ("F", "B") for n in between):
+            removed |= {*between}
+        removed.add(position)
+        last = position
+    return removed
