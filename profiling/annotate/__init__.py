@@ -18,8 +18,7 @@ NVTX_KERNELS_OFF=1 they are off altogether; inside torch.compile they break no g
 regions are ranges of its code (docs/compiled.md). They add no operator and no autograd node: see `regions`
 for how a backward gets its ranges.
 
-A region's backward range needs a tensor that the region returns: name it with `output`. What a region
-cannot follow (nothing named, gradients not recorded) keeps its forward range, and is logged once.
+A region whose gradients are not recorded has its forward range alone.
 """
 
 from __future__ import annotations
@@ -43,14 +42,13 @@ except ModuleNotFoundError as error:
 
 from nvtx_kernels import DOMAIN
 
-from . import calls, engine, graph, marks, modules, node_hooks, optimizers, quick_calls, range_stack, regions
+from . import calls, engine, marks, modules, nodes, optimizers, places, range_stack, regions
 from .compiled import ranges, tracing
 from .compiled.eager import keep_eager
 from .modules import ModuleAnnotation, annotate_modules
 from .open_ranges import Listener, OpenRange, Payload, Running, label
 from .range_stack import category, listen
 from .regions import Frame
-from .trail import MAX_DEPTH
 
 __all__ = [
     "DOMAIN",
@@ -160,16 +158,11 @@ class Region(_Annotation):
         return self
 
     def output(self, value: T) -> T:
-        """Return `value` unchanged, and take the tensors in it as the end of this region's forward."""
-        self._add_outputs(value, depth=MAX_DEPTH)
+        """Return `value` unchanged; what is known of the nodes that led to it is kept as long as those."""
+        frame = self._running.innermost() if self._running is not None else None
+        if frame is not None and not torch.compiler.is_compiling():
+            frame.hold(value)
         return value
-
-    def _add_outputs(self, value: object, depth: int) -> None:
-        if self._running is None or torch.compiler.is_compiling():
-            return
-        frame = self._running.innermost()
-        if frame is not None:
-            frame.add_outputs(value, depth)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -179,7 +172,7 @@ class Region(_Annotation):
             return
         frame = self._running.take() if self._running is not None else None
         if frame is not None:
-            regions.end(frame, failed=kind is not None)
+            regions.end(frame)
 
     def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         tracing.note_entering(self)
@@ -189,11 +182,10 @@ class Region(_Annotation):
 
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         with Region(self.name, payload=self.payload) as part:
-            result = function(*args, **kwargs)
-            part.output(result)
-            # The function may have changed its arguments in place.
-            part._add_outputs((args, kwargs), depth=2)
-            return result
+            frame = part._running.innermost() if part._running is not None else None
+            if frame is not None:
+                frame.note_given((args, kwargs))
+            return part.output(function(*args, **kwargs))
 
 
 range = Range  # noqa: A001
@@ -236,7 +228,7 @@ def _stepwise(annotation: _Annotation, function: Callable[P, Any]) -> Callable[P
     return annotated
 
 
-for _module in (engine, graph, marks, modules, node_hooks, optimizers, quick_calls, range_stack, ranges, regions):
+for _module in (engine, marks, modules, nodes, optimizers, places, range_stack, ranges, regions):
     keep_eager(_module, and_what_it_calls=True)
 for _module in (calls, sys.modules[__name__]):  # these call the program's own functions
     keep_eager(_module, and_what_it_calls=False)

@@ -9,21 +9,24 @@ its range however it ends.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 from . import range_stack, regions
-from .engine import Root, next_number
+from .engine import pass_id
 from .open_ranges import DependentRange, Label, Thread
 from .regions import Frame, Names
 
+# Also where a program took `apply` from its Function before.
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 _is_compiling = torch.compiler.is_dynamo_compiling
-_is_recording = torch.is_grad_enabled
 _local = range_stack.local
 
 
@@ -38,29 +41,24 @@ class Plan:
     __slots__ = (
         "around",
         "inside",
-        "is_leaf",
         "key",
         "names",
         "on_call",
         "on_return",
         "quiet",
-        "roots",
         "until",
         "users",
     )
 
     on_return: Callable[[], None] | None
 
-    def __init__(
-        self, names: Names, roots: weakref.WeakSet[Root], *, quiet: bool, on_call: Callable[[], None] | None
-    ) -> None:
-        self.names, self.roots, self.quiet, self.on_call = names, roots, quiet, on_call
+    def __init__(self, names: Names, *, quiet: bool, on_call: Callable[[], None] | None) -> None:
+        self.names, self.quiet, self.on_call = names, quiet, on_call
         self.on_return = None
         self.around: tuple[Label, ...] = ()
         self.inside: Plan | None = None
         self.users = 1
         self.key = 0
-        self.is_leaf = False
         self.until: object = None
 
 
@@ -74,9 +72,6 @@ _plans: dict[int, Plan] = {}
 _lock = threading.RLock()
 _call = nn.Module.__call__
 _is_installed = False
-# Makes a call of a module, or returns LEFT: the part in C++, where it is used (`quick_calls`).
-quick: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any] | None = None
-LEFT = object()
 # Called with whether calls are seen, when that changes.
 observers: list[Callable[[bool], None]] = []
 
@@ -86,15 +81,14 @@ def add(module: nn.Module, plan: Plan) -> Plan:
     # Replicas of a module, as nn.DataParallel makes them, share this dictionary; deep copies have their own.
     hooks = module._forward_hooks
     plan.key = key = id(hooks)
-    plan.is_leaf = type(module).__module__.startswith("torch.nn.modules.") and not module._modules
     with _lock:
-        first = known = _plans.get(key)
-        while known is not None:
-            if known.names is plan.names:
-                known.users += 1
-                return known
-            known = known.inside
-        plan.until = weakref.ref(hooks, lambda _: _plans.pop(key, None))
+        first = same_module_plan = _plans.get(key)
+        while same_module_plan is not None:
+            if same_module_plan.names is plan.names:
+                same_module_plan.users += 1
+                return same_module_plan
+            same_module_plan = same_module_plan.inside
+        plan.until = weakref.ref(hooks, lambda _: _forget(key))
         plan.inside, _plans[key] = first, plan
         _install(range_stack.active)
     return plan
@@ -106,7 +100,14 @@ def remove(plan: Plan) -> None:
         plan.users -= 1
         if plan.users:
             return
-        _link(plan.key, [one for one in _chain(_plans.get(plan.key)) if one is not plan])
+        _link(plan.key, [other_plan for other_plan in _chain(_plans.get(plan.key)) if other_plan is not plan])
+        _install(range_stack.active)
+
+
+def _forget(key: int) -> None:
+    """Forget the plans of a module that is gone."""
+    with _lock:
+        _plans.pop(key, None)
         _install(range_stack.active)
 
 
@@ -136,17 +137,17 @@ def _install(is_heard: bool) -> None:
     """Replace PyTorch's call, or restore it, unless another library has replaced ours."""
     global _call, _is_installed
     with _lock:
-        wanted = is_heard and bool(_plans)
-        if wanted == _is_installed or (_is_installed and nn.Module.__call__ is not _annotated):
+        is_needed = is_heard and bool(_plans)
+        if is_needed == _is_installed or (_is_installed and nn.Module.__call__ is not _annotated):
             return
-        if wanted:
+        if is_needed:
             _call = nn.Module.__call__
             nn.Module.__call__ = _annotated  # type: ignore[method-assign]
         else:
             nn.Module.__call__ = _call  # type: ignore[method-assign]
-        _is_installed = wanted
+        _is_installed = is_needed
         for observer in observers:
-            observer(wanted)
+            observer(is_needed)
 
 
 range_stack.observe(_install)
@@ -156,25 +157,11 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, in its ranges if it is annotated."""
     if _is_compiling():
         return _call(self, *args, **kwargs)
-    if quick is not None and (output := quick(self, args, kwargs)) is not LEFT:
-        return output
     # Where its __init__ has not run, it has no hooks: the error is PyTorch's to raise.
     plan = _plans.get(id(getattr(self, "_forward_hooks", None)))
     if plan is None or (plan.quiet and not self.training) or not range_stack.active:
         return _in_no_range(self, args, kwargs)
-    thread = _local.thread
-    if plan.inside is not None or thread.calls() is None:
-        return _in_range(plan, self, args, kwargs)
-    around = thread.frame
-    if not _is_recording():
-        return _in_bare_range(plan, self, args, kwargs)
-    if around is None or not around.running or around.trail is None or around.opened.ended:
-        return _in_range(plan, self, args, kwargs)
-    if plan.is_leaf and not (
-        kwargs or self._forward_hooks or self._forward_pre_hooks or "forward" in self.__dict__
-    ):
-        return _in_leaf_range(plan, self, args, thread)
-    return _in_inner_range(plan, self, args, kwargs)
+    return _in_range(plan, self, args, kwargs)
 
 
 def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -185,9 +172,12 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     children = module.__dict__.get("_modules")  # of a module of TorchScript, no dictionary
     compiled = children.get("_orig_mod") if isinstance(children, dict) else None
     plan = _plans.get(id(compiled._forward_hooks)) if compiled is not None else None
-    if plan is None or not range_stack.active or _local.thread.calls() is not None:
+    if compiled is None or plan is None or not range_stack.active or _local.thread.calls() is not None:
         return _call(module, *args, **kwargs)
+    thread = range_stack.here()
+    category_around = thread.compiled_call
     try:
+        thread.compiled_call = _label(plan.names, compiled).category
         if plan.on_call is not None:
             plan.on_call()
     except Exception:  # annotation must not break the program
@@ -195,56 +185,9 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     try:
         return _call(module, *args, **kwargs)
     finally:
+        thread.compiled_call = category_around
         if plan.on_return is not None:
             plan.on_return()
-
-
-def _in_bare_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a module inside another annotated one, where no gradients are recorded."""
-    thread = _local.thread
-    opened = DependentRange(plan.names.forward, thread.calls)
-    try:
-        range_stack.open_in(thread.ranges, opened)
-        return _call(module, *args, **kwargs)
-    finally:
-        range_stack.close(opened)
-
-
-def _in_leaf_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], thread: Thread) -> Any:
-    """Call a leaf inside another annotated module: nothing in it opens ranges or needs a frame."""
-    opened = DependentRange(plan.names.forward, thread.calls)
-    around, start = thread.frame, next_number()
-    try:
-        range_stack.open_in(thread.ranges, opened)
-        output = _call(module, *args)
-        try:
-            if not around.trail.leaf(plan.names.backward, around, start, output, args, module):
-                regions.say_unnamed(plan.names.backward)
-        except Exception:  # annotation must not break the program
-            range_stack.say_failed("a module has no backward range")
-        return output
-    finally:
-        range_stack.close(opened)
-
-
-def _in_inner_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a module inside another annotated one."""
-    thread = _local.thread
-    opened = DependentRange(plan.names.forward, thread.calls)
-    frame = None
-    try:
-        frame = regions.begin_inside(thread.frame, plan.names, opened, thread)
-        output = _call(module, *args, **kwargs)
-        try:
-            regions.end_inside(frame, thread, output, (*args, *kwargs.values()) if kwargs else args)
-        except Exception:  # annotation must not break the program
-            range_stack.say_failed("a region has no backward range")
-        return output
-    finally:
-        if frame is None:
-            range_stack.close(opened)
-        elif frame.trail is not None or not opened.ended:
-            regions.end(frame, failed=True)
 
 
 def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -253,38 +196,65 @@ def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict
     if alive() is None:
         call = _Call()
         alive = thread.calls = weakref.ref(call)
-    opened = DependentRange(plan.names.forward, alive)
-    frame, failed = None, True
+    outermost_label = plan.names.forward if call is None else _label(plan.names, module)
+    opened = DependentRange(outermost_label, alive)
+    frame = None
     try:
         frame = _begin(plan, opened, thread, is_outermost=call is not None)
+        if frame is not None and frame.call is not None:
+            _note(frame.note_given, (args, kwargs, _replicated(module)))
         inside = plan.inside
-        output = _call(module, *args, **kwargs) if inside is None else _in_range(inside, module, args, kwargs)
-        if frame is not None and frame.trail is not None:
-            regions.add_call(frame, output, (*args, *kwargs.values()) if kwargs else args)
-        failed = False
-        return output
+        returned = _call(module, *args, **kwargs) if inside is None else _in_range(inside, module, args, kwargs)
+        if frame is not None and frame.call is not None:
+            _note(frame.hold, returned)
+        return returned
     finally:
         # From here on the range is over, even where Ctrl-C keeps the rest from running.
         is_outermost, call = call is not None, None
         if frame is None:
             range_stack.close(opened)
         else:
-            regions.end(frame, failed=failed)
+            regions.end(frame)
         if is_outermost and plan.on_return is not None:
             plan.on_return()
 
 
+def _label(names: Names, module: nn.Module) -> Label:
+    """Return the label of a call from outside, which says whether it is without gradient, and why."""
+    if torch.is_grad_enabled() or pass_id() != -1 or in_function():
+        return names.forward
+    return names.no_gradient if module.training else names.evaluation
+
+
+def in_function() -> bool:
+    """Return whether this thread runs an autograd Function's forward, where no gradients are recorded."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not _APPLY:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _replicated(module: nn.Module) -> list[object]:
+    """Return the parameters of a replica of DataParallel, which are copies with nodes of their own."""
+    if "_former_parameters" not in module.__dict__:
+        return []
+    return [part.__dict__.get("_former_parameters") for part in module.modules()]
+
+
+def _note(note: Callable[[object], None], values: object) -> None:
+    try:
+        note(values)
+    except Exception:  # annotation must not break the program
+        range_stack.say_failed("what a module was given or returned cannot be inspected")
+
+
 def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: bool) -> Frame | None:
     try:
-        if not is_outermost:
-            return regions.begin(plan.names, opened, thread, plan.around)
-        regions.close_interrupted(thread)
-        if plan.on_call is not None:
-            plan.on_call()
-        frame = regions.begin(plan.names, opened, thread, plan.around)
-        if frame.trail is not None:
-            plan.roots.add(frame.trail.root)
-        return frame
+        if is_outermost:
+            regions.close_interrupted(thread)
+            if plan.on_call is not None:
+                plan.on_call()
+        return regions.begin(plan.names, opened, thread, plan.around)
     except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a module is not annotated")
         return None

@@ -79,9 +79,9 @@ class _Calls:
     def push(self, name: str, payload: Payload) -> None:  # noqa: ARG002 - a listener's
         """Count a call of a model."""
         ranges = range_stack.stack()
-        inside = [one.label.category == "model/forward" for one in ranges]
+        inside = [opened.label.category in range_stack.FORWARD_CATEGORIES for opened in ranges]
         if inside and inside[-1] and not any(inside[:-1]) and torch._C._current_graph_task_id() == _NO_PASS:
-            self.counts.calls[PATH_SEPARATOR.join(one.label.name for one in ranges)] += 1
+            self.counts.calls[PATH_SEPARATOR.join(opened.label.name for opened in ranges)] += 1
 
     def pop(self) -> None:
         """Handle the end of a range."""
@@ -154,7 +154,7 @@ def _leave(mode: _Mode) -> None:
     """Leave a mode also where the program has entered others since, which stay."""
     others = []
     stack: Any = _python_dispatch._get_current_dispatch_mode_stack()
-    if not any(one is mode for one in stack):
+    if not any(entered is mode for entered in stack):
         return
     while _python_dispatch._get_current_dispatch_mode() is not mode:
         others.append(_python_dispatch._pop_mode())
@@ -169,7 +169,7 @@ def _is_composite(func: Any, args: Any, kwargs: Any) -> bool:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if not has(name, "CompositeImplicitAutograd"):
         return False
-    tensor = next((one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)), None)
+    tensor = next((argument for argument in (*args, *kwargs.values()) if isinstance(argument, torch.Tensor)), None)
     return tensor is not None and not has(name, "CUDA" if tensor.is_cuda else "CPU")
 
 
@@ -177,14 +177,14 @@ def _place(owner: Thread) -> tuple[str, Path]:
     """Return phase and path of what runs now; autograd's threads work below the ranges of the one that waits."""
     thread = range_stack.here()
     ranges = thread.ranges if thread is owner else [*owner.ranges, *thread.ranges]
-    return _phase(ranges), tuple(one.label.name for one in ranges)
+    return _phase(ranges), tuple(opened.label.name for opened in ranges)
 
 
 def _phase(ranges: list[OpenRange]) -> str:
     if torch._C._current_graph_task_id() != _NO_PASS:
         return BACKWARD
-    names = {one.label.name for one in ranges if one.label.category == "phase"}
+    names = {opened.label.name for opened in ranges if opened.label.category == "phase"}
     if OPTIMIZER in names:
         return OPTIMIZER
-    is_model = any(one.label.category == "model/forward" for one in ranges)
+    is_model = any(opened.label.category in range_stack.FORWARD_CATEGORIES for opened in ranges)
     return FORWARD if is_model or FORWARD in names else BACKWARD if BACKWARD in names else OTHER

@@ -76,14 +76,14 @@ class Counts:
             if number:
                 figures.flops[operator_cost.arithmetic(func, call[0])] += number
             if number is None:
-                told = self.uncounted[_name(func)]
-                told[0] += 1
-                told[1] += moved
+                totals = self.uncounted[_name(func)]
+                totals[0] += 1
+                totals[1] += moved
 
     def texts(self) -> list[str]:
         """Return the messages of the marks."""
         ranges = list(_collapsed(self.of))
-        parts = [ranges[at : at + PATHS_PER_MARK] for at in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
+        parts = [ranges[first : first + PATHS_PER_MARK] for first in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
         most = sorted(self.uncounted.items(), key=lambda item: -item[1][1])[:MOST_UNCOUNTED]
         peaks = known_peaks.known()
         head = {"calls": self.calls, "uncounted": dict(most), **({"peaks": peaks} if peaks else {})}
@@ -94,15 +94,15 @@ def _name(func: Any) -> str:
     return str(getattr(func, "_overloadpacket", None) or getattr(func, "_name", func))
 
 
-def _collapsed(of: dict[tuple[str, Path], Figures]) -> Iterator[tuple[str, str, list[Any]]]:
+def _collapsed(counted: dict[tuple[str, Path], Figures]) -> Iterator[tuple[str, str, list[Any]]]:
     """Yield phase, path and figures; paths that differ in indices alone are one where their figures are equal."""
     by_phase: defaultdict[str, dict[str, Figures]] = defaultdict(dict)
-    for (phase, path), figures in of.items():
+    for (phase, path), figures in counted.items():
         by_phase[phase][PATH_SEPARATOR.join(path)] = figures
     for phase, paths in by_phase.items():
-        short = collapsed({one: figures.same() for one, figures in paths.items()}, (INDEX, INDEX_ABOVE))
+        short = collapsed({path: figures.same() for path, figures in paths.items()}, (INDEX, INDEX_ABOVE))
         number = Counter(short.values())
-        for form, figures in {short[one]: figures for one, figures in paths.items()}.items():
+        for form, figures in {short[path]: figures for path, figures in paths.items()}.items():
             yield phase, form, [number[form], figures.bytes, dict(figures.flops)]
 
 

@@ -1,157 +1,55 @@
 """Ranges that the autograd engine opens and closes while it runs a backward pass.
 
-Hooks on autograd nodes call in here just before (`Root.before`) or after (`close_part`) a node, on the
-thread that runs it. A pass is one run of the engine (`Tensor.backward`, `torch.autograd.grad`, or one of
-them within a backward); what it leaves open is closed at its end, also where it fails. A thread of the engine's
-own closes what a failed pass left there at its next range.
+What hears of nodes (`nodes.py`) calls `reach` just before one of another part runs, on the thread that runs it.
+A pass is one run of the engine (`Tensor.backward`, `torch.autograd.grad`, or one of them within a backward); what
+it leaves open is closed at its end, also where it fails. A thread of the engine's own closes what a failed pass
+left there at its next range.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch.autograd.graph import Node
-from torch.utils.hooks import RemovableHandle
 
 from . import range_stack
 from .open_ranges import DependentRange, Label, OpenRange, Thread, label
+from .places import Part, places_of
 
-next_number = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 _engine = torch.autograd.Variable._execution_engine
-_pass_id = torch._C._current_graph_task_id
+pass_id = torch._C._current_graph_task_id
 _current_node: Callable[[], Node] = torch._C._current_autograd_node
-# Hooks on what a tensor gets also run where `torch.autograd.grad` asks for that, and the node does not run.
-# PyTorch knows for all nodes but the one that a pass begins with.
 _is_run: Callable[[Node], bool] = torch._C._will_engine_execute_node
 _is_compiling = torch.compiler.is_dynamo_compiling
 _NO_PASS = -1
-LEAF_NUMBER = 2**64 - 1
 _local = range_stack.local
-Hooks = OrderedDict[int, Callable[[object], None]]
 _RECOMPUTE = label("recompute", None, "model/forward")
 
 
-class Part:
-    """One run of a region, as its backward knows it: a label, and the part around it.
-
-    `running` is true while its forward has not ended: a backward inside it is not its backward.
-    """
-
-    __slots__ = ("depth", "label", "parent", "running")
-
-    def __init__(self, label: Label, parent: Part | None) -> None:
-        self.label, self.parent, self.running = label, parent, True
-        # How many parts are around it.
-        self.depth: int = parent.depth + 1 if parent is not None else 0
-
-    def path(self) -> list[Part]:
-        """Return the parts whose backward this one's is inside of, outermost first, and this one."""
-        parts: list[Part] = []
-        part: Part | None = self
-        while part is not None:
-            if not part.running:
-                parts.append(part)
-            part = part.parent
-        return parts[::-1]
-
-
-class Places:
-    """Which part was innermost at which number of autograd."""
-
-    __slots__ = ("bounds", "hooks", "parts")
-
-    def __init__(self) -> None:
-        # The part at the same place is innermost from this number on.
-        self.bounds: list[int] = []
-        self.parts: list[Part | None] = []
-        self.hooks: weakref.ref[Hooks] | None = None
-
-    def enter(self, part: Part | None) -> int:
-        """Make this part the innermost from the next number on, and return that."""
-        number: int = next_number()
-        self.bounds.append(number)
-        self.parts.append(part)
-        return number
-
-    def enter_at(self, number: int, part: Part | None) -> None:
-        """Make this part the innermost from a number on."""
-        self.bounds.append(number)
-        self.parts.append(part)
-
-    def at(self, number: int) -> Part | None:
-        """Return the part that was innermost when a node got its number."""
-        return self.parts[bisect_right(self.bounds, number) - 1]
-
-    def remove(self) -> None:
-        """Remove the hooks from all nodes."""
-        hooks = self.hooks() if self.hooks else None
-        if hooks is not None:
-            hooks.clear()
-
-
-class Root:
-    """One run of a region that is in no other.
-
-    One hook serves all its nodes: the nodes keep the dictionary `hooks` alive, and that keeps this.
-    """
-
-    __slots__ = ("__weakref__", "others", "places", "trail")
-
-    def __init__(self, places: Places) -> None:
-        self.places = places
-        # Handles of hooks on nodes that may outlive the graph.
-        self.others: list[RemovableHandle] = []
-        # While the forward runs: what is known of its nodes.
-        self.trail: Any = None
-
-    def hooks(self) -> Hooks:
-        """Return the dictionary of the one hook that calls in here."""
-        hooks: Hooks = OrderedDict()
-        hooks[0] = self.before
-        self.places.hooks = weakref.ref(hooks)
-        return hooks
-
-    def remove(self) -> None:
-        """Remove the hooks from all nodes."""
-        self.places.remove()
-        for handle in self.others:
-            handle.remove()
-
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_finalizing():
-            self.remove()
-
-    def before(self, _gradient: object) -> None:
-        """Make the ranges that this pass has open on this thread the path of the node's part."""
-        number = _pass_id()
-        if number == _NO_PASS or not range_stack.active or _is_compiling():
-            return
-        if self.trail is not None:
-            self.trail.walk(LEAF_NUMBER)
-        reach(self.places.at(_current_node()._sequence_nr()), number, False)
-
-
-def reach(part: Part | None, number: int, is_sure: bool) -> None:
+def reach(part: Part | None, number: int, is_sure: bool = False) -> None:
     """Make the ranges that a pass has open on this thread the path of a part, whose node surely runs or may."""
     if not range_stack.active or _is_compiling():
         return
     thread = _local.thread
+    if torch.is_grad_enabled():  # what this node makes is of its part, too
+        places_of(thread).enter(part)
     ranges = thread.ranges
     top = ranges[-1] if ranges else None
-    if top is None or top.pass_id != number or part is None:
-        _open_path(thread, number, part.path() if part else [])
-    elif top.part is not part and (is_sure or _is_run(_current_node())):
-        last, parent = top.part, part.parent
-        if parent is None or part.running or not (last is parent or last.parent is parent):
-            _move(thread, number, part)
-            return
-        # Mostly one module comes after another of the same parent.
+    if part is None:
+        _open_path(thread, number, [])
+        return
+    last: Part | None = top.part if top is not None and top.pass_id == number else None
+    parent = part.parent
+    if last is part or not (is_sure or _is_run(_current_node())):
+        return
+    if top is None or last is None:
+        _open_path(thread, number, part.path())
+    elif parent is None or part.running or not (last is parent or last.parent is parent):
+        _move(thread, number, part)
+    else:  # mostly one module comes after another of the same parent
         if last is not parent:
             range_stack.pop(ranges)
         range_stack.open_in(ranges, BackwardRange(part, number, top.alive))
@@ -159,26 +57,26 @@ def reach(part: Part | None, number: int, is_sure: bool) -> None:
 
 def _move(thread: Thread, number: int, part: Part) -> None:
     """Close and open ranges on the way from the innermost to that of `part`."""
-    ranges, wanted, closed = thread.ranges, [], 0
+    ranges, parts_to_open, closed = thread.ranges, [], 0
     top = ranges[-1]
     last: Part | None = top.part
-    one: Part | None = part
-    while one is not last:
-        if one is None or last is None or one.running or last.running:
+    outer_part: Part | None = part
+    while outer_part is not last:
+        if outer_part is None or last is None or outer_part.running or last.running:
             _open_path(thread, number, part.path())
             return
-        if last.depth >= one.depth:
+        if last.depth >= outer_part.depth:
             last, closed = last.parent, closed + 1
         else:
-            wanted.append(one)
-            one = one.parent
-    if one is None or one.running:
+            parts_to_open.append(outer_part)
+            outer_part = outer_part.parent
+    if outer_part is None or outer_part.running:
         _open_path(thread, number, part.path())
         return
     for _ in range(closed):
         range_stack.pop(ranges)
-    for want in reversed(wanted):
-        range_stack.open_in(ranges, BackwardRange(want, number, top.alive))
+    for part_to_open in reversed(parts_to_open):
+        range_stack.open_in(ranges, BackwardRange(part_to_open, number, top.alive))
 
 
 class BackwardRange(DependentRange):
@@ -213,36 +111,20 @@ class _Pass:
             self()
 
 
-def before_others(_gradients: object = None) -> None:
-    """Close the ranges that this pass has open on this thread, because the next node has no region."""
-    number = _pass_id()
-    if number != _NO_PASS and range_stack.active and not _is_compiling():
-        _open_path(range_stack.here(), number, [])
-
-
-def close_part(part: Part, _inputs: object = None, _outputs: object = None) -> None:
-    """Close the backward range of `part`, if it is open on this thread."""
-    ranges = range_stack.stack()
-    for index in range(_base_of_pass(ranges, _pass_id()), len(ranges)):
-        if ranges[index].part is part:
-            range_stack.shrink(index)
-            return
-
-
-def _open_path(thread: Thread, number: int, wanted: list[Part]) -> None:
+def _open_path(thread: Thread, number: int, parts: list[Part]) -> None:
     ranges = thread.ranges
     range_stack.drop_over()
-    kept = base = _base_of_pass(ranges, number)
-    for opened, want in zip(ranges[base:], wanted, strict=False):
-        if opened.part is not want:
+    kept_count = base = _base_of_pass(ranges, number)
+    for opened, part in zip(ranges[base:], parts, strict=False):
+        if opened.part is not part:
             break
-        kept += 1
-    range_stack.shrink(kept)
-    missing = wanted[kept - base :]
+        kept_count += 1
+    range_stack.shrink(kept_count)
+    missing = parts[kept_count - base :]
     if missing:
         alive = _alive(thread, number)
-        for want in missing:
-            range_stack.open_in(ranges, BackwardRange(want, number, alive))
+        for part in missing:
+            range_stack.open_in(ranges, BackwardRange(part, number, alive))
 
 
 class Recomputation:
@@ -254,12 +136,12 @@ class Recomputation:
 
     def __init__(self, label: Label, around: Sequence[Label]) -> None:
         """Begin, given the label of the region's backward, and those of the regions around it, from the inside."""
-        ranges, self._pass = range_stack.stack(), _pass_id()
+        ranges, self._pass = range_stack.stack(), pass_id()
         range_stack.drop_over()
         base = _base_of_pass(ranges, self._pass)
         labels = [opened.label for opened in ranges[base:]]
-        own = [labels.index(label)] if label in labels else []
-        outside = own or [labels.index(one) + 1 for one in around if one in labels]
+        index_of_label = [labels.index(label)] if label in labels else []
+        outside = index_of_label or [labels.index(outer) + 1 for outer in around if outer in labels]
         self._kept = base + (outside[0] if outside else 0)
         self._interrupted = ranges[self._kept :]
         range_stack.shrink(self._kept)
@@ -268,15 +150,15 @@ class Recomputation:
     @staticmethod
     def is_due() -> bool:
         """Return whether a forward that begins now, with gradients recorded, is inside a backward."""
-        return _pass_id() != _NO_PASS
+        return pass_id() != _NO_PASS
 
     def end(self) -> None:
         """Close the range and bring the interrupted backward ranges back."""
         range_stack.close(self._opened)
         ranges = range_stack.stack()
-        if len(ranges) == self._kept and _pass_id() == self._pass:
-            for one in self._interrupted:
-                range_stack.open_in(ranges, BackwardRange(one.part, self._pass, one.alive))
+        if len(ranges) == self._kept and pass_id() == self._pass:
+            for interrupted in self._interrupted:
+                range_stack.open_in(ranges, BackwardRange(interrupted.part, self._pass, interrupted.alive))
 
 
 def _base_of_pass(ranges: list[OpenRange], number: int) -> int:

@@ -22,8 +22,8 @@ def known() -> dict[str, Any]:
     """Return what was measured of the current GPU; nothing without one, or if it was not measured."""
     if not torch.cuda.is_available():
         return {}
-    found = _read().get(torch.cuda.get_device_name())
-    return found if isinstance(found, dict) else {}
+    measured = _read().get(torch.cuda.get_device_name())
+    return measured if isinstance(measured, dict) else {}
 
 
 def keep(gpu: str, peaks: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ def _file() -> Path:
 
 def _read() -> dict[str, Any]:
     try:
-        found = json.loads(content_of(_file(), MOST_BYTES))
+        content = json.loads(content_of(_file(), MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

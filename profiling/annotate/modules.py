@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from itertools import chain, count
 from types import TracebackType
 from typing import NamedTuple
 
 from torch import nn
 
-from . import calls, marks, optimizers, range_stack, regions
+from . import calls, marks, optimizers, places, range_stack, regions
 from .calls import Plan
 from .compiled import Registered
 from .counted_step import FirstStep
-from .engine import Root
+from .interrupts import Held
 from .open_ranges import Payload
-from .regions import Names
 
 # Modules of PyTorch that launch nothing: never, or while they do not train. Their subclasses may.
 NEVER_LAUNCH = (nn.Identity,)
@@ -28,53 +30,63 @@ CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 Choice = str | type[nn.Module] | Iterable[str | type[nn.Module]]
 
 
-class Named(NamedTuple):
-    """A module of a model: its dotted path there, the name and payload of its ranges, and their place.
+# The names of models that are annotated now, and how many annotations have each.
+_names_of_models: weakref.WeakKeyDictionary[nn.Module, defaultdict[str, int]] = weakref.WeakKeyDictionary()
 
-    `depth` counts the ranges around it, and `ranges` is the path of its own below the model's.
+
+class Named(NamedTuple):
+    """A module of a model: its dotted path there, and the name, payload and path of its ranges.
+
+    `depth` counts the ranges around it, `range_path` begins below the model's own, and `parent` is what holds it.
     """
 
     module: nn.Module
     path: str
+    attribute: str
     name: str
     payload: Payload
     depth: int
-    ranges: str
+    range_path: str
     is_container: bool
+    parent: Named | None
 
 
 class ModuleAnnotation:
     """Ranges around the modules of one model, until `remove` is called or the `with` block ends."""
 
     def __init__(self, model: nn.Module, chosen: list[Named]) -> None:
-        self._roots: weakref.WeakSet[Root] = weakref.WeakSet()
-        self._mark = marks.Mark(type(model).__name__, _classes(chosen))
+        self.name = chosen[0].name if chosen else ""
         self._model = weakref.ref(model)
-        if chosen:
-            optimizers.watch(model)
-        names = {one.path: regions.names(one.name, one.payload) for one in chosen if not one.is_container}
-        self._plans = [calls.add(one.module, self._plan(one, names)) for one in chosen]
+        classes = {named.range_path: type(named.module).__name__ for named in chosen[1:] if not named.is_container}
+        self._mark = marks.Mark(self.name, classes)
+        self._plans: list[Plan] = []
         self._in_compiled_code: Registered | None = None
         self._counted: FirstStep | None = None
+        if chosen:
+            _names_of_models.setdefault(model, defaultdict(int))[self.name] += 1
+            optimizers.watch(model)
+        ranges = {
+            id(named.module): regions.names(named.name, named.payload)
+            for named in chosen
+            if not named.is_container
+        }
+        for named in chosen:
+            plan = Plan(
+                regions.names(named.name, named.payload),
+                quiet=type(named.module) in QUIET_IN_EVAL,
+                on_call=self._before_a_call,
+            )
+            plan.on_return = optimizers.after_forward
+            plan.around = tuple(ranges[id(outer)].backward for outer in _around(named) if id(outer) in ranges)
+            self._plans.append(calls.add(named.module, plan))
 
     def follow_into_compiled_code(self, chosen: list[Named]) -> None:
         """Give the modules their ranges in what the model is compiled to from now on."""
-        self._in_compiled_code = Registered((one.module, one.name) for one in chosen)
+        self._in_compiled_code = Registered((named.module, named.name) for named in chosen)
 
     def count_a_step(self) -> None:
         """Count the FLOPs and bytes of the next step."""
-        self._counted = FirstStep(self._mark.model)
-
-    def _plan(self, one: Named, names: Mapping[str, Names]) -> Plan:
-        plan = Plan(
-            regions.names(one.name, one.payload),
-            self._roots,
-            quiet=type(one.module) in QUIET_IN_EVAL,
-            on_call=self._before_a_call,
-        )
-        plan.on_return = optimizers.after_forward
-        plan.around = tuple(names[path].backward for path in _around(one.path) if path in names)
-        return plan
+        self._counted = FirstStep(self.name)
 
     def _before_a_call(self) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
@@ -86,23 +98,33 @@ class ModuleAnnotation:
             counted.counting.send()
 
     def remove(self) -> None:
-        """Remove the ranges from the model, and the hooks from the graphs of its calls.
+        """Remove the ranges from the model.
 
-        Ranges that are open just now end with their calls.
+        Ranges that are open just now end with their calls. Ctrl-C waits until all is removed.
         """
-        plans, self._plans, model = self._plans, [], self._model()
-        if self._in_compiled_code is not None:
-            self._in_compiled_code.remove()
-        if self._counted is not None:
-            self._counted.end()
-        if plans and model is not None:
-            optimizers.unwatch(model)
-        for plan in reversed(plans):
-            calls.remove(plan)
-        for root in list(self._roots):
-            root.remove()
-        if plans and not calls.any_left():
-            regions.remove_closings()
+        try:
+            self._remove()
+        except KeyboardInterrupt:  # it came before it was held
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
+        with Held():
+            plans, self._plans, model = self._plans, [], self._model()
+            if self._in_compiled_code is not None:
+                self._in_compiled_code.remove()
+            if self._counted is not None:
+                self._counted.end()
+            if plans and model is not None:
+                optimizers.unwatch(model)
+                names = _names_of_models[model]
+                names[self.name] -= 1
+                if not names[self.name]:
+                    del names[self.name]
+            for plan in reversed(plans):
+                calls.remove(plan)
+            if not calls.any_left():
+                places.forget()
 
     def __enter__(self) -> ModuleAnnotation:
         return self
@@ -116,6 +138,7 @@ class ModuleAnnotation:
 def annotate_modules(
     model: nn.Module,
     *,
+    name: str | None = None,
     depth: int | None = None,
     only: Choice | None = None,
     skip: Choice = (),
@@ -125,8 +148,10 @@ def annotate_modules(
     """Give the submodules of `model`, and the model itself, a range in forward and one in backward.
 
     Names are constant strings: an attribute's own name (`lm_head`), list items as the singular of their
-    list with the index, which is the payload too (`layers.3` is `layer 3`), the model its class's name.
-    A module that is reached under two names has the first. Containers that are never called have none.
+    list with the index, which is the payload too (`layers.3` is `layer 3`), the model `name`, or else its class's
+    name, with a number from the second model of that name on (`Sequential#2`). A module that is reached under two
+    names has the first. Containers that are never called have none. What `torch.compile` made of a model is
+    annotated as that model.
 
     `depth` is how many levels of ranges are opened below the model's own; `only` and `skip` choose modules
     by class, or by path in the model with `*` and `?` (`"layers.*.attention"`). By default leaves that can
@@ -140,60 +165,86 @@ def annotate_modules(
     """
     if range_stack.off:
         return ModuleAnnotation(model, [])
-    chosen = [one for one in _named(model) if _is_chosen(one, depth, only, skip)]
-    annotation = ModuleAnnotation(model, chosen)
-    if compiled:
-        annotation.follow_into_compiled_code(chosen)
-    if flops:
-        annotation.count_a_step()
+    if type(model).__name__ == "OptimizedModule":  # of torch._dynamo, which takes seconds to import
+        model = getattr(model, "_orig_mod", model)
+    annotation: ModuleAnnotation | None = None
+    try:
+        with Held():
+            modules = list(_named(model, name))
+            chosen = [named for named in modules if _is_chosen(named, depth, only, skip)]
+            if only is not None and not any(module.path for module in chosen):
+                paths = ", ".join([module.path for module in modules if module.path][:8])
+                warnings.warn(
+                    f"only={only!r} chooses no module of {type(model).__name__}; there are {paths or 'none'}, …",
+                    stacklevel=2,
+                )
+            annotation = ModuleAnnotation(model, chosen)
+            if compiled:
+                annotation.follow_into_compiled_code(chosen)
+            if flops:
+                annotation.count_a_step()
+    except BaseException:  # such as the Ctrl-C that was held
+        if annotation is not None:
+            annotation.remove()
+        raise
     return annotation
 
 
-def _is_chosen(one: Named, depth: int | None, only: Choice | None, skip: Choice) -> bool:
-    if not one.path:
+def _is_chosen(named: Named, depth: int | None, only: Choice | None, skip: Choice) -> bool:
+    if not named.path:
         return True
-    if depth is not None and one.depth > depth:
+    if depth is not None and named.depth > depth:
         return False
     if only is None:
-        return type(one.module) not in NEVER_LAUNCH and not _matches(one, skip)
-    return _matches(one, only) and not _matches(one, skip)
+        return type(named.module) not in NEVER_LAUNCH and not _matches(named, skip)
+    return _matches(named, only) and not _matches(named, skip)
 
 
-def _matches(one: Named, choice: Choice) -> bool:
-    several = [choice] if isinstance(choice, str | type) else choice
+def _matches(named: Named, choice: Choice) -> bool:
+    patterns = [choice] if isinstance(choice, str | type) else choice
     return any(
-        fnmatchcase(one.path, wanted) if isinstance(wanted, str) else isinstance(one.module, wanted)
-        for wanted in several
+        fnmatchcase(named.path, pattern) if isinstance(pattern, str) else isinstance(named.module, pattern)
+        for pattern in patterns
     )
 
 
-def _named(model: nn.Module) -> Iterator[Named]:
-    levels: dict[str, int] = {}
-    ranges: dict[str, str] = {}
-    for path, module in model.named_modules():
-        *above, last = path.split(".")
-        around = ".".join(above)
+def _named(model: nn.Module, name: str | None) -> Iterator[Named]:
+    """Yield a model and the modules in it, each once, in the order of `named_modules`."""
+    root_name = name or _name_of_model(model)
+    yield from _visit(Named(model, "", "", root_name, None, 0, "", type(model) in CONTAINERS, None), set())
+
+
+def _visit(holder: Named, seen: set[nn.Module]) -> Iterator[Named]:
+    if holder.module in seen:
+        return
+    seen.add(holder.module)
+    yield holder
+    for attribute, module in holder.module.named_children():
+        name, payload = attribute, None
+        if attribute.isdigit():
+            list_name = holder.attribute or type(holder.module).__name__
+            name, payload = f"{re.sub(r'(?<=[^s])s$', '', list_name)} {attribute}", int(attribute)
         is_container = type(module) in CONTAINERS
-        levels[path] = 0 if not path else levels[around] + (not is_container)
-        name, payload = last or type(model).__name__, None
-        if last.isdigit():
-            name, payload = f"{_singular(above[-1] if above else type(model).__name__)} {last}", int(last)
-        outer = ranges.get(around, "")
-        ranges[path] = outer if is_container or not path else f"{outer}/{name}".lstrip("/")
-        yield Named(module, path, name, payload, levels[path], ranges[path], is_container)
+        path = f"{holder.path}.{attribute}".lstrip(".")
+        range_path = holder.range_path if is_container else f"{holder.range_path}/{name}".lstrip("/")
+        depth = holder.depth + (not is_container)
+        child = Named(module, path, attribute, name, payload, depth, range_path, is_container, holder)
+        yield from _visit(child, seen)
 
 
-def _around(path: str) -> Iterator[str]:
-    """Yield the paths of the modules around one, from the inside."""
-    while path:
-        path = path.rpartition(".")[0]
-        yield path
+def _name_of_model(model: nn.Module) -> str:
+    """Return the name that a model has already, or that of its class, numbered if another model has that."""
+    names = _names_of_models.get(model)
+    if names:
+        return next(iter(names))
+    taken = {taken_name for names in _names_of_models.values() for taken_name in names}
+    class_name = type(model).__name__
+    numbered = (f"{class_name}#{number}" for number in count(2))
+    return next(name for name in chain([class_name], numbered) if name not in taken)
 
 
-def _classes(modules: Iterable[Named]) -> dict[str, str]:
-    """Return the name of each module's class by the path of its ranges below the model's."""
-    return {one.ranges: type(one.module).__name__ for one in modules if one.path and not one.is_container}
-
-
-def _singular(name: str) -> str:
-    return re.sub(r"(?<=[^s])s$", "", name)
+def _around(named: Named) -> Iterator[nn.Module]:
+    """Yield the modules around one, from the inside."""
+    while named.parent is not None:
+        named = named.parent
+        yield named.module

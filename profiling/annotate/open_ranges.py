@@ -136,16 +136,16 @@ _nothing = weakref.ref(_Nothing())
 class Thread:
     """What is kept of one thread: its open ranges, and what regions, module calls and passes keep there."""
 
-    __slots__ = ("calls", "carried", "carrier", "frame", "optimizer", "passes", "ranges", "roots", "step")
+    __slots__ = ("calls", "compiled_call", "frame", "optimizer", "passes", "places", "ranges", "step")
 
     def __init__(self) -> None:
         self.ranges: list[OpenRange] = []
         # Dies with the outermost call of an annotated module that runs here, however that call ends.
         self.calls: weakref.ref[Any] = _nothing
+        # The category of the ranges of a compiled model's forward that runs here.
+        self.compiled_call = "model/forward"
         self.frame: Any = None
-        self.roots: Any = None
-        self.carrier: Any = None
-        self.carried: object = None
         self.step: OpenRange | None = None
         self.optimizer: OpenRange | None = None
         self.passes: dict[int, weakref.ref[Any]] = {}
+        self.places: Any = None

@@ -48,9 +48,11 @@ def _of_cpu() -> Mapping[Any, Callable[..., int]]:
         "_scaled_dot_product_flash_attention_for_cpu": aten._scaled_dot_product_flash_attention,
         "_scaled_dot_product_flash_attention_for_cpu_backward": aten._scaled_dot_product_flash_attention_backward,
     }
-    known = flop_counter.flop_registry
+    registry = flop_counter.flop_registry
     return {
-        getattr(aten, name): known[like] for name, like in names.items() if hasattr(aten, name) and like in known
+        getattr(aten, name): registry[like]
+        for name, like in names.items()
+        if hasattr(aten, name) and like in registry
     }
 
 
@@ -68,21 +70,21 @@ def flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object)
 
 def arithmetic(func: Any, args: tuple[Any, ...]) -> str:
     """Return what an operator multiplies: fp64, fp32, tf32, bf16, fp16, fp8, int8, or the type's own name."""
-    tensor = next((one for one in tree_leaves(args) if isinstance(one, Tensor)), None)
+    tensor = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)), None)
     if tensor is None:
         return "unknown"
     name = str(tensor.dtype).removeprefix("torch.")
-    known = "fp8" if name.startswith("float8") else ARITHMETIC.get(tensor.dtype, name)
-    return "tf32" if known == "fp32" and tensor.is_cuda and _takes_tf32(str(func)) else known
+    kind = "fp8" if name.startswith("float8") else ARITHMETIC.get(tensor.dtype, name)
+    return "tf32" if kind == "fp32" and tensor.is_cuda and _takes_tf32(str(func)) else kind
 
 
 def _takes_tf32(name: str) -> bool:
     backends: Any = torch.backends
-    of = backends.cudnn if _CONVOLUTIONS in name else backends.cuda.matmul
+    library = backends.cudnn if _CONVOLUTIONS in name else backends.cuda.matmul
     try:
-        return bool(of.allow_tf32)
+        return bool(library.allow_tf32)
     except RuntimeError:  # the program has set PyTorch's newer switch, which the older one then refuses to read
-        newer = backends.cudnn.conv if _CONVOLUTIONS in name else of
+        newer = backends.cudnn.conv if _CONVOLUTIONS in name else library
         return bool(newer.fp32_precision == "tf32")
 
 
@@ -93,13 +95,16 @@ def least_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: o
     if schema is None:
         return _size(_tensors((args, kwargs))) + _size(_tensors(out))
     changed = _changed(schema, args, kwargs)
-    if name in FREE or (not changed and schema.returns and all(one.alias_info for one in schema.returns)):
+    if name in FREE or (not changed and schema.returns and all(tensor.alias_info for tensor in schema.returns)):
         return 0
-    made = [] if all(one.alias_info for one in schema.returns) else list(_tensors(out))
-    overwritten = {id(one) for one in changed} if name in OVERWRITING or "out" in kwargs else set()
+    outputs = [] if all(tensor.alias_info for tensor in schema.returns) else list(_tensors(out))
+    overwritten = {id(tensor) for tensor in changed} if name in OVERWRITING or "out" in kwargs else set()
     inputs = list(_tensors((args, kwargs)))
-    read = [one for one in inputs if id(one) not in overwritten]
-    written = [*changed, *(one for one in made if not any(one is other for other in changed))]
+    read = [tensor for tensor in inputs if id(tensor) not in overwritten]
+    written = [
+        *changed,
+        *(tensor for tensor in outputs if not any(tensor is changed_tensor for changed_tensor in changed)),
+    ]
     if name in PICKING and read:
         return min(_size(read[:1]), _size(written)) + _size(read[1:]) + _size(written)
     if name in FILLING and changed:
@@ -109,19 +114,23 @@ def least_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: o
 
 def _changed(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """Return the tensors that an operator's schema says it changes."""
-    named = zip((one.name for one in schema.arguments), args, strict=False)
-    given = {**dict(named), **kwargs}
-    writes = (one.name for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write)
-    return [tensor for name in writes if name in given for tensor in _tensors(given[name])]
+    named = zip((argument.name for argument in schema.arguments), args, strict=False)
+    values = {**dict(named), **kwargs}
+    writes = (
+        argument.name
+        for argument in schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    return [tensor for name in writes if name in values for tensor in _tensors(values[name])]
 
 
 def _tensors(value: object) -> Iterable[Tensor]:
-    return {id(one): one for one in tree_leaves(value) if isinstance(one, Tensor)}.values()
+    return {id(leaf): leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}.values()
 
 
 def _size(tensors: Iterable[Tensor]) -> int:
     """Return the bytes of tensors; what is expanded is held once."""
-    return sum(_elements(one) * one.element_size() for one in tensors)
+    return sum(_elements(tensor) * tensor.element_size() for tensor in tensors)
 
 
 def _elements(tensor: Tensor) -> int:

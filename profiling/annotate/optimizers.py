@@ -1,31 +1,28 @@
-"""Ranges that training opens by itself while a model is annotated: `optimizer`, and `step` with its number.
+"""What optimizers do while a model is annotated: a range `optimizer` around each update, and a mark at its end.
 
-The forward and backward ranges of modules say by their category which phase they are; what an optimizer
-does gets a range `optimizer` from PyTorch's hooks on all optimizers, for those that hold a parameter of an
-annotated model. A step begins with the first forward after a step of the first such optimizer, and ends
-with its next step; so the very first step, before any optimizer is known, is in no range `step`. A
-training program's own ranges come first: no `step` where a range of a phase or step is open, no `optimizer`
-where one of that name is.
+The mark has the optimizer's name, a class with a number from the second of that class on; what a wrapper
+(Accelerate's) wraps is one with it. An update inside another is part of it, one that raises ends at the next
+update or forward, and what it calls itself (LBFGS runs forward and backward) is outside its range. An update that
+a CUDA graph captures did not happen; each replay of that graph is one.
 
-A step that raises calls no second hook: its range ends at the next step or forward, or when the annotation
-is taken off. A step that GradScaler skips does not count, and the next one is longer. What an optimizer calls
-itself (LBFGS runs forward and backward) is outside its range. Of several optimizers, as a GAN has, the
-first one seen counts the steps, and `counted_by` says so.
-
-A `Guide` (`nvtx_kernels.profile` is one) takes over: it opens the steps, and is notified by all optimizers.
+Where nothing else tells steps, a range `step` lasts from the first forward after an update of an optimizer until
+its next: a picture for nsys's timeline, as the analysis decides what a step is. The program's own ranges come
+first: no `step` where one of a phase or step is open, no `optimizer` where one of that phase is.
+A `Guide` (`nvtx_kernels.profile` is one) takes the place of that, and is notified by all optimizers.
 """
 
 from __future__ import annotations
 
 import functools
-import re
-import sys
+import json
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, count
 from typing import Any, Protocol
 
 import torch
+from nvtx_kernels.analysis.vocabulary import OPTIMIZER, is_step, opens_phase, phase_of
 from torch import nn
 from torch.optim.optimizer import (
     Optimizer,
@@ -37,11 +34,8 @@ from torch.utils.hooks import RemovableHandle
 from . import calls, range_stack
 from .open_ranges import Label, OpenRange, Thread, label
 
+TRAINING_MARK = "nvtx-kernels training: "
 _OPTIMIZER = label("optimizer", None, "phase")
-_PHASES = re.compile(r"(?:\w+[ _-])?(?:step|iter\w*|batch|forward|fwd|backward|bwd|optimi[sz]er|optim)\b", re.I)
-_STEPS = re.compile(r"(?:\w+[ _-])?(?:step|iter\w*|batch)\b", re.I)
-_PHASE = re.compile(r"(?:\w+[ _-])?(?:forward|fwd|backward|bwd|optimi[sz]er|optim)\b", re.I)
-_OPTIMIZERS = re.compile(r"(?:\w+[ _-])?(?:optimi[sz]er|optim)\b", re.I)
 _is_compiling = torch.compiler.is_compiling
 
 
@@ -52,15 +46,18 @@ class AutomaticRange(OpenRange):
     returns = False
 
 
+class _Update(AutomaticRange):
+    """The range of an optimizer's update."""
+
+    __slots__ = ("optimizer",)
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        super().__init__(_OPTIMIZER)
+        self.optimizer = weakref.ref(optimizer)
+
+
 class Guide(Protocol):
-    """Opens the ranges of steps instead of this module, which notifies it when to.
-
-    `counted_by` names what the steps are steps of, such as `steps of AdamW`; empty if there are none yet.
-    """
-
-    @property
-    def counted_by(self) -> str:
-        """Return what the steps are steps of."""
+    """Is notified of calls and updates, and draws the steps instead of this module."""
 
     def before_forward(self) -> None:
         """Handle that an annotated model is about to be called."""
@@ -68,15 +65,15 @@ class Guide(Protocol):
     def after_forward(self) -> None:
         """Handle that the call has ended."""
 
-    def before_step(self) -> None:
-        """Handle that an optimizer is about to step, before its range opens."""
+    def before_update(self) -> None:
+        """Handle that an optimizer is about to update, before its range opens."""
 
-    def after_step(self, optimizer: Optimizer) -> None:
-        """Handle that an optimizer has stepped, after its range has ended."""
+    def after_update(self, name: str) -> None:
+        """Handle that an optimizer of this name has updated, after its range has ended."""
 
 
 class Follower(Protocol):
-    """What wants to know when the optimizer that counts the steps has stepped."""
+    """What wants to know when an optimizer has updated."""
 
     def after_optimizer(self) -> None:
         """Note that it has."""
@@ -87,15 +84,15 @@ on_step: set[Follower] = set()
 
 
 class _Training:
-    """What is known of training in this process: the annotated models, their optimizers, the steps."""
+    """What is known of training in this process: the annotated models, and their optimizers by name."""
 
     def __init__(self) -> None:
         # How many annotations each model has.
         self.models: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        self.optimizers: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
+        self.is_theirs: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
+        self.names: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
         self.counting: weakref.ref[Optimizer] | None = None
         self.steps = 0
-        self.has_opened_steps = False
         self.handles: list[RemovableHandle] = []
         self.guide: Guide | None = None
 
@@ -103,57 +100,69 @@ class _Training:
         """Return whether an optimizer has a parameter of an annotated model; with a guide, every one counts."""
         if self.guide is not None:
             return True
-        known = self.optimizers.get(optimizer)
-        if known is None:
-            ours = {id(parameter) for model in self.models for parameter in model.parameters()}
-            its = (parameter for group in optimizer.param_groups for parameter in group["params"])
-            known = self.optimizers[optimizer] = any(id(parameter) in ours for parameter in its)
-        return known
+        is_theirs = self.is_theirs.get(optimizer)
+        if is_theirs is None:
+            trained = {id(parameter) for model in self.models for parameter in model.parameters()}
+            updated = (parameter for group in optimizer.param_groups for parameter in group["params"])
+            is_theirs = self.is_theirs[optimizer] = any(id(parameter) in trained for parameter in updated)
+        return is_theirs
 
     def counts(self, optimizer: Optimizer) -> bool:
-        """Return whether this optimizer's steps are the steps: the first one seen of those that are left."""
+        """Return whether this optimizer's updates are drawn as steps: the first seen of those that are left."""
         counting = self.counting() if self.counting else None
         if counting is None:
             counting, self.counting = optimizer, weakref.ref(optimizer)
         return counting is optimizer
 
+    def name(self, optimizer: Optimizer) -> str:
+        """Return an optimizer's name, of what it wraps if it wraps another."""
+        inner: Optimizer | None = optimizer
+        while inner is not None:
+            optimizer = inner
+            inner = next((part for part in vars(optimizer).values() if isinstance(part, Optimizer)), None)
+        if optimizer not in self.names:
+            kind, taken = type(optimizer).__name__, {*self.names.values()}
+            numbered = (f"{kind}#{number}" for number in count(2))
+            self.names[optimizer] = next(name for name in chain([kind], numbered) if name not in taken)
+        return self.names[optimizer]
+
 
 _training = _Training()
 
 
+def named(given: Sequence[Optimizer]) -> tuple[str, ...]:
+    """Return the names by which marks speak of these optimizers; the first of each class from now on."""
+    _training.names.clear()
+    return tuple(map(_training.name, given))
+
+
+def tell(event: str, **facts: object) -> None:
+    """Write into the report what training does at this moment (`TrainingMark` of the readers has the facts)."""
+    if range_stack.active:
+        range_stack.mark(TRAINING_MARK + json.dumps({"event": event, **facts}))
+
+
 def watch(model: nn.Module) -> None:
-    """Open ranges around the steps of this model's optimizers, while something is annotated and recorded."""
+    """Open ranges around the updates of this model's optimizers, while something is annotated and recorded."""
     _training.models[model] = _training.models.get(model, 0) + 1
-    _training.optimizers.clear()
+    _training.is_theirs.clear()
 
 
 def unwatch(model: nn.Module) -> None:
-    """Undo one `watch`; steps of an optimizer whose models are no longer annotated are counted no more."""
+    """Undo one `watch`; updates of an optimizer whose models are no longer annotated are drawn no more."""
     _training.models[model] = _training.models.get(model, 0) - 1
     if _training.models[model] <= 0:
         del _training.models[model]
-    _training.optimizers.clear()
+    _training.is_theirs.clear()
     counting = _training.counting() if _training.counting else None
     if counting is None or not _training.holds(counting):
-        _training.counting, _training.steps, _training.has_opened_steps = None, 0, False
-        _close(range_stack.here(), "step")
-
-
-def counted_by() -> str:
-    """Return what the ranges `step` are steps of, empty where annotation has opened none yet."""
-    if _training.guide is not None:
-        return _training.guide.counted_by
-    counting = _counting() if _training.has_opened_steps else None
-    return f"steps of {type(counting).__name__}" if counting is not None else ""
-
-
-def _counting() -> Optimizer | None:
-    return _training.counting() if _training.counting else None
+        _training.counting, _training.steps = None, 0
+        close(range_stack.here(), "step")
 
 
 @contextmanager
 def guided(guide: Guide) -> Iterator[None]:
-    """Let a guide open the steps, and notify it of every optimizer, while the block runs."""
+    """Let a guide draw the steps, and notify it of every optimizer, while the block runs."""
     before, _training.guide = _training.guide, guide
     _install(True)
     try:
@@ -164,23 +173,18 @@ def guided(guide: Guide) -> Iterator[None]:
 
 
 def before_forward() -> None:
-    """End what a failed step left open, and begin a step where one is due."""
+    """End what a failed update left open, and begin to draw a step where one is due."""
     thread = range_stack.here()
-    _close(thread, "optimizer")
+    close(thread, "optimizer")
     if _training.guide is not None:
         _training.guide.before_forward()
         return
     if thread.step is not None and thread.step.ended:
         thread.step = None
-    if (
-        thread.step is None
-        and _counting() is not None
-        and torch.is_grad_enabled()
-        and torch._C._current_graph_task_id() == -1
-        and not own_step_open()
-    ):
-        thread.step = range_stack.push(AutomaticRange(Label("step", _training.steps, "phase")))
-        _training.has_opened_steps = True
+    is_due = thread.step is None and _training.counting is not None and _training.counting() is not None
+    in_backward = torch._C._current_graph_task_id() != -1
+    if is_due and torch.is_grad_enabled() and not in_backward and own_range(_tells_steps) is None:
+        thread.step = range_stack.push(AutomaticRange(Label("step", _training.steps, "timeline")))
 
 
 def after_forward() -> None:
@@ -189,68 +193,97 @@ def after_forward() -> None:
         _training.guide.after_forward()
 
 
+def own_range(is_called: Callable[[str], object]) -> OpenRange | None:
+    """Return the outermost range with such a name that the program has opened itself on this thread."""
+    for opened in range_stack.here().ranges:
+        is_own = opened.label.category == "phase" and not isinstance(opened, AutomaticRange)
+        if is_own and is_called(opened.label.name):
+            return opened
+    return None
+
+
 def own_step() -> OpenRange | None:
-    """Return the range of a step or iteration that the program has opened itself, on this thread."""
-    return _own(range_stack.here(), _STEPS)
-
-
-def own_step_open() -> bool:
-    """Return whether the program has opened a range of a step or phase itself, on this thread."""
-    return _is_open(range_stack.here(), _PHASES)
+    """Return the range of a step that the program has opened itself, on this thread."""
+    return own_range(is_step)
 
 
 def own_phase_open() -> bool:
     """Return whether the program has opened a range of a phase itself, on this thread."""
-    return _is_open(range_stack.here(), _PHASE)
+    return own_range(opens_phase) is not None
 
 
-def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-    if _is_compiling() or _is_nested() or not _training.holds(optimizer):
-        return None
+@functools.lru_cache(maxsize=1024)
+def _tells_steps(name: str) -> bool:
+    return is_step(name) or opens_phase(name)
+
+
+def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
     thread = range_stack.here()
-    _close(thread, "optimizer")
-    if _training.guide is not None:
-        _training.guide.before_step()
-    if not range_stack.active or _is_open(thread, _OPTIMIZERS):
+    if _is_compiling() or _is_inside_another(thread, optimizer) or not _training.holds(optimizer):
         return None
-    thread.optimizer = range_stack.push(AutomaticRange(_OPTIMIZER))
+    close(thread, "optimizer")
+    if _training.guide is not None:
+        _training.guide.before_update()
+    update = thread.optimizer = _Update(optimizer)
+    if range_stack.active and own_range(lambda name: phase_of(name) == OPTIMIZER) is None:
+        range_stack.push(update)
     if callable(kwargs.get("closure")):
-        return args, {**kwargs, "closure": _outside(kwargs["closure"])}
+        return args, {**kwargs, "closure": _outside(kwargs["closure"], optimizer)}
     if len(args) > 1 and callable(args[1]):
-        return (args[0], _outside(args[1]), *args[2:]), kwargs
+        return (args[0], _outside(args[1], optimizer), *args[2:]), kwargs
     return None
 
 
-def _after_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
-    if _is_compiling() or _is_nested() or not _training.holds(optimizer):
-        return
+def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     thread = range_stack.here()
-    _close(thread, "optimizer")
+    if _is_compiling() or _is_inside_another(thread, optimizer) or not _training.holds(optimizer):
+        return
+    close(thread, "optimizer")
+    name = _training.name(optimizer)
+    if graphs.is_capturing(name):
+        return
+    run_of_autograd = torch._C._current_graph_task_id()
+    tell("update", optimizer=name, **({"backward": run_of_autograd} if run_of_autograd != -1 else {}))
     if _training.guide is not None:
-        _training.guide.after_step(optimizer)
+        _training.guide.after_update(name)
     elif _training.counts(optimizer):
         _training.steps += 1
         for follower in tuple(on_step):
             follower.after_optimizer()
-        _close(thread, "step")
+        close(thread, "step")
 
 
-def _outside(closure: Callable[..., Any]) -> Callable[..., Any]:
+def replayed(names: list[str]) -> None:
+    """Handle that a CUDA graph was replayed in whose capture these optimizers updated."""
+    for name in names:
+        tell("update", optimizer=name)
+        if _training.guide is not None:
+            _training.guide.after_update(name)
+
+
+def _is_inside_another(thread: Thread, optimizer: Optimizer) -> bool:
+    """Return whether an update of another optimizer runs on this thread, of which this one is part."""
+    update: Any = thread.optimizer
+    return update is not None and update.optimizer() not in (None, optimizer)
+
+
+def _outside(closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
     """Return the closure such that it runs outside the optimizer's range."""
 
     @functools.wraps(closure)
     def run(*args: Any, **kwargs: Any) -> Any:
         thread = range_stack.here()
-        _close(thread, "optimizer")
+        close(thread, "optimizer")
         try:
             return closure(*args, **kwargs)
         finally:
-            thread.optimizer = range_stack.push(AutomaticRange(_OPTIMIZER))
+            thread.optimizer = range_stack.push(_Update(optimizer))
 
     return run
 
 
-def _close(thread: Thread, what: str) -> None:
+def close(thread: Thread, what: str) -> None:
+    """End a thread's automatic range of this attribute, if it has one."""
     opened: OpenRange | None = getattr(thread, what)
     if opened is not None:
         setattr(thread, what, None)
@@ -258,41 +291,70 @@ def _close(thread: Thread, what: str) -> None:
             range_stack.close(opened)
 
 
-def _is_open(thread: Thread, names: re.Pattern[str]) -> bool:
-    return _own(thread, names) is not None
+class _Graphs:
+    """Which optimizers updated while a CUDA graph was captured, and tells so whenever it is replayed."""
+
+    def __init__(self) -> None:
+        self._updates: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+        self._capturing: list[str] | None = None
+        self._methods: dict[str, Any] = {}
+
+    def is_capturing(self, name: str) -> bool:
+        """Return whether a graph is being captured, and note that this optimizer updates in it."""
+        if self._capturing is not None:
+            self._capturing.append(name)
+        return self._capturing is not None
+
+    def follow(self, is_wanted: bool) -> None:
+        """Follow captures and replays from now on, or no more."""
+        graph: Any = torch.cuda.CUDAGraph
+        if is_wanted == bool(self._methods):
+            return
+        if not is_wanted:
+            for method, original in self._methods.items():
+                setattr(graph, method, original)
+            self._methods.clear()
+            return
+        self._methods = {method: getattr(graph, method) for method in ("capture_begin", "capture_end", "replay")}
+        begin, end, replay = self._methods.values()
+
+        @functools.wraps(begin)
+        def capture_begin(this: Any, *args: Any, **kwargs: Any) -> None:
+            self._capturing = self._updates[this] = []
+            begin(this, *args, **kwargs)
+
+        @functools.wraps(end)
+        def capture_end(this: Any) -> None:
+            self._capturing = None
+            end(this)
+
+        @functools.wraps(replay)
+        def replay_and_tell(this: Any) -> None:
+            replay(this)
+            replayed(self._updates.get(this, []))
+
+        graph.capture_begin = capture_begin
+        graph.capture_end = capture_end
+        graph.replay = replay_and_tell
 
 
-def _own(thread: Thread, names: re.Pattern[str]) -> OpenRange | None:
-    """Return the outermost range of such a name that the program has opened itself."""
-    return next((one for one in thread.ranges if _is_own(one) and names.match(one.label.name)), None)
-
-
-def _is_own(opened: OpenRange) -> bool:
-    return opened.label.category == "phase" and not isinstance(opened, AutomaticRange)
-
-
-def _is_nested() -> bool:
-    """Return whether the optimizer that calls a hook is called by another one, which has the range."""
-    frame = sys._getframe(2)
-    code, above = frame.f_code, frame.f_back
-    while above is not None:
-        if above.f_code is code:
-            return True
-        above = above.f_back
-    return False
+graphs = _Graphs()
 
 
 def _install(is_wanted: bool) -> None:
     for handle in _training.handles:
         handle.remove()
     _training.handles = []
-    if is_wanted or _training.guide is not None:
-        before, after = _before_step, _after_step
+    is_wanted = is_wanted or _training.guide is not None
+    graphs.follow(is_wanted)
+    if is_wanted:
+        before, after = _before_update, _after_update
         _training.handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
     else:
+        _training.names.clear()
         thread = range_stack.here()
-        _close(thread, "optimizer")
-        _close(thread, "step")
+        close(thread, "optimizer")
+        close(thread, "step")
 
 
 calls.observers.append(_install)

@@ -147,9 +147,12 @@ class _HeardNvtx:
 
 def _counted_enter(enter: Callable[..., Any]) -> Callable[..., Any]:
     def counted(self: Any) -> Any:
-        result = enter(self)
-        _blocks.open += 1
-        return result
+        _blocks.open += 1  # first, so that it is never open and not counted
+        try:
+            return enter(self)
+        except BaseException:
+            _blocks.open -= 1
+            raise
 
     return counted
 

@@ -27,7 +27,11 @@ OFF_SWITCH = "NVTX_KERNELS_OFF"
 # Colours of ranges in a timeline, by the range's name, else by its category.
 COLOURS = {
     "phase": 0x4C72B0,
+    "timeline": 0x4C72B0,
+    "gradient": 0xFF7F0E,
     "model/forward": 0x2CA02C,
+    "model/no gradient": 0x2CA02C,
+    "model/evaluation": 0x2CA02C,
     "model/backward": 0xFF7F0E,
     "forward": 0x2CA02C,
     "backward": 0xFF7F0E,
@@ -36,6 +40,10 @@ COLOURS = {
     "measure": 0x1F77B4,
     "step": 0x17BECF,
 }
+
+# What the category of a range says of it; analysis/readers/written.py reads these.
+FORWARD_CATEGORIES = ("model/forward", "model/no gradient", "model/evaluation")
+CATEGORIES = (*FORWARD_CATEGORIES, "model/backward", "phase", "gradient", "timeline")
 
 log = logging.getLogger("profiling.annotate")
 
@@ -128,8 +136,8 @@ def insert(opened: OpenRange, index: int) -> OpenRange:
     """Open a range on this thread below its innermost ones from `index` on, which are closed and opened again."""
     ranges = local.thread.ranges
     above = [pop(ranges) for _ in range(len(ranges) - index)]
-    for one in (opened, *reversed(above)):
-        open_in(ranges, one)
+    for range_to_open in (opened, *reversed(above)):
+        open_in(ranges, range_to_open)
     return opened
 
 
@@ -138,6 +146,17 @@ def shrink(length: int) -> None:
     ranges = local.thread.ranges
     while len(ranges) > length:
         pop(ranges)
+
+
+def draw(label: Label) -> object:
+    """Begin a range on no thread, which may cross others, a picture on a tool's timeline; return its handle."""
+    return _domain.start_range(label.attributes or _described(label)) if _tool else None
+
+
+def drawn(handle: object) -> None:
+    """End a range that was drawn, given its handle."""
+    if handle is not None:
+        _domain.end_range(handle)
 
 
 def mark(message: str) -> None:
@@ -164,8 +183,7 @@ def category() -> str:
 
 def category_numbers() -> dict[str, int]:
     """Return how NVTX numbers the categories, by their names; empty if no tool listens."""
-    names = ("model/forward", "model/backward", "phase")
-    return {name: int(_domain.get_category_id(name)) for name in names} if _tool else {}
+    return {name: int(_domain.get_category_id(name)) for name in CATEGORIES} if _tool else {}
 
 
 def observe(observer: Callable[[bool], None]) -> None:
@@ -248,13 +266,13 @@ def _tell_end(opened: OpenRange) -> None:
             _drop_failed(listener)
 
 
-def _described(of: Label) -> Any:
-    colour = COLOURS[of.category]
-    if of.category == "phase":
-        colour = COLOURS.get(of.name, colour)
-    number = _domain.get_category_id(of.category)
-    of.attributes = _domain.get_event_attributes(_text(of.name), colour, number, _payload(of.payload))
-    return of.attributes
+def _described(label: Label) -> Any:
+    colour = COLOURS[label.category]
+    if label.category in ("phase", "timeline"):
+        colour = COLOURS.get(label.name, colour)
+    number = _domain.get_category_id(label.category)
+    label.attributes = _domain.get_event_attributes(_text(label.name), colour, number, _payload(label.payload))
+    return label.attributes
 
 
 def _text(text: str) -> str:

@@ -26,7 +26,7 @@ __all__ = ["Registered", "restore"]
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 # Changes with what is written into generated code, and with what names a kernel, so that no cache brings back what
 # an older release wrote.
-FORMAT = 4
+FORMAT = 5
 
 _names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
 
@@ -129,11 +129,11 @@ def _chained(before: Any) -> Any:
     class Chained(before):  # type: ignore[misc]
         @staticmethod
         def create(is_subgraph: bool, name: str | None, parent: Any, *args: Any, **kwargs: Any) -> Any:
-            made = before.create(is_subgraph, name, parent, *args, **kwargs)
+            generator = before.create(is_subgraph, name, parent, *args, **kwargs)
             module, backward = inductor.graph_in_work()
             if _installed is None or not _is_annotated(module) or not wrapper.fits(parent):
-                return made
-            return wrapper.annotated(made, parent, wrapper.Naming(_name_of, backward))
+                return generator
+            return wrapper.annotated(generator, parent, wrapper.Naming(_name_of, backward))
 
     return Chained
 

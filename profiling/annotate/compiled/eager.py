@@ -26,10 +26,12 @@ def keep_eager(module: ModuleType, *, and_what_it_calls: bool) -> None:
 
 
 def _codes(owner: ModuleType | type, module: str) -> Iterator[CodeType]:
-    for one in vars(owner).values():
-        function = inspect.unwrap(one) if isinstance(one, FunctionType) else getattr(one, "__func__", None)
+    for member in vars(owner).values():
+        function = (
+            inspect.unwrap(member) if isinstance(member, FunctionType) else getattr(member, "__func__", None)
+        )
         if isinstance(function, FunctionType) and function.__module__ == module:
             yield function.__code__
             yield from (part for part in function.__code__.co_consts if isinstance(part, CodeType))
-        elif inspect.isclass(one) and one.__module__ == module:
-            yield from _codes(one, module)
+        elif inspect.isclass(member) and member.__module__ == module:
+            yield from _codes(member, module)

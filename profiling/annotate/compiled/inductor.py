@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -43,14 +42,14 @@ def missing() -> str:
         from torch._inductor.codegen.wrapper import PythonWrapperCodegen
     except ImportError as error:
         return str(error)
-    wanted: dict[Any, tuple[str, ...]] = {
+    needed: dict[Any, tuple[str, ...]] = {
         PythonWrapperCodegen: WRAPPER_METHODS,
         common: ("device_codegens", "init_backend_registration", "DeviceCodegen"),
         FxGraphHashDetails: ("__init__",),
         torch.fx.traceback: ("annotate", "preserve_node_meta", "current_meta"),
     }
     lacking = [
-        f"{owner.__name__}.{name}" for owner, names in wanted.items() for name in names if not hasattr(owner, name)
+        f"{owner.__name__}.{name}" for owner, names in needed.items() for name in names if not hasattr(owner, name)
     ]
     return f"PyTorch {torch.__version__} has no {', '.join(lacking)}" if lacking else ""
 
@@ -91,7 +90,7 @@ def outputs() -> list[torch.fx.Node | None]:
     from torch._inductor.virtualized import V
 
     (returned,) = _outermost(V.graph).module.graph.find_nodes(op="output")
-    return [one if isinstance(one, torch.fx.Node) else None for one in returned.args[0]]
+    return [output if isinstance(output, torch.fx.Node) else None for output in returned.args[0]]
 
 
 def elements(node: torch.fx.Node) -> int:
@@ -122,43 +121,11 @@ def is_bookkeeping(line: Any) -> bool:
 
 def nodes_of_call(announcer: FrameType) -> list[torch.fx.Node]:
     """Return the graph nodes of the kernel call that a function announces, in their order."""
-    found: dict[Any, None] = {}
+    nodes: dict[Any, None] = {}
     for ir_node in _ir_nodes(announcer.f_locals):
         exact = getattr(ir_node, "origin_node", None) if SCHEDULED not in announcer.f_locals else None
-        found.update(dict.fromkeys([exact] if exact is not None else getattr(ir_node, "origins", ())))
-    return [node for node in sorted(found) if node.op != "placeholder"]
-
-
-def written_by_call(announcer: FrameType) -> list[tuple[list[torch.fx.Node], int | None]]:
-    """Return which buffers the kernel call that a function announces writes: their graph nodes, and their bytes.
-
-    A buffer that no other kernel reads is kept in registers. Bytes are None where a size is not known while the
-    graph is compiled; a size that may change has the value that it has now.
-    """
-    from torch._inductor.virtualized import V
-
-    if SCHEDULED not in announcer.f_locals:
-        return []
-    buffers = [one for one in _ir_nodes(announcer.f_locals) if one.get_name() not in V.graph.removed_buffers]
-    return [(sorted(one.origins), _bytes_of(one)) for one in buffers]
-
-
-def _bytes_of(buffer: Any) -> int | None:
-    with suppress(Exception):  # private, and no reason for a program not to be compiled
-        elements, width = buffer.get_numel(), buffer.get_dtype().itemsize
-        if all(str(symbol).startswith("s") for symbol in elements.free_symbols):
-            return int(_value_now(elements)) * int(width)
-    return None
-
-
-def _value_now(size: Any) -> Any:
-    from torch._inductor.virtualized import V
-
-    if size.is_number:
-        return size
-    sizes: Any = V.graph.sizevars
-    hint = sizes.optimization_hint if hasattr(sizes, "optimization_hint") else sizes.size_hint
-    return hint(size)
+        nodes.update(dict.fromkeys([exact] if exact is not None else getattr(ir_node, "origins", ())))
+    return [node for node in sorted(nodes) if node.op != "placeholder"]
 
 
 def metas_before(nodes: Iterable[torch.fx.Node], is_placed: Callable[[Any], bool]) -> list[dict[str, Any]]:
@@ -166,23 +133,23 @@ def metas_before(nodes: Iterable[torch.fx.Node], is_placed: Callable[[Any], bool
 
     A sum of gradients is made by AOTAutograd and by Inductor's passes, not by a module: it has no modules itself.
     """
-    found, seen, further = [], set[torch.fx.Node](), list(nodes)
+    metas, seen, further = [], set[torch.fx.Node](), list(nodes)
     while further and len(seen) < _MAX_BEFORE:
         for node in further.pop().all_input_nodes:
             if node in seen or node.op == "placeholder":
                 continue
             seen.add(node)
             if is_placed(node.meta):
-                found.append(node.meta)
+                metas.append(node.meta)
             else:
                 further.append(node)
-    return found
+    return metas
 
 
 def _ir_nodes(variables: dict[str, Any]) -> Iterable[Any]:
     if SCHEDULED not in variables:
         return (variables.get(EXTERN),)
-    return [node for one in variables[SCHEDULED] if (node := getattr(one, "node", None)) is not None]
+    return [node for scheduled in variables[SCHEDULED] if (node := getattr(scheduled, "node", None)) is not None]
 
 
 def caller(above: int) -> FrameType:

@@ -39,5 +39,5 @@ def after_import(name: str, act: Callable[[], None]) -> None:
     """Call a function now if a module is imported, else right after its import."""
     if name in sys.modules:
         act()
-    elif not any(isinstance(one, _Waiting) for one in sys.meta_path):
+    elif not any(isinstance(finder, _Waiting) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Waiting(name, act))

@@ -43,10 +43,10 @@ def follow(leaves: Leaves, move: Callable[[int], None], nowhere: int) -> None:
     with suppress(RuntimeError):  # the code does not run inside autograd's engine
         node = torch._C._current_autograd_node()
         following = [function for function, _ in node.next_functions] if node is not None else []
-        found = _matched(leaves, following)
-        if found:
+        matched = _matched(leaves, following)
+        if matched:
             pending = Pending()
-            for function, number in found:
+            for function, number in matched:
                 pending.handles.append(function.register_prehook(partial(_moved, move, number)))
                 pending.handles.append(function.register_hook(partial(_moved, move, nowhere)))
             _engine.queue_callback(pending)
@@ -60,12 +60,12 @@ def _matched(leaves: Leaves, following: Sequence[Any]) -> list[tuple[Any, int]]:
     """Return the nodes of leaves with the numbers of their paths; [] where they are not those of the graph."""
     if len(leaves) != len(following):
         return []
-    found = []
+    matched = []
     for leaf, function in zip(leaves, following, strict=True):
         variable = getattr(function, "variable", None)
         if variable is None:
             continue
         if leaf is None or leaf[1] not in (_ANY, variable.numel()):
             return []
-        found.append((function, leaf[0]))
-    return found
+        matched.append((function, leaf[0]))
+    return matched

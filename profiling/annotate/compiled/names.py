@@ -56,14 +56,18 @@ class Kernel(NamedTuple):
 
 def kernel_of(nodes: Iterable[tuple[int, Meta]], name_of: ModuleName, *, backward: bool) -> Kernel:
     """Return the path of a kernel call made of nodes, given by what they do in it; () if none of them has one."""
-    placed = [(at, work, path, meta) for at, (work, meta) in enumerate(nodes) if (path := path_of(meta, name_of))]
+    placed = [
+        (position, work, path, meta)
+        for position, (work, meta) in enumerate(nodes)
+        if (path := path_of(meta, name_of))
+    ]
     if not placed:
         return Kernel((), {})
     most = max(work for _, work, _, _ in placed)
-    working = [(at, path, meta) for at, work, path, meta in placed if work == most]
+    working = [(position, path, meta) for position, work, path, meta in placed if work == most]
     again = backward and all(is_recomputed(meta) for _, _, meta in working)
     above = (RECOMPUTE,) if again else ()
-    parts = {at: (*above, *path) for at, path, _ in working}
+    parts = {position: (*above, *path) for position, path, _ in working}
     return Kernel(fused(parts.values()), parts)
 
 

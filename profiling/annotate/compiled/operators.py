@@ -47,18 +47,20 @@ def _work_of_operator(target: Any) -> int:
 
 
 def _returns_its_argument(schema: Any) -> bool:
-    return any(one.alias_info is not None and not one.alias_info.is_write for one in schema.arguments)
+    return any(
+        argument.alias_info is not None and not argument.alias_info.is_write for argument in schema.arguments
+    )
 
 
 def _is_constant(node: torch.fx.Node) -> bool:
     """Return whether a node's value depends on no input, no stored tensor and no random number."""
     seen, further = {node}, [node]
     while further:
-        one = further.pop()
-        is_random = torch.Tag.nondeterministic_seeded in getattr(one.target, "tags", ())
-        if one.op != "call_function" or is_random or len(seen) > _MAX_LOOKED_AT:
+        source = further.pop()
+        is_random = torch.Tag.nondeterministic_seeded in getattr(source.target, "tags", ())
+        if source.op != "call_function" or is_random or len(seen) > _MAX_LOOKED_AT:
             return False
-        new = set(one.all_input_nodes) - seen
+        new = set(source.all_input_nodes) - seen
         seen |= new
         further += new
     return True

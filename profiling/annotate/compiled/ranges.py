@@ -21,9 +21,9 @@ from .. import range_stack
 from ..open_ranges import Label, OpenRange, label
 from .leaves import Leaves, follow
 from .names import Names
-from .writes import Marks, Row
 
 NOWHERE = -1
+FORWARD = "model/forward"
 
 #: How many ranges stay open between two paths, and what is opened after them.
 Change = tuple[int, list[Label]]
@@ -44,27 +44,30 @@ def in_generated_code() -> bool:
 class Ranges:
     """The paths of one generated module, by their number in its code; for a backward, those of its gradients."""
 
-    def __init__(
-        self, paths: Sequence[Names], category: str, leaves: Leaves = (), rows: Sequence[Row] = ()
-    ) -> None:
-        self.paths, self.leaves = tuple(paths), leaves
-        self.marks = Marks(rows, category.rpartition("/")[2])
+    def __init__(self, paths: Sequence[Names], category: str, leaves: Leaves = ()) -> None:
+        self.paths, self.category, self.leaves = tuple(paths), category, leaves
         names = {name for path in self.paths for name in path}
         self.labels = {name: label(name, None, category) for name in names}
         self._changes: dict[tuple[int, int], Change] = {}
+        self._without_gradient: dict[str, Ranges] = {}
 
     def opened(self) -> Opened:
-        """Return the block in which a call of the generated code runs."""
-        return Opened(self)
+        """Return the block in which a call of the generated code runs; its ranges say if that has no gradient."""
+        category = range_stack.here().compiled_call
+        if self.category != FORWARD or category == FORWARD:
+            return Opened(self)
+        if category not in self._without_gradient:
+            self._without_gradient[category] = Ranges(self.paths, category)
+        return Opened(self._without_gradient[category])
 
     def change(self, old: int, new: int) -> Change:
         """Return how many ranges both paths have in common, and the labels of the others of the new one."""
-        found = self._changes.get((old, new))
-        if found is None:
+        change = self._changes.get((old, new))
+        if change is None:
             before, after = (self.paths[number] if number != NOWHERE else () for number in (old, new))
-            kept = sum(1 for _ in takewhile(_is_same, zip(before, after, strict=False)))
-            found = self._changes[old, new] = (kept, [self.labels[name] for name in after[kept:]])
-        return found
+            common = sum(1 for _ in takewhile(_is_same, zip(before, after, strict=False)))
+            change = self._changes[old, new] = (common, [self.labels[name] for name in after[common:]])
+        return change
 
 
 def _is_same(names: tuple[str, str]) -> bool:
@@ -92,7 +95,6 @@ class Opened:
         _thread.blocks += 1
         if not range_stack.active:
             return _stay
-        self._of.marks.send()
         return self._move
 
     def __exit__(
@@ -107,25 +109,25 @@ class Opened:
         """Close and open what differs; it runs before each kernel call, and so takes the stack's shortest ways."""
         if number == self._at:
             return
-        kept, labels = self._of.change(self._at, number)
+        common, labels = self._of.change(self._at, number)
         opened, stack = self._opened, range_stack.stack()
-        self._shrink(kept, stack)
-        for one in labels:
+        self._shrink(common, stack)
+        for range_label in labels:
             if stack and (not opened or stack[-1] is not opened[-1]):
                 range_stack.drop_over()
-            opened.append(_GeneratedRange(one))
+            opened.append(_GeneratedRange(range_label))
             range_stack.open_in(stack, opened[-1])
         self._at = number
 
-    def _shrink(self, kept: int, stack: list[OpenRange]) -> None:
+    def _shrink(self, count: int, stack: list[OpenRange]) -> None:
         opened = self._opened
-        while len(opened) > kept:
-            one = opened[-1]
-            if stack and stack[-1] is one:
-                one.ended = True
+        while len(opened) > count:
+            opened_range = opened[-1]
+            if stack and stack[-1] is opened_range:
+                opened_range.ended = True
                 range_stack.pop(stack)
             else:
-                range_stack.close(one)
+                range_stack.close(opened_range)
             opened.pop()
 
 

@@ -129,10 +129,10 @@ def _name_of(tracer: Any) -> str | None:
     effects = tracer.output.side_effects
     if not effects.has_pending_mutation_of_attr(region, "name"):
         return _text(region.value.name)
-    found = effects.load_attr(region, "name")
-    if hasattr(found, "is_realized") and not found.is_realized():
+    name = effects.load_attr(region, "name")
+    if hasattr(name, "is_realized") and not name.is_realized():
         return None
-    return _text(found.as_python_constant())
+    return _text(name.as_python_constant())
 
 
 def _text(name: object) -> str | None:

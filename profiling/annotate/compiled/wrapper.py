@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import inductor, names, ranges, writes
+from . import inductor, names, ranges
 from .leaves import Leaves
 from .names import ModuleName, Names
 from .operators import work_of
@@ -51,8 +51,7 @@ class _Annotated:
     """Mixed into a wrapper code generator of Inductor's, of a whole graph or of a part of one."""
 
     _nk_naming: Naming
-    _nk_table: dict[Names, int]  # shared by the parts of a graph, as is the next
-    _nk_rows: writes.Rows
+    _nk_table: dict[Names, int]  # shared by the parts of a graph
     _nk_open: int
     _nk_node: Any
     _nk_is_root: bool
@@ -60,10 +59,7 @@ class _Annotated:
     def write_provenance_debug_handle(self, kernel_name: str, *args: Any, **kwargs: Any) -> None:
         """Assign the call that is written next to the path of its nodes."""
         super().write_provenance_debug_handle(kernel_name, *args, **kwargs)  # type: ignore[misc]
-        announcer = inductor.caller(1)
-        nodes = inductor.nodes_of_call(announcer)
-        kernel = self._nk_naming.kernel(nodes)
-        self._nk_rows.add(kernel, writes.by_part(kernel, nodes, inductor.written_by_call(announcer)))
+        kernel = self._nk_naming.kernel(inductor.nodes_of_call(inductor.caller(1)))
         self._nk_move(self._nk_number(kernel.path))
         self._nk_node = inductor.scheduler_node()
 
@@ -92,8 +88,7 @@ class _Annotated:
         naming = self._nk_naming
         category = "model/backward" if naming.backward else "model/forward"
         leaves = self._nk_leaves() if naming.backward else ()
-        rows = tuple(self._nk_rows.all())
-        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r}, {rows!r})"
+        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r})"
         self.header.writeline(f"from {ranges.__name__} import Ranges as NvtxKernelsRanges")  # type: ignore[attr-defined]
         self.header.writeline(f"{TABLE} = {table}")  # type: ignore[attr-defined]
 
@@ -129,6 +124,5 @@ def annotated(wrapper: Any, parent: Any, naming: Naming) -> Any:
     wrapper.__class__ = _mixed(kind)
     wrapper._nk_naming, wrapper._nk_is_root = naming, parent is None
     wrapper._nk_table = {} if parent is None else parent._nk_table
-    wrapper._nk_rows = writes.Rows() if parent is None else parent._nk_rows
     wrapper._nk_open, wrapper._nk_node = NOWHERE, None
     return wrapper

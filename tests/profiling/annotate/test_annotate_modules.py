@@ -1,7 +1,11 @@
 import copy
+import gc
 import io
 import json
+import signal
+import sys
 import threading
+import weakref
 from collections import OrderedDict
 from contextlib import suppress
 
@@ -279,7 +283,7 @@ def test_mark_says_the_class_of_each_module():
         step(model)
     (mark,) = heard.marks
     assert json.loads(mark.removeprefix(marks.MARK)) == {
-        "version": 1,
+        "version": marks.VERSION,
         "model": "Model",
         "modules": 11,
         "classes": {
@@ -300,3 +304,90 @@ def test_each_listener_that_comes_hears_the_mark():
             with annotate.listen(heard):
                 model(leaf())
     assert first.marks == second.marks != []
+
+
+def test_a_choice_of_no_module_names_those_that_there_are():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with pytest.warns(UserWarning, match=r"only='zzz' chooses no module of Sequential; there are 0, 1"):
+        annotate.annotate_modules(model, only="zzz").remove()
+
+
+def roots_of(*models):
+    """Return the names of the ranges around calls of models."""
+    return heard_from(lambda: [model(leaf()) for model in models])
+
+
+def test_models_of_one_class_are_numbered_and_keep_their_numbers():
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    one = annotate.annotate_modules(first)
+    with annotate.annotate_modules(second):
+        assert roots_of(first, second) == ["Linear", "Linear#2"]
+        one.remove()
+        with annotate.annotate_modules(first), annotate.annotate_modules(second):
+            assert roots_of(first, second) == ["Linear", "Linear#2"]
+    with annotate.annotate_modules(second):
+        assert roots_of(second) == ["Linear"]
+
+
+def test_callers_name_is_that_of_range_and_mark_and_not_of_its_children():
+    model, heard = nn.Sequential(nn.ReLU()), Heard()
+    with annotate.annotate_modules(model, name="G"), annotate.listen(heard):
+        model(leaf())
+    assert heard.paths == ["G", "G/Sequential 0"]
+    assert json.loads(heard.marks[0].removeprefix(marks.MARK))["model"] == "G"
+
+
+def test_compiled_model_has_the_name_of_its_own_class():
+    model, heard = Model(), Heard()
+    with annotate.annotate_modules(torch.compile(model, backend="eager")) as annotation, annotate.listen(heard):
+        model(leaf())
+    assert (annotation.name, heard.paths) == ("Model", FORWARD)
+
+
+def test_child_whose_name_has_a_dot_is_annotated():
+    model = nn.Sequential(nn.Linear(4, 4))
+    model._modules["a.b"] = nn.Sequential(nn.ReLU())
+    with annotate.annotate_modules(model):
+        assert heard_from(lambda: model(leaf()))[-2:] == ["Sequential/a.b", "Sequential/a.b/a.b 0"]
+
+
+def test_model_that_is_freed_while_it_is_annotated_leaves_nothing():
+    plain, model = nn.Module.__call__, Model()
+    with annotate.listen(Heard()):
+        annotation = annotate.annotate_modules(model)
+        step(model)
+        reference = weakref.ref(model)
+        del model
+        gc.collect()
+        assert reference() is None
+        assert nn.Module.__call__ is plain
+        annotation.remove()
+        assert heard_from(lambda: step(Model())) == []
+
+
+@pytest.mark.parametrize("phase", ["install", "remove"])
+def test_ctrl_c_while_a_model_is_annotated_or_freed_of_it_leaves_none_of_it(phase):
+    """A signal after so many lines of our code, however many there are."""
+    interrupted_at = 1
+    while interrupted_at:
+        model, lines = Model(), 0
+        annotation = annotate.annotate_modules(model) if phase == "remove" else None
+
+        def trace(_frame, event, _argument):
+            nonlocal lines
+            lines += event == "line"
+            if lines > interrupted_at and event == "line":  # noqa: B023
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            annotation.remove() if annotation else annotate.annotate_modules(model)
+            interrupted_at = 0
+        except KeyboardInterrupt:
+            interrupted_at += 17
+        finally:
+            sys.settrace(None)
+        if interrupted_at or annotation:
+            assert heard_from(lambda model=model: step(model)) == []

@@ -100,8 +100,8 @@ def test_every_node_runs_under_the_region_that_made_it(block):
             number = node._sequence_nr()
             if number < 2**63:
                 expected = listener.at(number)
-                node.register_prehook(
-                    lambda _, expected=expected: (
+                node.register_hook(
+                    lambda *_, expected=expected: (
                         wrong.append(tuple(listener.stack)) if tuple(listener.stack) != expected else None
                     )
                 )

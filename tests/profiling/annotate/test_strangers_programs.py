@@ -48,13 +48,13 @@ def test_results_gradients_and_errors_are_the_same_bits(program):
     expected = outcome(program, annotated=False)
     with left_alive() as left:
         before = installed()
-        found = outcome(program, annotated=True)
-    assert found.error == expected.error
-    assert found.result == expected.result
-    assert found.weights == expected.weights
-    assert found.gradients == expected.gradients
-    assert bool(found.ranges) != program.silent
-    assert (found.left_open, left, installed()) == ([], {}, before)
+        annotated = outcome(program, annotated=True)
+    assert annotated.error == expected.error
+    assert annotated.result == expected.result
+    assert annotated.weights == expected.weights
+    assert annotated.gradients == expected.gradients
+    assert bool(annotated.ranges) != program.silent
+    assert (annotated.left_open, left, installed()) == ([], {}, before)
 
 
 @each_program
@@ -122,8 +122,22 @@ def test_features_that_outlive_steps_collect_no_hooks():
     with annotate.listen(Heard()), annotate.annotate_modules(model):
         for _ in range(200):
             model(features).sum().backward(retain_graph=True)
-        assert hooks_on(features.grad_fn) == 1
-    assert hooks_on(features.grad_fn) == 0
+        assert hooks_on(features.grad_fn) == 0
+
+
+@pytest.mark.parametrize("other", ["annotated", "no longer annotated"])
+def test_backward_of_a_plain_model_gets_no_hooks_beside_an_annotated_one(other):
+    plain, model, counts = Model(), Model(), []
+    with annotate.listen(Heard()):
+        annotation = annotate.annotate_modules(model)
+        model(x_of()).sum().backward()
+        if other == "no longer annotated":
+            annotation.remove()
+        loss = plain(x_of()).sum()
+        loss.grad_fn.register_hook(lambda *_: counts.append(hooks_on(loss.grad_fn)))
+        loss.backward()
+        annotation.remove()
+    assert counts == [0]
 
 
 def test_graph_that_is_kept_opens_no_ranges_after_removal():

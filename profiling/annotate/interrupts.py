@@ -1,0 +1,58 @@
+"""Ctrl-C and SIGTERM wait while something must be done as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Held:
+    """Let Ctrl-C and SIGTERM wait until the block has ended, if this is the main thread.
+
+    What waits is handled after the block as it would have been before it. At the first signal `notice` is printed;
+    at a second Ctrl-C `again` is called.
+    """
+
+    def __init__(self, notice: str = "", again: Callable[[], None] | None = None) -> None:
+        self._notice, self._again = notice, again
+        self._handlers: dict[int, Any] = {}
+        self._waiting: list[int] = []
+
+    def __enter__(self) -> Self:
+        while True:
+            try:
+                self._hold()
+            except KeyboardInterrupt:  # it came before its signal was held
+                self._waiting.append(signal.SIGINT)
+            else:
+                return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) == self._wait:
+                signal.signal(number, handler)
+        for number in self._waiting:
+            signal.raise_signal(number)
+
+    def _hold(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in HELD_SIGNALS:
+            handler = signal.getsignal(number)
+            if handler != self._wait and (callable(handler) or handler is signal.SIG_DFL):
+                self._handlers[number] = handler
+                signal.signal(number, self._wait)
+
+    def _wait(self, number: int, _frame: FrameType | None) -> None:
+        if self._notice and not self._waiting:
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{self._notice}\n".encode())
+        if self._again and number == signal.SIGINT and number in self._waiting:
+            self._again()
+        self._waiting.append(number)

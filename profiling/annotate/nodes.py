@@ -1,0 +1,234 @@
+"""What tells which autograd node runs now, so that the ranges of its part are opened around its backward.
+
+Where the library in C++ (`native/nodes.cpp`) is built, PyTorch calls it before every node, and hands over the
+node's number and the thread that made it. Elsewhere the nodes that a backward can reach get a hook when it begins.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.graph import Node
+from torch.utils.hooks import RemovableHandle
+
+from . import accelerator, places, range_stack, regions
+from .engine import pass_id, reach
+from .places import (
+    LEAF_NUMBER,
+    Call,
+    Part,
+    Places,
+    PythonTable,
+    call_that_returned,
+    everywhere,
+    is_made_elsewhere,
+    next_number,
+    places_of,
+)
+
+_current_node: Callable[[], Node] = torch._C._current_autograd_node
+_run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+_local = range_stack.local
+_library: Any = None
+# One tensor of no program carries the hook to nodes: `_register_hook_dict` takes a tenth of `register_prehook`.
+_carrier, _carrying = torch.empty(0), threading.Lock()
+Hooks = OrderedDict[int, Callable[[object], None]]
+
+
+class _Hook:
+    """The hook of all nodes of one thread that a backward can reach."""
+
+    def __init__(self, places: Places | None, tops: list[Node], pass_threads: dict[Places, int]) -> None:
+        self.part_of = places.table.part_of if places is not None else PythonTable().part_of
+        self.tops = tops
+        self.pass_threads = pass_threads
+        self.dictionary: Hooks = OrderedDict({0: self})
+
+    def __call__(self, _gradient: object) -> None:
+        number = pass_id()
+        if number < 0:
+            return
+        node = _current_node()
+        part = self.part_of(node._sequence_nr())
+        ranges, makes_nodes = _local.thread.ranges, torch.is_grad_enabled()
+        if ranges and ranges[-1].part is part and ranges[-1].pass_id == number and not makes_nodes:
+            return  # as for most nodes
+        # Hooks on what a tensor gets also run where `torch.autograd.grad` asks for that, and the node does not.
+        # PyTorch knows for all nodes but those that a pass begins with.
+        reach(part, number, node in self.tops)
+        if makes_nodes:
+            self.pass_threads.setdefault(places_of(range_stack.here()), next_number())
+
+
+class _Origin(NamedTuple):
+    """Where a walk along a graph is: below what this call returned, which had the number `last`.
+
+    Without a call, it is below one, but at what that neither made nor was given.
+    """
+
+    call: Call | None
+    last: int
+    outer: _Origin | None
+
+
+class _Hooked:
+    """The nodes that a backward can reach have a hook while the block runs.
+
+    A node's number alone does not say which thread made it. Where several threads ran parts, it is of the thread
+    whose outermost call returned what depends on it, unless its number is not one of that call, or the call was
+    given it.
+    """
+
+    def __init__(self, outputs: Iterable[Any], *, is_kept: bool) -> None:
+        self.outputs, self.is_kept = outputs, is_kept
+        self.own = range_stack.here().places
+        self.threads = [
+            places for places in everywhere if isinstance(places.table, PythonTable) and len(places.table)
+        ]
+        self.is_one_thread = self.threads == [self.own]
+        self.pass_threads: dict[Places, int] = {}
+        self.tops: list[Node] = []
+        self.hooks: dict[Places | None, _Hook] = {}
+        self.handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> None:
+        try:
+            if self.threads:
+                self._find_nodes()
+        except Exception:  # annotation must not break the program
+            range_stack.say_failed("a backward has no ranges")
+
+    def _find_nodes(self) -> None:
+        edges = [output.grad_fn if isinstance(output, torch.Tensor) else output[0] for output in self.outputs]
+        self.tops += [node for node in edges if node is not None]
+        nodes: list[tuple[Node, _Origin | None]] = [(node, None) for node in self.tops]
+        seen = {node for node, _ in nodes}
+        lowest = min(
+            (bounds[0] for places in self.threads if (bounds := places.table.columns[0])), default=LEAF_NUMBER
+        )
+        hooked: list[tuple[Node, _Hook, Part | None]] = []
+        for node, origin in nodes:
+            number = node._sequence_nr()
+            if number == LEAF_NUMBER:
+                continue
+            places = self.own
+            if not self.is_one_thread:
+                places, origin = self._made_by(node, number, origin)
+            hook = self.hooks.get(places)
+            if hook is None:
+                hook = self.hooks[places] = _Hook(places, self.tops, self.pass_threads)
+            hooked.append((node, hook, hook.part_of(number)))
+            if number < lowest and self.is_one_thread:
+                continue
+            for following, _ in node.next_functions:
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    nodes.append((following, origin))
+        if any(part is not None for _, _, part in hooked):
+            self._hook(hooked)
+
+    def _hook(self, hooked: list[tuple[Node, _Hook, Part | None]]) -> None:
+        carried: _Hook | None = None
+        with _carrying:
+            for node, hook, part in hooked:
+                if self.is_kept or part is None:  # it may outlive many passes
+                    self.handles.append(node.register_prehook(hook))
+                    continue
+                if hook is not carried:
+                    _carry(hook.dictionary)
+                    carried = hook
+                node._register_hook_dict(_carrier)
+            _carry(None)
+
+    def _made_by(self, node: Node, number: int, origin: _Origin | None) -> tuple[Places | None, _Origin | None]:
+        """Return the thread that made a node, if it is known and ran parts, and where the walk is from here on."""
+        call = call_that_returned(node)
+        if call is not None:
+            return call.places, _Origin(call, number, origin)
+        while origin is not None and origin.call is not None:
+            if not is_made_elsewhere(node, origin.call.places):
+                if origin.call.start <= number <= origin.last:
+                    return origin.call.places, origin
+                origin = _Origin(None, 0, None)
+                break
+            origin = origin.outer
+        fits = [
+            places
+            for places in self.threads
+            if places.table.part_of(number) and not is_made_elsewhere(node, places)
+        ]
+        if origin is None:  # below no call: what another thread returned would have been passed on the way here
+            fits = [places for places in fits if places is self.own or places.has_unseen]
+            return (self.own if fits == [self.own] else None), None
+        return (fits[0] if len(fits) == 1 else None), origin
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self.hooks.values():
+            hook.dictionary.clear()
+        for handle in self.handles:
+            handle.remove()
+
+    def hold(self, gradients: object) -> None:
+        """Keep what is known of the nodes that the pass made, where one thread made all of them."""
+        if len(self.pass_threads) == 1:
+            [(places, start)] = self.pass_threads.items()
+            places.hold(Call(places, start), gradients)
+
+
+def _carry(hooks: Any) -> None:
+    with torch._C.DisableTorchFunction():
+        _carrier._backward_hooks = hooks
+
+
+def _watched_run(
+    tensors: Any, grad_tensors: Any, keep_graph: Any, create_graph: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Run a backward pass, with hooks where the library in C++ does not hear of its nodes."""
+    run = partial(_run, tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
+    if torch.compiler.is_dynamo_compiling():
+        return run()
+    try:
+        if _library is not None:
+            return run()
+        hooked = _Hooked(tensors, is_kept=keep_graph)
+        with hooked:
+            gradients = run()
+        hooked.hold(gradients)
+        return gradients
+    finally:
+        thread = range_stack.here()
+        if create_graph and thread.places is not None:  # nodes that it made here were of the parts that it ran
+            regions.enter_innermost(thread)
+
+
+def use(library: Any) -> Any:
+    """Use the library in C++ from now on, or none; return the one before."""
+    global _library
+    _hear(False)
+    before, _library = _library, library
+    places.new_table = library.Table if library is not None else PythonTable
+    _hear(range_stack.active)
+    return before
+
+
+def _hear(is_heard: bool) -> None:
+    if _library is not None:
+        _library.watch(reach if is_heard else None)
+    for module in (torch.autograd.graph, torch.autograd):
+        module._engine_run_backward = _watched_run if is_heard else _run  # type: ignore[attr-defined]
+
+
+def _after_fork() -> None:
+    if _library is not None:
+        _library.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+range_stack.observe(_hear)
+use(accelerator.load())

@@ -1,0 +1,252 @@
+"""Which part of a model every autograd node is of, by the node's number.
+
+Autograd numbers its nodes in the order of their creation, on each thread. So it is enough to know which part was
+innermost from which number on: nothing is looked into or hooked in forward, and no tensor is kept for it.
+
+    number    0      1      2      3      4      5      6
+    node      a      b      c      d      e      f      g
+    entered   layer 0              norm   layer 0       None
+
+What a thread has entered is kept as long as a graph may need it: the nodes that an outermost call returned hold a
+`Call` in the dictionary that PyTorch keeps for each node, and entries older than all calls so held are dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Protocol
+
+import torch
+from torch.autograd.graph import Node
+
+from .open_ranges import Label, Thread
+
+# Entries per thread: so many are kept anyway, for graphs whose nodes are not found in what a call returns, and so
+# many at most; of a graph that is older, the backward has no ranges.
+RECENT, MOST = 2**12, 2**17
+# Tables of so many threads are kept, though the threads may have ended.
+THREADS = 64
+# A number above those of all nodes but leaves.
+LEAF_NUMBER = 2**64 - 1
+_MADE_IN, _NOT_MADE_BY = "nvtx-kernels made in", "nvtx-kernels not made by"
+_MOST_ITEMS, _MOST_LEVELS = 1000, 4
+# What has no tensors, and how to look into a container without its own methods, which may be the program's.
+_WITHOUT = {type(None), bool, int, float, str}
+_READERS = {list: list.__iter__, tuple: tuple.__iter__, set: set.__iter__, frozenset: frozenset.__iter__}
+next_number: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+
+
+class Part:
+    """One run of a region, as its backward knows it: a label, and the part around it.
+
+    `running` is true while its forward has not ended: a backward inside it is not its backward.
+    """
+
+    __slots__ = ("depth", "label", "parent", "running")
+
+    def __init__(self, label: Label, parent: Part | None) -> None:
+        self.label, self.parent, self.running = label, parent, True
+        # How many parts are around it.
+        self.depth: int = parent.depth + 1 if parent is not None else 0
+
+    def path(self) -> list[Part]:
+        """Return the parts whose backward this one's is inside of, outermost first, and this one."""
+        parts: list[Part] = []
+        part: Part | None = self
+        while part is not None:
+            if not part.running:
+                parts.append(part)
+            part = part.parent
+        return parts[::-1]
+
+
+class Table(Protocol):
+    """Which part was innermost from which number on, on the thread that made the table."""
+
+    def enter(self, part: Part | None) -> None:
+        """Make this part the innermost from this thread's next number on."""
+
+    def forget(self, number: int, recent: int) -> None:
+        """Drop the entries below a number, except for the latest ones."""
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+
+
+class PythonTable:
+    """The table where the library in C++ is not built."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self) -> None:
+        # Numbers in rising order, and their parts; one tuple, so that other threads read both of the same moment.
+        self.columns: tuple[list[int], list[Part | None]] = ([], [])
+
+    def enter(self, part: Part | None) -> None:
+        """Make this part the innermost from this thread's next number on."""
+        number = next_number()
+        bounds, parts = self.columns
+        if parts and parts[-1] is part:
+            return
+        if bounds and bounds[-1] == number:
+            parts[-1] = part
+            return
+        if len(bounds) >= MOST:
+            self.forget(number, MOST // 2)
+            bounds, parts = self.columns
+        parts.append(part)
+        bounds.append(number)
+
+    def forget(self, number: int, recent: int) -> None:
+        """Drop the entries below a number, except for the latest ones."""
+        bounds, parts = self.columns
+        count = min(bisect_left(bounds, number), len(bounds) - recent)
+        if count > 0:
+            self.columns = (bounds[count:], parts[count:])
+
+    def part_of(self, number: int) -> Part | None:
+        """Return the part that was innermost when a node got its number."""
+        bounds, parts = self.columns
+        index = bisect_right(bounds, number) - 1
+        return parts[index] if index >= 0 else None
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+
+class Call:
+    """An outermost call: the thread that ran it, and its first number; the nodes that it returned hold it."""
+
+    __slots__ = ("__weakref__", "is_held", "places", "start")
+
+    def __init__(self, places: Places, start: int) -> None:
+        self.places, self.start = places, start
+        self.is_held = False
+
+
+class Places:
+    """What is kept of one thread's nodes."""
+
+    __slots__ = ("__weakref__", "_calls", "_full", "enter", "has_unseen", "table")
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        self.enter: Callable[[Part | None], None] = table.enter
+        self._calls: deque[weakref.ref[Call]] = deque()
+        self._full = RECENT + RECENT // 8
+        # Whether a call has made nodes and none was found in what it returned.
+        self.has_unseen = False
+        everywhere.add(self)
+        _latest.append(self)
+
+    def begin_call(self) -> Call:
+        """Begin an outermost call, and forget what no graph needs any more."""
+        call = Call(self, next_number())
+        calls = self._calls
+        while calls and calls[0]() is None:
+            calls.popleft()
+        if len(self.table) >= self._full:
+            oldest = calls[0]() if calls else None
+            self.table.forget(oldest.start if oldest is not None else call.start, RECENT)
+            self._full = len(self.table) + max(RECENT, len(self.table)) // 8
+        return call
+
+    def end_call(self, call: Call) -> None:
+        """End an outermost call."""
+        self.has_unseen |= not call.is_held and call.start < next_number()
+
+    def hold(self, call: Call, returned: object) -> None:
+        """Have the nodes that a call made and returned hold it."""
+        nodes = [node for node in _nodes_in(returned, 0) if node._sequence_nr() >= call.start]
+        for node in nodes:
+            _metadata_of(node).setdefault(_MADE_IN, call)
+        if nodes and not call.is_held:
+            call.is_held = True
+            self._calls.append(weakref.ref(call))
+
+    def note_given(self, arguments: object) -> None:
+        """Note of what a call is given that another thread made it, unless this one is known to have.
+
+        The library in C++ need not be told.
+        """
+        is_alone = len(everywhere) == 1 and threading.get_ident() == threading.main_thread().ident
+        if is_alone or not isinstance(self.table, PythonTable):
+            return
+        for node in _nodes_in(arguments, 0):
+            maker = call_that_returned(node)
+            if maker is None or maker.places is not self:
+                _metadata_of(node).setdefault(_NOT_MADE_BY, weakref.WeakSet()).add(self)
+
+
+def forget() -> None:
+    """Forget the parts of all nodes: nothing is annotated any more."""
+    for places in tuple(everywhere):
+        places.table.forget(LEAF_NUMBER, 0)
+        places.has_unseen = False
+    _latest.clear()
+
+
+def call_that_returned(node: Node) -> Call | None:
+    """Return the outermost call that made and returned the output of a node, where that is known."""
+    call: Call | None = _metadata_of(node).get(_MADE_IN)
+    return call
+
+
+def is_made_elsewhere(node: Node, places: Places) -> bool:
+    """Return whether it is known that another thread made a node."""
+    return places in _metadata_of(node).get(_NOT_MADE_BY, ())
+
+
+def _metadata_of(node: Any) -> dict[str, Any]:
+    """Return the dictionary that PyTorch keeps with a node."""
+    metadata: dict[str, Any] = node.metadata
+    return metadata
+
+
+new_table: Callable[[], Table] = PythonTable
+
+
+def places_of(thread: Thread) -> Places:
+    """Return what is kept of the nodes of this thread."""
+    places: Places | None = thread.places
+    if places is None or type(places.table) is not new_table:
+        places = thread.places = Places(new_table())
+    return places
+
+
+everywhere: weakref.WeakSet[Places] = weakref.WeakSet()
+_latest: deque[Places] = deque(maxlen=THREADS)
+
+
+def _nodes_in(value: Any, level: int) -> Iterator[Node]:
+    """Yield the nodes of the tensors in a value and in the containers in it."""
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
+        with torch._C.DisableTorchFunction(), suppress(RuntimeError):  # a view that may no longer be used
+            node: Node | None = value.grad_fn
+            if node is not None:
+                yield node
+    elif level < _MOST_LEVELS and kind not in _WITHOUT:
+        for element in _elements(value, kind):
+            yield from _nodes_in(element, level + 1)
+
+
+def _elements(value: Any, kind: type) -> Iterable[object]:
+    """Return what a container or dataclass contains, without running the program's code."""
+    if issubclass(kind, dict):
+        return islice(dict.values(value), _MOST_ITEMS)
+    for base, read in _READERS.items():
+        if issubclass(kind, base):
+            return islice(read(value), _MOST_ITEMS)
+    if issubclass(kind, Mapping) or hasattr(kind, "__dataclass_fields__"):
+        try:
+            return list(object.__getattribute__(value, "__dict__").values())[:_MOST_ITEMS]
+        except AttributeError:  # a dataclass with slots
+            return ()
+    return ()
