@@ -8,12 +8,14 @@ operators and their self time in place of kernels (`cpu_operators`), and its met
 of `profiling.annotate`, `torch.profiler.record_function`, nvtx and torch.cuda.nvtx (`annotate.others`). What ran
 before the program raised, was interrupted or terminated is recorded, and its open ranges are closed.
 
-Events wait in memory (2 kB each) and are written every half second, when an outer range ends, or at the end.
-Operators are seen on all threads if no other Python thread runs when recording begins, memory is not recorded
-and PyTorch can; else on the recording thread and on autograd's below it. Writing waits up to a minute for other
-threads to end, so that it cuts nothing off. A process has one recording at a time; a forked child has none. The
-recording pauses while the program runs a PyTorch profiler of its own. A block that is never left is written
-when its thread or the interpreter ends.
+Events wait in memory (2 kB each) until they are written: after half a second at the end of an update or of an
+outer range, after ten seconds at the end of any, after thirty anywhere; never where an operator or block of
+PyTorch's is open on the thread (`open_blocks`). A process that is killed leaves what was written. Operators are
+seen on all threads if no other Python thread runs when recording begins, memory is not recorded and PyTorch can;
+else on the recording thread and on autograd's below it. Writing waits up to a minute for other threads to end,
+so that it cuts nothing off. A process has one recording at a time; a forked child has none. The recording pauses
+while the program runs a PyTorch profiler of its own. A block that is never left is written when its thread or
+the interpreter ends.
 """
 
 import atexit
@@ -21,41 +23,48 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ContextDecorator, ExitStack
 from pathlib import Path
+from types import TracebackType
 
 import torch
 
 from .. import annotate
 from ..annotate import others
-from ..annotate.compiled.ranges import in_generated_code
-from .alone import Termination, alone
+from ..annotate.interrupts import Held
 from .kineto import Rows, thread_name
 from .metadata import export_metadata, gpu_rows, start_row
-from .range_log import RangeLog, category_rows, domain_row, range_row
+from .open_blocks import is_open
+from .process import alone, reminding, terminated_by_signal
+from .range_log import RangeLog, category_row, domain_row, range_row
 from .session import Session, can_profile_all_threads, making_way
-from .trace_file import TraceFile, TraceFileError, global_tid, written
+from .trace_file import AbandonedError, TraceFile, TraceFileError, global_tid, of_rank, written
 
 # Writing pauses the program, so it waits for an outer range to end; long inner ones cannot delay it forever.
 OUTER_DEPTH = 1
 FLUSH_AFTER_NS = 500_000_000
 FLUSH_ANYWHERE_AFTER_NS = 10_000_000_000
+FLUSH_UNASKED_AFTER_NS = 30_000_000_000
+REMIND_S = 10.0
 # So long other threads are waited for, before they are no longer recorded.
 FLUSH_WITHOUT_OTHERS_AFTER_NS = 60_000_000_000
 OVERHEAD = "nvtx-kernels recorder writes"
 OTHER_PROFILER = "another profiler of PyTorch runs"
 OPEN_BLOCK = "an operator or record_function block was open while the recording was written"
+KILLED = "the program was killed"
 
 
 class Recording:
     """A report being recorded, by the thread that made it.
 
-    `ended_early` is the reason why recording stopped before the program did, or empty.
+    `ended_early` is the reason why recording stopped before the program did, or empty;
+    `is_written` says whether the report is in place.
     """
 
     def __init__(self, trace: TraceFile, *, on_gpu: bool, operators: bool = False, memory: bool = False) -> None:
         self.ended_early = ""
+        self.is_written = False
         self._trace = trace
         self._on_gpu, self._memory = on_gpu, memory
         # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
@@ -64,16 +73,27 @@ class Recording:
         self._session: Session | None = self._new_session()
         self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
-        self._clock_error_ns = 0
+        self._clock_error_ns = self._unrecorded_ns = 0
         self._failure: TraceFileError | None = None
-        self._thread = threading.get_ident()
-        self._paused_ns = 0
-        self.ranges = RangeLog(self._after_pop)
+        self._owner = (os.getpid(), threading.get_ident())
+        self._pause: tuple[int, str] | None = None
+        self._named: set[tuple[str, str | int]] = set()
+        self.ranges = RangeLog(self._after_end)
+
+    @property
+    def path(self) -> Path:
+        """Return where the report will be: with the rank of a distributed program, or another process's number."""
+        return self._trace.path
 
     @property
     def works(self) -> int:
         """Return how many kernels, copies and memsets are written so far; on a CPU, how many operators."""
         return self._rows.works
+
+    @property
+    def steps(self) -> int:
+        """Return how many ranges `step` have ended."""
+        return self.ranges.steps
 
     @property
     def dropped_ranges(self) -> int:
@@ -82,25 +102,21 @@ class Recording:
 
     def flush(self) -> None:
         """Write what was recorded so far and go on; for where no operator or record_function block is open."""
-        began_ns = time.time_ns()
-        if self._session is None:
-            return
-        self._stop()
-        self._go_on(OVERHEAD, began_ns)
+        if self._session is not None:
+            self._stop(OVERHEAD)
+            self._go_on()
 
     def pause(self) -> None:
         """Write what was recorded so far and stop, for a profiler that begins on this thread."""
-        if self._session is None or threading.get_ident() != self._thread:
-            return
-        self._paused_ns = time.time_ns()
-        self._stop()
+        if self._session is not None and self.is_owner():
+            with Held():
+                self._stop(OTHER_PROFILER)
 
     def resume(self) -> None:
         """Go on after `pause`."""
-        if not self._paused_ns or threading.get_ident() != self._thread:
-            return
-        began_ns, self._paused_ns = self._paused_ns, 0
-        self._go_on(OTHER_PROFILER, began_ns)
+        if self._pause is not None and self._pause[1] == OTHER_PROFILER and self.is_owner():
+            with Held():
+                self._go_on()
 
     def finish(self, interrupted_by: str = "") -> None:
         """Write everything that is left; `interrupted_by` names the exception that ended the program."""
@@ -109,19 +125,45 @@ class Recording:
         self._write_session()
         self.ranges.close_all(time.time_ns())
         self._write_ranges()
-        self._write_context(interrupted_by)
+        self._write_names()
+        self._trace.commit({})
+        self._trace.add_metadata(self._metadata(interrupted_by, self.ended_early))
 
-    def _after_pop(self, depth: int) -> None:
-        if self._session is None or _in_backward() or others.in_block() or in_generated_code():
-            return
-        limit_ns = FLUSH_AFTER_NS if depth <= OUTER_DEPTH else FLUSH_ANYWHERE_AFTER_NS
+    def give_up(self) -> None:
+        """Stop the profiler if it still runs, and write nothing."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.stop()
+
+    def remind(self) -> None:
+        """Write what has waited for long without the end of a range; called between any two instructions."""
+        if self.is_owner() and self._session is not None:
+            self._cut_after(FLUSH_UNASKED_AFTER_NS)
+
+    def _after_end(self, depth: int, is_update: bool) -> None:
+        if not self.is_owner():
+            return  # in a child of the program that records
+        is_outer = depth <= OUTER_DEPTH or is_update
+        if self._session is not None:
+            self._cut_after(FLUSH_AFTER_NS if is_outer else FLUSH_ANYWHERE_AFTER_NS)
+        elif self._pause is not None and self._pause[1] == OPEN_BLOCK and is_outer and not is_open():
+            with Held():
+                self._try(self._go_on)
+
+    def _cut_after(self, limit_ns: int) -> None:
+        """Write and go on if the session is so old, and if no operator or block is open."""
+        assert self._session is not None
         waited_ns = time.time_ns() - self._session.started_ns
-        if waited_ns < limit_ns or not self._may_cut(waited_ns):
-            return
+        if waited_ns >= limit_ns and not is_open() and self._may_cut(waited_ns):
+            with Held():
+                self._try(self.flush)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        """Do a part of recording; the program continues where it fails."""
         try:
-            self.flush()
+            work()
         except TraceFileError as error:
-            # The program continues; `finish` raises it where the user can see it.
+            # `finish` raises it where the user can see it.
             self._failure = error
             self._end_early(str(error))
         except RuntimeError as error:
@@ -136,24 +178,46 @@ class Recording:
             self._all_threads = waited_ns < FLUSH_WITHOUT_OTHERS_AFTER_NS
         return not self._all_threads or _is_alone()
 
+    def is_owner(self) -> bool:
+        """Return whether the calling process and thread are those that record."""
+        return self._owner == (os.getpid(), threading.get_ident())
+
     def _new_session(self) -> Session:
-        return Session(on_gpu=self._on_gpu, all_threads=self._all_threads, memory=self._memory)
+        # Sessions of all threads cannot record memory; one of them may stand in for one that can.
+        memory = self._memory and not self._all_threads
+        return Session(on_gpu=self._on_gpu, all_threads=self._all_threads, memory=memory)
 
-    def _stop(self) -> None:
+    def _stop(self, reason: str) -> None:
+        """Stop and write; where a block was open after all, leave going on to the next good moment."""
+        began_ns = time.time_ns()
         if self._write_session():
-            # PyTorch would end the block through a pointer into the session that is gone: start no other.
-            self._end_early(OPEN_BLOCK)
+            # PyTorch ends the block through a pointer into the session that is gone, if one of the same kind runs.
+            reason = OPEN_BLOCK
+            self._all_threads = not self._all_threads
+            if self._all_threads and not can_profile_all_threads():
+                self._end_early(OPEN_BLOCK)
+        self._pause = (began_ns, reason)
+        self._write_names()
+        metadata = self._metadata("", self.ended_early or KILLED)
+        still_open = [
+            range_row(self._trace, one, self._origin_ns, self.ranges) for one in self.ranges.still_open()
+        ]
+        about = [{"name": name, "value": value} for name, value in metadata.items()]
+        self._trace.commit({"NVTX_EVENTS": still_open, "META_DATA_EXPORT": about})
 
-    def _go_on(self, after: str, began_ns: int) -> None:
+    def _go_on(self) -> None:
         """Start a session, and write how long there was none and why, unless recording has ended."""
-        if self.ended_early:
+        if self.ended_early or self._pause is None:
             return
+        (began_ns, reason), self._pause = self._pause, None
         self._session = self._new_session()
+        ended_ns = time.time_ns()
+        self._unrecorded_ns += ended_ns - began_ns if reason == OPEN_BLOCK else 0
         pause = {
             "start": began_ns - self._origin_ns,
-            "end": time.time_ns() - self._origin_ns,
+            "end": ended_ns - self._origin_ns,
             "globalTid": global_tid(os.getpid(), threading.get_native_id()),
-            "nameId": self._trace.text_id(after),
+            "nameId": self._trace.text_id(reason),
             "returnValue": 0,
         }
         self._trace.add("PROFILER_OVERHEAD", [pause])
@@ -181,30 +245,47 @@ class Recording:
         self._rows.threads.update(event.thread for event in events)
         self._trace.add("NVTX_EVENTS", (range_row(self._trace, event, self._origin_ns, log) for event in events))
 
-    def _write_context(self, interrupted_by: str) -> None:
-        trace = self._trace
-        trace.text_id(OVERHEAD)  # so that an empty recording has the table that identifies a report
+    def _write_names(self) -> None:
+        """Write the names of domains, categories and threads that are new; GPUs and the time of the start once."""
         thread = threading.get_native_id()
-        names = [domain_row(*one, thread) for one in self.ranges.domains.items() if one[0]]
-        trace.add("NVTX_EVENTS", [*names, *category_rows(self.ranges.categories, thread)])
-        names_of = {thread: trace.text_id(thread_name(thread)) for thread in sorted(self._rows.threads)}
-        rows = ({"nameId": name, "globalTid": global_tid(os.getpid(), one)} for one, name in names_of.items())
-        trace.add("ThreadNames", rows)
-        trace.add("TARGET_INFO_GPU", gpu_rows() if self._on_gpu else ())
-        trace.add("TARGET_INFO_SESSION_START_TIME", [start_row(self._origin_ns)])
-        trace.add_metadata(export_metadata(on_gpu=self._on_gpu))
-        trace.add_metadata({name: str(value) for name, value in self._outcome(interrupted_by).items() if value})
+        if not self._named:
+            self._trace.text_id(OVERHEAD)  # so that an empty recording has the table that identifies a report
+            self._trace.add("TARGET_INFO_GPU", gpu_rows() if self._on_gpu else ())
+            self._trace.add("TARGET_INFO_SESSION_START_TIME", [start_row(self._origin_ns)])
+            self._named.add(("session", 0))
+        for domain, number in self.ranges.domains.items():
+            if domain and self._is_new("domain", domain):
+                self._trace.add("NVTX_EVENTS", [domain_row(domain, number, thread)])
+        for category, number in self.ranges.categories.items():
+            if self._is_new("category", category):
+                self._trace.add("NVTX_EVENTS", [category_row(category, number, thread)])
+        for number in sorted(self._rows.threads):
+            if self._is_new("thread", number):
+                row = {
+                    "nameId": self._trace.text_id(thread_name(number)),
+                    "globalTid": global_tid(os.getpid(), number),
+                }
+                self._trace.add("ThreadNames", [row])
 
-    def _outcome(self, interrupted_by: str) -> dict[str, str | int]:
-        return {
+    def _is_new(self, kind: str, name: str | int) -> bool:
+        is_new = (kind, name) not in self._named
+        self._named.add((kind, name))
+        return is_new
+
+    def _metadata(self, interrupted_by: str, ended_early: str) -> dict[str, str]:
+        outcome = {
             "NVTX_KERNELS_INTERRUPTED_BY": interrupted_by,
-            "NVTX_KERNELS_ENDED_EARLY": self.ended_early,
+            "NVTX_KERNELS_ENDED_EARLY": ended_early,
             "NVTX_KERNELS_RANGES_DROPPED": self.dropped_ranges,
+            "NVTX_KERNELS_UNRECORDED_NS": self._unrecorded_ns,
             "NVTX_KERNELS_CLOCK_ERROR_NS": self._clock_error_ns,
+        }
+        return {
+            **export_metadata(on_gpu=self._on_gpu),
+            **{name: str(value) for name, value in outcome.items() if value},
         }
 
 
-@contextmanager
 def record(
     path: str | Path,
     *,
@@ -212,88 +293,113 @@ def record(
     operators: bool = False,
     memory: bool = False,
     quiet: bool = False,
-) -> Iterator[Recording]:
+) -> "Block":
     """Record what the block does into a report at `path`, which appears when the block ends, however it ends.
+
+    Where the environment has a RANK, as under torchrun, the path has it too: report.rank0.sqlite. Where another
+    process is writing the same file, it is report.pid1234.sqlite.
 
     `device` is the kind that works, `cuda` or `cpu`; by default, CUDA where there is a GPU. With
     `operators`, every operator and `torch.profiler.record_function` block is a range too, with the sequence
     numbers that link backward to forward, as torch.autograd.profiler.emit_nvtx writes them. With `memory`,
     what PyTorch's allocator hands out and takes back on that kind of device is recorded (docs/memory.md), and
     operators of other Python threads are not. Unless `quiet`, what was written and the next command are printed
-    on stderr. Raises TraceFileError if the report cannot be written.
+    on stderr. The block raises TraceFileError if the report cannot be written.
     """
-    with alone(path), _discarding(TraceFile(path)) as trace, Termination() as termination:
-        on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
+    return Block(Path(path), device, operators=operators, memory=memory, quiet=quiet)
+
+
+class Block(ContextDecorator):
+    """One recording from its beginning to its report; it ends with its block, its thread or the interpreter.
+
+    PyTorch's profiler can be stopped by the thread that began it alone; a forked child writes nothing.
+    """
+
+    def __init__(self, path: Path, device: str | None, *, operators: bool, memory: bool, quiet: bool) -> None:
+        self._path, self._operators, self._memory, self._quiet = path, operators, memory, quiet
+        self._on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
+        self._recording: Recording | None = None
+        self._trace: TraceFile | None = None
+        # What signals do, what a recording takes of its process, and what it listens to.
+        self._signals, self._process, self._listening = ExitStack(), ExitStack(), ExitStack()
+
+    def __enter__(self) -> Recording:
         try:
-            recording = Recording(trace, on_gpu=on_gpu, operators=operators, memory=memory)
-        except RuntimeError as error:
-            raise TraceFileError(f"cannot record to {path}: {error}") from error
-        ending, interrupted_by = _Ending(recording, trace), ""
-        try:
-            with (
-                annotate.listen(recording.ranges),
-                others.hear(recording.ranges),
-                making_way(recording.pause, recording.resume),
-            ):
-                yield recording
-        except BaseException as error:
-            interrupted_by = type(error).__name__
+            self._signals.enter_context(terminated_by_signal())
+            with Held():
+                return self._begin()
+        except BaseException:
+            with self._signals, Held(), self._process, self._listening:
+                self._recording = None
             raise
-        finally:
-            with termination.held():
-                is_written = ending(interrupted_by)
-            if is_written and not quiet:
-                sys.stderr.write(f"{written(trace.path, recording.ranges.steps, recording.works)}\n")
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._signals, Held(f"{self._path} is being written; Ctrl-C again abandons it", self._abandon):
+            self._end("" if kind is None else kind.__name__)
 
-class _Ending:
-    """End a recording once: with its block, its thread or the interpreter; never in a forked child.
-
-    PyTorch's profiler can be stopped by the thread that began it alone.
-    """
-
-    def __init__(self, recording: Recording, trace: TraceFile) -> None:
-        self._recording, self._trace = recording, trace
-        self._owner, self._is_done = (os.getpid(), threading.get_ident()), False
-        atexit.register(self, "exit of the interpreter")
+    def _begin(self) -> Recording:
+        self._path = of_rank(self._path)
+        self._process.enter_context(alone(self._path))
+        self._trace = trace = TraceFile(self._path)
+        self._process.callback(trace.discard)
+        if trace.other_writer:
+            path = self._path.with_name(trace.path.name)
+            sys.stderr.write(f"process {trace.other_writer} records to {self._path}: this one, to {path}\n")
+            self._path = path
+        try:
+            self._recording = Recording(trace, on_gpu=self._on_gpu, operators=self._operators, memory=self._memory)
+        except RuntimeError as error:
+            raise TraceFileError(f"cannot record to {self._path}: {error}") from error
+        self._process.callback(self._recording.give_up)
+        self._listening.enter_context(annotate.listen(self._recording.ranges))
+        self._listening.enter_context(others.hear(self._recording.ranges))
+        self._listening.enter_context(making_way(self._recording.pause, self._recording.resume))
+        self._listening.enter_context(reminding(self._recording.remind, REMIND_S))
+        atexit.register(self._end, "exit of the interpreter")
         _of_thread.last = _AtEnd(self)
+        return self._recording
 
-    def __call__(self, interrupted_by: str) -> bool:
-        """Write the report, if this process and thread may and it was not done before; return whether it did."""
-        if self._is_done or self._owner != (os.getpid(), threading.get_ident()):
-            return False
-        self._is_done = True
-        atexit.unregister(self)
-        self._recording.finish(interrupted_by)
-        self._trace.publish()
+    def _end(self, interrupted_by: str) -> None:
+        """Write the report; once, and by the process and thread that began."""
+        recording, trace = self._recording, self._trace
+        if recording is None or trace is None:
+            return
+        self._recording = None
+        if not recording.is_owner():
+            self._listening.close()
+            return
+        atexit.unregister(self._end)
         _of_thread.last = None
-        return True
+        with self._process, self._listening:
+            try:
+                recording.finish(interrupted_by)
+                trace.publish()
+            except AbandonedError as error:
+                sys.stderr.write(f"{error}\n")
+                return
+            recording.is_written = True
+        if not self._quiet:
+            sys.stderr.write(f"{written(trace.path, recording)}\n")
+
+    def _abandon(self) -> None:
+        if self._trace is not None:
+            self._trace.is_abandoned = True
 
 
 class _AtEnd:
     """Ends a recording when its thread ends, for Python drops what threads hold for themselves then."""
 
-    def __init__(self, ending: _Ending) -> None:
-        self._ending = ending
+    def __init__(self, block: Block) -> None:
+        self._block = block
 
     def __del__(self) -> None:
-        self._ending("end of its thread")
+        self._block._end("end of its thread")
 
 
 _of_thread = threading.local()
 
 
-@contextmanager
-def _discarding(trace: TraceFile) -> Iterator[TraceFile]:
-    try:
-        yield trace
-    finally:
-        trace.discard()
-
-
 def _is_alone() -> bool:
-    return threading.active_count() == 1  # of Python's threads
-
-
-def _in_backward() -> bool:
-    return int(torch._C._current_graph_task_id()) != -1
+    return len(threading._active) == 1  # type: ignore[attr-defined] # without the lock that this thread may hold

@@ -61,28 +61,23 @@ class AllocationMarks:
         """End, and put what was seen into the report; once."""
         session, self._session = self._session, None
         if session is not None:
-            for part in parts(session.stop().allocations):
-                mark(_timed(part))
+            for data, part, count in parts(session.stop().allocations):
+                mark(_text(data, part=part, parts=count))
 
 
 def parts(allocations: Iterable[Allocation]) -> Iterator[tuple[str, int, int]]:
     """Yield data, number and how many of the marks that hold these; at least LEAST_MARKS."""
     numbers: dict[tuple[int, int], int] = {}
-    rows = [
-        (one.at_ns, one.thread, one.device, numbers.setdefault((one.device, one.address), len(numbers)), *one[4:])
-        for one in allocations
-    ]
+    rows = []
+    for at_ns, thread, device, address, *sizes in allocations:
+        number = numbers.setdefault((device, address), len(numbers))
+        rows.append((at_ns, thread, device, number, *sizes))
     columns = np.array(rows, "<i8").reshape(-1, len(COLUMNS)).T.copy()
     columns[0] = np.diff(columns[0], prepend=0)
     data = base64.b64encode(zlib.compress(columns.tobytes(), 6)).decode()
-    each = min(LETTERS_PER_MARK, -(-len(data) // LEAST_MARKS))
-    cut = [data[at : at + each] for at in range(0, len(data), each)]
-    yield from ((text, number, len(cut)) for number, text in enumerate(cut))
-
-
-def _timed(part: tuple[str, int, int]) -> str:
-    data, number, count = part
-    return _text(data, part=number, parts=count)
+    length = min(LETTERS_PER_MARK, -(-len(data) // LEAST_MARKS))
+    pieces = [data[start : start + length] for start in range(0, len(data), length)]
+    yield from ((piece, number, len(pieces)) for number, piece in enumerate(pieces))
 
 
 def _text(data: str, *, part: int, parts: int) -> str:

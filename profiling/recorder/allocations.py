@@ -6,7 +6,7 @@ allocator (`ProfiledCPUMemoryReporter` in c10/core/CPUAllocator.cpp, which knows
 enabled).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from torch._C._autograd import DeviceType
@@ -35,27 +35,16 @@ def allocations_of(roots: Iterable[Any], events: Iterable[Any], *, on_gpu: bool)
 
     `roots` are the trees of a session's events, and `events` the same events flat.
     """
-    threads = {
-        event.start_thread_id(): event.device_resource_id()
-        for event in events
-        if event.device_type() == DeviceType.CPU
-    }
-    found = [_allocation(event, threads) for event in _events_of_memory(roots, "cuda" if on_gpu else "cpu")]
-    return sorted(found, key=lambda one: one.at_ns)
-
-
-def _events_of_memory(roots: Iterable[Any], device_type: str) -> Iterator[Any]:
-    waiting = list(reversed(list(roots)))
-    while waiting:
-        event = waiting.pop()
-        waiting += reversed(event.children)
-        if event.tag == _EventType.Allocation and event.extra_fields.device.type == device_type:
-            yield event
-
-
-def _allocation(event: Any, threads: dict[int, int]) -> Allocation:
-    fields, thread = event.extra_fields, threads.get(event.start_tid, -1)
-    device = fields.device.index or 0
-    return Allocation(
-        event.start_time_ns, thread, device, fields.ptr or 0, fields.alloc_size, fields.total_allocated
-    )
+    device_type = "cuda" if on_gpu else "cpu"
+    on_cpu = (event for event in events if event.device_type() == DeviceType.CPU)
+    threads = {event.start_thread_id(): event.device_resource_id() for event in on_cpu}
+    allocations, remaining = [], list(roots)
+    while remaining:
+        event = remaining.pop()
+        remaining += event.children
+        fields = event.extra_fields
+        if event.tag == _EventType.Allocation and fields.device.type == device_type:
+            thread, device = threads.get(event.start_tid, -1), fields.device.index or 0
+            place = event.start_time_ns, thread, device, fields.ptr or 0
+            allocations.append(Allocation(*place, fields.alloc_size, fields.total_allocated))
+    return sorted(allocations, key=lambda allocation: allocation.at_ns)

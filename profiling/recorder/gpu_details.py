@@ -8,7 +8,8 @@ import json
 import re
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,46 +37,36 @@ def details_of(results: Any, events: list[Any]) -> Callable[[str, Any], Details]
         trace = Path(folder) / "trace.json"
         results.save(str(trace))
         with trace.open(encoding="utf-8", errors="replace") as lines:
-            waiting = saved_details(lines)
-    return lambda kind, event: _next(waiting[kind, event.correlation_id()])
+            remaining = saved_details(lines)
+
+    def next_details(kind: str, event: Any) -> Details:
+        details = remaining[kind, event.correlation_id()]
+        return details.popleft() if details else {}
+
+    return next_details
 
 
 def saved_details(lines: Iterable[str]) -> defaultdict[tuple[str, int], deque[Details]]:
     """Return the details of all GPU work in a saved trace by kind and correlation id, in order of start.
 
-    A correlation id has several pieces of work when it launched a CUDA graph.
+    Kineto names the category on an event's first line, and ends it with `},`. A correlation id has several pieces
+    of work when it launched a CUDA graph.
     """
-    found: defaultdict[tuple[str, int], deque[Details]] = defaultdict(deque)
-    for event in sorted(_gpu_events(lines), key=lambda event: float(event["ts"])):
-        details = event.get("args", {})
-        found[event["cat"], details.get("correlation", 0)].append(details)
-    return found
-
-
-def _gpu_events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the GPU's events: kineto names the category on an event's first line, and ends it with `},`."""
-    text: list[str] = []
+    events, text = [], ""
     for line in lines:
         if GPU_CATEGORY.search(line):
-            text = [line]
+            text = line
         elif text:
-            text.append(line)
+            text += line
         if text and line.strip() in ("},", "}"):
-            event = _parsed("".join(text))
-            if event is not None:
-                text = []
-                yield event
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
-    try:
-        return dict(json.loads("{" + text.strip().rstrip(",").removeprefix("{")))
-    except ValueError:
-        return None
-
-
-def _next(waiting: deque[Details]) -> Details:
-    return waiting.popleft() if waiting else {}
+            with suppress(ValueError):  # where an event in it ends, but not the whole one
+                events.append(json.loads("{" + text.strip().rstrip(",").removeprefix("{")))
+                text = ""
+    details_of_work: defaultdict[tuple[str, int], deque[Details]] = defaultdict(deque)
+    for event in sorted(events, key=lambda event: float(event["ts"])):
+        details = event.get("args", {})
+        details_of_work[event["cat"], details.get("correlation", 0)].append(details)
+    return details_of_work
 
 
 def _own_details(_kind: str, event: Any) -> Details:

@@ -7,7 +7,7 @@ stream ids for GPU work, and CUPTI's correlation ids on both.
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 ALLOCATIONS = "NVTX_KERNELS_ALLOCATIONS"
-WORK_TABLES = (KERNEL, MEMCPY, MEMSET)
+# By kineto's activity.
+WORK_TABLES = {"kernel": KERNEL, "gpu_memcpy": MEMCPY, "gpu_memset": MEMSET}
 
 # Older releases of PyTorch keep an event's activity type to themselves; it follows from its device and name.
 ACTIVITY_OF_NAME = {
@@ -32,30 +33,17 @@ ACTIVITY_OF_NAME = {
 }
 EVENT_CLASS = {"cuda_runtime": 0, "cuda_driver": 1}
 # CUpti_ActivityMemcpyKind, by the word in kineto's name of a copy, such as `Memcpy HtoD (Pageable -> Device)`.
-COPY_KINDS = {
-    "HtoD": 1,
-    "DtoH": 2,
-    "HtoA": 3,
-    "AtoH": 4,
-    "AtoA": 5,
-    "AtoD": 6,
-    "DtoA": 7,
-    "DtoD": 8,
-    "HtoH": 9,
-}
+COPY_KINDS = dict(HtoD=1, DtoH=2, HtoA=3, AtoH=4, AtoA=5, AtoD=6, DtoA=7, DtoD=8, HtoH=9)  # noqa: C408
 PEER_COPY, UNKNOWN_COPY = 10, 0
 # NOT NULL in nsys's schema, and not known here.
-UNKNOWN_OF_KERNEL = dict.fromkeys(
-    (
-        "registersPerThread",
-        "staticSharedMemory",
-        "dynamicSharedMemory",
-        "localMemoryPerThread",
-        "localMemoryTotal",
-        "gridId",
-    ),
-    0,
-)
+UNKNOWN_OF_KERNEL = {
+    "registersPerThread": 0,
+    "staticSharedMemory": 0,
+    "dynamicSharedMemory": 0,
+    "localMemoryPerThread": 0,
+    "localMemoryTotal": 0,
+    "gridId": 0,
+}
 # `autograd::engine::evaluate_function: MmBackward0` encloses the node that has the sequence number.
 ENGINE = "autograd::engine::"
 # Blocks that PyTorch's optimizers open themselves.
@@ -104,11 +92,6 @@ class Rows:
         self._pid = os.getpid()
         self._launches = 0
         self._blocks: dict[tuple[int, int], int] = {}
-        self._gpu_tables = {
-            "kernel": (KERNEL, self._gpu_kernel),
-            "gpu_memcpy": (MEMCPY, self._copy),
-            "gpu_memset": (MEMSET, self._memset),
-        }
 
     def add(
         self,
@@ -124,32 +107,44 @@ class Rows:
         by_activity: dict[str, list[Any]] = defaultdict(list)
         for event in sorted(events, key=lambda event: event.start_ns()):
             by_activity[activity(event)].append(event)
-        self._insert(RUNTIME, self._calls(by_activity))
-        for kind, (table, row_of) in self._gpu_tables.items():
-            self._insert(table, (row_of(event, details(kind, event)) for event in by_activity[kind]))
+        for kind, number in EVENT_CLASS.items():
+            calls = by_activity[kind]
+            self._trace.add(RUNTIME, (self._call(event, event.correlation_id(), number) for event in calls))
+        for kind, table in WORK_TABLES.items():
+            rows = (self._gpu_work(kind, event, details(kind, event)) for event in by_activity[kind])
+            self.works += self._trace.add(table, rows)
+        operators, blocks = by_activity["cpu_op"], by_activity["user_annotation"]
         if not self._on_gpu:
-            self._add_operators(by_activity["cpu_op"])
-        blocks = [event for event in by_activity["user_annotation"] if not _repeats(event, tells_optimizer)]
-        ranges = blocks + (by_activity["cpu_op"] if self._operators else [])
-        self._insert("NVTX_EVENTS", map(self._operator_range, ranges))
+            works = kernels(
+                Operator(e.name(), e.start_ns(), e.end_ns(), e.device_resource_id(), e) for e in operators
+            )
+            numbered = list(enumerate(works, self._launches + 1))
+            self._launches += len(numbered)
+            self._trace.add(RUNTIME, (self._call(work.operator.event, number, 0) for number, work in numbered))
+            self.works += self._trace.add(KERNEL, (self._cpu_work(work, number) for number, work in numbered))
+        ranges = [
+            block
+            for block in blocks
+            if not block.name().startswith(OPTIMIZER_BLOCKS)
+            or not tells_optimizer(block.device_resource_id(), block.start_ns(), block.end_ns())
+        ]
+        ranges += operators if self._operators else []
+        self._trace.add("NVTX_EVENTS", map(self._range, ranges))
 
     def add_allocations(self, allocations: Iterable[Allocation]) -> None:
         """Write allocations and frees; addresses, which say how a process is laid out, become numbers."""
-        self._insert(ALLOCATIONS, map(self._allocation, allocations))
-
-    def _allocation(self, one: Allocation) -> Row:
-        return {
-            "start": one.at_ns - self._origin_ns,
-            "globalTid": self._global_tid(one.thread) if one.thread >= 0 else 0,
-            "deviceId": one.device,
-            "block": self._blocks.setdefault((one.device, one.address), len(self._blocks)),
-            "bytes": one.bytes,
-            "totalBytes": one.total_bytes,
-        }
-
-    def _insert(self, table: str, rows: Iterable[Row]) -> None:
-        added = self._trace.add(table, rows)
-        self.works += added if table in WORK_TABLES else 0
+        rows = (
+            {
+                "start": allocation.at_ns - self._origin_ns,
+                "globalTid": self._global_tid(allocation.thread) if allocation.thread >= 0 else 0,
+                "deviceId": allocation.device,
+                "block": self._blocks.setdefault((allocation.device, allocation.address), len(self._blocks)),
+                "bytes": allocation.bytes,
+                "totalBytes": allocation.total_bytes,
+            }
+            for allocation in allocations
+        )
+        self._trace.add(ALLOCATIONS, rows)
 
     def _times(self, event: Any) -> Row:
         return {"start": event.start_ns() - self._origin_ns, "end": event.end_ns() - self._origin_ns}
@@ -158,22 +153,20 @@ class Rows:
         self.threads.add(thread)
         return global_tid(self._pid, thread)
 
-    def _calls(self, by_activity: dict[str, list[Any]]) -> Iterator[Row]:
-        for kind, event_class in EVENT_CLASS.items():
-            for event in by_activity[kind]:
-                about = self._call(event.name(), event.device_resource_id(), event.correlation_id())
-                yield {**self._times(event), **about, "eventClass": event_class}
-
-    def _call(self, name: str, thread: int, correlation: int) -> Row:
+    def _call(self, event: Any, correlation: int, event_class: int) -> Row:
         return {
-            "globalTid": self._global_tid(thread),
+            **self._times(event),
+            "globalTid": self._global_tid(event.device_resource_id()),
             "correlationId": correlation,
-            "nameId": self._trace.text_id(name),
+            "nameId": self._trace.text_id(event.name()),
             "returnValue": 0,
+            "eventClass": event_class,
         }
 
-    def _on_stream(self, event: Any, details: Details) -> Row:
-        return {
+    def _gpu_work(self, kind: str, event: Any, details: Details) -> Row:
+        """Return the row of a kernel, copy or memset."""
+        name = event.name()
+        row: Row = {
             **self._times(event),
             "deviceId": event.device_index(),
             "contextId": details.get("context", 0),
@@ -182,48 +175,29 @@ class Rows:
             "globalPid": global_pid(self._pid),
             "graphNodeId": details.get("graph node id") or None,
         }
-
-    def _gpu_kernel(self, event: Any, details: Details) -> Row:
+        if kind == "gpu_memset":
+            return {**row, "value": 0, "bytes": details.get("bytes", 0)}
+        if kind == "gpu_memcpy":
+            word = [*name.split(), "", ""][1]
+            copy_kind = COPY_KINDS.get(word, PEER_COPY if word == "PtoP" else UNKNOWN_COPY)
+            return {**row, "bytes": details.get("bytes", 0), "copyKind": copy_kind}
         return {
             **UNKNOWN_OF_KERNEL,
-            **self._on_stream(event, details),
-            **self._kernel_name(event.name(), short_name(event.name())),
+            **row,
+            "demangledName": self._trace.text_id(name),
+            "shortName": self._trace.text_id(short_name(name)),
             **_extent("grid", details.get("grid", ())),
             **_extent("block", details.get("block", ())),
             "registersPerThread": details.get("registers per thread", 0),
         }
 
-    def _kernel_name(self, full: str, short: str) -> Row:
-        return {"demangledName": self._trace.text_id(full), "shortName": self._trace.text_id(short)}
-
-    def _copy(self, event: Any, details: Details) -> Row:
-        word = [*event.name().split(), "", ""][1]
-        kind = COPY_KINDS.get(word, PEER_COPY if word == "PtoP" else UNKNOWN_COPY)
-        return {**self._on_stream(event, details), "bytes": details.get("bytes", 0), "copyKind": kind}
-
-    def _memset(self, event: Any, details: Details) -> Row:
-        return {**self._on_stream(event, details), "value": 0, "bytes": details.get("bytes", 0)}
-
-    def _add_operators(self, events: list[Any]) -> None:
-        calls = (Operator(e.name(), e.start_ns(), e.end_ns(), e.device_resource_id()) for e in events)
-        works = list(kernels(calls))
-        first, self._launches = self._launches + 1, self._launches + len(works)
-        self._insert(RUNTIME, (self._operator_call(work, n) for n, work in enumerate(works, first)))
-        self._insert(KERNEL, (self._operator_kernel(work, n) for n, work in enumerate(works, first)))
-
-    def _operator_call(self, work: Kernel, correlation: int) -> Row:
-        operator = work.operator
-        return {
-            "start": operator.start_ns - self._origin_ns,
-            "end": operator.end_ns - self._origin_ns,
-            **self._call(operator.name, operator.thread, correlation),
-            "eventClass": 0,
-        }
-
-    def _operator_kernel(self, work: Kernel, correlation: int) -> Row:
+    def _cpu_work(self, work: Kernel, correlation: int) -> Row:
+        """Return the row of an operator's self time, as a kernel on its thread's stream."""
+        name_id = self._trace.text_id(work.operator.name)
         return {
             **UNKNOWN_OF_KERNEL,
-            **self._kernel_name(work.operator.name, work.operator.name),
+            "demangledName": name_id,
+            "shortName": name_id,
             **_extent("grid", ()),
             **_extent("block", ()),
             "start": work.start_ns - self._origin_ns,
@@ -235,27 +209,22 @@ class Rows:
             "globalPid": global_pid(self._pid),
         }
 
-    def _operator_range(self, event: Any) -> Row:
-        numbered = event.sequence_nr() >= 0 and not event.name().startswith(ENGINE)
-        number = _of_thread(event) << SEQUENCE_BITS | event.sequence_nr()
+    def _range(self, event: Any) -> Row:
+        """Return the row of an operator or block, with PyTorch's number and that of the thread it counts in.
+
+        A node of backward has the thread of its forward.
+        """
+        text = event.name()
+        if event.sequence_nr() >= 0 and not text.startswith(ENGINE):
+            thread = int(event.fwd_thread_id() or event.start_thread_id())
+            text = f"{text}, seq = {thread << SEQUENCE_BITS | event.sequence_nr()}"
         return {
             **self._times(event),
             "eventType": 59,
-            "text": f"{event.name()}, seq = {number}" if numbered else event.name(),
+            "text": text,
             "globalTid": self._global_tid(event.device_resource_id()),
             "domainId": 0,
         }
-
-
-def _repeats(block: Any, tells_optimizer: Callable[[int, int, int], bool]) -> bool:
-    if not block.name().startswith(OPTIMIZER_BLOCKS):
-        return False
-    return tells_optimizer(block.device_resource_id(), block.start_ns(), block.end_ns())
-
-
-def _of_thread(event: Any) -> int:
-    """Return PyTorch's number of the thread whose sequence number the event has: of a node, that of forward."""
-    return int(event.fwd_thread_id() or event.start_thread_id())
 
 
 def thread_name(thread: int) -> str:
@@ -266,5 +235,5 @@ def thread_name(thread: int) -> str:
         return ""
 
 
-def _extent(what: str, sizes: Iterable[int]) -> Row:
-    return dict(zip((f"{what}X", f"{what}Y", f"{what}Z"), (*sizes, 0, 0, 0), strict=False))
+def _extent(prefix: str, sizes: Iterable[int]) -> Row:
+    return dict(zip((f"{prefix}X", f"{prefix}Y", f"{prefix}Z"), (*sizes, 0, 0, 0), strict=False))

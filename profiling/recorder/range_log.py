@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .. import annotate
@@ -27,7 +27,7 @@ Payload = int | float | None
 
 
 class Event(NamedTuple):
-    """A range, or a mark when `end_ns` is None; times in ns on the clock of `time.time_ns`."""
+    """A range, whose `end_ns` is None while it is open, or a mark; times in ns on the clock of `time.time_ns`."""
 
     start_ns: int
     end_ns: int | None
@@ -36,21 +36,22 @@ class Event(NamedTuple):
     payload: Payload
     domain: str = DOMAIN
     category: str = ""
+    is_mark: bool = False
 
 
 class RangeLog:
     """Listen to `annotate` and to the program's own NVTX ranges.
 
-    `on_pop` is called with the depth that remains after each range of this thread, and after its outermost
-    record_function blocks. `steps` counts the ranges `step` that have ended.
+    `on_end` is called after each range of this thread, and after its outermost record_function blocks, with the
+    depth that remains and whether it was an update of an optimizer. `steps` counts the ended ranges `step`.
     """
 
-    def __init__(self, on_pop: Callable[[int], None]) -> None:
+    def __init__(self, on_end: Callable[[int, bool], None]) -> None:
         self.dropped = 0
         self.is_full = False
         # The numbers of the ranges' categories, from which a range's phase follows.
         self.categories: dict[str, int] = {}
-        self._on_pop = on_pop
+        self._on_end = on_end
         self._thread = threading.get_native_id()
         self._open: dict[int, dict[str, list[Event]]] = {}
         self.domains = {DEFAULT_DOMAIN: 0, DOMAIN: 1}
@@ -73,23 +74,24 @@ class RangeLog:
         stack = self._open.get(thread, {}).get(domain)
         if not stack:
             return
-        self._keep(stack.pop()._replace(end_ns=now))
-        self.block_ended()
+        ended = stack.pop()._replace(end_ns=now)
+        self._keep(ended)
+        self.block_ended(is_update=_is_update(ended))
 
-    def rename_open(self, name: str, new: str) -> None:
-        """Rename the calling thread's open ranges of ours of this name."""
-        stack = self._open.get(threading.get_native_id(), {}).get(DOMAIN, [])
-        stack[:] = [event._replace(name=new) if event.name == name else event for event in stack]
-
-    def block_ended(self) -> None:
-        """Handle an end on this thread, with the number of its ranges that are still open."""
+    def block_ended(self, *, is_update: bool = False) -> None:
+        """Handle the end of a range or block on this thread."""
         thread = threading.get_native_id()
         if thread == self._thread:
-            self._on_pop(sum(map(len, self._open.get(thread, {}).values())))
+            self._on_end(sum(map(len, self._open.get(thread, {}).values())), is_update)
 
     def mark(self, message: str) -> None:
         """Note a moment on the calling thread."""
-        self._keep(Event(time.time_ns(), None, threading.get_native_id(), message, None))
+        self._keep(Event(time.time_ns(), None, threading.get_native_id(), message, None, is_mark=True))
+
+    def still_open(self) -> list[Event]:
+        """Return the ranges that have not ended."""
+        stacks = [stack for of_thread in list(self._open.values()) for stack in list(of_thread.values())]
+        return [event for stack in stacks for event in stack]
 
     def close_all(self, now_ns: int) -> None:
         """Close every open range, innermost first."""
@@ -120,8 +122,12 @@ class RangeLog:
         if event.category.startswith(OF_A_MODULE):
             return
         self.steps += event.name == STEP and event.end_ns is not None
-        if event.name == OPTIMIZER:
+        if _is_update(event):
             self._optimizers.append(event)
+
+
+def _is_update(event: Event) -> bool:
+    return event.name == OPTIMIZER and not event.category.startswith(OF_A_MODULE)
 
 
 def domain_row(name: str, number: int, thread: int) -> Row:
@@ -135,17 +141,16 @@ def domain_row(name: str, number: int, thread: int) -> Row:
     }
 
 
-def category_rows(categories: Mapping[str, int], thread: int) -> Iterator[Row]:
-    """Yield the rows that name the categories of ranges."""
-    for name, number in categories.items():
-        yield {
-            "start": 0,
-            "eventType": CATEGORY_NAMED,
-            "text": name,
-            "category": number,
-            "globalTid": global_tid(os.getpid(), thread),
-            "domainId": OUR_DOMAIN_ID,
-        }
+def category_row(name: str, number: int, thread: int) -> Row:
+    """Return the row that names a category of ranges."""
+    return {
+        "start": 0,
+        "eventType": CATEGORY_NAMED,
+        "text": name,
+        "category": number,
+        "globalTid": global_tid(os.getpid(), thread),
+        "domainId": OUR_DOMAIN_ID,
+    }
 
 
 def range_row(trace: TraceFile, event: Event, origin_ns: int, log: RangeLog) -> Row:
@@ -153,16 +158,11 @@ def range_row(trace: TraceFile, event: Event, origin_ns: int, log: RangeLog) -> 
     return {
         "start": event.start_ns - origin_ns,
         "end": None if event.end_ns is None else event.end_ns - origin_ns,
-        "eventType": MARK if event.end_ns is None else RANGE,
+        "eventType": MARK if event.is_mark else RANGE,
         "globalTid": global_tid(os.getpid(), event.thread),
         "textId": trace.text_id(event.name),
         "domainId": log.domains[event.domain],
         "category": log.categories.get(event.category),
-        **_payload(event.payload),
+        "int64Value": int(event.payload) if isinstance(event.payload, int) and event.payload in INT64 else None,
+        "doubleValue": event.payload if isinstance(event.payload, float) else None,
     }
-
-
-def _payload(value: Payload) -> Row:
-    if isinstance(value, int) and value in INT64:
-        return {"int64Value": int(value)}
-    return {"doubleValue": value} if isinstance(value, float) else {}

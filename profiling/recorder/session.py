@@ -4,7 +4,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -83,34 +83,29 @@ class Session:
             pass
         after_ns = time.time_ns()
         self._around_all.__exit__(None, None, None)
-        results, failure = self._end()
-        events = results.events()
-        check = next(event for event in events if event.name() == CLOCK_CHECK)
-        roots = results.experimental_event_tree()
-        shown = [event for event in events if event.name() not in (CLOCK_CHECK, AROUND_ALL, MEMORY_EVENT)]
-        return Seen(
-            shown,
-            details_of(results, shown),
-            max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
-            not any(event.name == CLOCK_CHECK for event in _outermost(roots)),
-            failure,
-            allocations_of(roots, events, on_gpu=self._on_gpu) if self._memory else [],
-        )
-
-    def _end(self) -> tuple[Any, str]:
+        failure = ""
         try:
             with _ours():
                 self._profile.stop()
+            results: Any = self._profile.profiler.kineto_results  # type: ignore[union-attr]
         except RuntimeError as error:
             # PyTorch waits for the GPU before it ends its profiler, which must not outlive this session.
-            return torch._C._autograd._disable_profiler(), str(error).partition("\n")[0]
-        return self._profile.profiler.kineto_results, ""  # type: ignore[union-attr]
-
-
-def _outermost(roots: Iterable[Any]) -> Iterator[Any]:
-    """Yield the events that are in no block of the program."""
-    for root in roots:
-        yield from root.children if root.name == AROUND_ALL else (root,)
+            results, failure = torch._C._autograd._disable_profiler(), str(error).partition("\n")[0]
+        events = results.events()
+        check = next(event for event in events if event.name() == CLOCK_CHECK)
+        roots = results.experimental_event_tree()
+        ours = (CLOCK_CHECK, AROUND_ALL, MEMORY_EVENT)
+        of_program = [event for event in events if event.name() not in ours]
+        # What is not below another event, or below the one that is around all, is in no block of the program.
+        outermost = [event for root in roots for event in (root.children if root.name == AROUND_ALL else (root,))]
+        return Seen(
+            of_program,
+            details_of(results, of_program),
+            max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
+            all(event.name != CLOCK_CHECK for event in outermost),
+            failure,
+            allocations_of(roots, events, on_gpu=self._on_gpu) if self._memory else [],
+        )
 
 
 _own = threading.local()

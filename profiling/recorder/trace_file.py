@@ -1,22 +1,27 @@
 """The report file: SQLite with the tables, columns and ids that `nsys export` writes.
 
-One file is one `TraceFile`: rows go to a file next to the target, and only `publish` renames it into
-place, so a reader finds either the old report or the complete new one. It contains the rows and metadata it is
-given and the strings they refer to: nothing about the environment, paths, host or user.
+One file is one `TraceFile`: rows go to a file next to the target, and only `publish` renames it into place, so a
+reader finds either the old report or the complete new one. If the process is killed, that file stays, and is a
+report of all that was committed. It contains the rows and metadata it is given and the strings they refer to:
+nothing about the environment, paths, host or user.
 """
 
+import glob
 import itertools
 import os
+import re
+import secrets
 import shlex
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 import sqlite_utils
 from nvtx_kernels.analysis.support.files import Unfinished
 from nvtx_kernels.analysis.support.units import bytes_text
-from sqlite_utils.db import Table
 
 Row = Mapping[str, int | float | str | None]
 
@@ -59,13 +64,19 @@ REAL_COLUMNS = {"doubleValue", "floatValue"}
 INTEGER_EXCEPTIONS = {("CUPTI_ACTIVITY_KIND_MEMSET", "value")}
 SCHEMA_VERSION = "3.20.3"
 
-# A report is rebuilt from the start after a crash, so SQLite's own journal would only cost time.
 BATCH = 10_000
-PRAGMAS = ("journal_mode = OFF", "synchronous = OFF")
+# Rows reach the file when they are committed, or are more than 16 MiB of pages: a journal would only cost time.
+PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "cache_size = 4096")
+# How the file is called until it is published: the report's name, this, and the number of the process.
+UNFINISHED = ".unfinished-"
 
 
 class TraceFileError(Exception):
     """The report cannot be written; the text is a sentence for the user."""
+
+
+class AbandonedError(TraceFileError):
+    """The user pressed Ctrl-C again while the report was written."""
 
 
 def column_type(table: str, column: str) -> type:
@@ -90,19 +101,27 @@ def global_pid(pid: int) -> int:
 class TraceFile:
     """Write one report, row by row, next to its target.
 
-    `path` is the report to be. The folder must exist and be writable, or TraceFileError is raised at once
-    rather than after the run that was to be recorded.
+    `path` is the report to be; where another process is writing that one, it is another, and `other_writer` is the
+    number of that process. The folder must exist and be writable, or TraceFileError is raised at once rather than
+    after the run that was to be recorded.
     """
 
     def __init__(self, path: str | Path) -> None:
         # The program may go to another folder, or fork, before the file is published.
         self.path, self._pid = Path(path).absolute(), os.getpid()
         self._strings: dict[str, int] = {}
+        self._strings_written = 0
+        self._provisional: list[tuple[str, int]] = []
+        self.is_abandoned = False
         if self.path.is_dir():
             raise TraceFileError(f"cannot write {path}: it is a folder")
         with self._explained():
-            self._file = Unfinished(self.path)
-            self._file.create()
+            self._file = self._created()
+            self.other_writer = next((pid for pid, _ in self._leftovers() if _runs(pid)), 0)
+            if self.other_writer:
+                self._file.discard()
+                self.path = with_part(self.path, f"pid{self._pid}")
+                self._file = self._created()
             self._db = sqlite_utils.Database(self._file.path)
             for pragma in PRAGMAS:
                 self._db.execute(f"PRAGMA {pragma}")
@@ -116,12 +135,24 @@ class TraceFile:
 
         As in nsys's exports, a table exists once it has a row.
         """
-        added = 0
-        for batch in _batches(rows):
+        added, remaining = 0, iter(rows)
+        while batch := list(itertools.islice(remaining, BATCH)):
+            if self.is_abandoned:
+                raise AbandonedError(f"abandoned: {self.path} was not written")
             with self._explained():
-                if not self._table(table).exists():
-                    self._create(table)
-                self._insert(table, batch)
+                target = self._db.table(table)
+                if not target.exists():
+                    columns = TABLES[table].split()
+                    target.create(
+                        {name.rstrip("*"): column_type(table, name.rstrip("*")) for name in columns},
+                        not_null={name.rstrip("*") for name in columns if name.endswith("*")},
+                        pk="id" if table == "StringIds" else None,
+                    )
+                # sqlite-utils' own insert takes 20 us a row, and recordings have millions. The names are ours.
+                names = list(dict.fromkeys(name for row in batch for name in row))
+                places = ", ".join("?" * len(names))
+                statement = f"INSERT INTO [{table}] ([{'], ['.join(names)}]) VALUES ({places})"  # noqa: S608
+                self._db.conn.executemany(statement, ([row.get(name) for name in names] for row in batch))
             added += len(batch)
         return added
 
@@ -129,13 +160,51 @@ class TraceFile:
         """Append names and values to META_DATA_EXPORT, where readers look for provenance."""
         self.add("META_DATA_EXPORT", ({"name": name, "value": value} for name, value in values.items()))
 
-    def publish(self) -> None:
-        """Write what is left to disk and rename the file into place."""
-        self.add("StringIds", ({"id": number, "value": value} for value, number in self._strings.items()))
+    def commit(self, provisional: Mapping[str, Iterable[Row]]) -> None:
+        """Make a readable report of the rows so far and of others, by table, that the next commit removes."""
+        with self._explained():
+            for table, row_id in self._provisional:
+                self._db.execute(f"DELETE FROM [{table}] WHERE rowid = ?", (row_id,))  # noqa: S608
+        self._provisional = []
+        for table, rows in provisional.items():
+            for row in rows:
+                self.add(table, [row])
+                self._provisional.append((table, self._db.execute("SELECT last_insert_rowid()").fetchone()[0]))
+        names = itertools.islice(self._strings.items(), self._strings_written, None)
+        self._strings_written += self.add("StringIds", ({"id": id_, "value": name} for name, id_ in names))
         with self._explained():
             self._db.conn.commit()
+
+    def publish(self) -> None:
+        """Write what is left to disk and rename the file into place."""
+        self.commit({})
+        with self._explained():
             self._db.conn.close()
             self._file.publish()
+        with suppress(OSError):
+            for pid, file in self._leftovers():
+                # One on another machine has written meanwhile if it still runs.
+                if not _runs(pid) and file.stat().st_mtime < self._began_s:
+                    file.unlink(missing_ok=True)
+
+    def _created(self) -> Unfinished:
+        """Create the file, which is not hidden: what a killed process leaves is a report."""
+        file = Unfinished(self.path)
+        name = f"{file.target.name}{UNFINISHED}{self._pid}"
+        file.path = file.target.with_name(name)
+        if file.path.exists():  # of a killed process that had the same number
+            file.path = file.target.with_name(f"{name}-{secrets.token_hex(2)}")
+        self._began_s = time.time()
+        file.create()
+        return file
+
+    def _leftovers(self) -> Iterator[tuple[int, Path]]:
+        """Yield what other processes, which may run or have been killed, have written of this report."""
+        target = self._file.target
+        for file in target.parent.glob(f"{glob.escape(target.name)}{UNFINISHED}*"):
+            pid = file.name.removeprefix(f"{target.name}{UNFINISHED}").partition("-")[0]
+            if pid.isdigit() and int(pid) != self._pid:
+                yield int(pid), file
 
     def discard(self) -> None:
         """Remove the unpublished file; a published one stays, and so does a parent process's."""
@@ -145,27 +214,6 @@ class TraceFile:
             self._db.conn.close()
         self._file.discard()
 
-    def _insert(self, table: str, rows: list[Row]) -> None:
-        # sqlite-utils' own insert takes 20 us a row, and recordings have millions. Table and columns are ours.
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        values = ", ".join("?" * len(names))
-        statement = f"INSERT INTO [{table}] ([{'], ['.join(names)}]) VALUES ({values})"  # noqa: S608
-        self._db.conn.executemany(statement, ([row.get(name) for name in names] for row in rows))
-
-    def _table(self, name: str) -> Table:
-        table = self._db[name]
-        assert isinstance(table, Table)
-        return table
-
-    def _create(self, table: str) -> None:
-        columns = TABLES[table].split()
-        names = [column.rstrip("*") for column in columns]
-        self._table(table).create(
-            {name: column_type(table, name) for name in names},
-            not_null={column.rstrip("*") for column in columns if column.endswith("*")},
-            pk="id" if table == "StringIds" else None,
-        )
-
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
@@ -173,6 +221,29 @@ class TraceFile:
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or error
             raise TraceFileError(f"cannot write {self.path}: {reason}") from error
+
+
+def of_rank(path: Path) -> Path:
+    """Return the path for this process of a distributed program, which names its rank."""
+    rank = os.environ.get("RANK", "")
+    if not rank.isdigit() or re.findall(r"\d+", path.stem)[-1:] == [rank]:
+        return path
+    return with_part(path, f"rank{rank}")
+
+
+def with_part(path: Path, part: str) -> Path:
+    """Return the path with a part before its suffix: report.rank0.sqlite."""
+    return path.with_name(f"{path.stem}.{part}{path.suffix}")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def check_writable(path: str | Path) -> None:
@@ -191,17 +262,39 @@ def writing(path: str | Path) -> Iterator[TraceFile]:
         trace.discard()
 
 
-def written(path: Path, steps: int, works: int) -> str:
-    """Return a sentence: what was written, of so many steps and pieces of work, and the next command."""
-    if not works:
+class Recorded(Protocol):
+    """What a recording says of itself."""
+
+    ended_early: str
+
+    @property
+    def works(self) -> int:
+        """How many kernels and copies were seen."""
+
+    @property
+    def steps(self) -> int:
+        """How many ranges `step` were recorded."""
+
+    @property
+    def dropped_ranges(self) -> int:
+        """How many ranges came after it had ended early."""
+
+
+def written(path: Path, recording: Recorded) -> str:
+    """Return a sentence: what was written, what is missing, and the next command."""
+    if not recording.works:
         return f"{path} is an empty recording: no work was seen. Next: run the training steps inside the block"
+    steps = recording.steps
     counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
     per_step = " --per-step" if steps else ""
     size = bytes_text(path.stat().st_size)
-    return f"{path}, {size}, {counted}. Next: nvtx-kernels rank {shlex.quote(str(path))}{per_step}"
+    command = f"nvtx-kernels rank {shlex.quote(str(path))}{per_step}"
+    return f"{path}, {size}, {counted}. Next: {command}{shortfall(recording)}"
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    remaining = iter(rows)
-    while batch := list(itertools.islice(remaining, BATCH)):
-        yield batch
+def shortfall(recording: Recorded) -> str:
+    """Return a line that says what is missing from a recording that ended early, empty for a complete one."""
+    if not recording.ended_early:
+        return ""
+    dropped = f"; {recording.dropped_ranges:,} later ranges and their work are missing"
+    return f"\nThe recording ended early: {recording.ended_early}{dropped if recording.dropped_ranges else ''}."

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -25,13 +25,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .. import annotate
+from ..annotate import optimizers
 from ..annotate.counting import Counting
+from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
+from ..recorder.process import terminated_by_signal
 from ..recorder.trace_file import TraceFileError
-from ..workload.environment import versions, watcher
-from ..workload.measurement import MARK
+from ..study.environment import versions, watcher
+from ..study.measurement import MARK
 from . import outcome
 from .loop import Phases, Plan
 from .outcome import Outcome
@@ -45,9 +48,11 @@ CALL = 'profile(model, optimizer, "report.sqlite")'
 class Profile:
     """Annotates, records and counts the steps of one block; `outcome` is the result.
 
-    `model` and `optimizer` may each be one, several, or None. Steps are those of the last optimizer given, or of
-    the first that steps if none is given. `warmup` steps come first, then `steps` are measured (None: all
-    that follow), and the report is written when they are done, or when the block ends. `depth`, `only` and
+    `model` and `optimizer` may each be one, several, or None; models may have names, `{"G": g, "D": d}`. A step
+    ends with each call of `step`; if that is never called, with each update of the last optimizer given that
+    updates, or else of the last that began to update (docs/attribution.md, "Steps"). `warmup` steps come first,
+    then `steps` are measured (None: all that follow), and the report is written when they are done, or when the
+    block ends. `depth`, `only` and
     `skip` are those of `annotate_modules`. With `flops`, the last step of warm-up is counted
     (docs/efficiency.md). With `memory`, allocations are recorded (docs/memory.md). With
     `every_model`, each module that the program calls is annotated as a model.
@@ -55,7 +60,7 @@ class Profile:
 
     def __init__(
         self,
-        model: nn.Module | Iterable[nn.Module] | None = None,
+        model: nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module] | None = None,
         optimizer: Optimizer | Iterable[Optimizer] | None = None,
         path: str | Path = "report.sqlite",
         *,
@@ -69,7 +74,10 @@ class Profile:
         every_model: bool = False,
     ) -> None:
         self.path = Path(path)
-        self._models, self._optimizers = _several(model, nn.Module), _several(optimizer, Optimizer)
+        names, models = (list(model), list(model.values())) if isinstance(model, Mapping) else (None, model)
+        self._models: list[nn.Module] = _several(models, nn.Module)
+        self._optimizers = _several(optimizer, Optimizer)
+        self._names = names or [None] * len(self._models)
         _check(self._models, self._optimizers, warmup, steps)
         if flops and not warmup:
             raise ValueError(NO_WARM_UP)
@@ -78,13 +86,10 @@ class Profile:
         self._every_model, self._memory = every_model, memory
         self._allocations = AllocationMarks()
         self._is_watched = bool(watcher(os.environ))
-        has_models = bool(self._models) or every_model
-        counter = self._optimizers[-1] if self._optimizers else None
-        # For nsys, the last step cannot be removed afterwards.
-        tiles = not has_models and not (self._is_watched and steps is None)
-        self.phases = Phases(Plan(warmup, steps, counter, has_models, tiles), self)
+        optimizer_names = optimizers.named(self._optimizers)
+        self.phases = Phases(Plan(warmup, steps, optimizer_names, is_drawn=self._is_watched), self)
         self.recording: Recording | None = None
-        self._capture, self._ranges = ExitStack(), ExitStack()
+        self._signals, self._capture, self._ranges = ExitStack(), ExitStack(), ExitStack()
         self._failure: TraceFileError | None = None
 
     @property
@@ -108,31 +113,41 @@ class Profile:
         return self._allocations.trouble
 
     def step(self) -> None:
-        """End a step; from then on, the optimizer's steps are not counted."""
+        """End a step; where this is called, no optimizer's updates do."""
         self.phases.step()
 
     def __enter__(self) -> Self:
+        try:
+            self._signals.enter_context(terminated_by_signal())
+            with Held():
+                self._begin()
+        except BaseException:
+            with self._signals, Held(), self._capture, self._ranges:
+                raise
+        return self
+
+    def _begin(self) -> None:
         if not self._is_watched:
             self.recording = self._capture.enter_context(record(self.path, memory=self._memory, quiet=True))
-        with self._capture, self._ranges:  # closed only where this fails
-            self._ranges.enter_context(self.phases.running())
-            for model in self._models:
-                self._ranges.enter_context(annotate.annotate_modules(model, **self._choice))
-            if self._every_model:
-                self._ranges.enter_context(annotating_roots(**self._choice))
-            self._capture, self._ranges = self._capture.pop_all(), self._ranges.pop_all()
-        return self
+            self.path = self.path.with_name(self.recording.path.name)
+        self._ranges.enter_context(self.phases.running())
+        for name, model in zip(self._names, self._models, strict=True):
+            self._ranges.enter_context(annotate.annotate_modules(model, name=name, **self._choice))
+        if self._every_model:
+            self._ranges.enter_context(annotating_roots(**self._choice))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._ranges.__exit__(kind, error, trace)
-        finally:
-            self._capture.__exit__(kind, error, trace)
-        if self._failure is not None:
-            raise self._failure
-        sys.stderr.write(f"{self.outcome.text()}\n")
+        with self._signals, Held():
+            try:
+                self._ranges.__exit__(kind, error, trace)
+            finally:
+                self._capture.__exit__(kind, error, trace)
+            if self._failure is not None:
+                raise self._failure
+            if self.recording is None or self.recording.is_written:
+                sys.stderr.write(f"{self.outcome.text()}\n")
 
     def begin(self) -> None:
         """Let nsys capture; called before the measured steps."""
@@ -168,13 +183,10 @@ class Profile:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
 
-    def unfinished(self) -> None:
-        """Keep a step that was begun and not ended from being counted."""
-        if self.recording is not None:
-            self.recording.ranges.rename_open("step", "unfinished step")
-
     def end(self) -> None:
         """Write the report; called after the measured steps."""
+        if self.recording is not None:
+            self.recording.ranges.steps = self.phases.measured + self.phases.warmed
         if self._is_watched and torch.cuda.is_available():
             torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
         if not self.phases.measured or sys.exc_info()[0] is not None:
@@ -187,7 +199,7 @@ class Profile:
     def _facts(self) -> dict[str, Any]:
         """Return what a report should know of the run."""
         counter = self._optimizers[-1] if self._optimizers else None
-        parameters = sum(one.numel() for model in self._models for one in model.parameters())
+        parameters = sum(parameter.numel() for model in self._models for parameter in model.parameters())
         return {
             **({"model": ", ".join(type(model).__name__ for model in self._models)} if self._models else {}),
             **({"parameters": parameters} if self._models else {}),
@@ -204,13 +216,15 @@ def _several(value: T | Iterable[T] | None, kind: type[T]) -> list[T]:
 
 def _check(models: list[Any], counted: list[Any], warmup: int, steps: int | None) -> None:
     """Raise TypeError or ValueError, with a remedy, for arguments that cannot be profiled."""
-    for one in models:
-        if not isinstance(one, nn.Module):
+    for model in models:
+        if not isinstance(model, nn.Module):
             raise TypeError(
-                f"a model must be a torch.nn.Module, not {type(one).__name__}: profile(model, optimizer, path)"
+                f"a model must be a torch.nn.Module, not {type(model).__name__}: profile(model, optimizer, path)"
             )
-    for one in counted:
-        if not isinstance(one, Optimizer):
-            raise TypeError(f"an optimizer must be a torch.optim.Optimizer, not {type(one).__name__}: {CALL}")
+    for optimizer in counted:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"an optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}: {CALL}"
+            )
     if warmup < 0 or (steps is not None and steps < 1):
         raise ValueError(f"warmup must be ≥ 0 and steps ≥ 1, not {warmup} and {steps}")

@@ -78,15 +78,15 @@ def lightning(path: str | Path = "report.sqlite", **options: Any) -> Any:
     block = Block(path, options)
 
     class ProfilerCallback(library.Callback):  # type: ignore[misc, name-defined]
-        done = 0
+        last_step = 0
 
         def on_train_start(self, trainer: Any, module: Any) -> None:
-            self.done = trainer.global_step
+            self.last_step = trainer.global_step
             block.begin(module)
 
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            if trainer.global_step > self.done:  # not between batches whose gradients accumulate
-                self.done = trainer.global_step
+            if trainer.global_step > self.last_step:  # not between batches whose gradients accumulate
+                self.last_step = trainer.global_step
                 block.step()
 
         def on_train_end(self, *_: Any) -> None:

@@ -1,34 +1,31 @@
-"""The phases and steps of a training loop without annotations, as ranges on the thread that trains.
+"""The facts of a training loop without annotations: its phases as ranges, its steps as marks.
 
-    warmup > step > forward, backward, optimizer        as many steps as asked for
-    measure > step > forward, backward, optimizer       the rest, or as many as asked for
+`forward` lasts from a model's call until backward begins, so that it holds the loss; without gradients, until the
+call returns. `backward` is a run of autograd's engine, and `gradient` one whose results a loss is made of. Ranges
+of a phase that the program opens through `annotate` itself come first.
 
-A step begins with the first forward of an annotated model that records gradients, and ends when the counting
-optimizer has stepped: what lies between, such as evaluation and the loading of data, is in no step. Without a
-model a step begins where the one before it ended. `forward` lasts from a model's call until backward begins, so
-that it holds the loss; without gradients, until the call returns. `backward` is the run of autograd's engine.
-Ranges of a phase or step that the program opens through `annotate` itself come first.
+What a step is, the analysis decides, which sees the whole program. What is counted here is a picture, as good as
+can be known at the time: when `warmup` ends, when `measure` and with it a capture range begin, and when as many
+steps as asked for are done.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch.optim import Optimizer
+from nvtx_kernels.analysis.vocabulary import BACKWARD, phase_of
+from nvtx_kernels.analysis.vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
-from ..annotate import optimizers, range_stack
+from ..annotate import calls, optimizers, range_stack
 from ..annotate.open_ranges import OpenRange, label
 from ..annotate.optimizers import AutomaticRange
 
-BY_HAND = "calls of step()"
-WHOLE_BLOCK = "the whole block, in which no optimizer stepped"
-# Ranges of the program that hold steps; others that it opened since the last step are parts of the next.
-HOLDS_STEPS = re.compile(r"(?:\w+[ _-])?(?:epochs?|train\w*|fit\w*|loop|run|main)\b", re.IGNORECASE)
+BY_HAND, BY_BACKWARD = "calls of step()", "updates in backward"
+WHOLE_BLOCK = "the whole block, in which nothing ended a step"
 _NO_PASS = -1
 
 
@@ -51,184 +48,216 @@ class Measuring(Protocol):
         """Wait for the device, so that a range ends after its work."""
 
     def step_begins(self, *, is_last_warm_up: bool) -> None:
-        """Note that a step's range has begun, and whether the next step is measured."""
+        """Note that a step has begun, and whether the next step is measured."""
 
     def step_ended(self) -> None:
-        """Note that a step's range is about to end."""
-
-    def unfinished(self) -> None:
-        """Handle that the open step will not be finished and does not count."""
+        """Note that a step is about to end."""
 
 
 class Plan(NamedTuple):
-    """How many steps are warm-up and how many are measured (None: all that follow), and who counts them.
+    """How many steps are warm-up and how many are measured (None: all that follow), and the optimizers given.
 
-    `counter` is the optimizer whose steps count, None for the first that steps. Where `forward_begins_step` is
-    not set, no model shows when a step begins, and `tiles` says whether they follow each other without a gap.
+    `is_drawn` asks for ranges `warmup`, `measure` and `step`, for a tool with a timeline or a capture range.
     """
 
     warmup: int
     steps: int | None
-    counter: Optimizer | None
-    forward_begins_step: bool
-    tiles: bool
+    optimizer_names: tuple[str, ...]
+    is_drawn: bool
 
 
 class Phases:
-    """Opens the ranges of one block of a program, and counts its steps."""
+    """Tells what happens in one block of a program, and counts its steps as they seem at the time."""
 
     def __init__(self, plan: Plan, measuring: Measuring) -> None:
-        self.warmed = self.measured = 0
-        self.counted_by = f"steps of {type(plan.counter).__name__}" if plan.counter is not None else ""
         self._plan, self._measuring = plan, measuring
-        self._counter = plan.counter
+        # The moments of updates by optimizer, and of calls of step(): how many of both there were before.
+        self._updates: dict[str, list[int]] = {}
+        self._calls: list[int] = []
+        self._now = 0
         self._outer: OpenRange | None = None
-        self._step: OpenRange | None = None
+        self._drawn: object = None
         self._forward: OpenRange | None = None
-        # What the program had open when the last step ended: it holds the steps.
-        self._around: list[OpenRange] = []
-        self._is_over = False
+        self._backwards = 0
+        self._inside: set[str] = set()  # the optimizers that updated in a backward
+        self._updated_in_backward = self._has_begun = False
+        self._is_measuring = self._is_whole = self.is_over = False
+
+    @property
+    def counted_by(self) -> str:
+        """Return what ends the steps, as far as it can be known; empty if nothing has yet."""
+        if self._calls or not self._updates:
+            return BY_HAND if self._calls else WHOLE_BLOCK if self._is_whole else ""
+        optimizer = self._ending_optimizer()
+        return BY_BACKWARD if optimizer == IN_BACKWARD else f"steps of {optimizer}"
+
+    @property
+    def warmed(self) -> int:
+        """Return how many steps were warm-up."""
+        ends = self._ends()
+        return 0 if self._is_whole else min(len(ends), warm_up_steps(self._plan.warmup, self._updates, ends))
+
+    @property
+    def measured(self) -> int:
+        """Return how many steps were measured."""
+        return 1 if self._is_whole else len(self._ends()) - self.warmed
+
+    @property
+    def never_updated(self) -> list[str]:
+        """Return the optimizers that were given, and have not updated."""
+        return [
+            name for name in self._plan.optimizer_names if name not in self._updates and name not in self._inside
+        ]
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Open ranges while the block runs."""
+        """Tell what happens while the block runs."""
         with optimizers.guided(self), _around_backward(self):
-            self._begin("warmup" if self._plan.warmup else "measure")
+            plan = self._plan
+            optimizers.tell("begin", optimizers=[*plan.optimizer_names], warmup=plan.warmup, steps=plan.steps)
+            if plan.warmup:
+                self._draw_outer("warmup")
+                self._begin_step()
+            else:
+                self._measure()
             try:
                 yield
-            except BaseException:
-                self._finish()
+            except BaseException as error:
+                self._finish(type(error).__name__)
                 raise
-            self._count_whole_block()
             self._finish()
 
     def step(self) -> None:
-        """End a step; from now on, no optimizer's steps are counted."""
-        is_first, self.counted_by = self.counted_by != BY_HAND, BY_HAND
-        if self._step is not None or not is_first:
-            self._end_step()
+        """End a step; from now on, no optimizer's updates do."""
+        if not self.is_over:
+            optimizers.tell("step")
+            if self._has_begun:  # one before all work ends nothing
+                self._calls.append(self._tick())
+                self._step_ended()
 
     def before_forward(self) -> None:
-        """Begin a step if one is due, and the phase."""
-        if torch._C._current_graph_task_id() != _NO_PASS or self._is_over:
+        """Begin the phase."""
+        if torch._C._current_graph_task_id() != _NO_PASS or self.is_over:
             return
-        if self._plan.forward_begins_step and (torch.is_grad_enabled() or self._counter is None):
-            self._begin_step()
+        self._has_begun = True
         if not _is_open(self._forward) and not optimizers.own_phase_open():
             self._forward = range_stack.push(AutomaticRange(label("forward", None, "phase")))
 
     def after_forward(self) -> None:
         """End the phase if no backward can follow."""
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() and not calls.in_function():
             self._end_forward()
 
-    def before_backward(self, *, ends_forward: bool) -> OpenRange | None:
-        """Begin the phase, unless the program or a backward around it has; return its range."""
-        if self._is_over or torch.compiler.is_compiling() or torch._C._current_graph_task_id() != _NO_PASS:
-            return None
-        if ends_forward:
-            self._end_forward()
-        if optimizers.own_phase_open():
-            return None
-        return range_stack.push(AutomaticRange(label("backward", None, "phase")))
+    def before_backward(self, kind: str, *, ends_forward: bool) -> OpenRange | None:
+        """Begin the phase, unless the program or a backward around it has; return its range.
 
-    def before_step(self) -> None:
-        """End the forward; an optimizer that steps without one is in a step, too."""
+        Inside another backward only a gradient has a range. One inside a model's call is nested in its forward.
+        """
+        in_backward = torch._C._current_graph_task_id() != _NO_PASS
+        if self.is_over or torch.compiler.is_compiling() or (in_backward and kind == "backward"):
+            return None
+        if ends_forward and range_stack.here().calls() is None:
+            self._end_forward()
+        self._backwards += 1
+        self._has_begun = True
+        opened = AutomaticRange(label(kind, None, "phase" if kind == "backward" else kind))
+        if kind == "backward" and optimizers.own_range(_is_backward) is not None:
+            opened.ended = True  # the program has opened it
+            return opened
+        return range_stack.push(opened)
+
+    def after_backward(self, opened: OpenRange) -> None:
+        """End the phase; optimizers that updated in it are one, which updates now."""
+        _close(opened)
+        self._backwards -= 1
+        if self._updated_in_backward and not self._backwards:
+            self._updated_in_backward = False
+            self._note_update(IN_BACKWARD)
+
+    def before_update(self) -> None:
+        """End the forward."""
+        if not self._backwards:
+            self._end_forward()
+
+    def after_update(self, name: str) -> None:
+        """Count an update, and a step if this is the optimizer that ends them."""
+        self._has_begun = True
+        if self._backwards:
+            self._updated_in_backward = True
+            self._inside.add(name)
+        else:
+            self._note_update(name)
+
+    def _note_update(self, name: str) -> None:
+        if self.is_over:
+            return
+        self._updates.setdefault(name, []).append(self._tick())
+        if not self._calls and name == self._ending_optimizer():
+            self._step_ended()
+
+    def _tick(self) -> int:
+        self._now += 1
+        return self._now
+
+    def _ending_optimizer(self) -> str:
+        return ending_optimizer(self._updates, self._plan.optimizer_names, self._inside)
+
+    def _ends(self) -> list[int]:
+        """Return the moments at which steps ended."""
+        return self._calls or self._updates.get(self._ending_optimizer(), [])
+
+    def _step_ended(self) -> None:
         self._end_forward()
-        if self._plan.forward_begins_step:
+        self._measuring.step_ended()
+        if not self._is_measuring and len(self._ends()) >= self._plan.warmup:
+            self._draw_end()
+            self._measure()
+        elif self._plan.steps is not None and self._is_measuring and self.measured >= self._plan.steps:
+            self._finish()
+        else:
+            self._draw_end(with_outer=False)
             self._begin_step()
 
-    def after_step(self, optimizer: Optimizer) -> None:
-        """Count a step if this is the optimizer that counts."""
-        if self._counter is None:
-            self._counter = optimizer
-            self.counted_by = self.counted_by or f"steps of {type(optimizer).__name__}"
-        if _same(optimizer, self._counter) and self.counted_by != BY_HAND:
-            self._end_step()
-
-    def _begin(self, name: str) -> None:
+    def _measure(self) -> None:
+        self._is_measuring = True
         self._measuring.drain()
-        if name == "measure":
-            self._measuring.begin()
-        self._outer = range_stack.push(OpenRange(label(name, None, "phase")))
-        if name == "measure":
-            self._measuring.begun()
-        self._around = list(range_stack.stack())
-        if self._plan.tiles:
-            self._begin_step()
+        self._measuring.begin()
+        self._draw_outer("measure")
+        optimizers.tell("measure", optimizers=[*self._plan.optimizer_names])
+        self._measuring.begun()
+        self._begin_step()
 
     def _begin_step(self) -> None:
-        if self._is_over or _is_open(self._step) or optimizers.own_step_open():
+        if self._plan.is_drawn:
+            number = len(self._ends()) - self._plan.warmup * self._is_measuring
+            self._drawn = range_stack.draw(label("step", max(0, number), "timeline"))
+        self._measuring.step_begins(is_last_warm_up=len(self._ends()) == self._plan.warmup - 1)
+
+    def _finish(self, error: str = "") -> None:
+        if self.is_over:
             return
-        number = self.warmed if self.warmed < self._plan.warmup else self.measured
-        step = AutomaticRange(label("step", number, "phase"))
-        self._step = range_stack.insert(step, self._outside())
-        self._measuring.step_begins(is_last_warm_up=self.warmed == self._plan.warmup - 1)
-
-    def _outside(self) -> int:
-        """Return how many of this thread's ranges are around the step, and not parts of it."""
-        range_stack.drop_over()
-        ranges = range_stack.stack()
-        count = len(ranges)
-        while count and ranges[count - 1].returns and ranges[count - 1] is not self._outer:
-            last = ranges[count - 1]
-            if last in self._around or (last.label.category == "phase" and HOLDS_STEPS.match(last.label.name)):
-                break
-            count -= 1
-        return count
-
-    def _end_step(self) -> None:
-        if self._is_over:
-            return
-        self._close_step()
-        if self.warmed < self._plan.warmup:
-            self.warmed += 1
-            if self.warmed == self._plan.warmup:
-                self._end_outer()
-                self._begin("measure")
-                return
-        else:
-            self.measured += 1
-            if self.measured == self._plan.steps:
-                self._finish()
-                return
-        if self._plan.tiles:
-            self._begin_step()
-
-    def _count_whole_block(self) -> None:
-        """Count a block in which nothing counts steps as one step."""
-        if _is_open(self._step) and not self.counted_by and self.warmed == self._plan.warmup and not self._is_over:
-            self.counted_by = WHOLE_BLOCK
-            self._close_step()
-            self.measured += 1
-
-    def _finish(self) -> None:
-        if self._is_over:
-            return
-        self._is_over = True
-        if _is_open(self._step):
-            self._measuring.unfinished()
-        self._close_step()
+        self.is_over, self._is_whole = True, not self._ends() and self._has_begun
+        self._end_forward()
+        optimizers.tell("end", **({"error": error} if error else {}))
         self._measuring.ending()
-        self._end_outer()
+        self._draw_end()
         self._measuring.end()
 
-    def _close_step(self) -> None:
-        self._end_forward()
-        step, self._step = self._step, None
-        if step is not None:
-            self._measuring.step_ended()
-        _close(step)
-        self._around = list(range_stack.stack())
+    def _draw_outer(self, name: str) -> None:
+        if self._plan.is_drawn:
+            self._outer = range_stack.push(OpenRange(label(name, None, "timeline")))
+
+    def _draw_end(self, *, with_outer: bool = True) -> None:
+        drawn, self._drawn = self._drawn, None
+        range_stack.drawn(drawn)
+        if with_outer:
+            self._measuring.drain()
+            outer, self._outer = self._outer, None
+            _close(outer)
 
     def _end_forward(self) -> None:
         forward, self._forward = self._forward, None
         _close(forward)
-
-    def _end_outer(self) -> None:
-        self._measuring.drain()
-        outer, self._outer = self._outer, None
-        _close(outer)
 
 
 @contextmanager
@@ -237,13 +266,17 @@ def _around_backward(phases: Phases) -> Iterator[None]:
     run = torch.autograd.graph._engine_run_backward
 
     @functools.wraps(run)
-    def in_range(*args: Any, **options: Any) -> Any:
-        # torch.autograd.grad hands out gradients, which may become part of a loss; Tensor.backward ends a forward.
-        opened = phases.before_backward(ends_forward=bool(options.get("accumulate_grad")))
+    def in_range(outputs: Any, *args: Any, **options: Any) -> Any:
+        # Tensor.backward ends a forward; torch.autograd.grad hands out gradients, which may become part of a loss.
+        stores = bool(options.get("accumulate_grad"))
+        makes_graph = len(args) > _CREATE_GRAPH and bool(args[_CREATE_GRAPH])
+        kind = "gradient" if makes_graph and not stores and _leads_on(outputs) else "backward"
+        opened = phases.before_backward(kind, ends_forward=stores)
         try:
-            return run(*args, **options)
+            return run(outputs, *args, **options)
         finally:
-            _close(opened)
+            if opened is not None:
+                phases.after_backward(opened)
 
     places = (torch.autograd.graph, torch.autograd)
     for place in places:
@@ -252,16 +285,35 @@ def _around_backward(phases: Phases) -> Iterator[None]:
         yield
     finally:
         for place in places:
-            place._engine_run_backward = run  # type: ignore[attr-defined]
+            if place._engine_run_backward is in_range:  # else annotation has ended, and restored it
+                place._engine_run_backward = run  # type: ignore[attr-defined]
 
 
-def _same(one: Optimizer, other: Optimizer) -> bool:
-    """Return whether two optimizers are one, or one wraps the other (Accelerate's do) and has its parameters."""
-    return one is other or _first_parameter(one) is _first_parameter(other)
+#: Which of the engine's arguments after the outputs asks for a graph of the gradients.
+_CREATE_GRAPH = 2
 
 
-def _first_parameter(optimizer: Optimizer) -> object:
-    return next((one for group in optimizer.param_groups for one in group["params"]), optimizer)
+def _leads_on(outputs: Any) -> bool:
+    """Return whether gradients of these outputs can become part of a loss.
+
+    `torch.func.grad` always makes a graph; at its outermost level that is of use only if something outside it
+    requires a gradient.
+    """
+    functorch = torch._C._functorch
+    level = functorch.maybe_current_level()
+    if level != 1:
+        return True
+    tensors = [tensor for tensor in outputs if isinstance(tensor, torch.Tensor)]
+    return any(
+        functorch.get_unwrapped(tensor).requires_grad
+        for tensor in tensors
+        if functorch.is_gradtrackingtensor(tensor)
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_backward(name: str) -> bool:
+    return phase_of(name) == BACKWARD
 
 
 def _is_open(opened: OpenRange | None) -> bool:

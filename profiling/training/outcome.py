@@ -9,12 +9,13 @@ from typing import NamedTuple, Protocol
 from nvtx_kernels.analysis.support.units import bytes_text
 
 from ..recorder import Recording
+from ..recorder.trace_file import shortfall
 from .loop import Phases
 
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
-NOT_STEPPED = "No step ended: the optimizer that was given did not step."
+NOT_UPDATED = "{} was given, and never updated."
 NO_MEMORY = "The report has no memory by range: {}."
-NO_STEP = "No step ended: no optimizer stepped, and step() was not called after each."
+NO_STEP = "No step ended: nothing ran that a step could be made of."
 
 
 class Profiled(Protocol):
@@ -48,8 +49,8 @@ class Outcome(NamedTuple):
 
     def text(self) -> str:
         """Return the lines to show."""
-        what = f"{self.path}, {bytes_text(self.size)}" if self.size else f"{self.path}"
-        return "\n".join((f"{what}, {self.steps}. Next: {self.next}", *self.remarks))
+        file_text = f"{self.path}, {bytes_text(self.size)}" if self.size else f"{self.path}"
+        return "\n".join((f"{file_text}, {self.steps}. Next: {self.next}", *self.remarks))
 
 
 def of(profile: Profiled) -> Outcome:
@@ -58,6 +59,8 @@ def of(profile: Profiled) -> Outcome:
     warmed = f" after {phases.warmed} of warm-up" if phases.warmed else ""
     by = f" ({phases.counted_by})" if phases.counted_by and phases.measured else ""
     steps = f"{phases.measured} step{'' if phases.measured == 1 else 's'}{warmed}{by}"
+    if phases.warmed and not phases.measured:
+        steps = f"no measured step, {phases.warmed} of warm-up"
     path = Path("what nsys records") if profile.is_watched else profile.path
     report = "REPORT.nsys-rep" if profile.is_watched else str(profile.path)
     size = 0 if profile.is_watched or not path.exists() else path.stat().st_size
@@ -65,6 +68,8 @@ def of(profile: Profiled) -> Outcome:
 
 
 def _options(profile: Profiled) -> str:
+    if profile.recording is not None and profile.recording.ended_early:
+        return ""
     return " --per-step" if profile.phases.measured else " --include-warmup"
 
 
@@ -73,10 +78,12 @@ def _remarks(profile: Profiled) -> Iterator[str]:
     if not profile.has_models:
         yield NO_MODEL
     if not phases.measured and not phases.warmed:
-        yield NOT_STEPPED if phases.counted_by.startswith("steps of") else NO_STEP
-    elif not phases.measured:
-        yield "Every step was warm-up: run more, or pass warmup=0."
+        yield NO_STEP
+    for name in phases.never_updated:
+        yield NOT_UPDATED.format(name)
+    if phases.warmed and not phases.measured:
+        yield "Every step was warm-up: run more, or measure from the first one (warmup=0, --warmup 0)."
     if profile.memory_trouble:
         yield NO_MEMORY.format(profile.memory_trouble)
-    if profile.recording is not None and profile.recording.ended_early:
-        yield f"Recording ended early: {profile.recording.ended_early}."
+    if profile.recording is not None and (missing := shortfall(profile.recording)):
+        yield missing.strip()

@@ -23,14 +23,14 @@ class _Thread(threading.local):
 def annotating_roots(**choice: Any) -> Iterator[None]:
     """Annotate each module with parameters whose call is in no other module's, from its first call on."""
     call, thread = nn.Module.__call__, _Thread()
-    known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+    annotated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
     with ExitStack() as annotations:
 
         def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if thread.is_inside or torch.compiler.is_compiling():
                 return call(self, *args, **kwargs)
-            if self not in known and any(True for _ in self.parameters()):
-                known.add(self)
+            if self not in annotated and any(True for _ in self.parameters()):
+                annotated.add(self)
                 annotations.enter_context(annotate.annotate_modules(self, **choice))
                 return nn.Module.__call__(self, *args, **kwargs)
             thread.is_inside = True

@@ -2,7 +2,7 @@
 
 import json
 
-from nvtx_kernels.profiling.sweep import results
+from nvtx_kernels.profiling.study import results
 
 H200 = {"device_name": "NVIDIA H200", "torch": "2.11.0", "cuda": "13.0", "driver": "580.65", "python": "3.12.3"}
 PRECISION = {"tf32": False, "autocast": "off"}
@@ -51,6 +51,29 @@ def step(forward_ms, mode="train"):
     times = {"forward": forward_ms, "backward": 2 * forward_ms, "optimizer": 3}
     run = {phase: times[phase] for phase in PHASES.get(mode, times)}
     return {**run, "step": sum(run.values()) + 1}
+
+
+def attention_row(*, held_bytes=None, **cell):
+    """One row of attention alone: a forward of 20 ms, a backward of 40."""
+    case = {
+        "d": 64,
+        "length": 1024,
+        "kind": "reference",
+        "dtype": "fp32",
+        "batch_size": 8,
+        "warmup": 0,
+        "steps": 2,
+    }
+    return {
+        "version": results.VERSION,
+        "kind": results.ATTENTION,
+        "cell": {**case, "warmup": 0, "steps": 2, "device": "cuda", **cell},
+        "state": {**H200, **PRECISION},
+        "status": "ok",
+        "warmup": [],
+        "measured": [{"forward": 20, "backward": 40}] * 2,
+        "held_bytes": held_bytes,
+    }
 
 
 def no_memory(**cell):

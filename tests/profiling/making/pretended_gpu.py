@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
-from nvtx_kernels.profiling.workload.model_steps import Workload
+from nvtx_kernels.profiling.study.workload import Workload
 
 UUID = "11111111-2222-3333-4444-555555555555"
 PROPERTIES = SimpleNamespace(

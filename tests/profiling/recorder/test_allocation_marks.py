@@ -9,7 +9,8 @@ import torch
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.readers.marked_allocations import MEMORY_MARK, MarkedAllocations
+from nvtx_kernels.analysis.readers.marked_allocations import MarkedAllocations
+from nvtx_kernels.analysis.readers.marks import MEMORY_MARK, MemoryMark, read_mark
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.recorder.allocation_marks import COLUMNS, LEAST_MARKS, MARK, parts
@@ -99,9 +100,9 @@ def test_clocks_are_tied_by_the_shortest_delay_and_follow_a_drift():
     )
     slow = [round(at * 1.0001) for at in (0, 40, 90, 999_000, 1_000_000)]  # the report's clock runs faster
     for at, late, (data, part, count) in zip(slow, (900, 0, 700, 800, 0), [("", 0, 0)] * 5, strict=True):
-        marked.add({"now_ns": BEGAN + round(at / 1.0001) - late, "part": part, "parts": count, "data": data}, at)
+        marked.add(MemoryMark(BEGAN + round(at / 1.0001) - late, part, count, data), at)
     for data, part, count in parts(events):
-        marked.add({"now_ns": BEGAN + 1_000_000 - 2_000, "part": part, "parts": count, "data": data}, 1_000_100)
+        marked.add(MemoryMark(BEGAN + 1_000_000 - 2_000, part, count, data), 1_000_100)
     assert [
         abs(ours - theirs) <= 1
         for ours, theirs in zip(marked.columns()[0].tolist(), (0, 500_050, 1_000_100), strict=True)
@@ -126,9 +127,10 @@ def test_a_profile_that_nsys_watches_tells_what_the_allocator_did(tmp_path, monk
             optimizer.step()
             optimizer.zero_grad()
     marked = MarkedAllocations()
-    said = [json.loads(mark.removeprefix(MEMORY_MARK)) for mark in heard.marks if mark.startswith(MEMORY_MARK)]
-    for one in said:
-        marked.add(one, one["now_ns"])
+    for text in heard.marks:
+        mark, _ = read_mark(text)
+        if isinstance(mark, MemoryMark):
+            marked.add(mark, mark.now_ns)
     at, _, _, _, size, total = marked.columns()
     assert len(at) > 20
     assert (at[1:] >= at[:-1]).all()

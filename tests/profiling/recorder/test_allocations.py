@@ -84,8 +84,9 @@ def test_forward_keeps_what_its_backward_needs(tmp_path):
 def test_state_of_the_optimizer_is_held_at_the_peak(tmp_path):
     found = profiled(tmp_path / "report.sqlite")
     state = 2 * sum(weight.nbytes for weight in net().parameters())
-    (held,) = (row for row in found.holders if row.path == ("warmup", "step", "optimizer"))
-    assert state <= held.held_bytes < state + 1024
+    (held,) = (row for row in found.holders if row.path == ("step", "optimizer"))
+    # The state is of the first step, and the update at the peak holds denominators of the weights' size beside it.
+    assert state <= held.held_bytes < state + state // 2 + 1024
     assert found.peaks[0].held_bytes == sum(row.held_bytes for row in found.holders)
 
 
@@ -112,13 +113,13 @@ def test_commands_record_memory_where_asked(tmp_path):
     assert rows(report, EVENTS)
     ours = tmp_path / "ours.sqlite"
     sizes = ["--layers", "1", "--d-model", "64", "--d-ff", "64", "--heads", "2", "--vocab-size", "64"]
-    assert run.main([*sizes, "--device", "cpu", "--steps", "1", "--record", str(ours), "--record-memory"]) == 0
+    assert run.main([*sizes, "--device", "cpu", "--steps", "1", "--record", str(ours), "--memory"]) == 0
     assert rows(ours, EVENTS)
 
 
 def test_memory_without_a_recording_is_refused(capsys):
     with pytest.raises(SystemExit):
-        run.main(["--record-memory", "--device", "cpu"])
+        run.main(["--memory", "--device", "cpu"])
     assert "add --record FILE" in capsys.readouterr().err
 
 

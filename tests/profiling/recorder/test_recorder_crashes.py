@@ -69,7 +69,7 @@ def test_ranges_left_open_are_closed_at_the_end(path):
     # The interpreter ends on an unhandled KeyboardInterrupt by raising SIGINT, or with 1 where it cannot.
     [
         (signal.SIGINT, (-signal.SIGINT, 1), "KeyboardInterrupt"),
-        (signal.SIGTERM, (128 + signal.SIGTERM,), "SystemExit"),
+        (signal.SIGTERM, (128 + signal.SIGTERM,), "Terminated"),
     ],
 )
 def test_a_signal_leaves_a_readable_report_of_what_ran(path, number, statuses, interrupted_by):
@@ -108,17 +108,22 @@ def test_writing_between_steps_changes_nothing_but_the_overhead(path, monkeypatc
     assert recording.works == len(kernels(path))
 
 
-def test_recording_ends_rather_than_restart_under_an_open_block(path, monkeypatch):
+@pytest.mark.parametrize("ends_inside", [True, False])
+@pytest.mark.parametrize("memory", [False, True])
+def test_recording_goes_on_after_a_block_that_nobody_could_see(path, monkeypatch, ends_inside, memory):
     monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
-    with recorder.record(path, device="cpu") as recording:
+    with recorder.record(path, device="cpu", memory=memory) as recording:
         block = torch.ops.profiler._record_function_enter_new("an epoch")  # as C++ opens one: nobody counts it
-        train(steps=3)
-        torch.ops.profiler._record_function_exit._RecordFunction(block)
-    assert (recording.ended_early, recording.dropped_ranges) == (recorder.OPEN_BLOCK, 6)
-    found = metadata(path)
-    assert found["NVTX_KERNELS_ENDED_EARLY"] == recorder.OPEN_BLOCK
-    assert found["NVTX_KERNELS_RANGES_DROPPED"] == "6"
-    assert range_names(path) == ["measure", "step", "forward", "backward"]
+        train(steps=5)
+        if ends_inside:
+            torch.ops.profiler._record_function_exit._RecordFunction(block)
+            train(steps=2)
+    assert (recording.ended_early, recording.dropped_ranges) == ("", 0)
+    assert range_names(path).count("step") == 7 if ends_inside else 5
+    assert int(metadata(path)["NVTX_KERNELS_UNRECORDED_NS"]) > 0
+    reasons = rows(path, "SELECT value FROM PROFILER_OVERHEAD JOIN StringIds ON id = nameId")
+    assert reasons.count((recorder.OPEN_BLOCK,)) == 1
+    assert len(launched_in(path, "step")) > 5 * (6 if ends_inside else 4)
 
 
 def test_recording_goes_on_under_an_open_block_of_python(path, monkeypatch):

@@ -1,21 +1,25 @@
 """One line around a training loop: phases, steps, and the loops that people write."""
 
-from contextlib import ExitStack
+import sqlite3
 
 import pytest
 import torch
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling.study.environment import NSYS_SESSION
 from nvtx_kernels.profiling.training import Profile
-from nvtx_kernels.profiling.workload.environment import NSYS_SESSION
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import nvtx_kernels as nk
+from nvtx_kernels import analysis
 from tests.profiling.making.hearing import Heard
 from tests.profiling.making.recordings import metadata, range_names
 
-PHASES = ("warmup", "measure", "step", "unfinished step", "forward", "backward", "optimizer")
-STEP = ["step", "forward", "backward", "optimizer"]
+PHASES = ("forward", "backward", "optimizer", "gradient")
+STEP = ["forward", "backward", "optimizer"]
+EVENTS = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON textId = id ORDER BY start"
 
 
 @pytest.fixture
@@ -35,8 +39,15 @@ def loss_of(*models):
 
 
 def phases(path):
-    """The names of the phases' ranges, in the order of their beginning."""
-    return [name for name in range_names(path) if name in PHASES]
+    """The names of the phases' ranges in the order of their beginning, and where the measured steps begin."""
+    names = [name for (name,) in sqlite3.connect(path).execute(EVENTS)]
+    marked = ["measure" if '"event": "measure"' in name else name for name in names]
+    return [name for name in marked if name in (*PHASES, "measure")]
+
+
+def steps(path):
+    """Count the measured steps, as the analysis decides."""
+    return summarize(attribute(analysis.read(path))).steps
 
 
 def plain(model, optimizer, steps=3):
@@ -80,8 +91,8 @@ def penalized(model, optimizer):
         optimizer.step()
 
 
-ACCUMULATED = ["step", "forward", "backward", "forward", "backward", "optimizer"]
-PENALIZED = ["step", "forward", "backward", "backward", "optimizer"]
+ACCUMULATED = ["forward", "backward", "forward", "backward", "optimizer"]
+PENALIZED = ["forward", "gradient", "backward", "optimizer"]
 LOOPS = {
     plain: [*STEP, "measure", *STEP, *STEP],
     accumulating: [*ACCUMULATED, "measure", *ACCUMULATED],
@@ -97,8 +108,8 @@ def test_phases_of_a_loop(path, loop):
     optimizer = torch.optim.AdamW(model.parameters())
     with Profile(model, optimizer, path) as profile:
         loop(model, optimizer)
-    assert phases(path) == ["warmup", *LOOPS[loop]]
-    assert profile.phases.measured == range_names(path).count("step") - 1
+    assert phases(path) == LOOPS[loop]
+    assert profile.phases.measured == steps(path) == LOOPS[loop].count("optimizer") - 1
     assert "steps of AdamW" in profile.outcome.steps
 
 
@@ -115,7 +126,7 @@ def test_phases_of_a_compiled_model(path, loop, is_compiled_before):
     optimizer = torch.optim.AdamW(model.parameters())
     with Profile(model, optimizer, path):
         loop(compiled, optimizer)
-    assert phases(path) == ["warmup", *LOOPS[loop]]
+    assert phases(path) == LOOPS[loop]
 
 
 def test_closures_run_outside_the_optimizers_range(path):
@@ -130,7 +141,24 @@ def test_closures_run_outside_the_optimizers_range(path):
 
     with Profile(model, optimizer, path, warmup=0):
         optimizer.step(closure)
-    assert phases(path) == ["measure", "step", "optimizer", "forward", "backward", "optimizer"]
+    assert phases(path) == ["measure", "optimizer", "forward", "backward", "optimizer"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_two_models_of_one_class_have_two_names(path, named):
+    g, d = net(), net()
+    optimizer = torch.optim.SGD([*g.parameters(), *d.parameters()], 0.1)
+    with nk.profile({"G": g, "D": d} if named else [g, d], optimizer, path, warmup=0):
+        loss_of(g, d).backward()
+        optimizer.step()
+    names = ("G", "D") if named else ("Sequential", "Sequential#2")
+    of_models = [name for name in range_names(path) if name in (*names, "Sequential 0")]
+    first, second = names
+    forward, backward = (
+        [first, "Sequential 0", second, "Sequential 0"],
+        [second, "Sequential 0", first, "Sequential 0"],
+    )
+    assert of_models == forward + backward
 
 
 def test_the_last_of_several_optimizers_ends_the_step(path):
@@ -141,9 +169,8 @@ def test_the_last_of_several_optimizers_ends_the_step(path):
             for model, optimizer in zip(models, optimizers, strict=True):
                 loss_of(model).backward()
                 optimizer.step()
-    both = [*STEP, *STEP[1:]]
-    assert phases(path) == ["warmup", *both, "measure", *both]
-    assert profile.phases.measured == 1
+    assert phases(path).count("optimizer") == 4
+    assert profile.phases.measured == steps(path) == 1
 
 
 def test_models_called_in_one_another_share_a_forward(path):
@@ -167,7 +194,8 @@ def test_an_exception_leaves_a_report_and_no_half_step(path):
 
     with pytest.raises(ZeroDivisionError):
         run()
-    assert phases(path)[-3:] == ["unfinished step", "forward", "backward"]
+    assert phases(path)[-2:] == ["forward", "backward"]
+    assert (profile.phases.measured, steps(path)) == (1, 1)
     assert (profile.phases.measured, metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"]) == (1, "ZeroDivisionError")
 
 
@@ -178,16 +206,17 @@ def test_a_skipped_batch_is_part_of_the_step(path):
         with pytest.raises(RuntimeError):
             model(torch.ones(2, 3))
         plain(model, optimizer, steps=1)
-    assert (phases(path), profile.phases.measured) == (["measure", *STEP], 1)
+    assert phases(path) == ["measure", "forward", "backward", "optimizer"]
+    assert profile.phases.measured == steps(path) == 1
 
 
 def test_without_a_model_steps_follow_each_other(path, capsys):
     model = net()
     with Profile(None, None, path, warmup=1) as profile:
         plain(model, torch.optim.SGD(model.parameters()))
-    step = ["step", "backward", "optimizer"]
-    assert phases(path) == ["warmup", *step, "measure", *step, *step, "unfinished step"]
-    assert profile.phases.measured == 2
+    step = ["backward", "optimizer"]
+    assert phases(path) == [*step, "measure", *step, *step]
+    assert profile.phases.measured == steps(path) == 2
     assert "No model was given: its phases are backward and optimizer" in capsys.readouterr().err
 
 
@@ -198,7 +227,8 @@ def test_steps_by_hand(path):
             with torch.no_grad():
                 model(torch.ones(2, 4))
             profile.step()
-    assert phases(path) == ["warmup", "step", "forward", "measure", *["step", "forward"] * 2]
+    assert phases(path) == ["forward", "measure", "forward", "forward"]
+    assert steps(path) == 2
     assert profile.outcome.steps == "2 steps after 1 of warm-up (calls of step())"
 
 
@@ -208,15 +238,16 @@ def test_measured_steps_are_as_many_as_asked_for_and_written_at_once(path):
     with Profile(model, optimizer, path, warmup=2, steps=3) as profile:
         plain(model, optimizer, steps=6)
         assert path.exists()
-    assert phases(path) == ["warmup", *STEP * 2, "measure", *STEP * 3]
-    assert profile.phases.measured == 3
+    assert phases(path) == [*STEP * 2, "measure", *STEP * 3]
+    assert profile.phases.measured == steps(path) == 3
 
 
 def test_a_block_without_an_optimizer_is_one_step(path):
     model = net()
     with Profile(model, None, path, warmup=0) as profile:
         loss_of(model).backward()
-    assert phases(path) == ["measure", "step", "forward", "backward"]
+    assert phases(path) == ["measure", "forward", "backward"]
+    assert steps(path) == 1
     assert profile.outcome.steps.startswith("1 step (the whole block")
 
 
@@ -229,28 +260,20 @@ def test_the_programs_own_ranges_come_first(path):
         loss.backward()
         with annotate.range("optimizer"):
             optimizer.step()
-    assert (phases(path), profile.phases.measured) == (["measure", *STEP], 1)
+    assert phases(path) == ["measure", *STEP]
+    assert profile.phases.measured == steps(path) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("part", ["part", "step", "part", "forward", "backward", "optimizer"]),
-        ("epoch 0", ["epoch 0", *STEP]),
-    ],
-)
-def test_steps_hold_the_programs_parts_and_its_epochs_hold_steps(path, name, expected):
+@pytest.mark.parametrize("name", ["epoch 0", "batch loop", "forward-backward", "optimizer comparison", "main"])
+def test_a_range_of_the_programs_own_around_its_loop_hides_no_step(path, name):
     model = net()
     optimizer = torch.optim.SGD(model.parameters())
-    with Profile(model, optimizer, path, warmup=0) as profile, ExitStack() as epoch:
-        epoch.enter_context(annotate.range(name))
-        loss = loss_of(model)
-        if name == "part":
-            epoch.close()
-        loss.backward()
-        optimizer.step()
-    assert [one for one in range_names(path) if one in (*PHASES, name)] == ["measure", *expected]
-    assert profile.phases.measured == 1
+    with Profile(model, optimizer, path), annotate.range(name):
+        plain(model, optimizer, steps=4)
+    assert (steps(path), range_names(path).count(name)) == (3, 1)
+    assert {row.path[:2] for row in summarize(attribute(analysis.read(path))).ranges if row.path[0] == "step"} >= {
+        ("step", name)
+    }
 
 
 def test_the_model_and_pytorch_are_as_they_were(path):
@@ -284,7 +307,8 @@ def test_an_optimizer_that_does_not_step_is_said(path, capsys):
     model, other = net(), net()
     with Profile(model, torch.optim.SGD(other.parameters()), path):
         plain(model, torch.optim.SGD(model.parameters()))
-    assert "the optimizer that was given did not step" in capsys.readouterr().err
+    assert "SGD was given, and never updated." in capsys.readouterr().err
+    assert steps(path) == 2
 
 
 def test_a_report_that_cannot_be_written_is_said_at_once(tmp_path):
@@ -308,8 +332,9 @@ def test_the_overview_is_shown_after_the_block(path, capsys):
 
 def test_where_only_warm_up_ran_it_is_shown(path, capsys):
     model = net()
-    with nk.profile(model, torch.optim.SGD(model.parameters()), path) as profile:
-        loss_of(model)
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path) as profile:
+        plain(model, optimizer, steps=1)
     assert "--include-warmup" in capsys.readouterr().err
     profile.show()
     assert "forward" in capsys.readouterr().out
@@ -322,20 +347,8 @@ def test_under_nsys_it_annotates_and_leaves_the_recording_to_it(path, capsys, mo
     with annotate.listen(heard), nk.profile(model, torch.optim.SGD(model.parameters()), path) as profile:
         plain(model, torch.optim.SGD(model.parameters()), steps=2)
     assert not path.exists()
-    assert [one for one in heard.paths if one.endswith("step")] == ["warmup/step", "measure/step"]
-    assert "measure/step/backward/Sequential/Sequential 0" in heard.paths
+    assert [one for one in heard.paths if "/" not in one] == ["warmup", "measure"]
+    assert "measure/backward/Sequential/Sequential 0" in heard.paths
     assert heard.left_open() == []
     profile.show()
     assert "Next: nvtx-kernels rank REPORT.nsys-rep" in capsys.readouterr().out
-
-
-def test_under_nsys_steps_without_a_model_need_their_number(path, monkeypatch):
-    monkeypatch.setenv(NSYS_SESSION, "1")
-    model = net()
-    found = []
-    for steps in (None, 1):
-        heard = Heard()
-        with annotate.listen(heard), Profile(None, None, path, steps=steps):
-            plain(model, torch.optim.SGD(model.parameters()), steps=3)
-        found.append([one for one in heard.paths if one.endswith("step")])
-    assert found == [[], ["warmup/step", "measure/step"]]

@@ -1,0 +1,72 @@
+"""Ask whether an operator or block of PyTorch's is open on the calling thread.
+
+PyTorch ends each through a pointer into the profiler's session that saw it begin, so a session should not end
+inside one; and nothing in PyTorch lists them. But an operator begins and ends within one call, so that its code is
+on the thread's own stack meanwhile, in PyTorch's libraries; and blocks that Python opens are counted or belong to
+`torch.compile`, whose functions are on Python's stack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import torch
+
+from ..annotate import others
+from ..annotate.compiled.ranges import in_generated_code
+
+NO_BACKWARD = -1
+MOST_CALLS = 4096
+# The library of Python's bindings is there for Dynamo's frames too; the operators among its calls are in others
+# as well, except for autograd Functions.
+OF_OPERATORS = re.compile(r"(?:lib)?(?:torch|c10)(?!_python)")
+OF_FUNCTIONS: CodeType = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+# Modules that open blocks of their own around what they compile or run.
+OF_COMPILERS = re.compile(r"torch\.(?:_dynamo\.convert_frame|_functorch|_inductor)\b")
+
+
+class _Place(ctypes.Structure):
+    """C's Dl_info."""
+
+    _fields_ = (
+        ("library", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def is_open() -> bool:
+    """Return whether an operator or block may be open on this thread."""
+    if torch._C._current_graph_task_id() != NO_BACKWARD or others.in_block() or in_generated_code():
+        return True
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if frame.f_code is OF_FUNCTIONS or OF_COMPILERS.match(frame.f_globals.get("__name__") or ""):
+            return True
+        frame = frame.f_back
+    return any(OF_OPERATORS.match(library) for library in _libraries())
+
+
+def _libraries() -> Iterator[str]:
+    """Yield the file names of the libraries whose code is on this thread's stack; none where C cannot tell."""
+    system = ctypes.CDLL(None)
+    if not hasattr(system, "backtrace"):  # musl's C library has none
+        return
+    addresses = (ctypes.c_void_p * MOST_CALLS)()
+    count = system.backtrace(addresses, MOST_CALLS)
+    for address in set(addresses[:count]):
+        yield _library(address)
+
+
+@cache
+def _library(address: int) -> str:
+    place = _Place()
+    ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(place))
+    return (place.library or b"").decode(errors="replace").rpartition("/")[2]

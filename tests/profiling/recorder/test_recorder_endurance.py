@@ -1,0 +1,312 @@
+"""A recording goes on through compilation, interrupts and long work without steps; a kill leaves what it wrote."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from nvtx_kernels.analysis.doctor.checks import examine
+from nvtx_kernels.profiling import annotate, recorder
+from nvtx_kernels.profiling.record import main as record_command
+from nvtx_kernels.profiling.recorder import Recording, open_blocks
+from nvtx_kernels.profiling.recorder.trace_file import TraceFile
+from torch import nn
+
+import nvtx_kernels as nk
+from tests.profiling.making.recordings import REPOSITORY, kernels, metadata, range_names, train
+
+INTERRUPTS = int(os.environ.get("NVTX_KERNELS_INTERRUPTS", "40"))
+COMPILING = """
+import sys, time, torch
+from torch import nn
+
+def slow(graph, _):
+    if not slow.has_waited:
+        slow.has_waited = True
+        time.sleep(12)
+    return graph.forward
+
+slow.has_waited = False
+
+def main(steps=5):
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+    optimizer, compiled = torch.optim.SGD(model.parameters()), torch.compile(model, backend=slow)
+    yield model, optimizer
+    for _ in range(steps):
+        compiled(torch.ones(4, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+if __name__ == "__main__":
+    list(main())
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "report.sqlite"
+
+
+def recorded_by_command(program, path):
+    assert record_command(["-o", str(path), str(program)]) == 0
+
+
+def recorded_by_block(program, path):
+    space = {"__name__": "program"}
+    exec(compile(program.read_text(), program, "exec"), space)
+    running = space["main"]()
+    model, _ = next(running)
+    with annotate.annotate_modules(model), nk.record(path):
+        list(running)
+
+
+def recorded_by_profile(program, path):
+    space = {"__name__": "program"}
+    exec(compile(program.read_text(), program, "exec"), space)
+    running = space["main"]()
+    model, optimizer = next(running)
+    with nk.profile(model, optimizer, path) as p:
+        list(running)
+    assert (p.phases.warmed, p.phases.measured, p.recording.ended_early) == (1, 4, "")
+    p.show()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [recorded_by_command, recorded_by_block, recorded_by_profile])
+def test_a_compilation_of_twelve_seconds_ends_no_recording(tmp_path, path, way, capsys):
+    program = tmp_path / "program.py"
+    program.write_text(COMPILING)
+    way(program, path)
+    assert "ENDED_EARLY" not in " ".join(metadata(path))
+    assert [name for name, _ in kernels(path)].count(
+        "aten::addmm"
+    ) == 12  # of two layers, compiled and in five steps
+    assert "ended early" not in "".join(capsys.readouterr())
+
+
+class Asking(torch.autograd.Function):
+    """Asks whether something is open inside an operator of Python's."""
+
+    @staticmethod
+    def forward(ctx, values):
+        answers.append(open_blocks.is_open())
+        return values * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        answers.append(open_blocks.is_open())
+        return gradient * 2
+
+
+answers: list[bool] = []
+
+
+def ask(*_):
+    answers.append(open_blocks.is_open())
+
+
+def test_an_operator_that_calls_python_is_open_meanwhile_and_a_module_is_not():
+    answers.clear()
+    ask()
+    values = torch.ones(3, requires_grad=True)
+    Asking.apply(values).sum().backward()
+    library = torch.library.Library("nvtx_kernels_tests", "DEF")
+    library.define("ask(Tensor values) -> Tensor")
+    library.impl("ask", lambda values: (ask(), values.clone())[1], "CPU")
+    torch.ops.nvtx_kernels_tests.ask(torch.ones(3))
+    layer = nn.Linear(3, 3)
+    layer.register_forward_hook(ask)
+    layer(torch.ones(3))
+    assert answers == [False, True, True, True, False]
+
+
+def test_long_work_without_the_end_of_any_range_is_written_meanwhile(path, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_UNASKED_AFTER_NS", 0)
+    monkeypatch.setattr(recorder, "REMIND_S", 0.05)
+    with recorder.record(path, device="cpu") as recording:
+        began = time.monotonic()
+        while recording.works < 100 and time.monotonic() - began < 60:
+            torch.ones(3) + 1
+        assert recording.works >= 100
+        assert threading.active_count() == 1
+    assert recording.ended_early == ""
+
+
+KILLED = """
+import os, sys, torch
+from nvtx_kernels.profiling import recorder
+from tests.profiling.making.recordings import train
+recorder.FLUSH_AFTER_NS = 0
+with recorder.record(sys.argv[1], device="cpu"):
+    train(steps=4)
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_a_report_of_what_was_written(path):
+    path.write_text("old")
+    assert subprocess.run([sys.executable, "-c", KILLED, path], cwd=REPOSITORY).returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    (left,) = path.parent.glob("report.sqlite.unfinished-*")
+    ranking = nk.rank(left, per_step=True)
+    assert ranking.report.steps == 4
+    assert any("the program was killed" in note for note in ranking.report.notes)
+    assert any("the program was killed" in finding.what for finding in examine(left))
+    with recorder.record(path, device="cpu"):
+        train(steps=1)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_what_a_recording_lacks_is_said_in_answers_and_by_the_doctor(path):
+    def program():
+        with recorder.record(path, device="cpu") as recording:
+            train(steps=2)
+            recording._end_early("the disk is full")
+            train(steps=1)
+            return 1 // 0
+
+    with pytest.raises(ZeroDivisionError):
+        program()
+    expected = (
+        "The recording ended early: the disk is full. What came later is missing.",
+        "4 later ranges were dropped, and their work is missing.",
+        "The program was interrupted by ZeroDivisionError: its last step may be incomplete.",
+    )
+    assert set(expected) <= set(nk.rank(path).report.notes)
+    assert {one.rstrip(".") for one in expected} <= {finding.what for finding in examine(path)}
+
+
+def test_a_profile_has_its_ranking_and_its_page(path):
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path) as p:
+        for _ in range(3):
+            model(torch.ones(3)).sum().backward()
+            optimizer.step()
+    assert p.rank(per_step=True).report.steps == 2
+    page = p.page()
+    assert repr(page) == f"{path.with_suffix('.html')}: open it in a browser"
+    assert path.with_suffix(".html").read_text().startswith("<!")
+    assert page._repr_html_().startswith('<iframe srcdoc="&lt;!')
+
+
+def test_a_profile_shows_what_there_is(path, capsys):
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters())
+    with nk.profile(model, optimizer, path) as p:
+        p.recording._end_early("the disk is full")
+        for _ in range(3):
+            model(torch.ones(3)).sum().backward()
+            optimizer.step()
+    p.show()
+    path.unlink()
+    nk.profile(model, optimizer, path).show()
+    said = capsys.readouterr()
+    assert "The recording ended early: the disk is full" in said.err
+    assert "report.sqlite" in said.out
+    assert "--per-step" not in said.err
+
+
+WAYS = {"nk.profile": lambda path: nk.profile(None, None, path), "nk.record": nk.record}
+
+
+def signalled(monkeypatch, numbers):
+    """Let signals come while a report is written, just before its first rows."""
+    waiting, add = list(numbers), TraceFile.add
+
+    def interrupted_add(self, table, rows):
+        if waiting and sys._getframe(1).f_code is not Recording.__init__.__code__:
+            for number in waiting:
+                signal.raise_signal(number)
+            waiting.clear()
+        return add(self, table, rows)
+
+    monkeypatch.setattr(TraceFile, "add", interrupted_add)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_waits_until_the_report_is_in_place(path, monkeypatch, capfd, way, number, error):
+    signalled(monkeypatch, [number])
+    before = signal.getsignal(number)
+    with pytest.raises(error), way(path):
+        train(steps=2)
+    assert range_names(path).count("step") >= 2
+    said = capfd.readouterr().err
+    assert f"{path} is being written; Ctrl-C again abandons it" in said
+    assert f"{path}, " in said
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_second_ctrl_c_abandons_the_report_and_says_so(path, monkeypatch, capfd, way):
+    path.write_text("old")
+    signalled(monkeypatch, [signal.SIGINT] * 2)
+    with pytest.raises(KeyboardInterrupt), way(path):
+        train(steps=2)
+    assert [(file.name, file.read_text()) for file in path.parent.iterdir()] == [(path.name, "old")]
+    said = capfd.readouterr().err
+    assert f"abandoned: {path} was not written" in said
+    assert "Next:" not in said
+    with way(path):
+        train(steps=2)
+    assert range_names(path).count("step") >= 2
+
+
+def steps_of(model, optimizer):
+    for _ in range(3):
+        model(torch.ones(4, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def state_of(model):
+    hooks = [len(value) for part in model.modules() for name, value in vars(part).items() if "hooks" in name]
+    classes = [type(part) for part in model.modules()]
+    patched = (
+        nn.Module.__call__,
+        torch.autograd.graph._engine_run_backward,
+        torch.optim.Optimizer.profile_hook_step,
+    )
+    return (
+        hooks,
+        classes,
+        [sorted(vars(part)) for part in model.modules()],
+        patched,
+        signal.getsignal(signal.SIGINT),
+    )
+
+
+@pytest.mark.slow
+def test_a_recording_works_after_interrupts_at_random_moments(path):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    optimizer, chance = torch.optim.SGD(model.parameters(), lr=0.01), random.Random(7)
+    steps_of(model, optimizer)
+    before, durations, interrupts = state_of(model), [], 0
+    main_thread = threading.main_thread().ident
+    for number in range(INTERRUPTS + 3):
+        moment = chance.uniform(0, max(durations)) if number >= 3 else 3600
+        timer = threading.Timer(moment, signal.pthread_kill, (main_thread, signal.SIGINT))
+        began = time.monotonic()
+        try:
+            timer.start()
+            with nk.profile(model, optimizer, path):
+                steps_of(model, optimizer)
+            timer.cancel() if number < 3 else timer.join()
+        except KeyboardInterrupt:
+            interrupts += 1
+        durations = [*durations, time.monotonic() - began][:3]
+        assert state_of(model) == before, f"interrupt {number} after {moment:.4f} s"
+        path.unlink(missing_ok=True)
+        with nk.profile(model, optimizer, path) as p:
+            steps_of(model, optimizer)
+        assert (p.phases.warmed, p.phases.measured) == (1, 2)
+        assert [name for name, _ in kernels(path)].count("aten::addmm") == 6
+    assert interrupts == INTERRUPTS
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
