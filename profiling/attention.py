@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cli import add_output, add_running, ended, list_of
+from .cli import CommandParser, add_output, add_running, ended, list_of
 
 DESCRIPTION = "Time attention alone: batch 8, one head, causal; forward, backward, memory between them."
 KINDS = ("reference", "compiled", "sdpa")
@@ -18,42 +18,62 @@ KINDS = ("reference", "compiled", "sdpa")
 
 def parser(prog: str = "python -m profiling.attention") -> argparse.ArgumentParser:
     """Return the options of the command."""
-    this = argparse.ArgumentParser(prog, description=DESCRIPTION)
+    options = CommandParser(prog, description=DESCRIPTION)
     numbers, words = list_of(int), list_of(str)
-    this.add_argument(
+    options.add_argument(
         "--dims", metavar="LIST", type=numbers, help="head dimensions (16,32,64,128; fewer on a CPU)"
     )
-    this.add_argument(
+    options.add_argument(
         "--lengths", metavar="LIST", type=numbers, help="sequence lengths (256 to 16384; a CPU's less)"
     )
-    this.add_argument("--kinds", metavar="LIST", type=words, default=list(KINDS), help=", ".join(KINDS))
-    this.add_argument(
+    options.add_argument("--kinds", metavar="LIST", type=words, default=list(KINDS), help=", ".join(KINDS))
+    options.add_argument(
         "--dtypes", metavar="LIST", type=words, default=["fp32"], help="fp32 (default), tf32, bf16, fp16"
     )
-    this.add_argument("--batch-size", type=int, default=8, help="default 8")
-    this.add_argument("--warmup", type=int, default=5, help="forward and backward passes before (default 5)")
-    this.add_argument("--steps", type=int, help="measured passes (default 100; 5 on a CPU)")
-    this.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda if available)")
-    add_running(this, "attention.jsonl")
-    this.add_argument(
+    options.add_argument("--batch-size", type=int, default=8, help="default 8")
+    options.add_argument("--warmup", type=int, default=5, help="forward and backward passes before (default 5)")
+    options.add_argument("--steps", type=int, help="measured passes (default 100; 5 on a CPU)")
+    options.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda if available)")
+    add_running(options, "attention.jsonl")
+    options.add_argument(
         "--plot", metavar="FILE", type=Path, help="draw times and memory over length (png, svg, pdf)"
     )
-    add_output(this)
-    return this
+    add_output(options)
+    return options
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.attention") -> int:
     """Run the command and return its exit status."""
-    this = parser(prog)
-    asked = vars(this.parse_args(arguments))
-    return ended(this, lambda: _work(asked))
+    command = parser(prog)
+    options = vars(command.parse_args(arguments))
+    return ended(command, lambda: _work(options), goes_on=True)
 
 
-def _work(asked: Mapping[str, Any]) -> int:
-    # PyTorch and pandas take seconds to import.
-    from .show import attention_grid
+def _work(options: Mapping[str, Any]) -> int:
+    # PyTorch and pandas take seconds to import, and PyTorch is not needed to show results.
+    from nvtx_kernels.analysis.presenters.output import format_of
 
-    attention_grid.run(asked)
+    from .study import results
+    from .study.table import show
+
+    format_of(options["format"], options["output"])
+    if options["results"]:
+        rows = results.latest(results.rows_in(options["results"], results.ATTENTION))
+    else:
+        from .study.attention import cases_of, measure
+        from .study.environment import limit_memory
+        from .study.processes import Plan, sweep
+
+        cases = cases_of(options)
+        limit_memory(cases[0].settings, options["memory_fraction"])
+        plan = Plan(options["again"], options["budget"], kind=results.ATTENTION, measure=measure)
+        sweep(cases, options["into"], plan)
+        rows = results.of_cells(
+            results.rows_in([options["into"]], results.ATTENTION), (case.key for case in cases)
+        )
+    if not rows:
+        raise results.ResultsError("there are no measurements to show")
+    show(rows, options, {"by": "phase"})
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Measure every combination of settings, each in its own process, and print tables.
+"""Measure every combination of settings, each in its own process, and print a table.
 
 python -m profiling.benchmark --sizes small,medium --modes forward,train --dtypes fp32,bf16
 python -m profiling.benchmark --study warmup --sizes small
-python -m profiling.benchmark --results benchmark.jsonl --format markdown --plot times.png
+python -m profiling.benchmark --results benchmark.jsonl --by dtype --format markdown --plot times.png
 """
 
 import argparse
@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cli import add_longest, add_output, add_preset, add_running, ended, list_of
-from .sweep.lists import STUDIES, add_lists
+from .cli import CommandParser, add_output, add_running, add_year, ended, list_of
+from .study.studies import BY, COLUMNS, STUDIES, add_lists
 
 DESCRIPTION = "Measure every combination of settings, each in its own process."
 EPILOG = """\
+attention alone, over head dimension and length, is measured by --attention without a list; its options:
+          --attention --help
 lists     are separated by commas: --sizes small,medium. What is not given has the default of the device.
-studies   set lists and tables for one question; a list that is given wins
+studies   set lists and the table for one question; a list, --by or --columns that is given wins
+table     a line per configuration and phase; --by compares a setting's values with the first of them
 results   every measurement is appended to a file of JSON lines at once. The same command again measures
           only what that file lacks; --again measures everything, and the latest rows count
 exit      0 done, out-of-memory rows included; 1 a configuration failed, or a file could not be used;
@@ -28,48 +31,50 @@ exit      0 done, out-of-memory rows included; 1 a configuration failed, or a fi
 
 def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentParser:
     """Return the options of the command."""
-    this = argparse.ArgumentParser(
-        prog,
-        None,
-        DESCRIPTION,
-        EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_lists(this)
-    add_preset(this, "--preset", "--model-preset")
-    this.add_argument(
+    options = CommandParser(prog, None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_lists(options)
+    add_year(options, "--preset", "--model-preset")
+    options.add_argument(
         "--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ..."
     )
-    this.add_argument("--repeats", type=int, default=1, metavar="N", help="measure everything N times, and pool")
-    this.add_argument("--study", choices=STUDIES, default="times", help="the question (default times)")
-    running = this.add_argument_group("running")
-    add_running(running, "benchmark.jsonl")
-    add_longest(running)
-    _add_showing(this.add_argument_group("showing"))
-    return this
-
-
-def _add_showing(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--table", metavar="LIST", type=list_of(str), help="the tables, instead of the study's")
-    add_output(group)
-    group.add_argument("--steps-listing", action="store_true", help="print every step's time before the tables")
-    group.add_argument(
+    options.add_argument(
+        "--repeats", type=int, default=1, metavar="N", help="measure everything N times, and pool"
+    )
+    options.add_argument("--study", choices=STUDIES, default="times", help="the question (default times)")
+    add_running(options.add_argument_group("running"), "benchmark.jsonl")
+    showing = options.add_argument_group("showing")
+    showing.add_argument("--by", choices=BY, help="what the table compares (default: the study's)")
+    showing.add_argument(
+        "--columns", metavar="LIST", type=list_of(str), help=f"groups of columns: {', '.join(COLUMNS)}"
+    )
+    showing.add_argument("--phases", metavar="LIST", type=list_of(str), help="only these, as forward,step")
+    add_output(showing)
+    showing.add_argument("--steps-listing", action="store_true", help="print every step's time before the table")
+    showing.add_argument(
         "--plot", metavar="FILE", type=Path, help="draw mean times with their spread (png, svg, pdf)"
     )
+    return options
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.benchmark") -> int:
     """Run the command and return its exit status."""
-    this = parser(prog)
-    asked = vars(this.parse_args(arguments))
-    return ended(this, lambda: _work(asked))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "--attention" in words:
+        place = words.index("--attention")
+        if words[place + 1 : place + 2] == [] or words[place + 1].startswith("-"):  # alone, not a list of kinds
+            from .attention import main as of_attention
+
+            return of_attention([*words[:place], *words[place + 1 :]], prog=f"{prog} --attention")
+    command = parser(prog)
+    options = vars(command.parse_args(words))
+    return ended(command, lambda: _work(options), goes_on=True)
 
 
-def _work(asked: Mapping[str, Any]) -> int:
+def _work(options: Mapping[str, Any]) -> int:
     # Pandas and PyTorch take seconds to import.
-    from .show import benchmark
+    from .study import sweeps
 
-    return benchmark.run(asked, STUDIES[asked["study"]])
+    return sweeps.benchmark(options)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Any
 
 from nvtx_kernels.analysis.errors import UsageError as UsageError
 from nvtx_kernels.analysis.presenters.output import add_output as add_output
+from nvtx_kernels.analysis.support.arguments import CommandParser as CommandParser
+from nvtx_kernels.analysis.support.arguments import Removed as Removed
 from nvtx_kernels.model.config import SIZES_OF_YEAR, YEAR
 
 #: Packages that an installation without extras lacks, and the extra that brings each.
@@ -18,14 +20,14 @@ class CommandError(Exception):
     """The command failed; the text is a sentence for the user."""
 
 
-def add_preset(this: argparse.ArgumentParser, *names: str) -> None:
-    """Add the option for the year whose handout names the sizes, under these names."""
-    this.add_argument(
-        *names,
-        dest="model_preset",
+def add_year(options: argparse.ArgumentParser, *removed: str) -> None:
+    """Add the option for the year whose handout names the sizes, and refuse its earlier names."""
+    options.add_argument(
+        "--year",
         choices=SIZES_OF_YEAR,
         help=f"the year whose handout names the sizes (default {YEAR}); the xl of 2026 is 2.7B",
     )
+    options.add_argument(*removed, action=Removed, use="--year {}")
 
 
 def add_running(group: argparse._ActionsContainer, into: str) -> None:
@@ -42,10 +44,6 @@ def add_limits(group: argparse._ActionsContainer) -> None:
     """Add the options that limit what a sweep measures."""
     group.add_argument("--again", action="store_true", help="also measure what was measured before")
     group.add_argument("--budget", type=float, metavar="S", help="start no measurement after S seconds")
-
-
-def add_longest(group: argparse._ActionsContainer) -> None:
-    """Add the option of sweeps whose configurations each run in a process."""
     group.add_argument("--longest", type=float, metavar="S", help="give up a configuration after S seconds")
 
 
@@ -61,16 +59,16 @@ def list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     return elements
 
 
-def ended(this: argparse.ArgumentParser, work: Callable[[], int]) -> int:
+def ended(parser: argparse.ArgumentParser, work: Callable[[], int], *, goes_on: bool = False) -> int:
     """Run a command, and return its exit status: 1 if it failed, 130 if it was interrupted.
 
-    Wrong usage exits with 2, as argparse does.
+    Wrong usage exits with 2, as argparse does. With `goes_on`, the same command continues what was interrupted.
     """
-    name = this.prog.rpartition(" ")[2]
+    name = parser.prog.rpartition(" ")[2]
     try:
         return work()
     except UsageError as error:
-        this.error(str(error))
+        parser.error(str(error))
     except CommandError as error:
         sys.stderr.write(f"{name}: {error}\n")
         return 1
@@ -80,5 +78,6 @@ def ended(this: argparse.ArgumentParser, work: Callable[[], int]) -> int:
         sys.stderr.write(f"{name}: this needs {error.name}: pip install 'nvtx-kernels[{ADDED[error.name]}]'\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write(f"{name}: interrupted; run the same command again to continue\n")
+        advice = "; run the same command again to continue" if goes_on else ""
+        sys.stderr.write(f"{name}: interrupted{advice}\n")
         return 130

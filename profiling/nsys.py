@@ -11,47 +11,44 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cli import add_limits, add_longest, add_output, add_preset, ended
-from .sweep.lists import add_lists
-from .sweep.nsight import PRESETS
+from .cli import CommandParser, add_limits, add_output, add_year, ended
+from .study.nsight import PRESETS
+from .study.studies import add_lists
 
 
 def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
     """Return the options of the command."""
-    this = argparse.ArgumentParser(
-        prog,
-        description="Capture every combination of settings, one report for each.",
-    )
-    add_lists(this)
-    add_preset(this, "--model-preset")
+    options = CommandParser(prog, description="Capture every combination of settings, one report for each.")
+    add_lists(options)
+    add_year(options, "--model-preset")
     presets = "; ".join(f"{name}: {preset.what}" for name, preset in PRESETS.items())
-    this.add_argument(
+    options.add_argument(
         "--preset", choices=PRESETS, default="light", help=f"what is captured (default light). {presets}"
     )
-    this.add_argument("--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="folder for reports")
-    this.add_argument("--export", action="store_true", help="export each report to SQLite too")
-    this.add_argument("--print-command", action="store_true", help="run nothing; print nsys's command lines")
-    add_limits(this)
-    add_longest(this)
-    add_output(this)
-    this.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for nsys profile, after --")
-    nothing = {"repeats": 1, "memory_fraction": None, "steps_listing": False, "plot": None}
-    this.set_defaults(**nothing)
-    return this
+    options.add_argument(
+        "--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="folder for reports"
+    )
+    options.add_argument("--export", action="store_true", help="export each report to SQLite too")
+    options.add_argument("--print-command", action="store_true", help="run nothing; print nsys's command lines")
+    add_limits(options)
+    add_output(options)
+    options.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for nsys profile, after --")
+    options.set_defaults(repeats=1, memory_fraction=None)
+    return options
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.nsys") -> int:
     """Run the command and return its exit status."""
-    this = parser(prog)
-    asked = vars(this.parse_args(arguments))
-    return ended(this, lambda: _work(asked))
+    command = parser(prog)
+    options = vars(command.parse_args(arguments))
+    return ended(command, lambda: _work(options), goes_on=True)
 
 
-def _work(asked: Mapping[str, Any]) -> int:
+def _work(options: Mapping[str, Any]) -> int:
     # Pandas and PyTorch take seconds to import.
-    from .show import nsys as nsys_screen
+    from .study import nsys_reports
 
-    return nsys_screen.run(asked)
+    return nsys_reports.capture(options)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 python -m profiling.doctor
 """
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from nvtx_kernels.analysis.support.arguments import CommandParser
 from nvtx_kernels.analysis.support.findings import Finding, as_json, is_bad, text
 
 from .facts import Facts, look
@@ -33,100 +33,6 @@ SAMPLING_PARANOID = 2
 INSTALL_NSYS = "install nsight-systems-cli from NVIDIA's package repository, or the .run file of a newer release"
 
 
-def findings(facts: Facts) -> list[Finding]:
-    """Return the findings of every check, in the order of CHECKS."""
-    return [finding for check in CHECKS for finding in check(facts)]
-
-
-def _packages(facts: Facts) -> Iterator[Finding]:
-    for name, found in (("torch", facts.torch), ("nvtx", facts.nvtx)):
-        if found is None:
-            yield Finding("problem", f"{name} is not installed", "pip install 'nvtx-kernels[profiling]'")
-        else:
-            yield Finding("good", f"{name} {found}")
-
-
-def _gpu(facts: Facts) -> Iterator[Finding]:
-    if facts.gpus:
-        yield Finding("good", f"PyTorch sees {', '.join(facts.gpus)} through CUDA {facts.torch_cuda}")
-    elif facts.driver is None:
-        fix = "nothing, if this machine has no GPU: `nvtx-kernels run --record FILE` records CPU operators"
-        yield Finding("warning", "there is no NVIDIA driver here, so no GPU to profile", fix)
-    elif facts.torch_cuda is None:
-        yield Finding("problem", "this PyTorch is built for CPUs only", "install a CUDA build of PyTorch")
-    else:
-        fix = "check CUDA_VISIBLE_DEVICES and nvidia-smi; in a container, start it with --gpus all"
-        yield Finding("problem", f"PyTorch sees no GPU, though driver {facts.driver} is loaded", fix)
-
-
-def _recorder(facts: Facts) -> Iterator[Finding]:
-    if facts.gpus and not facts.recorder_sees_gpu:
-        fix = "install a PyTorch that is built with Kineto and CUPTI; nsys does not need that"
-        yield Finding("warning", "torch.profiler cannot see CUDA, so --record would miss the kernels", fix)
-
-
-def _nsys(facts: Facts) -> Iterator[Finding]:
-    if facts.nsys is None:
-        yield Finding("warning", str(facts.nsys_trouble), f"{INSTALL_NSYS}; `--record` works without")
-        return
-    numbers = ".".join(map(str, facts.nsys_version or ()))
-    yield Finding("good", f"nsys {numbers}: {facts.nsys}")
-    if facts.trial_trouble:
-        fix = (
-            "run `nsys profile -t nvtx python -c pass`; a missing library (libdw, libelf) is a package of its name"
-        )
-        yield Finding("problem", f"nsys wrote no report: {facts.trial_trouble}", fix)
-    elif facts.trial_trouble == "":
-        yield Finding("good", "nsys profiled a small program and wrote its report")
-
-
-def _nsys_and_driver(facts: Facts) -> Iterator[Finding]:
-    if facts.driver is None or facts.nsys_version is None:
-        return
-    branch = int(facts.driver.partition(".")[0])
-    known = next((entry for entry in NSYS_OF_DRIVER if branch >= entry[0]), None)
-    if known is None:
-        yield Finding("warning", f"driver {facts.driver} is older than any known here", "update the driver")
-        return
-    _, cuda, (year, release) = known
-    if facts.nsys_version[:2] < (year, release):
-        what = f"nsys is older than {year}.{release}, which came with CUDA {cuda} of driver {facts.driver}"
-        yield Finding("warning", f"{what}: kernels may be missing or unnamed", INSTALL_NSYS)
-    else:
-        yield Finding("good", f"nsys is as new as driver {facts.driver} (CUDA {cuda}) needs")
-
-
-def _sampling(facts: Facts) -> Iterator[Finding]:
-    if facts.paranoid is None or facts.is_root or facts.paranoid <= SAMPLING_PARANOID:
-        return
-    fix = "sudo sysctl kernel.perf_event_paranoid=2; only the preset backtrace needs it"
-    if facts.in_container:
-        fix += "; in a container, on the host, and --cap-add=SYS_ADMIN"
-    yield Finding("warning", f"CPU sampling is refused (perf_event_paranoid is {facts.paranoid})", fix)
-
-
-def _counters(facts: Facts) -> Iterator[Finding]:
-    if facts.counters_for_admins and not facts.is_root:
-        fix = "load the driver with NVreg_RestrictProfilingToAdminUsers=0; tracing kernels needs nothing"
-        yield Finding("warning", "GPU metrics (--gpu-metrics-devices) require an administrator here", fix)
-
-
-def _container(facts: Facts) -> Iterator[Finding]:
-    if facts.in_container:
-        fix = "for those alone, start it with --cap-add=SYS_ADMIN; traces of CUDA and NVTX need nothing"
-        yield Finding("warning", "this is a container: CPU sampling and GPU metrics are often refused", fix)
-
-
-def _wsl(facts: Facts) -> Iterator[Finding]:
-    if not facts.in_wsl:
-        return
-    if facts.wsl_clock_fixed:
-        yield Finding("good", "this is WSL, and nsys is set to convert its GPU's timestamps")
-    else:
-        fix = 'mkdir -p "$(dirname "$(nsys -z)")"; echo CuptiUseRawGpuTimestamps=false >> "$(nsys -z)"'
-        yield Finding("problem", "this is WSL: reports have no kernels until its GPU clock is converted", fix)
-
-
 # What a variable does to a measurement, and what to do about it.
 OF_VARIABLE = {
     "NVTX_KERNELS_OFF": ("switches every range off", "unset NVTX_KERNELS_OFF"),
@@ -137,13 +43,83 @@ OF_VARIABLE = {
 }
 
 
-def _variables(facts: Facts) -> Iterator[Finding]:
+def findings(facts: Facts) -> list[Finding]:
+    """Return what is good and what is wrong: with PyTorch, with nsys, with the system and its settings."""
+    return [*_of_pytorch(facts), *_of_nsys(facts), *_of_system(facts)]
+
+
+def _of_pytorch(facts: Facts) -> Iterator[Finding]:
+    for name, version in (("torch", facts.torch), ("nvtx", facts.nvtx)):
+        if version is None:
+            yield Finding("problem", f"{name} is not installed", "pip install 'nvtx-kernels[profiling]'")
+        else:
+            yield Finding("good", f"{name} {version}")
+    if facts.gpus:
+        yield Finding("good", f"PyTorch sees {', '.join(facts.gpus)} through CUDA {facts.torch_cuda}")
+    elif facts.driver is None:
+        fix = "nothing, if this machine has no GPU: `nvtx-kernels run --record FILE` records CPU operators"
+        yield Finding("warning", "there is no NVIDIA driver here, so no GPU to profile", fix)
+    elif facts.torch_cuda is None:
+        yield Finding("problem", "this PyTorch is built for CPUs only", "install a CUDA build of PyTorch")
+    else:
+        fix = "check CUDA_VISIBLE_DEVICES and nvidia-smi; in a container, start it with --gpus all"
+        yield Finding("problem", f"PyTorch sees no GPU, though driver {facts.driver} is loaded", fix)
+    if facts.gpus and not facts.recorder_sees_gpu:
+        fix = "install a PyTorch that is built with Kineto and CUPTI; nsys does not need that"
+        yield Finding("warning", "torch.profiler cannot see CUDA, so --record would miss the kernels", fix)
+
+
+def _of_nsys(facts: Facts) -> Iterator[Finding]:
+    if facts.nsys is None:
+        yield Finding("warning", str(facts.nsys_trouble), f"{INSTALL_NSYS}; `--record` works without")
+    else:
+        yield Finding("good", f"nsys {'.'.join(map(str, facts.nsys_version or ()))}: {facts.nsys}")
+        if facts.trial_trouble:
+            fix = (
+                "run `nsys profile -t nvtx python -c pass`; a missing library (libdw, libelf) is a package of its "
+                "name"
+            )
+            yield Finding("problem", f"nsys wrote no report: {facts.trial_trouble}", fix)
+        elif facts.trial_trouble == "":
+            yield Finding("good", "nsys profiled a small program and wrote its report")
+    if facts.driver is None or facts.nsys_version is None:
+        return
+    branch = int(facts.driver.partition(".")[0])
+    release_of = next((entry for entry in NSYS_OF_DRIVER if branch >= entry[0]), None)
+    if release_of is None:
+        yield Finding("warning", f"driver {facts.driver} is older than any known here", "update the driver")
+        return
+    _, cuda, (year, release) = release_of
+    if facts.nsys_version[:2] < (year, release):
+        age = f"nsys is older than {year}.{release}, which came with CUDA {cuda} of driver {facts.driver}"
+        yield Finding("warning", f"{age}: kernels may be missing or unnamed", INSTALL_NSYS)
+    else:
+        yield Finding("good", f"nsys is as new as driver {facts.driver} (CUDA {cuda}) needs")
+
+
+def _of_system(facts: Facts) -> Iterator[Finding]:
+    if facts.paranoid is not None and facts.paranoid > SAMPLING_PARANOID and not facts.is_root:
+        fix = "sudo sysctl kernel.perf_event_paranoid=2; only the preset backtrace needs it"
+        if facts.in_container:
+            fix += "; in a container, on the host, and --cap-add=SYS_ADMIN"
+        yield Finding("warning", f"CPU sampling is refused (perf_event_paranoid is {facts.paranoid})", fix)
+    if facts.counters_for_admins and not facts.is_root:
+        fix = "load the driver with NVreg_RestrictProfilingToAdminUsers=0; tracing kernels needs nothing"
+        yield Finding("warning", "GPU metrics (--gpu-metrics-devices) require an administrator here", fix)
+    if facts.in_container:
+        fix = "for those alone, start it with --cap-add=SYS_ADMIN; traces of CUDA and NVTX need nothing"
+        yield Finding("warning", "this is a container: CPU sampling and GPU metrics are often refused", fix)
+    if facts.in_wsl and facts.wsl_clock_fixed:
+        yield Finding("good", "this is WSL, and nsys is set to convert its GPU's timestamps")
+    elif facts.in_wsl:
+        fix = 'mkdir -p "$(dirname "$(nsys -z)")"; echo CuptiUseRawGpuTimestamps=false >> "$(nsys -z)"'
+        yield Finding("problem", "this is WSL: reports have no kernels until its GPU clock is converted", fix)
     for name, value in facts.variables.items():
         effect, fix = OF_VARIABLE[name]
         yield Finding("warning", f"{name}={value} {effect}", fix)
 
 
-def _peaks() -> Iterator[Finding]:
+def measured_peaks() -> Iterator[Finding]:
     """Measure the GPU, and keep what it reached for the reports that are made from now on."""
     try:
         import torch
@@ -153,15 +129,14 @@ def _peaks() -> Iterator[Finding]:
     except ImportError:
         return
     if not torch.cuda.is_available():
-        yield Finding(
-            "warning", "no peaks were measured: PyTorch sees no GPU", "measure on the machine that trains"
-        )
+        fix = "measure on the machine that trains"
+        yield Finding("warning", "no peaks were measured: PyTorch sees no GPU", fix)
         return
-    name, found = torch.cuda.get_device_name(), measure()
-    rates = ", ".join(f"{kind} {rate:.1f}" for kind, rate in found["tflops"].items())
-    reached = f"{name} reaches {rates} TFLOP/s and {found['gigabytes_per_s']:.0f} GB/s"
+    gpu, peaks = torch.cuda.get_device_name(), measure()
+    rates = ", ".join(f"{kind} {rate:.1f}" for kind, rate in peaks["tflops"].items())
+    reached = f"{gpu} reaches {rates} TFLOP/s and {peaks['gigabytes_per_s']:.0f} GB/s"
     try:
-        known_peaks.keep(name, found)
+        known_peaks.keep(gpu, peaks)
     except OSError as error:
         fix = "set NVTX_KERNELS_CACHE to a folder of yours"
         yield Finding("warning", f"{reached}, but that is not kept: {error}", fix)
@@ -169,27 +144,13 @@ def _peaks() -> Iterator[Finding]:
         yield Finding("good", f"{reached}; reports with counted FLOPs have this from now on")
 
 
-CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    _packages,
-    _gpu,
-    _recorder,
-    _nsys,
-    _nsys_and_driver,
-    _sampling,
-    _counters,
-    _container,
-    _wsl,
-    _variables,
-)
-
-
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.doctor") -> int:
     """Run the command and return its exit status."""
-    this = argparse.ArgumentParser(prog, None, DESCRIPTION, EPILOG)
-    this.add_argument("--quick", action="store_true", help="do not let nsys write a small report")
-    this.add_argument("--peaks", action="store_true", help="measure what the GPU reaches, for --view efficiency")
-    this.add_argument("--json", action="store_true", help="print the findings as JSON")
-    asked = this.parse_args(arguments)
-    found = findings(look(trial=not asked.quick)) + (list(_peaks()) if asked.peaks else [])
-    sys.stdout.write(as_json(found) if asked.json else text(found))
-    return int(is_bad(found))
+    parser = CommandParser(prog, None, DESCRIPTION, EPILOG)
+    parser.add_argument("--quick", action="store_true", help="do not let nsys write a small report")
+    parser.add_argument("--peaks", action="store_true", help="measure what the GPU reaches, for efficiency")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    options = parser.parse_args(arguments)
+    results = findings(look(trial=not options.quick)) + (list(measured_peaks()) if options.peaks else [])
+    sys.stdout.write(as_json(results) if options.json else text(results))
+    return int(is_bad(results))

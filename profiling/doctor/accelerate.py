@@ -1,4 +1,4 @@
-"""Build the part in C++ that makes annotation cheaper, check it, and say what it gains.
+"""Build the part in C++ that makes annotation cheaper, check it, and print what it gains.
 
 python -m profiling.doctor.accelerate
 """
@@ -20,12 +20,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nvtx_kernels.analysis.support.arguments import CommandParser
+
 from ..cli import CommandError, ended
 
 if TYPE_CHECKING:
     from torch import nn
 
 _ROUNDS, _STEPS = 20, 5
+# Folders of builds that run, or were killed so long ago.
+_BUILD, _KILLED_AFTER_S = "nvtx_kernels_nodes-build-", 600
 
 
 class BuildError(Exception):
@@ -39,14 +43,14 @@ def parser(prog: str = "python -m profiling.doctor.accelerate") -> argparse.Argu
         "user's cache folder; check that its ranges are those of the part in Python, and show what it gains. "
         "From then on annotation uses it; NVTX_KERNELS_ACCELERATOR=0 keeps it off."
     )
-    return argparse.ArgumentParser(prog, description=description)
+    return CommandParser(prog, description=description)
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.doctor.accelerate") -> int:
     """Run the command and return its exit status."""
-    this = parser(prog)
-    this.parse_args(arguments)
-    return ended(this, _accelerate)
+    command_parser = parser(prog)
+    command_parser.parse_args(arguments)
+    return ended(command_parser, _accelerate)
 
 
 def _accelerate() -> int:
@@ -63,21 +67,6 @@ def _accelerate() -> int:
     return 0
 
 
-def _checked(made: Path) -> str:
-    """Compare a library's ranges with those of the part in Python; return a line of what it gains."""
-    from ..annotate import accelerator
-
-    try:
-        library = accelerator.loaded(made)
-    except ImportError as error:
-        raise BuildError(f"what was built cannot be loaded: {error}") from error
-    model = _model()
-    if _ranges(model, library) != _ranges(model, None):
-        accelerator.place().unlink(missing_ok=True)
-        raise BuildError("its ranges are not those of the part in Python, and it was removed: please report this")
-    return _gain(model, library)
-
-
 def build(check: Callable[[Path], str] = str) -> str:
     """Compile the library, put it into the user's cache folder if a check lets it pass, and return its answer."""
     from nvtx_kernels.analysis.support import user_cache
@@ -86,78 +75,122 @@ def build(check: Callable[[Path], str] = str) -> str:
 
     if sys.platform != "linux" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise BuildError("the accelerator is written for CPython with its GIL, on Linux")
-    file = accelerator.place()
+    library_file = accelerator.place()
+    cache = library_file.parent
     try:
-        is_ours = user_cache.is_ours_alone(file.parent)
+        is_ours = user_cache.is_ours_alone(cache)
     except OSError as error:
-        raise BuildError(f"{file.parent} cannot be written: {error.strerror}") from error
+        raise BuildError(f"{cache} cannot be written: {error.strerror}") from error
     if not is_ours:
-        raise BuildError(f"other users can look into {file.parent}: make it yours alone (chmod 700)")
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        made = Path(folder) / file.name
-        _compile(made)
-        said = check(made)
-        made.replace(file)
-    return said
+        raise BuildError(f"other users can look into {cache}: make it yours alone (chmod 700)")
+    if library_file.is_dir():
+        raise BuildError(f"a folder is where the library belongs: remove {library_file}")
+    for leftover in cache.glob(f"{_BUILD}*"):  # of a build that was killed
+        if time.time() - leftover.stat().st_mtime > _KILLED_AFTER_S:
+            shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_BUILD, dir=cache) as folder:
+        built_file = Path(folder) / library_file.name
+        _compile(built_file)
+        accelerator.seal(built_file)  # before it is loaded: what is mapped must not change
+        answer = check(built_file)
+        built_file.replace(library_file)
+    return answer
 
 
-def command(made: Path) -> list[str]:
+def command(built_file: Path) -> list[str]:
     """Return the command line of the compiler, with the headers and libraries of the installed PyTorch."""
     import torch
 
-    from ..annotate.accelerator import SOURCES
+    from ..annotate.accelerator import SOURCE
 
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    try:
+        compiler = shlex.split(os.environ.get("CXX", "c++"))
+    except ValueError as error:
+        raise BuildError(f"CXX is not a command ({error}): name a C++ compiler in it") from error
+    if not compiler:
+        raise BuildError("CXX is empty: name a C++ compiler in it, or unset it")
     if not shutil.which(compiler[0]):
         raise BuildError(f"there is no C++ compiler {compiler[0]}: install g++, or name one in CXX")
-    root, python = Path(torch.__file__).parent, sysconfig.get_paths()["include"]
-    for header in (Path(python) / "Python.h", root / "include/torch/csrc/autograd/function.h"):
+    torch_folder, python_headers = Path(torch.__file__).parent, sysconfig.get_paths()["include"]
+    includes = [Path(python_headers), torch_folder / "include", torch_folder / "include/torch/csrc/api/include"]
+    for header in (includes[0] / "Python.h", includes[1] / "torch/csrc/autograd/function.h"):
         if not header.exists():
             raise BuildError(
                 f"the header {header} is missing: install the development files of Python and PyTorch"
             )
-    includes = (python, root / "include", root / "include/torch/csrc/api/include")
+    # With what this PyTorch builds extensions.
+    standard = re.search(r"-std=(c\+\+\d\d)", (torch_folder / "utils/cpp_extension.py").read_text())
+    options = [
+        "-O2",
+        f"-std={standard[1] if standard else 'c++20'}",
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-w",
+    ]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    libraries = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch_python"]
     return [
-        *compiler, "-O2", f"-std={_standard(root)}", "-shared", "-fPIC", "-fvisibility=hidden", "-w",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        *(f"-I{one}" for one in includes), str(SOURCES[0]), "-o", str(made),
-        f"-L{root / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch_python",
-    ]  # fmt: skip
+        *compiler,
+        *options,
+        abi,
+        *(f"-I{folder}" for folder in includes),
+        str(SOURCE),
+        "-o",
+        str(built_file),
+        *libraries,
+    ]
 
 
-def _standard(root: Path) -> str:
-    """Return the C++ standard with which this PyTorch builds extensions."""
-    found = re.search(r"-std=(c\+\+\d\d)", (root / "utils/cpp_extension.py").read_text())
-    return found[1] if found else "c++20"
+def _compile(built_file: Path) -> None:
+    process = subprocess.run(command(built_file), capture_output=True, text=True, check=False)
+    if process.returncode:
+        errors = [line for line in process.stderr.splitlines() if "error" in line]
+        raise BuildError(f"the compiler failed: {errors[0] if errors else f'exit {process.returncode}'}")
 
 
-def _compile(made: Path) -> None:
-    done = subprocess.run(command(made), capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error" in line] or [f"exit {done.returncode}"]
-        raise BuildError(f"the compiler failed: {errors[0]}")
-
-
-def _model() -> nn.Module:
+def _checked(built_file: Path) -> str:
+    """Compare a library's ranges with those of the part in Python; return a line of what it gains."""
     import torch
     from torch import nn
 
+    from ..annotate import accelerator
+
+    try:
+        library = accelerator.loaded(built_file)
+    except ImportError as error:
+        raise BuildError(f"what was built cannot be loaded: {error}") from error
     torch.set_num_threads(1)
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
-    return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    model = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    if _ranges(model, library) != _ranges(model, None):
+        accelerator.place().unlink(missing_ok=True)
+        raise BuildError("its ranges are not those of the part in Python, and it was removed: please report this")
+    saved_us: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_ROUNDS):
+        in_python, in_library = (_annotated(model, part, _STEPS)[1] for part in (None, library))
+        for phase, savings in enumerate(saved_us):
+            fastest = [min(times[phase] for times in steps) for steps in (in_python, in_library)]
+            savings.append(1e6 * (fastest[0] - fastest[1]))
+    forward, backward = (statistics.median(savings) / len(list(model.modules())) for savings in saved_us)
+    return (
+        f"it saves {forward:.1f} us per module in forward and {backward:.1f} us in backward (TransformerEncoder)\n"
+    )
 
 
 class _Events:
+    """Hears every range."""
+
     def __init__(self) -> None:
-        self.seen: list[tuple[object, ...]] = []
+        self.heard: list[tuple[object, ...]] = []
 
     def push(self, name: str, payload: object) -> None:
         from ..annotate import category
 
-        self.seen.append((name, payload, category()))
+        self.heard.append((name, payload, category()))
 
     def pop(self) -> None:
-        self.seen.append(())
+        self.heard.append(())
 
     def mark(self, message: str) -> None:
         pass
@@ -167,9 +200,9 @@ def _annotated(model: nn.Module, library: Any, steps: int) -> tuple[_Events, lis
     """Run steps of the annotated model; return its ranges, and the seconds of each forward and backward."""
     import torch
 
-    from ..annotate import annotate_modules, listen, trail
+    from ..annotate import annotate_modules, listen, nodes
 
-    events, x, times, before = _Events(), torch.ones(1, 16, 64), [], trail.accelerate(library)
+    events, x, times, library_before = _Events(), torch.ones(1, 16, 64), [], nodes.use(library)
     try:
         with annotate_modules(model), listen(events):
             for _ in range(steps):
@@ -179,27 +212,12 @@ def _annotated(model: nn.Module, library: Any, steps: int) -> tuple[_Events, lis
                 loss.backward()
                 times.append((between - began, time.process_time() - between))
     finally:
-        trail.accelerate(before)
+        nodes.use(library_before)
     return events, times
 
 
 def _ranges(model: nn.Module, library: Any) -> list[tuple[object, ...]]:
-    return _annotated(model, library, 2)[0].seen
-
-
-def _gain(model: nn.Module, library: Any) -> str:
-    """Compare the two in turns; return a line."""
-    turns = [[_annotated(model, one, _STEPS)[1] for one in (None, library)] for _ in range(_ROUNDS)]
-    forward, backward = (_saved(turns, phase) / len(list(model.modules())) for phase in (0, 1))
-    return (
-        f"it saves {forward:.1f} us per module in forward and {backward:.1f} us in backward (TransformerEncoder)\n"
-    )
-
-
-def _saved(turns: list[list[list[tuple[float, float]]]], phase: int) -> float:
-    """Return by how many microseconds the second of each pair is faster, in its fastest step of a phase."""
-    fastest = [[min(step[phase] for step in turn) for turn in both] for both in turns]
-    return 1e6 * statistics.median(first - second for first, second in fastest)
+    return _annotated(model, library, 2)[0].heard
 
 
 if __name__ == "__main__":

@@ -2,14 +2,16 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from ..sweep.nsight import LONGEST_ANSWER_S, NsysError, find_nsys, version
+from ..study.nsight import LONGEST_ANSWER_S, NsysError, find_nsys, version
 
 DRIVER_FILE = "proc/driver/nvidia/version"
 DRIVER_PARAMETERS = "proc/driver/nvidia/params"
@@ -54,80 +56,65 @@ class Facts:
 
 def look(root: Path = Path("/"), *, trial: bool = True) -> Facts:
     """Return the facts of this machine, with its files under `root`; `trial` lets nsys write a small report."""
-    return Facts(**_packages(), **_gpu(), **_nsys(trial=trial), **_system(root))  # type: ignore[arg-type]
+    parameters, paranoid = _text(root / DRIVER_PARAMETERS), _text(root / PARANOID_FILE).strip()
+    driver = driver_of(_text(root / DRIVER_FILE)) or driver_of(_output(["nvidia-smi", *ASK_DRIVER]))
+    for_admins = re.search(r"RmProfilingAdminOnly:\s*(\S+)", parameters)
+    return Facts(
+        **_pytorch(),  # type: ignore[arg-type]
+        **_nsys(trial=trial),  # type: ignore[arg-type]
+        driver=driver,
+        paranoid=int(paranoid) if paranoid.lstrip("-").isdigit() else None,
+        counters_for_admins=for_admins[1] == "1" if for_admins else None,
+        is_root=os.geteuid() == 0,
+        in_container=any((root / name).exists() for name in CONTAINER_FILES),
+        in_wsl="microsoft" in (_text(root / KERNEL_FILE) or platform.release()).lower(),
+        variables={name: os.environ[name] for name in TELLING_VARIABLES if name in os.environ},
+    )
 
 
-def _packages() -> dict[str, object]:
-    return {"torch": _installed("torch"), "nvtx": _installed("nvtx")}
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _gpu() -> dict[str, object]:
+def _pytorch() -> dict[str, object]:
+    """Return the versions of what records, and what PyTorch sees."""
+    facts: dict[str, object] = {}
+    for package in ("torch", "nvtx"):
+        with suppress(metadata.PackageNotFoundError):
+            facts[package] = metadata.version(package)
     try:
         import torch
         from torch.profiler import ProfilerActivity, supported_activities
     except ImportError:
-        return {}
+        return facts
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     sees = ProfilerActivity.CUDA in supported_activities()  # type: ignore[no-untyped-call]
-    return {"torch_cuda": torch.version.cuda, "gpus": tuple(names), "recorder_sees_gpu": sees}
+    return {**facts, "torch_cuda": torch.version.cuda, "gpus": tuple(names), "recorder_sees_gpu": sees}
 
 
 def _nsys(*, trial: bool) -> dict[str, object]:
+    """Return where nsys is, and whether it can write a report of a program that does nothing."""
     try:
         nsys = find_nsys()
-        found = {"nsys": nsys, "nsys_version": version(nsys), "wsl_clock_fixed": _clock_fixed(nsys)}
+        facts: dict[str, object] = {"nsys": nsys, "nsys_version": version(nsys)}
     except NsysError as error:
         return {"nsys_trouble": str(error)}
-    return {**found, "trial_trouble": _trial(nsys) if trial else None}
-
-
-def _trial(nsys: str) -> str:
-    """Let nsys profile a program that does nothing; return what went wrong, or ""."""
+    settings = _output([nsys, "-z"]).strip()
+    facts["wsl_clock_fixed"] = bool(settings) and "CuptiUseRawGpuTimestamps=false" in _text(Path(settings))
+    if not trial:
+        return facts
     with tempfile.TemporaryDirectory() as folder:
         program = [nsys, *TRIAL, f"--output={folder}/trial", sys.executable, "-c", "pass"]
         try:
-            done = subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_ANSWER_S)
+            ran = subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_ANSWER_S)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        if any(Path(folder).glob("trial.*rep")):
-            return ""
-        said = f"{done.stdout}\n{done.stderr}".strip().splitlines()
-        return said[-1].strip() if said else f"status {done.returncode}"
+            return {**facts, "trial_trouble": str(error)}
+        lines = f"{ran.stdout}\n{ran.stderr}".strip().splitlines()
+        trouble = lines[-1].strip() if lines else f"status {ran.returncode}"
+        return {**facts, "trial_trouble": "" if any(Path(folder).glob("trial.*rep")) else trouble}
 
 
-def _clock_fixed(nsys: str) -> bool:
-    settings = _asked([nsys, "-z"]).strip()
-    return bool(settings) and "CuptiUseRawGpuTimestamps=false" in _text(Path(settings))
-
-
-def _asked(program: list[str]) -> str:
+def _output(program: list[str]) -> str:
     try:
         return subprocess.run(program, capture_output=True, text=True, timeout=LONGEST_ANSWER_S).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-
-
-def _system(root: Path) -> dict[str, object]:
-    parameters, paranoid = _text(root / DRIVER_PARAMETERS), _text(root / PARANOID_FILE).strip()
-    admins = [
-        line.rpartition(":")[2].strip() for line in parameters.splitlines() if "RmProfilingAdminOnly" in line
-    ]
-    return {
-        "driver": driver_of(_text(root / DRIVER_FILE)) or driver_of(_asked(["nvidia-smi", *ASK_DRIVER])),
-        "paranoid": int(paranoid) if paranoid.lstrip("-").isdigit() else None,
-        "counters_for_admins": admins[0] == "1" if admins else None,
-        "is_root": os.geteuid() == 0,
-        "in_container": any((root / name).exists() for name in CONTAINER_FILES),
-        "in_wsl": "microsoft" in (_text(root / KERNEL_FILE) or platform.release()).lower(),
-        "variables": {name: os.environ[name] for name in TELLING_VARIABLES if name in os.environ},
-    }
 
 
 def driver_of(text: str) -> str | None:

@@ -6,8 +6,8 @@ The best of several, after some to warm up: about a second on a GPU. A copy read
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,41 +17,29 @@ SIZES = {"cuda": (8192, 1 << 28, 10), "cpu": (256, 1 << 20, 3)}
 WARM_UP = 3
 #: By arithmetic: the type of the matrices, and how precise PyTorch's products of FP32 then are.
 KINDS = {
-    "fp32": (torch.float32, "highest"), "tf32": (torch.float32, "high"),
-    "bf16": (torch.bfloat16, "highest"), "fp16": (torch.float16, "highest"),
-}  # fmt: skip
+    "fp32": (torch.float32, "highest"),
+    "tf32": (torch.float32, "high"),
+    "bf16": (torch.bfloat16, "highest"),
+    "fp16": (torch.float16, "highest"),
+}
 
 
 def measure(device: str = "cuda") -> dict[str, Any]:
     """Return `tflops` by arithmetic and `gigabytes_per_s` of a device."""
     rows, elements, times = SIZES[device]
-    tflops = {kind: _product(kind, rows, times, device) for kind in KINDS}
-    return {"tflops": tflops, "gigabytes_per_s": _copy(elements, times, device)}
-
-
-def _product(kind: str, rows: int, times: int, device: str) -> float:
-    dtype, precision = KINDS[kind]
-    one = torch.randn(rows, rows, device=device, dtype=dtype)
-    other, out = torch.randn_like(one), torch.empty_like(one)
-    with _precision(precision):
-        seconds = _best(lambda: torch.mm(one, other, out=out), times, device)
-    return round(2 * rows**3 / seconds / 1e12, 4)
-
-
-def _copy(elements: int, times: int, device: str) -> float:
+    tflops, precision_before = {}, torch.get_float32_matmul_precision()
+    try:
+        for kind, (dtype, precision) in KINDS.items():
+            torch.set_float32_matmul_precision(precision)
+            a = torch.randn(rows, rows, device=device, dtype=dtype)
+            multiply = partial(torch.mm, a, torch.randn_like(a), out=torch.empty_like(a))
+            tflops[kind] = round(2 * rows**3 / _best(multiply, times, device) / 1e12, 4)
+    finally:
+        torch.set_float32_matmul_precision(precision_before)
     source = torch.ones(elements, device=device)
     target = torch.empty_like(source)
-    return round(2 * source.nbytes / _best(lambda: target.copy_(source), times, device) / 1e9, 2)
-
-
-@contextmanager
-def _precision(name: str) -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(name)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    copied = 2 * source.nbytes / _best(lambda: target.copy_(source), times, device)
+    return {"tflops": tflops, "gigabytes_per_s": round(copied / 1e9, 2)}
 
 
 def _best(run: Callable[[], object], times: int, device: str) -> float:

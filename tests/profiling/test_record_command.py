@@ -1,12 +1,19 @@
 """`nvtx-kernels record`: any Python program under the recorder, as it is."""
 
+import os
+import re
 import subprocess
 import sys
+import webbrowser
 from importlib import metadata
+from pathlib import Path
 
 import pytest
+import torch
+from nvtx_kernels.profiling.record import main as record_command
 from nvtx_kernels.profiling.record import parser, split
 
+import nvtx_kernels as nk
 from nvtx_kernels.__main__ import main
 from tests.profiling.making.recordings import REPOSITORY, range_names
 
@@ -39,9 +46,7 @@ def test_a_program_is_recorded_as_it_is(tmp_path, program):
     assert "report.sqlite, " in ran.stderr
     assert "1 step after 1 of warm-up (steps of SGD). Next: nvtx-kernels rank report.sqlite" in ran.stderr
     names = range_names(tmp_path / "report.sqlite")
-    assert (
-        names.count("step") == names.count("forward") == names.count("backward") == names.count("optimizer") == 2
-    )
+    assert names.count("forward") == names.count("backward") == names.count("optimizer") == 2
     assert (names.count("Sequential"), names.count("Sequential 0")) == (4, 0)
 
 
@@ -57,6 +62,7 @@ def test_modules_are_annotated_if_asked_for(tmp_path):
         (("no.py",), "no.py is not a file"),
         ((), "name a script"),
         (("-o", "/no/r.sqlite", "train.py"), "cannot write"),
+        (("-o", "r.xlsx", "train.py"), "a recording is an SQLite file, not .xlsx"),
     ],
 )
 def test_what_cannot_be_recorded_is_said(tmp_path, words, said):
@@ -64,6 +70,103 @@ def test_what_cannot_be_recorded_is_said(tmp_path, words, said):
     assert ran.returncode in (1, 2)
     assert said in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def recorded(folder, monkeypatch, program, *words):
+    """Record a program in this process, in its folder, and return the status."""
+    monkeypatch.chdir(folder)
+    Path("train.py").write_text(program)
+    return record_command([*words, "train.py"])
+
+
+RAISES = """
+import torch
+def loss(model):
+    return model(torch.ones(2, 3))
+loss(torch.nn.Linear(4, 4))
+"""
+
+
+def test_an_exception_of_the_program_shows_its_own_frames(tmp_path, monkeypatch, capsys):
+    assert recorded(tmp_path, monkeypatch, RAISES, "--modules") == 1
+    said = capsys.readouterr().err
+    files = re.findall(r'File "([^"]*)"', said)
+    assert files[:2] == ["train.py"] * 2
+    assert not [file for file in files[2:] if f"{os.sep}torch{os.sep}" not in file]
+    assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in said
+    assert "interrupted by RuntimeError" in " ".join(nk.rank("report.sqlite").report.notes)
+
+
+def test_ctrl_c_ends_the_program_and_keeps_its_report(tmp_path, monkeypatch, capsys):
+    program = "import torch\ntorch.ones(3) + 1\nraise KeyboardInterrupt"
+    assert recorded(tmp_path, monkeypatch, program) == 130
+    said = capsys.readouterr().err
+    assert "record: train.py was interrupted" in said
+    assert "continue" not in said
+    assert nk.rank("report.sqlite").report.totals.work_ns > 0
+
+
+def test_options_of_ours_after_the_program_are_pointed_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import sys\nassert len(sys.argv) == 5  # it knows --steps")
+    assert record_command(["train.py", "-o", "x", "--steps", "3"]) == 0
+    said = capsys.readouterr().err
+    assert "record: -o is given to train.py; for record, write it before the program" in said
+    assert "--steps is given" not in said
+
+
+WORKS = "import torch\nfor _ in range(3):\n    torch.ones(3) + 1\n"
+
+
+def test_the_page_is_opened_if_asked_for(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    assert recorded(tmp_path, monkeypatch, WORKS, "--open") == 0
+    assert opened == [(tmp_path / "report.html").as_uri()]
+    assert (tmp_path / "report.html").read_text().startswith("<!")
+
+
+@pytest.mark.parametrize(("name", "written"), [("r.sqlite", "r.rank1.sqlite"), ("r_1.sqlite", "r_1.sqlite")])
+def test_each_rank_writes_its_own_report(tmp_path, monkeypatch, name, written):
+    monkeypatch.setenv("RANK", "1")
+    assert recorded(tmp_path, monkeypatch, WORKS, "-o", name) == 0
+    assert {file.name for file in tmp_path.iterdir()} == {"train.py", written}
+    with nk.profile(None, None, name) as p:
+        torch.ones(3) + 1
+    assert p.path.name == written
+
+
+def test_a_second_process_writes_another_report_and_says_so(tmp_path, monkeypatch, capsys):
+    (tmp_path / f"report.sqlite.unfinished-{os.getppid()}").touch()
+    assert recorded(tmp_path, monkeypatch, WORKS) == 0
+    written = f"report.pid{os.getpid()}.sqlite"
+    assert (tmp_path / written).exists()
+    assert not (tmp_path / "report.sqlite").exists()
+    said = capsys.readouterr().err
+    assert f"process {os.getppid()} records to report.sqlite: this one, to {written}" in said
+    assert f"nvtx-kernels rank {written}" in said
+
+
+SPAWNS = """
+import torch
+
+def work(rank):
+    torch.ones(3) + rank
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, nprocs=2)
+    loader = torch.utils.data.DataLoader([1, 2, 3, 4], num_workers=1)
+    list(loader)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_the_program_starts_are_not_recorded_and_that_is_said(tmp_path):
+    (tmp_path / "train.py").write_text(SPAWNS)
+    command = [sys.executable, "-m", "profiling.record", "-o", tmp_path / "r.sqlite", tmp_path / "train.py"]
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert ran.returncode == 0
+    assert "record: 2 processes that the program started were not recorded" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from nvtx_kernels.analysis.summary import cache
 from nvtx_kernels.profiling import annotate, doctor
 from nvtx_kernels.profiling.annotate import known_peaks
 from nvtx_kernels.profiling.annotate.counting import Counting
@@ -44,19 +43,13 @@ def test_what_was_measured_is_kept_by_the_gpus_name(folder, monkeypatch):
     assert known_peaks.known() == FOUND
 
 
-def test_summaries_are_still_cached_in_the_folder_that_peaks_made(tmp_path, monkeypatch):
-    monkeypatch.setenv("NVTX_KERNELS_CACHE", str(tmp_path / "cache"))
-    known_peaks.keep(GPU, FOUND)
-    assert cache.place_of(tmp_path / "report.sqlite", {}) is not None
-
-
 def test_a_folder_of_others_keeps_no_peaks(folder, monkeypatch):
     folder.chmod(0o777)
     with pytest.raises(OSError, match="others can write"):
         known_peaks.keep(GPU, FOUND)
     with_gpu(monkeypatch)
     monkeypatch.setattr(gemm_peaks, "measure", lambda: FOUND)
-    (finding,) = doctor._peaks()
+    (finding,) = doctor.measured_peaks()
     assert finding.what.startswith(
         f"{GPU} reaches bf16 700.5 TFLOP/s and 4100 GB/s, but that is not kept: others can"
     )

@@ -1,7 +1,0 @@
-"""python -m profiling.precision."""
-
-import sys
-
-from . import main
-
-sys.exit(main())

@@ -1,0 +1,132 @@
+"""Run the model's steps under NVTX ranges, time them, and record them when asked.
+
+nsys profile -t cuda,nvtx python -m profiling.run
+python -m profiling.run --record report.sqlite
+python -m profiling.run --json run.json
+"""
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .cli import CommandError, CommandParser, Removed, add_year, ended
+from .study.studies import COMPILE
+
+DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
+EPILOG = """\
+ranges    warmup > step > phases, then measure > step > phases; measure begins with one mark that holds
+          the configuration. nsys captures the measured steps alone with -c cudaProfilerApi, or with
+          -c nvtx -p measure@nvtx-kernels
+exit      0 done; 1 out of memory, or the report could not be written; 2 wrong usage; 130 or 143 when
+          interrupted or terminated (what ran is still recorded)
+"""
+TEXT_OPTIONS = {
+    "--size": "tiny, small, medium, large, xl, 2.7B or 10B (default small)",
+    "--mode": "forward (no gradients, no loss), forward-backward or train (default)",
+    "--dtype": "fp32 (default), tf32, or bf16 and fp16 autocast; no GradScaler",
+    "--attention": "reference (default: the course's separate kernels) or sdpa",
+    "--optimizer": "reference (default: the course's AdamW, 16 kernels a tensor), forloop, foreach or fused",
+    "--device": "cuda, cuda:1, cpu (default: cuda if available)",
+}
+NUMBER_OPTIONS = {
+    "--d-model": "the model's width, instead of the size's own",
+    "--d-ff": "the feed-forward's width, instead of the size's own",
+    "--layers": "layers, instead of the size's own",
+    "--heads": "attention heads, instead of the size's own",
+    "--vocab-size": "tokens in the vocabulary, instead of the size's own",
+    "--context-length": "tokens in a sequence (default 512; 64 on a CPU)",
+    "--batch-size": "sequences in a batch (default 4; 1 on a CPU)",
+    "--warmup": "steps before measuring (default 5; 1 on a CPU)",
+    "--steps": "measured steps (default 10; 3 on a CPU)",
+    "--seed": "of weights and tokens (default 0)",
+}
+SWITCHES = {
+    "--opaque": "with --compile, open no ranges inside compiled code: the model is one piece",
+    "--emit-nvtx": "make every operator a range too, with its sequence number",
+    "--no-annotate": "open no ranges at all, to see what they cost",
+    "--flops": "count FLOPs and bytes in the last step of warm-up",
+}
+FILES = {
+    "--record": "record the measured steps, without nsys",
+    "--memory-snapshot": "PyTorch's memory snapshot of the measured steps, and a table",
+    "--json": "write times and state to this file, as a sweep's row",
+}
+
+
+MEMORY = "with --record, what each range allocates and frees"
+
+
+def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
+    """Return the options of the command; `study.settings` checks choices and numbers."""
+    options = CommandParser(prog, None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, text in TEXT_OPTIONS.items():
+        options.add_argument(name, help=text)
+    add_year(options, "--preset", "--model-preset")
+    for name, text in NUMBER_OPTIONS.items():
+        options.add_argument(name, type=int, metavar="N", help=text)
+    options.add_argument(
+        "--compile",
+        nargs="?",
+        const=True,
+        default=None,
+        type=COMPILE.get,
+        choices=COMPILE.values(),
+        metavar="reduce-overhead",
+        help="torch.compile the model; its code has the model's ranges, and ranges for what it fused",
+    )
+    for name, text in SWITCHES.items():
+        options.add_argument(name, action="store_true", help=text)
+    for name, text in FILES.items():
+        options.add_argument(name, metavar="FILE", help=text)
+    options.add_argument("--memory", nargs="?", const=True, default=False, metavar="", help=MEMORY)
+    options.add_argument("--record-memory", nargs=0, action=Removed, use="--record FILE --memory")
+    options.add_argument("--memory-fraction", type=float, metavar="F", help="share of the device's memory to use")
+    # A sweep reads the row, and lets no process outlive it.
+    options.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
+    options.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
+    return options
+
+
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profiling.run") -> int:
+    """Run the command and return its exit status."""
+    command = parser(prog)
+    options = vars(command.parse_args(arguments))
+    if options["memory"] not in (True, False):
+        command.error(f"--memory takes no file; use: --memory-snapshot {options['memory']}")
+    if options["die_with_parent"]:
+        threading.Thread(target=_die_with_parent, daemon=True).start()
+    # Annotation reads these when it is imported.
+    if options["no_annotate"]:
+        os.environ["NVTX_KERNELS_OFF"] = "1"
+    if options["opaque"]:
+        os.environ["NVTX_KERNELS_OPAQUE"] = "1"
+    if options["json"] is not None:
+        # PyTorch would warn that it does not know the size of what was allocated before a phase's memory is read.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    return ended(command, lambda: _work(options))
+
+
+def _work(options: Mapping[str, Any]) -> int:
+    # PyTorch takes seconds to import.
+    from .recorder.trace_file import TraceFileError
+    from .study import one_run
+    from .study.workload import NoMemoryError
+
+    try:
+        one_run.run(options)
+    except (NoMemoryError, TraceFileError, OSError) as error:
+        raise CommandError(str(error)) from error
+    return 0
+
+
+def _die_with_parent() -> None:
+    # A sweep that is killed closes the pipe; its measurement must not run in parallel with the next one.
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,0 @@
-"""python -m profiling.run."""
-
-import sys
-
-from . import main
-
-sys.exit(main())

@@ -1,0 +1,4 @@
+"""The course's model measured: one configuration, many in a process each, attention alone, and one table of them.
+
+Commands: `profiling.run`, `profiling.benchmark`, `profiling.nsys`, `profiling.attention`, `profiling.precision`.
+"""

@@ -1,0 +1,121 @@
+"""What affects a number in addition to the settings: versions, the device, precision flags, threads, a profiler.
+
+It names no host, user or path, so it can be shared with a report. `python -m profiling.study.environment cuda`
+prints it as JSON.
+"""
+
+import json
+import os
+import platform
+import re
+import resource
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..recorder.metadata import own_version
+from .settings import AUTOCAST_DTYPE, Settings
+
+# cuBLAS obeys this variable whatever PyTorch asks for: 0 forbids TF32, 1 forces it.
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+# What nsys gives every process it watches: the session's id, and its own library to load. Other tools come in
+# through the same variables, with libraries of other names.
+NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"
+INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD")
+NSYS_LIBRARY = "libToolsInjection"
+DRIVER_FILE = Path("/proc/driver/nvidia/version")
+
+
+def environment(settings: Settings) -> dict[str, Any]:
+    """Return the state of the machine and of PyTorch, once the settings are applied."""
+    return {
+        **versions(),
+        **(gpu_facts(settings.device) if settings.device_type == "cuda" else cpu_facts()),
+        "tf32": tf32_allowed(),
+        "autocast": str(AUTOCAST_DTYPE.get(settings.dtype, "off")).removeprefix("torch."),
+        "grad_scaler": False,
+        **watcher(os.environ),
+    }
+
+
+def watcher(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return `watched_by`, the profiler that watches a process with these variables; nothing without one."""
+    libraries = (variables.get(name, "") for name in INJECTIONS)
+    is_nsys = variables.get(NSYS_SESSION) or any(NSYS_LIBRARY in library for library in libraries)
+    return {"watched_by": "nsys"} if is_nsys else {}
+
+
+def versions() -> dict[str, str | int | None]:
+    """Return the versions of PyTorch, CUDA and the driver."""
+    return {
+        "nvtx-kernels": own_version(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        "nvtx": metadata.version("nvtx"),
+    }
+
+
+def gpu_facts(device: str) -> dict[str, Any]:
+    """Return the name and size of a GPU, its driver, and the host's CPU, whose pace decides launch-bound times."""
+    gpu = torch.cuda.get_device_properties(torch.device(device))
+    try:
+        driver = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER_FILE.read_text())
+    except OSError:
+        driver = None
+    return {
+        "device_name": gpu.name,
+        "device_memory_bytes": gpu.total_memory,
+        "multiprocessors": gpu.multi_processor_count,
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "driver": driver and driver[0],
+        "host_cpu": host_cpu(),
+    }
+
+
+def host_cpu() -> str | None:
+    """Return the name of the host's CPU, None if the machine does not give it."""
+    try:
+        model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return model and model[1].strip()
+
+
+def cpu_facts() -> dict[str, Any]:
+    """Return the kind of CPU, its cores and PyTorch's threads."""
+    kind = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    return {"device_name": f"CPU ({kind})", "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+
+
+def tf32_allowed() -> bool:
+    """Return whether FP32 matrix products may use TF32."""
+    by_pytorch = torch.get_float32_matmul_precision() != "highest"
+    return {"0": False, "1": True}.get(os.environ.get(TF32_OVERRIDE, ""), by_pytorch)
+
+
+def limit_memory(settings: Settings, fraction: float | None) -> None:
+    """Let this process use a fraction of the GPU's memory, or of a CPU machine's on top of what it uses now."""
+    if fraction is None:
+        return
+    if settings.device_type == "cuda":
+        # PyTorch refuses `cuda` here: an index, or None for the current GPU.
+        torch.cuda.set_per_process_memory_fraction(fraction, torch.device(settings.device).index)
+        return
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    try:
+        # What RLIMIT_DATA counts of this process: much where PyTorch brings CUDA's libraries.
+        data_pages = int(Path("/proc/self/statm").read_text().split()[5])
+    except (OSError, IndexError, ValueError):
+        data_pages = 0
+    most_bytes = (data_pages + int(fraction * os.sysconf("SC_PHYS_PAGES"))) * page_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, resource.RLIM_INFINITY))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(environment(Settings(device=sys.argv[1]))))

@@ -1,0 +1,209 @@
+"""Rows of a sweep as one pandas frame: a line per configuration and phase, numbers in it.
+
+Columns: the cell's settings by name, `size` with the dimensions that were changed, `capture` with what watched
+the whole command, `kind`, `d` and `length` of attention alone; `device_name`, `torch`; `status` (ok, oom, failed),
+`parameters`; `phase` (forward, backward, optimizer, step; of an oom row the phase that failed); of the measured
+steps `n`, `mean_ms`, `std_ms` (of the sample), `cv_percent`, `min_ms`, `median_ms`, `max_ms`; `first_ms`, the very
+first step, warm-up or not; `processes`, how many were pooled; `tokens_per_s`, `tflops`, `mfu_percent` of the phase
+(of the whole step for `step`); `peak_bytes` of tensors, `held_bytes` between attention's forward and backward;
+`sm_mhz` the clock under load; STATE; `requested_bytes` and `message` of what went wrong; `started`, when each
+process began (UTC), separated by spaces.
+"""
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pandas as pd
+from nvtx_kernels.analysis.measures.gpu_peaks import peak_of
+from nvtx_kernels.model.config import CONFIGS, config_of, name_of
+from nvtx_kernels.model.cost import matmul_flops
+
+from . import results
+from .results import Row
+
+ALL_MEMORY = 1.0
+# Measurements so far apart may have been made on another host, or while other work ran.
+APART = timedelta(minutes=10)
+PHASES = ("forward", "backward", "optimizer", "step")
+# A phase's FLOPs are those of the forward's matrix products, so many times: recomputation does not count, and the
+# share of the peak is the MFU of PaLM (Chowdhery et al. 2022, appendix B), with attention's products included.
+FORWARDS_OF_PHASE = {"forward": 1, "backward": 2, "optimizer": 0}
+# What distinguishes configurations, in the order of a table's columns, with its header.
+CONFIGURATION: Mapping[str, str] = {
+    "device_name": "device",
+    "torch": "torch",
+    "kind": "kind",
+    "size": "size",
+    "context_length": "context",
+    "d": "d",
+    "length": "length",
+    "batch_size": "batch",
+    "mode": "mode",
+    "dtype": "dtype",
+    "attention": "attention",
+    "compile": "compile",
+    "optimizer": "AdamW",
+    "capture": "capture",
+    "memory_fraction": "memory fraction",
+    "seed": "seed",
+    "warmup": "warm-up",
+    "steps": "steps",
+}
+# The order of lines where it is not that of the values themselves.
+ORDER: Mapping[str, Sequence[Any]] = {
+    "kind": ("reference", "compiled", "sdpa"),
+    "size": list(CONFIGS),
+    "mode": ("forward", "forward-backward", "train"),
+    "dtype": ("fp32", "tf32", "bf16", "fp16"),
+    "attention": ("reference", "sdpa"),
+    "compile": (False, True, "reduce-overhead"),
+    "optimizer": ("reference", "forloop", "foreach", "fused"),
+    "capture": ("none", "bare", "recorder", "emit-nvtx"),
+    "phase": PHASES,
+}
+STATISTICS = ("n", "mean_ms", "std_ms", "cv_percent", "min_ms", "median_ms", "max_ms")
+# Columns that a frame has even if no line has a value.
+COLUMNS = (
+    *CONFIGURATION,
+    *("status", "phase", *STATISTICS, "first_ms"),
+    *("processes", "parameters", "tokens_per_s", "tflops", "mfu_percent", "peak_bytes", "held_bytes", "sm_mhz"),
+    *("requested_bytes", "message", "started"),
+)
+# Further facts about the machine while a line was measured.
+STATE = ("tf32", "autocast", "cuda", "driver", "host_cpu", "python", "threads")
+
+
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return the frame of the latest rows; repeats of a configuration are pooled."""
+    pooled: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        pooled.setdefault(tuple(configuration(row).values()), []).append(row)
+    lines = pd.DataFrame([line for group in pooled.values() for line in _lines(group)])
+    lines = lines.reindex(columns=list(dict.fromkeys((*COLUMNS, *lines.columns))))
+    return lines.sort_values(list(CONFIGURATION), kind="stable", key=places, ignore_index=True)
+
+
+def place(name: str, value: Any) -> tuple[Any, ...]:
+    """Return the sort key of a setting's value: the order of ORDER, None first, else their own."""
+    order = ORDER.get(name, ())
+    if value is None or value in order:
+        return (-1 if value is None else order.index(value),)
+    return (len(order), value)
+
+
+def places(values: pd.Series) -> pd.Series:
+    """Return each value's place among those of its setting, for sorting."""
+    ordered = sorted(set(values.dropna()), key=lambda value: place(str(values.name), value))
+    return values.map({value: index for index, value in enumerate(ordered)}).fillna(-1)
+
+
+def configuration(row: Row) -> dict[str, Any]:
+    """Return what distinguishes a row's configuration from others."""
+    values = {
+        **row["cell"],
+        "capture": results.capture_of(row),
+        "device_name": row["state"].get("device_name"),
+        "torch": row["state"].get("torch"),
+    }
+    if row["kind"] == results.MODEL:
+        values["size"] = name_of(row["cell"])
+        values["memory_fraction"] = values["memory_fraction"] or ALL_MEMORY
+    return {name: values.get(name) for name in CONFIGURATION}
+
+
+def _lines(group: list[Row]) -> Iterator[Row]:
+    """Yield a line per phase of rows of one configuration, or what went wrong with it."""
+    state = group[0]["state"]
+    shared = {**configuration(group[0]), **{name: state.get(name) for name in STATE}}
+    shared["started"] = " ".join(sorted(str(row["started"]) for row in group if row.get("started")))
+    failure = next((row for row in group if row["status"] != "ok"), None)
+    if failure is not None:
+        yield {**shared, **{name: failure.get(name) for name in ("status", "phase", "requested_bytes", "message")}}
+        return
+    for phase in PHASES:
+        if phase in group[0]["measured"][0]:
+            times = [step[phase] for row in group for step in row["measured"]]
+            yield {
+                **shared,
+                "status": "ok",
+                "phase": phase,
+                "parameters": group[0].get("parameters"),
+                "processes": len(group),
+                **statistics_of(times),
+                "first_ms": statistics.fmean((row["warmup"] + row["measured"])[0][phase] for row in group),
+                **_rates(group[0], phase, statistics.fmean(times)),
+                "peak_bytes": _peak_bytes(group[0], phase),
+                "held_bytes": group[0].get("held_bytes") if phase == "forward" else None,
+                "sm_mhz": (group[0].get("clocks") or {}).get("sm_mhz"),
+            }
+
+
+def statistics_of(times: Sequence[float]) -> dict[str, float | None]:
+    """Return statistics of the measured times of a phase; std is the sample's, None for one value."""
+    mean = statistics.fmean(times)
+    std = statistics.stdev(times) if len(times) > 1 else None
+    values = (len(times), mean, std, std and 100 * std / mean, min(times), statistics.median(times), max(times))
+    return dict(zip(STATISTICS, values, strict=True))
+
+
+def _rates(row: Row, phase: str, mean_ms: float) -> dict[str, float | None]:
+    """Return tokens per second, TFLOP/s and MFU of a phase; attention alone has none."""
+    cell = row["cell"]
+    if row["kind"] != results.MODEL:
+        return {}
+    phases = [name for name in row["measured"][0] if phase in ("step", name) and name != "step"]
+    flops = matmul_flops(config_of(cell), cell["batch_size"], cell["context_length"])
+    flops *= sum(FORWARDS_OF_PHASE[name] for name in phases)
+    tflops = flops / mean_ms / 1e9 if flops else None
+    peak = peak_tflops(row["state"]["device_name"], cell["dtype"])
+    tokens = cell["batch_size"] * cell["context_length"]
+    return {
+        "tokens_per_s": tokens / mean_ms * 1e3 if phase == "step" else None,
+        "tflops": tflops,
+        "mfu_percent": None if peak is None or tflops is None else 100 * tflops / peak,
+    }
+
+
+def peak_tflops(device_name: str, dtype: str) -> float | None:
+    """Return the dense peak of a GPU in TFLOP/s for a dtype, None where it is not known."""
+    peak = peak_of([device_name])
+    return peak and peak.tflops.get(dtype)
+
+
+def _peak_bytes(row: Row, phase: str) -> int | None:
+    by_phase = row.get("phase_peak_bytes") or {}
+    return by_phase.get(phase) if phase in FORWARDS_OF_PHASE else max(by_phase.values(), default=None)
+
+
+def sessions(started: Iterable[str]) -> list[tuple[datetime, datetime]]:
+    """Return the first and last moment of every session, APART or more from the next."""
+    spans: list[tuple[datetime, datetime]] = []
+    for moment in sorted(datetime.fromisoformat(text.replace("Z", "+00:00")) for text in started):
+        if spans and moment - spans[-1][1] < APART:
+            spans[-1] = (spans[-1][0], moment)
+        else:
+            spans.append((moment, moment))
+    return spans
+
+
+def sessions_of(lines: pd.DataFrame) -> list[tuple[datetime, datetime]]:
+    """Return the sessions in which lines were measured."""
+    return sessions(text for texts in lines["started"].dropna() for text in texts.split())
+
+
+def varying(lines: pd.DataFrame) -> list[str]:
+    """Return the configuration columns that distinguish the lines."""
+    return [name for name in CONFIGURATION if lines[name].nunique() > 1]
+
+
+def constant(lines: pd.DataFrame) -> dict[str, Any]:
+    """Return the configuration that all lines share, without what none of them has."""
+    shared = {name: lines[name].dropna().unique() for name in CONFIGURATION if lines[name].nunique() == 1}
+    return {name: values[0] for name, values in shared.items()}
+
+
+def word(value: Any) -> str:
+    """Return how a setting's value reads."""
+    return {"True": "yes", "False": "no"}.get(str(value), str(value))

@@ -1,0 +1,102 @@
+"""Capture presets for nsys, and the argument lists that run it. Nothing here passes through a shell."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nvtx_kernels import DOMAIN
+
+from ..cli import CommandError
+
+# Where nsys is installed when it is not on PATH; the newest of several is taken.
+USUAL_PLACES = (
+    "/opt/nvidia/nsight-systems/*/bin/nsys",
+    "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
+    "/usr/local/cuda*/bin/nsys",
+    "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
+)
+LONGEST_ANSWER_S = 60
+
+
+class NsysError(CommandError):
+    """nsys is missing or failed; the text is a sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is captured: nsys's flags, and the options the watched program needs for it."""
+
+    what: str
+    flags: tuple[str, ...]
+    program_options: tuple[str, ...] = ()
+
+
+TRACE, NO_SWITCHES = "--trace=cuda,nvtx", "--cpuctxsw=none"
+LIGHT = (TRACE, "--sample=none", NO_SWITCHES)
+# nsys takes Python's call stack only together with CUDA's, and both only while it samples the CPU.
+BACKTRACE = (TRACE, "--sample=process-tree", NO_SWITCHES, "--cudabacktrace=all", "--python-backtrace=cuda")
+PRESETS: Mapping[str, Preset] = {
+    "light": Preset("CUDA and NVTX, without CPU sampling", LIGHT),
+    "ops": Preset("a range per operator, with sequence numbers (emit_nvtx)", LIGHT, ("--emit-nvtx",)),
+    "graphs": Preset("every kernel inside CUDA graphs", (*LIGHT, "--cuda-graph-trace=node")),
+    "memory": Preset("allocations of GPU memory", (*LIGHT, "--cuda-memory-usage=true")),
+    "shapes": Preset("a range per operator, with its inputs' shapes", (*LIGHT, "--pytorch=autograd-shapes-nvtx")),
+    "backtrace": Preset("CUDA calls with their call stacks, Python's too (much slower)", BACKTRACE),
+    # nsys numbers GPUs in its own way; these are the ones that the program can see.
+    "metrics": Preset("GPU counters over time", (*LIGHT, "--gpu-metrics-devices=cuda-visible")),
+}
+# Flags that capture the measured steps alone, by the kind of device; the program runs on to its end after them.
+# cudaProfilerStart and Stop surround those steps on a GPU, and the range `measure` everywhere.
+MEASURED_STEPS: Mapping[str, tuple[str, ...]] = {
+    "cuda": ("--capture-range=cudaProfilerApi", "--capture-range-end=stop"),
+    "cpu": ("--capture-range=nvtx", f"--nvtx-capture=measure@{DOMAIN}", "--capture-range-end=stop"),
+}
+
+
+def profile_command(
+    nsys: str, program: Sequence[str], report: Path, *, preset: str = "light", flags: Sequence[str] = ()
+) -> list[str]:
+    """Return the arguments that run a program under nsys; `flags` come last, so that they win."""
+    output = (f"--output={report}", "--force-overwrite=true")
+    return [nsys, "profile", *PRESETS[preset].flags, *output, *flags, *program]
+
+
+def export_command(nsys: str, report: Path) -> list[str]:
+    """Return the arguments that export a report to SQLite, next to it."""
+    output = f"--output={report.with_suffix('.sqlite')}"
+    return [nsys, "export", "--type=sqlite", output, "--force-overwrite=true", str(report)]
+
+
+def find_nsys() -> str:
+    """Return the nsys on PATH, else the newest in the usual places. Raises NsysError if there is none."""
+    on_path = shutil.which("nsys")
+    if on_path is not None:
+        return on_path
+    if not (paths := installed()):
+        raise NsysError(
+            "nsys was not found on PATH, under /opt/nvidia or under /usr/local/cuda: install Nsight Systems"
+        )
+    return max(paths, key=lambda path: tuple(map(int, re.findall(r"\d+", path))))
+
+
+def installed() -> list[str]:
+    """Return the nsys programs in the usual places."""
+    patterns = (pattern.lstrip("/") for pattern in USUAL_PLACES)
+    return [str(path) for pattern in patterns for path in Path("/").glob(pattern) if path.is_file()]
+
+
+def version(nsys: str) -> tuple[int, ...]:
+    """Return nsys's version, as (2025, 3, 1). Raises NsysError if it cannot be determined."""
+    try:
+        answer = subprocess.run(
+            [nsys, "--version"], capture_output=True, text=True, timeout=LONGEST_ANSWER_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NsysError(f"{nsys} does not run: {error}") from error
+    numbers = re.search(r"version (\d+)\.(\d+)\.(\d+)", answer.stdout)
+    if numbers is None:
+        raise NsysError(f"{nsys} --version reported no version: {answer.stdout.strip()[:80]}")
+    return tuple(map(int, numbers.groups()))

@@ -1,0 +1,115 @@
+"""The work of `profiling.nsys`: a sweep that writes reports."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvtx_kernels.analysis.presenters.output import format_of
+from nvtx_kernels.analysis.support.files import replacing
+
+from . import results
+from .configurations import Cell
+from .environment import gpu_facts
+from .nsight import NsysError, export_command, find_nsys
+from .processes import Plan, program, sweep, under_nsys
+from .results import NSYS, Row
+from .studies import STUDIES
+from .sweeps import cells_of
+from .table import show
+
+# What a report's name adds for an unusual setting: the usual value, and how another one is written.
+UNUSUAL: Mapping[str, tuple[Any, str]] = {
+    "attention": ("reference", "{}"),
+    "compile": (False, "{}"),
+    "optimizer": ("reference", "{}"),
+    "batch_size": (4, "b{}"),
+    "warmup": (5, "w{}"),
+    "steps": (10, "n{}"),
+    "seed": (0, "seed{}"),
+    "d_model": (None, "d{}"),
+    "d_ff": (None, "ff{}"),
+    "layers": (None, "l{}"),
+    "heads": (None, "h{}"),
+    "vocab_size": (None, "v{}"),
+}
+INDEX = "index.jsonl"
+
+
+def capture(options: Mapping[str, Any]) -> int:
+    """Capture every requested cell, or print the commands for that, and return the exit status."""
+    format_of(options["format"], options["output"])
+    cells = cells_of({**options, "captures": [f"{NSYS}{options['preset']}"]}, STUDIES["times"])
+    folder, index = options["reports"], options["reports"] / INDEX
+    if options["print_command"]:
+        return _print_commands(cells, folder, options["flags"])
+
+    nsys, reports, failures = find_nsys(), [], []
+
+    def keep_report(report: Path, row: Row) -> None:
+        """Move a report to its folder under its name, and export it if that is asked for."""
+        path = folder / (name_of(row["cell"], row["state"]["device_name"]) + report.suffix)
+        with report.open("rb") as source, replacing(path) as target:
+            shutil.copyfileobj(source, target)
+        report.unlink()
+        reports.append(path)
+        if options["export"]:
+            export = subprocess.run(export_command(nsys, path), capture_output=True, text=True)
+            if export.returncode != 0:
+                failures.append(path)
+                reason = export.stderr.strip()[-200:]
+                sys.stderr.write(f"profiling.nsys: {path} could not be exported: {reason}\n")
+
+    limits = {"budget_s": options["budget"], "cell_s": options["longest"]}
+    plan = {**limits, "nsys_flags": tuple(options["flags"]), "keep_report": keep_report}
+    lost = [cell for cell in cells if _lost_report(cell, folder)]
+    sweep(lost, index, Plan(again=True, **plan))
+    sweep(cells, index, Plan(again=options["again"], **plan))
+    rows = results.of_cells(results.read(index)[0], (cell.key for cell in cells))
+    show(rows, options, {"by": "phase"})
+    for path in reports:
+        sys.stdout.write(f"{path}\n")
+    return int(any(row["status"] == "failed" for row in rows) or bool(failures))
+
+
+def _print_commands(cells: list[Cell], folder: Path, flags: list[str]) -> int:
+    """Print a command for each cell that captures it, as one would type it; nsys may be missing here."""
+    try:
+        nsys = find_nsys()
+    except NsysError:
+        nsys = "nsys"
+    for cell in cells:
+        device = cell.settings.device
+        gpu = str(gpu_facts(device)["device_name"]) if device.startswith("cuda") else "CPU"
+        words = under_nsys(cell, nsys, program(cell.options(str(folder))), folder / name_of(cell.key, gpu), flags)
+        sys.stdout.write(f"{shlex.join(words)}\n")
+    return 0
+
+
+def _lost_report(cell: Cell, folder: Path) -> bool:
+    """Return whether a cell was captured before, and its report is gone."""
+    rows = results.of_cells(results.read(folder / INDEX)[0], [cell.key])
+    names = [name_of(row["cell"], row["state"]["device_name"]) for row in rows if row["status"] == "ok"]
+    return any(not list(folder.glob(f"{name}.*rep")) for name in names)
+
+
+def name_of(cell: Mapping[str, Any], gpu: str) -> str:
+    """Return a report's name without ending: size, context, mode, dtype, GPU, and what is unusual. It sorts."""
+    words = [cell["size"], f"ctx{cell['context_length']:05d}", cell["mode"], cell["dtype"], slug(gpu)]
+    for name, (usual, text) in UNUSUAL.items():
+        if (value := cell.get(name)) not in (usual, None):
+            words.append(text.format("compiled" if value is True else value))
+    preset = cell["capture"].removeprefix(NSYS)
+    return "_".join(words if preset == "light" else [*words, preset])
+
+
+def slug(gpu: str) -> str:
+    """Return a GPU's name for use in a file's: NVIDIA H100 80GB HBM3 becomes h100-80gb-hbm3."""
+    if gpu.startswith("CPU"):
+        return "cpu"
+    plain = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+    return plain.removeprefix("nvidia-").removeprefix("geforce-")

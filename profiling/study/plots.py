@@ -1,0 +1,176 @@
+"""Draw a sweep's mean times with their spread, one panel per phase, and the memory that attention alone holds.
+
+Colour distinguishes the first setting that varies, line and marker the others.
+"""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from nvtx_kernels.analysis.support.files import replacing
+
+from ..cli import CommandError
+from .frame import CONFIGURATION, PHASES, constant, place, varying, word
+
+# Settings for the horizontal axis, best first; numbers are drawn to scale, of powers of two by power.
+AXES = (
+    *("length", "context_length", "warmup", "size", "batch_size"),
+    *("dtype", "compile", "attention", "optimizer", "capture"),
+)
+POWERS = ("length", "context_length", "batch_size")
+NUMERIC = (*POWERS, "warmup")
+# Values of these grow along the axis, so that a line between them means something.
+GROWING = (*NUMERIC, "size")
+STYLES = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"), ((0, (5, 1)), "v"), ((0, (1, 1)), "P"))
+NOT_IN_TITLE = ("device_name", "torch", "capture", "memory_fraction", "seed", "steps")
+PANEL_INCHES = (5, 3.6)
+MOST_COLUMNS = 2
+# Letters of a title over one panel.
+TITLE_WIDTH = 54
+# From this ratio of the longest time to the shortest, times are drawn by power of ten.
+WIDE = 10
+HELD = "held before backward"
+
+
+class PlotError(CommandError):
+    """Nothing can be drawn; the text is a sentence for the user."""
+
+
+def draw(lines: pd.DataFrame, path: Path) -> None:
+    """Draw a frame to a file, complete or not at all; its ending chooses png, svg or pdf."""
+    figure = drawing(lines)
+    try:
+        with replacing(path) as file:
+            figure.savefig(file, dpi=150, format=path.suffix.removeprefix(".") or None)
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{path} cannot be drawn: {getattr(error, 'strerror', None) or error}") from error
+
+
+def drawing(lines: pd.DataFrame) -> Any:
+    """Return the matplotlib figure of a frame. Raises PlotError if there is nothing to draw."""
+    ok = lines[lines["status"] == "ok"]
+    titles = [phase for phase in PHASES if (ok["phase"] == phase).any()]
+    if titles == ["forward", "step"]:
+        titles = ["forward"]
+    if not titles:
+        raise PlotError("there are no measurements to draw")
+    if ok["held_bytes"].notna().any():
+        titles.append(HELD)
+    try:
+        from matplotlib.figure import Figure  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise PlotError("plots need matplotlib: pip install 'nvtx-kernels[plot]'") from error
+
+    columns = min(len(titles), MOST_COLUMNS)
+    rows = -(-len(titles) // columns)
+    figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.4), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for unused in panels[len(titles) :]:
+        unused.remove()
+    handles: dict[str, Any] = {}
+    for panel, title in zip(panels, titles, strict=False):
+        _draw_panel(panel, ok, title)
+        panel_handles, labels = panel.get_legend_handles_labels()
+        handles |= dict(zip(labels, panel_handles, strict=True))
+    if len(handles) > 1:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.suptitle(_title(ok, TITLE_WIDTH * columns), fontsize="medium")
+    return figure
+
+
+def horizontal(lines: pd.DataFrame) -> str:
+    """Return the setting for the horizontal axis: the first of AXES that varies."""
+    return next((name for name in AXES if lines[name].nunique() > 1), "size")
+
+
+def _draw_panel(panel: Any, ok: pd.DataFrame, title: str) -> None:
+    """Draw the mean times of one phase, or the memory held between two, with a line or markers per series."""
+    axis = horizontal(ok)
+    values = sorted(ok[axis].dropna().unique(), key=lambda value: place(axis, value))
+    drawn = ok[ok["phase"] == ("forward" if title == HELD else title)]
+    if title == HELD:
+        drawn = drawn.assign(mean_ms=drawn["held_bytes"] / (1 << 30), std_ms=None)
+    panel.set(title=title, xlabel=CONFIGURATION[axis], ylabel="GiB" if title == HELD else "mean ms")
+    series = list(_series(ok, axis))
+    for index, (label, colour, (dashes, marker), members) in enumerate(series):
+        lines = drawn[drawn.index.isin(members.index)].sort_values(
+            axis, key=lambda column: column.map(values.index)
+        )
+        if lines.empty:
+            continue
+        aside = 0 if axis in GROWING else 0.06 * (index - (len(series) - 1) / 2)
+        where = lines[axis] if axis in NUMERIC else lines[axis].map(values.index) + aside
+        looks = {"color": colour, "marker": marker, "linestyle": dashes if axis in GROWING else "none"}
+        spread = None if lines["std_ms"].isna().all() else lines["std_ms"].astype(float)
+        panel.errorbar(where, lines["mean_ms"], spread, label=label, capsize=3, **looks)
+    panel.grid(visible=True, alpha=0.3)
+
+    low, high = drawn["mean_ms"].min(), (drawn["mean_ms"] + drawn["std_ms"].astype(float).fillna(0)).max()
+    if drawn["mean_ms"].max() < WIDE * low:
+        panel.set_ylim(0, 1.05 * high)
+    else:
+        _by_power(panel)
+        panel.set_ylim(low / 1.5, high * 1.3)
+    _scale_axis(panel, axis, values)
+
+
+def _by_power(panel: Any) -> None:
+    """Scale the vertical axis by power of ten, with its numbers written out."""
+    from matplotlib.ticker import (  # type: ignore[import-not-found,unused-ignore]
+        LogLocator,
+        NullFormatter,
+        StrMethodFormatter,
+    )
+
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _scale_axis(panel: Any, axis: str, values: list[Any]) -> None:
+    """Mark on the horizontal axis what was measured, the same in every panel."""
+    if axis in POWERS and len(values) > 1:
+        panel.set_xscale("log", base=2)
+        panel.set_xlim(values[0] / 1.2, values[-1] * 1.2)
+    ticks = values if axis in NUMERIC else list(range(len(values)))
+    panel.set_xticks(ticks, [word(value) for value in values], minor=False)
+    panel.set_xticks([], minor=True)
+    if axis not in POWERS:
+        room = 0.05 * max(ticks[-1] - ticks[0], 1) if axis in GROWING else 0.5
+        panel.set_xlim(ticks[0] - room, ticks[-1] + room)
+
+
+def _series(lines: pd.DataFrame, axis: str) -> Iterator[tuple[str, str, Any, pd.DataFrame]]:
+    """Yield the lines that differ in the axis alone, with the label, colour and style that distinguish them."""
+    apart = [name for name in varying(lines) if name != axis]
+    if not apart:
+        yield "mean", "C0", STYLES[0], lines
+        return
+    colours: dict[Any, str] = {}
+    styles: dict[Any, Any] = {}
+    for values, series in lines.groupby(apart, sort=False, dropna=False):
+        first, *others = pd.Series(values, dtype=object).replace({float("nan"): None})
+        colour = colours.setdefault(first, f"C{len(colours) % 10}")
+        style = styles.setdefault(tuple(others), STYLES[len(styles) % len(STYLES)])
+        yield " ".join(filter(None, map(_label, apart, values))), colour, style, series
+
+
+def _label(name: str, value: Any) -> str:
+    if name == "compile":
+        return {"True": "compiled", "False": "eager"}.get(str(value), str(value))
+    if name == "optimizer":
+        return "" if pd.isna(value) else f"{value} AdamW"
+    return word(value) if isinstance(value, str) else f"{CONFIGURATION[name]} {word(value)}"
+
+
+def _title(lines: pd.DataFrame, width: int) -> str:
+    devices = " and ".join(sorted(lines["device_name"].dropna().unique()))
+    low, high = lines["n"].min(), lines["n"].max()
+    axis = horizontal(lines)
+    shared = {name: value for name, value in constant(lines).items() if name not in (*NOT_IN_TITLE, axis)}
+    about = ", ".join(f"{CONFIGURATION[name]} {word(value)}" for name, value in shared.items())
+    count = f"n = {low:g}{'' if low == high else f' to {high:g}'} steps"
+    return f"{devices}: mean and sample std of {count}\n{textwrap.fill(about, width)}".strip()

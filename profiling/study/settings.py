@@ -1,0 +1,149 @@
+"""The settings of a run, checked, with the defaults of its device."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from nvtx_kernels.analysis.errors import UsageError
+from nvtx_kernels.model.config import CONFIGS, DIMENSIONS, ModelConfig, changed, config_of, size_in
+from nvtx_kernels.model.transformer import ATTENTION, Attention
+
+from .adamw import OPTIMIZERS
+
+# What a mode runs in each step, in order. `forward` encloses the loss wherever there is a backward.
+PHASES_OF_MODE = {
+    "forward": ("forward",),
+    "forward-backward": ("forward", "backward"),
+    "train": ("forward", "backward", "optimizer"),
+}
+# `tf32` allows TF32 in FP32 matrix products; `bf16` and `fp16` are autocast over FP32 parameters. fp16
+# runs without a GradScaler: it adds kernels of its own, and these runs measure time, not convergence.
+MATMUL_PRECISION = {"fp32": "highest", "tf32": "high", "bf16": "highest", "fp16": "highest"}
+AUTOCAST_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# The assignment's defaults on a GPU, and the same model with less work on a CPU.
+WORK_OF_DEVICE: Mapping[str, Mapping[str, int]] = {
+    "cuda": {"context_length": 512, "batch_size": 4, "warmup": 5, "steps": 10},
+    "cpu": {"context_length": 64, "batch_size": 1, "warmup": 1, "steps": 3},
+}
+CHOICES = {
+    "size": tuple(CONFIGS),
+    "mode": tuple(PHASES_OF_MODE),
+    "dtype": tuple(MATMUL_PRECISION),
+    "attention": tuple(ATTENTION),
+    "compile": (False, True, "reduce-overhead"),
+    "optimizer": tuple(OPTIMIZERS),
+}
+AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1, **dict.fromkeys(DIMENSIONS, 1)}
+
+
+class SettingsError(UsageError, ValueError):
+    """The settings cannot be run; the text is a sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run: model, batch, what a step does, how often. Raises SettingsError for settings that cannot be run.
+
+    `size` is a name of CONFIGS; the dimensions at the end are None where the size decides.
+    """
+
+    size: str = "small"
+    context_length: int = 512
+    batch_size: int = 4
+    mode: str = "train"
+    dtype: str = "fp32"
+    attention: Attention = "reference"
+    compile: bool | str = False
+    optimizer: str = "reference"
+    warmup: int = 5
+    steps: int = 10
+    seed: int = 0
+    device: str = "cuda"
+    d_model: int | None = None
+    d_ff: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    vocab_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                names = ", ".join(map(str, choices))
+                raise SettingsError(f"{name} must be one of {names}, not {getattr(self, name)}")
+        for name, least in AT_LEAST.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                raise SettingsError(f"{name} must be ≥ {least}, not {value}")
+        try:
+            config_of(asdict(self))
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+        check_device(self.device)
+
+    @property
+    def config(self) -> ModelConfig:
+        """Return the model's dimensions."""
+        return config_of(asdict(self))
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the settings by name, and the model's dimensions that differ from its size."""
+        values = asdict(self)
+        left_out = DIMENSIONS.keys() - changed(values).keys()
+        return {name: value for name, value in values.items() if name not in left_out}
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Return the phases of one step, in order."""
+        return PHASES_OF_MODE[self.mode]
+
+    @property
+    def device_type(self) -> str:
+        """Return the kind of device, `cuda` for `cuda:1`."""
+        return self.device.partition(":")[0]
+
+
+def check_device(device: str) -> None:
+    """Raise SettingsError for a device that does not exist here."""
+    name, _, index = device.partition(":")
+    if name not in WORK_OF_DEVICE or (index and not index.isdecimal()):
+        raise SettingsError(f"device must be cuda, cuda:N or cpu, not {device}")
+    if name == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise SettingsError(f"{device} is not available: PyTorch sees {torch.cuda.device_count()} CUDA GPUs")
+
+
+def default_device() -> str:
+    """Return the device that a run uses when its options name none."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def with_defaults(options: Mapping[str, Any]) -> Settings:
+    """Complete the given settings (None means not given) with the defaults of the device.
+
+    `year` is the year whose handout names the size, one of SIZES_OF_YEAR.
+    """
+    device = options.get("device") or default_device()
+    defaults = WORK_OF_DEVICE.get(device.partition(":")[0], {})
+    names = {field.name for field in fields(Settings)}
+    given = {name: value for name, value in options.items() if name in names and value is not None}
+    if "size" in given:
+        given["size"] = size_in(options.get("year"), given["size"])
+    return Settings(**{**defaults, **given, "device": device})
+
+
+def reduced_by_cpu(options: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Return the names of settings that were not given and are smaller than the assignment's."""
+    if settings.device_type == "cuda":
+        return []
+    return [name for name in WORK_OF_DEVICE["cpu"] if options.get(name) is None]
+
+
+def apply_precision(settings: Settings) -> None:
+    """Set the process-wide precision of FP32 matrix products, TF32 or not, as the settings ask."""
+    torch.set_float32_matmul_precision(MATMUL_PRECISION[settings.dtype])
+
+
+def autocast(settings: Settings) -> AbstractContextManager[Any]:
+    """Return the context in which the forward pass and the loss run."""
+    dtype = AUTOCAST_DTYPE.get(settings.dtype)
+    return nullcontext() if dtype is None else torch.autocast(settings.device_type, dtype)

@@ -1,0 +1,100 @@
+"""The work of `profiling.benchmark`: which cells and rows its options mean, and their table."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nvtx_kernels.analysis.errors import UsageError
+from nvtx_kernels.analysis.presenters.output import format_of
+from nvtx_kernels.model.config import CONFIGS, DIMENSIONS, config_of, size_in
+
+from . import results
+from .results import Row
+from .studies import COLUMNS, LISTS, STUDIES, Study
+from .table import show
+
+if TYPE_CHECKING:
+    from .configurations import Cell
+
+
+def benchmark(options: Mapping[str, Any]) -> int:
+    """Measure what the options ask, or take it from files, show it, and return the command's exit status."""
+    study = STUDIES[options["study"]]
+    format_of(options["format"], options["output"])
+    groups = options["columns"] or study.columns
+    for group in groups:
+        if group not in COLUMNS:
+            raise UsageError(f"columns must be of {', '.join(COLUMNS)}, not {group}")
+    for name in options["size"] or ():
+        if (own_name := size_in(options["year"], name)) != name:
+            parameters = CONFIGS[own_name].parameters
+            _say(f"{name} of {options['year']} is {own_name} here, {parameters:,} parameters")
+    rows = _selected(options, study) if options["results"] else _measured(options, study)
+    if not rows:
+        raise results.ResultsError("there are no measurements to show")
+    by, phases = options["by"] or study.by, options["phases"] or study.phases
+    show(rows, options, {"by": by, "groups": groups, "phases": phases})
+    return 1 if any(row["status"] == "failed" for row in rows) else 0
+
+
+def lists_of(options: Mapping[str, Any], study: Study) -> dict[str, Sequence[Any]]:
+    """Return the requested lists of settings, completed by a study's, with our names of sizes."""
+    settings = [option.setting for option in LISTS.values()]
+    lists = {**study.lists, **{name: options[name] for name in settings if options[name]}}
+    if "size" in lists:
+        lists["size"] = [size_in(options.get("year"), size) for size in lists["size"]]
+    return lists
+
+
+def cells_of(options: Mapping[str, Any], study: Study) -> list["Cell"]:
+    """Return the cells that lists, completed by a study's, ask for."""
+    from .configurations import product
+
+    return product(
+        lists_of(options, study),
+        captures=options["captures"] or study.captures,
+        repeats=options["repeats"],
+        memory_fraction=options["memory_fraction"],
+    )
+
+
+def _selected(options: Mapping[str, Any], study: Study) -> list[Row]:
+    """Return the latest rows of files that have one of the values that options or the study list for a setting."""
+    lists = lists_of(options, study)
+    if captures := options["captures"] or (study.captures if len(study.captures) > 1 else None):
+        lists["capture"] = captures
+
+    def value(row: Row, name: str) -> Any:
+        if name in DIMENSIONS:
+            return getattr(config_of(row["cell"]), DIMENSIONS[name])
+        # Rows watched by an external nsys do not match `--captures none`.
+        return results.capture_of(row) if name == "capture" else row["cell"][name]
+
+    rows = results.latest([row for path in options["results"] for row in _read(path)])
+    return [row for row in rows if all(value(row, name) in (*values, None) for name, values in lists.items())]
+
+
+def _measured(options: Mapping[str, Any], study: Study) -> list[Row]:
+    """Measure the requested cells and return their rows."""
+    from .processes import Plan, sweep
+
+    path, cells = options["into"], cells_of(options, study)
+    count, left = sweep(cells, path, Plan(options["again"], options["budget"], options["longest"]))
+    _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {count} measured now")
+    if left:
+        _say(f"the budget of {options['budget']:g} s is spent; run the same command again to continue")
+    return results.of_cells(_read(path), (cell.key for cell in cells))
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.exists():
+        raise results.ResultsError(f"{path} does not exist")
+    rows, torn = results.read(path)
+    if torn:
+        _say(f"{path}: {torn} incomplete or foreign lines skipped")
+    return rows
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"profiling.benchmark: {sentence}\n")

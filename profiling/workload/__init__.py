@@ -1,1 +1,0 @@
-"""The workload: settings, the model's steps, their memory."""
