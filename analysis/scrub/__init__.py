@@ -1,9 +1,10 @@
-"""Make a copy of a report that can be shared: python -m analysis.scrub report.sqlite -o shared.sqlite.
+"""Make a copy of a report that can be shared: nvtx-kernels scrub report.sqlite -o shared.sqlite.
 
-Every command gives the same results for the copy; environment, processes,
-output, command lines, paths, host, user and dates are not in it. `--check` lists what a report would leak, by kind
-and count. Exit status 1: the report cannot be read; 2: wrong usage, or the copy cannot be written; 3: `--check`
-found something.
+Every command gives the same figures for the copy. It has only the tables and columns that the analysis reads, and
+of texts only words that are known to be harmless, such as those of PyTorch and of usual models. Every other word,
+and every word of the report's users, hosts, folders and commands, becomes name1, name2 and so on. `--check` lists
+what is not known to be harmless, and where it is. Exit status 1: the report cannot be read; 2: wrong usage, or the
+copy cannot be written; 3: `--check` found something.
 """
 
 from __future__ import annotations
@@ -15,36 +16,46 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cli import run
+from ..support.arguments import CommandParser
 from ..support.text import printable
 
 if TYPE_CHECKING:
-    from .copying import Copied
-    from .leaks import Leak
+    from .copying import Unknown
 
 WOULD_LEAK = 3
+#: Names that `--check` prints at most.
+MOST_SHOWN = 200
 
 
 def parser(prog: str = "python -m analysis.scrub") -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(
-        prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a recording, or a PyTorch trace")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write the copy")
-    what.add_argument("--check", action="store_true", help="list what the report would leak; write nothing")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write the copy")
+    action.add_argument("--check", action="store_true", help="list what is not known to be harmless")
     parser.add_argument(
-        "--rename-ranges", action="store_true", help="new names for ranges; phases, steps and operators stay"
+        "--keep",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="keep names like this, as in 'my layer *' (several)",
     )
+    parser.add_argument("--rename-ranges", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.scrub") -> int:
     """Run the command; return its exit status."""
-    options = parser(prog).parse_args(arguments)
-    found: list[Leak] = []
-    status = run(lambda: found.extend(_check(options.report)) if options.check else _copy(options))
-    return status or (WOULD_LEAK if found else 0)
+    command_line = parser(prog)
+    options = command_line.parse_args(arguments)
+    if options.rename_ranges:
+        command_line.error(
+            "--rename-ranges is gone: unknown words are always replaced; use --keep NAME for those to keep"
+        )
+    unknown: list[Unknown] = []
+    status = run(lambda: unknown.extend(_check(options)) if options.check else _copy(options))
+    return status or (WOULD_LEAK if unknown else 0)
 
 
 def _copy(options: argparse.Namespace) -> None:
@@ -52,41 +63,37 @@ def _copy(options: argparse.Namespace) -> None:
     from ..support.progress import on_screen
     from . import copying, traces
 
-    copied_by = traces.copy if is_trace(options.report) else copying.copy
+    copy = traces.copy if is_trace(options.report) else copying.copy
     with on_screen():
-        copied = copied_by(options.report, options.output, rename_ranges=options.rename_ranges)
-    write(f"{printable(str(options.output))}: {_said(copied)}\n", None)
+        copied = copy(options.report, options.output, keep=options.keep)
+    changes = f"{copied.replaced:,} unknown words replaced" if copied.replaced else "every word in it is known"
+    write(f"{printable(str(options.output))}: {copied.rows:,} rows; {changes}.\n", None)
 
 
-def _check(report: Path) -> list[Leak]:
+def _check(options: argparse.Namespace) -> list[Unknown]:
     from ..document import Column, Document, Row, Table
     from ..presenters import as_table
     from ..presenters.output import write
     from ..support.progress import on_screen
-    from . import leaks, traces
+    from . import copying, traces
 
-    leaks_in = traces.leaks if is_trace(report) else leaks.leaks
+    unknown_in = traces.unknown if is_trace(options.report) else copying.unknown
     with on_screen():
-        found = leaks_in(report)
-    columns = (Column("kind", "what"), Column("count", "count", "count"), Column("where", "in", "name"))
-    rows = tuple(Row((leak.kind, leak.count, ", ".join(leak.where))) for leak in found)
-    heading = (
-        f"{report.name} contains private data" if found else f"{report.name} contains nothing that looks private"
-    )
-    tables = (Table("leaks", "Private data that others would see", columns, rows),) if found else ()
+        unknown = [row for row in unknown_in(options.report, keep=options.keep) if row.count]
+    name = options.report.name
+    if not unknown:
+        document = Document(f"{name}: everything in it is known to be harmless", ())
+    else:
+        columns = (Column("what", "what", "name"), Column("where", "in"), Column("count", "count", "count"))
+        rows = tuple(Row((row.text, row.where, row.count)) for row in unknown[:MOST_SHOWN])
+        more = len(unknown) - MOST_SHOWN
+        notes = [f"{more:,} more are not listed."] if more > 0 else []
+        notes.append("scrub -o leaves tables out and replaces names; --keep NAME keeps names that may be seen.")
+        table = Table("unknown", "Not known to be harmless", columns, rows)
+        document = Document(f"{name} holds what others should perhaps not see", (table,), tuple(notes))
     width, color = as_table.screen(sys.stdout.isatty())
-    write(as_table.present(Document(heading, tables), width=width, color=color, full_names=True), None)
-    return found
-
-
-def _said(copied: Copied) -> str:
-    """Describe what is in the copy, and what was changed in its names."""
-    parts = [f"{copied.rows:,} rows"]
-    if copied.renamed:
-        parts.append(f"{copied.renamed:,} names of ranges replaced")
-    if copied.cut:
-        parts.append("cut out of names: " + ", ".join(f"{count} {word}" for word, count in copied.cut.items()))
-    return "; ".join(parts) + "."
+    write(as_table.present(document, width=width, color=color, full_names=True), None)
+    return unknown
 
 
 def is_trace(path: Path) -> bool:

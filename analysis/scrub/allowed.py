@@ -6,11 +6,13 @@ model. docs/trust.md explains why everything else in a report is left out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import Enum, Flag, auto
 
 from ..readers.allocations import ALLOCATIONS_TABLE, USAGE_TABLE
+from ..readers.launches import NODE_TABLE
+from ..readers.nccl_payloads import ENTRIES_TABLE
+from ..readers.nsys_sqlite import CONTEXTS, DEVICES
 from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, PUSH_POP_TYPES, START_END_TYPES
 
 
@@ -19,12 +21,14 @@ class Role(Flag):
 
     KERNEL = auto()
     RANGE = auto()
+    BARE_RANGE = auto()  # in a trace of PyTorch's, which appends nothing to operators' names
     DOMAIN = auto()
     CATEGORY = auto()  # of annotation's ranges; those of other domains stay behind
     MARK = auto()
     THREAD = auto()
-    CALL = auto()
+    CALL = auto()  # of CUDA
     FACT = auto()  # of the export itself
+    FIELD = auto()  # of what a range carries
     GPU = auto()
 
 
@@ -35,9 +39,10 @@ class Kind(Enum):
     TIME = auto()  # such a number, in nanoseconds
     STRING = auto()  # the id of a string, which goes along
     TEXT = auto()
+    PAYLOAD = auto()  # bytes that a range of NCCL's carries
 
 
-NUMBER, TIME, STRING, TEXT = Kind
+NUMBER, TIME, STRING, TEXT, PAYLOAD = Kind
 Columns = Mapping[str, Kind]
 
 _EVENT: Columns = {"start": TIME, "end": TIME}
@@ -60,6 +65,7 @@ TABLES: Mapping[str, Columns] = {
         "textId": STRING,
         "domainId": NUMBER,
         "category": NUMBER,
+        "binaryData": PAYLOAD,
     },
     "CUPTI_ACTIVITY_KIND_RUNTIME": {
         **_EVENT,
@@ -68,6 +74,7 @@ TABLES: Mapping[str, Columns] = {
         "correlationId": NUMBER,
         "nameId": STRING,
     },
+    NODE_TABLE: {"start": TIME, "globalTid": NUMBER, "graphNodeId": NUMBER, "originalGraphNodeId": NUMBER},
     "CUPTI_ACTIVITY_KIND_KERNEL": {
         **_WORK,
         "demangledName": STRING,
@@ -104,6 +111,9 @@ TABLES: Mapping[str, Columns] = {
         "computeMajor": NUMBER,
         "computeMinor": NUMBER,
     },
+    ENTRIES_TABLE: {"domainId": NUMBER, "schemaId": NUMBER, "type": NUMBER, "name": TEXT, "offset": NUMBER},
+    CONTEXTS: {"processId": NUMBER, "deviceId": NUMBER, "isGreenContext": NUMBER, "numMultiprocessors": NUMBER},
+    DEVICES: {"pid": NUMBER, "cudaId": NUMBER, "numMultiprocessors": NUMBER},
     "META_DATA_EXPORT": _METADATA,
     "EXPORT_META_DATA": _METADATA,
 }
@@ -117,6 +127,7 @@ ROLES: Mapping[str, Role] = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": Role.CALL,
     THREADS: Role.THREAD,
     GPU_NAMES: Role.GPU,
+    ENTRIES_TABLE: Role.FIELD,
 }
 EVENT_ROLES: Mapping[int, Role] = {
     **dict.fromkeys((*PUSH_POP_TYPES, *START_END_TYPES), Role.RANGE),
@@ -139,26 +150,7 @@ METADATA = frozenset(
         "NVTX_KERNELS_INTERRUPTED_BY",
         "NVTX_KERNELS_ENDED_EARLY",
         "NVTX_KERNELS_RANGES_DROPPED",
+        "NVTX_KERNELS_UNRECORDED_NS",
         "NVTX_KERNELS_CLOCK_ERROR_NS",
     }
-)
-
-# What a run of ours says about itself in its mark. The last two are by range.
-RUN_FACTS = frozenset(
-    {
-        "size", "context_length", "batch_size", "mode", "dtype", "attention", "compile", "optimizer", "warmup",
-        "steps", "seed", "device", "parameters", "nvtx-kernels", "python", "torch", "cuda", "cudnn", "nvtx",
-        "device_name", "device_memory_bytes", "multiprocessors", "capability", "driver", "threads", "cores",
-        "tf32", "autocast", "grad_scaler", "flops_convention", "flops", "bytes", "watched_by",
-        "d_model", "d_ff", "layers", "heads", "vocab_size",
-    }
-)  # fmt: skip
-RUN_FACTS_BY_RANGE = ("flops", "bytes")
-
-
-# What a fact of the run may be: a word, a version, a device's name.
-RUN_FACT = re.compile(r"[\w.+:;()/*=%, -]{0,200}")
-# The names that makers give to GPUs.
-GPU_NAME = re.compile(
-    r"(?:NVIDIA|Microsoft|Tesla|Quadro|GeForce|GRID|AMD|Radeon|Intel|Apple)\b[\w ()./+-]{0,60}|CPU"
 )

@@ -1,13 +1,14 @@
-"""A copy of a PyTorch trace that contains only what the analysis reads; and what a trace would leak.
+"""A copy of a PyTorch trace: only what the analysis reads, and of texts only what is known to be harmless.
 
-The part of each event that the reader uses is copied: numbers unchanged, names by their role. Everything else,
-such as shapes, stacks, inputs and what surrounds the events, is left out.
+Of each event that the reader uses, the part that it uses is copied. Everything else, such as shapes, stacks,
+inputs and what surrounds the events, is left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -16,20 +17,19 @@ from typing import Any
 import msgspec
 
 from ..errors import NotAReport, UsageError
-from ..readers.chrome_columns import CATEGORIES, LAUNCHES, RANGES, WORK
-from ..readers.chrome_events import LARGEST_NS, Envelope, Event, TraceFile, opened
+from ..readers.chrome_columns import CATEGORIES, FORWARD_TO_BACKWARD, LAUNCHES, MEMORY_EVENT, RANGES, WORK
+from ..readers.chrome_events import LARGEST_NS, Args, Envelope, Event, TraceFile
 from ..readers.safety import Identity, identity, require_unchanged
 from ..support.files import write_lines
 from ..support.progress import advance
 from ..support.text import printable
 from .allowed import Role
-from .copying import Copied, require_replaceable
-from .leaks import Found, Leak, count_in
+from .copying import Copied, Unknown, require_replaceable
+from .names import Names, thread_name
 from .own_words import words_of
-from .renaming import Names, thread_name
 from .source import LONGEST_CAPTURE_NS
 
-ROLES = {WORK: Role.KERNEL, LAUNCHES: Role.CALL, RANGES: Role.RANGE}
+ROLES = {WORK: Role.KERNEL, LAUNCHES: Role.CALL, RANGES: Role.BARE_RANGE}
 # How torch.profiler's handlers name traces: after the host.
 _FILE_OF_HOST = re.compile(r"(.+?)[_.]\d+\.\d+\.pt\.trace\.json(?:\.gz)?")
 _WRAPPED = re.compile(r"(thread -?\d+) \((.*)\)\s*")
@@ -41,29 +41,37 @@ _BACKENDS = ("nccl", "gloo", "mpi", "ucc", "hccl", "xccl")
 # Beyond any clock; and more decimal places than are ever needed: a few bytes can ask for gigabytes of zeros.
 _LARGEST_US, _DIGITS = LARGEST_NS // 1000, 30
 _DEVICE_FACTS = ("id", "totalGlobalMem", "computeMajor", "computeMinor", "numSms")
+_ENVELOPE = ("traceEvents", "schemaVersion", "deviceProperties", "computeProperties", "distributedInfo")
 _ENCODE = msgspec.json.Encoder().encode
+_ARGS = {field.encode_name for field in msgspec.structs.fields(Args)}
+_EVENT = {field.encode_name for field in msgspec.structs.fields(Event)}
 
 
-def copy(report: Path, target: Path, *, rename_ranges: bool = False) -> Copied:
-    """Write the shared copy of a PyTorch trace.
+def copy(report: Path, target: Path, *, keep: Sequence[str] = ()) -> Copied:
+    """Write the shared copy of a PyTorch trace; names that match `keep` stay.
 
     Raises NotAReport if the trace cannot be read, and UsageError if the target cannot be written.
     """
     before = identity(report)
     require_replaceable(target, report)
-    names = Names(rename_ranges=rename_ranges, own_words=host_words(report))
-    under_way = TraceCopy(report, names)
+    under_way = TraceCopy(report, Names(own_words=host_words(report), keep=keep))
     try:
         write_lines(_checked(under_way.lines(), report, before), target)
     except OSError as error:
         raise UsageError(f"{printable(str(target))} cannot be written: {error.strerror}.") from error
-    return Copied(under_way.rows, dict(names.cut), len(names.renaming.letters) if names.renaming else 0)
+    return Copied(under_way.rows, len(under_way.names.numbers) + len(under_way.names.long_numbers))
 
 
 def _checked(lines: Iterator[str], report: Path, before: Identity) -> Iterator[str]:
     """Yield lines; raise NotAReport, so that nothing is put in place, if the report changed meanwhile."""
     yield from lines
     require_unchanged(report, before)
+
+
+def host_words(report: Path) -> frozenset[str]:
+    """Return the words of the host in a trace's file name."""
+    of_host = _FILE_OF_HOST.fullmatch(report.name)
+    return words_of([of_host[1]]) if of_host else frozenset()
 
 
 class TraceCopy:
@@ -79,10 +87,10 @@ class TraceCopy:
         yield '{"traceEvents":[\n'
         for events in file.blocks():
             advance(len(events))
-            kept = [_ENCODE(shared).decode() for event in events if (shared := self.event(event))]
-            if kept:
-                yield (",\n" if self.rows else "") + ",\n".join(kept)
-                self.rows += len(kept)
+            encoded = [_ENCODE(shared).decode() for event in events if (shared := self.event(event))]
+            if encoded:
+                yield (",\n" if self.rows else "") + ",\n".join(encoded)
+                self.rows += len(encoded)
         around = _ENCODE(self.around(file.envelope)).decode()
         yield f"\n],{around[1:]}\n" if len(around) > 2 else "\n]}\n"
 
@@ -91,14 +99,31 @@ class TraceCopy:
         if event.ph == "M" and event.name in _NAMING:
             named = self.track_name(event.args.name)
             return {"ph": "M", "name": event.name, **self.place(event), "args": {"name": named}}
-        if not _is_read(event):
-            return None
-        role = ROLES[CATEGORIES[event.cat][0]]
-        # Nothing is appended to operators' names here, as nsys's have it.
-        name = self.names.bare(event.name) if role is Role.RANGE else self.names.rules[role](event.name) or ""
         times = {"ts": self.time(event.ts), "dur": self.time(event.dur, moved=False)}
-        known = {key: value for key, value in times.items() if value is not None}
-        return {"ph": "X", "cat": event.cat, "name": name, **self.place(event), **known, "args": _numbers(event)}
+        written_times = {key: value for key, value in times.items() if value is not None}
+        if event.cat == FORWARD_TO_BACKWARD and event.ph in ("s", "f") and isinstance(event.id, int):
+            return {"ph": event.ph, "cat": event.cat, "id": event.id, **self.place(event), **written_times}
+        is_allocation = _is_allocation(event)
+        if not (_is_read(event) or is_allocation):
+            return None
+        name = MEMORY_EVENT if is_allocation else self.name(event) or ""
+        args = {
+            key: self.detail(value) for key, value in msgspec.to_builtins(event.args).items() if value is not None
+        }
+        kind = {"ph": "i"} if is_allocation else {"ph": "X", "cat": event.cat}
+        return {**kind, "name": name, **self.place(event), **written_times, "args": args}
+
+    def name(self, event: Event) -> str | None:
+        """Return what may be shared of the name of an event that is read."""
+        return self.names.shared(ROLES[CATEGORIES[event.cat][0]], event.name)
+
+    def detail(self, value: Any) -> Any:
+        """Return what may be shared of one of an event's arguments: numbers, and known words."""
+        if isinstance(value, list):
+            return [self.detail(item) for item in value]
+        if isinstance(value, str):
+            return value if value.isdecimal() else self.names.in_words(value)
+        return value if isinstance(value, int | float) else None
 
     def place(self, event: Event) -> dict[str, Any]:
         """Return the process and the thread, or the GPU and the stream."""
@@ -108,7 +133,7 @@ class TraceCopy:
     def track(self, value: Any) -> Any:
         """Return a number unchanged, and a word only if it is a common one."""
         is_public = not isinstance(value, str) or _PUBLIC_TRACKS.fullmatch(value)
-        return value if is_public else self.names.numbered("track", value)
+        return value if is_public else self.names.in_words(value)
 
     def track_name(self, name: Any) -> str:
         """Return what may be shared of a thread's or a process's name."""
@@ -131,43 +156,29 @@ class TraceCopy:
     def around(self, envelope: Envelope) -> dict[str, Any]:
         """Return the part that may be shared of what surrounds the events."""
         facts = envelope.distributed if isinstance(envelope.distributed, dict) else {}
-        kept = {key: facts[key] for key in ("rank", "world_size") if isinstance(facts.get(key), int)}
+        rank_facts = {key: facts[key] for key in ("rank", "world_size") if isinstance(facts.get(key), int)}
         if str(facts.get("backend")).lower() in _BACKENDS:
-            kept["backend"] = facts["backend"]
-        schema = {"schemaVersion": envelope.schema} if isinstance(envelope.schema, int) else {}
-        shared = {"distributedInfo": kept} if kept else {}
-        return {**schema, **shared, **self.devices(envelope)}
-
-    def devices(self, envelope: Envelope) -> dict[str, Any]:
-        """Return the GPUs of the machine, under the name that the trace has for them."""
-        found = {"deviceProperties": envelope.devices, "computeProperties": envelope.old_devices}
-        return {
-            key: [self.device(one) for one in devices if isinstance(one, dict)]
-            for key, devices in found.items()
-            if isinstance(devices, list)
-        }
+            rank_facts["backend"] = facts["backend"]
+        shared: dict[str, Any] = {"schemaVersion": envelope.schema} if isinstance(envelope.schema, int) else {}
+        shared |= {"distributedInfo": rank_facts} if rank_facts else {}
+        for key, devices in (("deviceProperties", envelope.devices), ("computeProperties", envelope.old_devices)):
+            if isinstance(devices, list):
+                shared[key] = [self.device(device) for device in devices if isinstance(device, dict)]
+        return shared
 
     def device(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Return the facts of a GPU's model."""
         numbers = {key: facts[key] for key in _DEVICE_FACTS if isinstance(facts.get(key), int)}
         name = facts.get("name")
-        return {**numbers, **({"name": self.names.rules[Role.GPU](name)} if isinstance(name, str) else {})}
+        return {**numbers, **({"name": self.names.gpu(name)} if isinstance(name, str) else {})}
 
 
 def _is_read(event: Event) -> bool:
     return event.ph == "X" and event.cat in CATEGORIES
 
 
-def _numbers(event: Event) -> dict[str, Any]:
-    """Return the numbers that an event's details are made of."""
-    details = msgspec.to_builtins(event.args)
-    return {key: value for key, value in details.items() if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(isinstance(one, int | float) for one in value)
-    return isinstance(value, int | float) or (isinstance(value, str) and value.isdecimal())
+def _is_allocation(event: Event) -> bool:
+    return event.ph != "X" and event.name == MEMORY_EVENT
 
 
 def _base_us(report: Path) -> int:
@@ -183,56 +194,34 @@ def _base_us(report: Path) -> int:
     return first if first * 1000 > LONGEST_CAPTURE_NS else 0
 
 
-def host_words(report: Path) -> dict[str, str]:
-    """Return the private words in a trace's file name."""
-    found = _FILE_OF_HOST.fullmatch(report.name)
-    return words_of([(found[1], "host")]) if found else {}
+def unknown(report: Path, *, keep: Sequence[str] = ()) -> Iterator[Unknown]:
+    """Yield what a trace has that is not known to be harmless; of a shared copy, nothing.
 
-
-_TOGETHER = 1 << 20
-
-
-def leaks(report: Path) -> list[Leak]:
-    """Find what a trace would leak: by its look anywhere in the file, and what a copy would not hold as it is.
-
-    Raises NotAReport where the trace cannot be read.
+    Raises NotAReport if the trace cannot be read.
     """
-    found, seen = Found(), TraceCopy(report, Names(own_words=host_words(report)))
-    for events in TraceFile(report).blocks():
+    sharing = TraceCopy(report, Names(own_words=host_words(report), keep=keep, of_copy=True))
+    yield Unknown("times", "(they are dates)", int(sharing.base_us > 0))
+    counts: Counter[tuple[str, str]] = Counter()
+    file = TraceFile(report, decoder=msgspec.json.Decoder(list[dict[str, Any]]))
+    for events in file.blocks():
         advance(len(events))
-        named = [event for event in events if event.ph == "M" and event.name in _NAMING]
-        found.add(
-            "names of threads", "events", sum(seen.track_name(e.args.name) != (e.args.name or "") for e in named)
-        )
-    found.add("dates", "events", int(seen.base_us > 0))
-    for text in _texts(report):
-        found.add("facts about the machine", "the trace", len(_ABOUT_MACHINE.findall(text)))
-        found.add("details of events", "events", len(_DETAILS.findall(text)))
-        count_in(text, "events", found)
-    return found.leaks()
-
-
-# What surrounds events, or is in them, and is not read here.
-_ABOUT_MACHINE = re.compile(
-    r'"(?:traceName|hostname|baseTimeNanoseconds|trace_id|cupti_version|host_name|user)"\s*:'
-)
-_DETAILS = re.compile(
-    r'"(?:Input Dims|Input Strides|Concrete Inputs|Call stack|Python id|Collective name|Process Group \w+)"\s*:'
-)
-
-
-def _texts(report: Path) -> Iterator[str]:
-    """Yield a trace's text, some of it at a time, cut between objects; escapes of JSON undone."""
-    with opened(report) as file:
-        waiting = b""
-        while more := file.read(_TOGETHER):
-            waiting += more
-            whole, bracket, rest = waiting.rpartition(b"}")
-            if bracket or len(waiting) > 64 * _TOGETHER:
-                yield _unescaped(whole or waiting)
-                waiting = rest if whole else b""
-        yield _unescaped(waiting)
-
-
-def _unescaped(text: bytes) -> str:
-    return text.decode("utf-8", "replace").replace("\\/", "/").replace("\\\\", "\\").replace('\\"', '"')
+        for event in events:
+            args = event.get("args")
+            counts.update(("events", f'"{key}"') for key in event.keys() - _EVENT)
+            counts.update(("args", f'"{key}"') for key in (args.keys() - _ARGS if isinstance(args, dict) else ()))
+    for events in TraceFile(report).blocks():
+        for event in events:
+            shared = sharing.event(event)
+            if shared is None:
+                counts["events that are not read", event.cat] += 1
+                continue
+            names = {"names": (event.name, shared.get("name", ""))}
+            if event.ph == "M":
+                names = {"names of threads": (event.args.name or "", shared["args"]["name"])}
+            has_details = event.ph == "X" or _is_allocation(event)
+            details = msgspec.to_builtins(event.args).items() if has_details else ()
+            names |= {key: (value, shared["args"][key]) for key, value in details if value is not None}
+            names |= {key: (getattr(event, key), value) for key, value in sharing.place(event).items()}
+            counts.update((where, str(old)) for where, (old, new) in names.items() if old != new)
+    yield from (Unknown(where, text, number) for (where, text), number in counts.items())
+    yield from (Unknown("the trace", f'"{key}"', 1) for key in file.keys_around if key not in _ENVELOPE)

@@ -1,20 +1,32 @@
 """A shared copy answers as its report does, and holds nothing else of it."""
 
+import json
 import os
+import re
 import sqlite3
+import struct
 from contextlib import closing
 
 import pytest
-from nvtx_kernels.analysis import compare, doctor, kernels, page, scrub, timeline
-from nvtx_kernels.analysis.scrub.allowed import RUN_FACTS, STRINGS, TABLES
+from nvtx_kernels.analysis import compare, doctor, page, scrub, timeline, view
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, RUN_MARK, TRAINING_MARK, read_mark
+from nvtx_kernels.analysis.scrub.allowed import STRINGS, TABLES, Role
+from nvtx_kernels.analysis.scrub.copying import unknown
+from nvtx_kernels.analysis.scrub.names import Names
+from nvtx_kernels.analysis.scrub.own_words import EVERYBODYS, words_of
 from nvtx_kernels.analysis.views.registry import VIEWS
-from nvtx_kernels.profiling.workload.measurement import description
-from nvtx_kernels.profiling.workload.model_steps import Workload
-from nvtx_kernels.profiling.workload.settings import with_defaults
+from nvtx_kernels.profiling.study.measurement import mark_text
+from nvtx_kernels.profiling.study.settings import AUTOCAST_DTYPE, CHOICES, with_defaults
+from nvtx_kernels.profiling.study.workload import Workload
 
 from tests.analysis.making import private
+from tests.analysis.making.allocated import two_steps
 from tests.analysis.making.bundled import DATA, OURS, REPORTS, unpacked
 from tests.analysis.making.copies import answers, inside, rows, scrubbed
+from tests.analysis.readers.test_nccl_payloads import COMMUNICATOR, SHARE, START, payload, size
+from tests.analysis.readers.test_nccl_payloads import report as report_of_nccl
+from tests.analysis.readers.test_nsys_versions import GREEN, alter
 
 ANSWERS = [
     ["--format", "json", "--include-warmup", "--operators", "keep"],
@@ -33,6 +45,13 @@ def copy_of_planted(planted):
     return scrubbed(planted)
 
 
+def test_an_empty_text_that_hides_a_registered_name_stays_empty(tmp_path, capsys):
+    report = unpacked("h200_train_fp32.sqlite", tmp_path)
+    with closing(sqlite3.connect(report)) as database, database:
+        database.execute("UPDATE NVTX_EVENTS SET text = '' WHERE textId IS NOT NULL AND eventType = 59")
+    assert answers(scrubbed(report), capsys, ANSWERS[0]) == answers(report, capsys, ANSWERS[0])
+
+
 @pytest.mark.parametrize("name", REPORTS)
 def test_copy_answers_as_its_report(tmp_path, capsys, name):
     report = unpacked(name, tmp_path)
@@ -44,8 +63,8 @@ def test_copy_answers_as_its_report(tmp_path, capsys, name):
 
 
 OTHER_COMMANDS = {
-    **{f"view {view}": (kernels, "REPORT", "--view", view) for view in VIEWS if view != "explain"},
-    "view explain": (kernels, "REPORT", "--view", "explain", "--kernel", "gemm"),
+    **{f"view {name}": (view, name, "REPORT") for name in VIEWS},
+    "view explain": (view, "explain", "REPORT", "--kernel", "gemm"),
     "doctor": (doctor, "REPORT"),
     "timeline": (timeline, "REPORT", "-o", "OUT"),
     "page": (page, "REPORT", "-o", "OUT"),
@@ -53,17 +72,72 @@ OTHER_COMMANDS = {
 }
 
 
+def with_green_contexts(folder):
+    return alter(with_payloads(folder), *GREEN)
+
+
+def with_payloads(folder):
+    ranges = [
+        START,
+        ("ncclAllReduce", 40, size(1 << 20)),
+        ("ncclAllGather", 60, size(1 << 16, SHARE)),
+        ("ncclReduceScatter", 70, payload(SHARE, "<QQ", COMMUNICATOR, 4096)),
+        ("ncclBroadcast", 80, b"jdoe"),
+    ]
+    return report_of_nccl(folder, ranges, [45, 62, 72, 82])
+
+
+SPECIAL = {
+    "payloads": with_payloads,
+    "green contexts": with_green_contexts,
+    "allocations": two_steps,
+}
+
+
+@pytest.fixture(scope="module", params=["planted", *SPECIAL])
+def pair(request, planted, copy_of_planted, tmp_path_factory):
+    """A report and its copy."""
+    if request.param == "planted":
+        return planted, copy_of_planted
+    report = SPECIAL[request.param](tmp_path_factory.mktemp("special"))
+    return report, scrubbed(report)
+
+
 @pytest.mark.parametrize("command", OTHER_COMMANDS.values(), ids=OTHER_COMMANDS.keys())
-def test_every_command_says_the_same_of_the_copy(planted, copy_of_planted, tmp_path, capsys, command):
+def test_every_command_says_the_same_of_the_copy(pair, tmp_path, capsys, command):
     results = []
-    for report in (planted, copy_of_planted):
+    for report in pair:
         files = {"REPORT": report, "OUT": tmp_path / "out", "OTHER": DATA / OURS[0]}
         capsys.readouterr()
         status = command[0].main([str(files.get(word, word)) for word in command[1:]])
         written = files["OUT"].read_bytes() if files["OUT"].exists() else b""
-        results.append((status, *capsys.readouterr(), written))
+        answer = (*capsys.readouterr(), written.decode())
+        paths = [text.replace(str(report), "REPORT") for text in answer]
+        results.append((status, *(re.sub("communicator 0x[0-9a-f]+", "communicator", text) for text in paths)))
     assert results[0] == results[1]
     assert any(results[0][1:])
+
+
+def test_copy_of_payloads_has_the_figures_alone(tmp_path, capsys):
+    report = with_green_contexts(tmp_path)
+    inside(report, "UPDATE NVTX_PAYLOAD_SCHEMA_ENTRIES SET name = 'Jdoes field' WHERE name = 'CUDA device'")
+    assert {(row.where, row.text) for row in unknown(report)} >= {
+        ("NVTX_EVENTS", "(bytes that ranges carry)"),
+        ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "Jdoes field"),
+    }
+    copy = scrubbed(report)
+    messages, of_copy = read(report).messages, read(copy).messages
+    for field in ("launch", "ranks", "sent_bytes", "received_bytes"):
+        assert getattr(messages, field).tolist() == getattr(of_copy, field).tolist() != []
+    assert read(copy).notes == read(report).notes
+    assert [word for word in ("Green contexts", "payloads of 1 ") if word not in str(read(copy).notes)] == []
+    held = copy.read_bytes()
+    assert [private for private in (b"doe", b"GPU-0", struct.pack("<Q", COMMUNICATOR)) if private in held] == []
+    assert scrub.main([str(copy), "--check"]) == 0
+    inside(report, "UPDATE NVTX_EVENTS SET text = 'mine', textId = NULL WHERE text = 'ncclAllReduce'")
+    assert rows(scrubbed(report, "--keep", "mine"), "SELECT binaryData FROM NVTX_EVENTS WHERE text = 'mine'") == [
+        (None,)
+    ]
 
 
 def test_copy_of_a_planted_report_answers_alike_and_holds_nothing_planted(planted, copy_of_planted, capsys):
@@ -74,30 +148,40 @@ def test_copy_of_a_planted_report_answers_alike_and_holds_nothing_planted(plante
         assert answers(copy_of_planted, capsys, options) == answers(planted, capsys, options)
 
 
-def test_check_finds_every_kind_and_shows_no_value(planted, capsys):
+def test_check_lists_everything_that_is_planted(planted, capsys):
+    listed = {(row.where, row.text) for row in unknown(planted) if row.count}
+    assert private.LISTED - listed == set()
     assert scrub.main([str(planted), "--check"]) == scrub.WOULD_LEAK
-    said = capsys.readouterr().out
-    assert [kind for kind in private.KINDS if f"\n{kind} " not in said] == []
-    assert [value for value in private.VALUES if value in said] == []
-    assert "my_own_notes" not in said
+    assert "META_DATA_CAPTURE" in capsys.readouterr().out
 
 
-def test_check_finds_what_only_freed_pages_hold(tmp_path, capsys):
-    report = unpacked("h200_compiled.sqlite", tmp_path)
+def test_check_of_kept_names_finds_nothing_if_they_are_kept_again(tmp_path, capsys):
+    report = unpacked(OURS[1], tmp_path)
+    inside(
+        report,
+        "UPDATE StringIds SET value = 'Jdoes Layer 3'"
+        " WHERE id = (SELECT max(textId) FROM NVTX_EVENTS WHERE eventType = 59)",
+    )
+    copy = scrubbed(report, "--keep", "Jdoes *")
+    assert rows(copy, "SELECT count(*) FROM StringIds WHERE value = 'Jdoes Layer 3'") == [(1,)]
+    assert [scrub.main([str(copy), "--check", *keep]) for keep in ([], ["--keep", "Jdoes *"])] == [3, 0]
+
+
+def test_check_finds_rows_that_were_deleted(tmp_path, capsys):
+    report = scrubbed(unpacked("h200_compiled.sqlite", tmp_path))
     with closing(sqlite3.connect(report)) as connection:
         private.delete_a_table_of(connection, private.TOKEN)
     assert scrub.main([str(report), "--check"]) == scrub.WOULD_LEAK
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("token-like strings") and line.endswith("freed pages") for line in lines)
+    assert "(rows that were deleted) freed pages" in capsys.readouterr().out
     assert private.TOKEN.encode() not in scrubbed(report).read_bytes()
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", REPORTS)
 def test_check_finds_nothing_in_a_copy(tmp_path, capsys, name):
-    copy = scrubbed(unpacked(name, tmp_path), "--rename-ranges")
+    copy = scrubbed(unpacked(name, tmp_path))
     capsys.readouterr()
     assert scrub.main([str(copy), "--check"]) == 0
-    assert capsys.readouterr().out == "report.sqlite contains nothing that looks private\n"
+    assert capsys.readouterr().out == "report.sqlite: everything in it is known to be harmless\n"
 
 
 def test_copy_has_allowed_tables_and_columns_only(copy_of_planted):
@@ -165,8 +249,44 @@ def test_text_where_a_number_belongs_is_refused(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["report.sqlite"]
 
 
-def test_every_fact_that_a_run_may_say_of_itself_can_be_shared(monkeypatch):
+@pytest.fixture
+def of_run(monkeypatch):
+    """The facts of a run's mark."""
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
     sizes = {"d_model": 48, "d_ff": 80, "layers": 5, "heads": 3, "vocab_size": 99}
-    told = description(Workload(with_defaults({"size": "tiny", "device": "cpu", **sizes})))
-    assert {"watched_by", *sizes} <= told.keys() <= RUN_FACTS
+    text = mark_text(Workload(with_defaults({"size": "tiny", "device": "cpu", **sizes})))
+    return json.loads(text.removeprefix(RUN_MARK))
+
+
+def test_every_fact_that_a_run_says_of_itself_is_shared(of_run):
+    text = RUN_MARK + json.dumps(of_run, separators=(",", ":"))
+    assert Names().shared(Role.MARK, text) == text
+
+
+CHOSEN = {
+    **CHOICES,
+    "device": ("cpu", "cuda", "cuda:1"),
+    "autocast": ("off", *(str(dtype).removeprefix("torch.") for dtype in AUTOCAST_DTYPE.values())),
+}
+
+
+@pytest.mark.parametrize(("setting", "choice"), [(name, choice) for name in CHOSEN for choice in CHOSEN[name]])
+def test_every_choice_of_a_setting_is_shared_whatever_the_program_is_called(of_run, setting, choice):
+    facts = {name: fact for name, fact in of_run.items() if name not in ("flops", "bytes")} | {setting: choice}
+    assert read_mark(RUN_MARK + json.dumps(facts))[1] == []
+    own = words_of([*map(str, facts.values()), *(str(word) for words in CHOSEN.values() for word in words)])
+    assert {"train", "reference", "small", "cuda", "nsys"} - own <= EVERYBODYS
+    shared = Names(own_words=own).shared(Role.MARK, RUN_MARK + json.dumps(facts))
+    assert json.loads(shared.removeprefix(RUN_MARK)) == facts
+
+
+def test_schema_of_a_mark_is_shared_whatever_the_program_is_called():
+    tflops = dict.fromkeys(["tf32", "bf16", "complex64", "float8_e4m3fn"], 1.0)
+    peaks = {"tflops": tflops, "gigabytes_per_s": 2.0}
+    marks = [
+        TRAINING_MARK + json.dumps({"event": event}) for event in ("begin", "measure", "end", "step", "update")
+    ]
+    for mark in (*marks, FLOPS_MARK + json.dumps({"version": 1, "part": 0, "parts": 1, "peaks": peaks})):
+        assert read_mark(mark)[1] == []
+        assert Names(own_words=words_of([mark])).shared(Role.MARK, mark) == mark
+    assert "jdoe" not in Names().shared(Role.MARK, RUN_MARK + '{"mode":"jdoe","size":"small, jdoe 3"}')

@@ -1,48 +1,140 @@
-"""Names in a shared copy: private values are cut out, and ranges renamed, without a change of any figure."""
+"""Names in a shared copy: known words stay, others are numbered, and what a name means to the analysis stays."""
 
+import csv
 import json
+from pathlib import Path
 
 import pytest
-from nvtx_kernels.analysis.readers.written import FLOPS_MARK
+from hypothesis import example, given
+from hypothesis import strategies as st
+from nvtx_kernels.analysis.kernel_names.categories import MEANINGS
+from nvtx_kernels.analysis.kernel_names.category_rules import RULES
+from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, MARKS, MODEL_MARK, RUN_MARK
+from nvtx_kernels.analysis.readers.written import ANNOTATED
 from nvtx_kernels.analysis.scrub.allowed import Role
-from nvtx_kernels.analysis.scrub.renaming import Names
-from nvtx_kernels.analysis.vocabulary import without_suffixes
+from nvtx_kernels.analysis.scrub.names import Names, kernel_meaning, meaning
+from nvtx_kernels.analysis.scrub.own_words import words_of
+from nvtx_kernels.analysis.scrub.words import TOKEN, WORD
+from nvtx_kernels.analysis.vocabulary import collapsed
+from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from tests.analysis.making import private
-from tests.analysis.making.bundled import OTHERS, OURS, needs_shared, unpacked
-from tests.analysis.making.copies import answers, inside, rows, scrubbed
+from tests.analysis.making.bundled import OURS, unpacked
+from tests.analysis.making.copies import inside, rows, scrubbed
 
-RENAMED = [
-    (OURS[0], "auto"),
-    pytest.param(OURS[3], "keep", marks=pytest.mark.slow),
-    *(pytest.param(OTHERS[at], "keep", marks=needs_shared) for at in (1, 4)),
-    *(pytest.param(OTHERS[at], "auto", marks=needs_shared) for at in (4, 11)),
-]
+DATA = Path(__file__).parents[2] / "data"
 
-LAMBDA = "void run<{lambda(int) at /home/jdoe/model/x.cu:12:3}>(T*)"
+KNOWN = (
+    "layer 3", "block_3.attn", "/encoder/layer.0/attention/MatMul", "forward", "computing attention scores",
+    "LlamaDecoderLayer", "Conv2d", "tokens: 4096, forward/backward", "FSDP::all_gather (layers.3)", "RMSNorm",
+    "step[EXTEND bs=8 toks=1048576]", "autograd::engine::evaluate_function: MmBackward0", "aten::_to_copy",
+    "norm + up projection", "recompute",
+    "{'Module': 'model.layers.0.1.mlp', 'Inputs': [[8, 4096]]}", "nccl:all_reduce", "Optimizer.step#AdamW.step",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*KNOWN, *(row.example for row in (*PHASE_NAMES, *STEP_NAMES))])
+def test_names_of_known_words_stay(name):
+    assert Names().range(name) == name
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "name", "kept"),
+    ("name", "shared"),
     [
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", LAMBDA, "void run<{lambda(int) at path_1:12:3}>(T*)"),
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "triton_/home/a/b_0", "triton_/home/a/b_0"),
-        ("NVTX_EVENTS", "textId", "load /home/jdoe/data.bin", "load path_1"),
-        ("NVTX_EVENTS", "textId", "/encoder/layer.0/attention/MatMul", "/encoder/layer.0/attention/MatMul"),
-        ("NVTX_EVENTS", "textId", f"ask jd@example.org ({private.TOKEN})", "ask email_1 (secret_1)"),
-        ("NVTX_EVENTS", "textId", f"login token={private.PASSWORD}", "login secret_1"),
-        ("NVTX_EVENTS", "textId", "tokens: 4096, forward/backward", "tokens: 4096, forward/backward"),
-        ("ThreadNames", "nameId", "planted_thread", None),
-        ("ThreadNames", "nameId", "jdoe_autograd_x", "autograd"),
+        ("db.internal.acme.com", "name1.internal.name2.name3"),
+        ("//home//jdoe", "//name1//name2"),
+        ("user=jdoe", "user=name1"),
+        ("node17:29500", "name1:900001"),
+        ("%2Fhome%2Fjdoe", "%2Fname1%2Fname2"),
+        ("%6A%64%6F%65", "%name1%900001%name2%900002"),
+        ("a94a8fe5ccb19ba61c4c0873d391e987982fbbd3", "name1"),
+        ("10.23.45.67", "900001.900002.900003.900004"),
+        ("4a170c9a-0f4f-c4f1-a51d-5c938aeb3497", "name1-name2-name3-name4-name5"),
+        ("step 1234567", "step 900001"),
+        ("SwishBackward0 JdoeBackward0", "SwishBackward0 Name1Backward0"),
+        ("jdoe JDOE Jdoe jdoe", "name1 NAME1 Name1 name1"),
+        ("g\0h\0p\0", "name1"),
+        ("café", "name1"),
+        ("name1", "name1"),
     ],
 )
-def test_names_lose_what_is_private_in_them(tmp_path, table, column, name, kept):
-    report = unpacked("h200_train_fp32.sqlite", tmp_path)
-    events = " WHERE eventType = 59" if table == "NVTX_EVENTS" else ""
-    (number,) = rows(report, f"SELECT max({column}) FROM {table}{events}")[0]
-    inside(report, "UPDATE StringIds SET value = ? WHERE id = ?", name, number)
-    found = rows(scrubbed(report), f"SELECT value FROM StringIds WHERE id = {number}")
-    assert found == ([(kept,)] if kept else [])
+def test_other_words_and_joined_numbers_are_replaced(name, shared):
+    assert Names().range(name) == shared
+    assert Names(of_copy=True).range(shared) == shared
+
+
+@pytest.mark.parametrize(
+    ("environment", "name", "shared"),
+    [
+        ("max", "max pool", "name1 pool"),
+        ("/home/will/norm", "LayerNorm", "LayerName1"),
+        ("python -m train --size large", "large model", "name1 model"),
+        ("forward", "forward", "forward"),  # a phase is one under any name
+        ("softmax", "computing softmax", "computing softmax"),
+        (
+            "engine",
+            "autograd::engine::evaluate_function: MmBackward0",
+            "autograd::engine::evaluate_function: MmBackward0",
+        ),
+    ],
+)
+def test_words_of_the_environment_are_kept_only_where_figures_depend_on_them(environment, name, shared):
+    assert Names(own_words=words_of(environment.split())).range(name) == shared
+
+
+def test_known_kernels_stay():
+    with (DATA / "kernel_names.csv").open(newline="") as file:
+        names = [row["name"] for row in csv.DictReader(file)]
+    kept = [name for name in names if Names().kernel(name) == name]
+    assert len(kept) > 0.85 * len(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        ("void jdoe_kernel<float>(int)", "other_name_1"),
+        ("jdoe_bf16_gemm_kernel", "gemm_bf16_name_1"),
+        ("splitKreduce_jdoe", "splitk_reduce_name_1"),
+        ("jdoe_all_gather", "ncclDevKernel_all_gather_name_1"),
+        ("triton_poi_fused_jdoe_add_3", "triton_poi_fused_name1_add_3"),
+        ("triton_poi_fused_jdoesoftmax_3", "softmax_name_2"),
+        ("gemm_name_7", "gemm_name_1"),
+    ],
+)
+def test_kernels_with_unknown_words_keep_their_category(name, shared):
+    assert Names().kernel(name) == shared
+    assert Names(of_copy=True).kernel(shared) == shared
+
+
+def test_every_category_has_a_name_for_unknown_kernels():
+    with (DATA / "kernel_names.csv").open(newline="") as file:
+        names = [f"{row['name']} jdoe" for row in csv.DictReader(file)]
+    shared = Names()
+    assert [name for name in names if kernel_meaning(shared.kernel(name))[:-1] != kernel_meaning(name)[:-1]] == []
+    assert {kernel_meaning(name)[0] for name in names} == set(list(MEANINGS)[:-3])
+
+
+PIECES = (
+    "jdoe", "forward", "layer", "step", "optimizer", "warmup", "::", "aten", "Backward0", " ", "_", ".", "3",
+    "1234567", "zero_grad", "nccl", "cub", "é", "\0", "Swish", "softmax", "scores", "attention", "epoch", "/",
+    "10.2.3.4", "deadbeef01", "Acme", "[pl]", "fwd", "bwd", " + ", "name1", "900001", "*", "cublasLt", "loss", "-",
+)  # fmt: skip
+texts = st.one_of(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), st.text(max_size=30))
+
+
+@given(st.lists(texts, min_size=1, max_size=6, unique=True), st.booleans())
+@example(["é::x", "jdoesoftmax::", "jdoegemm::Backward0", "nccljdoe::"], False)
+@example(["name1", "jdoe"], False)
+@example(["step1234567", "step900001", "layer1"], False)
+@example(["run 1234567", "run 7654321", "run 1"], False)
+def test_copies_keep_what_names_mean_and_which_are_equal(names, of_own):
+    own = words_of(["/home/forward/layer", "step"]) if of_own else ()
+    sharing = Names(own_words=own)
+    shared = [sharing.bare_range(name) for name in names]
+    assert [meaning(name) for name in shared] == [meaning(name) for name in names]
+    assert len(set(shared)) == len(set(names))
+    assert len(set(map(collapsed, shared))) == len(set(map(collapsed, names)))
+    assert [Names(of_copy=True).bare_range(name) for name in shared] == shared
 
 
 @pytest.mark.parametrize(
@@ -50,103 +142,93 @@ def test_names_lose_what_is_private_in_them(tmp_path, table, column, name, kept)
     [
         ("aten::mm, seq = 12, op_id = 3, sizes = [[1]], input_op_ids = [(1,0)]", "aten::mm, seq = 12"),
         ("aten::mm, op_id = 3, sizes = [[1]]", "aten::mm"),
-        ("mine, sizes = 1, op_id = 3", "mine, sizes = 1, op_id = 3"),
-        ("mine, input_op_ids = 3", "mine, input_op_ids = 3"),
-        ("mine, seq = 3x", "mine, seq = 3x"),
+        ("own, sizes = 1, op_id = 3", "name1, sizes = 1, op_id = 3"),
+        ("own, seq = 3x", "name1, seq = 3x"),
     ],
 )
 def test_operators_keep_the_number_that_links_them_only(name, kept):
-    assert Names().rules[Role.RANGE](name) == kept
+    assert Names().range(name) == kept
+
+
+RULE_WORDS = sorted(
+    {word for rule in RULES for find in (TOKEN.findall, WORD.findall) for word in find(rule.example)}
+)
+of_rules = st.lists(st.sampled_from(RULE_WORDS) | st.sampled_from(["Jdoe", "jdoe7"]), min_size=1, max_size=3)
+AROUND = (
+    "{}", "{}Backward0", "void {}_kernel<float>", "triton_poi_fused_{}_0", "cublasLt{}", "cublasLt{}Backward0",
+    "nccl{}", "nccl:{}Backward0", "aten::{}", "acme::{}", "acme::{}Backward0", "cub{}Backward0",
+)  # fmt: skip
+
+
+@given(of_rules, st.sampled_from(["", "_", "::"]), st.sampled_from(AROUND))
+@example(["softmax"], "", "cublasLt{}Backward0")
+@example(["x", "reduction", "ncclbroadcast"], "", "nccl:{}")
+@example(["From", "topk", "GatingSoftmax", "reshape_kernel"], "", "aten::{}")
+def test_names_of_the_rules_words_keep_their_category(words, separator, around):
+    sharing, name = Names(), around.format(separator.join(words))
+    kernel, of_range = sharing.kernel(name), sharing.bare_range(name)
+    assert kernel_meaning(kernel)[:-1] == kernel_meaning(name)[:-1]
+    assert meaning(of_range) == meaning(name)
+    assert "jdoe" not in (kernel + of_range).lower()
+    of_copy = Names(of_copy=True)
+    assert (of_copy.kernel(kernel), of_copy.bare_range(of_range)) == (kernel, of_range)
+
+
+def test_a_program_s_own_operator_still_fits_its_node():
+    sharing = Names()
+    assert sharing.range("acme::swirl_norm") == "name1::name2_norm"
+    assert sharing.range("SwirlNormBackward0") == "Name2NormBackward0"
+
+
+@pytest.mark.parametrize(
+    ("thread", "kept"),
+    [("planted_thread", None), ("jdoe_autograd_x", "autograd"), ("pt_autograd_0", "pt_autograd_0")],
+)
+def test_threads_keep_known_words_only(thread, kept):
+    assert Names().shared(Role.THREAD, thread) == kept
+
+
+RUN = {"size": "tiny", "torch": "2.11.0+cu128", "device_name": "NVIDIA H200"}
+ANNOTATION = {"steps": "steps of AdamW", "categories": {name: number for number, name in enumerate(ANNOTATED)}}
+COUNTED = {"part": 0, "ranges": {"forward": {"forward > Net > layer *": [2, 64, {"bf16": 8}]}}}
+# The facts of each mark, and what a copy has of them.
+MARK_FACTS = {
+    RUN_MARK: (RUN | {"acme": 3, "flops": {"forward > jdoe": 3}}, RUN | {"flops": {"forward > name1": 3}}),
+    MODEL_MARK: (ANNOTATION | {"model": "AcmeNet", "classes": {"layer */attn": "JdoeAttention"}},
+                 ANNOTATION | {"model": "Name1Net", "classes": {"layer */attn": "Name2Attention"}}),
+    FLOPS_MARK: (COUNTED | {"uncounted": {"aten.mul": [3, 96], "acme.op": [1, 8]}, "calls": {"fwd > jdoe": 1}},
+                 COUNTED | {"uncounted": {"aten.mul": [3, 96], "name2.op": [1, 8]}, "calls": {"fwd > name1": 1}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", MARK_FACTS)
+def test_marks_keep_known_facts_under_the_new_names(mark):
+    facts, shared = MARK_FACTS[mark]
+    text = Names().shared(Role.MARK, mark + json.dumps(facts))
+    assert json.loads(text.removeprefix(mark)) == shared
+
+
+def test_marks_of_other_programs_are_not_shared():
+    assert {Names().shared(Role.MARK, text) for text in (private.MARK, *(f"{mark}[1" for mark in MARKS))} == {None}
+
+
+def test_string_that_is_a_kernel_and_a_range_becomes_two(tmp_path):
+    report = unpacked("h200_train_fp32.sqlite", tmp_path)
+    ((kernel,), *_) = rows(
+        report, "SELECT id FROM StringIds JOIN CUPTI_ACTIVITY_KIND_KERNEL ON id = demangledName"
+    )
+    inside(report, "UPDATE StringIds SET value = 'jdoe_gemm' WHERE id = ?", kernel)
+    inside(report, "UPDATE NVTX_EVENTS SET textId = ? WHERE rowid = 10", kernel)
+    copy = scrubbed(report)
+    assert rows(copy, f"SELECT value FROM StringIds WHERE id = {kernel}")[0][0].startswith("gemm_name_")
+    shared = rows(copy, "SELECT value FROM StringIds JOIN NVTX_EVENTS e ON id = textId WHERE e.rowid = 10")
+    assert shared[0][0].startswith("name")
 
 
 def test_host_of_the_report_is_cut_out_of_its_ranges(tmp_path):
     report = private.plant(unpacked(OURS[1], tmp_path))
     inside(report, "INSERT INTO StringIds VALUES (900100, ?)", f"rank 0 on {private.HOST}")
     inside(report, "UPDATE NVTX_EVENTS SET textId = 900100 WHERE rowid = 4")
-    assert rows(scrubbed(report), "SELECT value FROM StringIds WHERE id = 900100") == [("rank 0 on host_1",)]
-
-
-def test_own_mark_keeps_known_facts_only_and_the_others_are_counted(tmp_path, capsys):
-    report = unpacked("h200_compiled.sqlite", tmp_path)
-    facts = {"size": "tiny", "host": private.HOST, "flops": {"forward": 3, "backward": "x"}, "torch": ["2.11"]}
-    inside(report, "INSERT INTO StringIds VALUES (900100, ?)", "nvtx-kernels.run " + json.dumps(facts))
-    inside(report, "UPDATE NVTX_EVENTS SET textId = 900100 WHERE eventType = 34")
-    (text,) = rows(scrubbed(report), "SELECT value FROM StringIds WHERE id = 900100")[0]
-    kept = json.loads(text.removeprefix("nvtx-kernels.run "))
-    assert kept == {"size": "tiny", "flops": {"forward": 3}, "torch": None}
-    assert capsys.readouterr().out.endswith("cut out of names: 3 unknown fact.\n")
-
-
-def test_string_that_is_a_kernel_and_a_range_is_renamed_as_a_range_only(tmp_path):
-    report = unpacked("h200_train_fp32.sqlite", tmp_path)
-    (kernel, name), *_ = rows(
-        report, "SELECT id, value FROM StringIds JOIN CUPTI_ACTIVITY_KIND_KERNEL ON id = demangledName"
-    )
-    inside(report, "UPDATE NVTX_EVENTS SET textId = ? WHERE rowid = 10", kernel)
-    copy = scrubbed(report, "--rename-ranges")
-    assert rows(copy, f"SELECT value FROM StringIds WHERE id = {kernel}") == [(name,)]
-    renamed = rows(copy, "SELECT value FROM StringIds JOIN NVTX_EVENTS e ON id = textId WHERE e.rowid = 10")
-    assert renamed[0][0].startswith("range x")
-
-
-@pytest.mark.parametrize("name", [b"caf\xe9 \xff", b"a\x00b", "naïve – \U0001f600".encode(), b""])
-def test_names_in_any_encoding_go_along_unharmed(tmp_path, name):
-    report = unpacked(OURS[0], tmp_path)
-    ((number,),) = rows(report, "SELECT max(textId) FROM NVTX_EVENTS WHERE eventType = 59")
-    inside(report, f"UPDATE StringIds SET value = CAST(? AS TEXT) WHERE id = {number}", name)
-    inside(report, "UPDATE NVTX_EVENTS SET textId = NULL, text = CAST(? AS TEXT) WHERE rowid = 7", name)
-    copy = scrubbed(report)
-    assert rows(copy, f"SELECT CAST(value AS BLOB) FROM StringIds WHERE id = {number}") == [(name,)]
-    assert rows(copy, "SELECT CAST(text AS BLOB) FROM NVTX_EVENTS WHERE rowid = 7") == [(name,)]
-
-
-NAMES = """SELECT coalesce(value, text, '') FROM NVTX_EVENTS e LEFT JOIN StringIds ON id = textId
-           WHERE eventType IN (59, 60) ORDER BY e.rowid"""
-
-
-def ranges(report, capsys, operators):
-    """Return the ranges of the answer in JSON, by their paths."""
-    said = answers(report, capsys, ["--format", "json", "--operators", operators])[1]
-    entries = json.loads(said)["ranges"]
-    return {tuple(entry["path"]): {key: entry[key] for key in entry.keys() - {"path"}} for entry in entries}
-
-
-@pytest.mark.parametrize(("name", "operators"), RENAMED)
-def test_renamed_ranges_are_counted_as_before(tmp_path, capsys, name, operators):
-    report = unpacked(name, tmp_path)
-    copy = scrubbed(report, "--rename-ranges")
-    old, new = ([without_suffixes(name)[0] for (name,) in rows(path, NAMES)] for path in (report, copy))
-    names = dict(zip(old, new, strict=True))
-    assert new == [names[name] for name in old]
-    assert len(set(new)) == len(set(old))
-    counted = ranges(report, capsys, operators)
-    renamed = {tuple(names[name] for name in path): entry for path, entry in counted.items()}
-    assert renamed == ranges(copy, capsys, operators)
-    assert set(names) - set(new)
-
-
-def shared_counts(ranges, *, rename=False):
-    """Return the counts of a mark in a shared copy."""
-    said = {"part": 0, "host": "alice-laptop", "ranges": ranges, "calls": {"forward > Net": 1}}
-    said["uncounted"] = {"aten.mul": [3, 96], "acme_secret.op": [1, 8]}
-    kept = Names(rename_ranges=rename).rules[Role.MARK](f"{FLOPS_MARK}{json.dumps(said)}")
-    return json.loads(kept.removeprefix(FLOPS_MARK))
-
-
-def test_counts_are_shared_without_anything_that_annotation_does_not_write():
-    figures = [2, 64, {"bf16": 128}]
-    paths = {"forward > load /home/jdoe/x.bin": figures, "broken": ["text", 1, {}]}
-    ranges = {"forward": paths, "mine": {"a": figures}}
-    assert shared_counts(ranges) == {
-        "part": 0,
-        "calls": {"forward > Net": 1},
-        "uncounted": {"aten.mul": [3, 96]},
-        "ranges": {"forward": {"forward > load path_1": figures}},
-    }
-
-
-def test_counts_follow_the_new_names_of_ranges():
-    figures = [2, 64, {}]
-    kept = shared_counts({"forward": {"forward > Net > layer *": figures}}, rename=True)
-    assert kept["calls"] == {"forward > range xa": 1}
-    assert kept["ranges"] == {"forward": {"forward > range xa > range xb *": figures}}
+    shared = rows(scrubbed(report), "SELECT value FROM StringIds WHERE id = 900100")
+    assert private.HOST not in shared[0][0]
+    assert shared[0][0].startswith("rank 0 on ")

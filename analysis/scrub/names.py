@@ -1,0 +1,404 @@
+"""The names in a shared copy: words that are known to be harmless stay, every other word gets a number.
+
+What a name means to the analysis stays too (is it a phase, a step, an operator, of which category is a kernel),
+and equal words become equal ones, so that all figures are those of the report.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from fnmatch import translate
+from functools import lru_cache
+from itertools import chain, product
+from typing import Any
+
+import msgspec
+
+from nvtx_kernels import DOMAIN
+
+from ..kernel_names.categories import classify
+from ..kernel_names.parts import compiled_parts, fused_ops
+from ..measures.attention_parts import NAMES as ATTENTION_PARTS
+from ..measures.collectives import COLLECTIVES
+from ..measures.collectives import named as collective_of
+from ..measures.gpu_peaks import peak_of
+from ..readers.marks import ARITHMETIC, CHOSEN, MARKS, Peaks, TrainingMark, decoded, parsed
+from ..readers.module_names import BEGINNING, called
+from ..readers.nccl_payloads import BYTES, COMMUNICATOR, EXCHANGES, RANKS, SHARES
+from ..readers.written import ANNOTATED
+from ..summary.arithmetic import arithmetic_of
+from ..vocabulary import (
+    AUTOGRAD_THREADS,
+    BACKWARD_OPERATORS,
+    ENGINE_OPERATOR,
+    LIBRARY_RANGES,
+    NCCL_RANGES,
+    PATH_SEPARATOR,
+    PHASES,
+    RECOMPUTE,
+    WORKER_THREADS,
+    collapsed,
+    is_library_domain,
+    is_operator,
+    is_step,
+    is_warm_up,
+    opens_phase,
+    phase_of,
+)
+from ..vocabulary.range_names import SERVED_NAMES
+from .allowed import Role
+from .words import JOINED, MOST_DIGITS, PUNCTUATION, TOKEN, WORD, is_plain, letters, words
+
+# Threads whose names say nothing of a program: the interpreter's, and those that PyTorch and CUDA name.
+PUBLIC_THREADS = re.compile(r"python[0-9.]*|pt_[a-z_]+\d*|cuda-EvtHandlr|cuda[0-9a-f]+|Thread-\d+|MainThread")
+VERSION = re.compile(
+    r"\d{1,9}(?:\.\d{1,9}){0,4}(?:-\d{1,12}v\d)?(?:(?:a|b|rc|\.dev|\.post)\d{1,9})?(?:\+(?:cu|rocm|cpu)[\d.]{0,6})?"
+)
+# What a copy calls unknown words and kernels: known in a copy, and in no other report.
+_COPIED_WORD, _COPIED_KERNEL = re.compile(r"name[0-9]+", re.IGNORECASE), re.compile(r"_name_[0-9]")
+# Numbers that stand for longer ones; they are indices to the analysis, as those are.
+_FIRST_NUMBER, _MOST_NUMBERS = 900_001, 99_999
+_SERVED = tuple(re.compile(pattern, re.IGNORECASE) for pattern in SERVED_NAMES)
+_INDEX = re.compile(r"(?<![A-Za-z0-9])(?:\d+|\*)(?![A-Za-z0-9])")
+# What PyTorch appends to an operator's name. The sequence number links it; nothing reads the rest.
+_FIRST_APPENDED = re.compile(r", (?:seq|op_id|sizes) = ")
+_APPENDED = re.compile(
+    r"(?s)((?:, seq = \d{1,17})?)(?:, op_id = (?:(?!, seq = ).)*|, sizes = (?:(?!, seq = |, op_id = ).)*)?\Z"
+)
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+# A longer name is replaced as a whole: to look through it would take long.
+LONGEST, LONGEST_CACHED, CACHED_NAMES = 1 << 16, 1 << 10, 1 << 16
+
+# The facts in marks that are a version, a GPU's name, or numbers in base64.
+VERSIONS = frozenset({"nvtx-kernels", "python", "torch", "cuda", "cudnn", "nvtx", "driver", "capability"})
+DEVICE_NAME, NUMBERS = "device_name", "data"
+# The facts of an export that the analysis reads by their text.
+EXPORT_FACTS = frozenset(
+    {
+        *("NVIDIA Nsight Systems", "nvtx-kernels recorder"),
+        *("GPU", "CPU", "time of GPU kernels", "self time of CPU operators"),
+    }
+)
+NCCL_OPERATIONS = EXCHANGES.union(SHARES, ("ncclallreduce", "ncclbroadcast", "ncclreduce"))
+PAYLOAD_FIELDS = frozenset({COMMUNICATOR, BYTES, RANKS})
+
+# Names that mean the same as another: of ranges whose words alone would not, and of kernels by their category.
+_KERNEL_SHAPES = {
+    "gemm": ("gemm_{}", "splitk_reduce_{}"),
+    "attention": ("attention_{}",),
+    "convolution": ("fprop_{}", "init_device_workspace_{}"),
+    "elementwise": ("elementwise_kernel_{}",),
+    "reduction": ("reduce_kernel_{}",),
+    "softmax": ("softmax_{}",),
+    "normalization": ("layer_norm_{}",),
+    "copy": ("CatArrayBatchedCopy_{}",),
+    "index": ("index_elementwise_{}",),
+    "rng": ("distribution_{}",),
+    "scan": ("radix_sort_{}",),
+    "linalg": ("cholesky_{}",),
+    "optimizer": ("multi_tensor_apply_{}",),
+    "communication": ("ncclDevKernel_{}",),
+    "other": ("other_{}",),
+}
+_RANGE_SHAPES = (
+    *(f"{phase}: {{}}" for phase in PHASES),
+    *("warmup {}", "loss: {}", "FSDP::pre_backward ({})", "zero_grad: {}", "range {}", "range {} Backward0"),
+    *("custom::{}", "nccl_custom::{}", "custom::{}Backward0", "{}Backward0", "cub::{}", "cublasGemm_{}"),
+    *("nccl_custom_{}Backward0", "nccl:{}", "ncclGroup_{}"),
+    # operators that are kernels, too, as on a CPU
+    *(
+        f"custom::{shape}{node}"
+        for shapes in _KERNEL_SHAPES.values()
+        for shape in shapes
+        for node in ("", "Backward0")
+    ),
+)
+# Of what libraries' ranges have a category, too, if they are called as operators are.
+_LIBRARIES = ("aten::", "cublas_", "cublasLt_", "cub_", "cub::", "nccl_", "nccl:")
+# What a GEMM's name can say of its arithmetic, and a communication kernel's of its collective.
+_KERNEL_DETAILS = (
+    "",
+    "bf16_",
+    "fp16_",
+    "e4m3_",
+    "tf32_",
+    "dgemm_",
+    "sgemm_",
+    *(f"{name}_" for name in COLLECTIVES),
+)
+
+
+class Names:
+    """Chooses the replacement for a text, by what the text is; None removes it.
+
+    `own_words` are the words of the report's environment, which are not kept; `keep` are patterns of whole names,
+    which are. With `of_copy`, the words that copies have for unknown ones are known.
+    """
+
+    def __init__(
+        self, *, own_words: Collection[str] = (), keep: Sequence[str] = (), of_copy: bool = False
+    ) -> None:
+        self.own, self.of_copy = frozenset(own_words), of_copy
+        self._own_tokens = [word for word in self.own if not WORD.fullmatch(word)]  # of several words, as in x0r
+        self.kept = [re.compile(translate(pattern), re.DOTALL) for pattern in keep]
+        self.numbers: dict[str, int] = {}  # of unknown words
+        self.long_numbers: dict[str, int] = {}
+        self._cached_range = lru_cache(CACHED_NAMES)(self._range)
+        self.rules: dict[Role, Callable[[str], str | None]] = {
+            Role.KERNEL: self.kernel,
+            Role.RANGE: self.range,
+            Role.BARE_RANGE: self.bare_range,
+            Role.DOMAIN: lambda text: text if is_library_domain(text) or text == DOMAIN else self.range(text),
+            Role.CATEGORY: lambda text: text if text in ANNOTATED else None,
+            Role.MARK: self.mark,
+            Role.THREAD: thread_name,
+            Role.CALL: lambda text: text if self.is_known(text) else None,
+            Role.FACT: self.fact,
+            Role.GPU: self.gpu,
+            Role.FIELD: lambda text: text if text in PAYLOAD_FIELDS else self.in_words(text),
+        }
+
+    def shared(self, role: Role, text: str) -> str | None:
+        """Return what of a text may be shared; an empty one stays, for it is a name that hides another."""
+        return text if not text or any(pattern.match(text) for pattern in self.kept) else self.rules[role](text)
+
+    def is_known(self, text: str, *, hide_own: bool = True) -> bool:
+        """Return whether every word of a text is known to be harmless."""
+        return len(text) <= LONGEST and next(self._unknown(text, hide_own=hide_own), None) is None
+
+    def in_words(self, text: str, *, hide_own: bool = True) -> str:
+        """Replace every unknown word of a text by a numbered one, the report's own words only if `hide_own`."""
+        parts, position = [], 0
+        for begin, end in self._unknown(text, hide_own=hide_own):
+            word = text[begin:end]
+            is_number = word.isascii() and word.isdigit()
+            parts += [text[position:begin], self._number(word) if is_number else self._numbered(word)]
+            position = end
+        return "".join([*parts, text[position:]])
+
+    def _unknown(self, text: str, *, hide_own: bool) -> Iterator[tuple[int, int]]:
+        """Yield where the unknown words of a text begin and end: whole tokens, or words of camel case in them."""
+        joined = [match.span() for match in JOINED.finditer(text)]
+        for match in TOKEN.finditer(text):
+            token, (begin, end) = match[0], match.span()
+            if token.startswith(PUNCTUATION):
+                continue
+            is_joined = any(first <= begin < last for first, last in joined)
+            if is_joined or (token.isascii() and token.isdigit()):
+                if not self._is_index(token, is_joined=is_joined, hide_own=hide_own):
+                    yield begin, end
+                continue
+            bare = letters(token)
+            digits = token[len(bare) :]
+            is_known_word = bare and digits and WORD.fullmatch(token) and self._is_word(bare, hide_own)
+            if is_known_word:
+                if not self._is_index(digits, is_joined=False, hide_own=hide_own):
+                    yield begin + len(bare), end
+                    continue
+                if int(digits) >= _FIRST_NUMBER:  # a copy's, as in afc900005, which looks like hex
+                    continue
+            unknown = [word.span() for word in WORD.finditer(token) if not self._is_word(word[0], hide_own)]
+            if token.lower() in words() and not (hide_own and self._is_own(token)):
+                continue
+            if not is_plain(token) or (hide_own and any(word in token.lower() for word in self._own_tokens)):
+                yield begin, end
+            else:
+                yield from ((begin + first, begin + last) for first, last in unknown)
+
+    def _is_index(self, token: str, *, is_joined: bool, hide_own: bool) -> bool:
+        """Return whether a number is a small one that is part of nothing, or stands for another in a copy."""
+        if (
+            not (token.isascii() and token.isdigit())
+            or len(token) > MOST_DIGITS
+            or (hide_own and token in self.own)
+        ):
+            return False
+        return self.of_copy if int(token) >= _FIRST_NUMBER else not is_joined
+
+    def _is_word(self, word: str, hide_own: bool) -> bool:
+        bare = letters(word)
+        if hide_own and (bare in self.own or word.lower() in self.own):
+            return False
+        return len(bare) <= 1 or (bare in words() and (self.of_copy or not _COPIED_WORD.fullmatch(word)))
+
+    def _is_own(self, token: str) -> bool:
+        return not self.own.isdisjoint({token.lower(), *map(letters, WORD.findall(token))})
+
+    def _numbered(self, token: str) -> str:
+        """Return the word for an unknown one, in lower case, upper case or capitalized as that is."""
+        is_word = bool(WORD.fullmatch(token)) and len(token) <= LONGEST
+        number = self.numbers.setdefault(token.lower() if is_word else token, len(self.numbers) + 1)
+        if not is_word or token == token.lower():
+            return f"name{number}"
+        return f"NAME{number}" if token == token.upper() and len(letters(token)) > 1 else f"Name{number}"
+
+    def _number(self, digits: str) -> str:
+        """Return the number for one that is too long, or part of an address."""
+        number = self.long_numbers.setdefault(digits, len(self.long_numbers))
+        return str(_FIRST_NUMBER + number) if number < _MOST_NUMBERS else self._numbered(digits)
+
+    def range(self, text: str) -> str:
+        """Return the name of a range: known words, and the number that links an operator."""
+        appended = _FIRST_APPENDED.search(text)
+        suffix = _APPENDED.match(text, appended.start()) if appended else None
+        return self.bare_range(text[: suffix.start()]) + suffix[1] if suffix else self.bare_range(text)
+
+    def bare_range(self, name: str) -> str:
+        """Return the name of a range to which nothing is appended."""
+        return (self._cached_range if len(name) <= LONGEST_CACHED else self._range)(name)
+
+    def _range(self, name: str) -> str:
+        if name.startswith(ENGINE_OPERATOR):
+            return ENGINE_OPERATOR + self.bare_range(name.removeprefix(ENGINE_OPERATOR))
+        if any(pattern.match(name) for pattern in self.kept):
+            return name
+        needed = meaning(name)
+        candidates = self._range_candidates(name)
+        first = next(candidates)
+        return (
+            first
+            if meaning(first) == needed
+            else next((new for new in candidates if meaning(new) == needed), first)
+        )
+
+    def _range_candidates(self, name: str) -> Iterator[str]:
+        """Yield what may take a name's place: its known words, those that its meaning needs, other names."""
+        if len(name) <= LONGEST:
+            yield self._module(name) if name.startswith(BEGINNING) else self.in_words(name)
+            if any(pattern.fullmatch(name) for pattern in _SERVED):
+                yield name
+            yield self.in_words(name, hide_own=False)
+        else:
+            yield f"range {self._numbered(name)}"
+        together, alone = self._numbered(f"{collapsed(name)}\0"), self._numbered(f"{name}\0")
+        category = classify([name])[0][0]
+        of_category = (
+            f"{library}{shape}{node}"
+            for library, shape, node in product(_LIBRARIES, _KERNEL_SHAPES[category], ("", "Backward0"))
+        )
+        of_collective = (f"nccl:{collective}_{{}}" for collective in COLLECTIVES)
+        for shape in chain(_RANGE_SHAPES, of_category, of_collective):
+            yield " ".join([shape.format(together), *map(self.in_words, _INDEX.findall(name[:LONGEST]))])
+            yield shape.format(alone)
+
+    def _module(self, name: str) -> str:
+        """Return an engine's name for a module's call; equal parts of paths stay equal, so that calls nest."""
+        path = called(name)
+        module = path.module if path else ""
+        is_address = re.fullmatch(r"[0-9.]*", module)
+        shared = self.in_words(module) if is_address else ".".join(map(self.in_words, module.split(".")))
+        before, _, after = name.partition(module)
+        return self.in_words(before) + shared + self.in_words(after)
+
+    def kernel(self, name: str) -> str:
+        """Return the name of a kernel as it is if all its words are known, else one of its category."""
+        is_kept = any(pattern.match(name) for pattern in self.kept)
+        if is_kept or (self.is_known(name) and (self.of_copy or not _COPIED_KERNEL.search(name))):
+            return name
+        category, *_ = needed = kernel_meaning(name)
+        if (
+            compiled_parts(name)
+            and len(name) <= LONGEST
+            and kernel_meaning(in_words := self.in_words(name)) == needed
+        ):
+            return in_words
+        number = self._numbered(f"{name}\0").replace("name", "name_")
+        for shape, detail in product(_KERNEL_SHAPES[category], _KERNEL_DETAILS):
+            new = shape.format(detail + number)
+            if (
+                kernel_meaning(new)[:-1] == needed[:-1]
+            ):  # which operators it fuses is not in a name of its category
+                return new
+        return f"{category}_{number}"
+
+    def fact(self, text: str) -> str:
+        """Return a fact of the export or of the run: a version, or known words."""
+        return text if text in EXPORT_FACTS or VERSION.fullmatch(text) else self.in_words(text)
+
+    def gpu(self, text: str) -> str:
+        """Return a GPU's name: one of the table of peaks, or known words."""
+        return text if peak_of([text]) else self.in_words(text)
+
+    def mark(self, text: str) -> str | None:
+        """Return one of our own marks as far as it fits its schema; None for any other mark."""
+        prefix = next((prefix for prefix in MARKS if text.startswith(prefix)), "")
+        facts = parsed(text.removeprefix(prefix)) if prefix else None
+        mark, _ = decoded(MARKS[prefix], text.removeprefix(prefix)) if facts else (None, [])
+        if facts is None or mark is None:
+            return None
+        chosen = {"event"} if isinstance(mark, TrainingMark) else set()  # its schema has all of its values
+        shared = {
+            name: fact if name in chosen else self._json(fact, name)
+            for name, fact in msgspec.to_builtins(mark).items()
+            if name in facts
+        }
+        return text if shared == facts else prefix + json.dumps(shared, ensure_ascii=False, separators=(",", ":"))
+
+    def _json(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {self._key(name): self._json(fact) for name, fact in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._json(item) for item in value]
+        if isinstance(value, str):
+            is_chosen = key in CHOSEN and CHOSEN[key].fullmatch(value)
+            if is_chosen or (key == NUMBERS and _BASE64.fullmatch(value)):
+                return value
+            return (
+                self.gpu(value)
+                if key == DEVICE_NAME
+                else self.fact(value)
+                if key in VERSIONS
+                else self.path(value)
+            )
+        return value
+
+    def _key(self, name: str) -> str:
+        """Return the name of a field or of an arithmetic unchanged, and a path name by name."""
+        return name if name in Peaks.__struct_fields__ or ARITHMETIC.fullmatch(name) else self.path(name)
+
+    def path(self, text: str) -> str:
+        """Return a path of ranges, or of modules, name by name."""
+        if text in ANNOTATED:
+            return text
+        separator = PATH_SEPARATOR if PATH_SEPARATOR in text else "/"
+        return separator.join(map(self.range, text.split(separator)))
+
+
+@lru_cache(CACHED_NAMES)
+def meaning(name: str) -> tuple[object, ...]:
+    """Return everything that the analysis reads from the name of a range."""
+    module = called(name)
+    of_operator = is_operator(name)
+    return (
+        phase_of(name), opens_phase(name), is_warm_up(name), is_step(name), name == RECOMPUTE,
+        of_operator, bool(BACKWARD_OPERATORS.match(name)), name.startswith("aten::"),
+        bool(LIBRARY_RANGES.match(name)), bool(NCCL_RANGES.match(name)),
+        collective_of(name) if name.startswith("nccl:") else "",
+        name.lower() if name.lower() in NCCL_OPERATIONS else "",
+        classify([name])[0] if of_operator else None,
+        [part for part, pattern in ATTENTION_PARTS.items() if pattern.fullmatch(name.lstrip(":").strip())],
+        [match.groupdict() for pattern in _SERVED if (match := pattern.fullmatch(name))],
+        module and module.outputs,
+    )  # fmt: skip
+
+
+def kernel_meaning(name: str) -> tuple[Any, ...]:
+    """Return all that the analysis reads from the name of a kernel: its category first, what it fuses last."""
+    category, is_gemm = classify([name])[0]
+    loop = compiled_parts(name)
+    return (
+        category, is_gemm,
+        arithmetic_of(name) if is_gemm else "",
+        collective_of(name) if category == "communication" else "",
+        loop and (loop[0], len(fused_ops(name))),
+    )  # fmt: skip
+
+
+def thread_name(text: str) -> str | None:
+    """Return a thread's name as far as it is made of known words: Linux names threads after programs."""
+    if PUBLIC_THREADS.fullmatch(text):
+        return text
+    matches = [match[0] for match in (AUTOGRAD_THREADS.search(text), WORKER_THREADS.search(text)) if match]
+    return " ".join(dict.fromkeys(matches)) or None
