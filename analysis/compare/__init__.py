@@ -1,8 +1,9 @@
-"""Compare two reports: python -m analysis.compare before.sqlite after.sqlite --fail-on 'softmax > +5%'."""
+"""Compare two reports: nvtx-kernels compare before.sqlite after.sqlite --fail-on 'softmax > +5%'."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +12,19 @@ from typing import TYPE_CHECKING
 from ..cli import (
     add_range_rules,
     add_shape,
-    attributed,
     detail_of,
     positive,
     presented,
     run,
     spare,
-    trace_of,
+    summarized,
     write,
 )
+from ..errors import UsageError
+from ..support.arguments import CommandParser
 
 if TYPE_CHECKING:
+    from ..measures.steps import StepTimes
     from ..report import Report
     from .rules import Verdict
 
@@ -31,31 +34,38 @@ GONE = " (only in A; --allow-missing accepts it)"
 
 def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = CommandParser(prog=prog, description=__doc__)
     parser.add_argument("a", type=Path, metavar="A", help="the report to compare with")
     parser.add_argument("b", type=Path, metavar="B", help="the report that may have changed")
-    what = parser.add_argument_group("what to compare")
-    what.add_argument(
+    compared = parser.add_argument_group("what to compare")
+    compared.add_argument(
         "--by", choices=("phase", "category", "range", "kernel"), help="one table instead of all four"
     )
-    basis = what.add_mutually_exclusive_group()
+    basis = compared.add_mutually_exclusive_group()
     basis.add_argument(
-        "--per-step", dest="basis", action="store_const", const="step",
+        "--per-step",
+        dest="basis",
+        action="store_const",
+        const="step",
         help="per measured step, and refuse reports without (the default where both have steps)",
-    )  # fmt: skip
+    )
     basis.add_argument(
         "--totals", dest="basis", action="store_const", const="total", help="whole reports as they are"
     )
-    what.add_argument("--all-work", action="store_true", help="copies, memsets and whole CUDA graphs too")
-    what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
-    what.add_argument(
+    compared.add_argument("--all-work", action="store_true", help="copies, memsets and whole CUDA graphs too")
+    compared.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
+    compared.add_argument(
         "--top", type=positive, default=10, metavar="N", help="ranges and kernels shown (%(default)s)"
     )
     rules = parser.add_argument_group("what to fail on, with exit status 3")
     rules.add_argument(
-        "--fail-on", action="append", default=[], metavar="RULE",
-        help="such as 'softmax > +5%%', 'total > +0.3ms', 'phase:forward < -10%%' (several)",
-    )  # fmt: skip
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="such as 'softmax > +5%%', 'total > +0.3ms', 'phase:forward < -10%%', 'total > +2%% beyond spread' "
+        "(several)",
+    )
     rules.add_argument(
         "--allow-missing", action="store_true", help="do not fail where B no longer has what a rule names"
     )
@@ -69,7 +79,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
     options = parser(prog).parse_args(arguments)
     verdicts: list[Verdict] = []
     status = run(lambda: verdicts.extend(_compare(options)))
-    violated = [one.rule.text + (GONE if one.only_in == "A" else "") for one in verdicts if one.violated]
+    violated = [
+        verdict.rule.text + (GONE if verdict.only_in == "A" else "") for verdict in verdicts if verdict.violated
+    ]
     if violated:
         print(f"violated: {'; '.join(violated)}", file=sys.stderr)  # noqa: T201
     return status or (RULE_VIOLATED if violated else 0)
@@ -81,26 +93,37 @@ def _compare(options: argparse.Namespace) -> list[Verdict]:
     from . import tables
 
     spare((options.a, options.b), options.output)
+    if options.output and options.output.suffix.lower() in (".html", ".htm") and not options.format:
+        page = shlex.join(["nvtx-kernels", "page", str(options.a), str(options.b), "-o", str(options.output)])
+        raise UsageError(f"compare writes no page; use: {page}")
     detail = detail_of(options)
     rules = [thresholds.parse(text) for text in options.fail_on]
-    a, b = _reports(options)
-    compared = comparison.compare(a, b, basis=options.basis or "auto", all_work=options.all_work)
+    (a, times_a), (b, times_b) = _reports(options)
+    compared = comparison.compare(
+        a, b, basis=options.basis or "auto", all_work=options.all_work, times=(times_a, times_b)
+    )
     verdicts = [thresholds.judge(rule, compared, allow_missing=options.allow_missing) for rule in rules]
     document = tables.compared(compared, verdicts, detail, by=options.by)
     write(presented(document, options), options.output)
     return verdicts
 
 
-def _reports(options: argparse.Namespace) -> tuple[Report, Report]:
-    """Read both reports; two files of one name are distinguished by their paths."""
+def _reports(options: argparse.Namespace) -> list[tuple[Report, StepTimes]]:
+    """Read both reports, with the times of their steps; two files of one name are distinguished by their paths."""
     from .changes import named_apart
 
     paths = (options.a, options.b)
-    a, b = named_apart([_report(path, options) for path in paths], paths)
-    return a, b
+    reports, times = zip(*(_with_steps(path, options) for path in paths), strict=True)
+    return list(zip(named_apart(reports, paths), times, strict=True))
 
 
-def _report(path: Path, options: argparse.Namespace) -> Report:
-    from ..summary.totals import summarize
+def _with_steps(path: Path, options: argparse.Namespace) -> tuple[Report, StepTimes]:
+    """Read a report, or the summary of one, with the times of its steps."""
+    from ..measures.steps import step_times
 
-    return summarize(attributed(trace_of(path), options), include_warm_up=options.include_warmup)
+    if path.suffix == ".parquet":
+        from ..summary.file import read_step_times, read_summary
+
+        return read_summary(path), read_step_times(path)
+    attribution, report = summarized(path, options)
+    return report, step_times(attribution, include_warm_up=options.include_warmup)

@@ -36,7 +36,15 @@ def _numbers(row: Change) -> dict[str, Any]:
 
 
 def _times(row: Change) -> dict[str, Any]:
-    return {"a_ns": row.a_ns, "b_ns": row.b_ns, "delta_ns": row.delta_ns, "change": row.change}
+    return {
+        "a_ns": row.a_ns,
+        "b_ns": row.b_ns,
+        "delta_ns": row.delta_ns,
+        "change": row.change,
+        "a_spread_ns": row.a_spread_ns,
+        "b_spread_ns": row.b_spread_ns,
+        "within_spread": row.within_spread,
+    }
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

@@ -6,16 +6,18 @@ Every axis divides the same rows, so the differences along any of them sum to th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from .. import report as reports
 from ..errors import ReportError
+from ..measures.steps import StepTimes
 from ..report import KernelRow, Number, Report
 from ..summary.collapsing import naming_of
 from ..summary.selection import with_indices_collapsed
 from ..vocabulary import PHASES, some_of
+from .spread import spread_ns
 
 Axis = Literal["phase", "category", "range", "kernel"]
 Basis = Literal["auto", "step", "total"]
@@ -34,7 +36,8 @@ AXES: dict[Axis, Callable[[KernelRow], Key]] = {
 class Change:
     """One thing in both reports, ns and launches; in a range, what was launched directly in it.
 
-    `inside` is what was launched in a range at any depth; on other axes it is empty.
+    `inside` is what was launched in a range at any depth; on other axes it is empty. The spreads are by how much
+    the slowest step of a report exceeds its fastest, None where it has fewer than two.
     """
 
     key: Key
@@ -46,6 +49,10 @@ class Change:
     b_inside_ns: Number = 0
     a_inside_count: Number = 0
     b_inside_count: Number = 0
+    a_spread_ns: int | None = field(default=None, kw_only=True)
+    b_spread_ns: int | None = field(default=None, kw_only=True)
+    a_inside_spread_ns: int | None = field(default=None, kw_only=True)
+    b_inside_spread_ns: int | None = field(default=None, kw_only=True)
 
     @property
     def delta_ns(self) -> Number:
@@ -56,6 +63,25 @@ class Change:
     def change(self) -> float | None:
         """The difference as a fraction of A's time; None where A has none."""
         return self.delta_ns / self.a_ns if self.a_ns else None
+
+    @property
+    def within_spread(self) -> bool | None:
+        """Whether B differs from A no more than the steps of A, or those of B, differ among themselves."""
+        spreads = [spread for spread in (self.a_spread_ns, self.b_spread_ns) if spread is not None]
+        return abs(self.delta_ns) <= max(spreads) if spreads and self.a_count and self.b_count else None
+
+    @property
+    def inside(self) -> Change:
+        """The same of what was launched in a range at any depth."""
+        return Change(
+            self.key,
+            self.a_inside_ns,
+            self.b_inside_ns,
+            self.a_inside_count,
+            self.b_inside_count,
+            a_spread_ns=self.a_inside_spread_ns,
+            b_spread_ns=self.b_inside_spread_ns,
+        )
 
     @property
     def state(self) -> str:
@@ -73,6 +99,7 @@ class Comparison:
     basis: Basis
     per_step: bool
     all_work: bool = False
+    times: tuple[StepTimes, StepTimes] = field(default=({}, {}), repr=False)
 
     def rows(self, report: Report) -> list[KernelRow]:
         """Return the rows of one of the reports that are compared."""
@@ -99,7 +126,7 @@ class Comparison:
     def undivided(self) -> tuple[frozenset[Key], frozenset[Key]]:
         """The ranges of both reports that only A divides further, and those that only B does."""
         paths = [{row.path for row in report.ranges} for report in (self.a, self.b)]
-        divided = [{path[:-1] for path in of} for of in paths]
+        divided = [{path[:-1] for path in of_report} for of_report in paths]
         common = paths[0] & paths[1]
         return frozenset(common & divided[0] - divided[1]), frozenset(common & divided[1] - divided[0])
 
@@ -112,11 +139,32 @@ class Comparison:
 
     def total(self) -> Change:
         """Return everything compared, as one change."""
-        return filed(self.rows(self.a), self.rows(self.b), lambda _: (), inside=True).get((), Change(()))
+        everything = filed(self.rows(self.a), self.rows(self.b), lambda _: (), inside=True).get((), Change(()))
+        a_spread, b_spread = self.spreads(self.rows(self.a), self.rows(self.b))
+        return replace(
+            everything,
+            a_spread_ns=a_spread,
+            b_spread_ns=b_spread,
+            a_inside_spread_ns=a_spread,
+            b_inside_spread_ns=b_spread,
+        )
+
+    def spreads(self, a: Iterable[KernelRow], b: Iterable[KernelRow]) -> tuple[int | None, int | None]:
+        """Return the spread over steps of some rows of each report."""
+        return spread_ns(self.times[0], a), spread_ns(self.times[1], b)
 
 
-def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = False) -> Comparison:
+def compare(
+    a: Report,
+    b: Report,
+    *,
+    basis: Basis = "auto",
+    all_work: bool = False,
+    times: tuple[StepTimes, StepTimes] = ({}, {}),
+) -> Comparison:
     """Make two reports comparable: per step where both have steps, unless asked otherwise.
+
+    `times` are those of each report's steps.
 
     Raises ReportError if one counts a GPU's work and the other a CPU's, or if `basis` is "step" but a
     report has no steps.
@@ -127,8 +175,12 @@ def compare(a: Report, b: Report, *, basis: Basis = "auto", all_work: bool = Fal
     per_step = basis == "step" or (basis == "auto" and bool(a.steps and b.steps))
     if per_step:
         a, b = reports.per_step(a), reports.per_step(b)
-    a, b = reports.in_one_spelling((a, b))
-    return Comparison(a, b, basis, per_step, all_work)
+    spelled_a, spelled_b = reports.in_one_spelling((a, b))
+    if not per_step:
+        return Comparison(spelled_a, spelled_b, basis, per_step, all_work)
+    kernels = {old.kernel: new.kernel for old, new in zip(b.kernels, spelled_b.kernels, strict=True)}
+    times_b = {(*place, kernels.get(kernel, kernel)): ns for (*place, kernel), ns in times[1].items()}
+    return Comparison(spelled_a, spelled_b, basis, per_step, all_work, (times[0], times_b))  # type: ignore[arg-type]
 
 
 def named_apart(reports: Sequence[Report], paths: Sequence[Path]) -> list[Report]:
@@ -149,22 +201,56 @@ def changes(comparison: Comparison, axis: Axis, *, collapse: bool = False) -> li
     With `collapse`, ranges that differ only in an index are merged.
     """
     a, b = comparison.a, comparison.b
+    naming: Callable[[Key], Key] = tuple
     if axis == "range":
         a, b = comparison.in_common_ranges(a), comparison.in_common_ranges(b)
     if collapse and axis == "range":
         naming = naming_of(a, b)
         a, b = with_indices_collapsed(a, naming), with_indices_collapsed(b, naming)
-    found = filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
+    by_key = filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
+    if any(comparison.times):
+        by_key = _with_spreads(comparison, axis, naming, by_key)
     if axis == "phase":
-        return [found[phase,] for phase in PHASES if (phase,) in found]
-    return by_size(found)
+        return [by_key[phase,] for phase in PHASES if (phase,) in by_key]
+    return by_size(by_key)
+
+
+def _with_spreads(
+    comparison: Comparison, axis: Axis, naming: Callable[[Key], Key], by_key: Mapping[Key, Change]
+) -> dict[Key, Change]:
+    """Add to each change by how much the steps of each report differ in it."""
+    leaves = frozenset.union(*comparison.undivided) if axis == "range" else frozenset()
+    direct: tuple[dict[Key, list[KernelRow]], ...] = ({}, {})
+    inside: tuple[dict[Key, list[KernelRow]], ...] = ({}, {})
+    for side, report in enumerate((comparison.a, comparison.b)):
+        for row in comparison.rows(report):
+            key = naming(_cut(row.path, leaves)) if axis == "range" else AXES[axis](row)
+            direct[side].setdefault(key, []).append(row)
+            for depth in range(1, len(key) + 1) if axis == "range" else ():
+                inside[side].setdefault(key[:depth], []).append(row)
+    with_spreads = {}
+    for key, change in by_key.items():
+        spreads = comparison.spreads(*(rows.get(key, []) for rows in direct))
+        inner = comparison.spreads(*(rows.get(key, direct[side].get(key, [])) for side, rows in enumerate(inside)))
+        with_spreads[key] = replace(
+            change,
+            a_spread_ns=spreads[0],
+            b_spread_ns=spreads[1],
+            a_inside_spread_ns=inner[0],
+            b_inside_spread_ns=inner[1],
+        )
+    return with_spreads
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """Return notes on the comparison, followed by the notes of each report."""
     a, b = comparison.a, comparison.b
     if not comparison.per_step and comparison.basis == "auto":
-        yield f"Not per step: {_without_steps(a, b)}. The totals are compared: A {_over(a)}, B {_over(b)}."
+        missing = [name for name, report in (("A", a), ("B", b)) if not report.steps]
+        have = f"{' and '.join(missing)} ha{'s' if len(missing) == 1 else 've'}"
+        yield (
+            f"Not per step: {have} no measured step ranges. The totals are compared: A {_over(a)}, B {_over(b)}."
+        )
     if comparison.hides_kernels:
         yield (
             "A report counts CUDA graphs whole, without their kernels, so the difference in kernel time is not "
@@ -187,13 +273,12 @@ def _cut(path: Key, leaves: Collection[Key]) -> Key:
     return next((path[:depth] for depth in range(1, len(path)) if path[:depth] in leaves), path)
 
 
-def by_size(found: Mapping[Key, Change]) -> list[Change]:
+def by_size(by_key: Mapping[Key, Change]) -> list[Change]:
     """Sort changes by the size of their difference, the largest first."""
-    return sorted(found.values(), key=_size)
-
-
-def _size(change: Change) -> tuple[Number, Number, Key]:
-    return -abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key
+    return sorted(
+        by_key.values(),
+        key=lambda change: (-abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key),
+    )
 
 
 def filed(
@@ -214,11 +299,6 @@ def _add(sums: dict[Key, list[Number]], key: Key, row: KernelRow, place: int) ->
     values = sums.setdefault(key, [0] * 8)
     values[place] += row.total_ns
     values[place + 2] += row.count
-
-
-def _without_steps(a: Report, b: Report) -> str:
-    missing = [name for name, report in (("A", a), ("B", b)) if not report.steps]
-    return f"{' and '.join(missing)} ha{'s' if len(missing) == 1 else 've'} no measured step ranges"
 
 
 def _over(report: Report) -> str:

@@ -31,7 +31,7 @@ def grouped(comparison: Comparison, *, collapse: bool = True) -> dict[Group, lis
     a, b = comparison.a, comparison.b
     naming = naming_of(a, b) if collapse else tuple
     paths = [{naming(row.path) for row in report.ranges} for report in (a, b)]
-    fusions = {path for of in paths for path in of if fused_parts(path[-1])}
+    fusions = {path for of_report in paths for path in of_report if fused_parts(path[-1])}
     if not fusions:
         return {}
     common, places = paths[0] & paths[1], {path[:-1] for path in fusions}
@@ -52,8 +52,8 @@ def _row_of(path: Path, fusions: Collection[Path], common: Collection[Path], pla
     """
     depths = range(len(path), 0, -1)
     around: Iterable[Path] = [path[:depth] for depth in depths]
-    fusion = next((one for one in around if one in fusions), None)
-    return fusion or next((one for one in around if one in common or one[:-1] in places), ())
+    fusion = next((outer for outer in around if outer in fusions), None)
+    return fusion or next((outer for outer in around if outer in common or outer[:-1] in places), ())
 
 
 def _group(change: Change) -> Group:

@@ -16,20 +16,29 @@ from ..vocabulary import collapsed
 from .changes import Change, Comparison
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
-}  # fmt: skip
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 KINDS = ("range", "phase", "category")  # what a bare name may name; the first that knows it is taken
 
 _RULE = re.compile(
     r"(?:(?P<kind>range|phase|category|kernel):)?(?P<name>.+?)\s*(?P<operator>[<>]=?)\s*"
-    r"(?P<sign>[-+])\s*(?P<amount>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>%|ns|us|µs|ms|s)"
+    r"(?P<sign>[-+])\s*(?P<amount>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>%|ns|us|µs|ms|s)(?P<spread>\s+beyond\s+spread)?"
 )
-_FORM = "write NAME > +5%, NAME > +0.3ms, NAME < -10%, where NAME is a range, a phase, a category, or total"
+_FORM = (
+    "write NAME > +5%, NAME > +0.3ms, NAME < -10% or NAME > +5% beyond spread, where NAME is a range, a phase, a "
+    "category, or total"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; `amount` is a fraction of A's time where `relative`, else ns. `kind` is empty if not given."""
+    """One rule; `amount` is a fraction of A's time where `relative`, else ns. `kind` is empty if not given.
+
+    With `beyond_spread`, what differs no more than the steps do among themselves does not violate it.
+    """
 
     text: str
     kind: str
@@ -37,6 +46,7 @@ class Rule:
     operator: str
     amount: float
     relative: bool
+    beyond_spread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +65,19 @@ def parse(text: str) -> Rule:
 
     Raises UsageError for any other text.
     """
-    found = _RULE.fullmatch(text.strip())
-    if not found:
+    match = _RULE.fullmatch(text.strip())
+    if not match:
         raise UsageError(f"{text!r} is not a rule for --fail-on: {_FORM}.")
-    amount = float(found["sign"] + found["amount"])
-    relative = found["unit"] == "%"
+    amount = float(match["sign"] + match["amount"])
+    relative = match["unit"] == "%"
     return Rule(
         text=text.strip(),
-        kind=found["kind"] or "",
-        name=found["name"].strip(),
-        operator=found["operator"],
-        amount=amount / 100 if relative else amount * UNITS_NS[found["unit"]],
+        kind=match["kind"] or "",
+        name=match["name"].strip(),
+        operator=match["operator"],
+        amount=amount / 100 if relative else amount * UNITS_NS[match["unit"]],
         relative=relative,
+        beyond_spread=bool(match["spread"]),
     )
 
 
@@ -79,11 +90,20 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     _require_one_footing(comparison)
     kind = _kind(rule, comparison)
     parts = [_part(report, kind, rule.name, comparison) for report in (comparison.a, comparison.b)]
-    change = Change((), *(sum(row.total_ns for row in rows) for rows in parts))
+    a_ns, b_ns = (sum(row.total_ns for row in rows) for rows in parts)
+    a_count, b_count = (sum(row.count for row in rows) for rows in parts)
+    a_spread, b_spread = comparison.spreads(*parts)
+    if rule.beyond_spread and None in (a_spread, b_spread):
+        raise ReportError(
+            f"The rule {rule.text!r} needs two or more measured steps in each report: A has {comparison.a.steps}, "
+            f"B {comparison.b.steps}. {TO_HAVE_STEPS}."
+        )
+    change = Change((), a_ns, b_ns, a_count, b_count, a_spread_ns=a_spread, b_spread_ns=b_spread)
     allowed = rule.amount * change.a_ns if rule.relative else rule.amount
     only_in = "" if all(parts) or kind == "total" else "A" if parts[0] else "B"
     gone = only_in == "A" and not allow_missing
-    violated = gone or OPERATORS[rule.operator](change.delta_ns, allowed)
+    exceeds = OPERATORS[rule.operator](change.delta_ns, allowed)
+    violated = gone or (exceeds and not (rule.beyond_spread and change.within_spread))
     return Verdict(rule, _described(kind, rule.name, comparison), change, violated, only_in)
 
 

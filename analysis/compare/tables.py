@@ -18,14 +18,28 @@ from .fusions import GROUPS, grouped
 from .rules import Verdict
 
 NUMBERS = (
-    Column("a_ns", "A", "ns"), Column("b_ns", "B", "ns"), Column("delta_ns", "B−A", "ns"),
-    Column("change", "%", "share"), Column("a_count", "launches A", "count"), Column("b_count", "B", "count"),
-)  # fmt: skip
+    Column("a_ns", "A", "ns"),
+    Column("b_ns", "B", "ns"),
+    Column("delta_ns", "B−A", "ns"),
+    Column("change", "%", "share"),
+    Column("a_count", "launches A", "count"),
+    Column("b_count", "B", "count"),
+)
 INSIDE = (
-    Column("a_inside_ns", "A", "ns"), Column("b_inside_ns", "B", "ns"), Column("delta_inside_ns", "B−A", "ns"),
-    Column("change_inside", "%", "share"), Column("a_inside_count", "launches A", "count"),
-    Column("b_inside_count", "B", "count"), Column("delta_ns", "own B−A", "ns"),
-)  # fmt: skip
+    Column("a_inside_ns", "A", "ns"),
+    Column("b_inside_ns", "B", "ns"),
+    Column("delta_inside_ns", "B−A", "ns"),
+    Column("change_inside", "%", "share"),
+    Column("a_inside_count", "launches A", "count"),
+    Column("b_inside_count", "B", "count"),
+    Column("delta_ns", "own B−A", "ns"),
+)
+#: The spread of each report's steps, as a share of its time; the mark is in all tables.
+SPREADS = (Column("a_spread", "±A %", "share"), Column("b_spread", "±B %", "share"))
+WITHIN = Column("within_spread", "~", "text")
+MARK = "~"
+STEPS_DIFFER = " ±: slowest less fastest step, % of the mean."
+WITHIN_STEPS = " ~: A and B differ no more than the steps of one of them."
 HEADINGS = {
     "phase": "{what} by phase, {{unit}} {scope}",
     "category": "{what} by category, {{unit}} {scope}",
@@ -84,7 +98,10 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
         times, change = _times(verdict.change)[:3], _change_text(verdict.change.change)
         rows.append(Row((verdict.rule.text, *times, change, word), strong=verdict.violated))
         only = f", only in {verdict.only_in}" if verdict.only_in else ""
-        rows.append(Row((verdict.compared + only, *[""] * 5), indent=1))
+        within = (
+            ", within the spread of steps" if verdict.rule.beyond_spread and verdict.change.within_spread else ""
+        )
+        rows.append(Row((verdict.compared + only + within, *[""] * 5), indent=1))
     violated = sum(verdict.violated for verdict in verdicts)
     title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
     columns = (Column("rule", "rule", "name"), *NUMBERS[:4], Column("verdict", "verdict"))
@@ -94,9 +111,12 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
 def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
     """Return the verdicts for programs: one row each."""
     columns = (
-        Column("rule", "rule"), Column("compared", "compared"), *NUMBERS[:4], Column("violated", "violated"),
+        Column("rule", "rule"),
+        Column("compared", "compared"),
+        *NUMBERS[:4],
+        Column("violated", "violated"),
         Column("only_in", "only in"),
-    )  # fmt: skip
+    )
     rows = [
         Row((v.rule.text, v.compared, *_times(v.change, words=False), "yes" if v.violated else "no", v.only_in))
         for v in verdicts
@@ -109,8 +129,8 @@ def scope(comparison: Comparison) -> str:
     a, b = comparison.a, comparison.b
     if comparison.per_step and a.steps != b.steps:
         return f"per step, mean of A's {a.steps} and B's {b.steps}"
-    one, two = headings.scope(a), headings.scope(b)
-    return one if one == two else f"A {one}, B {two}"
+    scope_a, scope_b = headings.scope(a), headings.scope(b)
+    return scope_a if scope_a == scope_b else f"A {scope_a}, B {scope_b}"
 
 
 def heading(comparison: Comparison) -> str:
@@ -141,43 +161,77 @@ class _Drawing:
 
     def ranked(self, axis: Axis) -> Table:
         """Rank one axis by the size of the difference; what is cut and the total are rows too."""
-        found = [
+        changed = [
             row for row in changes(self.comparison, axis, collapse=self.collapse) if row.a_count or row.b_count
         ]
-        top = self.detail.top if axis in ("range", "kernel") else len(found)
-        shown, rest = found[:top], found[top:]
-        names = self.names(axis, found, shown)
-        rows = [Row((names(row.key), *_numbers(row))) for row in shown]
-        if rest:
-            rows.append(Row((f"… {len(rest)} more: --top {len(found)}", *_numbers(_added(rest)))))
-        rows.append(Row((self.comparison.whole, *_numbers(self.comparison.total())), strong=True))
-        return self.table(axis, (Column(axis, axis, "name"), *NUMBERS), rows, _caption(found))
+        top = self.detail.top if axis in ("range", "kernel") else len(changed)
+        top_rows, cut = changed[:top], changed[top:]
+        names = self.names(axis, changed, top_rows)
+        spread = self.spread if axis in ("phase", "category") else self.mark
+        rows = [Row((names(row.key), *_numbers(row), *spread(row))) for row in top_rows]
+        if cut:
+            rows.append(
+                Row((f"… {len(cut)} more: --top {len(changed)}", *_numbers(_added(cut)), *spread(Change(()))))
+            )
+        total = self.comparison.total()
+        rows.append(Row((self.comparison.whole, *_numbers(total), *spread(total)), strong=True))
+        columns = (Column(axis, axis, "name"), *NUMBERS, *self.spread_columns(axis))
+        differ = STEPS_DIFFER * (len(columns) > len(NUMBERS) + 2) + WITHIN_STEPS * (
+            len(columns) > len(NUMBERS) + 1
+        )
+        return self.table(axis, columns, rows, _caption(changed) + differ)
+
+    def spread_columns(self, axis: Axis) -> tuple[Column, ...]:
+        """Return the columns of `spread` or `mark`: none where neither report has two steps."""
+        columns = [column for column, times in zip(SPREADS, self.comparison.times, strict=True) if times]
+        return (*(columns if axis in ("phase", "category") else ()), WITHIN) if columns else ()
+
+    def spread(self, row: Change) -> tuple[object, ...]:
+        """Return how far the steps of each report that has several differ, and the mark."""
+        sides = ((row.a_spread_ns, row.a_ns), (row.b_spread_ns, row.b_ns))
+        shares = (
+            None if spread is None or not mean_ns else spread / mean_ns
+            for (spread, mean_ns), times in zip(sides, self.comparison.times, strict=True)
+            if times
+        )
+        return (*shares, *self.mark(row))
+
+    def mark(self, row: Change) -> tuple[object, ...]:
+        """Return the mark of a change that is within the spread of the steps."""
+        return (MARK if row.within_spread else "",) if any(self.comparison.times) else ()
 
     def tree(self) -> Table:
         """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
-        found = changes(self.comparison, "range", collapse=self.collapse)
-        order = tree_order((row.key, (max(row.a_inside_ns, row.b_inside_ns),)) for row in found)
-        inside = sorted((row for row in found if row.key), key=lambda row: order(row.key))
-        rows = [Row((row.key[-1], *_inside(row, words=True)), indent=len(row.key) - 1) for row in inside]
-        rows += [Row((NOWHERE, *_inside(row, words=True))) for row in found if not row.key]
+        changed = changes(self.comparison, "range", collapse=self.collapse)
+        order = tree_order((row.key, (max(row.a_inside_ns, row.b_inside_ns),)) for row in changed)
+        inside = sorted((row for row in changed if row.key), key=lambda row: order(row.key))
+        lines = [(row.key[-1], row, len(row.key) - 1) for row in inside]
+        lines += [(NOWHERE, row, 0) for row in changed if not row.key]
+        rows = [
+            Row((name, *_inside(row, words=True), *self.mark(row.inside)), indent=indent)
+            for name, row, indent in lines
+        ]
         total = self.comparison.total()
-        rows.append(Row((self.comparison.whole, *_inside(total, words=True)), strong=True))
+        total_cells = (self.comparison.whole, *_inside(total, words=True), *self.mark(total.inside))
+        rows.append(Row(total_cells, strong=True))
         caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
-        return self.table("range", (Column("range", "range", "name"), *INSIDE), rows, caption, heading="tree")
+        columns = (Column("range", "range", "name"), *INSIDE, *self.spread_columns("range"))
+        caption += WITHIN_STEPS * any(self.comparison.times)
+        return self.table("range", columns, rows, caption, heading="tree")
 
     def fusions(self) -> tuple[Table, ...]:
         """Show what a compiler fused, saved and lost, with each group's sum; no table where nothing is fused."""
         groups = grouped(self.comparison, collapse=self.collapse)
         if not groups:
             return ()
-        common = common_length(row.key for found in groups.values() for row in found)
+        common = common_length(row.key for changed in groups.values() for row in changed)
         rows: list[Row] = []
-        for group, found in groups.items():
-            rows.append(Row((GROUPS[group], *_numbers(_added(found))), strong=True))
-            shown = found[: self.detail.top] if group != "unchanged" else []
-            rows += [Row((label(row.key, common), *_numbers(row)), indent=1) for row in shown]
-            if shown and (rest := found[len(shown) :]):
-                rows.append(Row((f"… {len(rest)} more: --top {len(found)}", *_numbers(_added(rest))), indent=1))
+        for group, changed in groups.items():
+            rows.append(Row((GROUPS[group], *_numbers(_added(changed))), strong=True))
+            top_rows = changed[: self.detail.top] if group != "unchanged" else []
+            rows += [Row((label(row.key, common), *_numbers(row)), indent=1) for row in top_rows]
+            if top_rows and (cut := changed[len(top_rows) :]):
+                rows.append(Row((f"… {len(cut)} more: --top {len(changed)}", *_numbers(_added(cut))), indent=1))
         rows.append(Row((self.comparison.whole, *_numbers(self.comparison.total())), strong=True))
         return (self.table("fusion", (Column("range", "range", "name"), *NUMBERS), rows, FUSED),)
 
@@ -193,13 +247,13 @@ class _Drawing:
         title = HEADINGS[heading or axis].format(what=self.what, scope=scope(self.comparison))
         return _with_multiples(Table(f"by_{axis}", title, columns, tuple(rows), caption))
 
-    def names(self, axis: Axis, found: Sequence[Change], shown: Sequence[Change]) -> Callable[[Key], str]:
+    def names(self, axis: Axis, changed: Sequence[Change], top_rows: Sequence[Change]) -> Callable[[Key], str]:
         """Return the displayed names of an axis's items."""
         if axis == "kernel":
-            short = names_by_kernel((row.key[0] for row in shown), self.detail.full_names)
+            short = names_by_kernel((row.key[0] for row in top_rows), self.detail.full_names)
             return lambda key: short[key[0]]
         if axis == "range":
-            common = common_length(row.key for row in found)
+            common = common_length(row.key for row in changed)
             return lambda key: label(key, common)
         return lambda key: headings.category(key[0])
 
@@ -207,24 +261,29 @@ class _Drawing:
 def _whole_axis(comparison: Comparison, axis: Axis) -> Table:
     """Return all of an axis with keys in full."""
     keys = (Column(axis, axis, "name"), *((Column("category", "category"),) if axis == "kernel" else ()))
-    own = (*NUMBERS, Column("state", "state"))
+    figures = (
+        *NUMBERS,
+        Column("a_spread_ns", "spread A", "ns"),
+        Column("b_spread_ns", "spread B", "ns"),
+        Column("within_spread", "within spread"),
+        Column("state", "state"),
+    )
     inside = axis == "range"
     rows = [
         Row(
             (
-                *_key_cells(axis, row),
+                *((label(row.key),) if axis == "range" else row.key),
                 *_numbers(row, words=False),
+                row.a_spread_ns,
+                row.b_spread_ns,
+                {True: "yes", False: "no", None: None}[row.within_spread],
                 row.state,
                 *(_inside(row)[:-1] if inside else ()),
             )
         )
         for row in changes(comparison, axis)
     ]
-    return Table(f"by_{axis}", f"by {axis}", (*keys, *own, *(INSIDE[:-1] if inside else ())), tuple(rows))
-
-
-def _key_cells(axis: Axis, row: Change) -> Key:
-    return (label(row.key),) if axis == "range" else row.key
+    return Table(f"by_{axis}", f"by {axis}", (*keys, *figures, *(INSIDE[:-1] if inside else ())), tuple(rows))
 
 
 def _numbers(row: Change, *, words: bool = True) -> tuple[object, ...]:
@@ -249,8 +308,7 @@ def _with_multiples(table: Table) -> Table:
 
 
 def _inside(row: Change, *, words: bool = False) -> tuple[object, ...]:
-    whole = Change(row.key, row.a_inside_ns, row.b_inside_ns, row.a_inside_count, row.b_inside_count)
-    return (*_numbers(whole, words=words), row.delta_ns)
+    return (*_numbers(row.inside, words=words), row.delta_ns)
 
 
 def _added(rows: Iterable[Change]) -> Change:
@@ -259,7 +317,7 @@ def _added(rows: Iterable[Change]) -> Change:
     return Change((), *sums)
 
 
-def _caption(found: Sequence[Change]) -> str:
-    states = [row.state for row in found]
+def _caption(changed: Sequence[Change]) -> str:
+    states = [row.state for row in changed]
     counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
     return "% is of A's time." + (f" {', '.join(counts)}." if counts else "")

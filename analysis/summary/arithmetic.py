@@ -40,7 +40,7 @@ UNKNOWN = "unknown"
 @cache
 def arithmetic_of(kernel: str) -> str:
     """Return the arithmetic that a GEMM's name shows, or UNKNOWN."""
-    return next((one.name for one in ARITHMETICS if one.pattern.search(kernel)), UNKNOWN)
+    return next((arithmetic.name for arithmetic in ARITHMETICS if arithmetic.pattern.search(kernel)), UNKNOWN)
 
 
 def launches_by_arithmetic(rows: Iterable[KernelRow]) -> dict[str, Number]:

@@ -12,7 +12,7 @@ import numpy as np
 from nvtx_kernels import DOMAIN
 
 from ..attribution.causes import HOW, Attribution
-from ..attribution.places import kernels_per_step, measured_steps
+from ..attribution.steps import kernels_per_step, measured_steps
 from ..attribution.user_ranges import named_phases, of_titles
 from ..report import KernelRow, Number
 from ..support.small_numbers import distinct
@@ -26,7 +26,7 @@ CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
 NVTX = ("NVTX ranges", "with `nvtx_kernels.annotate.range` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`")
 TELL_REPLAYS = (
     "To have their modules, annotate them and record the capture too (from the program's start, or with it "
-    "inside the capture range), with `nsys profile --cuda-graph-trace=node`."
+    "inside the capture range), {}."
 )
 # Copies between a replay's graphs, and kernels of libraries, are captured in no range of a model.
 MOST_UNTOLD = 0.1
@@ -36,7 +36,8 @@ EITHER = ("ranges", "with `nvtx_kernels.profile(model)`, `nvtx_kernels.annotate.
 
 def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow]) -> Iterator[str]:
     """Yield the sentences; `left_out` marks the work that lies in warm-up, `kernels` are rows of the rest."""
-    yield from map(_sentence, filter(None, _doubts(attribution, kernels)))
+    yield from map(_sentence, filter(None, _doubts(attribution, left_out, kernels)))
+    yield from attribution.steps.notes
     yield from _of_links(attribution, left_out)
     yield from _of_warm_up(attribution, left_out)
     yield from _of_annotation(attribution)
@@ -47,7 +48,7 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
         )
     yield from _of_fusions(attribution, kernels)
     if replays := of_replays(attribution):
-        yield f"{_sentence(replays)} {TELL_REPLAYS}"
+        yield f"{_sentence(replays)} {how_to_tell_replays(attribution.trace.provenance)}"
     if open_ended := int(attribution.trace.ranges.open_ended.sum()):
         yield f"{open_ended} ranges were never closed; they are assumed to end with the capture."
 
@@ -59,14 +60,22 @@ def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Itera
     rows = [row for row in kernels if row.kind == "kernel"]
     shared = [(row, parts) for row in rows if row.path and (parts := fused_parts(row.path[-1]))]
     if shared:
-        whole = sum(row.total_ns for row in rows) or 1
+        all_ns = sum(row.total_ns for row in rows) or 1
         across = sum(row.total_ns for row, parts in shared if spans_layers(parts))
         fused = sum(row.total_ns for row, _ in shared)
         yield (
-            f"{share_text(fused / whole)} of the kernel time is shared by several ranges, whose work a compiler "
-            f"fused: a row of their names, joined by `{FUSED.strip()}`. {share_text(across / whole)} is shared by "
-            "several layers."
+            f"{share_text(fused / all_ns)} of the kernel time is shared by several ranges, whose work a compiler "
+            f"fused: a row of their names, joined by `{FUSED.strip()}`. {share_text(across / all_ns)} is shared "
+            "by several layers."
         )
+
+
+def how_to_tell_replays(provenance: Provenance) -> str:
+    """Return how to record a program so that replayed kernels have modules, with the tool that recorded it."""
+    with_tool = "with `nsys profile --cuda-graph-trace=node`"
+    if provenance.is_of_pytorch:
+        with_tool += ", or let PyTorch 2.15 annotate its graphs (torch.cuda.graph_annotations)"
+    return TELL_REPLAYS.format(with_tool)
 
 
 def of_replays(attribution: Attribution) -> str:
@@ -89,13 +98,13 @@ def of_replays(attribution: Attribution) -> str:
     )
 
 
-def _doubts(attribution: Attribution, kernels: Iterable[KernelRow]) -> Iterator[str]:
+def _doubts(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow]) -> Iterator[str]:
     provenance = attribution.trace.provenance
     yield of_schema(provenance)
     if provenance.unit_of_work == "GPU":  # names of a CPU's operators do not tell their arithmetic
         yield of_arithmetic(provenance.run, launches_by_arithmetic(kernels))
     yield of_steps(kernels_per_step(attribution).tolist())
-    yield of_counting(attribution)
+    yield of_counting(attribution, left_out)
 
 
 def _sentence(doubt: str) -> str:
@@ -116,8 +125,8 @@ def _of_links(attribution: Attribution, left_out: Bools) -> Iterator[str]:
 
 def _of_warm_up(attribution: Attribution, left_out: Bools) -> Iterator[str]:
     for number, phase in enumerate(PHASES):
-        mine = attribution.phase == number
-        if (mine & left_out).any() and not (mine & ~left_out).any():
+        of_phase = attribution.phase == number
+        if (of_phase & left_out).any() and not (of_phase & ~left_out).any():
             yield f"All {phase} work is inside warm-up ranges and left out; --include-warmup counts it."
 
 
@@ -135,15 +144,15 @@ def _of_annotation(attribution: Attribution) -> Iterator[str]:
             f"The report has no {ranges}, so {by_thread if BACKWARD in present else by_nothing}. Open some around "
             f"forward, backward and optimizer, and inside these around layers and their parts, {how}."
         )
-    elif not (told := present - {OTHER} - _by_parts_only(attribution)):
+    elif not (opened := present - {OTHER} - _by_parts_only(attribution)):
         yield (
             f"No range opens a phase, so forward, backward and optimizer cannot be distinguished. Open {ranges} "
-            f"whose names start with these words, {how}."
+            f"of these names, {how}."
         )
-    elif BACKWARD in told and OTHER in present and FORWARD not in told:
+    elif BACKWARD in opened and OTHER in present and FORWARD not in opened:
         yield (
-            f"No range opens the forward phase, so its work is counted as other. Open {ranges} whose names "
-            f"start with forward, {how}."
+            f"No range opens the forward phase, so its work is counted as other. Open {ranges} named "
+            f"forward, {how}."
         )
 
 
@@ -151,10 +160,10 @@ def _by_parts_only(attribution: Attribution) -> set[str]:
     """Return the phases named only by parts, such as FSDP's gathering: most of their work has no phase."""
     facts, ranges = attribution.facts, attribution.ranges
     phase = named_phases(facts, ranges)
-    told = {name for name in (FORWARD, BACKWARD) if (ranges.category == CATEGORY_OF[name]).any()}
-    whole = {PHASES[number] for number in distinct(phase[of_titles(facts.opens_phase, ranges)]).tolist()}
+    by_models = {name for name in (FORWARD, BACKWARD) if (ranges.category == CATEGORY_OF[name]).any()}
+    by_ranges = {PHASES[number] for number in distinct(phase[of_titles(facts.opens_phase, ranges)]).tolist()}
     parts = {PHASES[number] for number in distinct(phase[of_titles(facts.part, ranges)]).tolist()}
-    return parts - whole - told
+    return parts - by_ranges - by_models
 
 
 def of_unused(attribution: Attribution) -> str:
@@ -165,32 +174,36 @@ def of_unused(attribution: Attribution) -> str:
     marks = ranges.style == START_END
     domains = attribution.trace.domains
     names = sorted({domains[number].name for number in distinct(ranges.domain[~marks]).tolist()} - {""})
-    found = []
+    unused = []
     if count := int(marks.sum()):
-        found.append(f"{count:,} start/end ranges, which belong to no thread: push and pop ranges instead")
+        unused.append(f"{count:,} start/end ranges, which belong to no thread: push and pop ranges instead")
     if count := len(ranges) - int(marks.sum()):
         some = f" ({', '.join(names)})" if names else ""
-        found.append(
+        unused.append(
             f"{count:,} ranges of libraries{some} or of single operators: "
             + (f"--domain {names[0]} shows them" if names else "--operators keep shows the latter")
         )
-    return f"no range is the program's own, of the {len(ranges):,} that the report has: {'; '.join(found)}"
+    return f"no range is the program's own, of the {len(ranges):,} that the report has: {'; '.join(unused)}"
 
 
-def of_counting(attribution: Attribution) -> str:
-    """Return a note on what the steps count if annotation opened their ranges."""
+def of_counting(attribution: Attribution, left_out: Bools) -> str:
+    """Return what the steps count if annotation opened their ranges, and how many are left out as warm-up."""
     steps, trace = measured_steps(attribution), attribution.trace
-    domains = {trace.domains[number].name for number in distinct(attribution.ranges.domain[steps]).tolist()}
-    if DOMAIN not in domains or not trace.provenance.steps:
+    if not trace.provenance.steps:
         return ""
-    return f"steps are {trace.provenance.steps}, as annotation counted them; the first of all is in none"
+    domains = {trace.domains[number].name for number in distinct(attribution.ranges.domain[steps]).tolist()}
+    if DOMAIN not in domains:
+        return ""
+    warm_up = int(attribution.steps.warm_up.sum()) if left_out.any() else 0
+    these = f"; {warm_up} warm-up step{'s are' if warm_up > 1 else ' is'} left out" if warm_up else ""
+    return f"steps are {trace.provenance.steps}{these}"
 
 
 # A step with fewer kernels than this share of the median was cut off.
 WHOLE_STEP = 0.5
 SHOWN = 6
-# The newest of nsys's export schemas that reports were read of: nsys 2026.3.
-NEWEST_SCHEMA = "3.27.0"
+# The newest of nsys's export schemas that is documented and was read: nsys 2026.4.
+NEWEST_SCHEMA = "3.28.1"
 VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
 
 

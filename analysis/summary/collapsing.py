@@ -34,11 +34,10 @@ def naming(models: Mapping[str, Classes]) -> Naming:
 
     @cache
     def named(path: Path) -> Path:
-        at = next((place for place, name in enumerate(path) if name in models), len(path))
-        classes = models.get(path[at], {}) if at < len(path) else {}
+        model_depth = next((depth for depth, name in enumerate(path) if name in models), len(path))
+        classes = models.get(path[model_depth], {}) if model_depth < len(path) else {}
         return tuple(
-            _name(name, classes, "/".join(path[at + 1 : place + 1]) if place > at else "")
-            for place, name in enumerate(path)
+            _name(name, classes, "/".join(path[model_depth + 1 : depth + 1])) for depth, name in enumerate(path)
         )
 
     return named
@@ -49,19 +48,19 @@ def _name(name: str, classes: Classes, place: str) -> str:
     together = collapsed(name)
     if together == name or not place or _INDEX.sub("*", place) in classes:
         return together
-    known = classes.get(_INDEX_ABOVE.sub("*", place)) or classes.get(place)
-    return f"{name} {known}" if known else together
+    class_name = classes.get(_INDEX_ABOVE.sub("*", place)) or classes.get(place)
+    return f"{name} {class_name}" if class_name else together
 
 
-def _agreed(found: Iterable[Mapping[str, Classes]]) -> dict[str, dict[str, str]]:
+def _agreed(reports: Iterable[Mapping[str, Classes]]) -> dict[str, dict[str, str]]:
     """Merge the facts about the same models, without those that differ."""
     joined: dict[str, dict[str, str]] = {}
     denied: set[tuple[str, str]] = set()
-    for models in found:
+    for models in reports:
         for model, classes in models.items():
-            known = joined.setdefault(model, {})
-            denied |= {(model, place) for place, name in classes.items() if known.get(place, name) != name}
-            known.update(classes)
+            together = joined.setdefault(model, {})
+            denied |= {(model, place) for place, name in classes.items() if together.get(place, name) != name}
+            together.update(classes)
     return {
         model: {place: name for place, name in classes.items() if (model, place) not in denied}
         for model, classes in joined.items()

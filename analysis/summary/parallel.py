@@ -35,13 +35,15 @@ class Ranked(Generic[T]):
 
 def rank_all(paths: Sequence[Path], summarize: Summarize[T], *, scheduler: str | None = None) -> list[Ranked[T]]:
     """Summarize every report, in their order; `summarize` must be importable by other processes."""
-    names = _short_names(paths)
+    names = [path.name for path in paths]
+    if len(set(names)) < len(names):  # then only whole paths distinguish them
+        names = [str(path) for path in paths]
     run = _on_cluster(scheduler) if scheduler else _in_processes
     with progress.on_screen("ranking reports"):
-        done = dict(progress.each(run(paths, summarize), len(paths)))
+        results = dict(progress.each(run(paths, summarize), len(paths)))
     return [
         Ranked(name, problem=result) if isinstance(result, str) else Ranked(name, result)
-        for name, result in ((name, done[path]) for name, path in zip(names, paths, strict=True))
+        for name, result in ((name, results[path]) for name, path in zip(names, paths, strict=True))
     ]
 
 
@@ -74,8 +76,8 @@ def _pool(paths: Sequence[Path], summarize: Summarize[T], workers: int) -> Itera
     context = get_context("forkserver" if hasattr(os, "fork") else "spawn")
     with ProcessPoolExecutor(min(workers, len(paths)), mp_context=context, initializer=_be_modest) as pool:
         running = {pool.submit(attempt, path, summarize): path for path in paths}
-        for done in as_completed(running):
-            yield running[done], done.result()
+        for future in as_completed(running):
+            yield running[future], future.result()
 
 
 def _be_modest() -> None:
@@ -101,21 +103,15 @@ def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize[T]], Iter
             raise UsageError(f"No Dask scheduler answers at {scheduler}: {error}") from error
         with client, client.as_current():
             running = {client.submit(attempt, path.absolute(), summarize, pure=False): path for path in paths}
-            for done in completed(list(running)):  # type: ignore[no-untyped-call]
+            for future in completed(list(running)):  # type: ignore[no-untyped-call]
                 # A lost worker takes with it what it had not begun: each is tried once more, alone.
-                path, finished = running[done], done.status == "finished"
-                yield path, done.result() if finished else _alone(client, path, summarize)
+                path, finished = running[future], future.status == "finished"
+                yield path, future.result() if finished else _alone(client, path, summarize)
 
     return run
 
 
 def _alone(client: Any, path: Path, summarize: Summarize[T]) -> T | str:
     future = client.submit(attempt, path.absolute(), summarize, pure=False)
-    done: T | str = future.result() if future.exception() is None else LOST
-    return done
-
-
-def _short_names(paths: Sequence[Path]) -> list[str]:
-    """Name reports by what distinguishes them: the file's name, or the whole path where names repeat."""
-    names = [path.name for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+    summary: T | str = future.result() if future.exception() is None else LOST
+    return summary

@@ -44,8 +44,8 @@ def of_ranges(report: Report, pattern: str) -> Report:
     matches = path_matcher(pattern)
     ranges = tuple(row for row in report.ranges if matches(row.path))
     if not ranges:
-        known = some_of(name for row in report.ranges for name in row.path)
-        raise ReportError(f"No range matches {pattern!r}{_where(report)}. Ranges: {known}.")
+        names = some_of(name for row in report.ranges for name in row.path)
+        raise ReportError(f"No range matches {pattern!r}{_where(report)}. Ranges: {names}.")
     return replace(report, ranges=ranges, kernels=tuple(row for row in report.kernels if matches(row.path)))
 
 
@@ -78,8 +78,8 @@ def collapsed_path(path: Path) -> Path:
 
 def path_matcher(pattern: str) -> Callable[[Path], bool]:
     """Return what tells whether a path holds the names of a pattern, in their order; see `of_ranges`."""
-    asked = named_by(pattern)
-    return lambda path: asked(path) is not None
+    find = named_by(pattern)
+    return lambda path: find(path) is not None
 
 
 def named_by(pattern: str) -> Callable[[Path], Path | None]:
@@ -87,11 +87,11 @@ def named_by(pattern: str) -> Callable[[Path], Path | None]:
     parts = [_name_matcher(part.strip()) for part in pattern.split(PATH_SEPARATOR.strip())]
 
     def find(path: Path) -> Path | None:
-        found: list[str] = []
+        names: list[str] = []
         for name in path:
-            if len(found) < len(parts) and parts[len(found)](name):
-                found.append(name)
-        return tuple(found) if len(found) == len(parts) else None
+            if len(names) < len(parts) and parts[len(names)](name):
+                names.append(name)
+        return tuple(names) if len(names) == len(parts) else None
 
     return find
 

@@ -29,31 +29,29 @@ class _Served:
 
 def of_steps(ranges: Iterable[RangeRow]) -> Iterator[str]:
     """Yield a sentence for prefill and one for decode, where the names of steps say what these held."""
-    found = {PREFILL: _Served(), DECODE: _Served()}
+    served = {PREFILL: _Served(), DECODE: _Served()}
     for row in ranges:
-        if row.phase in found and row.path and row.instances and (held := _held(row.path[-1], row.phase)):
-            _add(found[row.phase], held, int(row.instances), row.inclusive_ns)
-    for phase, served in found.items():
-        if served.steps and served.kernel_ns:
-            yield _sentence(phase, served)
+        held = _held(row.path[-1], row.phase) if row.phase in served and row.path and row.instances else None
+        if held is None:
+            continue
+        (requests, tokens), steps, phase = held, int(row.instances or 0), served[row.phase]
+        phase.steps += steps
+        phase.requests += steps * requests
+        phase.tokens = -1 if tokens < 0 or phase.tokens < 0 else phase.tokens + steps * tokens
+        phase.kernel_ns += row.inclusive_ns
+    for phase_name, phase in served.items():
+        if phase.steps and phase.kernel_ns:
+            yield _sentence(phase_name, phase)
 
 
 def _held(name: str, phase: str) -> tuple[int, int] | None:
     """Return the requests and tokens that a step's name says it computes in a phase; tokens are -1 if unsaid."""
     for pattern in _PATTERNS:
-        if said := pattern.fullmatch(name.strip()):
-            numbers = said.groupdict()
+        if match := pattern.fullmatch(name.strip()):
+            numbers = match.groupdict()
             requests, tokens = numbers.get(f"{phase}_requests"), numbers.get(f"{phase}_tokens")
             return (int(requests), int(tokens) if tokens else -1) if requests else None
     return None
-
-
-def _add(served: _Served, held: tuple[int, int], steps: int, kernel_ns: float) -> None:
-    requests, tokens = held
-    served.steps += steps
-    served.requests += steps * requests
-    served.tokens = -1 if tokens < 0 or served.tokens < 0 else served.tokens + steps * tokens
-    served.kernel_ns += kernel_ns
 
 
 def _sentence(phase: str, served: _Served) -> str:

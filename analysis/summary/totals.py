@@ -10,11 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..attribution.places import Paths, in_measured_steps, measured_steps
+from ..attribution.paths import Paths
 from ..attribution.placing import AMBIGUOUS, HOW, OUTSIDE
+from ..attribution.steps import in_measured_steps, measured_steps, step_of_nodes
 from ..kernel_names.categories import classify
 from ..measures.balance import busy_rows
-from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals, in_tree_order
+from ..report import (
+    LAUNCHED_OUTSIDE,
+    NO_LAUNCH,
+    BusyRow,
+    KernelRow,
+    OutsideRow,
+    PhaseRow,
+    RangeRow,
+    Report,
+    Totals,
+    in_tree_order,
+)
 from ..support.small_numbers import NEVER, bounds, distinct, grouped, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, KINDS, Bools, Int64s
@@ -22,15 +34,12 @@ from ..vocabulary import PHASES
 from . import serving
 from .caveats import notes
 
-# Why work is in no range.
-NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launched outside all ranges"
-
 
 def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
     """Add up the work; what lies in warm-up ranges is left out unless asked for."""
     everything = _Summary(attribution, include_warm_up)
     if not everything.steps()[0]:
-        return everything.noted(*_added_up(everything))
+        return replace(everything.noted(*_added_up(everything)), no_steps=attribution.steps.refusal)
     of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
     in_steps = _Summary(of_steps, include_warm_up, everything.paths)
     if len(in_steps.kept) == len(everything.kept):
@@ -40,16 +49,38 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
     report, measured = _added_up(everything, in_steps)
     report = everything.noted(report)
     beyond_ns = int(report.totals.work_ns - report.totals.excluded_ns - measured.totals.work_ns)
-    return replace(report, measured=replace(measured, notes=report.notes), unmeasured_ns=beyond_ns)
+    return replace(
+        report,
+        measured=replace(measured, notes=report.notes),
+        unmeasured_ns=beyond_ns,
+        unaccounted=_unaccounted(everything),
+    )
+
+
+def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
+    """Return what lies in no measured step, no warm-up and no evaluation: of all work, then of each phase's."""
+    attribution = everything.attribution
+    step = step_of_nodes(attribution, include_warm_up=everything.include_warm_up)[attribution.node]
+    evaluation = np.append(attribution.steps.evaluation, False)[attribution.node]
+    beyond = (step < 0) & ~everything.warm_up[attribution.node] & ~evaluation
+    rows = [("", int(everything.duration[beyond].sum()), int(everything.duration.sum()))]
+    for number in distinct(attribution.phase).tolist():
+        of_phase = attribution.phase == number
+        beyond_ns, whole_ns = (int(everything.duration[some].sum()) for some in (of_phase & beyond, of_phase))
+        rows.append((PHASES[number], beyond_ns, whole_ns))
+    return tuple(rows)
 
 
 def _added_up(*summaries: _Summary) -> list[Report]:
     """Add up all tables of all summaries at once."""
     calls: list[Callable[[], Any]] = []
-    for one in summaries:
-        calls += (one.busy, one.ranges, one.kernels)
-    done = iter(at_once(calls, len(summaries[0].kept)))
-    return [one.report(*tables) for one, *tables in zip(summaries, done, done, done, strict=True)]
+    for summary in summaries:
+        calls += (summary.busy, summary.ranges, summary.kernels)
+    tables_of_all = iter(at_once(calls, len(summaries[0].kept)))
+    return [
+        summary.report(*tables)
+        for summary, *tables in zip(summaries, tables_of_all, tables_of_all, tables_of_all, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +133,8 @@ class _Summary:
     def noted(self, report: Report) -> Report:
         """Return the report with sentences on what was decided, and on what cannot be known."""
         attribution = self.attribution
-        said = notes(attribution, self.left_out, report.kernels)
-        return replace(report, notes=(*attribution.trace.notes, *said, *serving.of_steps(report.ranges)))
+        sentences = notes(attribution, self.left_out, report.kernels)
+        return replace(report, notes=(*attribution.trace.notes, *sentences, *serving.of_steps(report.ranges)))
 
     def busy(self) -> tuple[BusyRow, ...]:
         return busy_rows(self.attribution, include_warm_up=self.include_warm_up)
@@ -123,13 +154,15 @@ class _Summary:
 
     def kernels(self) -> tuple[KernelRow, ...]:
         """One row per path, phase, kind and name, longest first."""
-        kept, work = self.kept, self.work
-        path = self.paths.by_name[self.paths.of_node[self.node[kept]] + 1]
-        groups, group = _groups(path, self.attribution.phase[kept], work.kind[kept], work.name_id[kept])
-        duration, groups_count = self.duration[kept], groups.shape[1]
+        counted, work = self.kept, self.work
+        path = self.paths.by_name[self.paths.of_node[self.node[counted]] + 1]
+        groups, group = _groups(path, self.attribution.phase[counted], work.kind[counted], work.name_id[counted])
+        duration, groups_count = self.duration[counted], groups.shape[1]
         total, count = summed(group, duration, groups_count), np.bincount(group, minlength=groups_count)
         low, high = bounds(group, duration, duration, groups_count)
-        classes = self._classes(groups)
+        # The category of each kernel's name, and whether it is one matrix product.
+        ids = distinct(groups[3][groups[2] == KERNEL]).tolist()
+        classes = dict(zip(ids, classify([self.attribution.trace.names[name] for name in ids]), strict=True))
         rows = [
             KernelRow(
                 path=self.paths.paths[p - 1] if p else (),
@@ -149,25 +182,20 @@ class _Summary:
         ]
         return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase)))
 
-    def _classes(self, groups: Int64s) -> dict[int, tuple[str, bool]]:
-        """Return the category of each kernel's name, and whether it is one matrix product."""
-        ids = distinct(groups[3][groups[2] == KERNEL]).tolist()
-        return dict(zip(ids, classify([self.attribution.trace.names[name] for name in ids]), strict=True))
-
     def ranges(self) -> tuple[RangeRow, ...]:
         """One row per path, outer before inner, siblings by time."""
         count = len(self.paths)
         path = self.paths.of_node[:-1]
-        own = self._per_node()
-        sums = {f"self_{name}": summed(path, values, count) for name, values in own.added()}
-        total = self._with_children(own)
+        node_sums = self._per_node()
+        sums = {f"self_{name}": summed(path, values, count) for name, values in node_sums.added()}
+        total = self._with_children(node_sums)
         sums |= {name: summed(path, values, count) for name, values in total.added()}
         instances, cpu_ns = self._instances(count)
         span, has_span = self._spans(total, count)
         linked = np.zeros(count, np.bool_)
         linked[path[self.attribution.linked]] = True
         worked = summed(path, (total.start_ns < NEVER).astype(np.int64), count) > 0
-        shown = [p for p in range(count) if worked[p] or instances[p]]
+        with_rows = [p for p in range(count) if worked[p] or instances[p]]
         rows = [
             RangeRow(
                 path=self.paths.paths[p],
@@ -182,18 +210,18 @@ class _Summary:
                 span_ns=int(span[p]) if has_span[p] and not linked[p] else None,
                 cpu_ns=int(cpu_ns[p]) if instances[p] else None,
             )
-            for p in shown
+            for p in with_rows
         ]
         return in_tree_order(rows)
 
     def _per_node(self) -> _Sums:
-        nodes, kept = len(self.attribution.forest), self.kept[self.node[self.kept] >= 0]
-        node, kernel = self.node[kept], (self.work.kind[kept] == KERNEL).astype(np.int64)
-        start, end = bounds(node, self.work.start_ns[kept], self.work.end_ns[kept], nodes)
+        nodes, placed = len(self.attribution.forest), self.kept[self.node[self.kept] >= 0]
+        node, kernel = self.node[placed], (self.work.kind[placed] == KERNEL).astype(np.int64)
+        start, end = bounds(node, self.work.start_ns[placed], self.work.end_ns[placed], nodes)
         return _Sums(
             kernels=summed(node, kernel, nodes),
-            kernel_ns=summed(node, self.duration[kept] * kernel, nodes),
-            work_ns=summed(node, self.duration[kept], nodes),
+            kernel_ns=summed(node, self.duration[placed] * kernel, nodes),
+            work_ns=summed(node, self.duration[placed], nodes),
             start_ns=start,
             end_ns=end,
         )
@@ -212,11 +240,11 @@ class _Summary:
     def _instances(self, count: int) -> tuple[Int64s, Int64s]:
         """Return per path how many ranges have it as their own, and how long they were open on the CPU."""
         home = self.attribution.home
-        shown = np.flatnonzero((home >= 0) & ~(self.warm_up[home] & (not self.include_warm_up)))
-        path, ranges = self.paths.of_node[home[shown]], self.attribution.ranges
+        counted = np.flatnonzero((home >= 0) & ~(self.warm_up[home] & (not self.include_warm_up)))
+        path, ranges = self.paths.of_node[home[counted]], self.attribution.ranges
         return (
             np.bincount(path, minlength=count).astype(np.int64),
-            summed(path, (ranges.end_ns - ranges.start_ns)[shown], count),
+            summed(path, (ranges.end_ns - ranges.start_ns)[counted], count),
         )
 
     def _spans(self, total: _Sums, count: int) -> tuple[Int64s, Bools]:

@@ -22,7 +22,7 @@ from nvtx_kernels.analysis.document import Detail
 from nvtx_kernels.analysis.errors import ReportError, UsageError
 from nvtx_kernels.analysis.presenters import as_csv, as_table
 
-from tests.analysis.making.building import MAIN, Range, build, launched
+from tests.analysis.making.building import MAIN, Launch, Range, Work, build, launched
 from tests.analysis.making.made_reports import REPORTS, report_of, row
 
 DATA = Path(__file__).parents[2] / "data"
@@ -250,6 +250,39 @@ def test_exit_status_says_what_the_rules_said(tmp_path, capsys, rules, status):
     shown = capsys.readouterr()
     assert all(rule in shown.out for rule in rules) == (status != 2)
     assert shown.err.startswith("error: ") == (status == 2)
+
+
+def spreading(folder, *durations):
+    """Write a report of a step per duration of its kernel, ns."""
+    folder.mkdir()
+    ranges = [Range("step", n * 1000, n * 1000 + 900) for n in range(len(durations))]
+    launches = [Launch(n, n * 1000 + 10, n * 1000 + 19) for n in range(len(durations))]
+    work = [Work(n, n * 1000 + 20, n * 1000 + 20 + lasts, "sgemm") for n, lasts in enumerate(durations)]
+    return str(build(folder, ranges=ranges, launches=launches, work=work))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "spreads", "within", "status"),
+    [
+        ((100, 110), (112, 122), (10, 10), False, 3), ((100, 140), (112, 122), (40, 10), True, 0),
+        ((100, 110), (90, 210), (10, 120), True, 0), ((100, 100), (100, 100), (0, 0), True, 0),
+        ((100, 110), (140,), (10, None), False, 1), ((100,), (140,), (None, None), None, 1),
+    ],
+)  # fmt: skip
+def test_what_lies_within_the_spread_of_steps_is_marked_and_spared(
+    tmp_path, capsys, a, b, spreads, within, status
+):
+    paths = [spreading(tmp_path / "a", *a), spreading(tmp_path / "b", *b)]
+    rule = ["--fail-on", "total > +2% beyond spread"]
+    assert command.main([*paths, *rule]) == status
+    assert ("needs two or more measured steps in each report" in capsys.readouterr().err) == (status == 1)
+    assert command.main([*paths, "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    for change in (answer["total"], *answer["by"]["kernel"], *answer["by"]["range"]):
+        assert (change["a_spread_ns"], change["b_spread_ns"], change["within_spread"]) == (*spreads, within)
+    command.main([*paths, "--by", "phase"])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("all kernels"))
+    assert line.endswith("~") == bool(within)
 
 
 def test_reports_of_one_name_are_told_apart_by_their_folders(tmp_path, capsys):

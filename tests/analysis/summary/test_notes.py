@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.attribution.places import kernels_per_step
+from nvtx_kernels.analysis.attribution.steps import kernels_per_step
 from nvtx_kernels.analysis.doctor.checks import examine
 from nvtx_kernels.analysis.measures.steps import steps_of
 from nvtx_kernels.analysis.summary.totals import summarize

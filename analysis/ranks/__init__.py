@@ -1,0 +1,80 @@
+"""Write the summary of one rank's report, a small file; `nvtx-kernels rank FOLDER` compares many of them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..cli import add_range_rules, run, say_written, spare, summarized
+from ..presenters.output import write
+from ..support.arguments import CommandParser
+
+if TYPE_CHECKING:
+    from ..document import Detail, Document
+    from .reduce import Ranks
+
+SUFFIX = ".summary.parquet"
+NUMBER = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+
+
+def parser(prog: str = "python -m analysis.ranks") -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = CommandParser(prog=prog, description=__doc__)
+    parser.add_argument("report", type=Path, help="the report of one rank")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"(default: REPORT with {SUFFIX})")
+    parser.add_argument("--rank", type=int, metavar="N", help="(default: what the report or its name says)")
+    parser.add_argument("--host", default="", metavar="NAME", help="the host that the rank ran on")
+    parser.set_defaults(include_warmup=False)
+    add_range_rules(parser)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.ranks") -> int:
+    """Run the command; return its exit status."""
+    options = parser(prog).parse_args(arguments)
+    return run(lambda: _summarize(options))
+
+
+def _summarize(options: argparse.Namespace) -> None:
+    from ..summary.file import as_parquet
+
+    path: Path = options.report
+    output = options.output or path.with_name(path.name.partition(".")[0] + SUFFIX)
+    spare([path], output)
+    attribution, report = summarized(path, options)
+    rank = options.rank if options.rank is not None else report.provenance.run.get("rank", -1)
+    if rank < 0 and (number := NUMBER.search(path.name)):
+        rank = int(number[1])
+    write(as_parquet(attribution, report, rank=rank, host=options.host), output)
+    say_written(output, f"Next: nvtx-kernels rank {output.parent} compares all summaries of that folder.")
+
+
+def of_summaries(paths: Sequence[Path], detail: Detail, *, scheduler: str | None = None) -> Document:
+    """Compare the ranks of these summaries."""
+    from .document import ranks_document
+
+    return ranks_document(reduced_summaries(paths, scheduler=scheduler), detail)
+
+
+def reduced_summaries(paths: Sequence[Path], *, scheduler: str | None = None) -> Ranks:
+    """Join these summaries, read in threads here or on a Dask cluster.
+
+    Raises ReportError if none can be read, or if they count different work.
+    """
+    from ..summary.parallel import rank_all
+    from ..support.progress import on_screen
+    from .reduce import read_all, read_one, reduced
+
+    if scheduler:
+        ranked = rank_all(paths, read_one, scheduler=scheduler)
+        return reduced([(one.name, one.report or one.problem) for one in ranked])
+    with on_screen("reading summaries"):
+        return reduced(read_all(paths))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

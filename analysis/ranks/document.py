@@ -1,0 +1,197 @@
+"""Many ranks as tables: what they take, which step and range differ by rank, and who makes the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..trace import Int64s
+from ..views import headings
+from ..views.rows import label, more
+from ..vocabulary import PHASES
+from .reduce import DEVIATIONS, LEAST_SHARE, Floats, Ranks, clearly_above
+
+SPREAD = (
+    Column("min_ns", "min", "ns"),
+    Column("median_ns", "median", "ns"),
+    Column("max_ns", "max", "ns"),
+    Column("slowest", "slowest", "name"),
+    Column("host", "host", "name"),
+)
+OUTLIERS = Column("outliers", "outliers", "count")
+CLEARLY = (
+    f"Clearly: over {LEAST_SHARE:.0%} above the median of the ranks, and over {DEVIATIONS:.0f} deviations (1.4826 "
+    "× the median absolute deviation)."
+)
+#: Coming late counts only if it takes this share of a step.
+LEAST_WAITING = 0.005
+
+
+def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
+    """Show what the ranks take, and which are clearly slower than the others: in which step, range, collective."""
+    tables = (_phases(ranks), _stragglers(ranks), *(table(ranks, detail) for table in (_late, _ranges, _steps)))
+    hosts = sorted({rank.host for rank in ranks.ranks if rank.host})
+    gpus = sorted({gpu for head in ranks.heads for gpu in head.provenance.gpus})
+    parts = (
+        f"{len(ranks.ranks)} ranks",
+        f"{len(hosts)} hosts" if hosts else "",
+        " + ".join(gpus[:2]),
+        _counts([rank.steps for rank in ranks.ranks]),
+    )
+    notes = list(ranks.missing)
+    if ranks.aligned is not None and ranks.aligned.undecided:
+        reasons = "; ".join(f"{collective}: {reason}" for collective, reason in ranks.aligned.undecided)
+        notes.append(f"Waiting is not decided for some collectives ({reasons}).")
+    source = ranks.heads[0].provenance
+    heading = " · ".join(filter(None, parts))
+    return headings.document(source, heading, tuple(table for table in tables if table.rows), (), tuple(notes))
+
+
+def _counts(steps: list[int]) -> str:
+    fewest, most = min(steps), max(steps)
+    return f"{fewest} steps measured" if fewest == most else f"{fewest} to {most} steps measured"
+
+
+def _spread(ranks: Ranks, values_ns: Floats) -> tuple[float, float, float, str, str]:
+    """Return the least, median and most of a row by rank, and the name and host of the slowest rank."""
+    slowest = ranks.ranks[int(np.nanargmax(values_ns))]
+    least, middle, most = (float(figure(values_ns)) for figure in (np.nanmin, np.nanmedian, np.nanmax))
+    return least, middle, most, slowest.name, slowest.host
+
+
+def _outliers(values_ns: Floats) -> int:
+    return int(clearly_above(values_ns).sum())
+
+
+def _phases(ranks: Ranks) -> Table:
+    names, kernel_ns = ranks.phases
+    rows = [
+        Row((name, *_spread(ranks, kernel_ns[number]), _outliers(kernel_ns[number])))
+        for number, name in sorted(enumerate(names), key=lambda pair: PHASES.index(pair[1]))
+        if kernel_ns[number].any()
+    ]
+    step_ns = kernel_ns.sum(0)
+    rows.append(Row(("all", *_spread(ranks, step_ns), _outliers(step_ns)), strong=True))
+    title = "Kernel time of a step by phase, over ranks, {unit}"
+    return Table(
+        "phases",
+        title,
+        (Column("phase", "phase"), *SPREAD, OUTLIERS),
+        tuple(rows),
+        f"outliers: ranks clearly above. {CLEARLY}",
+    )
+
+
+def _ranges(ranks: Ranks, detail: Detail) -> Table:
+    """Rank ranges by how far their slowest rank is above the median, in kernels of no range below."""
+    keys, self_ns = ranks.ranges
+    excess_ns = self_ns.max(1, initial=0) - np.median(self_ns, axis=1) if len(keys) else np.empty(0)
+    order = [number for number in np.argsort(-excess_ns, kind="stable").tolist() if excess_ns[number] > 0]
+    rows = [
+        Row((label(keys[number][0]), *_spread(ranks, self_ns[number]), _outliers(self_ns[number])))
+        for number in order[: detail.top]
+    ]
+    title = "Ranges whose slowest rank is furthest above the median: kernels in no range below, {unit} per step"
+    columns = (Column("range", "range", "name"), *SPREAD, OUTLIERS)
+    return Table("ranges", title, columns, tuple(rows), more(order, detail.top, "range").strip())
+
+
+def _steps(ranks: Ranks, detail: Detail) -> Table:
+    """Show each step's spans, and the rank whose kernels other than collectives take longest in it."""
+    span_ns, compute_ns = ranks.span_ns, ranks.compute_ns
+    order = [step for step in range(len(span_ns)) if np.isfinite(span_ns[step]).any()]
+    rows = []
+    for step in order[: detail.top]:
+        least, middle, most, *_ = _spread(ranks, span_ns[step])
+        critical = ranks.ranks[int(np.nanargmax(compute_ns[step]))]
+        excess_ns = float(np.nanmax(compute_ns[step]) - np.nanmedian(compute_ns[step]))
+        rows.append(Row((str(step), least, middle, most, critical.name, critical.host, excess_ns)))
+    title = "Steps: GPU span over ranks, and the rank that computes longest, {unit}"
+    columns = (
+        Column("step", "step"),
+        *SPREAD[:3],
+        Column("critical", "computes longest", "name"),
+        SPREAD[4],
+        Column("excess_ns", "above median", "ns"),
+    )
+    caption = "Computes: kernels other than collectives, in which a rank also waits. " + more(
+        order, detail.top, "step"
+    )
+    return Table("steps", title, columns, tuple(rows), caption.strip())
+
+
+def _stragglers(ranks: Ranks) -> Table:
+    """List the ranks that compute clearly longer than the others; a host of which all do is one row."""
+    rows = []
+    if len(ranks.compute_ns) and len(ranks.ranks) > 2:
+        compute_ns = np.nanmean(ranks.compute_ns, axis=0)
+        slow = clearly_above(compute_ns)
+        in_steps = clearly_above(ranks.compute_ns)
+        for places, name in _by_host(ranks, np.flatnonzero(slow)):
+            excess_ns = float(compute_ns[places].mean() - np.median(compute_ns))
+            steps = float(in_steps[:, places].mean(1).sum())
+            share = excess_ns / float(np.median(compute_ns))
+            rows.append(Row((name, ranks.ranks[places[0]].host, excess_ns, share, steps, _where(ranks, places))))
+    rows.sort(key=lambda row: -row.values[2])
+    columns = (
+        Column("rank", "rank", "name"),
+        SPREAD[4],
+        Column("excess_ns", "above median", "ns"),
+        Column("share", "%", "share"),
+        Column("steps", "steps", "count"),
+        Column("range", "most of it in", "name"),
+    )
+    title = "Ranks that compute clearly longer than the others, {unit} per step"
+    return Table("stragglers", title, columns, tuple(rows), "% is of the median.")
+
+
+def _by_host(ranks: Ranks, slow: Int64s) -> Iterator[tuple[Int64s, str]]:
+    """Yield slow ranks with their names: together those of a host whose ranks are all slow, others alone."""
+    hosts = np.array([rank.host for rank in ranks.ranks], object)
+    for host in dict.fromkeys(hosts[slow].tolist()):
+        of_host, slow_there = np.flatnonzero(hosts == host), slow[hosts[slow] == host]
+        if host and len(of_host) == len(slow_there) > 1:
+            yield slow_there, f"all {len(of_host)} of {host}"
+        else:
+            yield from ((np.array([place]), ranks.ranks[place].name) for place in slow_there.tolist())
+
+
+def _where(ranks: Ranks, places: Int64s) -> str:
+    """Return the range in whose own kernels these ranks exceed the median most."""
+    keys, self_ns = ranks.ranges
+    if not len(keys):
+        return ""
+    excess_ns = self_ns[:, places].mean(1) - np.median(self_ns, axis=1)
+    return label(keys[int(excess_ns.argmax())][0])
+
+
+def _late(ranks: Ranks, detail: Detail) -> Table:
+    """List who came to collectives clearly later than the others, by range and collective."""
+    late_ns, table = ranks.late_ns, ranks.exchanges
+    least_ns = LEAST_WAITING * float(np.nanmedian(ranks.span_ns)) if len(ranks.span_ns) else 0.0
+    events = np.flatnonzero(late_ns > least_ns)
+    of_events = table.select(["place", "path", "collective"]).take(events)
+    sums: dict[tuple[int, str, str], list[float]] = {}
+    for event, lateness_ns in zip(of_events.to_pylist(), late_ns[events].tolist(), strict=True):
+        key = event["place"], label(tuple(event["path"])), event["collective"]
+        of_key = sums.setdefault(key, [0, 0.0])
+        of_key[0] += 1
+        of_key[1] += lateness_ns
+    ranked = sorted(sums.items(), key=lambda pair: (-pair[1][1], pair[0]))
+    rows = [
+        Row((ranks.ranks[place].name, ranks.ranks[place].host, path, collective, *figures))
+        for (place, path, collective), figures in ranked[: detail.top]
+    ]
+    columns = (
+        Column("rank", "rank", "name"),
+        SPREAD[4],
+        Column("range", "range", "name"),
+        Column("collective", "collective"),
+        Column("count", "times", "count"),
+        Column("late_ns", "late by", "ns"),
+    )
+    title = "Ranks that come to collectives clearly later than the others, which wait for them, {unit} in all"
+    caption = f"late by: less waiting than the median rank's, added up. {more(ranked, detail.top, 'row')}".strip()
+    return Table("late", title, columns, tuple(rows), caption)

@@ -1,0 +1,170 @@
+"""Summaries of ranks: whole, the same in any order and anywhere, and stragglers found where they were planted."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvtx_kernels.analysis import compare, kernels, ranks
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.document import WHOLE
+from nvtx_kernels.analysis.presenters import as_json
+from nvtx_kernels.analysis.ranks.document import ranks_document
+from nvtx_kernels.analysis.ranks.reduce import read_all, reduced
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.summary.file import read_summary
+from nvtx_kernels.analysis.summary.totals import summarize
+
+from nvtx_kernels.__main__ import main
+from tests.analysis.making import checks
+from tests.analysis.making.communicating import communicating
+from tests.analysis.making.plain_sql import OURS
+from tests.analysis.making.rank_summaries import GATHERED, LATE_NS, SLOW_RANGE, STEPS, Planted, made
+
+DATA = OURS.parent
+SHARED = Path(__file__).parents[3] / "shared"
+REPORTS = sorted(SHARED.glob("h200/*.sqlite"))
+LABEL = " > ".join(GATHERED)
+
+
+def summary_of(report, folder, *words):
+    output = folder / f"{report.stem}.parquet"
+    assert main(["summarize", str(report), "-o", str(output), *words]) == 0
+    return output
+
+
+def tables_of(paths):
+    return {table.key: table.rows for table in ranks_document(reduced(read_all(paths)), WHOLE).tables}
+
+
+@pytest.fixture(scope="module")
+def sixteen(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("ranks"), 16, Planted(late=3))
+
+
+@pytest.mark.parametrize("name", ["h200_train_fp32", "h200_recorder", "h200_compiled"])
+def test_a_summary_gives_back_every_row_and_sum_of_its_report(tmp_path, name):
+    report = DATA / f"{name}.sqlite"
+    again, direct = read_summary(summary_of(report, tmp_path)), summarize(attribute(read(report)))
+    for part, expected in ((again, direct), (again.measured, direct.measured)):
+        assert (part is None) == (expected is None)
+        if part:
+            assert (part.totals, part.phases, part.ranges) == (expected.totals, expected.phases, expected.ranges)
+            assert (part.kernels, part.outside, part.busy) == (expected.kernels, expected.outside, expected.busy)
+
+
+def test_ranking_and_comparing_summaries_answers_as_their_reports_do(tmp_path):
+    a, b = DATA / "h200_train_fp32.sqlite", DATA / "h200_compiled.sqlite"
+    c, d = (summary_of(path, tmp_path) for path in (a, b))
+    ranked = [json.loads(checks.said(kernels, str(path), "--format", "json")[1]) for path in (a, c)]
+    for answer in ranked:
+        del answer["report"]["file"]
+    compared = [
+        json.loads(checks.said(compare, *map(str, pair), "--format", "json")[1]) for pair in ((a, b), (c, d))
+    ]
+    assert ranked[0] == ranked[1]
+    for answer in compared:
+        del answer["a"], answer["b"]
+    assert compared[0] == compared[1]
+
+
+PLANTED = {
+    "none": (Planted(), [], []),
+    "a slow GPU": (Planted(slow_rank=5), ["rank00005.parquet"], ["rank00005.parquet"]),
+    "a slow host": (Planted(slow_host=1), ["all 8 of node001"], None),
+    "a slow range": (Planted(slow_range=7), ["rank00007.parquet"], ["rank00007.parquet"]),
+    "a late collective": (Planted(late=11), [], ["rank00011.parquet"]),
+}
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_planted_stragglers_are_found_and_no_others(tmp_path, case):
+    planted, slow, late = PLANTED[case]
+    tables = tables_of(made(tmp_path, 32, planted))
+    stragglers = tables.get("stragglers", ())
+    assert [row.values[0] for row in stragglers] == slow
+    names = list(dict.fromkeys(row.values[0] for row in tables.get("late", ())))
+    assert (
+        names == late if late is not None else {*names} <= {f"rank{number:05}.parquet" for number in range(8, 16)}
+    )
+    if case == "a slow range":
+        assert stragglers[0].values[-1] == " > ".join(SLOW_RANGE)
+    if case == "a late collective":
+        assert {row.values[2] for row in tables["late"]} == {LABEL}
+        assert sum(row.values[-1] for row in tables["late"]) == pytest.approx(LATE_NS, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_alone_has_no_stragglers(tmp_path, seed):
+    tables = tables_of(made(tmp_path, 32, seed=seed, noise=0.01))
+    assert not {"stragglers", "late"} & tables.keys()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_any_order_of_merging_gives_the_same_answer(sixteen, order):
+    shuffled = [*sixteen]
+    order.shuffle(shuffled)
+    assert as_json.present(ranks_document(reduced(read_all(shuffled)), WHOLE)) == as_json.present(
+        ranks_document(reduced(read_all(sixteen)), WHOLE)
+    )
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same_answer(sixteen):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        there = ranks.of_summaries(sixteen, WHOLE, scheduler=cluster.scheduler_address)
+    assert as_json.present(there) == as_json.present(ranks.of_summaries(sixteen, WHOLE))
+
+
+def test_missing_doubled_and_damaged_ranks_are_said(tmp_path):
+    paths = made(tmp_path, 12)
+    paths[2].unlink()
+    paths[5].write_bytes(paths[5].read_bytes()[:20_000])
+    (tmp_path / "again.parquet").write_bytes(paths[7].read_bytes())
+    status, out, _ = checks.said(kernels, str(tmp_path))
+    text = " ".join(out.split())
+    assert status == 0
+    assert "2 of 12 ranks have no summary here (2, 5)." in text
+    assert "rank00005.parquet is left out:" in text
+    assert "Several summaries are of rank 7." in text
+
+
+def test_a_page_draws_every_rank_by_step_and_colours_the_slow_one(tmp_path):
+    made(tmp_path, 64, Planted(slow_rank=5))
+    assert main(["page", str(tmp_path), "-o", str(tmp_path / "ranks.html")]) == 0
+    page = (tmp_path / "ranks.html").read_text()
+    assert page.count('<rect class="none"') == 64 * STEPS
+    assert page.count('class="above" fill-opacity="1.000"') == STEPS
+    assert "<script" not in page
+    assert "rank00005.parquet" in page
+
+
+@pytest.mark.parametrize("cut", range(0, 60_000, 7_500))
+def test_a_damaged_summary_is_refused_in_one_sentence(tmp_path, cut):
+    path = summary_of(OURS, tmp_path)
+    content = bytearray(path.read_bytes())
+    at = random.Random(cut).randrange(len(content))
+    content[at : at + 64] = random.Random(cut).randbytes(64)
+    path.write_bytes(bytes(content) if cut % 2 else content[: cut + 1])
+    status, out, err = checks.said(kernels, str(path), "--format", "json")
+    assert checks.SENTENCE.fullmatch(err) if status else out and not err
+
+
+def test_collectives_of_a_real_report_are_in_its_summary(tmp_path):
+    paths = [summary_of(communicating(), tmp_path, "--rank", "0", "--host", "node0")]
+    joined = reduced(read_all(paths))
+    assert [rank.host for rank in joined.ranks] == ["node0"]
+    assert joined.exchanges["collective"].to_pylist() == ["all_reduce"] * 2
+    assert joined.exchanges["step"].to_pylist() == [0, 1]
+
+
+@pytest.mark.skipif(not REPORTS, reason="the real reports next to the repository are absent")
+def test_summaries_of_real_reports_conserve_all_work(tmp_path):
+    for report in REPORTS:
+        totals = read_summary(summary_of(report, tmp_path)).totals
+        parts = (totals.own_ns, totals.adopted_ns, totals.linked_ns, totals.captured_ns, totals.outside_ns)
+        assert sum((*parts, totals.ambiguous_ns, totals.excluded_ns)) == totals.work_ns
