@@ -7,10 +7,9 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,21 +26,15 @@ from .support.cores import one_thread_of_blas
 if TYPE_CHECKING:
     from .attribution.causes import Attribution
     from .document import Document
+    from .report import Report
     from .trace import Trace
 
 
 def run(command: Callable[[], None], *, starts_programs: bool = False) -> int:
-    """Run a command and return its exit status; an error is one sentence on stderr.
-
-    A command that starts the user's programs leaves them the environment as it is.
-    """
+    """Run a command and return its exit status; an error is one sentence on stderr."""
     try:
-        heap.keep()
-        with heap.seldom_collected(), nullcontext() if starts_programs else one_thread_of_blas():
-            from .support import threads
-
-            with threads.kept():
-                command()
+        with tuned_for_a_command(starts_programs=starts_programs):
+            command()
         sys.stdout.flush()
     except AnalysisError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
@@ -56,22 +49,21 @@ def run(command: Callable[[], None], *, starts_programs: bool = False) -> int:
     return 0
 
 
-class Later:
-    """A call that is made once, when its value is needed; with a cached summary, none are.
+@contextmanager
+def tuned_for_a_command(*, starts_programs: bool) -> Iterator[None]:
+    """Use this process for one task: keep freed memory and threads, and seldom look for cycles of objects.
 
-    Arguments that are such calls themselves are replaced by their values.
+    A command that starts the user's programs leaves them the environment as it is.
     """
+    heap.keep()
+    with ExitStack() as settings:
+        settings.enter_context(heap.seldom_collected())
+        if not starts_programs:
+            settings.enter_context(one_thread_of_blas())
+        from .support import threads  # loads numpy, which reads the setting
 
-    def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
-        self._call, self._arguments = call, arguments
-
-    def __call__(self) -> Any:
-        """Return the value."""
-        return self._value
-
-    @cached_property
-    def _value(self) -> Any:
-        return self._call(*(one() if isinstance(one, Later) else one for one in self._arguments))
+        settings.enter_context(threads.kept())
+        yield
 
 
 def add_range_rules(parser: argparse.ArgumentParser) -> Any:
@@ -81,17 +73,31 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         "--domain", action="append", default=[], metavar="NAME", help="only this NVTX domain (several)"
     )
     rules.add_argument(
-        "--operators", choices=("auto", "keep", "hide"), default="auto",
+        "--operators",
+        choices=("auto", "keep", "hide"),
+        default="auto",
         help="PyTorch's operator ranges: hidden inside other ranges (auto), always shown, or never",
-    )  # fmt: skip
+    )
     rules.add_argument(
-        "--step", default="", metavar="NAME",
+        "--step",
+        default="",
+        metavar="NAME",
         help="what the measured steps are called, if not step or iteration: a range's name, with * and ?",
-    )  # fmt: skip
+    )
     rules.add_argument(
-        "--phase-names", action="extend", default=[], type=_phase_names, metavar="PHASE=NAME,…",
+        "--phase-names",
+        action="extend",
+        default=[],
+        type=_phase_names,
+        metavar="PHASE=NAME,…",
         help="what the phases' ranges are called, if not by the usual names, such as forward='fit *',backward=bp",
-    )  # fmt: skip
+    )
+    rules.add_argument(
+        "--capture",
+        type=Path,
+        metavar="TRACES",
+        help="PyTorch's traces of the capture of CUDA graphs (a folder or a file), for their kernels' modules",
+    )
     return rules
 
 
@@ -101,8 +107,9 @@ def add_shape(parser: argparse.ArgumentParser, *, every_index: bool = True) -> A
     output.add_output(shape)
     shape.add_argument("--full-names", action="store_true", help="kernel names in full")
     if every_index:
-        what = "keep `layer 0`, `layer 1`, … apart in tables"
-        shape.add_argument("--every-index", action="store_true", help=what)
+        shape.add_argument(
+            "--every-index", action="store_true", help="keep `layer 0`, `layer 1`, … apart in tables"
+        )
     return shape
 
 
@@ -136,6 +143,10 @@ def attributed(trace: Trace, options: argparse.Namespace) -> Attribution:
     """Attribute a report's work by the options of `add_range_rules`."""
     from .attribution.causes import Rules, attribute
 
+    if options.capture:
+        from .readers.capture_traces import with_captures
+
+        trace = with_captures(trace, options.capture)
     rules = Rules(
         domains=options.domain,
         operators=options.operators,
@@ -145,25 +156,38 @@ def attributed(trace: Trace, options: argparse.Namespace) -> Attribution:
     return attribute(trace, rules)
 
 
+def summarized(path: Path, options: argparse.Namespace) -> tuple[Attribution, Report]:
+    """Read and attribute a report, and add it up; warm-up is left out unless the options include it."""
+    from .summary.totals import summarize
+
+    attribution = attributed(trace_of(path), options)
+    return attribution, summarize(attribution, include_warm_up=options.include_warmup)
+
+
+def report_of(path: Path, options: argparse.Namespace) -> Report:
+    """Return the sums of a report, or of the summary that `summarize` wrote of one."""
+    if path.suffix == ".parquet":
+        from .summary.file import read_summary
+
+        return read_summary(path)
+    return summarized(path, options)[1]
+
+
 def detail_of(options: argparse.Namespace) -> Detail:
     """Return how much of an answer the format and its options ask for."""
     if format_of(options.format, options.output) in FOR_MACHINES:
         return WHOLE
     names = {field.name for field in fields(Detail)}
-    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
-    return Detail(**({"ranges": given["top"]} if "top" in given else {}) | given)
+    limits = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    return Detail(**({"ranges": limits["top"]} if "top" in limits else {}) | limits)
 
 
 def spare(reports: Iterable[Path], into: Path | None) -> None:
     """Raise UsageError if the file to write is one of the reports to read."""
-    if into and any(_same_file(into, report) for report in reports):
-        raise UsageError(f"{into} is a report to read; write the answer to another file.")
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    with suppress(OSError):  # a missing or inaccessible file is reported where it is read or written
-        return one.samefile(other)
-    return False
+    for report in reports if into else ():
+        with suppress(OSError):  # a missing or inaccessible file is reported where it is read or written
+            if into and into.samefile(report):
+                raise UsageError(f"{into} is a report to read; write the answer to another file.")
 
 
 def as_typed(path: Path, options: argparse.Namespace) -> str:
@@ -186,10 +210,10 @@ def phase_and_time(text: str) -> tuple[str, float]:
     """Read `forward=19.7ms` as a phase and nanoseconds; raises ArgumentTypeError, which argparse prints."""
     from .support.units import UNITS_NS
 
-    found = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+\.?\d*|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
-    if not found or not float(found[2]):
+    match = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+\.?\d*|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
+    if not match or not float(match[2]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time of a phase: write forward=19.7ms")
-    return found[1], float(found[2]) * UNITS_NS[found[3]]
+    return match[1], float(match[2]) * UNITS_NS[match[3]]
 
 
 def say_written(path: Path, then: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,9 +11,22 @@ from typing import Any, Literal
 # prose: text that may be broken; ms: milliseconds, to the microsecond; spread: a pair of these, mean and sample
 # std; GiB, MiB: bytes, drawn in the unit that the heading names.
 Kind = Literal[
-    "text", "name", "prose", "count", "ns", "ms", "spread", "share", "ratio", "flops", "flops/s", "bytes",
-    "bytes/s", "GiB", "MiB",
-]  # fmt: skip
+    "text",
+    "name",
+    "prose",
+    "count",
+    "ns",
+    "ms",
+    "spread",
+    "share",
+    "ratio",
+    "flops",
+    "flops/s",
+    "bytes",
+    "bytes/s",
+    "GiB",
+    "MiB",
+]
 Reader = Literal["people", "programs"]
 
 #: Formats that programs read: every row, every index and full names.
@@ -109,10 +123,24 @@ class Document:
     next: tuple[str, ...] = ()
 
 
+#: What text says to type on a command line: an option for more rows, and another view.
+_MORE_ROWS, _VIEW = re.compile(r": --top \d+(?: shows them)?(?=\.)"), re.compile(r"`nvtx-kernels view (\w+)`")
+
+
+def without_commands(document: Document) -> Document:
+    """Return a document for a page or a notebook, where there is no command line to type on."""
+
+    def reworded(text: str) -> str:
+        return _VIEW.sub(r"the view \1", _MORE_ROWS.sub("", text))
+
+    tables = tuple(replace(table, caption=reworded(table.caption)) for table in document.tables)
+    return replace(document, tables=tables, notes=tuple(map(reworded, document.notes)), next=())
+
+
 def seen_by(reader: Reader, table: Table) -> Table:
     """Leave out the columns that are not for these readers."""
-    kept = [place for place, column in enumerate(table.columns) if column.seen_by in ("all", reader)]
-    return table if len(kept) == len(table.columns) else with_columns(table, kept)
+    places = [place for place, column in enumerate(table.columns) if column.seen_by in ("all", reader)]
+    return table if len(places) == len(table.columns) else with_columns(table, places)
 
 
 def with_columns(table: Table, places: Sequence[int]) -> Table:
@@ -135,7 +163,7 @@ def as_one(document: Document) -> Table:
     rows = []
     for table in tables:
         places = {"table": table.key, "phase": table.phase or None}
-        own = [column.key for column in table.columns]
-        rows += [{**places, **dict(zip(own, row.values, strict=True))} for row in table.rows]
+        keys_of_table = [column.key for column in table.columns]
+        rows += [{**places, **dict(zip(keys_of_table, row.values, strict=True))} for row in table.rows]
     lines = tuple(Row(tuple(row.get(key) for key in keys)) for row in rows)
     return Table("tables", document.heading, tuple(keys.values()), lines)

@@ -30,9 +30,6 @@ class Provenance:
     # What each process counted in one step: `ranges` by phase and path, `calls` of models, operators `uncounted`.
     counted: Sequence[Mapping[str, Any]] = ()
 
-    # What the parts of fused kernels write: by phase and path, each part's names below what all share, and bytes.
-    writes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
     @property
     def is_of_pytorch(self) -> bool:
         """Whether PyTorch's own profiler recorded it, which does not record NVTX."""
@@ -57,7 +54,10 @@ KERNEL, MEMCPY, MEMSET, GRAPH = range(len(KINDS))
 PUSH_POP, START_END = 0, 1
 
 # What this project's annotation says of a range, by its NVTX category: nothing, or which part of a model it is.
-NO_CATEGORY, MODEL_FORWARD, MODEL_BACKWARD = range(3)
+# The outermost range of a call without gradient says so; GRADIENT is a gradient that a forward asks for; TIMELINE
+# ranges are drawn while recording, and are no part of a path.
+NO_CATEGORY, MODEL_FORWARD, MODEL_BACKWARD, NO_GRADIENT, EVALUATION, GRADIENT, TIMELINE = range(7)
+FORWARD_CATEGORIES = (MODEL_FORWARD, NO_GRADIENT, EVALUATION)
 
 
 class Columns:
@@ -125,7 +125,19 @@ class Ranges(Columns):
     seq: Int64s  # autograd's sequence number; -1 where the name has none
     style: NDArray[np.uint8]  # PUSH_POP or START_END
     open_ended: Bools  # never closed: taken to end with the capture
-    category: Int8s  # NO_CATEGORY, MODEL_FORWARD or MODEL_BACKWARD
+    category: Int8s  # NO_CATEGORY, MODEL_FORWARD, …
+
+    @property
+    def of_forward(self) -> Bools:
+        """Mark the ranges that annotation opened around the forward of a model or of its parts."""
+        of_forward: Bools = np.isin(self.category, FORWARD_CATEGORIES)
+        return of_forward
+
+    @property
+    def of_model(self) -> Bools:
+        """Mark the ranges that annotation opened around a model or its parts, forward and backward."""
+        of_model: Bools = (self.category != NO_CATEGORY) & (self.category < GRADIENT)
+        return of_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +178,15 @@ class Messages(Columns):
 
 
 @dataclass(frozen=True, slots=True)
+class Fact:
+    """A mark of annotation that says what happened at a moment on a thread: see readers/marks.py."""
+
+    at_ns: int
+    thread: int  # position in Trace.threads
+    mark: object
+
+
+@dataclass(frozen=True, slots=True)
 class Thread:
     """One CPU thread; `name` is empty if unknown."""
 
@@ -193,7 +214,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A report in memory; `notes` are sentences on decisions of the reader."""
+    """A report in memory; `notes` are sentences on decisions of the reader, and on `shortfalls` of a recording."""
 
     work: Work
     launches: Launches
@@ -204,10 +225,13 @@ class Trace:
     domains: list[Domain]
     provenance: Provenance
     notes: tuple[str, ...] = ()
+    shortfalls: tuple[str, ...] = ()
     shortened: frozenset[str] = frozenset()  # names of ranges that say less than NVTX has: see module_names
     captures: Captures | None = None  # only where the report has the creation of graph nodes
     messages: Messages | None = None  # only where the report has what its collectives carry
     memory: Allocations | None = None  # only where they were recorded
+    kernel_calls: Bools | None = None  # of each launch, whether its name is of a call that launches a kernel
+    facts: tuple[Fact, ...] = ()  # in the order of time
 
     def process_of_thread(self) -> Int32s:
         """Return the process of each thread; of none a 0, so that no rows can be looked up in it."""
@@ -240,12 +264,7 @@ def range_order(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s | No
         # Events mostly come in the order of their starts; then sorting them by thread is all that is needed.
         threads = np.flatnonzero(np.bincount(thread))
         if len(threads) <= FEW_THREADS:
-            order = np.empty(len(thread), np.int64)
-            done = 0
-            for one in threads:  # without a second copy of all
-                rows = np.flatnonzero(thread == one)
-                order[done : (done := done + len(rows))] = rows
-            return order
+            return np.concatenate([np.flatnonzero(thread == number) for number in threads])
         if threads[-1] < 2**15:  # a radix sort
             return np.argsort(thread.astype(np.int16), kind="stable")
     return np.lexsort((-end_ns, start_ns, thread))
@@ -279,6 +298,6 @@ def working_calls(trace: Trace) -> Calls:
 
 def marked(rows: Int32s, count: int) -> Bools:
     """Mark which of `count` rows occur, bool (count,); -1 means no row."""
-    found = np.zeros(count, np.bool_)
-    found[rows[rows >= 0]] = True
-    return found
+    is_marked = np.zeros(count, np.bool_)
+    is_marked[rows[rows >= 0]] = True
+    return is_marked

@@ -13,11 +13,11 @@ Everything here is loaded when it is first used. Reading and ranking need no PyT
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .folders import install
-
-install()
+if not Path(__file__).with_name("analysis").exists():  # in a checkout, its packages are the folders beside it
+    __path__.append(str(Path(__file__).resolve().parents[1]))
 
 #: The NVTX domain of our ranges: recording writes them into it, and reading knows them by it.
 DOMAIN = "nvtx-kernels"
@@ -93,6 +93,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata
+
+        try:
+            return metadata.version("nvtx-kernels")
+        except metadata.PackageNotFoundError:
+            return "unknown"
     if name not in PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(f"{__name__}.{PUBLIC[name]}")
@@ -100,4 +107,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

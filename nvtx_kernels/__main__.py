@@ -1,8 +1,7 @@
-"""Which GPU kernels did each annotated part of a PyTorch model spend its time in: one command for everything.
+"""Rank the GPU kernels of each annotated part of a PyTorch model: forward, backward and optimizer alike.
 
-nvtx-kernels rank report.sqlite
-nvtx-kernels view balance report.sqlite
-nvtx-kernels run --record report.sqlite
+nvtx-kernels report.sqlite       rank the kernels of each range: start here
+nvtx-kernels record train.py     record a program that you can run, without changing it
 """
 
 from __future__ import annotations
@@ -11,27 +10,33 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from .commands import COMMANDS, listing
+from .analysis.support.arguments import CommandParser, did_you_mean
+from .commands import COMMANDS, REMOVED, listing
 
 PROG = "nvtx-kernels"
-VIEW = "view"
+#: Endings of reports: a word with one is no misspelt command.
+REPORTS = (".sqlite", ".nsys-rep", ".json", ".gz", ".parquet")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser; the arguments after the command belong to the command."""
-    this = argparse.ArgumentParser(
-        PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"commands (each has --help):\n{listing()}\n  {VIEW:<14} one view: {PROG} view NAME REPORT",
-    )  # fmt: skip
-    this.add_argument("command", metavar="COMMAND", choices=(*COMMANDS, VIEW), help="what to do, see below")
-    this.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments of the command")
-    this.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    this.add_argument(
-        "--print-completion", action=_Completion, metavar="SHELL", help="print a completion script for a shell"
+    parser = CommandParser(
+        PROG,
+        f"{PROG} [COMMAND] REPORT … | {PROG} COMMAND --help",
+        __doc__,
+        listing(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    return this
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument(
+        "--print-completion", action=_Completion, metavar="SHELL", help="print the completion of bash, zsh, …"
+    )
+    return parser
 
 
 class _Version(argparse.Action):
@@ -48,47 +53,44 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Completion(argparse.Action):
+    """Print the completion of all commands, which shtab derives from their parsers."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, option: str | None = None) -> None:
+        import shtab
+
+        if shell not in shtab.SUPPORTED_SHELLS:
+            parser.error(f"{option} is for {', '.join(shtab.SUPPORTED_SHELLS)}, not for {shell!r}")
+        every = argparse.ArgumentParser(PROG)
+        commands = every.add_subparsers()
+        for name, command in COMMANDS.items():
+            make_parser = getattr(_module(name), "parser", None)
+            parents = [make_parser(f"{PROG} {name}")] if make_parser else []
+            commands.add_parser(name, help=command.what, parents=parents, add_help=not parents)
+        print(shtab.complete(every, shell))  # noqa: T201
+        parser.exit()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that is named first; return its exit status."""
-    asked = parser().parse_args(arguments)
-    if asked.command == VIEW:
-        return _view(asked.rest)
-    status: int = _module(asked.command).main(asked.rest, prog=f"{PROG} {asked.command}")
-    return status
-
-
-def _view(words: Sequence[str]) -> int:
-    """Show one view: `view NAME REPORT` is `rank --view NAME REPORT`."""
-    asks_help = not words or words[0] in ("-h", "--help")
-    status: int = _module("rank").main(["--help"] if asks_help else ["--view", *words], prog=f"{PROG} rank")
+    """Run the command that is named first, or rank the report that is; return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(words)
+    name, words = options.command, options.words
+    if name is None:
+        parser().print_help()
+        return 0
+    if name not in COMMANDS and (name.endswith(REPORTS) or Path(name).exists()):
+        name, words = "rank", [name, *words]
+    if name in REMOVED:
+        parser().exit(2, f"error: the command {name} was removed; use: {REMOVED[name]}\n")
+    if name not in COMMANDS:
+        parser().error(f"there is no command or report {name!r}{did_you_mean(name, COMMANDS)}")
+    status: int = _module(name).main(words, prog=f"{PROG} {name}")
     return status
 
 
 def _module(command: str) -> Any:
     return import_module(f"nvtx_kernels.{COMMANDS[command].module}")
-
-
-class _Completion(argparse.Action):
-    """Print the completion of all commands, which shtab derives from their parsers."""
-
-    def __call__(self, this: argparse.ArgumentParser, _: object, shell: Any, option: str | None = None) -> None:
-        try:
-            import shtab
-        except ImportError:
-            this.error(f"{option} needs shtab: pip install 'nvtx-kernels[completion]'")
-        print(shtab.complete(_whole(), shell))  # noqa: T201
-        this.exit()
-
-
-def _whole() -> argparse.ArgumentParser:
-    """Return one parser that contains those of all commands."""
-    this = argparse.ArgumentParser(PROG)
-    commands = this.add_subparsers()
-    for name, command in COMMANDS.items():
-        parts = getattr(_module(name), "parser", None)
-        parents = [parts(f"{PROG} {name}")] if parts else []
-        commands.add_parser(name, help=command.what, parents=parents, add_help=not parents)
-    return this
 
 
 if __name__ == "__main__":

@@ -12,34 +12,57 @@ class Command(NamedTuple):
     what: str
 
 
-COMMANDS = {
-    "rank": Command("analysis.kernels", "rank the kernels of each range of a report"),
-    "ask": Command("analysis.questions", "answer the assignment's profiling questions, of one report or a sweep"),
-    "compare": Command("analysis.compare", "show what changed between two reports"),
-    "page": Command("analysis.page", "write a report as one HTML page"),
-    "timeline": Command("analysis.timeline", "write a report as a timeline for Perfetto"),
-    "doctor": Command("analysis.doctor", "check whether a report is sound"),
-    "ncu": Command("analysis.ncu", "profile a report's ranges with ncu, and read its counters"),
-    "scrub": Command("analysis.scrub", "copy a report without private data"),
-    "record": Command("profiling.record", "run a Python program and record its training steps, without nsys"),
-    "run": Command("profiling.run", "run the model's steps under NVTX ranges, and record them if asked"),
-    "benchmark": Command("profiling.benchmark", "time every combination of settings"),
-    "nsys": Command("profiling.nsys", "capture every combination of settings under nsys"),
-    "attention": Command("profiling.attention", "time attention alone, over head dimension and length"),
-    "precision": Command("profiling.precision", "show what each dtype does to sums and layers"),
-    "accelerate": Command("profiling.doctor.accelerate", "make annotation cheaper with a small part in C++"),
-    "check-machine": Command("profiling.doctor", "check whether this machine can profile"),
+#: By purpose.
+GROUPS: dict[str, dict[str, Command]] = {
+    "look at a report": {
+        "rank": Command("analysis.kernels", "rank the kernels of each range of a report"),
+        "view": Command("analysis.view", "answer one question: balance, steps, attention, memory, …"),
+        "page": Command("analysis.page", "write a report as one HTML page"),
+        "timeline": Command("analysis.timeline", "write a report as a timeline for Perfetto"),
+        "ncu": Command("analysis.ncu", "profile a report's ranges with ncu, and read its counters"),
+    },
+    "compare": {
+        "summarize": Command("analysis.ranks", "write one rank's summary; rank compares a folder of them"),
+        "compare": Command("analysis.compare", "show what changed between two reports"),
+    },
+    "record a report": {
+        "record": Command("profiling.record", "run a Python program and record its training steps, without nsys"),
+        "accelerate": Command("profiling.doctor.accelerate", "make recording cheaper with a small part in C++"),
+    },
+    "check": {
+        "doctor": Command("analysis.doctor", "check whether a report is sound"),
+        "check-machine": Command("profiling.doctor", "check whether this machine can profile"),
+        "scrub": Command("analysis.scrub", "copy a report without private data"),
+    },
+    "for coding agents": {
+        "mcp": Command("analysis.agent.server", "serve a folder of reports to a coding agent"),
+        "skill": Command("analysis.agent.skill", "print how a coding agent uses these commands"),
+    },
+    "the course's model (Stanford CS336): run it and measure it": {
+        "run": Command("profiling.run", "run its steps under NVTX ranges, and record them if asked"),
+        "benchmark": Command("profiling.benchmark", "time every combination of settings"),
+        "nsys": Command("profiling.nsys", "capture every combination of settings under nsys"),
+        "precision": Command("profiling.precision", "show what each dtype does to sums and layers"),
+        "ask": Command("analysis.questions", "answer the assignment's profiling questions from reports"),
+    },
 }
+COMMANDS: dict[str, Command] = {name: command for group in GROUPS.values() for name, command in group.items()}
+
+#: Commands of earlier versions, and what to use instead.
+REMOVED = {"attention": "nvtx-kernels benchmark --attention"}
 
 
-def listing(prefix: str = "") -> str:
-    """List the commands whose module begins with `prefix`, a line each."""
-    rows = {name: one for name, one in COMMANDS.items() if one.module.startswith(prefix)}
-    return "\n".join(f"  {name:<14} {one.what}" for name, one in rows.items())
+def listing() -> str:
+    """List the commands by purpose, a line each."""
+    groups = (
+        "\n".join([f"{purpose}:", *(f"  {name:<14} {command.what}" for name, command in commands.items())])
+        for purpose, commands in GROUPS.items()
+    )
+    return "\n\n".join(groups)
 
 
 def modules(prefix: str) -> str:
-    """List the commands as `python -m` runs them, a line each."""
-    rows = [one for one in COMMANDS.values() if one.module.startswith(prefix)]
-    width = max(len(one.module) for one in rows)
-    return "\n".join(f"  python -m {one.module:<{width}} {one.what}" for one in rows)
+    """List the commands whose module begins with `prefix` as `python -m` runs them, a line each."""
+    rows = [command for command in COMMANDS.values() if command.module.startswith(prefix)]
+    width = max(len(row.module) for row in rows)
+    return "\n".join(f"  python -m {row.module:<{width}} {row.what}" for row in rows)

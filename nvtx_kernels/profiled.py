@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .analysis import rank
-from .analysis.errors import UsageError
+from . import analysis
+from .analysis.errors import AnalysisError, ReportError, UsageError
 from .profiling.training import Profile
 
 if TYPE_CHECKING:
     from .analysis.frames.ranking import Ranking
+
+
+class Page:
+    """A report's page in a file; a notebook shows it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        """Return where it is."""
+        return f"{self.path}: open it in a browser"
+
+    def _repr_html_(self) -> str:
+        """Show a notebook the page."""
+        page = escape(self.path.read_text(encoding="utf-8"), quote=True)
+        return f'<iframe srcdoc="{page}" width="100%" height="800" style="border: none"></iframe>'
 
 
 class profile(Profile):  # noqa: N801 - called like a function, as torch.profiler's is
@@ -21,12 +39,12 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
     ...         train_step(batch)
     >>> p.show()
 
-    `model` and `optimizer` may each be one, several, or None. Steps are those of the last optimizer
-    given, or of the first that steps if none is given; call `p.step()` to count them yourself. `warmup` steps come
-    first, then `steps` are measured (None: all that follow), and the report is written when they are done, or
-    when the block ends. `depth`, `only` and `skip` are those of `annotate_modules`. With `flops`,
-    the last step of warm-up is counted: FLOPs and bytes by range, for `--view efficiency`. With
-    `memory`, every allocation and free is recorded, for `--view memory`.
+    `model` and `optimizer` may each be one, several, or None; models may have names, `{"G": g, "D": d}`. Steps are
+    those of the last optimizer given, or of the first that steps if none is given; call `p.step()` to count them
+    yourself. `warmup` steps come first, then `steps` are measured (None: all that follow), and the report is
+    written when they are done, or when the block ends. `depth`, `only` and `skip` are those of
+    `annotate_modules`. With `flops`, the last step of warm-up is counted: FLOPs and bytes by range, for
+    `view efficiency`. With `memory`, every allocation and free is recorded, for `view memory`.
     """
 
     @cached_property
@@ -35,17 +53,49 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
 
         Raises UsageError under nsys, which writes the report when the program has ended.
         """
+        measured = self.phases.measured > 0
+        try:
+            return self.rank(per_step=measured, include_warm_up=not measured)
+        except ReportError:
+            if self.recording is None or not self.recording.ended_early:
+                raise
+            return self.rank(include_warm_up=True)
+
+    def rank(self, **options: Any) -> Ranking:
+        """Rank the report with the options of `nvtx_kernels.rank`.
+
+        Raises UsageError under nsys, which writes the report when the program has ended.
+        """
+        self._require_report()
+        return analysis.rank(self.path, **options)
+
+    def page(self, path: str | Path | None = None) -> Page:
+        """Write the report's page, by default next to it; a notebook shows what this returns.
+
+        Raises UsageError under nsys, which writes the report when the program has ended.
+        """
+        from .analysis.page import page, parser
+        from .analysis.presenters.output import write
+
+        self._require_report()
+        output = self.path.with_suffix(".html") if path is None else Path(path)
+        words = [str(self.path), "-o", str(output), *([] if self.phases.measured else ["--include-warmup"])]
+        write(page(parser().parse_args(words)), output)
+        return Page(output)
+
+    def _require_report(self) -> None:
         if self.is_watched:
             raise UsageError(f"nsys writes the report when this program has ended. Then: {self.outcome.next}")
-        measured = self.phases.measured > 0
-        return rank(self.path, per_step=measured, include_warm_up=not measured)
 
     def show(self) -> None:
-        """Print the overview; under nsys, how to get it."""
+        """Print the overview, or why there is none; under nsys, how to get it."""
         if self.is_watched:
             print(self.outcome.text())  # noqa: T201
-        else:
+            return
+        try:
             self.ranking.show()
+        except AnalysisError as error:
+            print(f"{self.path}: {error}")  # noqa: T201
 
     def _repr_html_(self) -> str | None:
         """Show a notebook the overview."""

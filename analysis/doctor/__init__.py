@@ -1,4 +1,4 @@
-"""Report what is wrong with a report, and how to fix it: python -m analysis.doctor report.sqlite."""
+"""Report what is wrong with a report, and how to fix it: nvtx-kernels doctor report.sqlite."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..cli import run, write
+from ..support.arguments import CommandParser
 from ..support.findings import Finding, as_json, is_bad, text
 
 EPILOG = "exit status: 0 the report can answer (warnings included), 1 something is wrong with it, 2 wrong usage"
@@ -15,7 +16,7 @@ WIDTH = 80
 
 def parser(prog: str = "python -m analysis.doctor") -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog=EPILOG)
+    parser = CommandParser(prog=prog, description=__doc__, epilog=EPILOG)
     parser.add_argument("report", type=Path, help="an nsys export, a .nsys-rep, a recording, or a PyTorch trace")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser
@@ -24,9 +25,9 @@ def parser(prog: str = "python -m analysis.doctor") -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.doctor") -> int:
     """Run the command; return its exit status."""
     options = parser(prog).parse_args(arguments)
-    found: list[Finding] = []
-    status = run(lambda: found.extend(_examined(options)))
-    return status or int(is_bad(found))
+    findings: list[Finding] = []
+    status = run(lambda: findings.extend(_examined(options)))
+    return status or int(is_bad(findings))
 
 
 def _examined(options: argparse.Namespace) -> list[Finding]:
@@ -34,6 +35,6 @@ def _examined(options: argparse.Namespace) -> list[Finding]:
     from .checks import examine
 
     with on_screen():
-        found = examine(options.report)
-    write(as_json(found) if options.json else text(found, WIDTH), None)
-    return found
+        findings = examine(options.report)
+    write(as_json(findings) if options.json else text(findings, WIDTH), None)
+    return findings

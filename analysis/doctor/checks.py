@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution, attribute
-from ..attribution.places import kernels_per_step
 from ..attribution.placing import ADOPTED
+from ..attribution.steps import kernels_per_step
 from ..errors import AnalysisError
 from ..readers import read
 from ..readers.requirements import RECORD, require_work
-from ..report import Report
+from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Report
 from ..summary import caveats
 from ..summary.arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
-from ..summary.totals import LAUNCHED_OUTSIDE, NO_LAUNCH, summarize
+from ..summary.totals import summarize
 from ..support.findings import Finding
 from ..support.units import share_text, time_text
-from ..trace import GRAPH, KERNEL, Trace
-from ..views.headings import worded
+from ..trace import GRAPH, KERNEL, Trace, marked
+from ..views.headings import MUCH_OTHER, share_of_other, worded
 from ..vocabulary import AUTOGRAD_THREADS, PHASES, is_step, phase_of
 
 # Shares of all GPU work from which it is worth a warning, or makes the answer wrong.
@@ -37,6 +37,10 @@ REMEDIES = {
     NO_LAUNCH: "record the CUDA calls too, from before the work is launched until it is done: begin and end the "
     "capture where the GPU is idle (torch.cuda.synchronize)",
 }
+# What a kernel may start before its call by: clocks agree to a microsecond.
+EARLIER_BY_NS = 1_000
+# The share of launches without a kernel from which some must have been dropped: a capture may end between the two.
+LOST_LAUNCHES = 0.005
 # An export is written after its report; file systems keep times to two seconds.
 OLDER_BY_S = 2
 
@@ -68,13 +72,13 @@ Check = Callable[[Patient], Iterator[Finding]]
 
 def examine(path: Path) -> list[Finding]:
     """Run every check on a report; one that cannot be read or has no work gets no further checks."""
-    found = list(_stale(path))
+    findings = list(_stale(path))
     try:
         patient = Patient(path, read(path))
         require_work(patient.trace)
     except AnalysisError as error:
-        return [*found, Finding("problem", str(error))]
-    return found + [finding for check in CHECKS for finding in check(patient)]
+        return [*findings, Finding("problem", str(error))]
+    return findings + [finding for check in CHECKS for finding in check(patient)]
 
 
 def _stale(path: Path) -> Iterator[Finding]:
@@ -95,12 +99,18 @@ def _content(patient: Patient) -> Iterator[Finding]:
     trace = patient.trace
     kernels = int((trace.work.kind == KERNEL).sum())
     launches = len(np.unique(trace.work.launch[trace.work.launch >= 0]))
-    found = f"{kernels:,} kernels, {launches:,} launches, {len(trace.ranges):,} ranges"
-    counts = worded(found, trace.provenance)
+    counts_text = f"{kernels:,} kernels, {launches:,} launches, {len(trace.ranges):,} ranges"
+    counts = worded(counts_text, trace.provenance)
     if kernels or (trace.work.kind == GRAPH).any():
         yield Finding("good", f"{counts}, {trace.provenance.tool or 'by an unknown tool'}")
     else:
-        yield Finding("problem", f"there are copies or memsets but no kernels ({counts})", f"record: {RECORD}")
+        of_pytorch = trace.provenance.is_of_pytorch
+        remedy = (
+            "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+            if of_pytorch
+            else f"record: {RECORD}"
+        )
+        yield Finding("problem", f"there are copies or memsets but no kernels ({counts})", remedy)
 
 
 def _graphs(patient: Patient) -> Iterator[Finding]:
@@ -116,9 +126,20 @@ def _graphs(patient: Patient) -> Iterator[Finding]:
         )
 
 
+def _unknown_kernels(patient: Patient) -> Iterator[Finding]:
+    share = share_of_other(patient.report)
+    if share > MUCH_OTHER:
+        yield Finding(
+            "warning",
+            f"{share_text(share)} of the kernel time is in kernels that no rule knows: what counts as GEMM, "
+            "communication or another category can miss them",
+            f"nvtx-kernels {patient.path.name} --by kernel names them (category other)",
+        )
+
+
 def _replays(patient: Patient) -> Iterator[Finding]:
     if doubt := caveats.of_replays(patient.attribution):
-        yield Finding("warning", doubt, caveats.TELL_REPLAYS)
+        yield Finding("warning", doubt, caveats.how_to_tell_replays(patient.trace.provenance))
 
 
 def _compiled(patient: Patient) -> Iterator[Finding]:
@@ -127,8 +148,8 @@ def _compiled(patient: Patient) -> Iterator[Finding]:
     triton = np.array([name.startswith(COMPILED_KERNELS) for name in trace.names], np.bool_)
     compiled = (trace.work.kind == KERNEL) & triton[trace.work.name_id]
     if compiled.any():
-        whole = attribution.forest.nearest(_part_or_none(attribution)) < 0
-        of_node = np.append(whole, True)
+        in_no_module = attribution.forest.nearest(_part_or_none(attribution)) < 0
+        of_node = np.append(in_no_module, True)
         lost = trace.work.duration_ns[compiled & of_node[attribution.node]].sum()
         share = lost / max(trace.work.duration_ns[compiled].sum(), 1)
         if share > ONE_PIECE:
@@ -202,7 +223,9 @@ def _ambiguous(patient: Patient) -> Iterator[Finding]:
             "problem" if share > AMBIGUOUS[1] else "warning",
             f"{share_text(share)} of the {patient.work} was launched on autograd's threads while two threads "
             "could have waited for it",
-            "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which records where it belongs",
+            "record with the CPU's activities, whose operators have numbers, which say where it belongs"
+            if patient.trace.provenance.is_of_pytorch
+            else "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which records where it belongs",
         )
 
 
@@ -262,11 +285,48 @@ def _schema(patient: Patient) -> Iterator[Finding]:
         yield Finding("warning", doubt, "compare `--like-nsys` with what `nsys stats` prints")
 
 
+def _shortfalls(patient: Patient) -> Iterator[Finding]:
+    for shortfall in patient.trace.shortfalls:
+        yield Finding("warning", shortfall.rstrip("."), "record again for the rest")
+
+
+def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
+    """Compare kernels with their launches: a profiler can drop some silently, or lose their times."""
+    work, launches, calls = patient.trace.work, patient.trace.launches, patient.trace.kernel_calls
+    remedy = "begin recording before the work, with the GPU idle (torch.cuda.synchronize), and record again"
+    is_launched = work.launch >= 0
+    without_time = (
+        is_launched & ((work.start_ns == 0) | (work.end_ns == 0)) & (work.start_ns != work.start_ns.max())
+    )
+    if without_time.any():
+        yield Finding("problem", f"{without_time.sum():,} kernels or copies have a time of zero", remedy)
+    launch_ns = np.append(launches.start_ns, 0)[work.launch]
+    early = is_launched & ~without_time & (work.start_ns < launch_ns - EARLIER_BY_NS)
+    if early.any():
+        most = time_text(int((launch_ns - work.start_ns)[early].max()))
+        yield Finding(
+            "problem",
+            f"{early.sum():,} kernels or copies start before the call that launched them, by up to {most}: the "
+            "clocks of CPU and GPU differ, or ids were given twice",
+            remedy,
+        )
+    # Of a capture, no call has a kernel of its own.
+    has_graphs = patient.trace.captures is not None or (np.bincount(work.launch[is_launched]) > 1).any()
+    if calls is not None and calls.any() and not has_graphs:
+        lost = calls & ~marked(work.launch, len(launches))
+        if lost.sum() / calls.sum() > LOST_LAUNCHES:
+            text = f"{lost.sum():,} of {calls.sum():,} calls that launch a kernel have none: they were dropped"
+            yield Finding("problem", text, remedy)
+
+
 CHECKS: tuple[Check, ...] = (
     _content,
+    _dropped_kernels,
     _schema,
+    _shortfalls,
     _graphs,
     _replays,
+    _unknown_kernels,
     _compiled,
     _no_ranges,
     _open_ranges,

@@ -11,7 +11,7 @@ import pandas as pd
 
 from .. import report as reports
 from ..attribution.causes import Attribution, Rules, attribute
-from ..document import Document
+from ..document import Document, without_commands
 from ..measures.steps import steps_of
 from ..presenters import as_html, as_table
 from ..readers import read
@@ -95,7 +95,7 @@ class Ranking:
 
     def _repr_html_(self) -> str:
         """Show a notebook the overview."""
-        return as_html.fragment(self.overview())
+        return as_html.fragment(without_commands(self.overview()))
 
 
 def ranking(

@@ -22,7 +22,7 @@ from ..compare.changes import compare as compared
 from ..compare.changes import named_apart
 from ..compare.tables import compared as shown
 from ..compare.tables import everything_compared
-from ..document import SHORT, WHOLE, Detail, Document, Table, seen_by
+from ..document import SHORT, WHOLE, Detail, Document, Table, seen_by, without_commands
 from ..presenters import as_html, as_table
 from ..trace import Trace
 from ..views.registry import Subject, viewer
@@ -42,8 +42,8 @@ class Options(TypedDict, total=False):
 class Answer(dict[str, pd.DataFrame]):
     """The tables of a view by their keys, the main one first; times in ns. `screen` makes the text."""
 
-    def __init__(self, whole: Document, screen: Callable[[], Document]) -> None:
-        super().__init__((table.key, _frame(table)) for table in whole.tables)
+    def __init__(self, document: Document, screen: Callable[[], Document]) -> None:
+        super().__init__((table.key, _frame(table)) for table in document.tables)
         self.screen = screen
 
     def show(self, width: int = 100) -> None:
@@ -56,7 +56,7 @@ class Answer(dict[str, pd.DataFrame]):
         return "\n".join(("Frames; .show() prints the view", *lines))
 
     def _repr_html_(self) -> str:
-        return as_html.fragment(self.screen())
+        return as_html.fragment(without_commands(self.screen()))
 
 
 def phases(source: Source, **options: Unpack[Options]) -> Answer:
@@ -120,9 +120,9 @@ def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
     Figures are per step where both reports have steps; `per_step=False` compares whole reports.
     """
     basis = {True: "step", False: "total", None: "auto"}[options.get("per_step")]
-    whole: Options = {**options, "per_step": False}
-    first, second = (ranking(source, **whole).report for source in (a, b))
-    paths = [Path(str(one)) if not isinstance(one, Trace) else Path(one.provenance.file) for one in (a, b)]
+    whole_reports: Options = {**options, "per_step": False}
+    first, second = (ranking(source, **whole_reports).report for source in (a, b))
+    paths = [Path(side.provenance.file) if isinstance(side, Trace) else Path(str(side)) for side in (a, b)]
     comparison = compared(*named_apart([first, second], paths), basis=basis)  # type: ignore[arg-type]
     return Answer(everything_compared(comparison), lambda: shown(comparison))
 
@@ -131,7 +131,7 @@ def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answ
     ranked = ranking(source, **options)
 
     def seen(detail: Detail = SHORT) -> Document:
-        return viewer(name).view(Subject(ranked.report, lambda: ranked.attribution, detail, kernel=kernel))
+        return viewer(name).view(Subject(ranked.report, ranked.attribution, detail, kernel=kernel))
 
     return Answer(seen(WHOLE), seen)
 

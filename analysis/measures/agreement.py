@@ -64,9 +64,11 @@ def phase_times(
 ) -> tuple[PhaseTimes, ...]:
     """Time the requested phases, and for a whole report also its steps."""
     spans = Extents(attribution, include_warm_up=include_warm_up).spans(apart=False)
-    asked = [number for number, phase in enumerate(PHASES) if phase in phases]
-    asked += [STEP] if set(phases) == set(PHASES) else []
-    return tuple(_times(NAMES[of], spans.take(spans.of == of)) for of in asked if (spans.of == of).any())
+    numbers = [number for number, phase in enumerate(PHASES) if phase in phases]
+    numbers += [STEP] if set(phases) == set(PHASES) else []
+    return tuple(
+        _times(NAMES[kind], spans.take(spans.kind == kind)) for kind in numbers if (spans.kind == kind).any()
+    )
 
 
 def _times(name: str, spans: Spans) -> PhaseTimes:

@@ -18,6 +18,7 @@ from .collectives import COLLECTIVES, OTHER, SEND_RECV
 
 UNKNOWN = -1
 ONE_RANK = "only one of its ranks is here"
+UNNAMED = "its kernels' names do not say what they exchange"
 MIXED = "a SendRecv kernel waits and transfers at once"
 SOME_RANKS = "not all of its ranks are here"
 NO_GROUP = "the report does not say which ranks it joins"
@@ -93,16 +94,17 @@ def _kinds(parts: Parts) -> Iterator[Int64s]:
 def _by_rank(parts: Parts, rows: Int64s) -> Int64s | None:
     """Return the rows with a row per rank, int64 (ranks, collectives); None if ranks have different numbers."""
     ranks = [rows[parts.rank[rows] == rank] for rank in np.unique(parts.rank[rows]).tolist()]
-    return np.stack(ranks) if len({len(one) for one in ranks}) == 1 else None
+    return np.stack(ranks) if len({len(of_rank) for of_rank in ranks}) == 1 else None
 
 
 def _reason(parts: Parts, rows: Int64s, table: Int64s | None, ranks: int) -> str:
     """Return why these cannot be aligned; empty if they can."""
-    if COLLECTIVES[parts.collective[rows[0]]] in (SEND_RECV, OTHER):
-        return MIXED
-    found, expected = len(np.unique(parts.rank[rows])), int(parts.ranks[rows].max())
-    if found < 2 or found < expected:
-        return ONE_RANK if found < 2 else SOME_RANKS
+    collective = COLLECTIVES[parts.collective[rows[0]]]
+    if collective in (SEND_RECV, OTHER):
+        return MIXED if collective == SEND_RECV else UNNAMED
+    present, expected = len(np.unique(parts.rank[rows])), int(parts.ranks[rows].max())
+    if present < 2 or present < expected:
+        return ONE_RANK if present < 2 else SOME_RANKS
     if not expected and ranks > 2:
         return NO_GROUP
     return UNEVEN if table is None else ""

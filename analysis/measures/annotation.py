@@ -35,12 +35,12 @@ def prices(attribution: Attribution, *, include_warm_up: bool = False) -> dict[s
     Of an attribution of the measured steps these are the ranges in steps.
     """
     ranges, home = attribution.ranges, attribution.home
-    shown = (home >= 0) & (include_warm_up | ~np.append(attribution.warm_up, False)[home])
-    found: dict[str, Price] = {}
+    counted = (home >= 0) & (include_warm_up | ~np.append(attribution.warm_up, False)[home])
+    by_phase: dict[str, Price] = {}
     for number, phase in enumerate(PHASES):
-        mine = shown & (np.append(attribution.node_phase, -1)[home] == number)
-        counts = {category: int((mine & (ranges.category == category)).sum()) for category in PRICE_NS}
+        of_phase = counted & (np.append(attribution.node_phase, -1)[home] == number)
+        counts = {category: int((of_phase & (ranges.category == category)).sum()) for category in PRICE_NS}
         if any(counts.values()):
             cost = sum(PRICE_NS[category] * count for category, count in counts.items())
-            found[phase] = Price(sum(counts.values()), cost)
-    return found
+            by_phase[phase] = Price(sum(counts.values()), cost)
+    return by_phase

@@ -53,11 +53,11 @@ class Part:
 
 def parts_of(report: Report) -> tuple[Part, ...]:
     """Return the parts that the report's ranges name, by phase and in the order of the computation."""
-    found = {name: _paths(report.ranges, name) for name in PARTS}
-    near = {path[:-1] for path in found[SCORES]} | found[SCORES]
+    paths = {name: _paths(report.ranges, name) for name in PARTS}
+    near = {path[:-1] for path in paths[SCORES]} | paths[SCORES]
     for name in (SCALE, MASK):
-        found[name] = {path for path in found[name] if path[:-1] in near}
-    return _measured(report, found)
+        paths[name] = {path for path in paths[name] if path[:-1] in near}
+    return _measured(report, paths)
 
 
 def fused_of(report: Report) -> tuple[Part, ...]:
@@ -72,16 +72,19 @@ def _paths(rows: Iterable[RangeRow], name: str) -> set[Path]:
     return {path for path in named if not any(path[:length] in named for length in range(1, len(path)))}
 
 
-def _measured(report: Report, found: Mapping[str, set[Path]]) -> tuple[Part, ...]:
+def _measured(report: Report, paths_by_part: Mapping[str, set[Path]]) -> tuple[Part, ...]:
     parts = []
     launching = {row.path for row in report.kernels if row.kind == "kernel"}
-    inside = {name: {path for path in launching if _is_inside(path, paths)} for name, paths in found.items()}
+    inside = {
+        name: {path for path in launching if any(path[:length] in paths for length in range(1, len(path) + 1))}
+        for name, paths in paths_by_part.items()
+    }
     for phase in PHASES:
-        for name, paths in found.items():
+        for name, paths in paths_by_part.items():
             ranges = [row for row in report.ranges if row.path in paths and row.phase == phase]
             kernels = [row for row in report.kernels if row.path in inside[name] and row.phase == phase]
             if sum(row.inclusive_ns for row in ranges):  # kernels without duration cannot be compared
-                inner = name in (SCALE, MASK) and all(row.path[:-1] in found[SCORES] for row in ranges)
+                inner = name in (SCALE, MASK) and all(row.path[:-1] in paths_by_part[SCORES] for row in ranges)
                 parts.append(_part(report, phase, name, ranges, kernels, inner))
     return tuple(parts)
 
@@ -101,15 +104,11 @@ def _part(
     )
 
 
-def _is_inside(path: Path, paths: set[Path]) -> bool:
-    return any(path[:length] in paths for length in range(1, len(path) + 1))
-
-
-def _stated(report: Report, what: str, phase: str, name: str) -> Number | None:
+def _stated(report: Report, figure: str, phase: str, name: str) -> Number | None:
     """Return what the run's mark states of a part, over all measured steps or per step as the report is."""
-    stated = report.provenance.run.get(what)
+    stated = report.provenance.run.get(figure)
     if not isinstance(stated, Mapping) or not report.steps:
         return None
     paths = {key: key.split(PATH_SEPARATOR) for key in stated}
-    mine = [stated[key] for key, path in paths.items() if path[0] == phase and NAMES[name].fullmatch(path[-1])]
-    return sum(mine) * (1 if report.per_step else report.steps) if mine else None
+    values = [stated[key] for key, path in paths.items() if path[0] == phase and NAMES[name].fullmatch(path[-1])]
+    return sum(values) * (1 if report.per_step else report.steps) if values else None

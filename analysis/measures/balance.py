@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.places import Paths
+from ..attribution.paths import Paths
 from ..report import BusyRow, Path
 from ..support.small_numbers import distinct, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
-from .idle import Gaps, Idleness, Intervals, gaps_of, idleness, inside, launch_lags, union
+from .idle import Gaps, Idleness, gaps_of, idleness, inside, launch_lags
+from .intervals import Intervals, union
 from .overlap import communication
 from .spans import NAMES, STEP, Extents, Spans
 
@@ -96,20 +97,20 @@ def _rest_of(trace: Trace, gpu: Int32s) -> list[Rest]:
     """Return when a GPU that copies runs more than copies, and one that communicates more than that."""
     work = trace.work
     communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
-    found = []
+    rests = []
     for kind, some in enumerate((np.isin(work.kind, (MEMCPY, MEMSET)), communicates)):
         for number in distinct(gpu[some]).tolist():
-            rest = np.flatnonzero((gpu == number) & ~some)
-            found.append((kind, number, union(work.start_ns[rest], work.end_ns[rest])))
-    return found
+            rows = np.flatnonzero((gpu == number) & ~some)
+            rests.append((kind, number, union(work.start_ns[rows], work.end_ns[rows])))
+    return rests
 
 
 def _alone(rests: Sequence[Rest], spans: Spans, busy_ns: Int64s) -> Int64s:
     """Return how long only copies, and only communication, ran in each span, ns: int64 (2, spans)."""
     alone = np.zeros((2, len(spans)), np.int64)
-    for kind, number, rest in rests:
-        mine = spans.gpu == number
-        alone[kind, mine] = busy_ns[mine] - rest.covered(spans.start_ns[mine], spans.end_ns[mine])
+    for kind, number, others in rests:
+        on_gpu = spans.gpu == number
+        alone[kind, on_gpu] = busy_ns[on_gpu] - others.covered(spans.start_ns[on_gpu], spans.end_ns[on_gpu])
     return alone
 
 
@@ -137,7 +138,7 @@ def balance(
 ) -> Balance:
     """Measure the requested phases, and for a whole report also its steps; without either, all of its work."""
     rows, spans, gaps = _measured(Extents(attribution, include_warm_up=include_warm_up), phases)
-    return Balance(rows, _owners(attribution, gaps, inside(spans, gaps)))
+    return Balance(rows, _owners(attribution.of_all_work, gaps, inside(spans, gaps)))
 
 
 def busy_rows(attribution: Attribution, *, include_warm_up: bool = False) -> tuple[BusyRow, ...]:
@@ -145,32 +146,33 @@ def busy_rows(attribution: Attribution, *, include_warm_up: bool = False) -> tup
     extents = Extents(attribution, include_warm_up=include_warm_up)
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
         return ()
-    of: dict[str, list[PhaseBalance]] = {}
+    by_phase: dict[str, list[PhaseBalance]] = {}
     for row in _measured(extents, PHASES)[0]:
-        of.setdefault(row.name, []).append(row)
-    return tuple(_on_all_gpus(rows) for rows in of.values())
+        by_phase.setdefault(row.name, []).append(row)
+    added = ((reduce(_both, rows), len(rows)) for rows in by_phase.values())
+    return tuple(
+        BusyRow(row.name, row.span_ns, row.busy_ns, row.waiting_ns, row.kernels, gpus, row.verdict)
+        for row, gpus in added
+    )
 
 
-def _on_all_gpus(rows: Sequence[PhaseBalance]) -> BusyRow:
-    """Add up one phase's figures on several GPUs."""
-    one = reduce(_both, rows)
-    return BusyRow(one.name, one.span_ns, one.busy_ns, one.waiting_ns, one.kernels, len(rows), one.verdict)
-
-
-def _both(one: PhaseBalance, other: PhaseBalance) -> PhaseBalance:
+def _both(a: PhaseBalance, b: PhaseBalance) -> PhaseBalance:
     """Add one phase's figures on two GPUs; lags do not add up."""
     summed = ("span_ns", "idle_ns", "waiting_ns", "gaps", "kernels", "copying_ns", "communicating_ns")
-    sums = {name: getattr(one, name) + getattr(other, name) for name in summed}
-    return replace(one, gpu="", median_lag_ns=None, p95_lag_ns=None, **sums)
+    sums = {name: getattr(a, name) + getattr(b, name) for name in summed}
+    return replace(a, gpu="", median_lag_ns=None, p95_lag_ns=None, **sums)
 
 
 def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBalance, ...], Spans, Gaps]:
-    """Measure each phase on each GPU; return also the phases' spans, and all gaps."""
-    trace, gpu = extents.attribution.trace, extents.gpu
+    """Measure each phase on each GPU; return also the phases' spans, and all gaps.
+
+    A GPU is busy with any work, also with what is in no step, so the gaps are those between all work.
+    """
+    trace, gpu = extents.attribution.of_all_work.trace, extents.gpu_of_all
     calls: list[Callable[[], Any]] = [
         partial(_chosen, extents, phases),
         partial(gaps_of, trace, gpu),
-        partial(launch_lags, trace, extents.kept),
+        partial(launch_lags, extents.attribution.trace, extents.kept),
         partial(_rest_of, trace, gpu),
     ]
     spans, gaps, lags, rests = at_once(calls, len(trace.work))
@@ -184,22 +186,24 @@ def _rows(
 ) -> tuple[PhaseBalance, ...]:
     """Add up the spans of each phase on each GPU."""
     rows, (first, lag) = [], lags
-    for of, gpu in sorted(set(zip(spans.of.tolist(), spans.gpu.tolist(), strict=True))):
-        of_work = extents.inside(of) & (extents.gpu == gpu)
+    for number, gpu in sorted(set(zip(spans.kind.tolist(), spans.gpu.tolist(), strict=True))):
+        of_work = extents.inside(number) & (extents.gpu == gpu)
         kernels = int((of_work & (extents.attribution.trace.work.kind == KERNEL)).sum())
-        mine = (spans.of == of) & (spans.gpu == gpu)
-        row = _row(NAMES[of], extents.gpus[gpu], spans.take(mine), idle.take(mine), kernels, lag[of_work[first]])
-        copying, communicating = alone[:, mine].sum(axis=1).tolist()
+        chosen = (spans.kind == number) & (spans.gpu == gpu)
+        row = _row(
+            NAMES[number], extents.gpus[gpu], spans.take(chosen), idle.take(chosen), kernels, lag[of_work[first]]
+        )
+        copying, communicating = alone[:, chosen].sum(axis=1).tolist()
         rows.append(replace(row, copying_ns=copying, communicating_ns=communicating))
     return tuple(rows)
 
 
 def _chosen(extents: Extents, phases: Collection[str]) -> Spans:
     spans = extents.spans()
-    asked = np.isin(spans.of, [number for number, phase in enumerate(PHASES) if phase in phases])
+    chosen = np.isin(spans.kind, [number for number, phase in enumerate(PHASES) if phase in phases])
     if set(phases) == set(PHASES):
-        asked |= spans.of == STEP
-    return spans.take(asked) if asked.any() else extents.whole()
+        chosen |= spans.kind == STEP
+    return spans.take(chosen) if chosen.any() else extents.whole()
 
 
 def _row(name: str, gpu: str, spans: Spans, idle: Idleness, kernels: int, lag: Int64s) -> PhaseBalance:
@@ -207,18 +211,25 @@ def _row(name: str, gpu: str, spans: Spans, idle: Idleness, kernels: int, lag: I
         (int(np.percentile(lag, q, method="inverted_cdf")) for q in (50, 95)) if len(lag) else (None, None)
     )
     return PhaseBalance(
-        name, gpu, int((spans.end_ns - spans.start_ns).sum()), int(idle.idle_ns.sum()), int(idle.waiting_ns.sum()),
-        int(idle.gaps.sum()), kernels, median, p95,
-    )  # fmt: skip
+        name,
+        gpu,
+        int((spans.end_ns - spans.start_ns).sum()),
+        int(idle.idle_ns.sum()),
+        int(idle.waiting_ns.sum()),
+        int(idle.gaps.sum()),
+        kernels,
+        median,
+        p95,
+    )
 
 
 def _owners(attribution: Attribution, gaps: Gaps, chosen: Int64s) -> tuple[GapOwner, ...]:
     paths = Paths(attribution)
     path = paths.of_node[attribution.node[gaps.next[chosen]]]
-    each, at, count = np.unique(path, return_inverse=True, return_counts=True)
+    each, group, count = np.unique(path, return_inverse=True, return_counts=True)
     largest = np.zeros(len(each), np.int64)
-    np.maximum.at(largest, at, gaps.duration_ns[chosen])
-    idle, waiting = (summed(at, ns[chosen], len(each)) for ns in (gaps.duration_ns, gaps.waiting_ns))
+    np.maximum.at(largest, group, gaps.duration_ns[chosen])
+    idle, waiting = (summed(group, ns[chosen], len(each)) for ns in (gaps.duration_ns, gaps.waiting_ns))
     rows = zip(*(column.tolist() for column in (each, count, idle, largest, waiting)), strict=True)
     owners = [GapOwner(paths.paths[number] if number >= 0 else (), *values) for number, *values in rows]
     return tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path)))

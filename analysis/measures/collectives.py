@@ -22,10 +22,16 @@ OTHER = "other"
 SEND_RECV = "send/recv"
 #: Collectives, and what names of their kernels and PyTorch's names for them contain; the first that matches.
 _PATTERNS = (
-    ("all_reduce", r"all_?reduce|barrier"), ("reduce_scatter", r"reduce_?scatter"), ("all_gather", r"all_?gather"),
-    ("all_to_all", r"all_?to_?all"), ("broadcast", r"broadcast|bcast"), (SEND_RECV, r"send|recv"),
-    ("reduce", r"reduce"), ("gather", r"gather"), ("scatter", r"scatter"),
-)  # fmt: skip
+    ("all_reduce", r"all_?reduce|barrier"),
+    ("reduce_scatter", r"reduce_?scatter"),
+    ("all_gather", r"all_?gather"),
+    ("all_to_all", r"all_?(?:to|2)_?all|a2a|dispatch|combine"),
+    ("broadcast", r"broadcast|bcast"),
+    (SEND_RECV, r"send|recv"),
+    ("reduce", r"reduce"),
+    ("gather", r"gather"),
+    ("scatter", r"scatter"),
+)
 COLLECTIVES = (*(name for name, _ in _PATTERNS), OTHER)
 
 #: What of its bytes a collective moves over each GPU's link, among n ranks: the factors of "bus bandwidth" in
@@ -36,6 +42,7 @@ _WHOLE = frozenset(("broadcast", "reduce", SEND_RECV))
 
 _OF_PYTORCH = re.compile(r"nccl:(\w+)")
 _NO_RANGE = -1
+_LISTED = re.compile(r"\[(\d+(?:,\d+)*)\]$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +65,18 @@ def collectives(trace: Trace, kernels: Int64s) -> Collectives:
     launch = trace.work.launch[kernels]
     collective = _by_name(trace, trace.work.name_id[kernels])
     around = _around(trace, launch)
-    known = around != _NO_RANGE
-    collective[known] = _by_name(trace, around[known])
+    in_range = around != _NO_RANGE
+    collective[in_range] = _by_name(trace, around[in_range])
     group, ranks = np.full(len(kernels), -1, np.int32), np.zeros(len(kernels), np.int64)
     size = np.full(len(kernels), -1, np.int64)
     if trace.messages is not None:
-        told = trace.messages
-        at = np.minimum(np.searchsorted(told.launch, launch), len(told) - 1)
-        said = np.flatnonzero(told.launch[at] == launch)
-        at = at[said]
-        collective[said] = _by_name(trace, told.collective[at])
-        group[said], ranks[said] = told.group[at], told.ranks[at]
-        size[said] = np.maximum(told.sent_bytes[at], told.received_bytes[at])
+        messages = trace.messages
+        place = np.minimum(np.searchsorted(messages.launch, launch), len(messages) - 1)
+        rows = np.flatnonzero(messages.launch[place] == launch)
+        place = place[rows]
+        collective[rows] = _by_name(trace, messages.collective[place])
+        group[rows], ranks[rows] = messages.group[place], messages.ranks[place]
+        size[rows] = np.maximum(messages.sent_bytes[place], messages.received_bytes[place])
     return Collectives(
         collective, group, ranks, size, np.where(size >= 0, size, np.nan) * _factors(collective, ranks)
     )
@@ -90,6 +97,12 @@ def bus_factor(collective: str, ranks: int) -> float:
     return (ranks - 1) / ranks * (2 if collective == "all_reduce" else 1)
 
 
+def listed_ranks(group: str) -> int:
+    """Return how many ranks a group's name lists in full, as `0 [0,1]` does; 0 where it lists none or not all."""
+    ranks = _LISTED.search(group)
+    return ranks[1].count(",") + 1 if ranks else 0
+
+
 def _factors(collective: Int32s, ranks: Int64s) -> NDArray[np.float64]:
     factor = cache(bus_factor)
     pairs = zip(collective.tolist(), ranks.tolist(), strict=True)
@@ -97,25 +110,21 @@ def _factors(collective: Int32s, ranks: Int64s) -> NDArray[np.float64]:
 
 
 def _by_name(trace: Trace, name_id: Int32s) -> Int32s:
-    distinct, at = np.unique(name_id, return_inverse=True)
-    found = [COLLECTIVES.index(named(trace.names[name])) for name in distinct.tolist()]
-    return np.array(found, np.int32)[at.reshape(-1)]
+    distinct, back = np.unique(name_id, return_inverse=True)
+    numbers = [COLLECTIVES.index(named(trace.names[name])) for name in distinct.tolist()]
+    return np.array(numbers, np.int32)[back.reshape(-1)]
 
 
 def _around(trace: Trace, launch: Int32s) -> Int32s:
     """Return the name of PyTorch's innermost range around each launch of NCCL, or -1."""
-    found = np.full(len(launch), _NO_RANGE, np.int32)
-    of_pytorch = _ids(trace, trace.ranges.name_id)
+    names = np.full(len(launch), _NO_RANGE, np.int32)
+    ids: Iterable[int] = distinct(trace.ranges.name_id).tolist()
+    of_pytorch = [name for name in ids if _OF_PYTORCH.match(trace.names[name])]
     ranges = trace.ranges.take(np.isin(trace.ranges.name_id, of_pytorch))
     rows = np.flatnonzero(launch >= 0)
     if len(ranges) and len(rows):
         calls, nesting = trace.launches.take(launch[rows]), Nesting(ranges)
         node = nesting.containing(calls.thread, calls.start_ns, calls.end_ns)
         inside = node >= 0
-        found[rows[inside]] = ranges.name_id[nesting.forest.range[node[inside]]]
-    return found
-
-
-def _ids(trace: Trace, name_id: Int32s) -> list[int]:
-    names: Iterable[int] = distinct(name_id).tolist()
-    return [name for name in names if _OF_PYTORCH.match(trace.names[name])]
+        names[rows[inside]] = ranges.name_id[nesting.forest.range[node[inside]]]
+    return names

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..trace import Int64s, Path
 from .alignment import Aligned, Parts, align, not_aligned
-from .collectives import COLLECTIVES
+from .collectives import COLLECTIVES, listed_ranks
 from .exchanges import Exchanges, Kernels
 
 
@@ -66,7 +66,7 @@ class LastRow:
     collective: str
     gpu: str
     count: int
-    of: int
+    exchanges: int
     held_ns: int
 
 
@@ -81,33 +81,42 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """Rows by exposed time, longest first; sums by GPU and step; who was last; and of which waiting is unknown."""
+    """Rows by exposed time, longest first; sums by GPU and step; who was last; and of which waiting is unknown.
+
+    `of_those_here` says that waiting is known of collectives whose number of ranks no report says.
+    """
 
     rows: tuple[CommunicationRow, ...]
     gpus: dict[str, Sums]
     steps: tuple[StepRow, ...]
     last: tuple[LastRow, ...]
     undecided: tuple[tuple[str, str], ...]
+    of_those_here: bool
 
 
-def communicated(found: Exchanges, *, one_clock: bool = True, one_run: bool = True) -> Communication:
+def communicated(
+    held: Exchanges, *, one_clock: bool = True, one_run: bool = True, world_size: int = 0
+) -> Communication:
     """Align the ranks' collectives if they are of one run, and add up those that were asked for.
 
-    Several reports are not on one clock.
+    Several reports are not on one clock. A group whose ranks are not listed may be the whole job, of `world_size`.
     """
-    kernels = found.kernels
-    group = np.where(np.array([not name for name in found.groups] or [True])[kernels.group], -1, kernels.group)
-    parts = Parts(kernels.gpu, kernels.collective, group, kernels.ranks, kernels.start_ns, kernels.end_ns)
+    kernels = held.kernels
+    group = np.where(np.array([not name for name in held.groups] or [True])[kernels.group], -1, kernels.group)
+    listed = np.array([listed_ranks(name) for name in held.groups] or [0])[kernels.group]
+    ranks = np.maximum(kernels.ranks, np.where(listed > 0, listed, world_size))
+    parts = Parts(kernels.gpu, kernels.collective, group, ranks, kernels.start_ns, kernels.end_ns)
     aligned = align(parts, one_clock=one_clock) if one_run else not_aligned(parts)
-    asked = np.flatnonzero(kernels.asked)
-    stepped = np.flatnonzero(kernels.asked & (kernels.step >= 0))
+    chosen = np.flatnonzero(kernels.matching)
+    stepped = np.flatnonzero(kernels.matching & (kernels.step >= 0))
     by_step = _sums(kernels, aligned, (kernels.step, kernels.gpu), stepped)
     return Communication(
-        rows=_rows(found, aligned),
-        gpus={found.gpus[gpu]: sums for (gpu,), sums in _sums(kernels, aligned, (kernels.gpu,), asked).items()},
-        steps=tuple(StepRow(step, found.gpus[gpu], sums) for (step, gpu), sums in by_step.items()),
-        last=_last(found, aligned),
+        rows=_rows(held, aligned),
+        gpus={held.gpus[gpu]: sums for (gpu,), sums in _sums(kernels, aligned, (kernels.gpu,), chosen).items()},
+        steps=tuple(StepRow(step, held.gpus[gpu], sums) for (step, gpu), sums in by_step.items()),
+        last=_last(held, aligned),
         undecided=aligned.undecided,
+        of_those_here=bool(((aligned.waiting_ns >= 0) & (ranks == 0)).any()),
     )
 
 
@@ -133,31 +142,37 @@ def _to_add(kernels: Kernels, aligned: Aligned) -> tuple[NDArray[Any], ...]:
     waiting = np.where(is_aligned, aligned.waiting_ns, 0)
     sized = ~np.isnan(kernels.bus_bytes)
     return (
-        np.ones(len(kernels), np.int64), duration, kernels.time_ns, kernels.hidden_ns,
-        np.where(is_aligned, duration, 0), waiting, np.maximum(kernels.message_bytes, 0),
-        np.where(sized, kernels.bus_bytes, 0.0), np.where(sized, duration - waiting, 0),
-    )  # fmt: skip
+        np.ones(len(kernels), np.int64),
+        duration,
+        kernels.time_ns,
+        kernels.hidden_ns,
+        np.where(is_aligned, duration, 0),
+        waiting,
+        np.maximum(kernels.message_bytes, 0),
+        np.where(sized, kernels.bus_bytes, 0.0),
+        np.where(sized, duration - waiting, 0),
+    )
 
 
-def _rows(found: Exchanges, aligned: Aligned) -> tuple[CommunicationRow, ...]:
-    kernels = found.kernels
-    asked = np.flatnonzero(kernels.asked)
-    sums = _sums(kernels, aligned, (kernels.place, kernels.collective, kernels.gpu), asked)
+def _rows(held: Exchanges, aligned: Aligned) -> tuple[CommunicationRow, ...]:
+    kernels = held.kernels
+    chosen = np.flatnonzero(kernels.matching)
+    sums = _sums(kernels, aligned, (kernels.place, kernels.collective, kernels.gpu), chosen)
     rows = (
-        CommunicationRow(*found.places[place], COLLECTIVES[collective], found.gpus[gpu], one)
-        for (place, collective, gpu), one in sums.items()
+        CommunicationRow(*held.places[place], COLLECTIVES[collective], held.gpus[gpu], of_row)
+        for (place, collective, gpu), of_row in sums.items()
     )
     return tuple(sorted(rows, key=lambda row: (-row.sums.exposed_ns, -row.sums.time_ns, row.path, row.gpu)))
 
 
-def _last(found: Exchanges, aligned: Aligned) -> tuple[LastRow, ...]:
+def _last(exchanged: Exchanges, aligned: Aligned) -> tuple[LastRow, ...]:
     """Return who was last in the aligned collectives; those of equal starts count for the first of them."""
-    kernels, ends = found.kernels, np.flatnonzero(aligned.last & found.kernels.asked)
+    kernels, ends = exchanged.kernels, np.flatnonzero(aligned.last & exchanged.kernels.matching)
     rows = []
     for kind in np.unique(kernels.collective[ends]).tolist():
-        mine = ends[kernels.collective[ends] == kind]
-        for gpu in np.unique(kernels.gpu[mine]).tolist():
-            own = mine[kernels.gpu[mine] == gpu]
-            held = int(aligned.held_ns[own].sum())
-            rows.append(LastRow(COLLECTIVES[kind], found.gpus[gpu], len(own), len(mine), held))
+        of_kind = ends[kernels.collective[ends] == kind]
+        for gpu in np.unique(kernels.gpu[of_kind]).tolist():
+            of_gpu = of_kind[kernels.gpu[of_kind] == gpu]
+            held = int(aligned.held_ns[of_gpu].sum())
+            rows.append(LastRow(COLLECTIVES[kind], exchanged.gpus[gpu], len(of_gpu), len(of_kind), held))
     return tuple(sorted(rows, key=lambda row: -row.held_ns))

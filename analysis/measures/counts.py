@@ -51,9 +51,9 @@ class Entry:
     figures: Figures
     paths: int | None
 
-    def of_each(self, found: int) -> Figures:
+    def of_each(self, paths: int) -> Figures:
         """Return the figures of one of the paths that a report has of these."""
-        return self.figures.times(1 / found) if self.paths is None else self.figures
+        return self.figures.times(1 / paths) if self.paths is None else self.figures
 
     @property
     def whole(self) -> Figures:
@@ -68,7 +68,7 @@ class Counts:
     `is_stated` says that they follow from the model's sizes and were not counted.
     """
 
-    of: Mapping[Key, Entry]
+    by_key: Mapping[Key, Entry]
     calls: Mapping[str, float]
     uncounted: Mapping[str, int]
     is_stated: bool = False
@@ -77,16 +77,16 @@ class Counts:
     @property
     def whole(self) -> Figures:
         """The figures of the step."""
-        return sum((entry.whole for entry in self.of.values()), NOTHING)
+        return sum((entry.whole for entry in self.by_key.values()), NOTHING)
 
 
 def counts_of(report: Report) -> Counts | None:
     """Return what a report says of one step; None where it says nothing."""
     inside = below_step(report)
-    found = [_counted(one, inside) for one in report.provenance.counted]
-    found = [one for one in found if one.of]
-    if found:
-        return _mean(found)
+    counted = [_counted(entries, inside) for entries in report.provenance.counted]
+    counted = [entries for entries in counted if entries.by_key]
+    if counted:
+        return _mean(counted)
     run = report.provenance.run
     return _stated(run) if isinstance(run.get("flops"), Mapping) else None
 
@@ -96,9 +96,9 @@ def below_step(report: Report) -> Callable[[Path], Path]:
     is_step = step_matcher(report.step)
 
     def inside(path: Path) -> Path:
-        step = next((at for at, name in enumerate(path) if is_step(name)), None)
+        step = next((index for index, name in enumerate(path) if is_step(name)), None)
         if step is None:
-            step = max((at for at, name in enumerate(path) if is_warm_up(name)), default=-1)
+            step = max((index for index, name in enumerate(path) if is_warm_up(name)), default=-1)
         return path[step + 1 :]
 
     return inside
@@ -112,38 +112,44 @@ def keys_of(phase: str, path: Path) -> Iterator[Key]:
     yield phase, _INDEX.sub("*", text)
 
 
-def _counted(said: Mapping[str, Any], inside: Callable[[Path], Path]) -> Counts:
+def _counted(mark: Mapping[str, Any], inside: Callable[[Path], Path]) -> Counts:
     """Read what one process counted."""
 
     def cut(path: str) -> str:
         return PATH_SEPARATOR.join(inside(tuple(path.split(PATH_SEPARATOR)) if path else ()))
 
-    of: dict[Key, Entry] = {}
-    for phase, paths in said.get("ranges", {}).items():
+    entries: dict[Key, Entry] = {}
+    for phase, paths in mark.get("ranges", {}).items():
         for path, (number, moved, flops) in paths.items():
             key, entry = (phase, cut(path)), Entry(Figures(flops, moved), number)
-            of[key] = entry if key not in of else Entry(of[key].whole + entry.whole, None)
-    calls = {cut(path): number for path, number in said.get("calls", {}).items()}
-    uncounted = {name: numbers[0] for name, numbers in said.get("uncounted", {}).items()}
-    return Counts(of, calls, uncounted, peaks=said.get("peaks", {}))
+            entries[key] = entry if key not in entries else Entry(entries[key].whole + entry.whole, None)
+    calls = {cut(path): number for path, number in mark.get("calls", {}).items()}
+    uncounted = {name: numbers[0] for name, numbers in mark.get("uncounted", {}).items()}
+    return Counts(entries, calls, uncounted, peaks=mark.get("peaks", {}))
 
 
-def _mean(found: list[Counts]) -> Counts:
+def _mean(processes: list[Counts]) -> Counts:
     """Return what a step of any of several processes computes, on average."""
-    if len(found) == 1:
-        return found[0]
-    share = 1 / len(found)
-    of: dict[Key, Entry] = {}
-    for counts in found:
-        for key, entry in counts.of.items():
-            mine = Entry(entry.figures.times(share), entry.paths)
-            known = of.get(key)
-            same = known is not None and known.paths == mine.paths
-            of[key] = mine if known is None else Entry(known.figures + mine.figures, mine.paths) if same else (
-                Entry(known.whole + mine.whole, None)
-            )  # fmt: skip
-    calls = {path: sum(one.calls.get(path, 0) for one in found) * share for one in found for path in one.calls}
-    return Counts(of, calls, found[0].uncounted, peaks=found[0].peaks)
+    if len(processes) == 1:
+        return processes[0]
+    share = 1 / len(processes)
+    entries: dict[Key, Entry] = {}
+    for counts in processes:
+        for key, entry in counts.by_key.items():
+            shared = Entry(entry.figures.times(share), entry.paths)
+            before = entries.get(key)
+            if before is None:
+                entries[key] = shared
+            elif before.paths == shared.paths:
+                entries[key] = Entry(before.figures + shared.figures, shared.paths)
+            else:
+                entries[key] = Entry(before.whole + shared.whole, None)
+    calls = {
+        path: sum(process.calls.get(path, 0) for process in processes) * share
+        for process in processes
+        for path in process.calls
+    }
+    return Counts(entries, calls, processes[0].uncounted, peaks=processes[0].peaks)
 
 
 def _stated(run: Mapping[str, Any]) -> Counts:
@@ -154,8 +160,8 @@ def _stated(run: Mapping[str, Any]) -> Counts:
         path: Figures({kind: flops[path]} if path in flops else {}, moved.get(path, 0))
         for path in {**flops, **moved}
     }
-    of = {(path.split(PATH_SEPARATOR)[0], path): Entry(found, None) for path, found in figures.items()}
-    return Counts(of, {}, {}, is_stated=True)
+    entries = {(path.split(PATH_SEPARATOR)[0], path): Entry(figure, None) for path, figure in figures.items()}
+    return Counts(entries, {}, {}, is_stated=True)
 
 
 def _numbers(value: Any) -> dict[str, float]:

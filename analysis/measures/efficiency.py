@@ -69,7 +69,7 @@ class Joined:
     """
 
     rows: tuple[Efficiency, ...]
-    whole: Figures
+    all_computed: Figures
     model: Figures  # of forward and backward, without what is computed again
     lost: Figures
     unjoined: tuple[Key, ...]
@@ -79,25 +79,25 @@ def joined(report: Report, counts: Counts) -> Joined:
     """Join counts to the ranges of a whole report."""
     steps = _steps(report)
     places = _places(report, counts)
-    own: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
-    for key, found in places.items():
-        each = counts.of[key].of_each(len({_tail(path, steps) for path, _ in found}))
-        for place in found:
-            own[place] += each.times(steps[_step_of(place[0], steps)])
+    figures: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
+    for key, of_key in places.items():
+        each = counts.by_key[key].of_each(len({_tail(path, steps) for path, _ in of_key}))
+        for place in of_key:
+            figures[place] += each.times(steps[_step_of(place[0], steps)])
     rows = {(row.path, row.phase): row for row in report.ranges}
-    inclusive = _with_inner(own, rows)
+    inclusive = _with_inner(figures, rows)
     count = 1 if report.per_step else report.steps
-    unjoined = tuple(key for key in counts.of if key not in places)
-    model = (entry.whole for key, entry in counts.of.items() if _is_models(key))
+    unjoined = tuple(key for key in counts.by_key if key not in places)
+    model = (entry.whole for key, entry in counts.by_key.items() if _is_models(key))
     return Joined(
         rows=tuple(
             Efficiency(row.path, row.phase, row.inclusive_ns, inclusive[place])
             for place, row in rows.items()
             if place in inclusive
         ),
-        whole=counts.whole.times(count),
+        all_computed=counts.whole.times(count),
         model=sum(model, NOTHING).times(count),
-        lost=sum((counts.of[key].whole for key in unjoined), NOTHING).times(count),
+        lost=sum((counts.by_key[key].whole for key in unjoined), NOTHING).times(count),
         unjoined=unjoined,
     )
 
@@ -107,12 +107,15 @@ def other_calls(report: Report, counts: Counts) -> tuple[str, float, float] | No
     steps = _steps(report)
     for path, counted in counts.calls.items():
         rows = [
-            row for row in report.ranges
-            if row.phase == FORWARD and row.instances is not None
-            and (step := _step_of(row.path, steps)) and PATH_SEPARATOR.join(row.path[len(step) :]) == path
-        ]  # fmt: skip
-        whole = sum(steps[_step_of(row.path, steps)] for row in rows)
-        measured = sum(row.instances or 0 for row in rows) / whole if whole else counted
+            row
+            for row in report.ranges
+            if row.phase == FORWARD
+            and row.instances is not None
+            and (step := _step_of(row.path, steps))
+            and PATH_SEPARATOR.join(row.path[len(step) :]) == path
+        ]
+        step_count = sum(steps[_step_of(row.path, steps)] for row in rows)
+        measured = sum(row.instances or 0 for row in rows) / step_count if step_count else counted
         if abs(measured - counted) > 0.01 * counted:
             return path, counted, measured
     return None
@@ -123,8 +126,8 @@ def by_name(rows: Iterable[Efficiency], named: Mapping[Path, Path]) -> tuple[Eff
     sums: dict[Place, Efficiency] = {}
     for row in rows:
         place = named[row.path], row.phase
-        known = sums.get(place, Efficiency(*place, 0, NOTHING))
-        sums[place] = Efficiency(*place, known.kernel_ns + row.kernel_ns, known.figures + row.figures)
+        before = sums.get(place, Efficiency(*place, 0, NOTHING))
+        sums[place] = Efficiency(*place, before.kernel_ns + row.kernel_ns, before.figures + row.figures)
     return tuple(sums.values())
 
 
@@ -142,11 +145,11 @@ def _is_models(key: Key) -> bool:
 def _steps(report: Report) -> dict[Path, float]:
     """Return by the path of a step how many steps there are of it, over what the report's figures are."""
     is_step = step_matcher(report.step)
-    found: defaultdict[Path, float] = defaultdict(float)
+    counts: defaultdict[Path, float] = defaultdict(float)
     for row in report.ranges:
         if row.instances and is_step(row.path[-1]) and not any(map(is_step, row.path[:-1])):
-            found[row.path] += row.instances
-    return dict(found)
+            counts[row.path] += row.instances
+    return dict(counts)
 
 
 def _step_of(path: Path, steps: Mapping[Path, float]) -> Path:
@@ -164,31 +167,31 @@ def _places(report: Report, counts: Counts) -> dict[Key, list[Place]]:
     phases: defaultdict[Path, set[str]] = defaultdict(set)
     for row in inside:
         phases[row.path].add(row.phase)
-    found: defaultdict[Key, list[Place]] = defaultdict(list)
+    by_key: defaultdict[Key, list[Place]] = defaultdict(list)
     for row in inside:
         tail = _tail(row.path, steps)
-        for phase in {key[0] for key in counts.of}:
+        for phase in {key[0] for key in counts.by_key}:
             if phase != row.phase and (phase in phases[row.path] or len(phases[row.path]) > 1):
                 continue
-            key = next((key for key in keys_of(phase, tail) if key in counts.of), None)
+            key = next((key for key in keys_of(phase, tail) if key in counts.by_key), None)
             if key is not None:
-                found[key].append((row.path, row.phase))
-    return {key: places for key, places in found.items() if _as_counted(counts, key, places, steps)}
+                by_key[key].append((row.path, row.phase))
+    return {key: places for key, places in by_key.items() if _as_counted(counts, key, places, steps)}
 
 
 def _as_counted(counts: Counts, key: Key, places: list[Place], steps: Mapping[Path, float]) -> bool:
     """Return whether the report has as many paths of a name as were counted; else they are other ranges."""
-    paths = counts.of[key].paths
+    paths = counts.by_key[key].paths
     return paths is None or paths == len({_tail(path, steps) for path, _ in places})
 
 
-def _with_inner(own: Mapping[Place, Figures], rows: Mapping[Place, RangeRow]) -> dict[Place, Figures]:
+def _with_inner(of_places: Mapping[Place, Figures], rows: Mapping[Place, RangeRow]) -> dict[Place, Figures]:
     """Add to every range what is computed in those inside it, whatever their phase."""
     phases: defaultdict[Path, list[str]] = defaultdict(list)
     for path, phase in rows:
         phases[path].append(phase)
     inclusive: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
-    for (path, phase), figures in own.items():
+    for (path, phase), figures in of_places.items():
         for length in range(1, len(path) + 1):
             around = phases.get(path[:length], [])
             if around:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..attribution.places import Paths
+from ..attribution.paths import Paths
 from ..trace import Bools, Columns, Int64s, Path
 from ..vocabulary import PHASES, collapsed, is_operator, opens_phase, step_matcher
 from .collectives import collectives
@@ -34,8 +34,8 @@ _ACTION = re.compile(r"(PP:\d+[A-Z_]+)\d+")
 class Kernels(Columns):
     """Columns by kernel that communicates, whose numbers are positions in the lists of `Exchanges`.
 
-    `step` is -1 in none; `time_ns` is what it is given of the union; `asked` says whether its range was asked for;
-    the rest is as in `Collectives`.
+    `step` is -1 in none; `time_ns` is what it is given of the union; `matching` says whether its range
+    was asked for; the rest is as in `Collectives`.
     """
 
     gpu: Int64s
@@ -50,7 +50,7 @@ class Kernels(Columns):
     hidden_ns: Int64s
     message_bytes: Int64s
     bus_bytes: NDArray[np.float64]
-    asked: Bools
+    matching: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +81,44 @@ def exchanges(
     others are kept, for the n-th collective of a kind is found among all.
     """
     extents = Extents(attribution, include_warm_up=include_warm_up)
-    trace, found = attribution.trace, [(one.number, one.shares()) for one in each_gpu(extents, phases)]
-    rows, time, hidden = (_joined([shares[n] for _, shares in found]) for n in range(3))
-    gpu = _joined([np.full(len(shares[0]), number, np.int64) for number, shares in found])
+    trace, of_gpus = attribution.trace, [(of_gpu.number, of_gpu.shares()) for of_gpu in each_gpu(extents, phases)]
+    rows, time, hidden = (_joined([shares[n] for _, shares in of_gpus]) for n in range(3))
+    gpu = _joined([np.full(len(shares[0]), number, np.int64) for number, shares in of_gpus])
     facts = collectives(trace, rows)
-    place, places, asked = _places(attribution, rows, step, matches)
+    place, places, chosen = _places(attribution, rows, step, matches)
     groups, group = np.unique(facts.group, return_inverse=True)
     return Exchanges(
         Kernels(
-            gpu, place, group.reshape(-1), facts.collective.astype(np.int64), facts.ranks, _steps(extents, rows),
-            trace.work.start_ns[rows], trace.work.end_ns[rows], time, hidden, facts.message_bytes, facts.bus_bytes,
-            asked,
+            gpu,
+            place,
+            group.reshape(-1),
+            facts.collective.astype(np.int64),
+            facts.ranks,
+            _steps(extents, rows),
+            trace.work.start_ns[rows],
+            trace.work.end_ns[rows],
+            time,
+            hidden,
+            facts.message_bytes,
+            facts.bus_bytes,
+            chosen,
         ),
         gpus=tuple(extents.gpus),
         places=places,
         groups=tuple(trace.names[name] if name >= 0 else "" for name in groups.tolist()),
-    )  # fmt: skip
+    )
 
 
-def together(found: Sequence[tuple[str, Exchanges]]) -> Exchanges:
+def together(reports: Sequence[tuple[str, Exchanges]]) -> Exchanges:
     """Join what several ranks' reports hold; GPUs are named by their report, and of one with several by both."""
     gpus: list[str] = []
     places: dict[tuple[Path, str], int] = {}
     groups: dict[str, int] = {}
     parts = []
-    for name, one in found:
-        place = np.array([places.setdefault(each, len(places)) for each in one.places] or [0], np.int64)
-        group = np.array([groups.setdefault(each, len(groups)) for each in one.groups] or [0], np.int64)
-        kernels = one.kernels
+    for name, held in reports:
+        place = np.array([places.setdefault(each, len(places)) for each in held.places] or [0], np.int64)
+        group = np.array([groups.setdefault(each, len(groups)) for each in held.groups] or [0], np.int64)
+        kernels = held.kernels
         parts.append(
             replace(
                 kernels,
@@ -117,8 +127,8 @@ def together(found: Sequence[tuple[str, Exchanges]]) -> Exchanges:
                 group=group[kernels.group],
             )
         )
-        gpus += [name if len(one.gpus) == 1 else f"{name} {gpu}" for gpu in one.gpus]
-    return Exchanges(Kernels.joined(parts), tuple(gpus), tuple(places), tuple(groups), found[0][1].ranges)
+        gpus += [name if len(held.gpus) == 1 else f"{name} {gpu}" for gpu in held.gpus]
+    return Exchanges(Kernels.joined(parts), tuple(gpus), tuple(places), tuple(groups), reports[0][1].ranges)
 
 
 def _joined(parts: list[Int64s]) -> Int64s:
@@ -133,14 +143,14 @@ def _places(
     keys = paths.of_node[attribution.node[rows]].astype(np.int64) * len(PHASES) + attribution.phase[rows]
     distinct, back = np.unique(keys, return_inverse=True)
     places: dict[tuple[Path, str], int] = {}
-    numbers, asked = [], []
+    numbers, chosen = [], []
     for path, phase in (divmod(key, len(PHASES)) for key in distinct.tolist()):
-        whole = paths.paths[path] if path >= 0 else ()
-        place = module(whole), PHASES[phase]
+        full_path = paths.paths[path] if path >= 0 else ()
+        place = module(full_path), PHASES[phase]
         numbers.append(places.setdefault(place, len(places)))
-        asked.append(matches is None or matches(whole) or matches(place[0]))
+        chosen.append(matches is None or matches(full_path) or matches(place[0]))
     back = back.reshape(-1)
-    return np.array(numbers, np.int64)[back], tuple(places), np.array(asked, np.bool_)[back]
+    return np.array(numbers, np.int64)[back], tuple(places), np.array(chosen, np.bool_)[back]
 
 
 def _steps(extents: Extents, rows: Int64s) -> Int64s:
@@ -148,9 +158,9 @@ def _steps(extents: Extents, rows: Int64s) -> Int64s:
     step = np.full(len(rows), -1, np.int64)
     for gpu in np.unique(extents.gpu[rows]).tolist():
         inside = (extents.gpu == gpu) & (extents.step_of >= 0)
-        own = np.unique(extents.step_of[inside])
-        mine = np.flatnonzero((extents.gpu[rows] == gpu) & inside[rows])
-        step[mine] = np.searchsorted(own, extents.step_of[rows[mine]])
+        steps = np.unique(extents.step_of[inside])
+        inside_rows = np.flatnonzero((extents.gpu[rows] == gpu) & inside[rows])
+        step[inside_rows] = np.searchsorted(steps, extents.step_of[rows[inside_rows]])
     return step
 
 
@@ -159,13 +169,15 @@ def module_of(step: str = "") -> Callable[[Path], Path]:
     is_step = step_matcher(step)
 
     def module(path: Path) -> Path:
-        inside = next((at + 1 for at in range(len(path) - 1, -1, -1) if is_step(path[at])), 0)
+        inside = next((depth_of + 1 for depth_of in range(len(path) - 1, -1, -1) if is_step(path[depth_of])), 0)
         below = tuple(map(_without_microbatch, path[inside:]))
-        if said := [found for name in below if (found := _FSDP.fullmatch(name))]:
+        if matches := [match for name in below if (match := _FSDP.fullmatch(name))]:
             around = tuple(name for name in below[:1] if opens_phase(name))
-            return (*around, said[-1]["module"] or said[-1]["target"])
+            return (*around, matches[-1]["module"] or matches[-1]["target"])
         modules = tuple(name for name in below if not name.startswith("FSDP::"))
-        depth = next((at for at in range(len(modules), 0, -1) if not is_operator(modules[at - 1])), 0)
+        depth = next(
+            (depth_of for depth_of in range(len(modules), 0, -1) if not is_operator(modules[depth_of - 1])), 0
+        )
         return modules[:depth] or below[:1]
 
     return module
@@ -173,6 +185,6 @@ def module_of(step: str = "") -> Callable[[Path], Path]:
 
 def _without_microbatch(name: str) -> str:
     """Return `Forward *` of `Forward 3`, and `PP:0SEND_F` of `PP:0SEND_F3`: all microbatches are one row."""
-    if found := _ACTION.fullmatch(name):
-        return found[1]
+    if action := _ACTION.fullmatch(name):
+        return action[1]
     return collapsed(name) if opens_phase(name) else name

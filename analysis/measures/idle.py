@@ -61,28 +61,28 @@ def idleness(spans: Spans, gaps: Gaps) -> Idleness:
     """Add up the gaps inside each span; as spans begin and end with work, no gap crosses their bounds."""
     idle, waiting, count = (np.zeros(len(spans), np.int64) for _ in range(3))
     for gpu in distinct(spans.gpu).tolist():
-        mine, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
-        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[mine], "left")
-        last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[mine], "right")
+        of_gpu, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
+        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[of_gpu], "left")
+        last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
         for total, values in ((idle, gaps.duration_ns), (waiting, gaps.waiting_ns)):
             until = np.concatenate([[0], np.cumsum(values[rows])])
-            total[mine] = until[last] - until[first]
-        count[mine] = last - first
+            total[of_gpu] = until[last] - until[first]
+        count[of_gpu] = last - first
     return Idleness(idle, waiting, count)
 
 
 def inside(spans: Spans, gaps: Gaps) -> Int64s:
     """Return the positions of the gaps that lie in a span."""
-    found = np.zeros(len(gaps), np.bool_)
+    in_span = np.zeros(len(gaps), np.bool_)
     for gpu in distinct(spans.gpu).tolist():
-        mine, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
-        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[mine], "left")
-        last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[mine], "right")
+        of_gpu, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
+        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[of_gpu], "left")
+        last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
         steps = np.zeros(len(rows) + 1, np.int64)
         np.add.at(steps, first, 1)
         np.add.at(steps, np.maximum(first, last), -1)
-        found[rows] = np.cumsum(steps[:-1]) > 0
-    return np.flatnonzero(found)
+        in_span[rows] = np.cumsum(steps[:-1]) > 0
+    return np.flatnonzero(in_span)
 
 
 def launch_lags(trace: Trace, work: Int64s) -> tuple[Int64s, Int64s]:
@@ -104,40 +104,3 @@ def launch_lags(trace: Trace, work: Int64s) -> tuple[Int64s, Int64s]:
 def _changes(values: Int32s) -> Int64s:
     """Return where a sorted column changes."""
     return np.flatnonzero(values[1:] != values[:-1]) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals(Columns):
-    """Disjoint intervals in the order of time."""
-
-    start_ns: Int64s
-    end_ns: Int64s
-
-    @property
-    def total_ns(self) -> int:
-        """Their total length."""
-        return int((self.end_ns - self.start_ns).sum())
-
-    def covered(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-        """Return how much of each given interval they cover, ns."""
-        before_ns = np.concatenate([[0], np.cumsum(self.end_ns - self.start_ns)])
-        return self._until(end_ns, before_ns) - self._until(start_ns, before_ns)
-
-    def shared_with(self, other: Intervals) -> int:
-        """Return how long both cover, ns."""
-        return int(self.covered(other.start_ns, other.end_ns).sum())
-
-    def _until(self, time_ns: Int64s, before_ns: Int64s) -> Int64s:
-        """Return how much they cover before each time, given how much the intervals before each of them do, ns."""
-        at = np.searchsorted(self.start_ns, time_ns, "right")
-        beyond = np.maximum(self.end_ns[at - 1] - time_ns, 0) if len(self) else np.zeros_like(time_ns)
-        return np.where(at > 0, before_ns[at] - beyond, 0)
-
-
-def union(start_ns: Int64s, end_ns: Int64s) -> Intervals:
-    """Join intervals that touch or overlap."""
-    order = np.argsort(start_ns, kind="stable")
-    start, reach = start_ns[order], np.maximum.accumulate(end_ns[order])
-    first = np.flatnonzero(np.concatenate([[True], start[1:] > reach[:-1]])) if len(start) else order
-    last = np.append(first[1:], len(start))[: len(first)] - 1
-    return Intervals(start[first], reach[last])

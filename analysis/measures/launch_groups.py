@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.places import Paths, instances
+from ..attribution.instances import instances
+from ..attribution.paths import Paths
 from ..report import Path
 from ..support.small_numbers import summed
 from ..trace import KERNEL, Int64s
@@ -98,19 +99,19 @@ class LaunchGroups:
         """Explain a kernel's launches in a phase: those from `paths`, under the names that `naming` gives."""
         rows = self._rows(kernel, phase, paths)
         groups = self._groups(rows, naming)
-        for unit, of in ((STEP, len(PHASES)), (phase, PHASES.index(phase))):
-            units = self._extents.count(of)
-            inside = units and bool(self._extents.inside(of)[rows].all())
+        for unit, number in ((STEP, len(PHASES)), (phase, PHASES.index(phase))):
+            units = self._extents.count(number)
+            inside = units and bool(self._extents.inside(number)[rows].all())
             if inside and not any(group.launches % units for group in groups):
                 return Explanation(kernel, phase, unit, units, _terms(groups, units))
         return Explanation(kernel, phase, "", 1, _terms(groups, 1))
 
     def _rows(self, kernel: str, phase: str, paths: Container[Path]) -> Int64s:
-        attribution, kept = self._attribution, self._extents.kept
+        attribution, counted = self._attribution, self._extents.kept
         work = attribution.trace.work
         named = np.array([name == kernel for name in attribution.trace.names], np.bool_)
-        mine = (work.kind[kept] == KERNEL) & named[work.name_id[kept]]
-        rows = kept[mine & (attribution.phase[kept] == PHASES.index(phase))]
+        of_kernel = (work.kind[counted] == KERNEL) & named[work.name_id[counted]]
+        rows = counted[of_kernel & (attribution.phase[counted] == PHASES.index(phase))]
         allowed = np.array([*(path in paths for path in self._paths.paths), () in paths], np.bool_)
         chosen: Int64s = rows[allowed[self._paths.of_node[attribution.node[rows]]]]
         return chosen
@@ -121,11 +122,14 @@ class LaunchGroups:
         number: dict[Path, int] = {}
         names = [number.setdefault(naming(path), len(number)) for path in self._paths.paths]
         name = np.array([*names, -1], np.int64)[self._paths.of_node[node]]
-        key, at = np.unique(np.stack([name, work.grid[rows]]), axis=1, return_inverse=True)
-        at = at.reshape(-1)
-        launches, total = np.bincount(at, minlength=key.shape[1]), summed(at, work.duration_ns[rows], key.shape[1])
+        key, group = np.unique(np.stack([name, work.grid[rows]]), axis=1, return_inverse=True)
+        group = group.reshape(-1)
+        launches, total = (
+            np.bincount(group, minlength=key.shape[1]),
+            summed(group, work.duration_ns[rows], key.shape[1]),
+        )
         inside = node >= 0
-        pairs = np.unique(np.stack([at[inside], self._places.of_node[node[inside]].astype(np.int64)]), axis=1)
+        pairs = np.unique(np.stack([group[inside], self._places.of_node[node[inside]].astype(np.int64)]), axis=1)
         places = np.bincount(pairs[0], minlength=key.shape[1])
         by_number = {value: path for path, value in number.items()}
         return [
@@ -143,9 +147,9 @@ def _terms(groups: Sequence[Group], units: int) -> tuple[Term, ...]:
         even[_places(group, units)].append(group)
     terms = []
     for places in sorted(even, reverse=True):
-        mine = sorted(even[places], key=lambda group: (-group.launches, group.path, group.blocks))
-        launches = sum(group.launches for group in mine) // units
-        terms.append(Term(launches // max(places, 1), max(places, 1), tuple(mine)))
+        members = sorted(even[places], key=lambda group: (-group.launches, group.path, group.blocks))
+        launches = sum(group.launches for group in members) // units
+        terms.append(Term(launches // max(places, 1), max(places, 1), tuple(members)))
     return tuple(terms)
 
 

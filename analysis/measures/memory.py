@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.places import Paths, step_of_nodes
+from ..attribution.paths import Paths
+from ..attribution.steps import step_of_nodes
 from ..trace import Allocations, Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 
@@ -116,6 +117,19 @@ def memory(attribution: Attribution, *, include_warm_up: bool = False, in_steps:
     )
 
 
+def held_over_time(attribution: Attribution) -> dict[str, tuple[Int64s, Int64s]]:
+    """Return, by device, when its allocator did something, ns, and how many bytes it held then."""
+    table = attribution.trace.memory
+    if table is None or not len(table):
+        return {}
+    measuring = _Measuring(attribution, table, include_warm_up=True, in_steps=False)
+    rows_of = [np.flatnonzero(measuring.device == device) for device in range(len(measuring.labels))]
+    return {
+        label: (table.at_ns[rows], measuring.held[rows])
+        for label, rows in zip(measuring.labels, rows_of, strict=True)
+    }
+
+
 class _Measuring:
     """The allocations of a report, each with its step, its end and whether it counts; entries are by event."""
 
@@ -151,9 +165,12 @@ class _Measuring:
         """Return, per node and last for none, count and bytes of RangeMemory's figures: int64 (nodes + 1, 5)."""
         size, new = np.abs(self.table.bytes), self.is_new & self.counted
         columns = (
-            (new, np.ones_like(size)), (new, size), (self.kept & self.counted, size),
-            (~self.is_new & self.counted, size), (self.at_peak, size),
-        )  # fmt: skip
+            (new, np.ones_like(size)),
+            (new, size),
+            (self.kept & self.counted, size),
+            (~self.is_new & self.counted, size),
+            (self.at_peak, size),
+        )
         sums = np.zeros((len(self.attribution.forest) + 1, len(columns)), np.int64)
         for column, (chosen, values) in enumerate(columns):
             np.add.at(sums[:, column], self.node[chosen], values[chosen])
@@ -164,9 +181,9 @@ class _Measuring:
         level = np.maximum(self.held, self.held - self.table.bytes)
         for device, moment in self.moments.items():
             yield Peak(self.labels[device], "", int(self.held[moment]), self._path(moment))
-            mine = self.counted & (self.device == device)
-            for phase in np.unique(self.phase[mine]).tolist():
-                rows = np.flatnonzero(mine & (self.phase == phase))
+            on_device = self.counted & (self.device == device)
+            for phase in np.unique(self.phase[on_device]).tolist():
+                rows = np.flatnonzero(on_device & (self.phase == phase))
                 top = int(rows[np.argmax(level[rows])])
                 yield Peak(self.labels[device], PHASES[phase], int(level[top]), self._path(top))
 
@@ -175,23 +192,25 @@ class _Measuring:
         for device, moment in self.moments.items():
             rows = np.flatnonzero(self.at_peak & (self.device == device))
             held = [
-                Holder(self.labels[device], path, phase, len(own), int(self.table.bytes[own].sum()))
-                for (path, phase), own in self._by_place(rows)
+                Holder(self.labels[device], path, phase, len(events), int(self.table.bytes[events].sum()))
+                for (path, phase), events in self._by_place(rows)
             ]
-            yield from sorted(held, key=lambda one: (-one.held_bytes, one.path, one.phase))
-            rest = int(self.held[moment]) - sum(one.held_bytes for one in held)
-            if rest:
-                yield Holder(self.labels[device], None, "", 0, rest)
+            yield from sorted(held, key=lambda holder: (-holder.held_bytes, holder.path, holder.phase))
+            unexplained = int(self.held[moment]) - sum(holder.held_bytes for holder in held)
+            if unexplained:
+                yield Holder(self.labels[device], None, "", 0, unexplained)
 
     def blocks(self) -> Iterator[Blocks]:
         """Yield allocations by place, size and the phase that freed them, largest first."""
-        found = []
+        blocks = []
         for (path, phase), rows in self._by_place(np.flatnonzero(self.is_new & self.counted)):
             sizes, ends = self.table.bytes[rows], self._freed_in(rows)
             keys, counts = np.unique(np.stack([sizes, ends]), axis=1, return_counts=True)
             for (size, end), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
-                found.append(Blocks(path, phase, PHASES[end] if end >= 0 else "", size, count))
-        yield from sorted(found, key=lambda one: (-one.bytes, -one.count, one.path, one.phase, one.freed_in))
+                blocks.append(Blocks(path, phase, PHASES[end] if end >= 0 else "", size, count))
+        yield from sorted(
+            blocks, key=lambda block: (-block.bytes, -block.count, block.path, block.phase, block.freed_in)
+        )
 
     def balances(self) -> Iterator[Balance]:
         """Yield each device's sums over everything recorded."""
@@ -205,12 +224,12 @@ class _Measuring:
     @cached_property
     def moments(self) -> dict[int, int]:
         """The event at which each device held most while it was measured, by the device's number."""
-        found = {}
+        by_device = {}
         for device in range(len(self.labels)):
             rows = np.flatnonzero(self.counted & (self.device == device))
             if len(rows):
-                found[device] = int(rows[np.argmax(self.held[rows])])
-        return found
+                by_device[device] = int(rows[np.argmax(self.held[rows])])
+        return by_device
 
     @cached_property
     def at_peak(self) -> Bools:
@@ -223,11 +242,13 @@ class _Measuring:
     @cached_property
     def kept(self) -> Bools:
         """Whether each is an allocation of forward that lived when the backward of its step began."""
-        backward = np.append(np.flatnonzero(self.phase == IN_BACKWARD), NONE)
-        number = np.arange(len(self.table))
-        then = backward[np.searchsorted(backward[:-1], number)]
-        lives: Bools = (self.ended == NONE) | (self.ended >= then)
-        has_backward: Bools = (then >= 0) & (self.step == self.step[then])
+        number, events = np.arange(len(self.table)), len(self.table)
+        steps = int(self.step.max(initial=NONE)) + 2  # and that of no step; each process has its own
+        moment = (self.table.process.astype(np.int64) * steps + self.step + 1) * events + number
+        backward = np.append(np.sort(moment[self.phase == IN_BACKWARD]), NONE)
+        then = backward[np.searchsorted(backward[:-1], moment)]
+        has_backward: Bools = (then >= 0) & (then // events == moment // events)
+        lives: Bools = (self.ended == NONE) | (self.ended >= then % events)
         is_forward: Bools = self.phase == IN_FORWARD
         return self.is_new & is_forward & lives & has_backward
 

@@ -1,8 +1,9 @@
 """How much communication and copying is hidden behind the compute kernels of the same GPU.
 
 Communication is the kernel category of that name: collectives and transfers between GPUs. Compute is every other
-kernel and every CUDA graph. Copies and memsets are neither. *Hidden* is the time in which compute ran too; what is
-not hidden is *exposed*. All figures but the counts are unions, so work that overlaps its own kind counts once.
+kernel and every CUDA graph. Copies and memsets are neither. *Hidden* is the time in which any compute ran on that
+GPU, also what is in warm-up or in no step; what is not hidden is *exposed*. All figures but the counts are unions,
+so work that overlaps its own kind counts once.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import categorize
 from ..support.small_numbers import distinct
-from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace
+from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace, Work
 from ..vocabulary import PHASES
-from .idle import Intervals, union
+from .intervals import Intervals, union
 from .spans import Extents
 
 COMMUNICATION = "communication"
@@ -25,7 +26,10 @@ COMMUNICATION = "communication"
 
 @dataclass(frozen=True, slots=True)
 class GpuOverlap:
-    """One GPU from the first start to the last end of its work, ns; `busy_ns` is when any work ran."""
+    """One GPU in the windows of what is measured, ns: `busy_ns` is when any work ran in them.
+
+    Compute and communication are those of the work that is measured.
+    """
 
     gpu: str
     streams: int
@@ -67,37 +71,68 @@ def overlap(
 ) -> Overlap:
     """Measure the overlap of the work of these phases on each GPU."""
     gpus, transfers = [], []
-    for one in each_gpu(Extents(attribution, include_warm_up=include_warm_up), phases):
-        gpus.append(one.whole())
-        transfers += one.transfers()
+    for of_gpu in each_gpu(Extents(attribution, include_warm_up=include_warm_up), phases):
+        gpus.append(of_gpu.whole())
+        transfers += of_gpu.transfers()
     return Overlap(tuple(gpus), tuple(sorted(transfers, key=lambda row: (-row.union_ns, row.gpu, row.name))))
 
 
 def each_gpu(extents: Extents, phases: Collection[str] = PHASES) -> Iterator[OneGpu]:
     """Yield the work of these phases of each GPU that has some."""
-    attribution, trace = extents.attribution, extents.attribution.trace
-    asked = [number for number, phase in enumerate(PHASES) if phase in phases]
-    rows = extents.kept[np.isin(attribution.phase[extents.kept], asked)]
-    communicates = communication(trace)
+    attribution, work = extents.attribution, extents.attribution.trace.work
+    chosen = [number for number, phase in enumerate(PHASES) if phase in phases]
+    rows = extents.kept[np.isin(attribution.phase[extents.kept], chosen)]
+    communicates = communication(attribution.of_all_work.trace)
     for number in distinct(extents.gpu[rows]).tolist():
-        mine = rows[extents.gpu[rows] == number]
-        yield OneGpu(trace, mine, communicates[trace.work.name_id[mine]], number, extents.gpus[number])
+        of_gpu = rows[extents.gpu[rows] == number]
+        everything = attribution.of_all_work.trace.work.take(np.flatnonzero(extents.gpu_of_all == number))
+        windows = extents.windows(number, phases)
+        if not len(windows):  # of a phase that no range opens
+            windows = union(work.start_ns[of_gpu], work.end_ns[of_gpu])
+        yield OneGpu(
+            attribution.trace,
+            of_gpu,
+            communicates[work.name_id[of_gpu]],
+            number,
+            extents.gpus[number],
+            windows,
+            busy=union(everything.start_ns, everything.end_ns),
+            any_compute=_compute_of(everything, communicates),
+        )
+
+
+def _compute_of(work: Work, communicates: Bools) -> Intervals:
+    """Return when any of this work computes."""
+    rows = ((work.kind == KERNEL) & ~communicates[work.name_id]) | (work.kind == GRAPH)
+    return union(work.start_ns[rows], work.end_ns[rows])
 
 
 def communication(trace: Trace) -> Bools:
     """Return, per name, whether its kernels communicate."""
     kernels = distinct(trace.work.name_id[trace.work.kind == KERNEL])
-    found = np.zeros(len(trace.names), np.bool_)
+    communicates = np.zeros(len(trace.names), np.bool_)
     categories = categorize([trace.names[name] for name in kernels])
-    found[kernels] = np.array([category == COMMUNICATION for category in categories], np.bool_)
-    return found
+    communicates[kernels] = np.array([category == COMMUNICATION for category in categories], np.bool_)
+    return communicates
 
 
 class OneGpu:
-    """The work of one GPU."""
+    """The measured work of one GPU, the windows that it is in, and when any work and any compute ran there."""
 
-    def __init__(self, trace: Trace, rows: Int64s, communicates: Bools, number: int, label: str) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        rows: Int64s,
+        communicates: Bools,
+        number: int,
+        label: str,
+        windows: Intervals,
+        *,
+        busy: Intervals,
+        any_compute: Intervals,
+    ) -> None:
         self.trace, self.rows, self.number, self.label = trace, rows, number, label
+        self.windows, self.busy, self.any_compute = windows, busy, any_compute
         kind = trace.work.kind[rows]
         self.communicates = communicates & (kind == KERNEL)
         self.computes = ((kind == KERNEL) & ~self.communicates) | (kind == GRAPH)
@@ -114,11 +149,11 @@ class OneGpu:
         return GpuOverlap(
             gpu=self.label,
             streams=len(distinct(work.stream_id[self.rows])),
-            span_ns=int(work.end_ns[self.rows].max() - work.start_ns[self.rows].min()),
-            busy_ns=self.union(np.ones(len(self.rows), np.bool_)).total_ns,
+            span_ns=self.windows.total_ns,
+            busy_ns=self.busy.shared_with(self.windows),
             compute_ns=self.compute.total_ns,
             communication_ns=communication.total_ns,
-            hidden_ns=communication.shared_with(self.compute),
+            hidden_ns=communication.shared_with(self.any_compute),
         )
 
     def shares(self) -> tuple[Int64s, Int64s, Int64s]:
@@ -132,14 +167,14 @@ class OneGpu:
         before = np.concatenate([work.start_ns[rows[:1]], reach[:-1]])
         begin = np.maximum(work.start_ns[rows], before)
         end = np.maximum(begin, work.end_ns[rows])
-        return rows, end - begin, self.compute.covered(begin, end)
+        return rows, end - begin, self.any_compute.covered(begin, end)
 
     def transfers(self) -> list[TransferOverlap]:
         """Measure communication and copies, by kind and name."""
-        work, rest = self.trace.work, np.flatnonzero(~self.computes)
-        key = np.stack([work.kind[self.rows[rest]], work.name_id[self.rows[rest]]]).astype(np.int64)
-        pairs, at = np.unique(key, axis=1, return_inverse=True)
-        return [self._transfer(rest[at.reshape(-1) == n], *pair) for n, pair in enumerate(pairs.T.tolist())]
+        work, others = self.trace.work, np.flatnonzero(~self.computes)
+        key = np.stack([work.kind[self.rows[others]], work.name_id[self.rows[others]]]).astype(np.int64)
+        pairs, group = np.unique(key, axis=1, return_inverse=True)
+        return [self._transfer(others[group.reshape(-1) == n], *pair) for n, pair in enumerate(pairs.T.tolist())]
 
     def _transfer(self, places: Int64s, kind: int, name: int) -> TransferOverlap:
         chosen = np.zeros(len(self.rows), np.bool_)
@@ -152,5 +187,5 @@ class OneGpu:
             count=len(places),
             total_ns=int(self.trace.work.duration_ns[self.rows[places]].sum()),
             union_ns=when.total_ns,
-            hidden_ns=when.shared_with(self.compute),
+            hidden_ns=when.shared_with(self.any_compute),
         )

@@ -7,6 +7,7 @@ thread has a span in each step, without bounds on the CPU.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..attribution.places import instances, measured_steps, projections
+from ..attribution.instances import instances, projections
+from ..attribution.steps import measured_steps
 from ..attribution.user_ranges import named_phases
-from ..support.small_numbers import bounds, grouped, summed
+from ..support.small_numbers import bounds, distinct, grouped, summed
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, SERVING
+from .intervals import Intervals, union
 
 STEP, ALL = len(PHASES), len(PHASES) + 1
 NAMES = (*PHASES, "step", "all work")
@@ -28,14 +31,14 @@ _SERVING = [PHASES.index(phase) for phase in SERVING]
 
 @dataclass(frozen=True, slots=True)
 class Spans(Columns):
-    """Columns by span: what it is of (a position in NAMES), its GPU, first start and last end of its work.
+    """Columns by span: its `kind` (a position in NAMES), its GPU, first start and last end of its work.
 
     `part` marks ranges that are only a part of their phase, such as a loss next to a forward. `gpu` is a position
     in `Extents.gpus`; `kernel_ns` is the time of the kernels launched inside; `cpu_start_ns` and `cpu_end_ns` are
     the range's own bounds, both the end of the work if it is not `ranged`.
     """
 
-    of: Int32s
+    kind: Int32s
     gpu: Int32s
     start_ns: Int64s
     end_ns: Int64s
@@ -55,13 +58,14 @@ class Extents:
         self._left_out = warm_up & (not include_warm_up)
         self._steps = measured_steps(attribution, include_warm_up=include_warm_up)
         self.kept: Int64s = np.flatnonzero(~self._left_out[attribution.node])
-        self.gpu, self.gpus = _gpus(attribution)
+        self.gpu_of_all, self.gpus = _gpus(attribution.of_all_work)
+        self.gpu: Int32s = self.gpu_of_all[attribution.rows_of_all]
 
     @cached_property
     def phase_of(self) -> Int32s:
         """Per piece of work: the phase whose range it is in, else its thread's, or -1; int32 (work,)."""
-        told = np.where(self.attribution.phase == PHASES.index(OTHER), -1, self.attribution.phase)
-        return np.where(self._ranged >= 0, self._ranged, told).astype(np.int32)
+        by_thread = np.where(self.attribution.phase == PHASES.index(OTHER), -1, self.attribution.phase)
+        return np.where(self._ranged >= 0, self._ranged, by_thread).astype(np.int32)
 
     @cached_property
     def _ranged(self) -> Int32s:
@@ -78,11 +82,11 @@ class Extents:
         """The measured steps in order of start: positions in the attribution's ranges."""
         return self._steps
 
-    def inside(self, of: int) -> Bools:
+    def inside(self, kind: int) -> Bools:
         """Return, per piece of work, whether it is in a phase's ranges, in measured steps, or anywhere."""
-        mine: Bools = np.zeros(len(self.gpu), np.bool_)
-        mine[self.kept] = True
-        return mine if of == ALL else mine & (self.step_of >= 0 if of == STEP else self.phase_of == of)
+        counted: Bools = np.zeros(len(self.gpu), np.bool_)
+        counted[self.kept] = True
+        return counted if kind == ALL else counted & (self.step_of >= 0 if kind == STEP else self.phase_of == kind)
 
     def spans(self, *, apart: bool = True) -> Spans:
         """Return the spans of all phases and measured steps; with `apart` one per GPU."""
@@ -90,40 +94,70 @@ class Extents:
         attribution, kernel = self.attribution, self.attribution.trace.work.kind == KERNEL
         rows = projections(self._places, self.kept, attribution, gpu, kernel)
         parts: list[tuple[NDArray[Any], ...]] = []
-        for of in (self._phases, np.where(self._step >= 0, STEP, -1).astype(np.int32)):
-            at = np.flatnonzero(of[rows.instance] >= 0)
-            range_ = self._places.range[rows.instance[at]]
+        for number in (self._phases, np.where(self._step >= 0, STEP, -1).astype(np.int32)):
+            rows_of = np.flatnonzero(number[rows.instance] >= 0)
+            range_ = self._places.range[rows.instance[rows_of]]
             columns = (
-                of[rows.instance[at]],
-                rows.group[at],
-                rows.start_ns[at],
-                rows.end_ns[at],
-                rows.kernel_ns[at],
-                self._parts[rows.instance[at]],
+                number[rows.instance[rows_of]],
+                rows.group[rows_of],
+                rows.start_ns[rows_of],
+                rows.end_ns[rows_of],
+                rows.kernel_ns[rows_of],
+                self._parts[rows.instance[rows_of]],
             )
             bounds = attribution.ranges.start_ns[range_], attribution.ranges.end_ns[range_]
-            parts.append((*columns, *bounds, np.ones(len(at), np.bool_)))
+            parts.append((*columns, *bounds, np.ones(len(rows_of), np.bool_)))
         parts.append(self._without_ranges(gpu))
         return Spans(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _without_ranges(self, gpu: Int32s) -> tuple[NDArray[Any], ...]:
         """Return the columns of one span per phase, step and GPU of the work that is in no range of its phase."""
-        kept = self.kept
-        rows = kept[(self._ranged[kept] < 0) & (self.phase_of[kept] >= 0)]
+        counted = self.kept
+        rows = counted[(self._ranged[counted] < 0) & (self.phase_of[counted] >= 0)]
         keys = np.stack([self.phase_of[rows], self.step_of[rows], gpu[rows]])
-        distinct, at = np.unique(keys, axis=1, return_inverse=True)
-        at, count = at.reshape(-1), distinct.shape[1]
-        start, end, kernel_ns = self._extent(rows, at, count)
-        of, on = distinct[0].astype(np.int32), distinct[2].astype(np.int32)
+        distinct, group = np.unique(keys, axis=1, return_inverse=True)
+        group, count = group.reshape(-1), distinct.shape[1]
+        start, end, kernel_ns = self._extent(rows, group, count)
+        number, on = distinct[0].astype(np.int32), distinct[2].astype(np.int32)
         no = np.zeros(count, np.bool_)
-        return of, on, start, end, kernel_ns, no, end, end, no
+        return number, on, start, end, kernel_ns, no, end, end, no
 
     def whole(self) -> Spans:
-        """Return one span per GPU from the first start to the last end of all work; no range is open for it."""
-        gpus, at = grouped(self.gpu[self.kept])
-        start, end, kernel_ns = self._extent(self.kept, at, len(gpus))
-        of, no = np.full(len(gpus), ALL, np.int32), np.zeros(len(gpus), np.bool_)
-        return Spans(of, gpus.astype(np.int32), start, end, kernel_ns, no, start, end, no)
+        """Return the spans of all work of each GPU, from first start to last end, divided where warm-up lies.
+
+        No range is open for them.
+        """
+        work, warm_up = self.attribution.trace.work, np.flatnonzero(self._left_out[self.attribution.node])
+        parts = []
+        for gpu in distinct(self.gpu[self.kept]).tolist():
+            rows = self.kept[self.gpu[self.kept] == gpu]
+            warm_up_ns = np.sort(work.start_ns[warm_up[self.gpu[warm_up] == gpu]])
+            _, segment = np.unique(np.searchsorted(warm_up_ns, work.start_ns[rows]), return_inverse=True)
+            when = union(*bounds(segment, work.start_ns[rows], work.end_ns[rows], int(segment.max()) + 1))
+            number = np.searchsorted(when.start_ns, work.start_ns[rows], "right") - 1
+            start, end, kernel_ns = self._extent(rows, number, len(when))
+            no = np.zeros(len(when), np.bool_)
+            kinds, on = (np.full(len(when), value, np.int32) for value in (ALL, gpu))
+            parts.append(Spans(kinds, on, start, end, kernel_ns, no, start, end, no))
+        return Spans.joined(parts)
+
+    def windows(self, gpu: int, phases: Collection[str] = PHASES) -> Intervals:
+        """Return when what is measured runs on a GPU, whose states are those of all work in that time.
+
+        These are the spans of some phases, or of the measured steps where only their work is counted, else of all
+        work but warm-up.
+        """
+        in_steps = self.attribution.part_of is not None
+        if set(phases) != set(PHASES):
+            spans = self.spans()
+            spans = spans.take(np.isin(spans.kind, [PHASES.index(phase) for phase in phases]))
+        elif in_steps:
+            spans = self.spans()
+            spans = spans.take(spans.kind == STEP)
+        else:
+            spans = self.whole()
+        on_gpu = spans.take(spans.gpu == gpu)
+        return Intervals(on_gpu.start_ns, on_gpu.end_ns)
 
     def _extent(self, rows: Int64s, group: Int64s, count: int) -> tuple[Int64s, Int64s, Int64s]:
         """Return by group the first start and the last end of pieces of work, and their kernels' time, ns."""
@@ -139,9 +173,9 @@ class Extents:
         opens[self._left_out[places.node]] = -1
         opens[attribution.recompute[places.node] & (opens == PHASES.index(FORWARD))] = -1
         around = np.zeros(len(places), np.int32)  # a bit for each phase that a range above opens
-        for at in places.of_depth()[1:]:
-            above = places.parent[at]
-            around[at] = around[above] | np.where(opens[above] >= 0, 1 << np.maximum(opens[above], 0), 0)
+        for places_at in places.of_depth()[1:]:
+            above = places.parent[places_at]
+            around[places_at] = around[above] | np.where(opens[above] >= 0, 1 << np.maximum(opens[above], 0), 0)
         recomputed = (opens == PHASES.index(FORWARD)) & ((around >> PHASES.index(BACKWARD)) & 1 > 0)
         served = (opens == PHASES.index(FORWARD)) & np.isin(attribution.node_phase[places.node], _SERVING)
         nested = recomputed | served | ((around >> np.maximum(opens, 0)) & 1 > 0)
@@ -160,18 +194,20 @@ class Extents:
         number[self._steps] = np.arange(len(self._steps))
         return number[self._places.range] if len(self._places) else number[:0]
 
-    def count(self, of: int) -> int:
+    def count(self, kind: int) -> int:
         """Count the ranges of a phase, or the measured steps; parts of a phase if it has no other ranges."""
-        if of == STEP:
+        if kind == STEP:
             return len(self._steps)
-        mine = self._phases == of
-        return int((mine & ~self._parts).sum() or mine.sum())
+        of_phase = self._phases == kind
+        return int((of_phase & ~self._parts).sum() or of_phase.sum())
 
-    def _of_work(self, of: Int32s) -> Int32s:
+    def _of_work(self, values: Int32s) -> Int32s:
         """Pass a value of instances down to the work inside them."""
-        inherited, places = of.copy(), self._places
-        for at in places.of_depth()[1:]:
-            inherited[at] = np.where(inherited[at] >= 0, inherited[at], inherited[places.parent[at]])
+        inherited, places = values.copy(), self._places
+        for places_at in places.of_depth()[1:]:
+            inherited[places_at] = np.where(
+                inherited[places_at] >= 0, inherited[places_at], inherited[places.parent[places_at]]
+            )
         return np.append(inherited, np.int32(-1))[places.of_node[self.attribution.node]]
 
 
@@ -182,11 +218,11 @@ def _gpus(attribution: Attribution) -> tuple[Int32s, list[str]]:
     """
     work, processes = attribution.trace.work, attribution.trace.processes
     numbers, device = grouped(work.device_id)
-    found, gpu = grouped(work.process.astype(np.int64) * max(1, len(numbers)) + device)
-    devices = [int(numbers[number % len(numbers)]) for number in found]
+    pairs, gpu = grouped(work.process.astype(np.int64) * max(1, len(numbers)) + device)
+    devices = [int(numbers[number % len(numbers)]) for number in pairs]
     labels = [
         f"GPU {device}"
         + (f" of {processes[number // len(numbers)].process_id}" if devices.count(device) > 1 else "")
-        for number, device in zip(found.tolist(), devices, strict=True)
+        for number, device in zip(pairs.tolist(), devices, strict=True)
     ]
     return gpu.astype(np.int32), labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..attribution.places import Instances, Paths, instances, measured_steps, projections
+from ..attribution.instances import Instances, instances, projections
+from ..attribution.paths import Paths
+from ..attribution.steps import measured_steps, step_of_nodes
 from ..report import Path
 from ..support.small_numbers import bounds, summed
-from ..trace import KERNEL, Bools, Int32s, Int64s
+from ..trace import KERNEL, KINDS, Bools, Int32s, Int64s
 from ..vocabulary import PHASES
 from .spans import Extents
 
@@ -25,8 +27,10 @@ def _steps(places: Instances, steps: Int32s) -> Int64s:
     within = steps[steps < len(number)]
     number[within] = np.flatnonzero(steps < len(number))
     step = number[places.range] if len(places) else np.empty(0, np.int64)
-    for at in places.of_depth()[1:]:
-        step[at] = np.where(step[places.parent[at]] >= 0, step[places.parent[at]], step[at])
+    for of_depth in places.of_depth()[1:]:
+        step[of_depth] = np.where(
+            step[places.parent[of_depth]] >= 0, step[places.parent[of_depth]], step[of_depth]
+        )
     return step
 
 
@@ -34,8 +38,8 @@ def _linked(attribution: Attribution, places: Instances) -> Bools:
     """Return, per instance, whether it or a place above it has linked work."""
     linked = np.zeros(len(places), np.bool_)
     linked[places.of_node[:-1][attribution.linked]] = True
-    for at in places.of_depth()[1:]:
-        linked[at] |= linked[places.parent[at]]
+    for of_depth in places.of_depth()[1:]:
+        linked[of_depth] |= linked[places.parent[of_depth]]
     return linked
 
 
@@ -126,8 +130,8 @@ def ranges_of(
     columns = _by_name_and_step(attribution, name_of_node, include_warm_up=include_warm_up)
     named, of_name = list(number), np.flatnonzero(np.diff(columns[0])) + 1
     return tuple(
-        RangeSteps(named[name[0]][0], PHASES[named[name[0]][1]], *(tuple(column.tolist()) for column in rest))
-        for name, *rest in zip(*(np.split(column, of_name) for column in columns), strict=True)
+        RangeSteps(named[name[0]][0], PHASES[named[name[0]][1]], *(tuple(column.tolist()) for column in figures))
+        for name, *figures in zip(*(np.split(column, of_name) for column in columns), strict=True)
         if len(name)
     )
 
@@ -152,3 +156,28 @@ def _by_name_and_step(
         summed(cell, rows.kernel_ns, len(cells)),
         np.bincount(cell, span_ns, len(cells)),
     )
+
+
+#: The time of each row of kernels in each measured step, ns, by path, phase, kind and kernel.
+StepTimes = Mapping[tuple[Path, str, str, str], Int64s]
+
+
+def step_times(attribution: Attribution, *, include_warm_up: bool = False) -> StepTimes:
+    """Add up the work of each path, phase, kind and kernel by measured step; empty with fewer than two steps."""
+    steps = len(measured_steps(attribution, include_warm_up=include_warm_up))
+    if steps < 2:
+        return {}
+    step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
+    rows = np.flatnonzero(step >= 0)
+    work, paths = attribution.trace.work.take(rows), Paths(attribution)
+    path = paths.by_name[paths.of_node[attribution.node[rows]] + 1]
+    keys = np.stack([path, attribution.phase[rows], work.kind, work.name_id]).astype(np.int64)
+    groups, group = np.unique(keys, axis=1, return_inverse=True)
+    times_ns = np.zeros((groups.shape[1], steps), np.int64)
+    np.add.at(times_ns, (group.reshape(-1), step[rows]), work.duration_ns)
+    return {
+        (paths.paths[p - 1] if p else (), PHASES[phase], KINDS[kind], attribution.trace.names[name]): times_ns[
+            number
+        ]
+        for number, (p, phase, kind, name) in enumerate(groups.T.tolist())
+    }

@@ -21,16 +21,13 @@ from ..support.text import printable
 from .tool import refusal
 
 # Columns that say which launch a row is of; all others of the wide form are metrics.
-_ABOUT = {
-    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
-    "Block Size", "Grid Size", "Device", "CC",
-}  # fmt: skip
+_ABOUT = re.compile(
+    r"ID|(?:Process|Host|Kernel) Name|Process ID|Kernel Time|Context|Stream|(?:Block|Grid) Size|Device|CC"
+)
 _NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_TIMES = {
-    "ns": 1, "nsecond": 1, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6,
-    "s": 1e9, "sec": 1e9, "second": 1e9,
-}  # fmt: skip
+_NANOSECONDS = {"n": 1, "u": 1e3, "m": 1e6, "": 1e9}
+_TIMES = re.compile(r"([num]?)(?:s|sec|second)")
 _PREFIXES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _SCALED = re.compile(r"([KMGTkmgt]?)(byte|bytes|B)(/s|/second)?")
 
@@ -63,8 +60,8 @@ def read(path: Path) -> list[Launch]:
     rows = _rows(lines)
     header = next(rows, None)
     if header is None:
-        said = refusal("".join(lines))
-        raise NotAReport(said or f"{path} holds no CSV of ncu's: run ncu with --csv, and give what it writes.")
+        reason = f"{path} holds no CSV of ncu's: run ncu with --csv, and give what it writes."
+        raise NotAReport(refusal("".join(lines)) or reason)
     launches = _long(header, rows) if _NAME in header else _wide(header, rows)
     if not launches:
         raise NotAReport(refusal("".join(lines)) or f"{path} holds no launch: ncu profiled no kernel.")
@@ -82,7 +79,11 @@ def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _wide(header: Sequence[str], rows: Iterator[list[str]]) -> list[Launch]:
-    places = {name: at for at, name in enumerate(header) if name not in _ABOUT and "_Range:PL_Type" not in name}
+    metrics = [
+        (place, name)
+        for place, name in enumerate(header)
+        if not _ABOUT.fullmatch(name) and "_Range:PL_Type" not in name
+    ]
     first = next(rows, None)
     if first is None:
         return []
@@ -91,8 +92,8 @@ def _wide(header: Sequence[str], rows: Iterator[list[str]]) -> list[Launch]:
     launches = []
     for row in rows if of_units else [first, *rows]:
         launch = _launch(dict(zip(header, row, strict=True)))
-        for name, at in places.items():
-            _take(launch, name, units[at], row[at])
+        for place, name in metrics:
+            _take(launch, name, units[place], row[place])
         launches.append(launch)
     return launches
 
@@ -129,15 +130,10 @@ def _take(launch: Launch, name: str, unit: str, text: str) -> None:
         )
     if not _NUMBER.fullmatch(text) or not isfinite(float(text.replace(",", ""))):
         return
-    factor, base = _base(unit.strip())
+    unit, factor = unit.strip(), 1.0
+    if time := _TIMES.fullmatch(unit):
+        unit, factor = "ns", _NANOSECONDS[time[1]]
+    elif scaled := _SCALED.fullmatch(unit):
+        unit, factor = f"byte{'/s' if scaled[3] else ''}", _PREFIXES[scaled[1].lower()]
     launch.metrics[name] = float(text.replace(",", "")) * factor
-    launch.units[name] = base
-
-
-def _base(unit: str) -> tuple[float, str]:
-    """Return by what to multiply values of a unit, and the unit that they then have."""
-    if unit in _TIMES:
-        return _TIMES[unit], "ns"
-    if scaled := _SCALED.fullmatch(unit):
-        return _PREFIXES[scaled[1].lower()], f"byte{'/s' if scaled[3] else ''}"
-    return 1, unit
+    launch.units[name] = unit

@@ -1,182 +1,136 @@
-"""Expressions that select kernels by the stack of ranges at their launch, as `ncu --nvtx-include` reads them.
+"""The filter that makes ncu profile the requested kernels: the ranges that were asked for, and functions' names.
 
-The syntax is that of the Nsight Compute CLI manual, "NVTX Filtering" (2025.3): `/` stands between names of
-adjacent ranges, and behind a name that stands alone; `*` is any number of ranges between two; `[` before the first
-name is the bottom of the stack and `]` behind the last its top; `domain@` comes first, and none is the default
-domain; a backslash stands before any of `@ , [ ] / * +` in a name. Several expressions select what any selects.
+A range filter has the syntax of the Nsight Compute CLI manual, "NVTX Filtering" (2025.3): `/*/` stands between
+names of ranges that may have others between them, `/` behind a name that stands alone, `domain@` before the first,
+and a backslash before any of `@ , [ ] / * +` in a name. Several select what any of them selects.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from itertools import combinations
 
-from .stacks import Stack
+import numpy as np
 
-# Names in an expression in addition to the guard; positions from the top of a stack from which they are taken.
-MOST_NAMES, DEEPEST = 3, 8
+from ..attribution.user_ranges import of_titles
+from ..kernel_names.parts import split_name
+from ..trace import Bools
+from .stacks import PROCESS, THREAD, Stack, Stacks, stacks
+from .wanted import Kernels
+
+# More names than this make an unreadable pattern: then all kernels of the ranges are taken.
+MOST_KERNEL_NAMES = 12
 _QUANTIFIER = re.compile(r"[@,\[\]/*+]")
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
-    """Ranges that must be open: outer before inner, with any others between them unless it is `whole`.
+class Filter:
+    """What makes ncu profile the `requested` kernels, with `surplus` others, by the report.
 
-    `bottom` asks that the first is the outermost of the stack; `whole` that the names are the stack.
+    `kernel_names` is a regular expression over functions' names, as --kernel-name takes it. Of the kernels of
+    these names, those before the first that is requested are skipped, and then `count` are taken: -1 for all.
     """
 
-    names: Stack
-    bottom: bool = False
-    whole: bool = False
+    includes: tuple[str, ...]
+    scope: str
+    kernel_names: str
+    skip: int
+    count: int
+    requested: int
+    surplus: int
 
-    def text(self, domain: str) -> str:
-        """Return it as ncu reads it, of a domain; the default domain's name is empty."""
-        names = [_escaped(name) for name in self.names]
-        body = ("/" if self.whole else "/*/").join(names)
-        closed = "]" if self.whole else "/" if len(names) == 1 and not self.bottom else ""
-        prefix = f"{_escaped(domain)}@" if domain else ""
-        return f"{prefix}{'[' if self.bottom or self.whole else ''}{body}{closed}"
+    @property
+    def exact(self) -> bool:
+        """Whether it selects the requested kernels and no others."""
+        return not self.surplus
 
-    def matches(self, stack: Stack) -> bool:
-        """Return whether it selects a launch under this stack."""
-        if self.whole:
-            return self.names == stack
-        if self.bottom and stack[:1] != self.names[:1]:
-            return False
-        left = iter(stack)
-        return all(name in left for name in self.names)
-
-
-def _escaped(name: str) -> str:
-    return _QUANTIFIER.sub(lambda found: f"\\{found[0]}", name)
+    def options(self) -> list[str]:
+        """Return ncu's options."""
+        words = ["--nvtx"] if self.includes else []
+        words += ["--nvtx-push-pop-scope", PROCESS] if self.scope == PROCESS else []
+        words += [word for include in self.includes for word in ("--nvtx-include", include)]
+        words += ["--kernel-name", f"regex:{self.kernel_names}"] if self.kernel_names else []
+        words += ["--launch-skip", str(self.skip)] if self.skip else []
+        return words + (["--launch-count", str(self.count)] if self.count >= 0 else [])
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Kernels by their stack: how many are wanted, and how many are not; the names that may stand in expressions.
+def include(names: Stack, domain: str) -> str:
+    """Return the range filter that asks for these ranges of a domain, outer before inner."""
+    escaped = [_QUANTIFIER.sub(r"\\\g<0>", name) for name in (domain, *names)]
+    prefix = f"{escaped[0]}@" if domain else ""
+    return f"{prefix}{'/*/'.join(escaped[1:])}{'/' if len(names) == 1 else ''}"
 
-    Every expression begins with `guard` where that is not empty and in the stack. `asked` finds the names of a
-    stack that were asked for, None where it has not all of them.
+
+def is_under(names: Stack, stack: Stack) -> bool:
+    """Return whether the names are in the stack, in their order."""
+    remaining = iter(stack)
+    return all(name in remaining for name in names)
+
+
+def choose(kernels: Kernels) -> Filter:
+    """Return the filter that comes closest to the requested kernels; of equal ones the shortest, by thread first.
+
+    Where ranges tell too little, the functions' names narrow it; where a requested launch is in none of them,
+    kernels are taken by name and order.
     """
-
-    wanted: Mapping[Stack, int]
-    others: Mapping[Stack, int]
-    usable: frozenset[str]
-    guard: str = ""
-    asked: Callable[[Stack], Stack | None] = lambda _: None
-
-
-def cover(groups: Groups) -> list[Expression]:
-    """Return few expressions that select all wanted stacks that any can select, and no stack of others alone.
-
-    Others under the very stack of a wanted kernel are selected with it.
-    """
-    barred = Barred(stack for stack in groups.others if stack not in groups.wanted)
-    found = _as_asked(groups)
-    if _selects_all(found, groups) and not any(map(barred.refuse, found)):
-        return found
-    for most in range(1, MOST_NAMES + 1):
-        found = _greedy(groups, barred, most)
-        if len(found) <= 1 and _selects_all(found, groups):
-            return found
-    left = [stack for stack in groups.wanted if not _any(found, stack)]
-    whole = [Expression(stack, whole=True) for stack in left if stack and groups.usable.issuperset(stack)]
-    return [*found, *whole]
-
-
-def _as_asked(groups: Groups) -> list[Expression]:
-    """Make expressions of the very names that were asked for, of all stacks that have them."""
-    named = [groups.asked(stack) for stack in groups.wanted]
-    guarded = [
-        (groups.guard, *names) if groups.guard and names[0] != groups.guard else names for names in named if names
-    ]
-    return [Expression(names) for names in dict.fromkeys(guarded) if groups.usable.issuperset(names)]
-
-
-def selected(expressions: Iterable[Expression], stacks: Mapping[Stack, int]) -> int:
-    """Count the kernels that any expression selects."""
-    expressions = list(expressions)
-    return sum(count for stack, count in stacks.items() if _any(expressions, stack))
+    guard, paths = _guard(kernels), kernels.paths()
+    best_cost: tuple[int, ...] | None = None
+    best: tuple[Stacks | None, list[Stack], Bools] = None, [], kernels.requested
+    for seen in stacks(kernels):
+        name_chains: dict[Stack, None] = {}
+        for path, stack, is_requested in zip(paths, seen.of_kernel, kernels.requested.tolist(), strict=True):
+            if is_requested:
+                names = {guard, *kernels.request.named(path)} & seen.usable
+                name_chains[tuple(dict.fromkeys(name for name in stack if name in names))] = None
+        # Names that are among those of another filter, in their order, select all that the other selects.
+        filters = [names for names in name_chains if names]
+        filters = [names for names in filters if not any(is_under(a, names) for a in filters if a != names)]
+        of_stack = {stack: any(is_under(names, stack) for names in filters) for stack in set(seen.of_kernel)}
+        selected = np.array([of_stack[stack] for stack in seen.of_kernel], np.bool_)
+        missing = int((kernels.requested & ~selected).sum())
+        surplus = int((selected & kernels.named & ~kernels.requested).sum())
+        unguarded = bool(guard) and not all(guard in names for names in filters)
+        cost = (missing, surplus, unguarded, len(filters), seen.scope != THREAD)
+        if best_cost is None or cost < best_cost:
+            best_cost, best = cost, (seen, filters, selected)
+    nearest, filters, selected = best
+    requested, is_complete = kernels.requested, best_cost is not None and not best_cost[0]
+    functions = np.array([function_name(kernels.name(row)) for row in kernels.rows.tolist()], np.str_)
+    pattern = (
+        "" if is_complete and np.array_equal(selected, requested) else _pattern(set(functions[requested].tolist()))
+    )
+    matching = np.isin(functions, functions[requested]) if pattern else np.ones(len(requested), np.bool_)
+    count = int(requested.sum())
+    if nearest is not None and is_complete:
+        includes = tuple(include(names, nearest.domain) for names in filters)
+        surplus = int((selected & matching & ~requested).sum())
+        return Filter(includes, nearest.scope, pattern, 0, -1, count, surplus)
+    in_order = requested[matching]
+    first, last = int(np.argmax(in_order)), len(in_order) - int(np.argmax(in_order[::-1]))
+    takes_all = first == 0 and last == len(in_order)
+    return Filter((), THREAD, pattern, first, -1 if takes_all else last - first, count, last - first - count)
 
 
-def _selects_all(found: Collection[Expression], groups: Groups) -> bool:
-    return all(_any(found, stack) for stack in groups.wanted)
+def _guard(kernels: Kernels) -> str:
+    """Return the range around the steps of all requested kernels, outside which nothing was measured, or empty."""
+    attribution = kernels.attribution
+    names, ranges = attribution.trace.names, attribution.ranges
+    steps = {names[title] for title in ranges.name_id[of_titles(attribution.facts.measured, ranges)].tolist()}
+    requested_paths = {
+        path for path, is_requested in zip(kernels.paths(), kernels.requested, strict=True) if is_requested
+    }
+    around = {
+        path[0] if path and path[0] not in steps and not steps.isdisjoint(path) else "" for path in requested_paths
+    }
+    return around.pop() if len(around) == 1 else ""
 
 
-def _any(expressions: Iterable[Expression], stack: Stack) -> bool:
-    return any(one.matches(stack) for one in expressions)
+def function_name(name: str) -> str:
+    """Return what ncu calls a kernel's function by default: without its scope, arguments and parameters."""
+    return split_name(name)[0].rsplit("::", 1)[-1]
 
 
-def _greedy(groups: Groups, barred: Barred, most: int) -> list[Expression]:
-    """Take, again and again, the expression that selects the most kernels not selected yet.
-
-    What an expression gains never grows, so one is looked at again only when it seems the best.
-    """
-    selects = _candidates(groups, barred, most)
-    left, chosen = set(groups.wanted), []
-    queue = [(_cost(one, stacks, groups), order, one) for order, (one, stacks) in enumerate(selects.items())]
-    heapify(queue)
-    while queue and left:
-        _, order, one = heappop(queue)
-        gained = selects[one] & left
-        cost = _cost(one, gained, groups)
-        if gained and queue and (cost, order) > queue[0][:2]:
-            heappush(queue, (cost, order, one))
-        elif gained:
-            chosen.append(one)
-            left -= gained
-    return chosen
-
-
-def _cost(one: Expression, stacks: Collection[Stack], groups: Groups) -> tuple[int, ...]:
-    """Rank an expression: by the kernels it selects, then the shorter, the unanchored, the one of inner ranges."""
-    example = min(stacks, default=one.names)
-    depth = sum(example.index(name) for name in one.names if name in example)
-    return -sum(groups.wanted[stack] for stack in stacks), len(one.names), one.bottom, -depth
-
-
-class Barred:
-    """Stacks that no expression may select, ready to be asked by their names."""
-
-    def __init__(self, stacks: Iterable[Stack]) -> None:
-        self.stacks = list(stacks)
-        self._with: dict[str, set[int]] = {}
-        for at, stack in enumerate(self.stacks):
-            for name in stack:
-                self._with.setdefault(name, set()).add(at)
-
-    def refuse(self, one: Expression) -> bool:
-        """Return whether an expression selects any."""
-        having = sorted((self._with.get(name, set()) for name in one.names), key=len)
-        return any(one.matches(self.stacks[at]) for at in set.intersection(*having))
-
-
-def _candidates(groups: Groups, barred: Barred, most: int) -> dict[Expression, set[Stack]]:
-    """Return the expressions of up to so many names that select no barred stack, and what they select."""
-    found: dict[Expression, set[Stack]] = {}
-    refused: set[Expression] = set()
-    for stack in groups.wanted:
-        for one in _of_stack(stack, groups, most):
-            if one not in found and one not in refused and barred.refuse(one):
-                refused.add(one)
-            if one not in refused:
-                found.setdefault(one, set()).add(stack)
-    return found
-
-
-def _of_stack(stack: Stack, groups: Groups, most: int) -> Iterator[Expression]:
-    """Make the expressions that select a stack, of its names near the top, and at the bottom."""
-    usable = [at for at, name in enumerate(stack) if name in groups.usable]
-    guard = next((at for at in usable if stack[at] == groups.guard), None)
-    near = [at for at in usable if at >= len(stack) - DEEPEST and (guard is None or at > guard)]
-    first = () if guard is None else (guard,)
-    if guard is not None:
-        yield Expression((stack[guard],))
-    for count in range(1, most + 1):
-        for places in combinations(near, count):
-            yield Expression(tuple(stack[at] for at in (*first, *places)))
-            if guard is None and 0 in usable:
-                yield Expression(tuple(stack[at] for at in ((0, *places) if places[0] else places)), bottom=True)
+def _pattern(functions: set[str]) -> str:
+    if len(functions) > MOST_KERNEL_NAMES:
+        return ""
+    return f"^({'|'.join(sorted(map(re.escape, functions)))})$"

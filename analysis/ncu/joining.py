@@ -16,8 +16,8 @@ from ..kernel_names.spelling import abridged, spelled_like
 from ..report import Path
 from ..summary.selection import collapsed_path
 from ..support.text import fit
-from .choosing import function_name
 from .counters import Launch
+from .filters import function_name
 from .wanted import Kernels
 
 
@@ -42,88 +42,82 @@ class Joined:
 
 def join(kernels: Kernels, launches: Sequence[Launch], steps: int) -> Joined:
     """Join the wanted kernels of a report, in so many measured steps, and the launches in a file of ncu's."""
-    ours = _ours(kernels)
-    theirs, strange = _theirs(ours, launches)
-    twins, notes, rounds = [], [], set()
-    for name, mine in ours.items():
-        there = theirs.get(name, [])
-        period = _period(mine, there, steps)
-        if problem := _problem(mine, there, period):
-            notes.append(f"{short_name(name)}: {problem}")
-            there = []
-        elif period != len(mine):
-            rounds.add(len(there) // period)
-        twins += [
-            replace(one, launches=tuple(there[at::period]) if at < period else ()) for at, one in enumerate(mine)
-        ]
-    notes += [f"ncu's file has {_numbers(rounds)} steps of these kernels, the report {steps}."] if rounds else []
-    notes += _strange(strange)
-    return Joined(tuple(twins), {name: len(there) for name, there in theirs.items()}, tuple(notes))
-
-
-def _ours(kernels: Kernels) -> dict[str, list[Twin]]:
-    """Return the wanted kernels by name, in the order of their launches."""
-    found: dict[str, list[Twin]] = defaultdict(list)
+    twins_of: dict[str, list[Twin]] = defaultdict(list)
     grid = kernels.attribution.trace.work.grid
-    for row, path, wanted in zip(kernels.rows.tolist(), kernels.paths(), kernels.wanted.tolist(), strict=True):
-        if wanted:
-            found[kernels.name(row)].append(Twin(row, collapsed_path(path), int(grid[row])))
-    return found
+    for row, path, is_requested in zip(
+        kernels.rows.tolist(), kernels.paths(), kernels.requested.tolist(), strict=True
+    ):
+        if is_requested:
+            twins_of[kernels.name(row)].append(Twin(row, collapsed_path(path), int(grid[row])))
+    launches_of, strangers = _by_name(twins_of, launches)
+    joined, notes, rounds = [], [], set()
+    for name, twins in twins_of.items():
+        profiled = launches_of.get(name, [])
+        period = _period(twins, profiled, steps)
+        if problem := _problem(twins, profiled, period):
+            notes.append(f"{short_name(name)}: {problem}")
+            profiled = []
+        elif period != len(twins):
+            rounds.add(len(profiled) // period)
+        joined += [
+            replace(twin, launches=tuple(profiled[place::period]) if place < period else ())
+            for place, twin in enumerate(twins)
+        ]
+    if rounds:
+        counts = " or ".join(map(str, sorted(rounds)))
+        notes.append(f"ncu's file has {counts} steps of these kernels, the report {steps}.")
+    if strangers:
+        names = fit(", ".join(dict.fromkeys(short_name(launch.kernel) for launch in strangers[:200])), 120)
+        notes.append(f"{len(strangers):,} launches in ncu's file are of no kernel in these ranges ({names}).")
+    return Joined(tuple(joined), {name: len(profiled) for name, profiled in launches_of.items()}, tuple(notes))
 
 
-def _theirs(ours: Iterable[str], launches: Iterable[Launch]) -> tuple[dict[str, list[Launch]], list[Launch]]:
+def _by_name(names: Iterable[str], launches: Iterable[Launch]) -> tuple[dict[str, list[Launch]], list[Launch]]:
     """Return the file's launches by the report's names for their kernels, and those of no such name.
 
     ncu abridges names. One that is unknown even so is taken by its function where one kernel alone has that.
     """
-    known = set(ours)
-    launches = sorted(launches, key=lambda one: (one.process, one.number))
-    called = spelled_like({one.kernel for one in launches}, known)
-    in_short = _unique(known, abridged)
-    named = [called.get(one.kernel) or in_short.get(abridged(one.kernel), one.kernel) for one in launches]
-    by_function = _unique(known - set(named), function_name)
-    found: dict[str, list[Launch]] = defaultdict(list)
-    strange: list[Launch] = []
-    for one, name in zip(launches, named, strict=True):
-        name = name if name in known else by_function.get(function_name(one.kernel), "")
-        (found[name] if name else strange).append(one)
-    return found, strange
+    report_names = set(names)
+    launches = sorted(launches, key=lambda launch: (launch.process, launch.number))
+    same_spelling = spelled_like({launch.kernel for launch in launches}, report_names)
+    by_short = _unique(report_names, abridged)
+    called = [
+        same_spelling.get(launch.kernel) or by_short.get(abridged(launch.kernel), launch.kernel)
+        for launch in launches
+    ]
+    by_function = _unique(report_names - set(called), function_name)
+    launches_of: dict[str, list[Launch]] = defaultdict(list)
+    strangers: list[Launch] = []
+    for launch, name in zip(launches, called, strict=True):
+        name = name if name in report_names else by_function.get(function_name(launch.kernel), "")
+        (launches_of[name] if name else strangers).append(launch)
+    return launches_of, strangers
 
 
 def _unique(names: Iterable[str], short: Callable[[str], str]) -> dict[str, str]:
-    """Return by its short form each name that no other one shares it with."""
-    forms: dict[str, list[str]] = defaultdict(list)
+    """Return by its short form each name that shares it with no other one."""
+    names_of: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        forms[short(name)].append(name)
-    return {form: found[0] for form, found in forms.items() if len(found) == 1}
+        names_of[short(name)].append(name)
+    return {form: sharing[0] for form, sharing in names_of.items() if len(sharing) == 1}
 
 
-def _period(mine: Sequence[Twin], there: Sequence[Launch], steps: int) -> int:
+def _period(twins: Sequence[Twin], profiled: Sequence[Launch], steps: int) -> int:
     """Return after how many launches they begin anew: a step's, where each is alike and the counts are unequal."""
-    each, rest = divmod(len(mine), steps or 1)
-    if len(there) == len(mine) or rest:
-        return len(mine)
-    alike = all(
-        (one.path, one.blocks) == (mine[at % each].path, mine[at % each].blocks) for at, one in enumerate(mine)
-    )
-    return each if alike else len(mine)
+    per_step, remainder = divmod(len(twins), steps or 1)
+    if len(profiled) == len(twins) or remainder:
+        return len(twins)
+    first = [(twin.path, twin.blocks) for twin in twins[:per_step]]
+    alike = all((twin.path, twin.blocks) == first[place % per_step] for place, twin in enumerate(twins))
+    return per_step if alike else len(twins)
 
 
-def _problem(mine: Sequence[Twin], there: Sequence[Launch], period: int) -> str:
+def _problem(twins: Sequence[Twin], profiled: Sequence[Launch], period: int) -> str:
     """Return why launches cannot be joined; empty where they can."""
-    if not there or len(there) % period:
-        return f"{len(mine):,} launches in the report, {len(there):,} in ncu's file; its counters are left out."
-    grids = [(mine[at % period].blocks, one.blocks) for at, one in enumerate(there)]
-    other = sum(a != b for a, b in grids if a and b)
+    if not profiled or len(profiled) % period:
+        return (
+            f"{len(twins):,} launches in the report, {len(profiled):,} in ncu's file; its counters are left out."
+        )
+    grids = [(twins[place % period].blocks, launch.blocks) for place, launch in enumerate(profiled)]
+    other = sum(ours != theirs for ours, theirs in grids if ours and theirs)
     return f"{other:,} launches have other grids in ncu's file; its counters are left out." if other else ""
-
-
-def _numbers(counts: Iterable[int]) -> str:
-    return " or ".join(map(str, sorted(counts)))
-
-
-def _strange(launches: Sequence[Launch]) -> list[str]:
-    if not launches:
-        return []
-    names = ", ".join(dict.fromkeys(short_name(one.kernel) for one in launches[:200]))
-    return [f"{len(launches):,} launches in ncu's file are of no kernel in these ranges ({fit(names, 120)})."]

@@ -6,12 +6,12 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import AnalysisError, UsageError
 from ..support.text import printable
-from .choosing import Filter
+from .filters import Filter
 
 # Where ncu is installed when it is not on PATH; the newest of several is taken.
 USUAL_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu", "opt/cuda/bin/ncu")
@@ -43,7 +43,7 @@ _REFUSALS = (
         r"[Ff]ailed to find metric (?:regex:)?(\S+)",
         "ncu does not know the metric {0}; `ncu --query-metrics` lists them.",
     ),
-)  # fmt: skip
+)
 
 
 def find_ncu() -> str:
@@ -51,22 +51,15 @@ def find_ncu() -> str:
 
     Raises AnalysisError where there is none.
     """
-    found = shutil.which("ncu") or max(_installed(), key=_numbers, default=None)
-    if found is None:
+    installed = [str(path) for place in USUAL_PLACES for path in Path("/").glob(place) if path.is_file()]
+    installed.sort(key=lambda path: [int(digits) for digits in re.findall(r"\d+", path)])
+    ncu = shutil.which("ncu") or next(reversed(installed), None)
+    if ncu is None:
         raise AnalysisError(
             "ncu was not found on PATH, in /usr/local/cuda*/bin nor in /opt/nvidia/nsight-compute: install Nsight "
             "Compute, or run the printed command where it is, and give its CSV to --read."
         )
-    return found
-
-
-def _installed() -> Iterator[str]:
-    for place in USUAL_PLACES:
-        yield from (str(path) for path in Path("/").glob(place) if path.is_file())
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", text)))
+    return ncu
 
 
 def command(ncu: str, chosen: Filter, log: Path, metrics: Sequence[str], program: Sequence[str]) -> list[str]:
@@ -74,31 +67,23 @@ def command(ncu: str, chosen: Filter, log: Path, metrics: Sequence[str], program
 
     Without `metrics` these are the usual ones, with the reasons why warps stalled.
     """
-    collected = (
-        ["--metrics", ",".join(metrics)] if metrics else ["--section", SECTION, "--metrics", ",".join(METRICS)]
-    )
-    return [
-        ncu,
-        *chosen.options(),
-        *collected,
-        *OUTPUT,
-        "--log-file",
-        str(log),
-        "--",
-        *(program or (PLACEHOLDER,)),
-    ]
+    collected = ["--metrics", ",".join(metrics or METRICS)]
+    if not metrics:
+        collected = ["--section", SECTION, *collected]
+    target = ["--log-file", str(log), "--", *(program or (PLACEHOLDER,))]
+    return [ncu, *chosen.options(), *collected, *OUTPUT, *target]
 
 
 def as_typed(arguments: Sequence[str]) -> str:
     """Return a command line as a shell takes it, an option a line, and the program after `--` on one."""
-    ours = list(arguments[: arguments.index("--")])
-    lines = [shlex.quote(ours[0])]
-    for word in ours[1:]:
+    end = arguments.index("--")
+    lines = [shlex.quote(arguments[0])]
+    for word in arguments[1:end]:
         if word.startswith("--"):
             lines.append(word)
         else:
             lines[-1] += f" {shlex.quote(word)}"
-    return " \\\n  ".join([*lines, shlex.join(arguments[len(ours) :])])
+    return " \\\n  ".join([*lines, shlex.join(arguments[end:])])
 
 
 def run_ncu(arguments: Sequence[str], log: Path) -> None:
@@ -107,22 +92,20 @@ def run_ncu(arguments: Sequence[str], log: Path) -> None:
     Raises AnalysisError with the reason where ncu or the program fails, UsageError where ncu cannot be started.
     """
     try:
-        done = subprocess.run(arguments, check=False)
+        status = subprocess.run(arguments, check=False).returncode
     except OSError as error:
         raise UsageError(f"{arguments[0]} does not run: {error.strerror}.") from error
     text = log.read_text(errors="replace") if log.is_file() else ""
-    if said := refusal(text):
-        raise AnalysisError(said)
-    if done.returncode:
+    if reason := refusal(text):
+        raise AnalysisError(reason)
+    if status:
         last = next((line for line in reversed(text.splitlines()) if line.startswith("==ERROR==")), "")
-        raise AnalysisError(
-            f"ncu ended with status {done.returncode}. {printable(last.removeprefix('==ERROR==').strip())}"
-        )
+        raise AnalysisError(f"ncu ended with status {status}. {printable(last.removeprefix('==ERROR==').strip())}")
 
 
 def refusal(text: str) -> str:
     """Return what ncu's refusal in its output means, with the next step; empty where it does not refuse."""
     for pattern, sentence in _REFUSALS:
-        if found := re.search(pattern, text):
-            return sentence.format(*found.groups())
+        if match := re.search(pattern, text):
+            return sentence.format(*match.groups())
     return ""

@@ -1,29 +1,28 @@
-"""Write a page to look at and to share: python -m analysis.page report.sqlite -o page.html."""
+"""Write a page to look at and to share: nvtx-kernels page report.sqlite -o page.html."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, attributed, run, say_written, spare, trace_of, write
+from ..cli import add_range_rules, expand, run, say_written, spare, summarized, write
 from ..errors import UsageError
-
-if TYPE_CHECKING:
-    from ..attribution.causes import Attribution
-    from ..report import Report
+from ..support.arguments import CommandParser
 
 MAX_REPORTS = 8
 
 
 def parser(prog: str = "python -m analysis.page") -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = CommandParser(prog=prog, description=__doc__)
     parser.add_argument(
-        "reports", type=Path, nargs="+", metavar="REPORT",
-        help="one report, or several: the first is what the others are compared with",
-    )  # fmt: skip
+        "reports",
+        type=Path,
+        nargs="+",
+        metavar="REPORT",
+        help="one report, or several: the first is what the others are compared with; or a folder of summaries",
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page, one HTML file")
     parser.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser)
@@ -46,6 +45,13 @@ def page(options: argparse.Namespace) -> str:
 
     Raises AnalysisError where a report cannot answer or would be overwritten, or too many are given.
     """
+    paths = expand(options.reports)
+    if all(path.suffix == ".parquet" for path in paths):
+        from ..ranks import reduced_summaries
+        from ..ranks.page import ranks_page
+
+        spare(paths, options.output)
+        return ranks_page(reduced_summaries(paths))
     if len(options.reports) > MAX_REPORTS:
         raise UsageError(f"A page holds at most {MAX_REPORTS} reports; {len(options.reports)} were given.")
     spare(options.reports, options.output)
@@ -53,13 +59,6 @@ def page(options: argparse.Namespace) -> str:
     from . import as_html
     from .contents import contents
 
-    answers = [_answer(path, options) for path in options.reports]
+    answers = [summarized(path, options) for path in options.reports]
     reports = named_apart([report for _, report in answers], options.reports)
     return as_html.present(contents([(a, report) for (a, _), report in zip(answers, reports, strict=True)]))
-
-
-def _answer(path: Path, options: argparse.Namespace) -> tuple[Attribution, Report]:
-    from ..summary.totals import summarize
-
-    attribution = attributed(trace_of(path), options)
-    return attribution, summarize(attribution, include_warm_up=options.include_warmup)

@@ -37,7 +37,7 @@ def present(page: Contents) -> str:
             letters=LETTERS if len(page.reports) > 1 else "",
             contents={
                 "reports": [_drawn(report) for report in page.reports],
-                "differences": [_without(one, "lead", "fused") for one in page.differences],
+                "differences": [_without(difference, "lead", "fused") for difference in page.differences],
                 "words": ON_CPU if page.on_cpu else {},
             },
             styles=[_read("vendor", TABLE_STYLE), _read("assets", "page.css")],
@@ -68,8 +68,8 @@ def _drawn(report: dict[str, Any]) -> dict[str, Any]:
     return {**_without(report, "verdict", "look", "sections"), "facts": facts}
 
 
-def _without(whole: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: part for name, part in whole.items() if name not in names}
+def _without(contents: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: part for name, part in contents.items() if name not in names}
 
 
 def _environment(of_cpu: bool) -> Environment:

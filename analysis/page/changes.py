@@ -37,10 +37,10 @@ def differences(a: Report, b: Report) -> dict[str, Any]:
 def _lead(comparison: Comparison) -> str:
     """Describe what changed in the step, and which phase and category changed most."""
     total = comparison.total()
-    what = "A step" if comparison.per_step else "All of it"
+    scope_text = "A step" if comparison.per_step else "All of it"
     a, b = time_text(total.a_ns), time_text(total.b_ns)
     if not total.delta_ns:
-        return f"{what} takes as long in B as in A: {a}."
+        return f"{scope_text} takes as long in B as in A: {a}."
     change = "" if total.change is None else f", {_signed(share_text(total.change), total.delta_ns)}"
     difference = f"{_signed(time_text(total.delta_ns), total.delta_ns)}{change}"
     most = [
@@ -50,7 +50,7 @@ def _lead(comparison: Comparison) -> str:
         if row.delta_ns and row.key[0] != OTHER
     ]
     parts = f" Most changed {' and '.join(most)}." if most else ""
-    return f"{what} takes {b} in B and {a} in A: {difference}.{parts}"
+    return f"{scope_text} takes {b} in B and {a} in A: {difference}.{parts}"
 
 
 def _signed(text: str, value: float) -> str:
@@ -60,14 +60,14 @@ def _signed(text: str, value: float) -> str:
 
 def _axis(comparison: Comparison, axis: Axis) -> dict[str, Any]:
     rows = [row for row in changes(comparison, axis, collapse=True) if row.a_count or row.b_count]
-    shown, rest = rows[:MAX_ROWS], rows[MAX_ROWS:]
-    names = _texts(axis, shown)
+    drawn_rows, left_out = rows[:MAX_ROWS], rows[MAX_ROWS:]
+    names = _texts(axis, drawn_rows)
     return {
         "rows": [
             {"name": name, "detail": detail, **_numbers(row)}
-            for (name, detail), row in zip(names, shown, strict=True)
+            for (name, detail), row in zip(names, drawn_rows, strict=True)
         ],
-        "left_out": {"rows": len(rest), "delta_ns": sum(row.delta_ns for row in rest)},
+        "left_out": {"rows": len(left_out), "delta_ns": sum(row.delta_ns for row in left_out)},
     }
 
 

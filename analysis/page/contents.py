@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from ..attribution.causes import Attribution
-from ..attribution.places import in_measured_steps
+from ..attribution.steps import in_measured_steps
 from ..document import Detail
 from ..errors import ReportError
 from ..measures.counts import counts_of
@@ -29,6 +29,7 @@ from .changes import differences
 from .icicle import icicle, kernel_rows, path_texts
 from .roofline import counted_rows, roofline
 from .sections import sections
+from .strip import memory_curve, strip
 
 #: How much of the views is on a page.
 DETAIL = Detail(top=10)
@@ -61,21 +62,21 @@ def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
 def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
     """Draw one report; graphs that ran whole count among the kernels that they hide."""
     attribution, report = _counted(attribution, whole_report)
-    shown = per_step(whole_report) if report.steps else whole_report
-    subject = Subject(shown, lambda: attribution, DETAIL)
+    drawn_report = per_step(whole_report) if report.steps else whole_report
+    subject = Subject(drawn_report, attribution, DETAIL)
     counted_ranges = counted_rows(subject)
     parts, look = sections(subject, counted_ranges)
     counted = graphs.counted(report)
     together = with_indices_collapsed(counted)
     per = report.steps or 1
-    whole = sum(row.kernel_ns for row in counted.phases)
-    unit = time_unit([time / per for time in (whole, *(row.inclusive_ns for row in together.ranges))])
+    total_ns = sum(row.kernel_ns for row in counted.phases)
+    unit = time_unit([time / per for time in (total_ns, *(row.inclusive_ns for row in together.ranges))])
     icicles = {"together": icicle(together)}
     if len(together.ranges) < len(report.ranges):
         icicles["apart"] = icicle(counted)
     with_graphs = attribution if counted is report else graphs.counted_work(attribution)
     return {
-        "verdict": verdict(shown),
+        "verdict": verdict(drawn_report),
         "look": look,
         "sections": parts,
         "roofline": roofline(counted_ranges, _peak(report)),
@@ -85,6 +86,8 @@ def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
         "facts": facts(report, _accounting(whole_report)),
         "phases": phases(counted),
         "icicles": icicles,
+        "strip": strip(attribution, include_warm_up=report.warm_up_included),
+        "memory": memory_curve(attribution, include_warm_up=report.warm_up_included),
         "kernels": kernel_rows(together),
         "steps": steps(with_graphs, report),
     }
@@ -164,7 +167,7 @@ def _provenance(report: Report) -> list[tuple[str, object]]:
         ("Warm-up", "counted" if report.warm_up_included else "left out"),
         *((f"Run: {key.replace('_', ' ')}", value) for key, value in source.run.items() if not _of_ranges(value)),
     ]
-    return [(name, value) for name, value in facts if value not in ("", None)]
+    return [(name, value) for name, value in facts if value not in ("", None, "unknown")]
 
 
 def _of_ranges(value: object) -> bool:
@@ -176,19 +179,19 @@ def _figures(report: Report) -> list[tuple[str, str, str]]:
     """Return (label, figure, what it is of) of the whole and of each phase."""
     per = report.steps or 1
     kernels = [row for row in graphs.counted(report).phases if row.kernels]
-    whole, gemm = sum(row.kernel_ns for row in kernels), sum(row.gemm_ns for row in kernels)
+    total_ns, gemm = sum(row.kernel_ns for row in kernels), sum(row.gemm_ns for row in kernels)
     launches = sum(row.kernels for row in kernels)
-    what = "kernel and graph" if graphs.of_graphs(report) else "kernel"
+    work_name = "kernel and graph" if graphs.of_graphs(report) else "kernel"
     return [
-        (_measured(report), time_text(whole / per), scope(report)),
-        *((row.phase, time_text(row.kernel_ns / per), _of(row.kernel_ns, whole)) for row in kernels),
-        ("GEMM", share_text(gemm / whole if whole else 0), f"{time_text(gemm / per)}"),
-        (worded(f"{what} launches", report.provenance), count_text(round(launches / per, 1)), scope(report)),
+        (_measured(report), time_text(total_ns / per), scope(report)),
+        *((row.phase, time_text(row.kernel_ns / per), _of(row.kernel_ns, total_ns)) for row in kernels),
+        ("GEMM", share_text(gemm / total_ns if total_ns else 0), f"{time_text(gemm / per)}"),
+        (worded(f"{work_name} launches", report.provenance), count_text(round(launches / per, 1)), scope(report)),
     ]
 
 
-def _of(part: Number, whole: Number) -> str:
-    return f"{share_text(part / whole if whole else 0)} of it"
+def _of(part: Number, total: Number) -> str:
+    return f"{share_text(part / total if total else 0)} of it"
 
 
 def phases(report: Report) -> dict[str, Any]:
@@ -219,32 +222,32 @@ def steps(attribution: Attribution, report: Report) -> dict[str, Any]:
     """
     if not report.steps:
         return {"count": 0, "ranges": [], "left_out": 0}
-    found = ranges_of(attribution, naming_of(report), include_warm_up=report.warm_up_included)
-    ranked = sorted(found, key=lambda one: -sum(one.kernel_ns))
+    range_steps = ranges_of(attribution, naming_of(report), include_warm_up=report.warm_up_included)
+    ranked = sorted(range_steps, key=lambda range_: -sum(range_.kernel_ns))
     with_values, is_step = MAX_VALUES // report.steps, step_matcher(report.step)
     return {
         "count": report.steps,
         "ranges": [
-            _range(one, report.steps if place < with_values else 0, is_step)
-            for place, one in enumerate(ranked[:MAX_RANGES])
+            _range(range_, report.steps if place < with_values else 0, is_step)
+            for place, range_ in enumerate(ranked[:MAX_RANGES])
         ],
         "left_out": max(0, len(ranked) - MAX_RANGES),
     }
 
 
-def _range(one: RangeSteps, count: int, is_step: Callable[[str], bool]) -> dict[str, Any]:
+def _range(range_steps: RangeSteps, count: int, is_step: Callable[[str], bool]) -> dict[str, Any]:
     """Return a range's statistics, and its times in each of the first `count` steps; a step is called so."""
-    stands_for = one.phase == OTHER and is_step(one.path[-1].replace("*", "0"))
-    has_span = not any(map(isnan, one.span_ns))
+    stands_for = range_steps.phase == OTHER and is_step(range_steps.path[-1].replace("*", "0"))
+    has_span = not any(map(isnan, range_steps.span_ns))
     return {
-        "path": path_texts(one.path),
-        "phase": "step" if stands_for else one.phase,
-        "steps": len(one.steps),
-        "slowest": one.slowest,
-        "kernel": _statistics(one.kernel_ns),
-        "span": _statistics(one.span_ns) if has_span else None,
-        "kernel_ns": _in_steps(one, one.kernel_ns, count),
-        "span_ns": _in_steps(one, one.span_ns, count),
+        "path": path_texts(range_steps.path),
+        "phase": "step" if stands_for else range_steps.phase,
+        "steps": len(range_steps.steps),
+        "slowest": range_steps.slowest,
+        "kernel": _statistics(range_steps.kernel_ns),
+        "span": _statistics(range_steps.span_ns) if has_span else None,
+        "kernel_ns": _in_steps(range_steps, range_steps.kernel_ns, count),
+        "span_ns": _in_steps(range_steps, range_steps.span_ns, count),
     }
 
 
@@ -254,6 +257,6 @@ def _statistics(values: Sequence[float]) -> dict[str, float]:
     return {"median": median(values), "min": min(values), "max": max(values), "mean": fmean(values), "std": std}
 
 
-def _in_steps(one: RangeSteps, values: Sequence[float], count: int) -> list[float | None] | None:
-    known = {step: value for step, value in zip(one.steps, values, strict=True) if not isnan(value)}
-    return [known.get(step) for step in range(count)] or None
+def _in_steps(range_steps: RangeSteps, values: Sequence[float], count: int) -> list[float | None] | None:
+    time_of_step = {step: value for step, value in zip(range_steps.steps, values, strict=True) if not isnan(value)}
+    return [time_of_step.get(step) for step in range(count)] or None

@@ -64,10 +64,10 @@ def icicle(report: Report) -> dict[str, Any]:
 
 def _phases(report: Report) -> dict[Path, str]:
     """Return each range's phase; "" where it is in several, as a serving engine's modules are."""
-    found: dict[Path, str] = {}
+    phase_of: dict[Path, str] = {}
     for row in report.ranges:
-        found[row.path] = row.phase if found.get(row.path, row.phase) == row.phase else ""
-    return found
+        phase_of[row.path] = row.phase if phase_of.get(row.path, row.phase) == row.phase else ""
+    return phase_of
 
 
 def common_path(paths: Sequence[Path]) -> Path:
@@ -110,12 +110,12 @@ def _chosen(root: _Box) -> list[_Box]:
     every = sorted(
         _all_inside(root), key=lambda box: -box.ns
     )  # stable, so an outer box stays before its inner ones
-    kept = [box for box in every[: MAX_BOXES - 1] if box.ns >= root.ns * SMALLEST]
-    boxes = [root, *kept]
+    widest = [box for box in every[: MAX_BOXES - 1] if box.ns >= root.ns * SMALLEST]
+    boxes = [root, *widest]
     for number, box in enumerate(boxes):
         box.number = number
     dropped: dict[int, list[_Box]] = defaultdict(list)
-    for box in every[len(kept) :]:
+    for box in every[len(widest) :]:
         if box.parent and box.parent.number >= 0:
             dropped[box.parent.number].append(box)
     return [*boxes, *(_rest(boxes[number], inside) for number, inside in dropped.items())]
@@ -152,24 +152,24 @@ def kernel_rows(report: Report) -> dict[str, Any]:
     shortest and longest single launch.
     """
     rows = sorted((row for row in report.kernels if row.kind == "kernel"), key=lambda row: -row.total_ns)
-    shown, rest = rows[:MAX_ROWS], rows[MAX_ROWS:]
-    texts = kernel_texts(row.kernel for row in shown)
+    longest, left_out = rows[:MAX_ROWS], rows[MAX_ROWS:]
+    texts = kernel_texts(row.kernel for row in longest)
     kernel, path = _Numbers[str](), _Numbers[Path]()
     columns = {
-        "kernel": [kernel(row.kernel) for row in shown],
-        "path": [path(row.path) for row in shown],
-        "phase": [row.phase for row in shown],
-        "category": [headings.category(row.category) for row in shown],
-        "ns": [row.total_ns for row in shown],
-        "count": [row.count for row in shown],
-        "min_ns": [row.min_ns for row in shown],
-        "max_ns": [row.max_ns for row in shown],
+        "kernel": [kernel(row.kernel) for row in longest],
+        "path": [path(row.path) for row in longest],
+        "phase": [row.phase for row in longest],
+        "category": [headings.category(row.category) for row in longest],
+        "ns": [row.total_ns for row in longest],
+        "count": [row.count for row in longest],
+        "min_ns": [row.min_ns for row in longest],
+        "max_ns": [row.max_ns for row in longest],
     }
     return {
         **columns,
         "kernels": [texts[name] for name in kernel.numbered],
-        "paths": [path_texts(one) for one in path.numbered],
-        "left_out": {"rows": len(rest), "ns": sum(row.total_ns for row in rest)},
+        "paths": [path_texts(path) for path in path.numbered],
+        "left_out": {"rows": len(left_out), "ns": sum(row.total_ns for row in left_out)},
         "total_ns": sum(row.total_ns for row in rows),
     }
 

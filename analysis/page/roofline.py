@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 def counted_rows(subject: Subject) -> list[Row]:
-    """Return the ranges as `--view efficiency` has them, by its columns' keys; none where it has no answer."""
+    """Return the ranges as `view efficiency` has them, by its columns' keys; none where it has no answer."""
     try:
         table = efficiency.view(replace(subject, detail=Detail(whole=True))).tables[0]
     except ReportError:
@@ -80,7 +80,7 @@ def far_below(rows: Sequence[Row]) -> Iterator[str]:
     ]
     yield (
         f"{path} ({phase}{time_text(most['kernel_ns'])}) is bound by neither compute nor memory: it reaches "
-        f"{' and '.join(reached)}. No other such range takes as long."
+        f"{' and '.join(reached)}."
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from ..document import Document, Row, Table
+from ..document import Document, Row, Table, without_commands
 from ..errors import ReportError
+from ..measures.balance import GPU_BOUND_FROM
 from ..measures.steps import steps_of
 from ..presenters import cell_text
 from ..support.text import fit
@@ -60,19 +61,19 @@ def sections(
     answer is a section that says why, and has nothing to look at.
     """
     answers = {name: _answer(name, subject) for name in SECTIONS}
-    found = [
+    items = [
         (text, name)
         for name, look in LOOK.items()
         if isinstance(answer := answers[name], Document)
         for text in look({table.key: table for table in answer.tables})
     ]
-    found += [(text, "efficiency") for text in far_below(counted_ranges)]
-    found += [(text, "steps") for text in _slowest(subject)]
-    items = [(worded(text, subject.report.provenance), section) for text, section in found]
-    about, said = {section for _, section in items}, set(subject.report.notes)
+    items += [(text, "efficiency") for text in far_below(counted_ranges)]
+    items += [(text, "steps") for text in _slowest(subject)]
+    items = [(worded(text, subject.report.provenance), section) for text, section in items]
+    about, known_notes = {section for _, section in items}, set(subject.report.notes)
     on_gpu = subject.report.provenance.unit_of_work == "GPU"
     return [
-        _section(name, answers[name], section.open or name in about, said)
+        _section(name, answers[name], section.open or name in about, known_notes)
         for name, section in SECTIONS.items()
         if (on_gpu or not section.of_gpus) and answers[name] not in section.absent
     ], items
@@ -81,16 +82,16 @@ def sections(
 def _answer(name: str, subject: Subject) -> Document | str:
     """Return a view's answer, or why there is none."""
     try:
-        return viewer(name).view(subject)
+        return without_commands(viewer(name).view(subject))
     except ReportError as error:
         return str(error)
 
 
-def _section(name: str, answer: Document | str, open_: bool, said: set[str]) -> dict[str, Any]:
+def _section(name: str, answer: Document | str, open_: bool, known_notes: set[str]) -> dict[str, Any]:
     heading = {"name": name, "title": SECTIONS[name].title, "command": f"nvtx-kernels view {name}"}
     if isinstance(answer, str):
         return {**heading, "open": False, "tables": [], "notes": [answer]}
-    notes = [fit(note, LONGEST_KERNEL) for note in answer.notes if note not in said]
+    notes = [fit(note, LONGEST_KERNEL) for note in answer.notes if note not in known_notes]
     return {
         **heading,
         "open": open_,
@@ -138,7 +139,7 @@ def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
         if verdict in WAITS:
             yield _waiting([row for row in phases if (row["phase"], row["verdict"]) == (phase, verdict)])
     if all(row["verdict"] == "GPU-bound" for row in phases):
-        yield "No phase waits for launches or copies: the GPU is busy in all of them."
+        yield f"The GPU is busy for at least {GPU_BOUND_FROM:.0%} of each phase: kernels bound them."
 
 
 def _waiting(rows: list[dict[str, Any]]) -> str:
@@ -147,7 +148,7 @@ def _waiting(rows: list[dict[str, Any]]) -> str:
     phase = "work in no phase" if least["phase"] == OTHER else least["phase"]
     gpu = least.get("gpu", "the GPU")
     where = f" on {len(rows)} GPUs" if len(rows) > 1 else ""
-    unlaunched = f", and for {share_text(least['unlaunched_share'])} of the rest nothing more was launched yet"
+    unlaunched = f", and {share_text(least['unlaunched_share'])} of the rest is before the next launch"
     return (
         f"{phase} {WAITS[least['verdict']]}{where}: {gpu} is busy {share_text(least['busy_share'])} of "
         f"{time_text(least['span_ns'])}{unlaunched if least['verdict'] == 'launch-bound' else ''} "
@@ -175,11 +176,11 @@ def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
     if not rows:
         return
     most = max(rows, key=lambda row: row["exposed_ns"])
-    of = f"of {time_text(most['communication_ns'])} of communication on {most['gpu']}"
+    communication_of = f"of {time_text(most['communication_ns'])} of communication on {most['gpu']}"
     if most["exposed_ns"]:
-        yield f"{time_text(most['exposed_ns'])} {of} is exposed: no compute runs meanwhile."
+        yield f"{time_text(most['exposed_ns'])} {communication_of} is exposed: no compute runs meanwhile."
     else:
-        yield f"None {of} is exposed: compute runs meanwhile."
+        yield f"None {communication_of} is exposed: compute runs meanwhile."
 
 
 def _communication(tables: Mapping[str, Table]) -> Iterator[str]:
@@ -214,13 +215,17 @@ def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
         )
 
 
+#: By which share a step must be slower than the median to be named.
+MUCH_SLOWER = 0.1
+
+
 def _slowest(subject: Subject) -> Iterator[str]:
-    """Name the step whose CPU range is the longest, and say by how much."""
-    if subject.report.steps < 2:
+    """Name the step whose CPU range is the longest, and say by how much, if that is worth a look."""
+    if subject.report.steps < 3:  # of two steps, one is always the slower
         return
-    steps = steps_of(subject.attribution(), include_warm_up=subject.report.warm_up_included)
+    steps = steps_of(subject.attribution, include_warm_up=subject.report.warm_up_included)
     slowest, middle = max(steps, key=lambda step: step.cpu_ns), median(step.cpu_ns for step in steps)
-    if not middle:
+    if slowest.cpu_ns - middle < MUCH_SLOWER * middle or not middle:
         return
     yield (
         f"step {slowest.step} is the slowest: its CPU range takes {time_text(slowest.cpu_ns)}, "

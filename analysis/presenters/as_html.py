@@ -27,6 +27,8 @@ def fragment(document: Document) -> str:
 
 def _table(table: Table) -> Iterator[str]:
     drawn = cell_text.drawn(table, _safe, "<b>%s</b>", "unsafehtml")
+    for cell in ("td", "th"):  # a notebook's own style would align names right
+        drawn = drawn.replace(f"<{cell}>", f'<{cell} style="text-align: left;">')
     yield drawn.replace("<table>", f"<table>\n<caption>{_safe(cell_text.title(table))}</caption>", 1)
     if table.caption:
         yield f"<p>{_safe(table.caption)}</p>"

@@ -10,8 +10,8 @@ from ..document import Document, Table, seen_by
 
 def present(document: Document) -> str:
     """Write heading, tables, accounting and notes as one object, or the object that the document promises."""
-    whole = document.promised() if document.promised else _object(document)
-    return json.dumps(whole, indent=1, ensure_ascii=False, default=_number) + "\n"
+    content = document.promised() if document.promised else _object(document)
+    return json.dumps(content, indent=1, ensure_ascii=False, default=_number) + "\n"
 
 
 def _object(document: Document) -> dict[str, Any]:

@@ -15,14 +15,36 @@ from . import cell_text
 
 ESCAPED = str.maketrans(
     {
-        "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
-        "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-        ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "'": r"\textquotesingle{}",
-        "`": r"\textasciigrave{}", "[": "{[}", "]": "{]}", "µ": r"\textmu{}", "…": r"\dots{}", "–": "--",
-        "−": "$-$", "·": r"$\cdot$", "×": r"$\times$", "→": r"$\rightarrow$", "²": r"$^2$", "≥": r"$\geq$",
+        "\\": r"\textbackslash{}",
+        "{": r"\{",
+        "}": r"\}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': "''",
+        "'": r"\textquotesingle{}",
+        "`": r"\textasciigrave{}",
+        "[": "{[}",
+        "]": "{]}",
+        "µ": r"\textmu{}",
+        "…": r"\dots{}",
+        "–": "--",
+        "−": "$-$",
+        "·": r"$\cdot$",
+        "×": r"$\times$",
+        "→": r"$\rightarrow$",
+        "²": r"$^2$",
+        "≥": r"$\geq$",
         "≤": r"$\leq$",
     }
-)  # fmt: skip
+)
 
 HYPHENS = re.compile("-(?=-)")
 

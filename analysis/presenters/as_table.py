@@ -62,9 +62,8 @@ def _print_table(console: Console, table: Table, full_names: bool) -> None:
 def _print_next(console: Console, commands: Sequence[str]) -> None:
     """Print commands to copy: on one line if they fit, else one per line, never broken."""
     together = f"Next: {' · '.join(map(printable, commands))}"
-    lines = (
-        [together] if len(together) <= console.width else ["Next:", *(f"  {printable(one)}" for one in commands)]
-    )
+    apart = ["Next:", *(f"  {printable(command)}" for command in commands)]
+    lines = [together] if len(together) <= console.width else apart
     console.print(Text("\n" + "\n".join(lines), style="dim"), soft_wrap=True)
 
 
@@ -77,10 +76,14 @@ def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, 
     for column, head in zip(table.columns, laid_out.heads, strict=True):
         right = cell_text.is_number(column)
         drawn.add_column(
-            escape(head), justify="right" if right else "left", overflow="fold", header_style="dim",
-            vertical="bottom", no_wrap=column.kind != "prose" and (not full_names or right),
+            escape(head),
+            justify="right" if right else "left",
+            overflow="fold",
+            header_style="dim",
+            vertical="bottom",
+            no_wrap=column.kind != "prose" and (not full_names or right),
             max_width=PROSE if column.kind == "prose" else None,
-        )  # fmt: skip
+        )
     lines = texts if full_names else _shortened(table, texts, laid_out)
     for row, line in zip(table.rows, lines, strict=True):
         cells_ = [Text(laid_out.indented(row, place) + printable(text)) for place, text in enumerate(line)]
@@ -95,9 +98,9 @@ def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
     plain = layout(table, exact, heads, width)
     if plain.width <= width:
         return exact, plain
-    whole = cell_text.texts(table, decimals=0)
-    narrow = layout(table, whole, heads, width)
-    return (whole, narrow) if narrow.width <= width else (exact, plain)
+    rounded = cell_text.texts(table, decimals=0)
+    narrow = layout(table, rounded, heads, width)
+    return (rounded, narrow) if narrow.width <= width else (exact, plain)
 
 
 def _shortened(table: Table, texts: Sequence[Sequence[str]], laid_out: Layout) -> list[list[str]]:

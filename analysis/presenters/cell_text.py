@@ -95,9 +95,13 @@ def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit, decimals: 
 
 
 def laid_out(
-    document: Document, text: Text, table: Callable[[Table], Iterable[str]], heading: str,
-    paragraph: str = "%s", remark: str = "",
-) -> Iterator[str]:  # fmt: skip
+    document: Document,
+    text: Text,
+    table: Callable[[Table], Iterable[str]],
+    heading: str,
+    paragraph: str = "%s",
+    remark: str = "",
+) -> Iterator[str]:
     """Yield a document's parts: `text` makes a text safe, `table` draws one, and forms stand around a text."""
 
     def said(lines: Iterable[str], form: str = paragraph) -> Iterator[str]:
@@ -105,9 +109,9 @@ def laid_out(
 
     yield heading % text(document.heading)
     yield from said([document.verdict])
-    for one in for_people(document):
-        yield from said([one.lead])
-        yield from table(one)
+    for table_ in for_people(document):
+        yield from said([table_.lead])
+        yield from table(table_)
     yield from said(document.accounting)
     yield from said((f"Note: {note}" for note in document.notes), remark or paragraph)
 

@@ -23,7 +23,7 @@ class Layout:
     indent: int
     rooms: dict[int, int]
     width: int  # of all columns: wider than the screen where even the least room for names is too much
-    whole: bool  # whether every name has all the room it needs
+    cuts_no_name: bool  # whether every name has all the room it needs
 
     def indented(self, row: Row, place: int) -> str:
         """Return what is written before a cell."""
@@ -39,8 +39,8 @@ def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], w
     words = [head.replace(" ", "\n") for head in heads]
     ways = ((list(heads), 2), (broken, 2), (broken, 1), (words, 1))
     tried = [_laid_out(table, texts, *way, least, width) for least in NAME_WIDTHS for way in ways]
-    uncut = next((found for found in tried if found.whole), None)
-    return uncut or next((found for found in tried if found.width <= width), tried[-1])
+    uncut = next((candidate for candidate in tried if candidate.cuts_no_name), None)
+    return uncut or next((candidate for candidate in tried if candidate.width <= width), tried[-1])
 
 
 def _broken(head: str, values: Sequence[str]) -> str:
@@ -67,16 +67,16 @@ def _widths(
         for place, text in enumerate(line):
             before = indent * row.indent if place == 0 else 0
             room = PROSE if table.columns[place].kind == "prose" else most
-            shown = cells(text) if room is None else min(cells(text), room)
-            widths[place] = max(widths[place], before + shown)
+            room_taken = cells(text) if room is None else min(cells(text), room)
+            widths[place] = max(widths[place], before + room_taken)
     return widths
 
 
 def _shared(needs: dict[int, int], least: dict[int, int], left: int) -> dict[int, int]:
     """Share the width: columns that need less than an even share leave the rest to the others."""
     rooms = {}
-    for done, place in enumerate(sorted(needs, key=lambda place: needs[place])):
-        even = max(least[place], left // (len(needs) - done))
+    for served, place in enumerate(sorted(needs, key=lambda place: needs[place])):
+        even = max(least[place], left // (len(needs) - served))
         rooms[place] = min(needs[place], even)
         left -= rooms[place]
     return rooms
@@ -84,14 +84,14 @@ def _shared(needs: dict[int, int], least: dict[int, int], left: int) -> dict[int
 
 def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
     """Cut each name in the middle to its room; different names that then look the same are numbered."""
-    shown = [fit(name, room) for name, room in zip(names, rooms, strict=True)]
+    cut = [fit(name, room) for name, room in zip(names, rooms, strict=True)]
     alike: dict[str, dict[str, int]] = {}
-    for name, text in zip(names, shown, strict=True):
+    for name, text in zip(names, cut, strict=True):
         group = alike.setdefault(text, {})
         group.setdefault(name, len(group) + 1)
     return [
         _numbered(name, room, alike[text][name]) if len(alike[text]) > 1 else text
-        for name, room, text in zip(names, rooms, shown, strict=True)
+        for name, room, text in zip(names, rooms, cut, strict=True)
     ]
 
 

@@ -14,9 +14,19 @@ from . import PRESENTERS, presenter
 
 #: The format of a file, by its suffix.
 SUFFIXES = {
-    ".txt": "table", ".md": "markdown", ".tex": "latex", ".typ": "typst", ".html": "html", ".csv": "csv",
-    ".json": "json", ".parquet": "parquet",
-}  # fmt: skip
+    ".txt": "table",
+    ".md": "markdown",
+    ".tex": "latex",
+    ".typ": "typst",
+    ".html": "html",
+    ".csv": "csv",
+    ".json": "json",
+    ".parquet": "parquet",
+}
+
+
+#: Endings of files that no presenter writes.
+OTHER_SUFFIXES = (".xlsx", ".xls", ".ods", ".pdf", ".docx", ".png", ".svg", ".sqlite", ".feather", ".gz", ".zip")
 
 
 def add_output(options: _ActionsContainer) -> None:
@@ -25,15 +35,19 @@ def add_output(options: _ActionsContainer) -> None:
     options.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of the screen")
 
 
-def format_of(asked: str | None, output: Path | None) -> str:
+def format_of(format_: str | None, output: Path | None) -> str:
     """Return the requested format, else that of the file's suffix, else a table.
 
-    Raises UsageError for a binary format without a file.
+    Raises UsageError for a binary format without a file, and for a file that looks like another format.
     """
-    found = asked or (SUFFIXES.get(output.suffix.lower()) if output else None) or "table"
-    if found == "parquet" and output is None:
+    if output and not format_ and output.suffix.lower() in OTHER_SUFFIXES:
+        raise UsageError(
+            f"No answer is written as {output.suffix}: use one of {', '.join(SUFFIXES)}, or name a --format."
+        )
+    chosen = format_ or (SUFFIXES.get(output.suffix.lower()) if output else None) or "table"
+    if chosen == "parquet" and output is None:
         raise UsageError("Parquet is binary: use -o FILE.")
-    return found
+    return chosen
 
 
 def presented(document: Document, format_: str, output: Path | None, *, full_names: bool = False) -> str | bytes:

@@ -1,4 +1,4 @@
-"""Answer the assignment's profiling questions, report by report: python -m analysis.questions run/*.sqlite."""
+"""Answer the assignment's profiling questions, report by report: nvtx-kernels ask run/*.sqlite."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..cli import add_range_rules, add_shape, attributed, detail_of, expand, presented, run, spare, trace_of, write
 from ..errors import ReportError
+from ..support.arguments import CommandParser
 from .asked import QUESTIONS
 
 if TYPE_CHECKING:
@@ -20,26 +21,22 @@ if TYPE_CHECKING:
 
 def parser(prog: str = "python -m analysis.questions") -> argparse.ArgumentParser:
     """Describe the command line."""
-    questions = "".join(f"  {letter}  {asked}\n" for letter, (_, asked) in QUESTIONS.items())
-    parser = argparse.ArgumentParser(
-        prog=prog, description=__doc__, epilog=f"questions:\n{questions}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument(
-        "report",
-        type=Path,
-        nargs="+",
-        help="a report of any kind that analysis.kernels reads, several, or folders",
-    )
-    what = parser.add_argument_group("what to answer")
-    what.add_argument(
+    questions = "".join(f"  {letter}  {question}\n" for letter, question in QUESTIONS.items())
+    epilog = f"questions, those of the profiling problem of Stanford CS336's second assignment:\n{questions}"
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = CommandParser(prog=prog, description=__doc__, epilog=epilog, formatter_class=formatter)
+    parser.add_argument("report", type=Path, nargs="+", help="a report of any kind, several, or folders")
+    group = parser.add_argument_group("what to answer")
+    group.add_argument(
         "--questions", type=_letters, default="".join(QUESTIONS), metavar="LETTERS", help="such as a,c (all)"
     )
-    what.add_argument(
-        "--timed", type=Path, metavar="FILE",
-        help="results of profiling.benchmark, for (a): times of the same settings without a profiler",
-    )  # fmt: skip
-    what.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
+    group.add_argument(
+        "--timed",
+        type=Path,
+        metavar="FILE",
+        help="results of `nvtx-kernels benchmark`, for (a): times of the same settings without a profiler",
+    )
+    group.add_argument("--include-warmup", action="store_true", help="count the work of warm-up ranges too")
     add_range_rules(parser)
     add_shape(parser, every_index=False)
     return parser
@@ -60,12 +57,13 @@ def answer(options: argparse.Namespace) -> Document:
     spare(paths, options.output)
     detail = detail_of(options)
     times = timed.read(options.timed) if options.timed else ()
-    asked = _asked(paths, options)
-    found = [(one.name, one.report) for one in asked if isinstance(one.report, Answered)]
-    if not found:
-        raise ReportError(f"None of the {len(asked)} reports can be read. {asked[0].name}: {asked[0].problem}")
-    problems = [(one.name, one.problem) for one in asked if one.problem]
-    return answers.document(found, options.questions, detail, problems=problems, times=times)
+    outcomes = _outcomes(paths, options)
+    reports = [(outcome.name, outcome.report) for outcome in outcomes if isinstance(outcome.report, Answered)]
+    if not reports:
+        first = outcomes[0]
+        raise ReportError(f"None of the {len(outcomes)} reports can be read. {first.name}: {first.problem}")
+    problems = [(outcome.name, outcome.problem) for outcome in outcomes if outcome.problem]
+    return answers.document(reports, options.questions, detail, problems=problems, times=times)
 
 
 def of_report(path: Path, options: argparse.Namespace) -> Answered:
@@ -75,7 +73,7 @@ def of_report(path: Path, options: argparse.Namespace) -> Answered:
     return answered(attributed(trace_of(path), options), include_warm_up=options.include_warmup)
 
 
-def _asked(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked[Answered]]:
+def _outcomes(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked[Answered]]:
     """Ask every report: one here, where what is wrong with it ends the command, and several in processes."""
     from ..summary.parallel import Ranked, rank_all
 
@@ -86,7 +84,7 @@ def _asked(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked[An
 
 def _letters(text: str) -> str:
     """Read the letters of questions, and sort them; raises ArgumentTypeError, which argparse prints."""
-    asked = set(text.replace(",", "").replace(" ", "").lower())
-    if not asked or asked - set(QUESTIONS):
+    letters = set(text.replace(",", "").replace(" ", "").lower())
+    if not letters or letters - set(QUESTIONS):
         raise argparse.ArgumentTypeError(f"{text!r} names no questions: write letters of {','.join(QUESTIONS)}")
-    return "".join(letter for letter in QUESTIONS if letter in asked)
+    return "".join(letter for letter in QUESTIONS if letter in letters)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 from ..attribution.causes import Attribution
-from ..attribution.places import in_measured_steps
+from ..attribution.steps import in_measured_steps
 from ..measures import attention_parts as attention
 from ..measures.agreement import PhaseTimes, phase_times
 from ..measures.launch_groups import STEP, Explanation, LaunchGroups
@@ -40,14 +40,14 @@ def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answ
     """
     report = summarize(attribution, include_warm_up=include_warm_up)
     require_measured(report)
-    shown = per_step(report) if report.steps else report
+    of_steps = per_step(report) if report.steps else report
     if report.steps:
         attribution = in_measured_steps(attribution, include_warm_up=include_warm_up)
     groups = LaunchGroups(attribution, include_warm_up=include_warm_up)
     return Answered(
-        **{each.name: getattr(shown, each.name) for each in fields(Report)},
+        **{column.name: getattr(of_steps, column.name) for column in fields(Report)},
         times=phase_times(attribution, include_warm_up=include_warm_up),
-        parts=attention.parts_of(shown),
+        parts=attention.parts_of(of_steps),
         formulas=dict(_formulas(report.measured or report, groups)),
     )
 
@@ -68,17 +68,18 @@ def _formulas(report: Report, groups: LaunchGroups) -> Iterator[tuple[str, str]]
         if longest is None:
             continue
         paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (longest.kernel, phase)}
-        one = groups.explain(longest.kernel, phase, paths=paths, naming=naming_of(report))
-        if one.unit:
-            yield phase, _formula(one)
+        launches = groups.explain(longest.kernel, phase, paths=paths, naming=naming_of(report))
+        if launches.unit:
+            yield phase, _formula(launches)
 
 
-def _formula(one: Explanation) -> str:
-    """Write the launches in each step as a sum, or where only the phase's ranges tell, those in each of these."""
-    trivial = one.formula in (f"{one.launches:,}", f"1·{one.launches}")
-    if one.unit == STEP:
-        return f"{one.launches:,}" if trivial else one.formula
-    return f"{one.launches:,}{'' if trivial else f' = {one.formula}'} per {one.unit}"
+def _formula(launches: Explanation) -> str:
+    """Write the launches in each step as a sum, or where there are only the phase's ranges, those in each."""
+    count = f"{launches.launches:,}"
+    is_trivial = launches.formula in (count, f"1·{launches.launches}")
+    if launches.unit == STEP:
+        return count if is_trivial else launches.formula
+    return f"{count}{'' if is_trivial else f' = {launches.formula}'} per {launches.unit}"
 
 
 SOFTMAX, MASK, SCALE, ROPE, NORM = attention.SOFTMAX, attention.MASK, attention.SCALE, "rope", "norm"
@@ -108,12 +109,12 @@ def operations_of(report: Report) -> dict[str, Number]:
     """
     rows = [row for row in report.kernels if row.phase == FORWARD and row.kind == "kernel"]
     paths = {row.path for row in report.ranges if row.phase == FORWARD}
-    layers = {path[:at] for path in paths for at, name in enumerate(path) if named(name) == NORM}
-    known = {operation for path in paths for name in path if (operation := named(name))}
-    if not known - {LOSS}:
+    layers = {path[:depth] for path in paths for depth, name in enumerate(path) if named(name) == NORM}
+    operations = {operation for path in paths for name in path if (operation := named(name))}
+    if not operations - {LOSS}:
         return {}
-    told = {*known, CASTS, COPIES, REST, *([RESIDUAL] if layers else [])}
-    sums: dict[str, Number] = dict.fromkeys(told, 0)
+    operations |= {CASTS, COPIES, REST, *([RESIDUAL] if layers else [])}
+    sums: dict[str, Number] = dict.fromkeys(operations, 0)
     for row in (row for row in rows if row.category != "gemm"):
         sums[_operation(row, layers)] += row.total_ns
     return sums
@@ -127,9 +128,8 @@ def named(name: str) -> str:
 
 
 def _operation(row: KernelRow, layers: Collection[Path]) -> str:
-    found = next((operation for name in row.path if (operation := named(name))), "")
-    if found:
-        return found
+    if operation := next((operation for name in row.path if (operation := named(name))), ""):
+        return operation
     if row.category == "copy":
         return CASTS if CAST.search(row.kernel) else COPIES
     is_layer = row.path in layers and not opens_phase(row.path[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..document import SHORT, Column, Detail, Row, Table
 from ..report import Report, in_one_spelling
@@ -95,19 +95,11 @@ class Sweep:
         """Draw a row per report: what tells it apart, then its cells, or dashes where there are none."""
         basis = (COUNTED,) if self.mixed else ()
         rows = []
-        for own, report in zip(self.cells, self.reports, strict=True):
-            found = cells(report) if self.counts(report) else None
+        for identity_cells, report in zip(self.cells, self.reports, strict=True):
+            values = cells(report) if self.counts(report) else None
             counted = [PER_STEP if report.per_step else IN_ALL][: len(basis)]
-            rows.append(Row((*own, *counted, *([None] * len(columns) if found is None else found))))
+            rows.append(Row((*identity_cells, *counted, *([None] * len(columns) if values is None else values))))
         return _to_the_digit(Table(key, title, (*self.columns, *basis, *columns), tuple(rows), caption, phase))
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The tables that answer a question, and of which reports (by name) what is missing, in sentences."""
-
-    tables: tuple[Table, ...]
-    lacks: tuple[tuple[str, str], ...] = ()
 
 
 def _to_the_digit(table: Table) -> Table:
@@ -135,29 +127,30 @@ def sweep_of(
     return Sweep(tuple(names), tuple(spelled), columns, tuple(cells), unit, detail, times)
 
 
+class Answer(NamedTuple):
+    """The tables that answer a question, and of which reports (by name) what is missing, in sentences."""
+
+    tables: tuple[Table, ...]
+    lacks: tuple[tuple[str, str], ...] = ()
+
+
 def led(sentence: str, tables: Sequence[Table]) -> tuple[Table, ...]:
     """Put a sentence before the first of some tables."""
-    return tuple(replace(table, lead="" if at else sentence) for at, table in enumerate(tables))
+    return tuple(replace(table, lead="" if index else sentence) for index, table in enumerate(tables))
 
 
-def percent(share: float) -> str:
-    """Return a share as sentences have it."""
-    return share_text(share, 0)
-
-
-def answer_by_phase(
+def by_phase(
     sweep: Sweep,
     missing: Callable[[Answered, str], str],
     draw: Callable[[str], Table],
     phases: Sequence[str] = (FORWARD, BACKWARD),
 ) -> Answer:
-    """Draw a table for each phase of which any report can say something, and tell what the others lack.
+    """Draw a table for each phase that any report can answer, and list what the others lack.
 
-    `missing` says why a report has no answer for a phase, or nothing where it has one.
+    `missing` gives the reason why a report has no answer for a phase, nothing where it has one.
     """
-    shown = [phase for phase in phases if any(not missing(report, phase) for report in sweep.counted)]
-    asked = [phase for phase in shown or phases[:1] if phase != OTHER] or [FORWARD]
-    return Answer(tuple(map(draw, shown)), lacking(sweep, missing, asked))
+    answered = [phase for phase in phases if any(not missing(report, phase) for report in sweep.counted)]
+    return Answer(tuple(map(draw, answered)), lacking(sweep, missing, answered or phases[:1]))
 
 
 def lacking(
@@ -170,22 +163,31 @@ def lacking(
 
 
 def no_kernels(report: Answered, phase: str) -> str:
-    """Report that a report has no kernels of a phase; nothing where it has some. Its own notes tell why."""
-    rows = {row.phase: row for row in report.phases}
-    if phase in rows and rows[phase].kernel_ns:
+    """Return that no kernel of a phase is known, nothing where one is. The report's notes give the reason."""
+    with_kernels = {row.phase for row in report.phases if row.kernel_ns}
+    if phase in with_kernels:
         return ""
+    if OTHER in with_kernels:
+        return f"No kernel is known to be of {phase}: other kernels are in no phase, and can be."
     return f"There are no {phase} kernels."
+
+
+def percent(fraction: float) -> str:
+    """Return a share as sentences have it."""
+    return share_text(fraction, 0)
 
 
 #: Settings of a run's mark, in the order of the columns.
 SETTINGS = (
-    Column("size", "size"), Column("d_model", "d_model", "count"), Column("d_ff", "d_ff", "count"),
-    Column("layers", "layers", "count"), Column("heads", "heads", "count"),
-    Column("vocab_size", "vocabulary", "count"), Column("context_length", "context", "count"),
-    Column("batch_size", "batch", "count"), Column("dtype", "dtype"), Column("mode", "mode"),
-    Column("attention", "attention"), Column("compile", "compile"), Column("optimizer", "optimizer"),
-    Column("torch", "PyTorch"), Column("device_name", "GPU", "name"),
-)  # fmt: skip
+    Column("size", "size"),
+    *(Column(name, name, "count") for name in ("d_model", "d_ff", "layers", "heads")),
+    Column("vocab_size", "vocabulary", "count"),
+    Column("context_length", "context", "count"),
+    Column("batch_size", "batch", "count"),
+    *(Column(name, name) for name in ("dtype", "mode", "attention", "compile", "optimizer")),
+    Column("torch", "PyTorch"),
+    Column("device_name", "GPU", "name"),
+)
 NAME = Column("report", "report", "name")
 #: What rows are sorted by before all other settings: sizes grow with their parameters, not with their names.
 BY_NUMBER = ("parameters", "context_length", "batch_size")

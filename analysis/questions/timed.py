@@ -14,9 +14,9 @@ from ..errors import UsageError
 Row = Mapping[str, Any]
 # Settings that decide the time of forward and backward; which AdamW comes after them does not.
 SAME = (
-    "size", "d_model", "d_ff", "layers", "heads", "vocab_size", "context_length", "batch_size", "mode", "dtype",
-    "attention", "compile",
-)  # fmt: skip
+    *("size", "d_model", "d_ff", "layers", "heads", "vocab_size", "context_length"),
+    *("batch_size", "mode", "dtype", "attention", "compile"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ def read(path: Path) -> list[Row]:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     rows = [row for row in map(_parsed, lines) if _is_plain(row)]
     if not rows:
-        made = f"python -m profiling.benchmark --into {path.name}"
-        raise UsageError(f"{path} holds no times of runs that nothing watched: make some with `{made}`.")
+        command = f"nvtx-kernels benchmark --into {path.name}"
+        raise UsageError(f"{path} holds no times of runs that nothing watched: make some with `{command}`.")
     return sorted(rows, key=lambda row: str(row.get("started")))
 
 
 def of_run(run: Mapping[str, Any], rows: Sequence[Row], phase: str) -> Timed | None:
     """Return the newest times of a phase with a run's settings and GPU, of the most steps of warm-up."""
-    found = [row for row in rows if _is_same(run, row) and any(phase in step for step in row["measured"])]
-    if not found or not run:
+    same = [row for row in rows if _is_same(run, row) and any(phase in step for step in row["measured"])]
+    if not same or not run:
         return None
-    newest = max(found, key=lambda row: (row["cell"].get("warmup") or 0, str(row.get("started"))))
+    newest = max(same, key=lambda row: (row["cell"].get("warmup") or 0, str(row.get("started"))))
     times_ns = [step[phase] * 1e6 for step in newest["measured"] if phase in step]
     middle = mean(times_ns)
     return Timed(len(times_ns), middle, stdev(times_ns) / middle if len(times_ns) > 1 else None)

@@ -99,7 +99,7 @@ class BusyRow:
     waiting_ns: Number  # of this, idle before the next work's launch had returned
     kernels: Number
     gpus: int
-    verdict: str  # what bounds it, by the thresholds of `--view balance`
+    verdict: str  # what bounds it, by the thresholds of `view balance`
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,13 @@ class Report:
     phase_names: tuple[tuple[str, str], ...] = ()  # and what the phases'
     per_step: bool = False
     warm_up_included: bool = False
-    split_fused: bool = False  # ranges have estimated shares of the kernels that they share
     unmeasured_ns: int = 0  # work in no measured step, and not in warm-up, whatever the other figures are over
+    # Of all work, and of each phase's, what lies in no measured step, in no warm-up and in no evaluation, and the
+    # whole, ns: ("", 3, 10), ("forward", 3, 4). Empty without measured steps.
+    unaccounted: tuple[tuple[str, int, int], ...] = ()
+    no_steps: str = ""  # why there are none, although some ranges could be steps
     warm_up_ns: int = 0  # of a report per step, the work in warm-up that its totals leave out
+    no_launch_ns: int = 0  # and the work without a launch, whose step is not known
     notes: tuple[str, ...] = ()
     busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
     # The same of the work in measured steps, where some work lies in none; it follows from the rest.
@@ -131,6 +135,9 @@ Row = TypeVar("Row", bound=Any)  # a dataclass: a row above, or one of a measure
 
 # The remedy if steps are needed and there are none; another may follow.
 TO_HAVE_STEPS = "Push a range named 'step' around each step, or use --step NAME for ranges with another name"
+
+# Why work is in no range.
+NO_LAUNCH, LAUNCHED_OUTSIDE = "because the report has no launch of it", "launched outside all ranges"
 
 # Not multiplied by the number of steps, so not divided by it either.
 _PER_LAUNCH = frozenset({"min_ns", "max_ns", "largest_ns", "gpus"})
@@ -143,6 +150,8 @@ def per_step(report: Report) -> Report:
     """
     if report.per_step:
         return report
+    if not report.steps and report.no_steps:
+        raise ReportError(report.no_steps)
     if not report.steps:
         raise ReportError(
             "The report has no measured step ranges, so figures per step are not available. "
@@ -159,6 +168,7 @@ def per_step(report: Report) -> Report:
         busy=tuple(map(divide, measured.busy)),
         per_step=True,
         warm_up_ns=int(report.totals.excluded_ns),
+        no_launch_ns=int(sum(row.total_ns for row in report.outside if row.reason == NO_LAUNCH)),
         measured=None,
     )
 
@@ -182,6 +192,7 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         steps=sum(report.steps for report in reports),
         ranks=sum(report.ranks for report in reports),
         unmeasured_ns=sum(report.unmeasured_ns for report in reports),
+        unaccounted=_unaccounted(reports),
         warm_up_ns=sum(report.warm_up_ns for report in reports),
         busy=first.busy if len(reports) == 1 else (),
         measured=_merged_measured(reports, name),
@@ -195,19 +206,28 @@ def _merged_measured(reports: Sequence[Report], name: str) -> Report | None:
     return merged([report.measured or report for report in reports], name)
 
 
+def _unaccounted(reports: Sequence[Report]) -> tuple[tuple[str, int, int], ...]:
+    """Add up what lies in no step by phase."""
+    sums: dict[str, tuple[int, int]] = {}
+    for phase, beyond_ns, whole_ns in (row for report in reports for row in report.unaccounted):
+        before = sums.get(phase, (0, 0))
+        sums[phase] = before[0] + beyond_ns, before[1] + whole_ns
+    return tuple((phase, *both) for phase, both in sums.items())
+
+
 def in_one_spelling(reports: Sequence[Report]) -> list[Report]:
     """Return the reports with every kernel spelled as in the first report that has it."""
-    known: set[str] = set()
+    seen: set[str] = set()
     respelled: list[Report] = []
     for report in reports:
         names = {row.kernel for row in report.kernels if row.kind == "kernel"}
-        called = spelled_like(names, known)
+        called = spelled_like(names, seen)
         rows = (
             replace(row, kernel=called.get(row.kernel, row.kernel)) if row.kind == "kernel" else row
             for row in report.kernels
         )
         respelled.append(replace(report, kernels=tuple(rows)) if called else report)
-        known |= names.difference(called)
+        seen |= names.difference(called)
     return respelled
 
 
@@ -236,14 +256,14 @@ def _names(row: Any) -> Iterable[str]:
 
 
 def _combined(name: str, a: Any, b: Any) -> Any:
-    one, two = getattr(a, name), getattr(b, name)
+    value_a, value_b = getattr(a, name), getattr(b, name)
     if name in _PER_LAUNCH:
-        return min(one, two) if name == "min_ns" else max(one, two)
-    if one is None or two is None:
+        return min(value_a, value_b) if name == "min_ns" else max(value_a, value_b)
+    if value_a is None or value_b is None:
         # A span that linked work does not have, the whole has not either; one of no work at all adds nothing.
         absent = any(getattr(row, name) is None and row.inclusive_work_ns for row in (a, b))
-        return None if absent else two if one is None else one
-    return one + two if isinstance(one, int | float) and not isinstance(one, bool) else one
+        return None if absent else value_b if value_a is None else value_a
+    return value_a + value_b if isinstance(value_a, int | float) and not isinstance(value_a, bool) else value_a
 
 
 def in_tree_order(rows: Iterable[RangeRow]) -> tuple[RangeRow, ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
-from ..trace import Provenance
-from . import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report, Totals
+from . import BusyRow, KernelRow, PhaseRow, RangeRow, Report
 
 
 def as_dict(row: Any) -> dict[str, Any]:
@@ -17,9 +16,15 @@ def as_dict(row: Any) -> dict[str, Any]:
 
 #: The parts of a report that say what it is of, and its tables, in the order in which JSON has them.
 ABOUT = (
-    "steps", "ranks", "step", "phase_names", "per_step", "warm_up_included", "unmeasured_ns", "warm_up_ns",
-    "split_fused",
-)  # fmt: skip
+    "steps",
+    "ranks",
+    "step",
+    "phase_names",
+    "per_step",
+    "warm_up_included",
+    "unmeasured_ns",
+    "warm_up_ns",
+)
 TABLES = {"phases": PhaseRow, "ranges": RangeRow, "kernels": KernelRow, "busy": BusyRow}
 
 
@@ -29,8 +34,10 @@ def as_object(report: Report) -> dict[str, Any]:
     return {
         "report": {
             **{name: value for name, value in provenance.items() if name != "gpus"},
+            "writes": {},  # as is `split_fused`, of an earlier version
             "gpus": list(report.provenance.gpus),
             **{name: getattr(report, name) for name in ABOUT},
+            "split_fused": False,
             "phase_names": [list(pair) for pair in report.phase_names],
             "outside": [as_dict(row) for row in report.outside],
             "notes": list(report.notes),
@@ -38,29 +45,3 @@ def as_object(report: Report) -> dict[str, Any]:
         "totals": as_dict(report.totals),
         **{name: [as_dict(row) for row in getattr(report, name)] for name in TABLES},
     }
-
-
-def from_object(value: dict[str, Any]) -> Report:
-    """Return the report that `as_object` turned into this.
-
-    Raises KeyError or TypeError where it is something else.
-    """
-    head = dict(value["report"])
-    about = {name: head.pop(name) for name in ABOUT}
-    about["phase_names"] = tuple((phase, called) for phase, called in about["phase_names"])
-    tables: dict[str, Any] = {name: _rows(kind, value[name]) for name, kind in TABLES.items()}
-    outside, notes, gpus = head.pop("outside"), head.pop("notes"), head.pop("gpus")
-    counted = tuple(head.pop("counted"))
-    return Report(
-        provenance=Provenance(gpus=tuple(gpus), counted=counted, **head),
-        totals=Totals(**value["totals"]),
-        outside=_rows(OutsideRow, outside),
-        notes=tuple(notes),
-        **tables,
-        **about,
-    )
-
-
-def _rows(kind: type[Any], rows: list[Any]) -> tuple[Any, ...]:
-    """Return rows of a kind, their paths as the tuples they were."""
-    return tuple(kind(**({**row, "path": tuple(row["path"])} if "path" in row else row)) for row in rows)

@@ -25,10 +25,10 @@ def one_thread_of_blas() -> Iterator[None]:
 
     OpenBLAS starts one for each core, which costs more processor time than ranking a small report.
     """
-    given = os.environ.get(BLAS_THREADS)
-    os.environ[BLAS_THREADS] = given or "1"
+    before = os.environ.get(BLAS_THREADS)
+    os.environ[BLAS_THREADS] = before or "1"
     try:
         yield
     finally:
-        if given is None:
+        if before is None:
             del os.environ[BLAS_THREADS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -24,32 +24,32 @@ class Finding:
     fix: str = ""
 
 
-def is_bad(found: Sequence[Finding]) -> bool:
+def is_bad(findings: Sequence[Finding]) -> bool:
     """Return whether anything must be mended."""
-    return any(finding.level == "problem" for finding in found)
+    return any(finding.level == "problem" for finding in findings)
 
 
-def as_json(found: Sequence[Finding]) -> str:
+def as_json(findings: Sequence[Finding]) -> str:
     """Return findings for programs."""
-    return json.dumps([asdict(finding) for finding in found], indent=1, ensure_ascii=False) + "\n"
+    return json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False) + "\n"
 
 
-def text(found: Sequence[Finding], width: int = ENDLESS) -> str:
+def text(findings: Sequence[Finding], width: int = ENDLESS) -> str:
     """Return findings for people in lines of `width` letters, each with its fix, and how many are wrong."""
-    lines = [line for finding in found for line in _lines(finding, width)]
-    counts = [_count(found, level) for level in ("problem", "warning")]
+    lines: list[str] = []
+    for finding in findings:
+        sentences = [(SIGNS[finding.level], finding.what), *([("", f"fix: {finding.fix}")] if finding.fix else [])]
+        for sign, words in sentences:
+            start = f"{sign:{INDENT}}"
+            lines += textwrap.wrap(
+                printable(words),
+                width,
+                initial_indent=start,
+                subsequent_indent=" " * INDENT,
+                break_on_hyphens=False,
+            )
+    counts = []
+    for level in ("problem", "warning"):
+        number = sum(finding.level == level for finding in findings)
+        counts.append(f"{number} {level}{'' if number == 1 else 's'}")
     return "\n".join([*lines, f"{', '.join(counts)}."]) + "\n"
-
-
-def _count(found: Sequence[Finding], level: str) -> str:
-    number = sum(finding.level == level for finding in found)
-    return f"{number} {level}{'' if number == 1 else 's'}"
-
-
-def _lines(finding: Finding, width: int) -> Iterator[str]:
-    said = [(SIGNS[finding.level], finding.what), *([("", f"fix: {finding.fix}")] if finding.fix else [])]
-    for sign, words in said:
-        yield from textwrap.wrap(
-            printable(words), width, initial_indent=f"{sign:{INDENT}}", subsequent_indent=" " * INDENT,
-            break_on_hyphens=False,
-        )  # fmt: skip

@@ -34,10 +34,10 @@ def advance(rows: int) -> None:
     _tell(0, rows)
 
 
-def now(what: str) -> None:
+def now(task_name: str) -> None:
     """Show what is being done at the moment."""
     for bar in _bars:
-        bar.name(what)
+        bar.name(task_name)
 
 
 def each(items: Iterable[Item], count: int) -> Iterator[Item]:
@@ -64,9 +64,9 @@ def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
 
 
 @contextmanager
-def stage(what: str) -> Iterator[None]:
+def stage(task_name: str) -> Iterator[None]:
     """Name the work of this block differently, with its own count."""
-    before = [(bar, bar.begin(what)) for bar in _bars]
+    before = [(bar, bar.begin(task_name)) for bar in _bars]
     try:
         yield
     finally:
@@ -75,12 +75,12 @@ def stage(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def on_screen(what: str = "reading rows") -> Iterator[None]:
-    """Draw the progress of `what` on stderr, with an estimate, once a terminal has waited for a second."""
+def on_screen(task_name: str = "reading rows") -> Iterator[None]:
+    """Draw the progress of `task_name` on stderr, with an estimate, once a terminal has waited for a second."""
     if _quiet or not sys.stderr.isatty():
         yield
         return
-    bar = _Bar(what)
+    bar = _Bar(task_name)
     _bars.append(bar)
     timer = threading.Timer(SILENT_S, bar.show)
     timer.daemon = True
@@ -95,12 +95,12 @@ def on_screen(what: str = "reading rows") -> Iterator[None]:
 
 
 class _Bar:
-    def __init__(self, what: str) -> None:
-        self._lock, self._what = threading.Lock(), what
+    def __init__(self, task_name: str) -> None:
+        self._lock, self._task_name = threading.Lock(), task_name
         self._expected, self._read, self._over = 0, 0, False
         self._draw: Callable[[int, int], None] | None = None
         self._stop: Callable[[], None] = lambda: None
-        self._rename: Callable[[str], None] = lambda what: None  # noqa: ARG005
+        self._rename: Callable[[str], None] = lambda task_name: None  # noqa: ARG005
 
     def tell(self, expected: int, read: int) -> None:
         with self._lock:
@@ -108,17 +108,17 @@ class _Bar:
             if self._draw:
                 self._draw(self._expected, self._read)
 
-    def begin(self, what: str) -> str:
+    def begin(self, task_name: str) -> str:
         """Count something else from zero on; return what was counted."""
         with self._lock:
-            before, self._what, self._expected, self._read = self._what, what, 0, 0
-            self._rename(what)
+            before, self._task_name, self._expected, self._read = self._task_name, task_name, 0, 0
+            self._rename(task_name)
         return before
 
-    def name(self, what: str) -> None:
+    def name(self, task_name: str) -> None:
         with self._lock:
-            self._what = what
-            self._rename(what)
+            self._task_name = task_name
+            self._rename(task_name)
 
     def show(self) -> None:
         from rich.console import Console  # deferred: most reports are read before this is needed
@@ -129,11 +129,11 @@ class _Bar:
                 return
             columns = (*Progress.get_default_columns(), MofNCompleteColumn())
             bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            task = bar.add_task(self._what, total=None)
+            task = bar.add_task(self._task_name, total=None)
             bar.start()
             self._draw = lambda expected, read: bar.update(task, total=max(expected, read), completed=read)
             self._stop = bar.stop
-            self._rename = lambda what: bar.update(task, description=what)
+            self._rename = lambda task_name: bar.update(task, description=task_name)
             self._draw(self._expected, self._read)
 
     def hide(self) -> None:

@@ -25,22 +25,22 @@ def distinct(values: NDArray[Any]) -> NDArray[np.int64]:
 def counted(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct values (n,) in their order, int64 (k,), and how often each occurs, int64 (k,)."""
     if not _are_small(values):
-        found, counts = np.unique(values, return_counts=True)
-        return found.astype(np.int64), counts
+        ordered, counts = np.unique(values, return_counts=True)
+        return ordered.astype(np.int64), counts
     of_each = np.bincount(values)
-    found = np.flatnonzero(of_each)
-    return found, of_each[found]
+    ordered = np.flatnonzero(of_each)
+    return ordered, of_each[ordered]
 
 
 def grouped(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct values (n,) in their order, int64 (k,), and the position of each row in them (n,)."""
     if not _are_small(values):
-        found, position = np.unique(values, return_inverse=True)
-        return found.astype(np.int64), position
-    found = distinct(values)
-    position = np.zeros(int(found[-1]) + 1, np.int64)
-    position[found] = np.arange(len(found))
-    return found, position[values]
+        ordered, position = np.unique(values, return_inverse=True)
+        return ordered.astype(np.int64), position
+    ordered = distinct(values)
+    position = np.zeros(int(ordered[-1]) + 1, np.int64)
+    position[ordered] = np.arange(len(ordered))
+    return ordered, position[values]
 
 
 def summed(group: NDArray[Any], values: NDArray[Any], count: int) -> NDArray[np.int64]:

@@ -27,10 +27,10 @@ def _cells_of(character: str) -> int:
 def head_of(text: str, width: int) -> str:
     """Return the longest beginning of `text` that fits in `width` cells."""
     used = 0
-    for at, character in enumerate(text):
+    for place, character in enumerate(text):
         used += _cells_of(character)
         if used > width:
-            return text[:at]
+            return text[:place]
     return text
 
 

@@ -1,4 +1,7 @@
-"""Write a report as a timeline for ui.perfetto.dev: python -m analysis.timeline report.sqlite -o trace.json.gz."""
+"""Write a report as a timeline for ui.perfetto.dev: nvtx-kernels timeline report.sqlite -o trace.json.gz.
+
+With `--format collapsed`, write a flame graph's stacks instead: each path of ranges with its own GPU time.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,22 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..cli import add_range_rules, attributed, run, say_written, spare, trace_of
 from ..errors import UsageError
-
-if TYPE_CHECKING:
-    from .as_chrome_trace import Timeline
+from ..support.arguments import CommandParser
 
 BATCH = 10_000
+#: The formats, and what to do with a file of each.
+NEXT = {
+    "chrome": "Next: open it at https://ui.perfetto.dev, or in chrome://tracing.",
+    "collapsed": "Next: open it at https://www.speedscope.app, or draw it with inferno-flamegraph.",
+}
 
 
 def parser(prog: str = "python -m analysis.timeline") -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
+    parser = CommandParser(prog=prog, description=__doc__)
     parser.add_argument("report", type=Path, help="an nsys export (.sqlite), a .nsys-rep, or a recording")
     parser.add_argument(
         "-o",
@@ -28,6 +33,12 @@ def parser(prog: str = "python -m analysis.timeline") -> argparse.ArgumentParser
         required=True,
         metavar="FILE",
         help="the trace; compressed if it ends with .gz",
+    )
+    parser.add_argument(
+        "--format",
+        choices=NEXT,
+        default="chrome",
+        help="chrome: for Perfetto (default); collapsed: stacks for speedscope or inferno, own GPU time in ns",
     )
     parser.add_argument("--no-arrows", action="store_true", help="no arrows from launches to work: a smaller file")
     add_range_rules(parser)
@@ -44,20 +55,23 @@ def _write(options: argparse.Namespace) -> None:
     from ..support.files import write_lines
 
     spare([options.report], options.output)
-    timeline = _timeline(options)
-    lines = timeline.lines()
+    lines = _lines(options)
     try:
         write_lines(_watched(lines) if sys.stderr.isatty() else lines, options.output)
     except OSError as error:
         raise UsageError(f"{options.output} cannot be written: {error.strerror}.") from error
-    say_written(options.output, "Next: open it at https://ui.perfetto.dev, or in chrome://tracing.")
+    say_written(options.output, NEXT[options.format])
 
 
-def _timeline(options: argparse.Namespace) -> Timeline:
+def _lines(options: argparse.Namespace) -> Iterator[str]:
     from .as_chrome_trace import Timeline
+    from .as_collapsed import collapsed_stacks
     from .slices import Drawn
 
-    return Timeline(Drawn(attributed(trace_of(options.report), options)), arrows=not options.no_arrows)
+    attribution = attributed(trace_of(options.report), options)
+    if options.format == "collapsed":
+        return collapsed_stacks(attribution)
+    return Timeline(Drawn(attribution), arrows=not options.no_arrows).lines()
 
 
 def _watched(lines: Iterable[str]) -> Iterator[str]:

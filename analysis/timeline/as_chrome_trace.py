@@ -82,9 +82,9 @@ class Timeline:
         self, slices: Slices, tracks: dict[Place, Place], details: Details
     ) -> Iterator[tuple[int, str, str]]:
         """Return each slice's row, its event, and the beginning of an event with its track and start."""
-        whole, rest = np.divmod(slices.start_ns - self._first, 1000)
+        start_us, start_rest_ns = np.divmod(slices.start_ns - self._first, 1000)
         lasts, more = np.divmod(slices.end_ns - slices.start_ns, 1000)
-        columns = (slices.row, slices.group, slices.lane, whole, rest, lasts, more)
+        columns = (slices.row, slices.group, slices.lane, start_us, start_rest_ns, lasts, more)
         for row, group, lane, us, ns, dur_us, dur_ns in zip(*(c.tolist() for c in columns), strict=True):
             pid, tid = tracks[group, lane]
             place = f'"pid":{pid},"tid":{tid},"ts":{us}.{ns:03d}1'
@@ -93,9 +93,11 @@ class Timeline:
     def _range_details(self) -> Details:
         ranges, domains = self._trace.ranges, self._trace.domains
         names = _texts(self._trace.names, np.unique(ranges.name_id).tolist())
-        of = [_text(domain.name or "default", LONGEST_NAME) for domain in domains]
+        domain_names = [_text(domain.name or "default", LONGEST_NAME) for domain in domains]
         name, domain = ranges.name_id.tolist(), ranges.domain.tolist()
-        return lambda row: f'"name":{names[name[row]]},"cat":"range","args":{{"domain":{of[domain[row]]}}}'
+        return lambda row: (
+            f'"name":{names[name[row]]},"cat":"range","args":{{"domain":{domain_names[domain[row]]}}}'
+        )
 
     def _projection_details(self) -> Details:
         drawn = self._drawn
@@ -164,8 +166,8 @@ class Timeline:
         return arrows
 
 
-def _texts(names: Sequence[str], wanted: Sequence[int]) -> dict[int, str]:
-    return {number: _text(names[number], LONGEST_NAME) for number in wanted}
+def _texts(names: Sequence[str], numbers: Sequence[int]) -> dict[int, str]:
+    return {number: _text(names[number], LONGEST_NAME) for number in numbers}
 
 
 def _text(name: str, longest: int) -> str:

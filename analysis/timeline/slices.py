@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
-from ..attribution.places import Paths, instances, projections
+from ..attribution.instances import instances, projections
+from ..attribution.paths import Paths
 from ..trace import KERNEL, KINDS, START_END, Bools, Columns, Int32s, Int64s, working_calls
 from ..vocabulary import PHASES
 
@@ -105,8 +106,8 @@ class Drawn:
 def _some(chosen: Bools, group: Int32s, start_ns: Int64s, end_ns: Int64s) -> Slices:
     """Arrange some rows of a table; `row` still counts in the whole table."""
     rows = np.flatnonzero(chosen)
-    found = slices(group[rows], start_ns[rows], end_ns[rows])
-    return Slices(found.group, found.lane, found.start_ns, found.end_ns, rows[found.row])
+    arranged = slices(group[rows], start_ns[rows], end_ns[rows])
+    return Slices(arranged.group, arranged.lane, arranged.start_ns, arranged.end_ns, rows[arranged.row])
 
 
 def _streams(process: Int32s, device: Int32s, stream: Int64s) -> tuple[list[tuple[int, int, int]], Int32s]:
@@ -132,9 +133,9 @@ def lanes(group: NDArray[Any], start_ns: Int64s, end_ns: Int64s, *, nest: bool) 
     opened: list[list[int]] = []  # per lane the ends of the slices that are open, outermost first
     last_group = None
     rows = zip(group.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True)
-    for row, (of, start, end) in enumerate(rows):
-        if of != last_group:
-            opened, last_group = [], of
+    for row, (row_group, start, end) in enumerate(rows):
+        if row_group != last_group:
+            opened, last_group = [], row_group
         number = next((n for n, ends in enumerate(opened) if _has_room(ends, start, end, nest)), len(opened))
         if number == len(opened):
             opened.append([])

@@ -40,16 +40,16 @@ class Tracks:
 
     def _add_threads(self) -> None:
         drawn, processes = self._drawn, self._trace.processes
-        known: set[int] = set()
+        named: set[int] = set()
         for number, thread in enumerate(self._trace.threads):
             pid = processes[thread.process].process_id
-            shown = [s for s in (drawn.ranges, drawn.start_end, drawn.calls) if np.any(s.group == number)]
-            if shown and pid not in known:
+            with_slices = [s for s in (drawn.ranges, drawn.start_end, drawn.calls) if np.any(s.group == number)]
+            if with_slices and pid not in named:
                 self._name("process", pid, pid, processes[thread.process].name or "CPU")
-                known.add(pid)
+                named.add(pid)
             label = f"{thread.name or 'thread'} {thread.thread_id}"
-            own = thread.thread_id
-            self._lanes(self.ranges, drawn.ranges, number, pid, f"{label}: ranges", own)
+            thread_id = thread.thread_id
+            self._lanes(self.ranges, drawn.ranges, number, pid, f"{label}: ranges", thread_id)
             self._lanes(self.start_end, drawn.start_end, number, pid, f"{label}: start/end ranges")
             self._lanes(self.calls, drawn.calls, number, pid, f"{label}: launches")
 
@@ -61,18 +61,24 @@ class Tracks:
             if (process, device) not in pids:
                 pid = pids[process, device] = self._number()
                 name = f"GPU {device}" + (f" {gpus[device]}" if 0 <= device < len(gpus) else "")
-                of = f" of process {self._trace.processes[process].process_id}" if several else ""
-                self._name("process", pid, pid, name + of)
+                of_process = f" of process {self._trace.processes[process].process_id}" if several else ""
+                self._name("process", pid, pid, name + of_process)
             pid = pids[process, device]
             self._lanes(self.projected, self._drawn.projected, number, pid, f"stream {stream}: ranges")
             self._lanes(self.work, self._drawn.work, number, pid, f"stream {stream}: work")
 
     def _lanes(
-        self, tracks: dict[Place, Place], slices: Slices, group: int, pid: int, label: str, own: int | None = None
+        self,
+        tracks: dict[Place, Place],
+        slices: Slices,
+        group: int,
+        pid: int,
+        label: str,
+        thread: int | None = None,
     ) -> None:
         """Give each lane of a group a track; the first may have the system's own number."""
         for lane in np.unique(slices.lane[slices.group == group]).tolist():
-            tid = own if own is not None and not lane and own not in self._taken else self._number()
+            tid = thread if thread is not None and not lane and thread not in self._taken else self._number()
             self._taken.add(tid)
             tracks[group, lane] = pid, tid
             self._name("thread", pid, tid, label + (f", crossing {lane}" if lane else ""))
@@ -81,8 +87,8 @@ class Tracks:
         self._free += 1
         return self._free
 
-    def _name(self, what: str, pid: int, tid: int, name: str) -> None:
+    def _name(self, kind: str, pid: int, tid: int, name: str) -> None:
         place = {"ph": "M", "pid": pid, "tid": tid}
-        self._metadata.append({**place, "name": f"{what}_name", "args": {"name": fit(name, LONGEST)}})
+        self._metadata.append({**place, "name": f"{kind}_name", "args": {"name": fit(name, LONGEST)}})
         order = {"sort_index": len(self._metadata)}
-        self._metadata.append({**place, "name": f"{what}_sort_index", "args": order})
+        self._metadata.append({**place, "name": f"{kind}_sort_index", "args": order})

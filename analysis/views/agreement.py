@@ -11,7 +11,7 @@ from ..measures.annotation import prices
 from ..report import Report
 from ..support.units import share_text, time_text
 from ..vocabulary import PHASES
-from . import headings
+from . import graphs, headings
 from .registry import Subject
 from .rows import level, per_step, price_notes, with_levels
 
@@ -38,37 +38,37 @@ def view(subject: Subject) -> Document:
     in the report.
     """
     report = subject.report
-    asked = {row.phase for row in report.phases} if subject.some_phases else PHASES
-    times = phase_times(subject.attribution(), asked, include_warm_up=report.warm_up_included)
+    phases = {row.phase for row in report.phases} if subject.some_phases else PHASES
+    times = phase_times(subject.attribution, phases, include_warm_up=report.warm_up_included)
     if not any(row.ranges for row in times):
         raise ReportError(
             "No range with GPU work opens a phase or a step, so there is no CPU range to compare with. Push "
             "ranges named 'forward', 'backward', 'optimizer' or 'step'."
         )
-    tables = (_together(subject, times), *_timed(subject, times))
-    priced = prices(subject.attribution(), include_warm_up=report.warm_up_included)
-    notes = (*report.notes, *_late(times), *_unfilled(subject, times), *price_notes(report, priced))
-    return headings.answer(report, tables, notes)
-
-
-def _together(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
-    report = subject.report
+    span = headings.span(report)
     rows = tuple(Row(tuple(cells(report, row).values())) for row in times)
-    title = f"CPU range, {headings.span(report)} and kernel time, {{unit}} {headings.scope(report)}"
-    table = Table(
-        "agreement", title, columns(headings.span(report)), rows, CAPTION.format(span=headings.span(report))
-    )
-    return with_levels(table, [level(row.name) for row in times])
+    title = f"CPU range, {span} and kernel time, {{unit}} {headings.scope(report)}"
+    agreement = Table("agreement", title, columns(span), rows, CAPTION.format(span=span))
+    tables = [with_levels(agreement, [level(row.name) for row in times])]
+    if subject.timed:
+        tables.append(_against_times(subject, times))
+    priced = prices(subject.attribution, include_warm_up=report.warm_up_included)
+    notes = (*report.notes, *_late(times), *_unfilled(report, times), *price_notes(report, priced))
+    return headings.answer(report, tables, notes)
 
 
 def columns(span: str) -> tuple[Column, ...]:
     """Return the columns of `cells`, where spans are called so."""
     return (
-        Column("phase", "phase"), Column("ranges", "ranges", "count"), Column("cpu_ns", "CPU range", "ns"),
-        Column("span_ns", span, "ns"), Column("span_share", "%", "share"),
-        Column("kernel_ns", "kernel time", "ns"), Column("kernel_share", "%", "share"),
-        Column("verdict", "verdict"),
-    )  # fmt: skip
+        Column("phase", "phase"),
+        Column("ranges", "ranges", "count"),
+        Column("cpu_ns", "CPU range", "ns"),
+        Column("span_ns", span, "ns"),
+        Column("span_share", "%", "share"),
+        Column("kernel_ns", "kernel time", "ns"),
+        Column("kernel_share", "%", "share"),
+        Column("verdict", "range and span"),
+    )
 
 
 def cells(report: Report, times: PhaseTimes) -> dict[str, Any]:
@@ -78,34 +78,46 @@ def cells(report: Report, times: PhaseTimes) -> dict[str, Any]:
         for value in (times.ranges or None, times.cpu_ns, times.span_ns, times.kernel_ns)
     )
     return {
-        "phase": times.name, "ranges": ranges, "cpu_ns": cpu_ns, "span_ns": span_ns,
-        "span_share": times.span_share, "kernel_ns": kernel_ns, "kernel_share": times.kernel_share,
+        "phase": times.name,
+        "ranges": ranges,
+        "cpu_ns": cpu_ns,
+        "span_ns": span_ns,
+        "span_share": times.span_share,
+        "kernel_ns": kernel_ns,
+        "kernel_share": times.kernel_share,
         "verdict": times.verdict,
-    }  # fmt: skip
+    }
 
 
-def _timed(subject: Subject, times: tuple[PhaseTimes, ...]) -> tuple[Table, ...]:
-    """Compare with times measured elsewhere, per range."""
-    known = {row.name: row for row in times if row.ranges}
-    if strangers := sorted(set(subject.timed) - set(known)):
-        raise UsageError(f"The report has no {strangers[0]!r} to compare a time with; it has {', '.join(known)}.")
-    if not subject.timed:
-        return ()
+def _against_times(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
+    """Compare with times measured elsewhere, per range.
+
+    Raises UsageError for a time of a phase that the report lacks.
+    """
+    with_ranges = {row.name: row for row in times if row.ranges}
+    if strangers := sorted(set(subject.timed) - set(with_ranges)):
+        phases = ", ".join(with_ranges)
+        raise UsageError(f"The report has no {strangers[0]!r} to compare a time with; it has {phases}.")
+    rows = []
+    for name, timed_ns in subject.timed.items():
+        row = with_ranges[name]
+        cpu_ns, span_ns, kernel_ns = (
+            value / row.ranges for value in (row.cpu_ns or 0, row.span_ns, row.kernel_ns)
+        )
+        word = "agree" if agrees(timed_ns, cpu_ns) else "longer here" if cpu_ns > timed_ns else "shorter here"
+        verdict = "not synchronized" if row.late else word
+        rows.append(Row((name, timed_ns, cpu_ns, cpu_ns / timed_ns, span_ns, kernel_ns, verdict)))
     columns = (
-        Column("phase", "phase"), Column("timed_ns", "timed", "ns"), Column("cpu_ns", "CPU range", "ns"),
-        Column("ratio", "CPU/timed", "ratio"), Column("span_ns", "GPU span", "ns"),
-        Column("kernel_ns", "kernel time", "ns"), Column("verdict", "verdict"),
-    )  # fmt: skip
-    rows = tuple(Row(_against(known[name], timed_ns)) for name, timed_ns in subject.timed.items())
-    table = Table("timed", "Against times measured elsewhere, {unit} per range, means", columns, rows, TIMED)
-    return (with_levels(table, [level(name) for name in subject.timed]),)
-
-
-def _against(row: PhaseTimes, timed_ns: float) -> tuple[object, ...]:
-    cpu_ns, span_ns, kernel_ns = (value / row.ranges for value in (row.cpu_ns or 0, row.span_ns, row.kernel_ns))
-    word = "agree" if agrees(timed_ns, cpu_ns) else "longer here" if cpu_ns > timed_ns else "shorter here"
-    verdict = "not synchronized" if row.late else word
-    return row.name, timed_ns, cpu_ns, cpu_ns / timed_ns, span_ns, kernel_ns, verdict
+        Column("phase", "phase"),
+        Column("timed_ns", "timed", "ns"),
+        Column("cpu_ns", "CPU range", "ns"),
+        Column("ratio", "CPU/timed", "ratio"),
+        Column("span_ns", "GPU span", "ns"),
+        Column("kernel_ns", "kernel time", "ns"),
+        Column("verdict", "verdict"),
+    )
+    title = "Against times measured elsewhere, {unit} per range, means"
+    return with_levels(Table("timed", title, columns, tuple(rows), TIMED), [level(name) for name in subject.timed])
 
 
 def _late(times: tuple[PhaseTimes, ...]) -> list[str]:
@@ -119,18 +131,16 @@ def _late(times: tuple[PhaseTimes, ...]) -> list[str]:
     ]
 
 
-def _unfilled(subject: Subject, times: tuple[PhaseTimes, ...]) -> list[str]:
+def _unfilled(report: Report, times: tuple[PhaseTimes, ...]) -> list[str]:
     """Name the phases that their kernels do not fill; not for a CPU's operators or hidden kernels."""
     shares = [
         f"{row.name} ({share_text(row.kernel_ns / row.span_ns)})"
         for row in times
         if row.span_ns and row.kernel_ns < (1 - AGREES_WITHIN) * row.span_ns
     ]
-    report = subject.report
-    hidden = report.provenance.unit_of_work == "CPU" or any(row.kind == "graph" for row in report.kernels)
-    if hidden or not shares:
+    if not shares or report.provenance.unit_of_work == "CPU" or graphs.of_graphs(report):
         return []
     return [
-        f"Kernels do not fill the GPU span of {', '.join(shares)}: --view balance says what the GPU waits for in "
-        "the rest."
+        f"Kernels do not fill the GPU span of {', '.join(shares)}: `nvtx-kernels view balance` shows what the GPU "
+        "waits for in the rest."
     ]

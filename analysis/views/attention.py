@@ -18,8 +18,7 @@ from .rows import require_measured, share, with_levels
 
 NONE = (
     "No range is named as a part of attention, so scores, softmax and matmuls cannot be distinguished. Push "
-    "ranges named 'computing attention scores', 'computing softmax' and 'final matmul' around them; torch.compile "
-    "drops ranges inside the model."
+    "ranges named 'computing attention scores', 'computing softmax' and 'final matmul' around them."
 )
 TIMES = (
     "time: of all kernels inside the part's ranges, scale and mask with scores where they are inside. GEMMs: of "
@@ -57,22 +56,28 @@ def view(subject: Subject) -> Document:
         parts = fused_of(report)
         notes.append(IS_FUSED)
     if not parts:
-        raise ReportError(_none(subject))
-    stated = any(part.flops is not None or part.bytes is not None for part in parts)
-    notes += [*([] if stated else [NO_MARK]), *_missing(report, parts)]
-    trees = (_times(report, parts), *((_rates(report, parts),) if stated else ()))
-    tables = (*(map(_flat, trees) if subject.detail.whole else trees), *_ratios(report, parts))
-    return headings.answer(report, tables, notes)
+        raise ReportError(_why_none(subject))
+    states_flops = any(part.flops is not None or part.bytes is not None for part in parts)
+    notes += [] if states_flops else [NO_MARK]
+    phases_with_parts = {part.phase for part in parts}
+    notes += [
+        f"No {row.phase} work is inside these ranges: the cost of attention there is unknown."
+        for row in report.phases
+        if row.gemm_kernels and row.phase in (FORWARD, BACKWARD) and row.phase not in phases_with_parts
+    ]
+    trees = [_times(report, parts), *([_rates(report, parts)] if states_flops else [])]
+    tables = map(_flat, trees) if subject.detail.whole else trees
+    return headings.answer(report, [*tables, *_ratios(report, parts)], notes)
 
 
-def _none(subject: Subject) -> str:
+def _why_none(subject: Subject) -> str:
     """Return why there is nothing to show: in the requested phase, or in the whole report."""
-    whole = summarize(subject.attribution(), include_warm_up=subject.report.warm_up_included)
-    phases = list(dict.fromkeys(part.phase for part in parts_of(whole) or fused_of(whole)))
+    report = summarize(subject.attribution, include_warm_up=subject.report.warm_up_included)
+    phases = list(dict.fromkeys(part.phase for part in parts_of(report) or fused_of(report)))
     if not phases:
         return NONE
-    asked = ", ".join(row.phase for row in subject.report.phases)
-    return f"No {asked} work is inside the ranges of attention: they contain work of {' and '.join(phases)}."
+    requested = ", ".join(row.phase for row in subject.report.phases)
+    return f"No {requested} work is inside the ranges of attention: they contain work of {' and '.join(phases)}."
 
 
 def _flat(table: Table) -> Table:
@@ -87,28 +92,26 @@ def _flat(table: Table) -> Table:
     return with_levels(replace(table, columns=columns, rows=tuple(rows)), levels)
 
 
-def _missing(report: Report, parts: tuple[Part, ...]) -> list[str]:
-    """Name the phases that multiply matrices, but in no part of attention."""
-    present = {part.phase for part in parts}
-    return [
-        f"No {row.phase} work is inside these ranges: the cost of attention there is unknown."
-        for row in report.phases
-        if row.gemm_kernels and row.phase in (FORWARD, BACKWARD) and row.phase not in present
-    ]
-
-
 def _times(report: Report, parts: tuple[Part, ...]) -> Table:
+    def cells(*added: Part, of_ns: Number) -> tuple[object, ...]:
+        kernel_ns, gemm_ns = sum(part.kernel_ns for part in added), sum(part.gemm_ns for part in added)
+        kernels = sum(part.kernels for part in added)
+        return kernel_ns, share(kernel_ns, of_ns), gemm_ns, kernel_ns - gemm_ns, kernels
+
     columns = (
-        Column("part", "part of attention"), Column("kernel_ns", "time", "ns"), Column("share", "%", "share"),
-        Column("gemm_ns", "GEMMs", "ns"), Column("other_ns", "all else", "ns"),
+        Column("part", "part of attention"),
+        Column("kernel_ns", "time", "ns"),
+        Column("share", "%", "share"),
+        Column("gemm_ns", "GEMMs", "ns"),
+        Column("other_ns", "all else", "ns"),
         Column("kernels", "launches", "count"),
-    )  # fmt: skip
+    )
     rows: list[Row] = []
-    for phase, mine in _by_phase(parts).items():
-        outer = [part for part in mine if not part.inner]
-        whole = sum(part.kernel_ns for part in outer)
-        rows.append(Row((phase, *_cells(outer, whole)), strong=True))
-        rows += [Row((part.name, *_cells([part], whole)), indent=1 + part.inner) for part in mine]
+    for phase, phase_parts in _by_phase(parts).items():
+        outer = [part for part in phase_parts if not part.inner]
+        phase_ns = sum(part.kernel_ns for part in outer)
+        rows.append(Row((phase, *cells(*outer, of_ns=phase_ns)), strong=True))
+        rows += [Row((part.name, *cells(part, of_ns=phase_ns)), indent=1 + part.inner) for part in phase_parts]
     title = f"{headings.kernel_time(report)} of attention by part, {{unit}} {headings.scope(report)}"
     return Table("attention", title, columns, tuple(rows), TIMES)
 
@@ -118,50 +121,52 @@ def _by_phase(parts: tuple[Part, ...]) -> dict[str, list[Part]]:
     return {phase: [part for part in parts if part.phase == phase] for phase in phases}
 
 
-def _cells(parts: list[Part], whole: Number) -> tuple[object, ...]:
-    kernel_ns, gemm_ns = sum(part.kernel_ns for part in parts), sum(part.gemm_ns for part in parts)
-    return kernel_ns, share(kernel_ns, whole), gemm_ns, kernel_ns - gemm_ns, sum(part.kernels for part in parts)
-
-
 def _rates(report: Report, parts: tuple[Part, ...]) -> Table:
     """Show what each part computes and moves, and how fast."""
+
+    def rate(amount: Number | None, time_ns: Number) -> float | None:
+        return amount / (time_ns / 1e9) if amount is not None and time_ns else None
+
     columns = (
-        Column("part", "part of attention"), Column("flops", "FLOPs", "flops"),
-        Column("flops_per_s", "FLOP/s", "flops/s"), Column("bytes", "least bytes", "bytes"),
-        Column("bytes_per_s", "B/s", "bytes/s"), Column("time_ns", "time", "ns"),
-    )  # fmt: skip
+        Column("part", "part of attention"),
+        Column("flops", "FLOPs", "flops"),
+        Column("flops_per_s", "FLOP/s", "flops/s"),
+        Column("bytes", "least bytes", "bytes"),
+        Column("bytes_per_s", "B/s", "bytes/s"),
+        Column("time_ns", "time", "ns"),
+    )
     rows: list[Row] = []
-    for phase, mine in _by_phase(parts).items():
+    for phase, phase_parts in _by_phase(parts).items():
         rows.append(Row((phase, "", "", "", "", ""), strong=True))
-        for part in mine:
-            time = part.computing_ns
-            cells = (part.flops, _rate(part.flops, time), part.bytes, _rate(part.bytes, time), time)
+        for part in phase_parts:
+            time_ns = part.computing_ns
+            cells = (part.flops, rate(part.flops, time_ns), part.bytes, rate(part.bytes, time_ns), time_ns)
             rows.append(Row((part.name, *cells), indent=1 + part.inner))
     convention = report.provenance.run.get("flops_convention")
-    stated = f" The run counts {convention}." if convention else ""
+    caption = RATES + (f" The run counts {convention}." if convention else "")
     title = f"FLOPs and least bytes of attention, {headings.scope(report)}"
-    return Table("rates", title, columns, tuple(rows), f"{RATES}{stated}")
-
-
-def _rate(amount: Number | None, time_ns: Number) -> float | None:
-    return amount / (time_ns / 1e9) if amount is not None and time_ns else None
+    return Table("rates", title, columns, tuple(rows), caption)
 
 
 def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     """Compare the ratio of the times of softmax and matmuls with that of their FLOPs."""
-    rows = [row for mine in _by_phase(parts).values() if (row := ratio({part.name: part for part in mine}))]
+    by_name = ({part.name: part for part in phase_parts} for phase_parts in _by_phase(parts).values())
+    rows = [row for row in map(ratio, by_name) if row]
     if not rows:
         return ()
-    stated = any(row["flops_ratio"] is not None for row in rows)
+    states_flops = any(row["flops_ratio"] is not None for row in rows)
     columns = (
-        Column("phase", "phase"), Column("softmax_ns", "softmax", "ns"), Column("gemm_ns", "GEMMs", "ns"),
-        Column("softmax_to_gemms", "softmax/GEMMs", "ratio"), Column("matmul_ns", "ranges", "ns"),
+        Column("phase", "phase"),
+        Column("softmax_ns", "softmax", "ns"),
+        Column("gemm_ns", "GEMMs", "ns"),
+        Column("softmax_to_gemms", "softmax/GEMMs", "ratio"),
+        Column("matmul_ns", "ranges", "ns"),
         Column("softmax_to_ranges", "softmax/ranges", "ratio"),
-        Column("flops_ratio", "FLOPs GEMMs/softmax", "ratio"),
-    )[: 7 if stated else 6]  # fmt: skip
+        *([Column("flops_ratio", "FLOPs GEMMs/softmax", "ratio")] if states_flops else []),
+    )
     title = f"Softmax against the two matmuls: kernel time, {{unit}} {headings.scope(report)}"
-    shown = tuple(Row(tuple(row[column.key] for column in columns)) for row in rows)
-    return (Table("ratios", title, columns, shown, f"{RATIOS} {FORMULAS}" if stated else RATIOS),)
+    lines = tuple(Row(tuple(row[column.key] for column in columns)) for row in rows)
+    return (Table("ratios", title, columns, lines, f"{RATIOS} {FORMULAS}" if states_flops else RATIOS),)
 
 
 def ratio(parts: Mapping[str, Part]) -> dict[str, Any]:

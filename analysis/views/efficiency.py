@@ -8,7 +8,7 @@ from statistics import fmean
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError
 from ..measures import efficiency
-from ..measures.counts import Counts, Figures, counts_of
+from ..measures.counts import Counts, counts_of
 from ..measures.efficiency import FAR_BELOW, Efficiency, Joined
 from ..measures.gpu_peaks import Peak, peak_for
 from ..measures.steps import steps_of
@@ -36,7 +36,10 @@ OTHER_CALLS = (
     "The counted step called {} {} times, and a measured step {} times, so its FLOPs are not those of the "
     "measured steps. Let the last step of warm-up be like the measured ones."
 )
-UNKNOWN_GPU = "{} is not in the table of GPUs' peaks (docs/efficiency.md), so there are no shares and no bounds."
+UNKNOWN_GPU = (
+    "{} is not in the table of GPUs' peaks (docs/efficiency.md), so there are no shares and no bounds. "
+    "To have them, measure its peaks with `nvtx-kernels check-machine --peaks` and record again."
+)
 NO_PEAK = "The table of GPUs' peaks has no {} for the {}, so what computes in it has no share."
 ON_CPU = "Recorded on a CPU: there are no peaks to compare with, so there are no shares and no bounds."
 MEASURED_PEAKS = (
@@ -49,6 +52,23 @@ BYTES = "Bytes are the least: inputs and outputs of each operator, once."
 WITH_FLOPS = frozenset(("gemm", "convolution", "attention"))
 #: Shown only where a share of the counted FLOPs is in no range.
 LEAST_LOST = 1e-9
+
+RANGE = Column("range", "range", "name")
+COLUMNS = {
+    column.key: column
+    for column in (
+        Column("kernel_ns", "time", "ns"),
+        Column("flops", "FLOPs", "flops"),
+        Column("arithmetic", "arithmetic"),
+        Column("flops_per_s", "FLOP/s", "flops/s"),
+        Column("compute_share", "% FLOP", "share"),
+        Column("bytes", "bytes", "bytes"),
+        Column("bytes_per_s", "B/s", "bytes/s"),
+        Column("memory_share", "% mem", "share"),
+        Column("flops_per_byte", "FLOPs/B", "ratio"),
+        Column("bound", "bound", "text"),
+    )
+}
 
 
 def view(subject: Subject) -> Document:
@@ -77,91 +97,74 @@ def view(subject: Subject) -> Document:
 def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     """Show one row per range and phase, outer before inner."""
     report, detail = subject.report, subject.detail
-    asked = {(row.path, row.phase) for row in report.ranges}
-    rows = [row for row in joined.rows if (row.path, row.phase) in asked]
+    selected = {(row.path, row.phase) for row in report.ranges}
+    rows = [row for row in joined.rows if (row.path, row.phase) in selected]
     naming = tuple if detail.every_index else naming_of(report)
-    rows = _in_order(efficiency.by_name(rows, {row.path: naming(row.path) for row in rows}))
-    columns = _columns(peak, whole=detail.whole)
+    named = efficiency.by_name(rows, {row.path: naming(row.path) for row in rows})
+    order = tree_order([(row.path, (row.kernel_ns,)) for row in named])
+    rows = sorted(named, key=lambda row: (order(row.path), row.phase))
     title = f"{headings.kernel_time(report)}, FLOPs and bytes of ranges, {{unit}} {headings.scope(report)}"
     if detail.whole:
-        shown = tuple(Row((label(row.path), row.phase, *_every_value(row, peak))) for row in rows)
-        return Table("efficiency", title, columns, shown)
-    chosen = in_tree(rows, "kernel_ns", detail.top, report.phase_names)
-    shown = tuple(
-        Row((name, *_cells(row, peak)), indent=depth)
-        for name, depth, row in zip(last_names(chosen), depths(chosen), chosen, strict=True)
-    )
-    return Table("efficiency", title, columns, shown, _caption(peak) + more(rows, len(chosen), "range"))
-
-
-def _in_order(rows: tuple[Efficiency, ...]) -> list[Efficiency]:
-    order = tree_order([(row.path, (row.kernel_ns,)) for row in rows])
-    return sorted(rows, key=lambda row: (order(row.path), row.phase))
-
-
-def _columns(peak: Peak | None, *, whole: bool) -> tuple[Column, ...]:
-    time, flops = Column("kernel_ns", "time", "ns"), Column("flops", "FLOPs", "flops")
-    rates = Column("flops_per_s", "FLOP/s", "flops/s"), Column("compute_share", "% FLOP", "share")
-    moved = Column("bytes", "bytes", "bytes")
-    memory = Column("bytes_per_s", "B/s", "bytes/s"), Column("memory_share", "% mem", "share")
-    intensity, bound = Column("flops_per_byte", "FLOPs/B", "ratio"), Column("bound", "bound", "text")
-    if whole:
-        head = Column("range", "range", "name"), Column("phase", "phase")
-        return (*head, time, flops, Column("arithmetic", "arithmetic"), *rates, moved, *memory, intensity, bound)
-    name = Column("range", "range", "name")
+        values = (Row((label(row.path), row.phase, *_every_value(row, peak).values())) for row in rows)
+        return Table("efficiency", title, (RANGE, Column("phase", "phase"), *COLUMNS.values()), tuple(values))
+    keys = ["kernel_ns", "flops_per_s", "compute_share", "bytes_per_s", "memory_share", "flops_per_byte", "bound"]
+    caption = f"{BYTES} Rates divide by the kernel time of the range and all inside it."
     if peak is None:
-        return (name, time, flops, rates[0], moved, memory[0], intensity)
-    return (name, time, *rates, *memory, intensity, bound)
+        keys = ["kernel_ns", "flops", "flops_per_s", "bytes", "bytes_per_s", "flops_per_byte"]
+    else:
+        caption += (
+            f" % FLOP and % mem: of the peaks of dense arithmetic and of memory ({peak.source}). bound: the "
+            f"nearer of the two, neither where both are below {share_text(FAR_BELOW, 0)}."
+        )
+    chosen = in_tree(rows, "kernel_ns", detail.top, report.phase_names)
+    lines = []
+    for name, depth, row in zip(last_names(chosen), depths(chosen), chosen, strict=True):
+        cells = _every_value(row, peak)
+        cells["flops"] = cells["flops"] or None
+        lines.append(Row((name, *(cells[key] for key in keys)), indent=depth))
+    columns = (RANGE, *(COLUMNS[key] for key in keys))
+    return Table("efficiency", title, columns, tuple(lines), caption + more(rows, len(chosen), "range"))
 
 
-def _every_value(row: Efficiency, peak: Peak | None) -> tuple[object, ...]:
+def _every_value(row: Efficiency, peak: Peak | None) -> dict[str, object]:
+    """Return a range's cells by the keys of COLUMNS."""
     figures = row.figures
     kinds = " + ".join(sorted(kind for kind, count in figures.flops.items() if count))
-    shares = (row.of_compute(peak), row.of_memory(peak), row.bound(peak)) if peak else (None, None, None)
-    return (
-        row.kernel_ns, figures.total, kinds, row.per_second(figures.total), shares[0], figures.bytes,
-        row.per_second(figures.bytes), shares[1], row.intensity, shares[2],
-    )  # fmt: skip
-
-
-def _cells(row: Efficiency, peak: Peak | None) -> tuple[object, ...]:
-    figures, rate = row.figures, row.per_second
-    if peak is None:
-        moved = figures.bytes, rate(figures.bytes)
-        return row.kernel_ns, figures.total or None, rate(figures.total), *moved, row.intensity
-    compute, memory = rate(figures.total), rate(figures.bytes)
-    shares = row.of_compute(peak), row.of_memory(peak)
-    return row.kernel_ns, compute, shares[0], memory, shares[1], row.intensity, row.bound(peak)
-
-
-def _caption(peak: Peak | None) -> str:
-    """Describe what the numbers are of."""
-    said = f"{BYTES} Rates divide by the kernel time of the range and all inside it."
-    if peak is None:
-        return said
-    low = share_text(FAR_BELOW, 0)
-    return (
-        f"{said} % FLOP and % mem: of the peaks of dense arithmetic and of memory ({peak.source}). bound: the "
-        f"nearer of the two, neither where both are below {low}."
+    values = (
+        row.kernel_ns,
+        figures.total,
+        kinds,
+        row.per_second(figures.total),
+        row.of_compute(peak) if peak else None,
+        figures.bytes,
+        row.per_second(figures.bytes),
+        row.of_memory(peak) if peak else None,
+        row.intensity,
+        row.bound(peak) if peak else None,
     )
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     """Show MFU and HFU: FLOPs of a step against what the GPU could have computed in its time."""
-    report = subject.report
-    attribution = subject.attribution()
+    report, attribution = subject.report, subject.attribution
     steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-    over = 1 if report.per_step else report.steps
-    time_ns = over * fmean(max(step.cpu_ns, step.span_ns or 0) for step in steps)
+    time_ns = fmean(max(step.cpu_ns, step.span_ns or 0) for step in steps)
+    time_ns *= 1 if report.per_step else report.steps
     gpus = max(len(set(attribution.trace.work.device_id.tolist())) // max(report.ranks, 1), 1)
-    rows = (
-        Row(("model (MFU)", *_of_step(joined.model, time_ns, peak, gpus))),
-        Row(("all computed (HFU)", *_of_step(joined.whole, time_ns, peak, gpus))),
-    )
+    rows = []
+    for name, figures in (("model (MFU)", joined.model), ("all computed (HFU)", joined.all_computed)):
+        least_s = efficiency.seconds(figures.flops, peak) if peak else None
+        peak_share = least_s / gpus / (time_ns / 1e9) if least_s and time_ns else None
+        rate = figures.total / (time_ns / 1e9) if time_ns else None
+        rows.append((name, figures.total, time_ns, rate, peak_share))
     columns = (
-        Column("flops_of", "FLOPs of"), Column("flops", "FLOPs", "flops"), Column("time_ns", "time", "ns"),
-        Column("flops_per_s", "FLOP/s", "flops/s"), Column("share", "% peak", "share"),
-    )[: None if peak or subject.detail.whole else 4]  # fmt: skip
+        Column("flops_of", "FLOPs of"),
+        Column("flops", "FLOPs", "flops"),
+        Column("time_ns", "time", "ns"),
+        Column("flops_per_s", "FLOP/s", "flops/s"),
+        *([Column("share", "% peak", "share")] if peak or subject.detail.whole else []),
+    )
     caption = (
         "model: forward and backward, without what backward computes again; all computed: with it, and the "
         "optimizer's. time: of a step's CPU range, or its GPU span where that is longer."
@@ -169,46 +172,35 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     several = f" % peak is of {gpus} GPUs." if peak and gpus > 1 else ""
     scope = f"per step, mean of {report.steps}" if report.per_step else f"over {report.steps} steps"
     title = f"FLOPs of the steps against their time, {{unit}} {scope}"
-    return Table("step", title, columns, tuple(Row(row.values[: len(columns)]) for row in rows), caption + several)
-
-
-def _of_step(figures: Figures, time_ns: float, peak: Peak | None, gpus: int) -> tuple[object, ...]:
-    least = efficiency.seconds(figures.flops, peak) if peak else None
-    share = least / gpus / (time_ns / 1e9) if least and time_ns else None
-    return figures.total, time_ns, figures.total / (time_ns / 1e9) if time_ns else None, share
+    return Table("step", title, columns, tuple(Row(row[: len(columns)]) for row in rows), caption + several)
 
 
 def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) -> Iterator[str]:
     """Yield what must be known with the numbers."""
-    if peak is None:
-        on_cpu = report.provenance.unit_of_work == "CPU"
-        yield (
-            ON_CPU
-            if on_cpu
-            else UNKNOWN_GPU.format(headings.gpus([report]) or "The GPU, which the report does not name,")
-        )
+    if peak is not None:
+        kinds = sorted(kind for kind, count in joined.all_computed.flops.items() if count and not peak.flops(kind))
+        yield from (NO_PEAK.format(kind, report.provenance.gpus[0]) for kind in kinds)
+    elif report.provenance.unit_of_work == "CPU":
+        yield ON_CPU
     else:
-        for kind in sorted(kind for kind, count in joined.whole.flops.items() if count and not peak.flops(kind)):
-            yield NO_PEAK.format(kind, report.provenance.gpus[0])
+        yield UNKNOWN_GPU.format(headings.gpus([report]) or "The GPU, which the report does not name,")
     if counts.peaks:
         yield MEASURED_PEAKS
     if counts.is_stated:
         convention = report.provenance.run.get("flops_convention")
         yield f"FLOPs and bytes are what the run states for its sizes: {convention}."
-    if joined.lost.total > LEAST_LOST * joined.whole.total:
-        share = share_text(joined.lost.total / joined.whole.total)
+    if joined.lost.total > LEAST_LOST * joined.all_computed.total:
+        lost = share_text(joined.lost.total / joined.all_computed.total)
         names = some_of((path for _, path in joined.unjoined), most=4)
-        yield f"{share} of the FLOPs were counted in ranges that the report lacks, and are in no row: {names}."
+        yield f"{lost} of the FLOPs were counted in ranges that the report lacks, and are in no row: {names}."
     if counts.uncounted:
+        kernels = [row for row in report.kernels if row.kind == "kernel"]
+        kernel_ns = sum(row.total_ns for row in kernels)
+        others_ns = sum(row.total_ns for row in kernels if row.category not in WITH_FLOPS)
+        time, others = headings.kernel_time(report), share_text(others_ns / kernel_ns) if kernel_ns else "none"
         yield f"FLOPs are {CONVENTION}, as PyTorch's registry of formulas has them."
         named = ", ".join(f"{name} {count_text(count)}×" for name, count in list(counts.uncounted.items())[:6])
-        yield f"Operators without a formula count no FLOPs, {_uncounted(report)}: {named}."
-
-
-def _uncounted(report: Report) -> str:
-    """Report how much of the kernel time is in kernels that no formula is for."""
-    kernels = [row for row in report.kernels if row.kind == "kernel"]
-    whole = sum(row.total_ns for row in kernels)
-    others = sum(row.total_ns for row in kernels if row.category not in WITH_FLOPS)
-    time, share = headings.kernel_time(report), share_text(others / whole) if whole else "none"
-    return f"and {share} of the {time[0].lower()}{time[1:]} is in kinds of kernels that have none"
+        yield (
+            f"Operators without a formula count no FLOPs, and {others} of the {time[0].lower()}{time[1:]} is in "
+            f"kinds of kernels that have none: {named}."
+        )

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from ..document import Column, Document, Row, Table, with_columns
 from ..errors import ReportError
 from ..kernel_names.short import distinct_short_names, short_name
 from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
-from ..report import Number, Report
+from ..report import Report, added
 from ..summary.collapsing import naming_of
 from ..vocabulary import OTHER, PHASES
 from . import headings
 from .registry import Subject
-from .rows import common_length, label, require_measured, share
+from .rows import common_length, label, longest_first, require_measured, share
 
-NUMBERS = (
-    Column("blocks", "blocks", "count"), Column("launches", "launches", "count"),
-    Column("places", "ranges", "count"), Column("each", "each", "count"), Column("kernel_ns", "time", "ns"),
+COLUMNS = (
+    Column("range", "range", "name"),
+    Column("blocks", "blocks", "count"),
+    Column("launches", "launches", "count"),
+    Column("places", "ranges", "count"),
+    Column("each", "each", "count"),
+    Column("kernel_ns", "time", "ns"),
     Column("share", "%", "share"),
-)  # fmt: skip
+)
 BLOCKS = "blocks: the grid's size. "
 CAPTION = (
-    "launches: of this kernel in the range and in no inner one. ranges: how many of that name launch "
-    "it, each so many times. "
-    "% is of the kernel's time."
+    "launches: of this kernel in the range and in no inner one. ranges: how many of that name launch it, each so "
+    "many times. % is of the kernel's time."
 )
-Key = tuple[str, str]  # a kernel's name and the phase
 
 
 def view(subject: Subject) -> Document:
@@ -37,128 +38,98 @@ def view(subject: Subject) -> Document:
     Raises ReportError if no kernel has the name.
     """
     require_measured(subject.report)
-    report, found = subject.report, _asked(subject)
-    groups = LaunchGroups(subject.attribution(), include_warm_up=report.warm_up_included)
-    naming = tuple if subject.detail.every_index else naming_of(subject.report)
-    paths = {key: {row.path for row in report.kernels if (row.kernel, row.phase) == key} for key in found}
-    explained = [groups.explain(*key, paths=paths[key], naming=naming) for key in found[: subject.detail.top]]
-    names = dict(zip(paths, _names([kernel for kernel, _ in found], subject.detail.full_names), strict=True))
-    draw = partial(_table, report)
-    tables = (
-        [_whole(report, explained)]
-        if subject.detail.whole
-        else [draw(one, names[one.kernel, one.phase]) for one in explained]
-    )
-    rest = len(found) - len(explained)
-    notes = [f"{rest} more kernels and phases match: --top {len(found)} shows them."] if rest > 0 else []
-    per_step = all(one.unit == STEP for one in explained) and not subject.detail.whole
+    report, detail = subject.report, subject.detail
+    requested = _requested(subject)
+    groups = LaunchGroups(subject.attribution, include_warm_up=report.warm_up_included)
+    naming = tuple if detail.every_index else naming_of(report)
+    explained = []
+    for kernel, phase in requested[: detail.top]:
+        paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (kernel, phase)}
+        explained.append(groups.explain(kernel, phase, paths=paths, naming=naming))
+    kernels = [kernel for kernel, _ in requested]
+    names = kernels if detail.full_names else distinct_short_names(kernels)
+    tables = [_table(report, explanation, name) for explanation, name in zip(explained, names, strict=False)]
+    tables = [_every_group(report, explained)] if detail.whole else tables
+    left_out = len(requested) - len(explained)
+    notes = [f"{left_out} more kernels and phases match: --top {len(requested)} shows them."] if left_out else []
+    per_step = all(explanation.unit == STEP for explanation in explained) and not detail.whole
     accounting = (headings.accounting_per_step if per_step else headings.accounting_of)(report)
     return headings.answer(report, tables, (*report.notes, *notes), accounting=accounting)
 
 
-def _asked(subject: Subject) -> list[Key]:
-    """Find the kernels by name, longest first; without a name the longest of each phase."""
-    time: dict[Key, Number] = {}
-    for row in subject.report.kernels:
-        if row.kind == "kernel":
-            time[row.kernel, row.phase] = time.get((row.kernel, row.phase), 0) + row.total_ns
-    ranked = sorted(time, key=lambda key: (-time[key], key))
-    if subject.kernel:
-        return _named(subject.kernel, ranked)
+def _requested(subject: Subject) -> list[tuple[str, str]]:
+    """Find kernels and their phases by name, longest first; without a name the longest of each phase.
+
+    A kernel of exactly this name, in full or short, comes before those whose name contains it.
+    """
+    kernels = added((row for row in subject.report.kernels if row.kind == "kernel"), ("kernel", "phase"))
+    ranked = [(row.kernel, row.phase) for row in longest_first(kernels)]
     if not ranked:
         raise ReportError("The report has no kernels whose launches can be explained.")
-    longest = {phase: (kernel, phase) for kernel, phase in reversed(ranked)}
-    return [longest[phase] for phase in PHASES if phase in longest]
+    if not subject.kernel:
+        longest = {phase: (kernel, phase) for kernel, phase in reversed(ranked)}
+        return [longest[phase] for phase in PHASES if phase in longest]
+    pattern = subject.kernel.lower()
+    names = {kernel: (kernel.lower(), short_name(kernel).lower()) for kernel, _ in ranked}
+    exact = [key for key in ranked if pattern in names[key[0]]]
+    matching = exact or [key for key in ranked if any(pattern in name for name in names[key[0]])]
+    if not matching:
+        some = "; ".join(short_name(kernel) for kernel in list(names)[:6])
+        raise ReportError(f"No kernel name contains {subject.kernel!r}. The longest kernels: {some}.")
+    return matching
 
 
-def _named(pattern: str, ranked: list[Key]) -> list[Key]:
-    """Return the kernels of exactly this name, in full or short, else those whose name contains it."""
-    wanted = pattern.lower()
-    names = {
-        kernel: (kernel.lower(), short_name(kernel).lower()) for kernel in dict.fromkeys(k for k, _ in ranked)
-    }
-    exact = [key for key in ranked if wanted in names[key[0]]]
-    found = exact or [key for key in ranked if any(wanted in name for name in names[key[0]])]
-    if not found:
-        some = "; ".join(short_name(kernel) for kernel in list(names)[:6]) or "none"
-        raise ReportError(f"No kernel name contains {pattern!r}. The longest kernels: {some}.")
-    return found
-
-
-def _names(kernels: Sequence[str], full: bool) -> Sequence[str]:
-    return kernels if full else distinct_short_names(kernels)
-
-
-def _table(report: Report, one: Explanation, name: str) -> Table:
+def _table(report: Report, explanation: Explanation, name: str) -> Table:
     """Draw one kernel: its terms, and below each the ranges that make it up."""
-    groups = [group for term in one.terms for group in term.groups]
-    common, whole = common_length(group.path for group in groups), sum(group.total_ns for group in groups)
-    with_blocks = any(group.blocks for group in groups)  # not on a CPU, nor in reports that do not say
+    units = explanation.units
+    groups = [group for term in explanation.terms for group in term.groups]
+    common, kernel_ns = common_length(group.path for group in groups), sum(group.total_ns for group in groups)
+
+    def cells(*added_up: Group) -> tuple[float, float | None]:
+        total_ns = sum(group.total_ns for group in added_up)
+        return total_ns / units, share(total_ns, kernel_ns)
+
     rows: list[Row] = []
-    for term in one.terms:
-        if len(one.terms) > 1:
-            count = headings.worded(f"{term.text} launch{'es' if term.launches > 1 else ''}", report.provenance)
-            cells = (
-                count,
-                "",
-                term.launches,
-                "",
-                "",
-                _time(one, term.groups),
-                share(sum(group.total_ns for group in term.groups), whole),
-            )
-            rows.append(Row(cells, strong=True))
-        rows += [
-            Row((label(group.path, common), *_numbers(one, group, whole)), indent=int(len(one.terms) > 1))
-            for group in term.groups
-        ]
-    columns = (Column("range", "range", "name"), *NUMBERS)
-    table = Table("explained", _title(report, one, name), columns, tuple(rows), BLOCKS + CAPTION)
-    if with_blocks:
+    several = len(explanation.terms) > 1
+    for term in explanation.terms:
+        if several:
+            text = headings.worded(f"{term.text} launch{'es' if term.launches > 1 else ''}", report.provenance)
+            rows.append(Row((text, "", term.launches, "", "", *cells(*term.groups)), strong=True))
+        for group in term.groups:
+            places = group.places / units if group.places else None
+            each = group.launches / group.places if group.places else None
+            counts = (group.blocks or None, group.launches / units, places, each)
+            rows.append(Row((label(group.path, common), *counts, *cells(group)), indent=int(several)))
+    table = Table("explained", _title(report, explanation, name), COLUMNS, tuple(rows), BLOCKS + CAPTION)
+    if any(group.blocks for group in groups):
         return table
-    kept = [place for place, column in enumerate(columns) if column.key != "blocks"]
-    return replace(with_columns(table, kept), caption=CAPTION)
+    # There are none on a CPU, nor in reports that do not say.
+    places_of_others = [place for place, column in enumerate(COLUMNS) if column.key != "blocks"]
+    return replace(with_columns(table, places_of_others), caption=CAPTION)
 
 
-def _title(report: Report, one: Explanation, name: str) -> str:
+def _title(report: Report, explanation: Explanation, name: str) -> str:
     """Describe how many launches there are of what, and their sum."""
-    trivial = one.formula in (f"{one.launches:,}", f"1·{one.launches}")
-    count = f"{one.launches:,}{'' if trivial else f' = {one.formula}'} launch{'es' if one.launches > 1 else ''}"
-    where = "no phase" if one.phase == OTHER else one.phase
-    if not one.unit:
-        rows = [row for row in report.kernels if (row.kernel, row.phase) == (one.kernel, one.phase)]
+    launches, formula, phase = explanation.launches, explanation.formula, explanation.phase
+    is_trivial = formula in (f"{launches:,}", f"1·{launches}")
+    count = f"{launches:,}{'' if is_trivial else f' = {formula}'} launch{'es' if launches > 1 else ''}"
+    where = "no phase" if phase == OTHER else phase
+    if not explanation.unit:
+        rows = [row for row in report.kernels if (row.kernel, row.phase) == (explanation.kernel, phase)]
         return f"{name}: {count} in {where}, {headings.over(report, rows)}, {{unit}}"
-    inside = "" if one.unit == one.phase else f" in {where}"
-    return f"{name}: {count} per {one.unit}{inside}, {{unit}}, mean of {one.units}"
+    inside = "" if explanation.unit == phase else f" in {where}"
+    return f"{name}: {count} per {explanation.unit}{inside}, {{unit}}, mean of {explanation.units}"
 
 
-def _numbers(one: Explanation, group: Group, whole: int) -> tuple[object, ...]:
-    """Return the cells of one range and grid."""
-    places = group.places / one.units if group.places else None
-    each = group.launches / group.places if group.places else None
-    return (
-        group.blocks or None, group.launches / one.units, places, each, _time(one, (group,)),
-        share(group.total_ns, whole),
-    )  # fmt: skip
-
-
-def _time(one: Explanation, groups: Sequence[Group]) -> float:
-    return sum(group.total_ns for group in groups) / one.units
-
-
-def _whole(report: Report, explained: Sequence[Explanation]) -> Table:
+def _every_group(report: Report, explained: Sequence[Explanation]) -> Table:
     """Return one row per kernel, phase, range and grid, over all steps."""
     keys = ("kernel", "phase", "range", "blocks", "launches", "ranges", "total_ns", "unit", "units")
     columns = tuple(Column(key, key, "ns" if key.endswith("_ns") else "text") for key in keys)
-    rows = tuple(
-        Row(
-            (
-                one.kernel, one.phase, label(group.path), group.blocks or None, group.launches, group.places,
-                group.total_ns, one.unit, one.units,
-            )
-        )
-        for one in explained
-        for term in one.terms
-        for group in term.groups
-    )  # fmt: skip
-    return Table("explained", f"launches {headings.over(report, report.kernels)}", columns, rows)
+    rows = []
+    for explanation in explained:
+        for group in (group for term in explanation.terms for group in term.groups):
+            counts = (group.blocks or None, group.launches, group.places, group.total_ns)
+            range_name = label(group.path)
+            units = (explanation.unit, explanation.units)
+            rows.append(Row((explanation.kernel, explanation.phase, range_name, *counts, *units)))
+    return Table("explained", f"launches {headings.over(report, report.kernels)}", columns, tuple(rows))

@@ -37,12 +37,37 @@ def counted(report: Report) -> Report:
     graphs = of_graphs(report)
     if not graphs:
         return report
-    inside, own = _inside(report, graphs), _sums(((row.path, row.phase), row) for row in graphs)
+    # In every range around them; of a path in several phases, in the one of theirs.
+    first_phase: dict[Path, str] = {}
+    for row in report.ranges:
+        first_phase.setdefault(row.path, row.phase)
+    ranges = {(row.path, row.phase) for row in report.ranges}
+    around = ((row.path[:depth], row) for row in graphs for depth in range(1, len(row.path) + 1))
+    inside = _sums(
+        ((path, row.phase if (path, row.phase) in ranges else first_phase.get(path, "")), row)
+        for path, row in around
+    )
+    alone = _sums(((row.path, row.phase), row) for row in graphs)
     of_phase = _sums((((), row.phase), row) for row in graphs)
+
+    def with_graphs(row: RangeRow) -> RangeRow:
+        ns, count = inside.get((row.path, row.phase), (0, 0))
+        self_ns, self_count = alone.get((row.path, row.phase), (0, 0))
+        return replace(
+            row,
+            inclusive_ns=row.inclusive_ns + ns,
+            kernels=row.kernels + count,
+            self_ns=row.self_ns + self_ns,
+            self_kernels=row.self_kernels + self_count,
+        )
+
     return replace(
         report,
-        kernels=tuple(_as_kernel(row) for row in report.kernels),
-        ranges=in_tree_order(_with_graphs(row, inside, own) for row in report.ranges),
+        kernels=tuple(
+            replace(row, kind="kernel", category=CATEGORY) if row.kind == "graph" else row
+            for row in report.kernels
+        ),
+        ranges=in_tree_order(map(with_graphs, report.ranges)),
         phases=tuple(
             replace(row, kernel_ns=row.kernel_ns + ns, kernels=row.kernels + count)
             for row in report.phases
@@ -56,34 +81,6 @@ def counted_work(attribution: Attribution) -> Attribution:
     work = attribution.trace.work
     kind = np.where(work.kind == GRAPH, KERNEL, work.kind).astype(work.kind.dtype)
     return replace(attribution, trace=replace(attribution.trace, work=replace(work, kind=kind)))
-
-
-def _as_kernel(row: KernelRow) -> KernelRow:
-    return replace(row, kind="kernel", category=CATEGORY) if row.kind == "graph" else row
-
-
-def _with_graphs(row: RangeRow, inside: Sums, own: Sums) -> RangeRow:
-    ns, count = inside.get((row.path, row.phase), (0, 0))
-    own_ns, own_count = own.get((row.path, row.phase), (0, 0))
-    return replace(
-        row,
-        inclusive_ns=row.inclusive_ns + ns,
-        kernels=row.kernels + count,
-        self_ns=row.self_ns + own_ns,
-        self_kernels=row.self_kernels + own_count,
-    )
-
-
-def _inside(report: Report, graphs: list[KernelRow]) -> Sums:
-    """Add graphs up in every range around them; of a path in several phases, in the one of theirs."""
-    first: dict[Path, str] = {}
-    for row in report.ranges:
-        first.setdefault(row.path, row.phase)
-    known = {(row.path, row.phase) for row in report.ranges}
-    around = ((row.path[:depth], row) for row in graphs for depth in range(1, len(row.path) + 1))
-    return _sums(
-        ((path, row.phase if (path, row.phase) in known else first.get(path, "")), row) for path, row in around
-    )
 
 
 def _sums(rows: Iterable[tuple[tuple[Path, str], KernelRow]]) -> Sums:

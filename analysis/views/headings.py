@@ -8,17 +8,23 @@ from dataclasses import replace
 from math import isclose
 
 from ..document import Document, Table
-from ..report import KernelRow, Number, Report, per_step
+from ..report import KernelRow, Report, per_step
 from ..support.units import count_text, share_text, time_text
 from ..trace import Provenance
 from ..vocabulary import OTHER, step_matcher
 from . import graphs
 
 # What a run says about itself in its mark, in the order in which it is shown, and how.
-RUN_FACTS = (
-    ("size", "{}"), ("mode", "{}"), ("batch_size", "batch {}"), ("context_length", "context {}"), ("dtype", "{}"),
-    ("attention", "{} attention"), ("optimizer", "{} optimizer"), ("torch", "PyTorch {}"),
-)  # fmt: skip
+RUN_FACTS = {
+    "size": "{}",
+    "mode": "{}",
+    "batch_size": "batch {}",
+    "context_length": "context {}",
+    "dtype": "{}",
+    "attention": "{} attention",
+    "optimizer": "{} optimizer",
+    "torch": "PyTorch {}",
+}
 
 PARTS = (
     ("own_ns", "launched in ranges of the same thread"),
@@ -30,7 +36,16 @@ PARTS = (
     ("excluded_ns", "warm-up left out"),
 )
 
-
+BESIDE_STEPS = "evaluation, rollouts or set-up"
+UNMEASURED = f"in no measured step ({BESIDE_STEPS}; --totals counts it)"
+WARM_UP = "in warm-up (--include-warmup counts it)"
+#: The kinds of work, one and several.
+KINDS_OF_WORK = {
+    "kernel": ("kernel", "kernels"),
+    "memcpy": ("copy", "copies"),
+    "memset": ("memset", "memsets"),
+    "graph": ("CUDA graph", "CUDA graphs"),
+}
 NO_GPU = "CPU time of operators, no GPU"
 #: Why a range has no span.
 LINKED = (
@@ -63,7 +78,9 @@ def common(facts: Sequence[Sequence[str]]) -> list[str]:
 def run_facts(source: Provenance) -> list[str]:
     """Describe the settings in a run's mark that affect its times."""
     facts = [
-        form.format(source.run[key]) for key, form in RUN_FACTS if source.run.get(key) not in (None, "", False)
+        form.format(source.run[key])
+        for key, form in RUN_FACTS.items()
+        if source.run.get(key) not in (None, "", False)
     ]
     return [*facts, "compiled"] if source.run.get("compile") else facts
 
@@ -80,27 +97,21 @@ def scope(report: Report) -> str:
 
 def scope_of_a_gpu(report: Report, gpus: int) -> str:
     """Return what the figures of each GPU count if every rank has its own GPU and steps."""
-    said = scope(report)
-    if gpus < 2 or report.ranks < 2 or said == "total":
-        return said
-    own = f"{report.steps / report.ranks:.3g}"
-    return f"per step, mean of {own} on each GPU" if report.per_step else f"over {own} steps on each GPU"
+    of_all = scope(report)
+    if gpus < 2 or report.ranks < 2 or of_all == "total":
+        return of_all
+    steps = f"{report.steps / report.ranks:.3g}"
+    return f"per step, mean of {steps} on each GPU" if report.per_step else f"over {steps} steps on each GPU"
 
 
 def over(report: Report, rows: Iterable[KernelRow]) -> str:
     """Return over what these rows were summed: the measured steps, if all of the work is in them."""
-    if not report.steps or _in_no_step(report, rows):
-        return "total"
-    return f"over {report.steps} step{'s' if report.steps > 1 else ''}"
-
-
-def _in_no_step(report: Report, rows: Iterable[KernelRow]) -> Number:
-    """Add up the work that lies in none of the measured steps."""
     rows = list(rows)
     is_step = step_matcher(report.step)
-    names = {name for row in rows for name in row.path}
-    steps = {name for name in names if is_step(name.replace("*", "0"))}
-    return sum(row.total_ns for row in rows if steps.isdisjoint(row.path))
+    steps = {name for row in rows for name in row.path if is_step(name.replace("*", "0"))}
+    if not report.steps or any(row.total_ns for row in rows if steps.isdisjoint(row.path)):
+        return "total"
+    return f"over {report.steps} step{'s' if report.steps > 1 else ''}"
 
 
 def work(report: Report) -> str:
@@ -120,18 +131,45 @@ def span(report: Report) -> str:
 
 def accounting_of(report: Report) -> tuple[str, ...]:
     """Return where all the work of the report went, whatever part is shown; the parts sum to the whole."""
-    total = report.totals.work_ns
+    total_ns = report.totals.work_ns
     parts = [
-        f"{time_text(value)} ({share_text(value / total)}) {label}"
-        for key, label in PARTS
-        if (value := getattr(report.totals, key))
+        f"{time_text(part_ns)} ({share_text(part_ns / total_ns)}) {text}"
+        for key, text in PARTS
+        if (part_ns := getattr(report.totals, key))
     ]
     if not parts:
         return ()
-    over = scope(report) if report.per_step or _is_whole(report) else "total"
-    all_of = f"All {work(report)}" + (" in measured steps" if report.per_step and _beyond_ns(report) else "")
-    line = f"{all_of}, {over}: {time_text(total)} = {' + '.join(parts)}."
-    return (line, *_beyond(report), *_outside(report))
+    beyond_ns = report.unmeasured_ns + report.warm_up_ns  # what figures per step leave out
+    # All work but warm-up is shown, and not one phase or some ranges only.
+    is_complete = isclose(sum(row.total_ns for row in report.kernels), total_ns - report.totals.excluded_ns)
+    counted = scope(report) if report.per_step or is_complete else "total"
+    all_of = f"All {work(report)}" + (" in measured steps" if report.per_step and beyond_ns else "")
+    lines = [f"{all_of}, {counted}: {time_text(total_ns)} = {' + '.join(parts)}."]
+    if beyond_ns and report.per_step:
+        places = [
+            f"{time_text(part_ns)} {text}"
+            for part_ns, text in ((report.unmeasured_ns, UNMEASURED), (report.warm_up_ns, WARM_UP))
+            if part_ns
+        ]
+        share = share_text(beyond_ns / (beyond_ns + total_ns * report.steps))
+        unlaunched = (
+            f" The report has no launch of {time_text(report.no_launch_ns)} of it: steps can lack that work."
+        )
+        line = f"Not in these means: {' and '.join(places)}, {share} of all {work(report)}."
+        lines.append(line + (unlaunched if report.no_launch_ns else ""))
+    elif beyond_ns:
+        share = share_text(report.unmeasured_ns / total_ns)
+        lines.append(
+            f"Of this, {time_text(report.unmeasured_ns)} ({share}) is in no measured step: {BESIDE_STEPS}."
+        )
+    for reason in dict.fromkeys(row.reason for row in report.outside):
+        counts = ", ".join(
+            f"{count_text(row.count)} {KINDS_OF_WORK[row.kind][row.count != 1]} ({time_text(row.total_ns)})"
+            for row in report.outside
+            if row.reason == reason
+        )
+        lines.append(f"In no range, {reason}: {counts}{' per step' if report.per_step else ''}.")
+    return tuple(lines)
 
 
 def accounting_per_step(report: Report) -> tuple[str, ...]:
@@ -139,45 +177,30 @@ def accounting_per_step(report: Report) -> tuple[str, ...]:
     return accounting_of(report if report.per_step else per_step(report))
 
 
-def _is_whole(report: Report) -> bool:
-    """Return whether all work but warm-up is shown, and not one phase or some ranges only."""
-    shown = sum(row.total_ns for row in report.kernels)
-    return isclose(shown, report.totals.work_ns - report.totals.excluded_ns)
+#: The share of kernel time in kernels that no rule knows from which nothing is said of what there is none of.
+MUCH_OTHER = 0.05
 
 
-def _beyond(report: Report) -> tuple[str, ...]:
-    """Return how much of the work is outside the measured steps, if there is work in both."""
-    beyond = _beyond_ns(report)
-    if not beyond:
-        return ()
-    if not report.per_step:
-        share = share_text(report.unmeasured_ns / report.totals.work_ns)
-        return (f"In no measured step: {time_text(report.unmeasured_ns)} ({share}) of this; no mean counts it.",)
-    share = share_text(beyond / (beyond + report.totals.work_ns * report.steps))
-    parts = ((report.unmeasured_ns, "in no measured step"), (report.warm_up_ns, "in warm-up"))
-    told = " and ".join(f"{time_text(value)} {where}" for value, where in parts if value)
-    return (f"In no mean: {told}, {share} of all {work(report)}.",)
+def share_of_other(report: Report) -> float:
+    """Return the share of the kernel time that is in kernels of no known category."""
+    kernels = [row for row in report.kernels if row.kind == "kernel"]
+    total_ns = sum(row.total_ns for row in kernels)
+    return sum(row.total_ns for row in kernels if row.category == OTHER) / total_ns if total_ns else 0.0
 
 
-def _beyond_ns(report: Report) -> int:
-    """Return the work that figures per step leave out."""
-    return report.unmeasured_ns + report.warm_up_ns
+def world_size(source: Provenance) -> int:
+    """Return how many ranks the report says its job has; 0 if it does not say."""
+    size = source.run.get("world_size")
+    return size if isinstance(size, int) and not isinstance(size, bool) else 0
 
 
-def _outside(report: Report) -> tuple[str, ...]:
-    reasons = dict.fromkeys(row.reason for row in report.outside)
-    each = " per step" if report.per_step else ""
-    return tuple(f"In no range, {reason}: {', '.join(_parts(report, reason))}{each}." for reason in reasons)
-
-
-def _parts(report: Report, reason: str) -> list[str]:
-    rows = [row for row in report.outside if row.reason == reason]
-    return [f"{count_text(row.count)} {_named(row.kind, row.count)} ({time_text(row.total_ns)})" for row in rows]
-
-
-def _named(kind: str, count: float) -> str:
-    singular = {"kernel": "kernel", "memcpy": "copy", "memset": "memset", "graph": "CUDA graph"}[kind]
-    return singular if count == 1 else {"copy": "copies"}.get(singular, f"{singular}s")
+def doubts_of_absence(report: Report) -> str:
+    """Return why kernels of a kind can be there though none is known; empty if nothing speaks for it."""
+    ranks, unknown = world_size(report.provenance), share_of_other(report)
+    doubts = [f"the job has {ranks:,} ranks"] if ranks > 1 else []
+    if unknown > MUCH_OTHER:
+        doubts.append(f"{share_text(unknown)} of the kernel time is in kernels that no rule knows")
+    return " and ".join(doubts)
 
 
 #: What --range leaves of a denominator.
@@ -186,9 +209,9 @@ IN_THOSE_RANGES = " in the ranges asked for"
 
 def kernels(report: Report, time: str = "kernel time") -> str:
     """Return what the shares are of: all phases or a single one, and all ranges or some."""
-    alone = len(report.phases) == 1 and report.phases[0].phase != OTHER
-    whole = f"the {report.phases[0].phase} phase's {time}" if alone else f"all {time}"
-    return whole + IN_THOSE_RANGES if is_of_ranges(report) else whole
+    is_one_phase = len(report.phases) == 1 and report.phases[0].phase != OTHER
+    denominator = f"the {report.phases[0].phase} phase's {time}" if is_one_phase else f"all {time}"
+    return denominator + IN_THOSE_RANGES if is_of_ranges(report) else denominator
 
 
 def with_graphs(report: Report) -> str:
@@ -202,9 +225,13 @@ def is_of_ranges(report: Report) -> bool:
 
 
 ON_CPU = {
-    "kernel": "operator", "kernels": "operators", "launch": "call", "launches": "calls", "launched": "called",
+    "kernel": "operator",
+    "kernels": "operators",
+    "launch": "call",
+    "launches": "calls",
+    "launched": "called",
     "launching": "calling",
-}  # fmt: skip
+}
 _WORDS = re.compile(rf"(?<![\w:-])(?:{'|'.join(sorted(ON_CPU, reverse=True))})(?!::|[\w-])", re.IGNORECASE)
 
 
@@ -220,35 +247,31 @@ def worded(text: str, source: Provenance) -> str:
 
 def on_cpu(text: str) -> str:
     """Return a text about kernels in the words for a CPU's operators."""
-    return _WORDS.sub(_other_word, text)
 
+    def operator_word(match: re.Match[str]) -> str:
+        word = ON_CPU[match[0].lower()]
+        return word.capitalize() if match[0][0].isupper() else word
 
-def _other_word(found: re.Match[str]) -> str:
-    word = ON_CPU[found[0].lower()]
-    return word.capitalize() if found[0][0].isupper() else word
+    return _WORDS.sub(operator_word, text)
 
 
 def answer(
     report: Report, tables: Iterable[Table], notes: Iterable[str], *, accounting: Iterable[str] | None = None
 ) -> Document:
     """Put a report's answer together, in the words that suit what the report is of."""
-    accounted = accounting_of(report) if accounting is None else accounting
-    return document(report.provenance, heading(report), tables, accounted, notes)
+    lines = accounting_of(report) if accounting is None else accounting
+    return document(report.provenance, heading(report), tables, lines, notes)
 
 
 def document(
     source: Provenance, heading: str, tables: Iterable[Table], accounting: Iterable[str], notes: Iterable[str]
 ) -> Document:
     """Put an answer together, in the words that suit what the report is of; values and notes stay as they are."""
-    return Document(
-        heading,
-        tuple(_worded(table, source) for table in tables),
-        tuple(worded(line, source) for line in accounting),
-        tuple(notes),
-    )
 
+    def worded_table(table: Table) -> Table:
+        columns = tuple(replace(column, heading=worded(column.heading, source)) for column in table.columns)
+        title, caption, lead = (worded(text, source) for text in (table.title, table.caption, table.lead))
+        return replace(table, columns=columns, title=title, caption=caption, lead=lead)
 
-def _worded(table: Table, source: Provenance) -> Table:
-    columns = tuple(replace(column, heading=worded(column.heading, source)) for column in table.columns)
-    title, caption, lead = (worded(text, source) for text in (table.title, table.caption, table.lead))
-    return replace(table, columns=columns, title=title, caption=caption, lead=lead)
+    lines = tuple(worded(line, source) for line in accounting)
+    return Document(heading, tuple(map(worded_table, tables)), lines, tuple(notes))

@@ -20,12 +20,23 @@ from . import headings
 
 # nsys's headings, short enough for a terminal.
 HEADINGS = {
-    "range_instances": "ranges", "count": "launches", "total_ns": "total", "avg_ns": "avg", "med_ns": "med",
-    "min_ns": "min", "max_ns": "max", "stddev_ns": "std", "total_span_ns": "total", "total_range_ns": "range",
-    "span_avg_ns": "avg", "span_med_ns": "med", "span_min_ns": "min", "span_max_ns": "max",
+    "range_instances": "ranges",
+    "count": "launches",
+    "total_ns": "total",
+    "avg_ns": "avg",
+    "med_ns": "med",
+    "min_ns": "min",
+    "max_ns": "max",
+    "stddev_ns": "std",
+    "total_span_ns": "total",
+    "total_range_ns": "range",
+    "span_avg_ns": "avg",
+    "span_med_ns": "med",
+    "span_min_ns": "min",
+    "span_max_ns": "max",
     "span_stddev_ns": "std",
     "operations": "{unit_of_work} ops",
-}  # fmt: skip
+}
 
 #: Columns of single launches and spans, which are shorter than sums.
 PER_LAUNCH = ("avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns")
@@ -52,8 +63,8 @@ def like_nsys(trace: Trace, detail: Detail = SHORT) -> Document:
             unit,
         ),
     )
-    shown = tables if len(inside) or detail.whole else ()
-    return headings.document(source, heading, shown, (), () if len(inside) else (_nothing(trace),))
+    with_rows = tables if len(inside) or detail.whole else ()
+    return headings.document(source, heading, with_rows, (), () if len(inside) else (_nothing(trace),))
 
 
 def _nothing(trace: Trace) -> str:
@@ -82,20 +93,20 @@ def work_in_ranges(trace: Trace) -> pd.DataFrame:
         rows.append(launched[held])
         instances.append(nesting.forest.range[node[held]])
         node = nesting.forest.above(node)
-    done, instance = np.concatenate(rows), np.concatenate(instances)
+    paired, instance = np.concatenate(rows), np.concatenate(instances)
     names = np.array([*trace.names, ""], object)
     thread = ranges.thread[instance]
     return pd.DataFrame(
         {
-            "work": done,
+            "work": paired,
             "instance": instance,
             "range": _range_names(trace, ranges)[instance],
             "pid": np.array([trace.processes[t.process].process_id for t in trace.threads] or [0])[thread],
             "tid": np.array([t.thread_id for t in trace.threads] or [0])[thread],
-            "kernel": names[work.name_id[done]],
-            "is_kernel": work.kind[done] == KERNEL,
-            "start_ns": work.start_ns[done],
-            "end_ns": work.end_ns[done],
+            "kernel": names[work.name_id[paired]],
+            "is_kernel": work.kind[paired] == KERNEL,
+            "start_ns": work.start_ns[paired],
+            "end_ns": work.end_ns[paired],
             "range_ns": (ranges.end_ns - ranges.start_ns)[instance],
         }
     )
@@ -105,9 +116,19 @@ def kernel_summary(inside: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `nsys stats -r nvtx_kern_sum` that name a range, longest first within each range."""
     kernels = inside[inside["is_kernel"]].assign(duration_ns=inside["end_ns"] - inside["start_ns"])
     grouped = kernels.groupby(["range", "pid", "tid", "kernel"], sort=True)
-    frame = grouped["duration_ns"].agg(
-        count="count", total_ns="sum", avg_ns="mean", med_ns="median", min_ns="min", max_ns="max", stddev_ns="std"
-    ).reset_index()  # fmt: skip
+    frame = (
+        grouped["duration_ns"]
+        .agg(
+            count="count",
+            total_ns="sum",
+            avg_ns="mean",
+            med_ns="median",
+            min_ns="min",
+            max_ns="max",
+            stddev_ns="std",
+        )
+        .reset_index()
+    )
     frame.insert(3, "range_instances", grouped["instance"].nunique().to_numpy())
     frame = frame[[*frame.columns.drop("kernel"), "kernel"]]
     return frame.sort_values(
@@ -118,15 +139,23 @@ def kernel_summary(inside: pd.DataFrame) -> pd.DataFrame:
 def projection_summary(inside: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `nsys stats -r nvtx_gpu_proj_sum`, longest first."""
     per_instance = inside.groupby(["range", "instance"], sort=False).agg(
-        start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), range_ns=("range_ns", "first"),
+        start_ns=("start_ns", "min"),
+        end_ns=("end_ns", "max"),
+        range_ns=("range_ns", "first"),
         operations=("work", "count"),
-    )  # fmt: skip
+    )
     per_instance["span_ns"] = per_instance["end_ns"] - per_instance["start_ns"]
     frame = per_instance.groupby("range", sort=True).agg(
-        total_span_ns=("span_ns", "sum"), total_range_ns=("range_ns", "sum"), range_instances=("span_ns", "count"),
-        span_avg_ns=("span_ns", "mean"), span_med_ns=("span_ns", "median"), span_min_ns=("span_ns", "min"),
-        span_max_ns=("span_ns", "max"), span_stddev_ns=("span_ns", "std"), operations=("operations", "sum"),
-    )  # fmt: skip
+        total_span_ns=("span_ns", "sum"),
+        total_range_ns=("range_ns", "sum"),
+        range_instances=("span_ns", "count"),
+        span_avg_ns=("span_ns", "mean"),
+        span_med_ns=("span_ns", "median"),
+        span_min_ns=("span_ns", "min"),
+        span_max_ns=("span_ns", "max"),
+        span_stddev_ns=("span_ns", "std"),
+        operations=("operations", "sum"),
+    )
     return frame.reset_index().sort_values("total_span_ns", ascending=False, kind="stable")
 
 
@@ -147,14 +176,14 @@ def _table(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Tabl
 
 def _grouped(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Table:
     """Draw a frame with the kernels of a range, under short names, below it."""
-    shown = frame.fillna(0.0).drop(columns=["range", "pid", "tid", "med_ns"])
-    names = shown.pop("kernel")
-    shown.insert(0, "kernel", names.map(names_by_kernel(names)))
+    short = frame.fillna(0.0).drop(columns=["range", "pid", "tid", "med_ns"])
+    names = short.pop("kernel")
+    short.insert(0, "kernel", names.map(names_by_kernel(names)))
     rows: list[Row] = []
     for (name, _, tid), kernels in frame.groupby(["range", "pid", "tid"], sort=False):
-        rows.append(Row((f"{name} [{tid}]", *[""] * (shown.shape[1] - 1)), strong=True))
-        rows += [Row(tuple(row), indent=1) for row in shown.loc[kernels.index].to_numpy(object).tolist()]
-    return Table(key, title, _columns(shown, unit_of_work), tuple(rows), "In brackets the launching thread's id.")
+        rows.append(Row((f"{name} [{tid}]", *[""] * (short.shape[1] - 1)), strong=True))
+        rows += [Row(tuple(row), indent=1) for row in short.loc[kernels.index].to_numpy(object).tolist()]
+    return Table(key, title, _columns(short, unit_of_work), tuple(rows), "In brackets the launching thread's id.")
 
 
 def _columns(frame: pd.DataFrame, unit_of_work: str) -> tuple[Column, ...]:

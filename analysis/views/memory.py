@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ..document import Column, Document, Row, Table
@@ -20,7 +19,7 @@ from .rows import NOWHERE, depths, in_tree, label, last_names, more, per_step, s
 
 NO_MEMORY = (
     "The report does not say what was allocated. Record it with memory: nk.profile(model, optimizer, path, "
-    "memory=True), nvtx-kernels record --memory, or nvtx-kernels run --record FILE --record-memory."
+    "memory=True), nvtx-kernels record --memory, or nvtx-kernels run --record FILE --memory."
 )
 NOT_MEASURED = (
     "Nothing was allocated or freed in the measured part. --include-warmup counts warm-up; without --per-step, "
@@ -31,6 +30,7 @@ NARROWED = (
     "Ranges, the largest allocations and what was in use at the peak are those of {!r}. The peaks, the balance "
     "and the accounting are of all that was recorded."
 )
+WHOLE_RUN = "all"
 OTHERS = "(other ranges, or unseen)"
 OF_CUDA = (
     "These are CUDA's own allocations (cudaMalloc and the like), as nsys saw them. PyTorch's allocator takes few "
@@ -46,8 +46,6 @@ SUMS = (
 PEAKS = "held: the most in use at a moment of each phase, with what was there when it began."
 HOLDERS = "Each range without those inside it, and warm-up and other steps too: what they allocated is in use."
 UNEXPLAINED = "(before the recording, or unseen)"
-WHOLE_RUN = "all"
-NEVER = "not freed"
 
 
 def view(subject: Subject) -> Document:
@@ -56,191 +54,204 @@ def view(subject: Subject) -> Document:
     Raises ReportError where the report has no allocations, or none in what is measured.
     """
     report = subject.report
-    found = measures.memory(
-        subject.attribution(), include_warm_up=report.warm_up_included, in_steps=report.per_step
+    memory = measures.memory(
+        subject.attribution, include_warm_up=report.warm_up_included, in_steps=report.per_step
     )
-    if found is None:
+    if memory is None:
         raise ReportError(NO_MEMORY)
-    if not found.peaks:
+    if not memory.peaks:
         raise ReportError(NOT_MEASURED)
     naming = tuple if subject.detail.every_index else naming_of(report)
-    accounting = tuple(_accounting(report, found))
-    found = _of_ranges(found, subject.ranges) if subject.ranges else found
-    found = _of_phases(found, report) if subject.some_phases else found
+    accounting = _accounting(report, memory)
+    memory = _of_ranges(memory, subject.ranges) if subject.ranges else memory
+    if subject.some_phases:  # what is held at the peak stays
+        phases = {row.phase for row in report.phases}
+        memory = replace(
+            memory,
+            ranges=tuple(row for row in memory.ranges if row.phase in phases),
+            peaks=tuple(row for row in memory.peaks if row.phase in phases),
+            blocks=tuple(row for row in memory.blocks if row.phase in phases),
+        )
     tables = (
-        _ranges(subject, found, naming),
-        _peaks(found, naming),
-        _holders(subject, found, naming),
-        _largest(subject, found, naming),
-        _balance(found),
+        _ranges(subject, memory, naming),
+        _peaks(memory, naming),
+        _holders(subject, memory, naming),
+        _largest(subject, memory, naming),
+        _balance(memory),
     )
-    shown = (table for table in tables if table.rows)
-    notes = (*([NARROWED.format(subject.ranges)] if subject.ranges else []), *report.notes, *_notes(report, found))
-    return headings.answer(report, shown, notes, accounting=accounting)
+    source = [] if memory.of_tensors else [OF_CUDA]
+    if memory.of_tensors and report.provenance.unit_of_work == "CPU":
+        source = [OF_CPU]
+    narrowed = [NARROWED.format(subject.ranges)] if subject.ranges else []
+    notes = (*narrowed, *report.notes, *source)
+    return headings.answer(report, [table for table in tables if table.rows], notes, accounting=accounting)
 
 
-def _of_ranges(found: Memory, pattern: str) -> Memory:
-    """Leave what is of the ranges that match; of the rest, the sum of what is held at a peak.
+def _of_ranges(memory: Memory, pattern: str) -> Memory:
+    """Leave what is of the ranges that match, and at a peak one sum of all else.
 
     Raises ReportError if nothing is of them.
     """
     matches = path_matcher(pattern)
-    ranges = tuple(row for row in found.ranges if matches(row.path))
+    ranges = tuple(row for row in memory.ranges if matches(row.path))
     if not ranges:
-        raise ReportError(NO_MATCH.format(pattern, some_of(name for row in found.ranges for name in row.path)))
-    held = [one for one in found.holders if one.path and matches(one.path)]
-    rest: dict[str, int] = {}
-    for one in found.holders:
-        if one not in held:
-            rest[one.device] = rest.get(one.device, 0) + one.held_bytes
-    others = (Holder(device, (OTHERS,), "", 0, size) for device, size in rest.items())
-    blocks = tuple(one for one in found.blocks if matches(one.path))
-    return replace(found, ranges=ranges, holders=(*held, *others), blocks=blocks)
+        names = some_of(name for row in memory.ranges for name in row.path)
+        raise ReportError(NO_MATCH.format(pattern, names))
+    holders: list[Holder] = []
+    others_bytes: dict[str, int] = {}
+    for holder in memory.holders:
+        if holder.path and matches(holder.path):
+            holders.append(holder)
+        else:
+            others_bytes[holder.device] = others_bytes.get(holder.device, 0) + holder.held_bytes
+    holders += [Holder(device, (OTHERS,), "", 0, size) for device, size in others_bytes.items()]
+    blocks = tuple(block for block in memory.blocks if matches(block.path))
+    return replace(memory, ranges=ranges, holders=tuple(holders), blocks=blocks)
 
 
-def _of_phases(found: Memory, report: Report) -> Memory:
-    """Leave what is of the phases that were asked for; what is held at the peak stays."""
-    asked = {row.phase for row in report.phases}
-    return replace(
-        found,
-        ranges=tuple(row for row in found.ranges if row.phase in asked),
-        peaks=tuple(row for row in found.peaks if row.phase in asked),
-        blocks=tuple(row for row in found.blocks if row.phase in asked),
-    )
-
-
-def _scope(report: Report, found: Memory) -> str:
+def _scope(report: Report, memory: Memory) -> str:
     if report.per_step:
         return f"per step, mean of {report.steps}"
-    return f"over {report.steps} step{'s' * (report.steps > 1)}" if report.steps and found.of_steps else "total"
+    return f"over {report.steps} step{'s' * (report.steps > 1)}" if report.steps and memory.of_steps else "total"
 
 
-def _accounting(report: Report, found: Memory) -> Iterator[str]:
+def _accounting(report: Report, memory: Memory) -> tuple[str, ...]:
     """Report where all that was allocated went."""
     inside, outside = (
-        sum(one.count * one.bytes for one in found.blocks if bool(one.path) is in_range)
+        sum(block.count * block.bytes for block in memory.blocks if bool(block.path) is in_range)
         for in_range in (True, False)
     )
-    whole = inside + outside
-    parts = ((whole, ""), (inside, " in ranges"), (outside, " outside all ranges"))
-    total, *rest = (f"{bytes_text(per_step(report, size))}{where}" for size, where in parts)
-    yield f"All memory allocated, {_scope(report, found)}: {total} = {' + '.join(rest)}."
-    left = sum(one.allocated_bytes for one in found.balances) - whole
-    if left:
-        yield f"Left out: {bytes_text(left)} that was allocated in warm-up{' or in no step' * report.per_step}."
+    total_text, inside_text, outside_text = (
+        bytes_text(per_step(report, size)) for size in (inside + outside, inside, outside)
+    )
+    line = (
+        f"All memory allocated, {_scope(report, memory)}: {total_text} = {inside_text} in ranges + {outside_text} "
+        "outside all ranges."
+    )
+    left_out = sum(balance.allocated_bytes for balance in memory.balances) - inside - outside
+    if not left_out:
+        return (line,)
+    where = "warm-up or in no step" if report.per_step else "warm-up"
+    return line, f"Left out: {bytes_text(left_out)} that was allocated in {where}."
 
 
-def _ranges(subject: Subject, found: Memory, naming: Naming) -> Table:
+def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
     """Show one row per range and phase, outer before inner, and what is in no range.
 
     Where ranges were chosen, those that open the phases may be missing: then each row says its phase.
     """
     report, detail = subject.report, subject.detail
-    named = added((replace(row, path=naming(row.path)) for row in found.ranges), ("path", "phase"))
+
+    def figures(row: RangeMemory) -> tuple[object, ...]:
+        sums = (row.allocations, row.allocated_bytes, row.kept_bytes, row.freed_bytes)
+        return *(per_step(report, value) for value in sums), row.peak_bytes
+
+    named = added((replace(row, path=naming(row.path)) for row in memory.ranges), ("path", "phase"))
     order = tree_order([(row.path, (row.allocated_bytes,)) for row in named if row.path])
     rows = sorted((row for row in named if row.path), key=lambda row: (order(row.path), row.phase))
     outside = [row for row in named if not row.path]
+    with_phase = detail.whole or bool(subject.ranges)
     columns = (
-        Column("range", "range", "name"), *([Column("phase", "phase")] if detail.whole or subject.ranges else []),
-        Column("allocations", "number", "count"), Column("allocated_bytes", "allocated", "bytes"),
-        Column("kept_bytes", "kept", "bytes"), Column("freed_bytes", "freed", "bytes"),
+        Column("range", "range", "name"),
+        *([Column("phase", "phase")] if with_phase else []),
+        Column("allocations", "number", "count"),
+        Column("allocated_bytes", "allocated", "bytes"),
+        Column("kept_bytes", "kept", "bytes"),
+        Column("freed_bytes", "freed", "bytes"),
         Column("peak_bytes", "at peak", "bytes"),
-    )  # fmt: skip
-    title = f"Allocations by range, {_scope(report, found)}"
+    )
+    title = f"Allocations by range, {_scope(report, memory)}"
     if detail.whole:
-        lines = [Row((label(row.path), row.phase, *_figures(report, row))) for row in (*rows, *outside)]
+        lines = [Row((label(row.path), row.phase, *figures(row))) for row in (*rows, *outside)]
         return Table("memory", title, columns, tuple(lines), SUMS)
     chosen = in_tree(rows, "allocated_bytes", detail.top, report.phase_names)
     names = [row.path[-1] for row in chosen] if subject.ranges else last_names(chosen)
     lines = [
-        Row((name, *([row.phase] if subject.ranges else []), *_figures(report, row)), indent=depth)
+        Row((name, *([row.phase] if with_phase else []), *figures(row)), indent=depth)
         for name, depth, row in zip(names, depths(chosen), chosen, strict=True)
     ]
-    lines += [Row((NOWHERE, *_figures(report, row))) for row in outside]
+    lines += [Row((NOWHERE, *figures(row))) for row in outside]
     return Table("memory", title, columns, tuple(lines), SUMS + more(rows, len(chosen), "range"))
 
 
-def _figures(report: Report, row: RangeMemory) -> tuple[object, ...]:
-    sums = (row.allocations, row.allocated_bytes, row.kept_bytes, row.freed_bytes)
-    return *(per_step(report, value) for value in sums), row.peak_bytes
-
-
-def _peaks(found: Memory, naming: Naming) -> Table:
+def _peaks(memory: Memory, naming: Naming) -> Table:
     """Show the most that was in use, at all and in each phase."""
     columns = (
-        Column("device", "device"), Column("phase", "phase"), Column("held_bytes", "held", "bytes"),
+        Column("device", "device"),
+        Column("phase", "phase"),
+        Column("held_bytes", "held", "bytes"),
         Column("range", "in the range", "name"),
-    )  # fmt: skip
+    )
     rows = tuple(
-        Row((one.device, one.phase or WHOLE_RUN, one.held_bytes, label(naming(one.path))), strong=not one.phase)
-        for one in found.peaks
+        Row(
+            (peak.device, peak.phase or WHOLE_RUN, peak.held_bytes, label(naming(peak.path))),
+            strong=not peak.phase,
+        )
+        for peak in memory.peaks
     )
     return Table("peaks", "The most memory in use, by phase", columns, rows, PEAKS)
 
 
-def _holders(subject: Subject, found: Memory, naming: Naming) -> Table:
+def _holders(subject: Subject, memory: Memory, naming: Naming) -> Table:
     """Show which ranges had allocated what was in use at the peak; the rows add up to it."""
     sums: dict[tuple[str, str, str], tuple[int, int]] = {}
-    whole: dict[str, int] = {}
-    for one in found.holders:
-        key = one.device, UNEXPLAINED if one.path is None else label(naming(one.path)), one.phase
-        blocks, held = sums.get(key, (0, 0))
-        sums[key] = blocks + one.blocks, held + one.held_bytes
-        whole[one.device] = whole.get(one.device, 0) + one.held_bytes
-    found_rows = sorted(sums.items(), key=lambda item: (item[0][0], -item[1][1], item[0]))
-    several = len(whole) > 1
+    device_bytes: dict[str, int] = {}
+    for holder in memory.holders:
+        range_name = UNEXPLAINED if holder.path is None else label(naming(holder.path))
+        key = holder.device, range_name, holder.phase
+        blocks, held_bytes = sums.get(key, (0, 0))
+        sums[key] = blocks + holder.blocks, held_bytes + holder.held_bytes
+        device_bytes[holder.device] = device_bytes.get(holder.device, 0) + holder.held_bytes
+    ranked = sorted(sums.items(), key=lambda item: (item[0][0], -item[1][1], item[0]))
     columns = (
-        Column("device", "device", seen_by="all" if several else "programs"), Column("range", "range", "name"),
-        Column("phase", "phase"), Column("blocks", "number", "count"), Column("held_bytes", "held", "bytes"),
+        Column("device", "device", seen_by="all" if len(device_bytes) > 1 else "programs"),
+        Column("range", "range", "name"),
+        Column("phase", "phase"),
+        Column("blocks", "number", "count"),
+        Column("held_bytes", "held", "bytes"),
         Column("share", "%", "share"),
-    )  # fmt: skip
-    rows = tuple(
-        Row((key[0], key[1], key[2] or None, blocks or None, held, share(held, whole[key[0]])))
-        for key, (blocks, held) in found_rows[: subject.detail.top]
     )
-    caption = HOLDERS + more(found_rows, len(rows), "row")
+    rows = tuple(
+        Row((device, range_name, phase or None, blocks or None, size, share(size, device_bytes[device])))
+        for (device, range_name, phase), (blocks, size) in ranked[: subject.detail.top]
+    )
+    caption = HOLDERS + more(ranked, len(rows), "row")
     return Table("holders", "What was in use at the peak, by the range that allocated it", columns, rows, caption)
 
 
-def _largest(subject: Subject, found: Memory, naming: Naming) -> Table:
+def _largest(subject: Subject, memory: Memory, naming: Naming) -> Table:
     """Show the largest allocations, those of one size, place and end together."""
     counts: dict[tuple[int, str, str, str], int] = {}
-    for one in found.blocks:
-        key = -one.bytes, label(naming(one.path)), one.phase, one.freed_in or NEVER
-        counts[key] = counts.get(key, 0) + one.count
+    for block in memory.blocks:
+        key = -block.bytes, label(naming(block.path)), block.phase, block.freed_in or "not freed"
+        counts[key] = counts.get(key, 0) + block.count
     ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0]))
     columns = (
-        Column("range", "range", "name"), Column("phase", "phase"), Column("bytes", "each", "bytes"),
-        Column("count", "number", "count"), Column("freed_in", "freed in"),
-    )  # fmt: skip
+        Column("range", "range", "name"),
+        Column("phase", "phase"),
+        Column("bytes", "each", "bytes"),
+        Column("count", "number", "count"),
+        Column("freed_in", "freed in"),
+    )
     report = subject.report
     rows = tuple(
-        Row((where, phase, -size, per_step(report, count), end))
-        for (size, where, phase, end), count in ordered[: subject.detail.top]
+        Row((range_name, phase, -size, per_step(report, count), freed_in))
+        for (size, range_name, phase, freed_in), count in ordered[: subject.detail.top]
     )
     caption = "One row per range, size and phase of the free." + more(ordered, len(rows), "row")
-    return Table("largest", f"The largest allocations, {_scope(report, found)}", columns, rows, caption)
+    return Table("largest", f"The largest allocations, {_scope(report, memory)}", columns, rows, caption)
 
 
-def _balance(found: Memory) -> Table:
+def _balance(memory: Memory) -> Table:
     """Show that the allocator's own figures and the events agree, over the whole recording."""
     columns = (
-        Column("device", "device"), Column("before_bytes", "before", "bytes"),
-        Column("allocated_bytes", "+ allocated", "bytes"), Column("freed_bytes", "− freed", "bytes"),
-        Column("unseen_bytes", "+ unseen", "bytes"), Column("after_bytes", "= after", "bytes"),
-    )  # fmt: skip
-    rows = tuple(
-        Row(
-            (one.device, one.before_bytes, one.allocated_bytes, one.freed_bytes, one.unseen_bytes, one.after_bytes)
-        )
-        for one in found.balances
+        Column("device", "device"),
+        Column("before_bytes", "before", "bytes"),
+        Column("allocated_bytes", "+ allocated", "bytes"),
+        Column("freed_bytes", "− freed", "bytes"),
+        Column("unseen_bytes", "+ unseen", "bytes"),
+        Column("after_bytes", "= after", "bytes"),
     )
+    rows = tuple(Row(tuple(getattr(row, column.key) for column in columns)) for row in memory.balances)
     caption = "unseen: changes of the allocator's total that no recorded allocation or free explains."
     return Table("balance", "Memory in use before and after all that was recorded", columns, rows, caption)
-
-
-def _notes(report: Report, found: Memory) -> Iterator[str]:
-    if not found.of_tensors:
-        yield OF_CUDA
-    elif report.provenance.unit_of_work == "CPU":
-        yield OF_CPU

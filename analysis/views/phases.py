@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..document import Column, Document, Kind, Row, Table
 from ..report import KernelRow, Number, Report, added
@@ -29,48 +29,54 @@ def view(subject: Subject) -> Document:
 def phases(report: Report) -> Table:
     """Pivot kernel time: categories down, phases across, with each phase's shares."""
     kernels = kernels_of(report)
-    whole_graphs = _by_phase(graphs.of_graphs(report), "total_ns")
+    graph_ns = _by_phase(graphs.of_graphs(report), "total_ns")
     launches, gemms = _by_phase(kernels, "count"), _by_phase(_products(kernels), "count")
-    names = [row.phase for row in report.phases if row.phase in {*launches, *whole_graphs}]
-    beyond = OTHER if len(names) > 1 and _is_beyond_steps(report) else ""
-    others = [row.category for row in longest_first(added(kernels, ("category",))) if row.category != "gemm"]
-    time = {(row.category, row.phase): row.total_ns for row in added(kernels, ("category", "phase"))}
-    whole = [sum(time.get((category, name), 0) for category in ("gemm", *others)) for name in names]
+    names = [row.phase for row in report.phases if row.phase in {*launches, *graph_ns}]
+    several = len(names) != 1
+    outside_steps = OTHER if len(names) > 1 and _is_beyond_steps(report) else ""
+    columns_of = [name for name in names if name != outside_steps]
+    ranked = longest_first(added(kernels, ("category",)))
+    others = [row.category for row in ranked if row.category != "gemm"]
+    times = {(row.category, row.phase): row.total_ns for row in added(kernels, ("category", "phase"))}
 
-    def line(label: str, chosen: Sequence[str], indent: int = 0) -> Row:
-        times = [sum(time.get((category, name), 0) for category in chosen) for name in names]
-        pairs = [*zip(times, whole, strict=True), *([(sum(times), sum(whole))] if len(names) != 1 else [])]
-        kept = (pair for name, pair in zip((*names, ""), pairs, strict=False) if not beyond or name != beyond)
-        cells = (cell for part, all_ in kept for cell in (part, share(part, all_)))
-        return Row((label, *cells), indent, strong=not indent)
+    def time_in(phase: str, categories: Sequence[str]) -> Number:
+        return sum(times.get((category, phase), 0) for category in categories)
 
-    def figures(label: str, of: Mapping[str, Number], kind: Kind | None = None) -> Row:
+    def line(text: str, categories: Sequence[str], indent: int = 0) -> Row:
+        """Return a row of these categories: each phase's time and share, and those of all phases."""
+        everything = ("gemm", *others)
+        pairs = [(time_in(name, categories), time_in(name, everything)) for name in columns_of]
+        if several:
+            sums = [sum(time_in(name, some) for name in names) for some in (categories, everything)]
+            pairs.append((sums[0], sums[1]))
+        cells = (cell for part_ns, total_ns in pairs for cell in (part_ns, share(part_ns, total_ns)))
+        return Row((text, *cells), indent, strong=not indent)
+
+    def figures(text: str, by_phase: Mapping[str, Number], kind: Kind | None = None) -> Row:
         """Return a row without shares: a figure per phase, and their sum where there are several."""
-        shown = [of.get(name, 0) for name in names if name != beyond]
-        every = shown if len(names) == 1 else [*shown, sum(of.get(name, 0) for name in names)]
-        return Row((label, *(cell for figure in every for cell in (figure, ""))), kind=kind)
+        values = [by_phase.get(name, 0) for name in columns_of]
+        values += [sum(by_phase.get(name, 0) for name in names)] if several else []
+        return Row((text, *(cell for value in values for cell in (value, ""))), kind=kind)
 
-    rows = (
-        line("GEMM", ["gemm"]),
-        *([line("all else", others)] if others else []),
-        *(row for category in others if _is_seen(row := line(category, [category], indent=1))),
-        line("sum", ["gemm", *others]),
-        *([figures("CUDA graphs", whole_graphs)] if whole_graphs else []),
-        *(
-            figures(headings.worded(what, report.provenance), of, "count")
-            for what, of in (("launches", launches), ("GEMM launches", gemms))
-        ),
-    )
+    rows = [line("GEMM", ["gemm"])]
+    rows += [line("all else", others)] if others else []
+    rows += [row for category in others if _is_seen(row := line(category, [category], indent=1))]
+    rows.append(line("sum", ["gemm", *others]))
+    rows += [figures("CUDA graphs", graph_ns)] if graph_ns else []
+    rows.append(figures(headings.worded("launches", report.provenance), launches, "count"))
+    rows.append(figures(headings.worded("GEMM launches", report.provenance), gemms, "count"))
     title = f"{headings.kernel_time(report)} by phase and category, {{unit}} {headings.scope(report)}"
-    asked = headings.IN_THOSE_RANGES if headings.is_of_ranges(report) else ""
-    caption = f"% is of the phase's kernel time{asked}" + (
-        "; in the last column, of all of it." if len(names) != 1 else "."
+    of_ranges = headings.IN_THOSE_RANGES if headings.is_of_ranges(report) else ""
+    caption = (
+        f"% is of the phase's kernel time{of_ranges}{'; in the last column, of all of it.' if several else '.'}"
     )
-    caption += f" {BESIDE}" if whole_graphs else ""
-    caption += f" {BEYOND.format(time=time_text(sum(_in(report, beyond))))}" if beyond else ""
-    return Table(
-        "phases", title, _columns([name for name in names if name != beyond], len(names) != 1), rows, caption
-    )
+    caption += f" {BESIDE}" if graph_ns else ""
+    caption += f" {BEYOND.format(time=time_text(sum(_in(report, outside_steps))))}" if outside_steps else ""
+    column_names = (*columns_of, "all") if several else columns_of
+    columns = [Column("category", "category", "text")]
+    for name in column_names:
+        columns += [Column(f"{name}_ns", name, "ns"), Column(f"{name}_share", "%", "share")]
+    return Table("phases", title, tuple(columns), tuple(rows), caption)
 
 
 def _is_beyond_steps(report: Report) -> bool:
@@ -89,14 +95,6 @@ def _is_seen(row: Row) -> bool:
     return any(part is not None and part >= LEAST_SHOWN for part in row.values[2::2])
 
 
-def _columns(names: Sequence[str], with_all: bool) -> tuple[Column, ...]:
-    pairs = [
-        (Column(f"{name}_ns", name, "ns"), Column(f"{name}_share", "%", "share"))
-        for name in ((*names, "all") if with_all else names)
-    ]
-    return (Column("category", "category", "text"), *(column for pair in pairs for column in pair))
-
-
 def _by_phase(rows: Iterable[KernelRow], figure: str) -> dict[str, Number]:
     return {row.phase: getattr(row, figure) for row in added(rows, ("phase",))}
 
@@ -111,32 +109,32 @@ def _products(rows: Iterable[KernelRow]) -> list[KernelRow]:
 
 
 def by_phase(report: Report) -> Table:
-    """Return a row per phase, and per phase and category; `share` is of the phase's kernel time."""
+    """Return a row per phase, and per phase and category, longest first; `share` is of the phase's kernel time."""
     columns = (
-        Column("level", "level"), Column("phase", "phase"), Column("category", "category"),
-        Column("kernel_ns", "kernel_ns", "ns"), Column("share", "share", "share"),
-        Column("kernels", "kernels", "count"), Column("gemm_kernels", "gemm_kernels", "count"),
+        Column("level", "level"),
+        Column("phase", "phase"),
+        Column("category", "category"),
+        Column("kernel_ns", "kernel_ns", "ns"),
+        Column("share", "share", "share"),
+        Column("kernels", "kernels", "count"),
+        Column("gemm_kernels", "gemm_kernels", "count"),
         Column("graph_ns", "graph_ns", "ns"),
-    )  # fmt: skip
-    rows = [row for phase in report.phases for row in _phase(phase.phase, report)]
+    )
+    rows: list[tuple[object, ...]] = []
+    for phase in (row.phase for row in report.phases):
+        inside = [row for row in report.kernels if row.phase == phase]
+        kernels = [row for row in inside if row.kind == "kernel"]
+        kernel_ns, graph_ns = (
+            sum(row.total_ns for row in inside if row.kind == kind) for kind in ("kernel", "graph")
+        )
+        if not (kernels or graph_ns):
+            continue
+        counts = count_of(kernels), count_of(_products(kernels))
+        rows.append(("phase", phase, "", kernel_ns, 1.0 if kernel_ns else None, *counts, graph_ns))
+        for category in longest_first(added(kernels, ("category",))):
+            of_category = [row for row in kernels if row.category == category.category]
+            figures = (category.total_ns, share(category.total_ns, kernel_ns))
+            counts = count_of(of_category), count_of(_products(of_category))
+            rows.append(("category", phase, category.category, *figures, *counts, None))
     title = f"Kernel time by phase and category, {{unit}} {headings.scope(report)}"
     return Table("phases", title, columns, tuple(map(Row, rows)))
-
-
-def _phase(phase: str, report: Report) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of one phase: the whole, and its categories, longest first."""
-    inside = [row for row in report.kernels if row.phase == phase]
-    kernels = [row for row in inside if row.kind == "kernel"]
-    whole, whole_graphs = (sum(row.total_ns for row in inside if row.kind == kind) for kind in ("kernel", "graph"))
-    if not (kernels or whole_graphs):
-        return
-    yield "phase", phase, "", whole, 1.0 if whole else None, *_counts(kernels), whole_graphs
-    for category in longest_first(added(kernels, ("category",))):
-        of = [row for row in kernels if row.category == category.category]
-        part = share(category.total_ns, whole)
-        yield "category", phase, category.category, category.total_ns, part, *_counts(of), None
-
-
-def _counts(rows: list[KernelRow]) -> tuple[Number, Number]:
-    """Return how many launches there are, and how many of them are matrix products."""
-    return count_of(rows), count_of(_products(rows))

@@ -1,9 +1,9 @@
-"""The questions that `--view` answers: one line and one module each."""
+"""The questions that `nvtx-kernels view` answers: one line and one module each."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -60,7 +60,7 @@ class Subject:
     """
 
     report: Report
-    attribution: Callable[[], Attribution]
+    attribution: Attribution
     detail: Detail = SHORT
     some_phases: bool = False
     unselected: Report | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from os.path import commonprefix
@@ -68,9 +68,9 @@ def label(path: Path, common: int = 0) -> str:
     return PATH_SEPARATOR.join(path[min(common, len(path) - 1) :] if path else ()) or NOWHERE
 
 
-def share(part: Number, whole: Number) -> float | None:
-    """Return a part as a fraction of the whole; None of nothing."""
-    return part / whole if whole else None
+def share(part: Number, total: Number) -> float | None:
+    """Return a part as a fraction of the total; None of nothing."""
+    return part / total if total else None
 
 
 def time_of(rows: Iterable[KernelRow]) -> Number:
@@ -115,11 +115,20 @@ def with_levels(table: Table, levels: Sequence[str]) -> Table:
 
 def in_tree(rows: Sequence[Placed], size: str, top: int, phase_names: PhaseNames = ()) -> list[Placed]:
     """Return the rows of the largest `size` in a tree, of every phase, and those around them, in order."""
-    largest = sorted(range(len(rows)), key=lambda at: (-getattr(rows[at], size), len(rows[at].path)))[:top]
-    opens = _opener(phase_names)
-    chosen = {*largest, *(at for at, row in enumerate(rows) if opens(row.path))}
-    around = {rows[at].path[:depth] for at in chosen for depth in range(1, len(rows[at].path))}
-    return [row for at, row in enumerate(rows) if at in chosen or row.path in around]
+    matches = phase_matcher(phase_names)
+
+    @cache
+    def opens_phase(name: str) -> bool:
+        phase, part = matches(name)
+        return bool(phase) and not part
+
+    def is_outermost_of_phase(path: Path) -> bool:
+        return opens_phase(path[-1]) and not any(map(opens_phase, path[:-1]))
+
+    by_size = sorted(range(len(rows)), key=lambda place: (-getattr(rows[place], size), len(rows[place].path)))
+    chosen = {*by_size[:top], *(place for place, row in enumerate(rows) if is_outermost_of_phase(row.path))}
+    around = {rows[place].path[:depth] for place in chosen for depth in range(1, len(rows[place].path))}
+    return [row for place, row in enumerate(rows) if place in chosen or row.path in around]
 
 
 def depths(rows: Sequence[Placed]) -> list[int]:
@@ -128,19 +137,9 @@ def depths(rows: Sequence[Placed]) -> list[int]:
     return [len(row.path) - top for row in rows]
 
 
-def _opener(phase_names: PhaseNames) -> Callable[[Path], bool]:
-    """Return what tells whether the last range of a path is a phase's outermost."""
-    matches = phase_matcher(phase_names)
-
-    @cache
-    def opens_phase(name: str) -> bool:
-        phase, part = matches(name)
-        return bool(phase) and not part
-
-    return lambda path: opens_phase(path[-1]) and not any(map(opens_phase, path[:-1]))
-
-
-def more(found: Sequence[object], top: int, what: str, each: str = "") -> str:
-    """Return how many of `what` (in the singular) a table leaves out, what each is, and how to see them."""
-    rest = len(found) - top
-    return f" {rest} more {what}{'s' if rest > 1 else ''}{each}: --top {len(found)}." if rest > 0 else ""
+def more(rows: Sequence[object], top: int, noun: str, each: str = "") -> str:
+    """Return how many of a noun in the singular a table leaves out, what each is, and how to see them."""
+    left_out = len(rows) - top
+    return (
+        f" {left_out} more {noun}{'s' if left_out > 1 else ''}{each}: --top {len(rows)}." if left_out > 0 else ""
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import isnan
 from statistics import median
@@ -34,31 +34,30 @@ def view(subject: Subject) -> Document:
 
     Raises ReportError if no step was measured.
     """
-    report = subject.report
+    report, attribution = subject.report, subject.attribution
     if not report.steps:
-        raise ReportError(NO_STEPS)
+        raise ReportError(report.no_steps or NO_STEPS)
     require_measured(report)
-    tables = (_every_value(subject),) if subject.detail.whole else _for_people(subject)
-    shown = [table for table in tables if table.rows]
-    notes = report.notes if len(shown) == len(tables) else (NO_RANGES, *report.notes)
-    return headings.answer(report, shown, notes, accounting=headings.accounting_per_step(report))
+    if subject.detail.whole:
+        tables = [_every_value(subject)]
+    else:  # graphs that ran whole count among the kernels that they hide
+        attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
+        steps = steps_of(attribution, include_warm_up=report.warm_up_included)
+        tables = [_steps(report, steps), _ranges(report, _selected(subject, attribution), subject.detail.top)]
+    with_rows = [table for table in tables if table.rows]
+    notes = report.notes if len(with_rows) == len(tables) else (NO_RANGES, *report.notes)
+    return headings.answer(report, with_rows, notes, accounting=headings.accounting_per_step(report))
 
 
-def _for_people(subject: Subject) -> tuple[Table, ...]:
-    """Show the steps and the ranges; graphs that ran whole count among the kernels that they hide."""
-    report, attribution = subject.report, subject.attribution()
-    attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
-    steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-    return _steps(report, steps), _ranges(report, _asked(subject, attribution), subject.detail.top)
-
-
-def _asked(subject: Subject, attribution: Attribution) -> list[RangeSteps]:
+def _selected(subject: Subject, attribution: Attribution) -> list[RangeSteps]:
     """Return the requested ranges in their steps."""
-    report, naming = subject.report, tuple if subject.detail.every_index else naming_of(subject.report)
-    found = ranges_of(attribution, naming, include_warm_up=report.warm_up_included)
-    rows = {(row.path, row.phase): row for row in found}
-    asked = report if subject.detail.every_index else with_indices_collapsed(report)
-    return [rows[row.path, row.phase] for row in asked.ranges if (row.path, row.phase) in rows]
+    report, every_index = subject.report, subject.detail.every_index
+    naming = tuple if every_index else naming_of(report)
+    rows = ranges_of(attribution, naming, include_warm_up=report.warm_up_included)
+    by_range = {(row.path, row.phase): row for row in rows}
+    selected = report if every_index else with_indices_collapsed(report)
+    keys = ((row.path, row.phase) for row in selected.ranges)
+    return [by_range[key] for key in keys if key in by_range]
 
 
 def _time(report: Report) -> str:
@@ -67,110 +66,117 @@ def _time(report: Report) -> str:
 
 def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     """Show one row per step, the slowest marked, and the median of each column."""
-    held = [n for n, phase in enumerate(PHASES) if any(step.phase_ns[n] for step in steps)]
+    phases = [number for number in range(len(PHASES)) if any(step.phase_ns[number] for step in steps)]
+
+    def figures(step: StepFigures) -> tuple[int | None, ...]:
+        times = (step.phase_ns[number] for number in phases)
+        return *times, step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns
+
     columns = (
-        Column("step", "step"), *(Column(f"{PHASES[n]}_ns", PHASES[n], "ns") for n in held),
-        Column("kernel_ns", "all", "ns"), Column("kernels", "launches", "count"),
-        Column("span_ns", headings.span(report), "ns"), Column("cpu_ns", "CPU range", "ns"),
-    )  # fmt: skip
+        Column("step", "step"),
+        *(Column(f"{PHASES[number]}_ns", PHASES[number], "ns") for number in phases),
+        Column("kernel_ns", "all", "ns"),
+        Column("kernels", "launches", "count"),
+        Column("span_ns", headings.span(report), "ns"),
+        Column("cpu_ns", "CPU range", "ns"),
+    )
     slowest = max(steps, key=lambda step: step.cpu_ns)
-    shown = sorted({*range(min(len(steps), SHOWN_STEPS)), slowest.step})
-    rows = [Row((str(n), *_figures(steps[n], held)), strong=n == slowest.step) for n in shown]
-    rows.append(Row(("median", *map(_median, zip(*(_figures(step, held) for step in steps), strict=True)))))
-    facts = (
-        (
-            len(steps) > 1,
-            f"Step {slowest.step} of 0 to {len(steps) - 1} has the longest CPU range.",
-        ),
-        (PHASES.index(OTHER) in held, "other: kernels of no phase."),
-        (len(steps) > len(shown), f"{len(steps) - len(shown)} more steps: --format csv."),
-    )
-    caption = " ".join(text for holds, text in facts if holds)
-    return Table("steps", f"{_time(report)} of each step by phase, {{unit}}", columns, tuple(rows), caption)
+    listed = sorted({*range(min(len(steps), SHOWN_STEPS)), slowest.step})
+    rows = [Row((str(step), *figures(steps[step])), strong=step == slowest.step) for step in listed]
+    medians = []
+    for column in zip(*map(figures, steps), strict=True):
+        present = [value for value in column if value is not None]
+        medians.append(median(present) if present else None)
+    rows.append(Row(("median", *medians)))
+    sentences = []
+    if len(steps) > 1:
+        sentences.append(f"Step {slowest.step} of 0 to {len(steps) - 1} has the longest CPU range.")
+    if PHASES.index(OTHER) in phases:
+        sentences.append("other: kernels of no phase.")
+    if len(steps) > len(listed):
+        sentences.append(f"{len(steps) - len(listed)} more steps: --format csv.")
+    title = f"{_time(report)} of each step by phase, {{unit}}"
+    return Table("steps", title, columns, tuple(rows), " ".join(sentences))
 
 
-def _figures(step: StepFigures, held: Iterable[int]) -> tuple[int | None, ...]:
-    return (*(step.phase_ns[n] for n in held), step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
-
-
-def _ranges(report: Report, asked: list[RangeSteps], most: int) -> Table:
+def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
     """Show the longest ranges and those around them, with their time over the steps; siblings by their medians."""
-    order = tree_order([(found.path, (found.median_ns,)) for found in asked])
-    asked = sorted(asked, key=lambda found: (order(found.path), found.phase))
-    ranges = in_tree(asked, "median_ns", most, report.phase_names)
-    absent = any(len(found.steps) < report.steps for found in ranges)
-    columns = (
-        Column("range", "range", "name"), Column("median_ns", "median", "ns"), Column("min_ns", "min", "ns"),
-        Column("max_ns", "max", "ns"), Column("spread", "spread %", "share"), Column("slowest", "slowest", "text"),
-        Column("span_ns", headings.span(report), "ns"), Column("steps", "steps", "count"),
-    )[: 8 if absent else 7]  # fmt: skip
-    rows = tuple(
-        Row((name, *_over_steps(found))[: len(columns)], indent=depth)
-        for name, depth, found in zip(last_names(ranges), depths(ranges), ranges, strict=True)
+    order = tree_order([(row.path, (row.median_ns,)) for row in selected])
+    selected = sorted(selected, key=lambda row: (order(row.path), row.phase))
+    ranges = in_tree(selected, "median_ns", top, report.phase_names)
+    span = headings.span(report)
+    columns: tuple[Column, ...] = (
+        Column("range", "range", "name"),
+        Column("median_ns", "median", "ns"),
+        Column("min_ns", "min", "ns"),
+        Column("max_ns", "max", "ns"),
+        Column("spread", "spread %", "share"),
+        Column("slowest", "slowest", "text"),
+        Column("span_ns", span, "ns"),
+        Column("steps", "steps", "count"),
     )
-    count = f"{report.steps} step{'s' if report.steps > 1 else ''}"
-    title = f"{_time(report)} inside each range per step, {{unit}}, of {count}"
     caption = (
         "spread: max - min, as a share of the median. slowest: the step with the most. "
-        f"{headings.span(report)}: median of the time from the first start to the last end of the range's work, "
-        "added over its instances in a step." + (" steps: how many have work in the range." if absent else "")
-    ) + (f" {headings.LINKED}" if any(_span(found) is None for found in ranges) else "")
-    return Table("ranges", title, columns, rows, caption + more(asked, len(ranges), "range"))
-
-
-def _over_steps(found: RangeSteps) -> tuple[object, ...]:
-    times = found.kernel_ns
-    return (
-        found.median_ns, min(times), max(times), found.spread, str(found.slowest),
-        _span(found), len(found.steps),
-    )  # fmt: skip
-
-
-def _span(found: RangeSteps) -> float | None:
-    """Return the median span; None where a step has none, which a median of the others would hide."""
-    return None if any(map(isnan, found.span_ns)) else median(found.span_ns)
+        f"{span}: median of the time from the first start to the last end of the range's work, added over its "
+        "instances in a step."
+    )
+    if any(len(row.steps) < report.steps for row in ranges):
+        caption += " steps: how many have work in the range."
+    else:
+        columns = columns[:-1]
+    rows = []
+    for name, depth, row in zip(last_names(ranges), depths(ranges), ranges, strict=True):
+        times = row.kernel_ns
+        # A median of the steps that have a span would hide that one has none.
+        span_ns = None if any(map(isnan, row.span_ns)) else median(row.span_ns)
+        cells = (row.median_ns, min(times), max(times), row.spread, str(row.slowest), span_ns, len(row.steps))
+        rows.append(Row((name, *cells)[: len(columns)], indent=depth))
+    if any(row.values[6] is None for row in rows):
+        caption += f" {headings.LINKED}"
+    count = f"{report.steps} step{'s' if report.steps > 1 else ''}"
+    title = f"{_time(report)} inside each range per step, {{unit}}, of {count}"
+    return Table("ranges", title, columns, tuple(rows), caption + more(selected, len(ranges), "range"))
 
 
 def _every_value(subject: Subject) -> Table:
     """Return one row per step, per step and phase, and per step and range, each with its level."""
     keys: tuple[tuple[str, Kind], ...] = (
-        ("level", "text"), ("range", "name"), ("phase", "text"), ("step", "count"), ("kernel_ns", "ns"),
-        ("graph_ns", "ns"), ("kernels", "count"), ("span_ns", "ns"), ("cpu_ns", "ns"),
-    )  # fmt: skip
+        ("level", "text"),
+        ("range", "name"),
+        ("phase", "text"),
+        ("step", "count"),
+        ("kernel_ns", "ns"),
+        ("graph_ns", "ns"),
+        ("kernels", "count"),
+        ("span_ns", "ns"),
+        ("cpu_ns", "ns"),
+    )
     columns = tuple(Column(key, key, kind) for key, kind in keys)
-    rows = tuple(map(Row, (*_every_step(subject), *_every_range(subject))))
-    return Table("steps", f"each of {subject.report.steps} steps, its phases and its ranges", columns, rows)
-
-
-def _every_step(subject: Subject) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the steps and of their phases."""
-    for step, counted in _both(subject, partial(steps_of, include_warm_up=subject.report.warm_up_included)):
+    rows: list[tuple[object, ...]] = []
+    # Each figure of the kernels alone, and with the graphs that ran whole.
+    steps = _alone_and_with_graphs(subject, partial(steps_of, include_warm_up=subject.report.warm_up_included))
+    for step, counted in steps:
         graph_ns = counted.kernel_ns - step.kernel_ns
-        yield "step", "", "", step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns
-        for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True):
-            if counted_ns:
-                yield "phase", "", phase, step.step, ns, counted_ns - ns, None, None, None
-
-
-def _every_range(subject: Subject) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the requested ranges."""
-    for found, counted in _both(subject, partial(_asked, subject)):
-        times = (found.steps, found.kernel_ns, counted.kernel_ns, found.span_ns)
-        for step, ns, counted_ns, span in zip(*times, strict=True):
+        rows.append(("step", "", "", step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns))
+        rows += [
+            ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None)
+            for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True)
+            if counted_ns
+        ]
+    for row, counted_row in _alone_and_with_graphs(subject, partial(_selected, subject)):
+        figures = (row.steps, row.kernel_ns, counted_row.kernel_ns, row.span_ns)
+        for number, ns, counted_ns, span in zip(*figures, strict=True):
             span_ns = None if isnan(span) else int(span)
-            yield "range", label(found.path), found.phase, step, ns, counted_ns - ns, None, span_ns, None
+            rows.append(("range", label(row.path), row.phase, number, ns, counted_ns - ns, None, span_ns, None))
+    title = f"each of {subject.report.steps} steps, its phases and its ranges"
+    return Table("steps", title, columns, tuple(map(Row, rows)))
 
 
-def _both(
+def _alone_and_with_graphs(
     subject: Subject, measure: Callable[[Attribution], Sequence[Measured]]
 ) -> Iterator[tuple[Measured, Measured]]:
     """Yield what is measured of the kernels alone, and with the graphs that ran whole."""
-    attribution = subject.attribution()
-    alone = measure(attribution)
-    counted = graphs.of_graphs(subject.report)
-    return zip(alone, measure(graphs.counted_work(attribution)) if counted else alone, strict=True)
+    alone = measure(subject.attribution)
+    has_graphs = graphs.of_graphs(subject.report)
+    counted = measure(graphs.counted_work(subject.attribution)) if has_graphs else alone
+    return zip(alone, counted, strict=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ..report import BusyRow, Number, Report
 from ..support.units import count_text, time_text
-from ..vocabulary import OTHER, PHASES
+from ..vocabulary import OTHER, PHASES, step_matcher
 from . import graphs, headings
 
 #: What is measured in addition to phases, and its name in a sentence.
@@ -23,10 +23,14 @@ NO_PHASE = "work in no phase"
 def verdict(report: Report) -> str:
     """Return the sentences; empty if no kernel ran."""
     counted = graphs.counted(report)
-    whole = sum(row.total_ns for row in counted.kernels if row.kind == "kernel")
-    if not whole:
+    kernel_ns = sum(row.total_ns for row in counted.kernels if row.kind == "kernel")
+    if not kernel_ns:
         return ""
-    sentences = [_time(report, counted, whole), *([] if headings.is_of_ranges(report) else _busy(report))]
+    sentences = [*_not_in_steps(report), _time(report, counted, kernel_ns)]
+    unknown = headings.share_of_other(report)
+    if unknown > headings.MUCH_OTHER:
+        sentences.append(f"{_percent(unknown, 1)} is in kernels of no known category (other).")
+    sentences += [] if headings.is_of_ranges(report) else _busy(report)
     return headings.worded(" ".join(sentences), report.provenance)
 
 
@@ -37,82 +41,105 @@ def commands(report: Report, target: str) -> tuple[str, ...]:
     return (f"nvtx-kernels view {view} {target}", f"nvtx-kernels page {target} -o page.html")
 
 
-def _time(report: Report, counted: Report, whole: Number) -> str:
-    """Return how long everything takes, and its parts."""
+#: The share of the work, or of a phase's, from which the answer begins with what lies in no step.
+MUCH_OUTSIDE = 0.1
+
+
+def _not_in_steps(report: Report) -> Iterator[str]:
+    """Say how much work lies in no step, where figures per step would tell a part as the whole."""
+    parts = [row for row in report.unaccounted if row[1] > MUCH_OUTSIDE * row[2]] if report.per_step else []
+    if parts:
+        amounts = [
+            f"{time_text(outside_ns)} of {time_text(total_ns)} of {phase or 'all work'}"
+            for phase, outside_ns, total_ns in parts
+        ]
+        yield f"In no step, and in none of these figures: {', '.join(amounts)}."
+
+
+def _time(report: Report, counted: Report, kernel_ns: Number) -> str:
+    """Return how long everything takes, what that counts, and its parts."""
     times = {
         phase: sum(row.total_ns for row in counted.kernels if (row.phase, row.kind) == (phase, "kernel"))
         for phase in PHASES
     }
-    present = sorted((phase for phase in PHASES if times[phase]), key=lambda phase: -times[phase])
-    shares = ", ".join(f"{_called(phase)} {_percent(times[phase], whole)}" for phase in present)
-    parts = "; ".join([shares, _gemm(report, whole)] if len(present) > 1 else [_gemm(report, whole)])
-    return f"{_opening(report, f'{time_text(whole)} of {_what(report)}', present)}: {parts}."
-
-
-def _opening(report: Report, time: str, present: Sequence[str]) -> str:
-    """Return what takes the time, and what that counts."""
-    alone = present[0] if len(present) == 1 and present[0] != OTHER else ""
-    step = "a rank's step" if report.ranks > 1 else "a step"
-    scope = headings.scope(report)
+    phases = sorted((phase for phase in PHASES if times[phase]), key=lambda phase: -times[phase])
+    parts = [", ".join(f"{_called(phase)} {_percent(times[phase], kernel_ns)}" for phase in phases)]
+    if graph_ns := sum(row.total_ns for row in graphs.of_graphs(report)):
+        in_graphs = _percent(graph_ns, kernel_ns)
+        gemm = f"{in_graphs} is in CUDA graphs launched whole, whose kernels are not in the report"
+    else:
+        gemm_ns = sum(row.total_ns for row in report.kernels if row.category == "gemm")
+        gemm = f"{_percent(gemm_ns, kernel_ns) if gemm_ns else 'none'} is GEMM"
+    shares = "; ".join([*parts, gemm] if len(phases) > 1 else [gemm])
+    on_cpu = report.provenance.unit_of_work == "CPU"
+    counted_time = "operators' own CPU time" if on_cpu else graphs.counted_time(report)
+    time = f"{time_text(kernel_ns)} of {counted_time}"
+    only_phase = phases[0] if len(phases) == 1 and phases[0] != OTHER else ""
+    step, scope = "a rank's step" if report.ranks > 1 else "a step", headings.scope(report)
     over = f" in {step}" if report.per_step else "" if scope == "total" else f" {scope}"
     if headings.is_of_ranges(report):
-        return f"The ranges asked for take {time}{over}"
-    if report.per_step and (not report.busy or _wholes(report)):
-        return f"{step.capitalize()} takes {time}{f', all of it in {alone}' if alone else ''}"
-    return f"{alone.capitalize()} takes {time}{over}" if alone else f"The report contains {time}{over}"
+        return f"The ranges asked for take {time}{over}: {shares}."
+    if report.per_step and (not report.busy or _of_everything(report)):
+        all_in = f", all of it in {only_phase}" if only_phase else ""
+        wall_ns = _step_ns(report) if on_cpu else 0
+        if wall_ns:
+            cpu_time = (
+                f"its operators' own CPU time is {time_text(kernel_ns)}, {_percent(kernel_ns, wall_ns)} of that"
+            )
+            return f"{step.capitalize()} takes {time_text(wall_ns)}; {cpu_time}{all_in}: {shares}."
+        return f"{step.capitalize()} takes {time}{all_in}: {shares}."
+    takes = f"{only_phase.capitalize()} takes" if only_phase else "The report contains"
+    if not report.per_step and max((row.gpus for row in report.busy), default=1) > 1:
+        takes = "The GPUs together have"
+        over = f"{f' of {only_phase}' if only_phase else ''}{over}"
+    return f"{takes} {time}{over}: {shares}."
 
 
-def _what(report: Report) -> str:
-    if report.provenance.unit_of_work == "CPU":
-        return "operators' own CPU time"
-    return graphs.counted_time(report)
+def _step_ns(report: Report) -> Number:
+    """Return how long a step takes on the CPU; 0 where the report has no ranges of steps."""
+    matches = step_matcher(report.step)
 
+    def is_step(name: str) -> bool:
+        return matches(name.replace("*", "0"))
 
-def _gemm(report: Report, whole: Number) -> str:
-    """Return the share of GEMM, or that graphs hide it."""
-    if hidden := sum(row.total_ns for row in graphs.of_graphs(report)):
-        return f"{_percent(hidden, whole)} is in CUDA graphs launched whole, whose kernels are not in the report"
-    gemm = sum(row.total_ns for row in report.kernels if row.category == "gemm")
-    return f"{_percent(gemm, whole) if gemm else 'none'} is GEMM"
+    steps = (row for row in report.ranges if is_step(row.path[-1]) and not any(map(is_step, row.path[:-1])))
+    return sum(row.cpu_ns or 0 for row in steps)
 
 
 def _busy(report: Report) -> Iterator[str]:
     """Return how busy the GPU is, and what bounds each phase that the GPU does not."""
-    rows = _wholes(report) or report.busy
+    rows = _of_everything(report) or report.busy
     if not rows:
         return
     gpus = "The GPUs are" if max(row.gpus for row in rows) > 1 else "The GPU is"
-    shares = ", ".join(f"{_percent(row.busy_ns, row.span_ns)} of {_whole(row)}" for row in rows)
+    shares = ", ".join(
+        f"{_percent(row.busy_ns, row.span_ns)} of {WHOLE.get(row.phase, _called(row.phase))}" for row in rows
+    )
     phases = [row for row in report.busy if row not in rows] or rows
-    bound = [said for verdict in BOUNDS if (said := _bound(verdict, phases))]
-    yield f"{gpus} busy {shares} (first start to last end of its work){'; ' if bound else ''}{', '.join(bound)}."
+    bounds = []
+    for bound, (waits, wait) in BOUNDS.items():
+        bounded = [row for row in phases if row.verdict == bound]
+        if bounded:
+            *most, last = ("the GPU" if row.phase in WHOLE else _called(row.phase) for row in bounded)
+            names = f"{', '.join(most)} and {last}" if most else last
+            kernels = sum(row.kernels for row in bounded)
+            counted_kernels = f" ({count_text(kernels)} kernels)" if kernels else ""
+            bounds.append(f"{names} {wait if most else waits}{counted_kernels}")
+    waiting = f"; {', '.join(bounds)}" if bounds else ""
+    yield f"{gpus} busy {shares} (first start to last end of its work){waiting}."
 
 
-def _wholes(report: Report) -> list[BusyRow]:
+def _of_everything(report: Report) -> list[BusyRow]:
     return [row for row in report.busy if row.phase in WHOLE]
-
-
-def _bound(verdict: str, phases: Sequence[BusyRow]) -> str:
-    """Return which phases one thing bounds, and their numbers of kernels; empty if it bounds none."""
-    rows = [row for row in phases if row.verdict == verdict]
-    if not rows:
-        return ""
-    *most, last = ("the GPU" if row.phase in WHOLE else _called(row.phase) for row in rows)
-    names = f"{', '.join(most)} and {last}" if most else last
-    return f"{names} {BOUNDS[verdict][len(rows) > 1]} ({count_text(sum(row.kernels for row in rows))} kernels)"
-
-
-def _whole(row: BusyRow) -> str:
-    return WHOLE.get(row.phase, _called(row.phase))
 
 
 def _called(phase: str) -> str:
     return NO_PHASE if phase == OTHER else phase
 
 
-def _percent(part: Number, whole: Number) -> str:
+def _percent(part: Number, total: Number) -> str:
     """Return a share as a percentage; only 0 is shown as 0%, and only 1 as 100%."""
-    share = part / whole if whole else 0
+    share = part / total if total else 0
     if 0 < share < 0.005:
         return "<1%"
     return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"

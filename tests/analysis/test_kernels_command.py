@@ -1,4 +1,4 @@
-"""`python -m analysis.kernels`: in a process of its own where the process matters, else called directly."""
+"""The commands `rank` and `view`: in a process of its own where the process matters, else called directly."""
 
 import csv
 import io
@@ -19,6 +19,7 @@ from nvtx_kernels.analysis.support.cores import BLAS_THREADS
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.views.registry import VIEWS
 
+from nvtx_kernels.__main__ import main
 from tests.analysis.making.answering import answering
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.plain_sql import GEMM, OURS, rows, value
@@ -54,13 +55,24 @@ def answered(*words):
     """Return the output of a call, in this process, that must succeed without a word on stderr."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        status = kernels.main([*map(str, words)])
+        status = main([*map(str, words)])
     assert (status, err.getvalue()) == (0, "")
     return out.getvalue()
 
 
+def refused(*words):
+    """Return the exit status, output and complaints of a call, in this process, that must fail."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            status = main([*map(str, words)])
+        except SystemExit as error:
+            status = error.code
+    return status, out.getvalue(), err.getvalue()
+
+
 def as_json(*words):
-    return json.loads(answered(OURS, "--format", "json", *words))
+    return json.loads(answered("rank", OURS, "--format", "json", *words))
 
 
 def test_json_has_the_keys_that_were_promised_and_no_row_lacks_one():
@@ -123,7 +135,7 @@ def test_per_step_divides_everything_but_extremes():
 
 @pytest.mark.parametrize("by", ["kernel", "category", "range"])
 def test_one_ranking_has_one_table_of_at_most_top_rows(by):
-    shown = answered(OURS, "--by", by, "--top", "3")
+    shown = answered("rank", OURS, "--by", by, "--top", "3")
     assert shown.count("\n\n") == 2  # the heading, the table, the accounting
     if by != "category":
         rows = [line for line in shown.split("\n\n")[1].splitlines() if FIGURE.search(line)]
@@ -132,11 +144,12 @@ def test_one_ranking_has_one_table_of_at_most_top_rows(by):
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--by", "category"), ("--by", "range"), ("--view", "steps"), ("--view", "balance")]
+    "words",
+    [("rank",), ("rank", "--by", "category"), ("rank", "--by", "range"), ("view", "steps"), ("view", "balance")],
 )
 def test_csv_and_parquet_hold_the_same_rows(tmp_path, words):
-    table = list(csv.DictReader(io.StringIO(answered(OURS, "--format", "csv", *words))))
-    answered(OURS, "-o", tmp_path / "rows.parquet", *words)
+    table = list(csv.DictReader(io.StringIO(answered(*words, OURS, "--format", "csv"))))
+    answered(*words, OURS, "-o", tmp_path / "rows.parquet")
     frame = pd.read_parquet(tmp_path / "rows.parquet")
     assert list(frame.columns) == list(table[0])
     assert [str(found) for found in frame.iloc[:, 0]] == [row[frame.columns[0]] for row in table]
@@ -144,13 +157,13 @@ def test_csv_and_parquet_hold_the_same_rows(tmp_path, words):
 
 @pytest.mark.parametrize("format_", ["table", "markdown", "latex", "typst", "html", "csv", "json"])
 def test_every_format_names_the_kernel_that_takes_longest(format_):
-    shown = answered(OURS, "--format", format_, "--by", "kernel").replace("\\", "")
+    shown = answered("rank", OURS, "--format", format_, "--by", "kernel").replace("\\", "")
     assert re.search(r"cutlass(::Kernel2.*simt_| )sgemm", shown)
 
 
 def test_full_names_are_full_and_wrapped_on_the_screen():
     name = value(OURS, "SELECT name FROM kernels GROUP BY name ORDER BY sum(ns) DESC LIMIT 1")
-    short, full = (answered(OURS, "--by", "kernel", *words) for words in ((), ("--full-names",)))
+    short, full = (answered("rank", OURS, "--by", "kernel", *words) for words in ((), ("--full-names",)))
     column = "".join(line.split("  ")[0] for line in full.split("\n\n")[1].splitlines())
     assert name.replace(" ", "") in column.replace(" ", "")
     assert name not in short
@@ -159,67 +172,69 @@ def test_full_names_are_full_and_wrapped_on_the_screen():
 def test_warm_up_is_left_out_and_said_so_unless_it_is_asked_for(tmp_path):
     ranges = [Range("warm-up", 0, 90), Range("step", 100, 190), Range("forward", 101, 180)]
     report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120)))
-    assert "warm-up left out" in answered(report, "--totals")
-    assert "In no mean: 10 ns in warm-up" in answered(report)
-    assert "warm-up left out" not in answered(report, "--include-warmup")
+    assert "warm-up left out" in answered("rank", report, "--totals")
+    assert "Not in these means: 10 ns in warm-up" in answered("rank", report)
+    assert "warm-up left out" not in answered("rank", report, "--include-warmup")
 
 
 def test_a_report_of_warm_up_alone_says_how_to_see_it(tmp_path):
     report = build(tmp_path, ranges=[Range("warm-up", 0, 90)], **launched((10, 20)))
-    assert called(report)[::2] == (1, "error: All GPU work is inside warm-up ranges and left out; "
+    assert refused("rank", report)[::2] == (1, "error: All GPU work is inside warm-up ranges and left out; "
                                    "--include-warmup counts it.\n")  # fmt: skip
-    assert "warm-up" in answered(report, "--include-warmup")
+    assert "warm-up" in answered("rank", report, "--include-warmup")
 
 
 def test_an_output_file_is_whole_or_untouched(tmp_path):
     output = tmp_path / "out.md"
     output.write_text("before")
-    assert called(tmp_path / "none.sqlite", "--format", "markdown", "-o", output)[0] == 1
+    assert refused("rank", tmp_path / "none.sqlite", "--format", "markdown", "-o", output)[0] == 1
     assert output.read_text() == "before"
-    assert answered(OURS, "--format", "markdown", "-o", output) == ""
-    assert output.read_text() == answered(OURS, "--format", "markdown")
+    assert answered("rank", OURS, "--format", "markdown", "-o", output) == ""
+    assert output.read_text() == answered("rank", OURS, "--format", "markdown")
     assert [path.name for path in tmp_path.iterdir()] == ["out.md"]
 
 
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
-        (("none.sqlite",), 1, "does not exist"),
-        ((__file__,), 1, "not a report"),
-        ((OURS, "--range", "conv"), 1, "No range matches"),
-        ((OURS, "--phase", "other"), 1, "no other work"),
-        ((OURS, "--view", "nothing"), 2, "invalid choice"),
-        ((OURS, "--view", "steps", "--by", "kernel"), 2, "not allowed with"),
-        ((OURS, "--view", "balance", "--range", "ffn"), 2, "--phase does"),
-        ((OURS, "--kernel", "gemm"), 2, "--view explain"),
-        ((OURS, "--timed", "forward=1ms"), 2, "--view agreement"),
-        ((OURS, "--view", "agreement", "--timed", "forward=soon"), 2, "forward=19.7ms"),
-        ((OURS, "--view", "explain", "--kernel", "conv2d"), 1, "No kernel name contains"),
-        ((OURS, "--like-nsys", "--view", "steps"), 2, "without --view"),
-        ((OURS, "--top", "0"), 2, "must be an integer ≥ 1"),
-        ((OURS, "--top", "many"), 2, "'many' must be an integer ≥ 1"),
-        ((OURS, COMPILED, "--view", "balance"), 2, "--view takes one report, but 2 were"),
-        ((OURS, COMPILED, "--by", "range"), 2, "--by takes one report"),
-        ((OURS, COMPILED, "--like-nsys"), 2, "--like-nsys takes one report"),
-        ((OURS, "--format", "parquet"), 2, "-o FILE"),
-        ((OURS, "-o", "/nowhere/out.txt"), 2, "cannot be written"),
-        ((OURS, "-o", "o" * 300), 2, "cannot be written: File name too long"),
-        (("r" * 300,), 1, "cannot be read: File name too long"),
-        ((OURS, "--domain", "mine"), 2, "no NVTX domain"),
-        ((), 2, "required"),
+        (("rank", "none.sqlite"), 1, "does not exist"),
+        (("rank", __file__), 1, "not a report"),
+        (("rank", OURS, "--range", "conv"), 1, "No range matches"),
+        (("rank", OURS, "--phase", "other"), 1, "no other work"),
+        (("rank", OURS, "--view", "steps"), 2, "--view was removed; use: nvtx-kernels view steps …"),
+        (("rank", OURS, "--tpo", "3"), 2, "there is no --tpo (did you mean --top?)"),
+        (("rank", OURS, "--by", "kernels"), 2, "there is no 'kernels' (did you mean kernel?)"),
+        (("rank", OURS, "--like-nsys", "--by", "range"), 2, "without --range"),
+        (("rank", OURS, "--top", "0"), 2, "must be an integer ≥ 1"),
+        (("rank", OURS, "--top", "many"), 2, "'many' must be an integer ≥ 1"),
+        (("rank", OURS, COMPILED, "--by", "range"), 2, "--by takes one report, but 2 were"),
+        (("rank", OURS, COMPILED, "--like-nsys"), 2, "--like-nsys takes one report"),
+        (("rank", OURS, "--format", "parquet"), 2, "-o FILE"),
+        (("rank", OURS, "-o", "/nowhere/out.txt"), 2, "cannot be written"),
+        (("rank", OURS, "-o", "o" * 300), 2, "cannot be written: File name too long"),
+        (("rank", "r" * 300), 1, "cannot be read: File name too long"),
+        (("rank", OURS, "--domain", "mine"), 2, "no NVTX domain"),
+        (("rank",), 2, "required"),
+        (("view",), 2, "required: NAME"),
+        (("view", "stpes", OURS), 2, "there is no 'stpes' (did you mean steps?)"),
+        (("view", "balance", OURS, "--range", "ffn"), 2, "there is no --range"),
+        (("view", "steps", OURS, "--kernel", "gemm"), 2, "there is no --kernel"),
+        (("view", "agreement", OURS, "--timed", "forward=soon"), 2, "forward=19.7ms"),
+        (("view", "explain", OURS, "--kernel", "conv2d"), 1, "No kernel name contains"),
+        (("view", "balance", OURS, COMPILED), 2, "`view balance` takes one report, but 2 were"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_answered_is_one_sentence_and_a_status(words, status, says):
-    got, out, err = called(*words)
-    assert (got, out) == (status, "")
-    assert says in " ".join(err.split())
-    assert "Traceback" not in err
+)
+def test_what_cannot_be_answered_is_one_line_and_a_status(words, status, says):
+    got, out, err = refused(*words)
+    assert (got, out, err.count("\n")) == (status, "", 1)
+    assert err.startswith("error: ")
+    assert says in err
 
 
 @pytest.mark.parametrize("words", [(), ("--by", "range"), ("--by", "kernel", "--per-step"), ("--like-nsys",)])
 def test_80_columns_are_enough_for_people(words):
     # The commands to copy are as long as the report's path.
-    screen = answered(OURS, *words).partition("\nNext:")[0]
+    screen = answered("rank", OURS, *words).partition("\nNext:")[0]
     assert max(map(cells, screen.splitlines())) <= 80
 
 
@@ -232,27 +247,45 @@ def test_the_screen_may_be_wider_or_narrower():
 @pytest.mark.parametrize(
     "words",
     [
-        (),
-        ("--by", "range"),
-        pytest.param(("--like-nsys",), marks=pytest.mark.slow),
-        *(("--view", view) for view in VIEWS),
+        ("rank",),
+        ("rank", "--by", "range"),
+        ("rank", "--like-nsys"),
+        *(("view", view) for view in VIEWS),
     ],
 )
-def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words):
-    wide, narrow = (called(OURS, *words, COLUMNS=str(width))[1] for width in (200, 40))
+def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words, monkeypatch, capsys):
+    screens = []
+    for width in (200, 40):
+        monkeypatch.setenv("COLUMNS", str(width))
+        main([*words, str(OURS)])
+        screens.append(capsys.readouterr().out)
+    wide, narrow = screens
     assert sorted(FIGURE.findall(narrow)) == sorted(FIGURE.findall(wide))
 
 
 def test_shares_of_some_ranges_name_them_as_their_whole():
-    assert "% is of all kernel time in the ranges asked for." in answered(OURS, "--range", "softmax")
-    phase = answered(OURS, "--range", "softmax", "--phase", "forward", "--by", "range")
+    assert "% is of all kernel time in the ranges asked for." in answered("rank", OURS, "--range", "softmax")
+    phase = answered("rank", OURS, "--range", "softmax", "--phase", "forward", "--by", "range")
     assert "% is of the forward phase's kernel time in the ranges asked for." in " ".join(phase.split())
-    assert "asked for" not in answered(OURS)
+    assert "asked for" not in answered("rank", OURS)
 
 
-def test_help_names_every_view_and_its_question():
-    shown = called("--help")[1]
+def test_help_names_every_view_and_its_question(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = refused("view", "--help")[1]
     assert all(name in shown and view.question in shown for name, view in VIEWS.items())
+
+
+def test_help_of_a_view_is_of_its_own_options():
+    shown = {name: refused("view", name, "--help")[1] for name in VIEWS}
+    assert all(
+        max(map(len, text.splitlines())) <= 80 and VIEWS[name].question in text for name, text in shown.items()
+    )
+    assert [name for name in VIEWS if "--kernel NAME" in shown[name]] == ["explain"]
+    assert [name for name in VIEWS if "--timed PHASE=TIME" in shown[name]] == ["agreement"]
+    assert {name for name in VIEWS if "--range PATTERN" in shown[name]} == {
+        name for name, view in VIEWS.items() if view.takes_range
+    }
 
 
 def test_the_reader_of_a_pipe_may_stop_early():
@@ -264,7 +297,7 @@ def test_the_reader_of_a_pipe_may_stop_early():
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_answers_from_the_command_line(view):
-    assert len(answered(str(answering(view)), "--view", view).splitlines()) > 8
+    assert len(answered("view", view, answering(view)).splitlines()) > 8
 
 
 PHASES = [Range("fit", 0, 90), Range("bp", 100, 190), Range("optimizer step", 200, 290)]

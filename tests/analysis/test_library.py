@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.attribution.causes import Rules
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.report import KernelRow, PhaseRow, RangeRow
@@ -67,7 +67,7 @@ def test_repr_is_short_and_names_the_frames(trace):
 def test_shown_is_the_overview_of_the_command(trace, capsys):
     analysis.rank(trace, per_step=True).show(width=80)
     shown = capsys.readouterr().out
-    assert kernels.main([str(REPORT), "--per-step", "--no-cache"]) == 0
+    assert kernels.main([str(REPORT), "--per-step"]) == 0
     assert capsys.readouterr().out.startswith(shown)  # and then says what to type next
 
 
@@ -91,12 +91,19 @@ def test_views_are_frames(trace, view):
 
 
 def test_frames_of_a_view_are_what_the_command_writes_for_machines(trace, capsys):
-    kernels.main([str(REPORT), "--view", "balance", "--format", "json", "--no-cache"])
+    view.main(["balance", str(REPORT), "--format", "json"])
     tables = json.loads(capsys.readouterr().out)["tables"]
     answer = nk.balance(trace)
     assert {table["key"]: table["rows"] for table in tables} == {
         key: frame.astype(object).where(frame.notna(), None).to_dict("records") for key, frame in answer.items()
     }
+
+
+def test_a_notebook_is_told_nothing_to_type_on_a_command_line(trace):
+    for answer in (analysis.rank(trace, per_step=True), nk.balance(trace), nk.agreement(trace)):
+        assert "--top" not in answer._repr_html_()
+        assert "nvtx-kernels view" not in answer._repr_html_()
+    assert "the view balance shows what the GPU waits for" in nk.agreement(trace)._repr_html_()
 
 
 def test_idle_time_is_ranked_by_the_range_that_ends_it(trace):

@@ -91,7 +91,7 @@ def test_row_of_steps_knows_its_example_and_not_the_near_name(row):
     assert re.fullmatch(row.pattern, row.example.lower())
     assert vocabulary.is_step(row.example)
     assert not vocabulary.is_step(row.near_miss)
-    assert vocabulary.phase_of(row.example) in (None, "prefill")
+    assert vocabulary.phase_of(row.example) in (None, "forward", "prefill")
 
 
 NAMED = (("forward", "fit *"), ("backward", "bp"))
@@ -111,12 +111,16 @@ def test_names_that_are_given_take_the_place_of_the_usual_ones(name, meaning):
     assert vocabulary.phase_matcher(NAMED)(name) == meaning
 
 
-@pytest.mark.parametrize("name", ["warmup", "warm-up", "warm_up", "Warm-up", "WARMUP 3", "warmup step", ":warmup"])
+@pytest.mark.parametrize(
+    "name", ["warmup", "warm-up", "warm_up", "Warm-up", "WARMUP 3", "warmup step", ":warmup", "warmup (3 steps)"]
+)
 def test_warm_up_is_known_in_every_spelling(name):
     assert vocabulary.is_warm_up(name)
 
 
-@pytest.mark.parametrize("name", ["measure", "after warmup", "warm", "swarmup", "lukewarm_up"])
+@pytest.mark.parametrize(
+    "name", ["measure", "after warmup", "warm", "swarmup", "lukewarm_up", "warmup_lr", "WarmupCosineSchedule.step"]
+)
 def test_what_only_mentions_warm_up_is_none(name):
     assert not vocabulary.is_warm_up(name)
 
@@ -278,3 +282,8 @@ def test_indices_collapse_and_numbers_within_words_stay(name, collapsed):
 
 def test_page_of_names_is_made_of_the_tables():
     assert list_names.PAGE.read_text(encoding="utf-8") == list_names.page()
+
+
+def test_a_name_beyond_all_reason_is_left_as_it_is():
+    assert vocabulary.collapsed("layer 3 " * 9_000) == "layer 3 " * 9_000
+    assert vocabulary.collapsed("layer 3 " * 8_000) == "layer * " * 8_000

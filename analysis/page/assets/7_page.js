@@ -18,6 +18,8 @@ function drawReport() {
   if (hasKernels()) listKernelsOf = kernelFilters(kernelTable(report()), report());
   drawSections();
   drawSteps();
+  drawStrip(report());
+  drawMemory(report());
   drawPhaseAndRanges();
   drawAccounting(report());
 }
@@ -99,6 +101,8 @@ function themed() {
 function drawInColours() {
   themed();
   drawPhaseAndRanges();
+  drawStrip(report());
+  drawMemory(report());
   drawAccounting(report());
   drawRoofline(report(), state.report);
   if (shownStep) drawStep(report(), shownStep);

@@ -1,13 +1,9 @@
 """The filters that are made for ncu select exactly the kernels asked for, by a matcher of its documented rules."""
 
-import subprocess
-import sys
-
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
-from nvtx_kernels.analysis.ncu.choosing import choose
-from nvtx_kernels.analysis.ncu.filters import Expression
+from nvtx_kernels.analysis.ncu.filters import choose, include, is_under
 from nvtx_kernels.analysis.ncu.wanted import Asked, kernels
 from nvtx_kernels.analysis.readers import read
 
@@ -38,20 +34,18 @@ def test_the_matcher_is_that_of_the_manual(text, stack, other):
 
 
 @pytest.mark.parametrize(
-    ("expression", "domain", "text"),
+    ("names", "domain", "text"),
     [
-        (Expression(("softmax",)), "nvtx-kernels", "nvtx-kernels@softmax/"),
-        (Expression(("a", "b")), "", "a/*/b"),
-        (Expression(("a", "b"), bottom=True), "", "[a/*/b"),
-        (Expression(("a", "b"), whole=True), "", "[a/b]"),
-        (Expression(("x[0], y/z*",)), "my@domain", r"my\@domain@x\[0\]\, y\/z\*/"),
+        (("softmax",), "nvtx-kernels", "nvtx-kernels@softmax/"),
+        (("a", "b"), "", "a/*/b"),
+        (("x[0], y/z*",), "my@domain", r"my\@domain@x\[0\]\, y\/z\*/"),
     ],
 )
-def test_an_expression_is_written_as_the_manual_says_and_selects_what_it_says(expression, domain, text):
-    assert expression.text(domain) == text
+def test_a_range_filter_is_written_as_the_manual_says_and_selects_what_it_says(names, domain, text):
+    assert include(names, domain) == text
     assert parsed(text)[0] == domain
     for stack in (("a",), ("a", "b"), ("a", "x", "b"), ("x", "a", "b"), ("softmax",), ("x[0], y/z*", "b"), ()):
-        assert selects(text, {domain: list(stack)}) == expression.matches(stack)
+        assert selects(text, {domain: list(stack)}) == is_under(names, stack)
 
 
 ASKED = [
@@ -89,12 +83,12 @@ def test_exactly_the_wanted_kernels_of_a_real_report_are_selected(tmp_path, name
             continue
         chosen = choose(wanted)
         rows = selected(chosen.options(), attribution.trace)
-        expected = set(wanted.rows[wanted.wanted].tolist())
+        expected = set(wanted.rows[wanted.requested].tolist())
         assert len(set(rows) - expected) == chosen.surplus, asked
         assert not expected - set(rows), asked
-        assert chosen.wanted == len(expected)
+        assert chosen.requested == len(expected)
         found += chosen.exact
-    assert found >= 2
+    assert found >= (0 if "compiled_default" in name else 2)  # its warm-up has the same ranges
 
 
 @pytest.mark.parametrize("asked", ["forward > softmax", "backward > softmax"])
@@ -112,13 +106,13 @@ def chosen_of(path, asked):
     wanted = kernels(attribution, asked)
     chosen = choose(wanted)
     rows = selected(chosen.options(), attribution.trace)
-    return chosen, len(rows), len(set(rows) & set(wanted.rows[wanted.wanted].tolist()))
+    return chosen, len(rows), len(set(rows) & set(wanted.rows[wanted.requested].tolist()))
 
 
 STEP = [Range("step", 0, 900), Range("forward", 10, 200), Range("backward", 300, 700)]
 
 
-def test_same_ranges_in_other_threads_are_told_apart_by_the_bottom_of_the_stack(tmp_path):
+def test_what_the_names_asked_for_cannot_tell_apart_is_counted(tmp_path):
     ranges = [*STEP, Range("softmax", 20, 90), Range("softmax", 310, 600, AUTOGRAD)]
     path = build(
         tmp_path,
@@ -127,8 +121,8 @@ def test_same_ranges_in_other_threads_are_told_apart_by_the_bottom_of_the_stack(
         thread_names={AUTOGRAD: "pt_autograd_0", WORKER: "pt_data_worker"},
     )
     chosen, rows, right = chosen_of(path, Asked("backward > softmax"))
-    assert (chosen.includes, chosen.scope, chosen.exact) == (("[softmax",), "thread", True)
-    assert (rows, right) == (1, 1)
+    assert (chosen.includes, chosen.scope, chosen.surplus) == (("softmax/",), "thread", 2)
+    assert (rows, right) == (3, 1)
 
 
 def test_kernels_below_the_very_same_ranges_are_narrowed_by_name_and_the_rest_is_counted(tmp_path):
@@ -162,29 +156,10 @@ def test_names_that_nvtx_has_otherwise_stand_in_no_filter(tmp_path):
     assert (chosen.includes, chosen.count, rows, right) == ((), 1, 1, 1)
 
 
-def test_the_choice_does_not_depend_on_the_order_of_hashes():
-    code = (
-        "from nvtx_kernels.analysis.ncu.choosing import choose\n"
-        "from nvtx_kernels.analysis.ncu.wanted import Asked, kernels\n"
-        "from nvtx_kernels.analysis.attribution.causes import attribute\n"
-        "from nvtx_kernels.analysis.readers import read\nfrom pathlib import Path\n"
-        "a = attribute(read(Path('tests/data/h200_train_fp32.sqlite')))\n"
-        "for x in (Asked('layer 1* > ffn', ('backward',)), Asked('', ('forward',), 'elementwise')):\n"
-        "    print(choose(kernels(a, x)).options())\n"
-    )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
-    assert len(said) == 1
-
-
 @needs_shared
 def test_what_ranges_cannot_tell_apart_is_said_of_a_real_report(tmp_path):
     attribution = attribute(read(unpacked("h200/pipeline_1f1b.sqlite.xz", tmp_path)))
     wanted = kernels(attribution, Asked("", ("backward",)))
     chosen = choose(wanted)
     rows = selected(chosen.options(), attribution.trace)
-    assert chosen.surplus == len(rows) - chosen.wanted > 0
+    assert chosen.surplus == len(rows) - chosen.requested > 0

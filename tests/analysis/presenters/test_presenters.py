@@ -140,6 +140,8 @@ def test_a_files_ending_chooses_the_format_unless_another_is_asked_for(ending):
     assert format_of(None, Path(f"answer{ending}")) == SUFFIXES[ending]
     assert format_of("latex", Path(f"answer{ending}")) == "latex"
     assert format_of(None, Path("answer")) == format_of(None, None) == "table"
+    with pytest.raises(UsageError, match=r"No answer is written as \.xlsx: use one of \.txt, \.md"):
+        format_of(None, Path("answer.xlsx"))
 
 
 def test_binary_formats_need_a_file():

@@ -149,7 +149,7 @@ TREE = Table(
 )
 def test_names_are_worth_lines_in_headings_and_a_smaller_indent(width, heads, indent, whole):
     found = layout(TREE, in_cells.texts(TREE), in_cells.headings(TREE), width)
-    assert (found.heads, found.indent, found.whole) == (heads, indent, whole)
+    assert (found.heads, found.indent, found.cuts_no_name) == (heads, indent, whole)
     drawn = as_table.present(Document("", (TREE,)), width=width)
     assert max(map(cells, drawn.splitlines())) <= width
     assert ("computing attention scores" in drawn) == whole

@@ -40,6 +40,13 @@ def test_warm_up_is_left_out_unless_asked_for(tmp_path, capsys):
     assert called(capsys, *arguments)[1].splitlines()[-1].endswith(",2")
 
 
+def test_kernels_that_take_no_time_have_no_share(tmp_path, capsys):
+    path = made(tmp_path, ("elementwise_kernel", 10), lasts=0)
+    status, printed, _ = called(capsys, path, "--questions", "c", "--format", "json")
+    assert status == 0
+    assert next(t for t in json.loads(printed)["tables"] if t["key"] == "c_kernels")["rows"][0]["share"] is None
+
+
 @every_report
 @pytest.mark.parametrize("width", [60, 80])
 def test_no_line_is_wider_than_the_screen_and_no_figure_is_cut(path, width):
@@ -125,7 +132,10 @@ def test_every_table_says_its_name_and_of_which_phase_it_is(ending, tmp_path, ca
     rows = getattr(pd, f"read_{ending}")(tmp_path / f"answers.{ending}")
     of_phases = rows[rows["table"].str.fullmatch("[ae]_(forward|backward)")]
     assert list(of_phases["phase"]) == ["forward", "backward"] * 2
-    assert rows["kernel_ns"].notna().sum() == 6
+    assert rows[rows["table"] != "c_kernels"]["kernel_ns"].notna().sum() == 6
+    longest = rows[rows["table"] == "c_kernels"]
+    assert (longest["phase"].unique(), "gemm" in set(longest["category"])) == (["forward"], False)
+    assert longest["share"].sum() == pytest.approx(rows["other_share"].dropna().iloc[0])
 
 
 def test_a_trace_of_pytorch_answers_too(tmp_path, capsys):

@@ -20,7 +20,7 @@ KILLS = 4
 # Commands that write a file, with REPORT and OUT for the two files.
 WRITERS = {
     "a shared copy": ("analysis.scrub", "REPORT", "-o", "OUT"),
-    "an answer": ("analysis.kernels", "REPORT", "--no-cache", "--format", "csv", "-o", "OUT"),
+    "an answer": ("analysis.kernels", "REPORT", "--format", "csv", "-o", "OUT"),
     "a page": ("analysis.page", "REPORT", "-o", "OUT"),
     "a timeline": ("analysis.timeline", "REPORT", "-o", "OUT"),
 }

@@ -2,13 +2,11 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from nvtx_kernels.analysis.support.files import Unfinished, replace_file
+from nvtx_kernels.analysis.support.files import replace_file
 
 from tests.analysis.making import nodes
 from tests.analysis.making.checks import said
@@ -149,27 +147,3 @@ def test_a_file_stays_as_private_as_it_was(tmp_path):
     target.chmod(0o4600)  # what it lets a program do, others' content must not inherit
     replace_file(target, b"new")
     assert (target.read_bytes(), target.stat().st_mode & 0o7777) == (b"new", 0o600)
-
-
-KILLED = """
-import os, sys
-from pathlib import Path
-from nvtx_kernels.analysis.support.files import replacing
-with replacing(Path(sys.argv[1], "result")) as file:
-    file.write(b"half")
-    file.flush()
-    os.kill(os.getpid(), 9)
-"""
-
-
-def test_what_a_killed_process_left_is_gone_after_the_next_run(tmp_path):
-    living = Unfinished(tmp_path / "slow")
-    living.create()
-    for _ in range(3):
-        subprocess.run([sys.executable, "-c", KILLED, tmp_path], cwd=nodes.REPOSITORY, check=False)
-    theirs = tmp_path / ".unfinished-nvtx-kernels-000000000000-1-00000000.tmp"  # of another machine
-    theirs.touch()
-    replace_file(tmp_path / "result", b"whole")
-    assert sorted(tmp_path.iterdir()) == sorted([living.path, theirs, tmp_path / "result"])
-    living.publish()
-    assert (tmp_path / "slow").exists()

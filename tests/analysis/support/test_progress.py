@@ -1,10 +1,12 @@
 """Progress is counted by rows, and drawn only where somebody waits at a terminal."""
 
+import contextlib
 import os
 import pty
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -39,23 +41,38 @@ COMMANDS = [f"kernels {REPORT}", f"kernels {REPORT} --like-nsys", f"compare {REP
 
 
 def test_readers_read_as_many_rows_as_they_expected():
-    told = []
-    with progress.listening(lambda expected, read: told.append((expected, read))):
+    changes = []
+    with progress.listening(lambda expected, read: changes.append((expected, read))):
         trace = analysis.read(REPORT)
-    expected, read = (sum(column) for column in zip(*told, strict=True))
+    expected, read = (sum(column) for column in zip(*changes, strict=True))
     assert read >= len(trace.ranges) + len(trace.launches) + len(trace.work)
     assert expected >= read
 
 
 def on_a_terminal(code):
-    """Run a program whose stderr is a terminal; return its stdout and what the terminal got."""
+    """Run a program whose stderr is a terminal; return its stdout and what the terminal got.
+
+    A terminal hands out a few kilobytes at once, which may end within a character, so it is read while the program
+    runs, and decoded as a whole.
+    """
     ours, theirs = pty.openpty()
+    pieces = []
+
+    def read_all():
+        with contextlib.suppress(OSError):  # Linux's way to say that the other end is closed
+            while piece := os.read(ours, 4096):
+                pieces.append(piece)
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
-    os.close(theirs)
-    drawn = os.read(ours, 100_000).decode()
-    os.close(ours)
-    return done.stdout, drawn
+    try:
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+    return done.stdout, b"".join(pieces).decode()
 
 
 def test_a_terminal_that_waits_gets_a_bar_and_stdout_stays_clean():
@@ -122,7 +139,7 @@ def test_many_reports_ranked_into_a_file_leave_no_bar_in_it():
 
 
 def test_each_item_is_a_piece_of_the_progress():
-    told = []
-    with progress.listening(lambda expected, read: told.append((expected, read))):
+    changes = []
+    with progress.listening(lambda expected, read: changes.append((expected, read))):
         assert list(progress.each(iter("abc"), 3)) == ["a", "b", "c"]
-    assert told == [(3, 0), (0, 1), (0, 1), (0, 1)]
+    assert changes == [(3, 0), (0, 1), (0, 1), (0, 1)]

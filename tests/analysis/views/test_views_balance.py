@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.idle import gaps_of
 from nvtx_kernels.analysis.measures.spans import Extents
@@ -195,5 +195,5 @@ def test_what_annotation_cost_is_reported_and_where_it_could_change_the_verdict(
 
 def test_work_without_duration_outside_the_steps_is_all_that_is_shown(tmp_path, capsys):
     report = build(tmp_path, ranges=[Range("step", 0, 500)], **launched((900, 910), (920, 930), lasts=0))
-    assert kernels.main([str(report), "--view", "balance"]) == 0
+    assert view.main(["balance", str(report)]) == 0
     assert "\nall work " in capsys.readouterr().out

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.kernel_names.categories import categorize
@@ -158,11 +158,11 @@ def test_a_range_that_communicates_nothing_is_refused_with_those_that_do(tmp_pat
 
 def test_a_range_narrows_several_ranks(tmp_path, capsys):
     paths = [str(kineto(tmp_path, rank, (2000, 4000))) for rank in (0, 1)]
-    asked = ["--view", "communication", "--no-cache", "--range"]
-    assert kernels.main([*paths, *asked, "forward > layers.1", "--format", "json"]) == 0
+    words = ["communication", *paths, "--range"]
+    assert view.main([*words, "forward > layers.1", "--format", "json"]) == 0
     tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
     assert [row["range"] for row in tables["communication"]] == ["forward > layers.1"] * 2
-    assert kernels.main([*paths, *asked, "layers.2"]) == 1
+    assert view.main([*words, "layers.2"]) == 1
     assert "It is in: forward > layers.*" in " ".join(capsys.readouterr().err.split())
 
 
@@ -212,15 +212,49 @@ def test_steps_divide_each_gpus_figures_but_not_those_of_a_step(per_step, time_n
 
 
 def test_a_report_without_communication_says_so_in_a_sentence(tmp_path):
-    report = build(tmp_path, ranges=[Range("forward", 0, 99)], **launched((10, 20)))
+    report = build(tmp_path, ranges=[Range("forward", 0, 99)], **launched((10, 20), name="sgemm"))
     with pytest.raises(ReportError, match="No kernel communicates between GPUs"):
         viewed("communication", report)
+
+
+UNKNOWN = "void secret::kernel<4>(int)"
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "sentence"),
+    [
+        ("dpsk::ep::internode::combine", "communication", ""),
+        (UNKNOWN, "communication", "but 66.7% of the kernel"),
+        (UNKNOWN, "overlap", "No kernel is known to communicate between GPUs, but 66.7% of the kernel time is in"),
+        ("sgemm", "overlap", "No kernel communicates between GPUs."),
+    ],
+)  # fmt: skip
+def test_no_kernel_communicates_only_where_all_kernels_are_known(tmp_path, name, view, sentence):
+    report = ranks_of(tmp_path, [("a", name, 10, 30), ("b", "sgemm", 40, 50)])
+    try:
+        words = told(viewed(view, report))
+    except ReportError as error:
+        words = str(error)
+    assert sentence in words
+    assert not sentence or ("No kernel communicates" in words) == (name == "sgemm")
+
+
+def test_a_job_of_several_ranks_is_not_of_one_gpu(tmp_path):
+    trace = write_kineto(
+        tmp_path / "rank0.pt.trace.json",
+        Program([Block("forward", 0, 1000)], [Call(0, 10, 20)], [Ran(0, 100, 200, "sgemm")]),
+        distributedInfo={"rank": 0, "world_size": 8},
+    )
+    with pytest.raises(
+        ReportError, match="No kernel is known to communicate between GPUs, but the job has 8 ranks"
+    ):
+        viewed("communication", trace)
 
 
 FSDP = ("FSDP::pre_forward (layers.0)", "FSDP::all_gather (layers.1)")
 
 
-def kineto(folder, rank, *times, ranks="[0, 1]", group=2, elements=1 << 20, own=None):
+def kineto(folder, rank, *times, ranks="[0, 1]", group=2, elements=1 << 20, own=None, **job):
     """Write the trace of a rank whose forward gathers in FSDP2's ranges at these times, ns."""
     said = (
         ("Collective name", "_allgather_base"), ("In msg nelems", elements), ("Out msg nelems", elements * 2),
@@ -230,7 +264,9 @@ def kineto(folder, rank, *times, ranks="[0, 1]", group=2, elements=1 << 20, own=
     calls = [Call(n, 1000 + 100 * n, 1050 + 100 * n) for n in range(len(times))]
     work = [Ran(n, start, end, ALL_GATHER, said=said) for n, (start, end) in enumerate(times)]
     return write_kineto(
-        folder / f"rank{rank}.pt.trace.json", Program(blocks, calls, work), distributedInfo={"rank": own or rank}
+        folder / f"rank{rank}.pt.trace.json",
+        Program(blocks, calls, work),
+        distributedInfo={"rank": own or rank, **job},
     )
 
 
@@ -259,7 +295,7 @@ def test_what_is_no_size_is_no_size(tmp_path, damaged):
 
 def test_several_ranks_traces_are_aligned_whatever_their_clocks(tmp_path, capsys):
     paths = [kineto(tmp_path, 0, (2000, 4000)), kineto(tmp_path, 1, (502_500, 503_000))]
-    assert kernels.main([*map(str, paths), "--view", "communication", "--format", "json", "--no-cache"]) == 0
+    assert view.main(["communication", *map(str, paths), "--format", "json"]) == 0
     tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
     first, second = tables["communication"]
     assert (first["gpu"], first["waiting_ns"], first["transferring_ns"]) == ("rank0.pt.trace.json", 1500, 500)
@@ -270,26 +306,40 @@ def test_several_ranks_traces_are_aligned_whatever_their_clocks(tmp_path, capsys
 
 def test_reports_of_one_rank_twice_are_not_aligned(tmp_path, capsys):
     paths = [kineto(tmp_path, 1, (2000, 4000)), kineto(tmp_path, 2, (2000, 3000), own=1)]
-    assert kernels.main([*map(str, paths), "--view", "communication", "--no-cache"]) == 0
+    assert view.main(["communication", *map(str, paths)]) == 0
     assert "the reports are not of one run's ranks" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_rank_that_is_missing_is_not_guessed(tmp_path, capsys):
-    paths = [kineto(tmp_path, rank, (2000, 4000), ranks="[0, 1, 2, 3]", group=4) for rank in (0, 1)]
-    assert kernels.main([*map(str, paths), "--view", "communication", "--no-cache"]) == 0
-    assert "not all of its ranks are here" in " ".join(capsys.readouterr().out.split())
+@pytest.mark.parametrize(
+    ("ranks", "group", "job", "waits"),
+    [
+        ("[0, 1, 2, 3]", 4, {}, False), ("[0, 1, 2, 3]", None, {}, False), (None, 4, {}, False),
+        (None, "4", {}, False), (None, None, {"world_size": 128}, False), (None, 2, {"world_size": 128}, False),
+        ("[0, 1, ..., 127]", None, {"world_size": 128}, False), ("[0, 1]", 2, {"world_size": 128}, True),
+        (None, 2, {"world_size": 2}, True), (None, None, {}, True),
+    ],
+)  # fmt: skip
+def test_nothing_is_said_of_waiting_where_ranks_are_missing(tmp_path, capsys, ranks, group, job, waits):
+    paths = [kineto(tmp_path, rank, (2000, 4000 + rank), ranks=ranks, group=group, **job) for rank in (0, 1)]
+    assert view.main(["communication", *map(str, paths), "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    tables = {one["key"]: one["rows"] for one in answer["tables"]}
+    assert sorted(row["waiting_ns"] or 0 for row in tables["communication"]) == ([0, 1] if waits else [0, 0])
+    assert ("slowest" in tables) == waits
+    assert ("not all of its ranks are here" in str(answer["notes"])) == (not waits)
+    assert ("last of those that are here" in str(answer["notes"])) == (waits and not group)
 
 
 def test_another_view_still_takes_one_report(capsys):
     path = str(DATA / "h200_train_fp32.sqlite")
-    assert kernels.main([path, str(DATA / "h200_compiled.sqlite"), "--view", "overlap"]) == 2
+    assert view.main(["overlap", path, str(DATA / "h200_compiled.sqlite")]) == 2
     assert "takes one report" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "latex", "typst", "csv", "json", "html"])
 def test_every_format(tmp_path, capsys, form):
     report = ranks_of(tmp_path, *[[("layer 0", ALL_REDUCE, 10, 20)]] * 2)
-    assert kernels.main([str(report), "--view", "communication", "--format", form, "--no-cache"]) == 0
+    assert view.main(["communication", str(report), "--format", form]) == 0
     assert "all" in capsys.readouterr().out.replace("\\", "")
 
 
@@ -313,7 +363,7 @@ def test_bus_factors(collective, ranks, factor):
         ("ncclDevKernel_Reduce_Sum_f32_RING_LL", "reduce"), ("ncclBroadcastRingLLKernel_copy_i8", "broadcast"),
         ("ncclDevKernel_Generic", OTHER), ("_allgather_base", "all_gather"), ("allreduce_coalesced", "all_reduce"),
         ("all_to_allv", "all_to_all"), ("barrier", "all_reduce"), ("send", "send/recv"), ("scatter", "scatter"),
-        ("two_shot_all_reduce_kernel<ncclSendRecv>", "all_reduce"),
+        ("two_shot_all_reduce_kernel<ncclSendRecv>", "all_reduce"), ("dpsk::ep::internode::combine", "all_to_all"),
     ],
 )  # fmt: skip
 def test_names_of_collectives(name, collective):

@@ -32,14 +32,14 @@ def columns_of(document):
 
 
 def test_the_columns_that_programs_get_are_those_written_down():
-    written = re.findall(r"^\| `--(by|view) (\w+)` \| `(\w+)` \| (.*) \|$", FOR_PROGRAMS, re.MULTILINE)
+    written = re.findall(r"^\| `(--by|view) (\w+)` \| `(\w+)` \| (.*) \|$", FOR_PROGRAMS, re.MULTILINE)
     named = list(dict.fromkeys((how, what) for how, what, *_ in written))
     assert [what for _, what in named] == ["kernel", "category", "range", *VIEWS]
     whole = {"whole": True, "every_index": True, "timed": {"step": 1e6}}
     for how, what in named:
         document = (
             everything(subject(OURS).report, by=what)
-            if how == "by"
+            if how == "--by"
             else viewed(what, answering(what, ranks=2), **whole)
         )
         assert [row[2:] for row in written if row[:2] == (how, what)] == columns_of(document)

@@ -89,8 +89,9 @@ def test_work_in_no_step_is_not_called_that_of_the_steps(tmp_path):
         overview(subject(path, **asked).report) for asked in ({}, {"per_step": True}, {"phase": "forward"})
     )
     assert SCOPE.findall(whole.tables[0].title + whole.accounting[0]) == ["total", "total"]
-    assert whole.accounting[1].startswith("In no measured step: 20 ns (66.7%) of this")
-    assert per_step.accounting[1] == "In no mean: 20 ns in no measured step, 66.7% of all GPU work."
+    assert whole.accounting[1].startswith("Of this, 20 ns (66.7%) is in no measured step")
+    assert per_step.accounting[1].startswith("Not in these means: 20 ns in no measured step (")
+    assert per_step.accounting[1].endswith("), 66.7% of all GPU work.")
     assert SCOPE.findall(of_phase.tables[0].title + of_phase.accounting[0]) == ["over 1 step", "total"]
 
 
@@ -138,7 +139,7 @@ def test_generated_reports_are_answered_or_refused(strategy):
         attribution = attribute(trace)
         if not len(trace.work):
             return
-        asked = Subject(summarize(attribution, include_warm_up=include_warm_up), lambda: attribution)
+        asked = Subject(summarize(attribution, include_warm_up=include_warm_up), attribution)
         for name in VIEWS:
             note(name)
             assert max(map(cells, said(name, asked).splitlines())) <= 80
@@ -179,7 +180,7 @@ def test_spans_have_the_kernels_of_all_ranges_that_open_the_phase(rows, include_
     for number, phase in enumerate(PHASES[:3]):
         # Work in no phase's range counts where its thread or its modules say the phase.
         expected = sum(kernel_ns[n] for n in extents.kept if phase in (inside[n] or {phases[n]}))
-        assert spans.kernel_ns[spans.of == number].sum() == expected
+        assert spans.kernel_ns[spans.kind == number].sum() == expected
 
 
 @BRIEF

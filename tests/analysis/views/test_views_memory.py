@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.memory import memory
@@ -16,7 +16,7 @@ from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.views.memory import NO_MEMORY, NOT_MEASURED, OF_CUDA, OTHERS, UNEXPLAINED
 
 from tests.analysis.making.allocated import BEFORE, MB, RANGES, STEP, two_steps, with_memory
-from tests.analysis.making.building import AUTOGRAD, MAIN, Allocation, Launch, Range, Work, build, launched
+from tests.analysis.making.building import AUTOGRAD, MAIN, Allocation, Launch, Range, Work, build, launched, thread
 from tests.analysis.making.copies import scrubbed
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import by, table, viewed
@@ -76,6 +76,26 @@ def test_what_is_kept_for_the_backward_of_another_step_is_not_kept_for_its_own(t
     allocations = [Allocation(10, MB, 1, MB), Allocation(160, -MB, 1, 0)]
     path = build(tmp_path, ranges=ranges, allocations=allocations, **launched((12, 13), (152, 153)))
     assert figures(path)["step > forward"] == (1, 0, 0, 1)
+
+
+def test_ranks_half_a_step_apart_keep_for_their_own_backward(tmp_path):
+    """The first rank's forward is followed by the backward of the other, which frees nothing of it."""
+    ranges, calls, allocations = [], [], []
+    for rank, begin in ((0, 0), (1, 50)):
+        on = thread(100 + rank)
+        for start in (begin, begin + 100):
+            ranges += [
+                Range("step", start, start + 99, on), Range("forward", start + 5, start + 40, on),
+                Range("backward", start + 55, start + 90, on),
+            ]  # fmt: skip
+            calls += [(start + 12, start + 13, on)]
+            allocations += [
+                Allocation(start + 10, 4 * MB, 1, 4 * MB, on, rank),
+                Allocation(start + 80, -4 * MB, 1, 0, on, rank),
+            ]
+    allocations.sort(key=lambda event: event.at)
+    path = build(tmp_path, ranges=ranges, allocations=allocations, **launched(*calls))
+    assert figures(path)["step > forward"][:2] == (16, 16)
 
 
 def test_a_change_without_an_event_is_unseen_and_in_no_range(tmp_path):
@@ -219,8 +239,6 @@ def test_rows_of_chosen_ranges_say_their_phase(tmp_path):
 
 def test_the_command_narrows_memory(tmp_path, capsys):
     report = str(two_steps(tmp_path))
-    assert (
-        kernels.main([report, "--view", "memory", "--range", "optimizer", "--format", "json", "--no-cache"]) == 0
-    )
+    assert view.main(["memory", report, "--range", "optimizer", "--format", "json"]) == 0
     tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
     assert [row["range"] for row in tables["memory"]] == ["step > optimizer"]

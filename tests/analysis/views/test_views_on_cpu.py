@@ -10,6 +10,7 @@ from nvtx_kernels.analysis.summary.parallel import Ranked
 from nvtx_kernels.analysis.views.ranks import ranks
 from nvtx_kernels.analysis.views.registry import VIEWS
 
+from nvtx_kernels.__main__ import main
 from tests.analysis.making.building import MAIN, Range, build, launched
 from tests.analysis.making.subjects import screen, subject
 
@@ -25,8 +26,8 @@ ELSEWHERE = re.compile(r"\b(?<!--)(?<!-)(kernels?|launch\w*|GPU|CUDA|grid)\b", r
 # They need a GPU, or what this recording lacks.
 NOT_OF_A_CPU = ("balance", "overlap", "communication", "efficiency", "memory")
 OPTIONS = [
-    *([name] for name in ("--by=kernel", "--by=category", "--by=range", "--every-index")),
-    *([f"--view={name}"] for name in VIEWS if name not in NOT_OF_A_CPU),
+    *(["rank", name] for name in ("--by=kernel", "--by=category", "--by=range", "--every-index")),
+    *(["view", name] for name in VIEWS if name not in NOT_OF_A_CPU),
 ]
 
 
@@ -45,9 +46,9 @@ def said(capsys):
 
 
 @pytest.mark.parametrize("per_step", [[], ["--per-step"]], ids=["", "per step"])
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options[0])
-def test_no_view_of_a_cpu_speaks_of_kernels(recording, options, per_step, capsys):
-    assert kernels.main([str(recording), *options, *per_step]) == 0
+@pytest.mark.parametrize("words", OPTIONS, ids=lambda words: words[1])
+def test_no_view_of_a_cpu_speaks_of_kernels(recording, words, per_step, capsys):
+    assert main([*words, str(recording), *per_step]) == 0
     shown = said(capsys)
     assert "operator" in shown.lower()
     assert ELSEWHERE.findall(shown) == []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.measures.idle import union
+from nvtx_kernels.analysis.measures.intervals import union
 
 from tests.analysis.making.building import Launch, Range, Work, build, launched, process_of, thread
 from tests.analysis.making.plain_sql import OURS, rows, value
@@ -88,7 +88,9 @@ def test_compute_of_an_h200_is_all_its_kernels_on_one_stream():
 
 
 def test_a_report_without_communication_says_so(tmp_path):
-    document = viewed("overlap", build(tmp_path, ranges=[Range("forward", 0, 99)], **launched((10, 20))))
+    document = viewed(
+        "overlap", build(tmp_path, ranges=[Range("forward", 0, 99)], **launched((10, 20), name="sgemm"))
+    )
     assert "No kernel communicates" in " ".join(document.notes)
     assert [found.key for found in document.tables] == ["overlap"]
 

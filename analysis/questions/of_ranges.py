@@ -1,0 +1,196 @@
+"""The questions of ranges: (a) how long forward and backward take, (e) softmax against attention's GEMMs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from ..document import Column, Table
+from ..measures.agreement import PhaseTimes
+from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of
+from ..support.units import digits_text, time_text
+from ..views import agreement
+from ..views.attention import FORMULAS, IS_FUSED, NO_MARK, NONE, ratio
+from ..vocabulary import BACKWARD, FORWARD, OTHER
+from .figures import Answered
+from .sweep import Answer, Sweep, by_phase, lacking, led, no_kernels
+from .timed import of_run
+
+# (a): how long forward and backward take, on the CPU's clock and on the GPU.
+
+#: The columns of the view of agreement that the table has.
+TIMES = ("ranges", "kernel_ns", "kernel_share", "span_ns", "span_share", "cpu_ns")
+TIMES_CAPTION = (
+    f"{agreement.RANGES} {agreement.KERNEL_TIME} {agreement.SPAN} {agreement.CPU_RANGE} {agreement.SHARE}"
+)
+BESIDE = (
+    "mean, std: of n steps without a profiler, synchronized; the newest run with the same settings and GPU, and "
+    "the most warm-up. % is of that mean."
+)
+LATE = (
+    "The {unit} worked on after {phase} ranges had closed: their CPU range does not measure it. Synchronize "
+    "before the range closes, or read the {unit} span."
+)
+
+
+def times(sweep: Sweep) -> Answer:
+    """Show kernel time, GPU span and CPU range of forward and backward, also beside times without a profiler."""
+
+    def missing(report: Answered, phase: str) -> str:
+        unopened = f"No range opens {phase}: its kernels are known by their thread alone."
+        return "" if _times(report, phase) else no_kernels(report, phase) or unopened
+
+    def cells(phase: str, report: Answered) -> tuple[Any, ...] | None:
+        phase_times = _times(report, phase)
+        return tuple(map(agreement.cells(report, phase_times).get, TIMES)) if phase_times else None
+
+    def table(phase: str) -> Table:
+        columns = {column.key: column for column in agreement.columns(sweep.span)}
+        title = f"(a) {phase}: kernel time, {sweep.span} and CPU range, {{unit}} {sweep.scope}"
+        caption = TIMES_CAPTION.format(span=sweep.span)
+        return sweep.table(
+            f"a_{phase}", title, [columns[key] for key in TIMES], partial(cells, phase), caption, phase
+        )
+
+    def missing_run(report: Answered, phase: str) -> str:
+        if not _times(report, phase) or of_run(report.provenance.run, sweep.timed, phase):
+            return ""
+        return f"No run without a profiler has the settings and the GPU of this {phase}."
+
+    sentences = []
+    for phase in (FORWARD, BACKWARD):
+        if sweep.alone and (values := cells(phase, sweep.alone)):
+            _, kernel_ns, _, span_ns, _, cpu_ns = values
+            # A recording of a CPU has one clock, so the work's span on it says nothing new.
+            span = f"{time_text(span_ns)} on the GPU's, and" if sweep.unit == "GPU" else "and"
+            sentences.append(
+                f"{phase} takes {time_text(cpu_ns)}{sweep.each} on the CPU's clock, {span} has "
+                f"{time_text(kernel_ns)} of kernel time"
+            )
+    answer = by_phase(sweep, missing, table)
+    late = [
+        (name, LATE.format(phase=phase, unit=sweep.unit))
+        for phase in (FORWARD, BACKWARD)
+        for name, report in sweep.named
+        if (phase_times := _times(report, phase)) and phase_times.late
+    ]
+    beside = by_phase(sweep, missing_run, partial(_beside, sweep)) if sweep.timed else Answer(())
+    lead = f"(a) {'; '.join(sentences)}." if sentences else ""
+    return Answer((*led(lead, answer.tables), *beside.tables), (*answer.lacks, *late, *beside.lacks))
+
+
+def _times(report: Answered, phase: str) -> PhaseTimes | None:
+    return next((times for times in report.times if times.name == phase and times.ranges), None)
+
+
+def _beside(sweep: Sweep, phase: str) -> Table:
+    """Hold the times of one range of a phase against its wall time without a profiler."""
+
+    def cells(report: Answered) -> tuple[object, ...] | None:
+        phase_times, run = _times(report, phase), of_run(report.provenance.run, sweep.timed, phase)
+        if phase_times is None or run is None:
+            return None
+        totals_ns = (phase_times.kernel_ns, phase_times.span_ns, phase_times.cpu_ns or 0)
+        of_one_ns = [time_ns / phase_times.ranges for time_ns in totals_ns]
+        return run.n, run.mean_ns, run.std_share, *(cell for ns in of_one_ns for cell in (ns, ns / run.mean_ns))
+
+    columns = [
+        Column("n", "n", "count"),
+        Column("timed_ns", "mean", "ns"),
+        Column("timed_std_share", "std %", "share"),
+    ]
+    for key, heading in (("kernel", "kernel time"), ("span", sweep.span), ("cpu", "CPU range")):
+        columns += [Column(f"{key}_ns", heading, "ns"), Column(f"{key}_share", "%", "share")]
+    title = f"(a) {phase} against its wall time without a profiler, {{unit}} for each of its ranges"
+    return sweep.table(f"a_{phase}_timed", title, columns, cells, BESIDE, phase)
+
+
+# (e): softmax against the matrix products of attention, in time and in FLOPs.
+
+SOFTMAX_CAPTION = (
+    "softmax: the time of all kernels in its ranges. GEMMs: that of the matrix products in the ranges of the "
+    "scores, of the final matmul, and in both."
+)
+
+
+def softmax(sweep: Sweep) -> Answer:
+    """Show softmax against the GEMMs of scores and final matmul, and both ratios.
+
+    Phases that have kernels are in it where any of them has a part; what a phase lacks is a dash.
+    """
+    phases = (FORWARD, BACKWARD, OTHER)
+    with_parts = {
+        phase
+        for phase in phases
+        for report in sweep.counted
+        if any(name in _parts(report, phase) for name in (SOFTMAX, *MATMULS))
+    }
+    with_kernels = {phase for phase in phases[:2] for report in sweep.counted if not no_kernels(report, phase)}
+    drawn = [phase for phase in phases if with_parts and phase in with_parts | with_kernels]
+    tables = led(_softmax_sentence(sweep), [_softmax_table(sweep, phase) for phase in drawn])
+    lacks = lacking(sweep, _no_parts, [phase for phase in drawn if phase != OTHER] or [FORWARD])
+    without_flops = [
+        (name, NO_MARK)
+        for name, report in sweep.named
+        for ratios in [[ratio(_parts(report, phase)) for phase in phases]]
+        if any(values and values["flops_ratio"] is None for values in ratios)
+    ]
+    return Answer(tables, (*lacks, *without_flops))
+
+
+def _softmax_sentence(sweep: Sweep) -> str:
+    """Hold softmax against the GEMMs, in time and in FLOPs, in the first phase that has both."""
+    if sweep.alone is None:
+        return ""
+    for phase in (FORWARD, BACKWARD, OTHER):
+        if values := ratio(_parts(sweep.alone, phase)):
+            to_gemms, flops = values["softmax_to_gemms"], values["flops_ratio"]
+            factor = f"{digits_text(to_gemms, 3)} times the" if to_gemms else "against"
+            that_do = f", which do {digits_text(flops, 3)} times its FLOPs" if flops else ""
+            where = "Outside all phases" if phase == OTHER else f"In {phase}"
+            return (
+                f"(e) {where}, softmax takes {time_text(values['softmax_ns'])}{sweep.each}, {factor} "
+                f"{time_text(values['gemm_ns'])} of attention's GEMMs{that_do}."
+            )
+    return ""
+
+
+def _parts(report: Answered, phase: str) -> Mapping[str, Part]:
+    return {part.name: part for part in report.parts if part.phase == phase}
+
+
+def _no_parts(report: Answered, phase: str) -> str:
+    """Return why a phase's softmax cannot be held against its GEMMs, nothing where it can."""
+    parts = _parts(report, phase)
+    if ratio(parts):
+        return ""
+    if not report.parts:
+        return IS_FUSED if fused_of(report) else NONE
+    *absent, last = (name for name in (SOFTMAX, *MATMULS) if name not in parts)
+    names = f"{', '.join(absent)} or {last}" if absent else last
+    return no_kernels(report, phase) or f"No {phase} work is inside a range of {names}."
+
+
+def _softmax_table(sweep: Sweep, phase: str) -> Table:
+    def cells(report: Answered) -> tuple[Any, ...] | None:
+        parts = _parts(report, phase)
+        gemms = zip(("scores_gemm_ns", "final_gemm_ns"), MATMULS, strict=True)
+        values = {key: parts[name].gemm_ns for key, name in gemms if name in parts} | ratio(parts)
+        if SOFTMAX in parts:
+            values["softmax_ns"] = parts[SOFTMAX].kernel_ns
+        return tuple(values.get(column.key) for column in columns) if values else None
+
+    has_flops = any(ratio(_parts(report, phase)).get("flops_ratio") is not None for report in sweep.counted)
+    columns = [
+        Column("softmax_ns", "softmax", "ns"),
+        Column("scores_gemm_ns", "scores GEMMs", "ns"),
+        Column("final_gemm_ns", "final GEMMs", "ns"),
+        Column("gemm_ns", "both GEMMs", "ns"),
+        Column("softmax_to_gemms", "softmax / GEMMs", "ratio"),
+        *([Column("flops_ratio", "FLOPs GEMMs / softmax", "ratio")] if has_flops else []),
+    ]
+    where = "work in no phase" if phase == OTHER else phase
+    title = f"(e) {where}: softmax against attention's GEMMs, {{unit}} {sweep.scope}"
+    caption = f"{SOFTMAX_CAPTION} {FORMULAS}" if has_flops else SOFTMAX_CAPTION
+    return sweep.table(f"e_{phase}", title, columns, cells, caption, phase)

@@ -1,0 +1,126 @@
+"""Answer one question about a report: does the GPU wait for launches, what does attention cost, ….
+
+nvtx-kernels view balance report.sqlite
+nvtx-kernels view balance --help
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .cli import add_range_rules, add_shape, detail_of, phase_and_time, presented, run, summarized, write
+from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one, scaled, selected
+from .support.arguments import CommandParser
+from .views.registry import VIEWS
+
+if TYPE_CHECKING:
+    from .report import Report
+    from .views.registry import Subject
+
+
+def parser(prog: str = "python -m analysis.view") -> argparse.ArgumentParser:
+    """Return the parser of all views, each with options of its own."""
+    parser = CommandParser(prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    views = parser.add_subparsers(title="views (each has --help)", dest="view", metavar="NAME", required=True)
+    for name, view in VIEWS.items():
+        _add_options(views.add_parser(name, help=view.question, description=view.question), name)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
+    view = VIEWS[name]
+    parser.set_defaults(view=name, range=None, kernel="", timed=[])
+    one_report = "an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace"
+    parser.add_argument("report", type=Path, nargs="+", help=REPORTS if view.takes_many else one_report)
+    part = add_part(parser, takes_range=view.takes_range)
+    if name == "explain":
+        part.add_argument(
+            "--kernel",
+            default="",
+            metavar="NAME",
+            help="a part of the kernel's name; without it, the kernel of each phase with the most time",
+        )
+    if name == "agreement":
+        part.add_argument(
+            "--timed",
+            action="append",
+            default=[],
+            type=phase_and_time,
+            metavar="PHASE=TIME",
+            help="a time measured elsewhere, such as forward=19.7ms (several)",
+        )
+    add_range_rules(parser)
+    shape = add_shape(parser)
+    shape.add_argument("--no-cache", action="store_true", help=argparse.SUPPRESS)  # without effect since 0.3
+    if view.takes_many:
+        add_scheduler(shape)
+
+
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analysis.view") -> int:
+    """Run the command; return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in VIEWS:
+        name = words.pop(0)
+        view_parser: argparse.ArgumentParser = CommandParser(
+            prog=f"{prog} {name}", usage="%(prog)s [options] report", description=VIEWS[name].question
+        )
+        _add_options(view_parser, name)
+    else:
+        view_parser = parser(prog)  # which lists the views, or says that this is none
+    options = view_parser.parse_args(words)
+    return run(lambda: write(answer(options), options.output))
+
+
+def answer(options: argparse.Namespace) -> str | bytes:
+    """Return the text that the command prints, or the bytes that it writes to a file.
+
+    Raises AnalysisError if a report cannot answer, or the options do not go together.
+    """
+    from .views.registry import viewer, viewer_of_many
+
+    paths = reports_to_read(options)
+    if len(paths) == 1:
+        return presented(viewer(options.view).view(_subject(paths[0], options)), options)
+    if not VIEWS[options.view].takes_many:
+        require_one(paths, f"`view {options.view}`")
+    held = read_all(paths, partial(_held, options=options), options)
+    return presented(viewer_of_many(options.view).of_ranks(held, detail_of(options)), options)
+
+
+def _subject(path: Path, options: argparse.Namespace) -> Subject:
+    """Return what a view looks at: the requested part of a report, and the work that it counts."""
+    from .attribution.steps import in_measured_steps
+    from .views.registry import Subject
+
+    attribution, report = summarized(path, options)
+    report = scaled(report, options)
+    if report.per_step:
+        attribution = in_measured_steps(attribution, include_warm_up=report.warm_up_included)
+    matches_ranges = VIEWS[options.view].matches_ranges
+    return Subject(
+        selected(report, argparse.Namespace(range=None, phase=options.phase) if matches_ranges else options),
+        attribution,
+        detail_of(options),
+        unselected=report,
+        some_phases=bool(options.phase),
+        timed=dict(options.timed),
+        kernel=options.kernel,
+        ranges=options.range or "" if matches_ranges else "",
+    )
+
+
+def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:
+    """Return one report of several, and what the view needs of it; other processes call this."""
+    from .views.registry import viewer_of_many
+
+    subject = _subject(path, options)
+    return subject.report, viewer_of_many(options.view).held_by(subject)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
