@@ -1,0 +1,88 @@
+"""The GitHub Action under test: its steps run here, in a repository of two commits."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+INPUT = re.compile(r"\$\{\{ inputs\.(\w+) \}\}")
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
+SLOW, FAST = (ROOT / "tests" / "data" / f"h200_{name}.sqlite" for name in ("train_fp32", "compiled"))
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository of two commits, a command on the path, and what the action's steps get of their runner."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    command = bin_folder / "nvtx-kernels"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m nvtx_kernels "$@"\n')
+    command.chmod(0o755)
+    folder = tmp_path / "repository"
+    git(tmp_path, "init", "-q", str(folder))
+    for message in ("first", "second"):
+        git(folder, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", message)
+    return folder
+
+
+def git(folder, *words):
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def act(folder, **inputs):
+    """Run the steps in order, as a runner does, until one fails; return the status, outputs and job summary."""
+    given = {name: field.get("default", "") for name, field in ACTION["inputs"].items()} | inputs
+    files = {name: folder.parent / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    for file in files.values():
+        file.write_text("")
+    path = f"{folder.parent / 'bin'}:{os.environ['PATH']}"
+    for step in STEPS.values():
+        environment = {name: given[INPUT.fullmatch(value)[1]] for name, value in step["env"].items()}
+        environment |= {name: str(file) for name, file in files.items()}
+        ran = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=folder, env=os.environ | environment | {"PATH": path}, capture_output=True, text=True,
+        )  # fmt: skip
+        if ran.returncode:
+            break
+    outputs = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines())
+    return ran.returncode, outputs, files["GITHUB_STEP_SUMMARY"].read_text()
+
+
+def at(folder, commit, report, **inputs):
+    number = git(folder, "rev-parse", commit).strip()
+    return act(folder, report=str(report), commit=number, install="", **inputs)
+
+
+def test_the_first_commit_is_stored_and_compared_with_nothing(repository):
+    status, outputs, summary = at(repository, "HEAD~1", SLOW)
+    assert (status, outputs) == (0, {"verdict": "no baseline"})
+    assert "this one is the first" in summary
+    assert len(list((repository / ".nvtx-kernels").iterdir())) == 1
+
+
+def test_a_slower_commit_violates_a_rule_and_a_faster_one_holds(repository):
+    at(repository, "HEAD~1", FAST)
+    status, outputs, summary = at(repository, "HEAD", SLOW, rules="total > +5%\nphase:optimizer > +5%\n")
+    verdicts = [rule["violated"] for rule in json.loads(Path(outputs["json"]).read_text())["rules"]]
+    assert (status, outputs["verdict"], verdicts) == (3, "violated", [True, False])
+    assert Path(outputs["baseline"]).stem == git(repository, "rev-parse", "HEAD~1").strip()
+    assert "VIOLATED" in summary
+    status, outputs, _ = at(repository, "HEAD", FAST, baseline=str(SLOW))
+    assert (status, outputs["verdict"]) == (0, "holds")
+
+
+def test_a_report_that_cannot_be_read_fails_with_its_sentence(repository):
+    status, outputs, _ = at(repository, "HEAD", repository / "absent.sqlite")
+    assert (status, outputs) == (1, {})
+
+
+def test_no_step_puts_an_input_into_its_script():
+    assert [name for name, step in STEPS.items() if "${{" in step["run"]] == []

@@ -1,0 +1,110 @@
+"""`nvtx-kernels` itself: its commands by purpose, what a wrong word is answered, and the completion of a shell."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nvtx_kernels.__main__ import main
+from nvtx_kernels.commands import COMMANDS, GROUPS
+from tests.analysis.making.subjects import DATA
+
+REPORT = str(DATA / "h200_train_fp32.sqlite")
+
+
+def refused(capsys, *words):
+    """Return the exit status and the one line on stderr."""
+    try:
+        status = main(words)
+    except SystemExit as error:
+        status = error.code
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return status, err
+
+
+def test_alone_it_lists_the_commands_by_purpose_and_the_one_to_start_with(capsys):
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert "nvtx-kernels report.sqlite       rank the kernels of each range: start here" in shown
+    places = [shown.index(f"\n  {name} ") for name in COMMANDS]
+    assert places == sorted(places)
+    assert all(f"\n{purpose}:\n" in shown for purpose in GROUPS)
+    assert "python -m" not in shown
+
+
+def test_a_report_alone_is_ranked(capsys):
+    assert main([REPORT, "--by", "category"]) == 0
+    by_name = capsys.readouterr().out
+    assert main(["rank", REPORT, "--by", "category"]) == 0
+    assert capsys.readouterr().out == by_name
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["rnak", REPORT], 2, "there is no command or report 'rnak' (did you mean rank?)"),
+        (["zzz"], 2, "there is no command or report 'zzz'"),
+        (["--verison"], 2, "there is no --verison (did you mean --version?)"),
+        (["gone.sqlite"], 1, "gone.sqlite does not exist"),
+        (["--print-completion", "cmd"], 2, "--print-completion is for bash, zsh,"),
+        (["compare", REPORT, REPORT, "-o", "x.html"], 2, f"use: nvtx-kernels page {REPORT} {REPORT} -o x.html"),
+        (["attention", "--dims", "16"], 2, "use: nvtx-kernels benchmark --attention"),
+        (["run", "--preset", "2026"], 2, "--preset was removed; use: --year 2026"),
+        (["run", "--record-memory"], 2, "--record-memory was removed; use: --record FILE --memory"),
+        (["run", "--memory", "x.pickle"], 2, "--memory takes no file; use: --memory-snapshot x.pickle"),
+        (["benchmark", "--model-preset", "2026"], 2, "use: --year 2026"),
+        (["nsys", "--model-preset", "2026"], 2, "use: --year 2026"),
+        (["benchmark", "--attention", "--dim", "x"], 2, "x is not a valid list"),
+        (["page", REPORT, "--otput", "x.html"], 2, "there is no --otput (did you mean --output?)"),
+        (["scrub", REPORT, "--chek"], 2, "there is no --chek (did you mean --check?)"),
+        (["record", "--warmup=x", "train.py"], 2, "invalid int value: 'x'"),
+    ],
+)
+def test_a_wrong_word_is_answered_in_one_line(capsys, words, status, says):
+    got, err = refused(capsys, *words)
+    assert got == status
+    assert says in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_an_installed_command_names_no_module_of_the_checkout(capsys, command):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: nvtx-kernels {command}")
+    assert "python -m analysis" not in shown
+    assert "profiling." not in shown
+
+
+COMPLETED = """
+source /dev/stdin
+COMP_WORDS=($WORDS); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_shtab_nvtx_kernels nvtx-kernels "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"; echo "${COMPREPLY[@]}"
+"""
+
+
+def test_a_shell_completes_commands_views_and_options(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--print-completion", "bash"])
+    script = capsys.readouterr().out
+    expected = {
+        "nvtx-kernels com": "compare",
+        "nvtx-kernels view bal": "balance",
+        "nvtx-kernels view balance --tota": "--totals",
+        "nvtx-kernels rank --by ca": "category",
+    }
+    for words, completed in expected.items():
+        there = {"WORDS": words, "PATH": os.environ["PATH"]}
+        done = subprocess.run(["bash", "-c", COMPLETED], input=script, env=there, capture_output=True, text=True)
+        assert done.stdout.split() == [completed], words
+
+
+def test_an_option_of_record_after_the_program_is_the_programs_and_said_so(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text("import sys; print(sys.argv[1:])\n")
+    command = [sys.executable, "-m", "nvtx_kernels", "record", str(program), "-o", "mine.txt"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "['-o', 'mine.txt']" in done.stdout
+    assert f"record: -o is given to {program}" in done.stderr

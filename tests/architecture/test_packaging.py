@@ -1,0 +1,297 @@
+"""What is installed: one package, complete in wheel and sdist, whatever else is called analysis or model."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from nvtx_kernels.profiling.study.nsight import profile_command
+
+from nvtx_kernels.commands import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "tests" / "data" / "h200_train_fp32.sqlite"
+OURS = ("__editable__", "nvtx_kernels")
+PACKAGED = (
+    "analysis/",
+    "model/",
+    "profiling/",
+    "nvtx_kernels/",
+    "pyproject.toml",
+    "setup.py",
+    "README",
+    "LICENSE",
+)
+DATA = ("analysis/scrub/words.txt", "analysis/page/assets/page.css", "profiling/annotate/native/nodes.cpp")
+BUILD = "from setuptools import build_meta as b; import sys; b.build_{}(sys.argv[1])"
+STANDARD_LIBRARY = "import importlib\ntracing = importlib.import_module('.tracing', __name__)\n"
+
+
+def run(python, *words, cwd, **environment):
+    return subprocess.run(
+        [python, *map(str, words)], cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A copy of this checkout's packages, so that nothing is built in it."""
+    folder = tmp_path_factory.mktemp("source")
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in names:
+        if name.startswith(PACKAGED) and (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def built(kind, source, folder):
+    """Build a wheel or an sdist of a folder."""
+    done = run(sys.executable, "-c", BUILD.format(kind), folder, cwd=source)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl" if kind == "wheel" else "*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory):
+    return built("wheel", source, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(source, tmp_path_factory):
+    return built("sdist", source, tmp_path_factory.mktemp("sdist"))
+
+
+def environment_with(package, folder, without=()):
+    """Make an environment that has a package and all others of this one, without some; return its Python."""
+    venv.create(folder, symlinks=True)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    for site in (Path(entry) for entry in sys.path if entry.endswith("site-packages")):
+        for entry in site.iterdir():
+            is_kept = not entry.name.startswith((*OURS, *without)) and entry.suffix != ".pth"
+            if is_kept and not (packages / entry.name).exists():
+                (packages / entry.name).symlink_to(entry)
+    python = folder / "bin" / "python"
+    options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
+    done = run(sys.executable, "-m", "pip", "--python", python, "install", *options, *package, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return python
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    return environment_with([wheel], tmp_path_factory.mktemp("installed") / "env")
+
+
+@pytest.fixture(scope="module")
+def from_sdist(sdist, tmp_path_factory):
+    return environment_with([sdist], tmp_path_factory.mktemp("from_sdist") / "env")
+
+
+@pytest.fixture(scope="module")
+def editable(source, tmp_path_factory):
+    return environment_with(["-e", source], tmp_path_factory.mktemp("editable") / "env")
+
+
+@pytest.fixture(scope="module")
+def without_torch(wheel, tmp_path_factory):
+    return environment_with([wheel], tmp_path_factory.mktemp("plain") / "env", without=("torch", "nvtx"))
+
+
+@pytest.fixture
+def crowded(tmp_path):
+    """A folder with somebody's own `analysis.py`, `model.py` and `profiling.py`, none of which may run."""
+    for name in ("analysis.py", "model.py", "profiling.py"):
+        (tmp_path / name).write_text("raise SystemExit('somebody else')\n")
+    return tmp_path
+
+
+def test_a_wheel_holds_one_package_and_its_description(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"nvtx_kernels"}
+    assert [name for name in DATA if f"nvtx_kernels/{name}" not in names] == []
+
+
+def test_an_sdist_holds_all_that_the_wheel_is_made_of(source, sdist):
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    files = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
+    assert {name for name in files if "egg-info" not in name and not name.startswith("build/")} - names == set()
+
+
+@pytest.mark.parametrize("python", ["installed", "from_sdist", "editable"])
+def test_installed_there_is_one_package(python, tmp_path, request):
+    code = "import importlib.util as u; print([n for n in ('analysis', 'model', 'profiling') if u.find_spec(n)])"
+    done = run(request.getfixturevalue(python), "-I", "-c", code, cwd=tmp_path)
+    assert done.stdout == "[]\n", done.stderr
+
+
+#: One real use of each command, in a folder with a program and a report; what needs a GPU says so in a line.
+USES = {
+    "rank": "rank r.sqlite", "view": "view balance r.sqlite", "page": "page r.sqlite -o page.html",
+    "timeline": "timeline r.sqlite -o t.json.gz", "ncu": "ncu r.sqlite --range attention -- python train.py",
+    "compare": "compare r.sqlite r.sqlite", "summarize": "summarize r.sqlite -o r.parquet",
+    "record": "record -o own.sqlite train.py", "doctor": "doctor r.sqlite",
+    "accelerate": "accelerate", "check-machine": "check-machine", "scrub": "scrub r.sqlite -o shared.sqlite",
+    "mcp": "mcp .", "skill": "skill", "run": "run --size tiny --steps 1 --warmup 1 --device cpu",
+    "benchmark": "benchmark --sizes tiny --modes forward --device cpu --steps 1 --warmup 0 --into b.jsonl",
+    "nsys": "nsys --sizes tiny --print-command",
+    "precision": "precision --device cpu", "ask": "ask r.sqlite",
+}  # fmt: skip
+TRAINING = """
+import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+HELP = """
+import contextlib, io
+from nvtx_kernels.__main__ import main
+from nvtx_kernels.commands import COMMANDS
+from nvtx_kernels.profiling.study.nsight import profile_command
+for name in COMMANDS:
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as text:
+        main([name, "--help"])
+    assert "nvtx-kernels " + name in text.getvalue(), name
+"""
+
+
+@pytest.mark.parametrize("python", ["installed", "from_sdist"])
+def test_every_command_has_its_help_where_it_is_installed(python, crowded, request):
+    done = run(request.getfixturevalue(python), "-c", HELP, cwd=crowded)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_command_is_used_here():
+    assert USES.keys() == COMMANDS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", ["installed", "from_sdist"])
+@pytest.mark.parametrize("command", USES)
+def test_every_command_works_where_it_is_installed(python, command, crowded, request):
+    shutil.copy(REPORT, crowded / "r.sqlite")
+    (crowded / "train.py").write_text(TRAINING)
+    program = request.getfixturevalue(python).with_name("nvtx-kernels")
+    done = subprocess.run(
+        [program, *USES[command].split()], cwd=crowded, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or done.stderr.startswith("error: "), done.stderr
+    assert "somebody else" not in done.stderr
+
+
+PROGRAM = """
+import nvtx_kernels as nk
+from nvtx_kernels.analysis.errors import NotAReport
+try: nk.read("nothing.sqlite")
+except NotAReport: print(nk.rank(nk.read(%r)).kernels.shape[0] > 10)
+"""
+
+
+@pytest.mark.parametrize("words", [["-m", "nvtx_kernels", "rank"], ["-m", "nvtx_kernels.analysis.kernels"]])
+@pytest.mark.parametrize("python", ["installed", "without_torch", "editable"])
+def test_ranking_works_among_files_of_the_same_names(python, words, crowded, request):
+    done = run(request.getfixturevalue(python), *words, REPORT, "--by", "category", "--format", "csv", cwd=crowded)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gemm" in done.stdout
+
+
+@pytest.mark.parametrize("python", ["installed", "without_torch"])
+def test_a_program_can_import_us_among_files_of_the_same_names(python, crowded, request):
+    (crowded / "program.py").write_text(PROGRAM % str(REPORT))
+    done = run(request.getfixturevalue(python), "program.py", cwd=crowded)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.slow
+def test_recording_works_among_files_of_the_same_names(installed, crowded):
+    words = ("run", "--size", "tiny", "--steps", "1", "--device", "cpu", "--record", "r.sqlite")
+    done = run(installed, "-m", "nvtx_kernels", *words, cwd=crowded)
+    assert done.returncode == 0, done.stderr
+    ranked = run(
+        installed, "-m", "nvtx_kernels", "rank", "r.sqlite", "--by", "range", "--format", "csv", cwd=crowded
+    )
+    assert "backward > layer 0" in ranked.stdout
+
+
+def test_a_standard_library_of_our_folders_name_is_left_alone(installed, tmp_path):
+    """From Python 3.15 on there is one called profiling, which cProfile imports."""
+    (tmp_path / "ahead" / "profiling").mkdir(parents=True)
+    (tmp_path / "ahead" / "profiling" / "__init__.py").write_text(STANDARD_LIBRARY)
+    (tmp_path / "ahead" / "profiling" / "tracing.py").write_text("")
+    code = "import profiling, nvtx_kernels as nk; print(profiling.tracing.__name__, nk.annotate.__name__)"
+    done = run(installed, "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "ahead"))
+    assert done.stdout.split() == ["profiling.tracing", "nvtx_kernels.profiling.annotate"], done.stderr
+
+
+@pytest.mark.parametrize("command", ["benchmark", "run", "nsys", "attention", "precision"])
+def test_without_torch_a_command_says_what_to_install(command, without_torch, tmp_path):
+    done = run(without_torch, "-m", f"nvtx_kernels.profiling.{command}", cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "pip install 'nvtx-kernels[profiling]'" in done.stderr
+
+
+def test_without_torch_annotation_says_what_to_install(without_torch, tmp_path):
+    done = run(without_torch, "-c", "from nvtx_kernels.profiling import annotate", cwd=tmp_path)
+    assert done.stderr.splitlines()[-1].endswith(
+        "annotation needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'"
+    )
+
+
+ORDERS = ("import analysis.errors as a; import nvtx_kernels.analysis.errors as b",
+          "import nvtx_kernels.analysis.errors as b; import analysis.errors as a",
+          "from analysis import errors as a; from nvtx_kernels.analysis import errors as b")  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_both_spellings_are_one_module(order):
+    done = run(sys.executable, "-c", f"{order}; print(a is b, a.__spec__.name)", cwd=ROOT)
+    assert done.stdout == "True nvtx_kernels.analysis.errors\n", done.stderr
+
+
+def test_there_is_one_stack_of_ranges():
+    code = "from profiling.annotate import range_stack as a; import nvtx_kernels as nk; print(a.stack() is nk.annotate.range_stack.stack())"  # noqa: E501
+    assert run(sys.executable, "-c", code, cwd=ROOT).stdout == "True\n"
+
+
+def test_what_another_process_raises_is_caught_under_either_name():
+    code = """if True:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+        from analysis.errors import NotAReport
+        from nvtx_kernels.analysis.readers import read
+        if __name__ == "__main__":
+            with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
+                try: pool.submit(read, "nothing.sqlite").result()
+                except NotAReport as error: print(type(error).__module__)
+    """
+    assert run(sys.executable, "-c", code, cwd=ROOT).stdout == "nvtx_kernels.analysis.errors\n"
+
+
+@pytest.mark.parametrize(("package", "command"), [("analysis", "kernels"), ("profiling", "run")])
+def test_a_package_lists_its_commands(package, command):
+    assert f"python -m {package}.{command} " in run(sys.executable, "-m", package, cwd=ROOT).stdout
+
+
+@pytest.mark.parametrize("command", ["profiling.run", "analysis.kernels"])
+def test_short_names_run_in_a_checkout_that_is_not_installed(source, command, without_torch, request):
+    python = request.getfixturevalue("installed")
+    done = run(python, "-m", command, "--help", cwd=source)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: " in done.stdout
+
+
+def test_nsys_is_given_the_command_of_a_checkout():
+    words = profile_command("nsys", ["python", "-m", "profiling.run", "--size", "tiny"], Path("out/report"))
+    assert words[:2] == ["nsys", "profile"]
+    assert words[-5:] == ["python", "-m", "profiling.run", "--size", "tiny"]
