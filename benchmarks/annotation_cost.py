@@ -1,61 +1,43 @@
 """What annotating a whole model costs a training step: times of forward and backward, side by side.
 
-    python -m benchmarks.annotation_cost [--steps 100]
-    nsys profile -t nvtx -o /tmp/cost --force-overwrite true python -m benchmarks.annotation_cost
+    python -m benchmarks.annotation_cost [--turns 20] [--models GPT-2 ...] [--against FOLDER]
+    nsys profile -t cuda,nvtx -o /tmp/cost --force-overwrite true python -m benchmarks.annotation_cost
 
-For each model: plain; with hooks on all modules that do nothing; with hooks that push and pop a range of a
-cached NVTX domain, or tell a listener; annotated; and, where `nvtx-kernels accelerate` was run before, annotated
-with the part in C++ (accelerated). Without a tool it also shows what annotating costs while nobody listens, and a
-listener that does nothing stands in for the tool. The ways take turns of a few steps, so that whatever else the
-machine does falls on all alike; times are first deciles. GPT-2, Llama and ResNet-50 run where transformers and
-torchvision are installed, besides the models that need neither.
+Each model runs plain; with hooks on all modules that push and pop a range of a cached NVTX domain; annotated; and
+annotated with the part in C++, which is built first. Without a tool, listeners that do nothing stand in for it.
+With `--against`, another checkout of this repository does the same in a process of its own. The ways take turns of
+a few steps, in another order each time, so that whatever else the machine does falls on all alike.
 
-The table at the end compares the forward of the annotated model, and of the accelerated one, with that of hooks
-that push and pop, and their backward with plain: microseconds per module above it, and times as long. Both are
-computed in each round of turns, from the fastest step of each turn, and shown as the median of the rounds with
-their quartiles. An aim is reached where the upper quartile is within it, missed where the lower one is above it,
-and undecided in between.
+The table compares the annotated forward with that of hooks that push and pop, and the annotated backward with
+plain, both of the same checkout and turn: the median of the turns' ratios, and their quartiles.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import nvtx
 import torch
-from nvtx_kernels.model.config import CONFIGS
-from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
-from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.annotate import accelerator, range_stack, trail
-from nvtx_kernels.profiling.annotate.open_ranges import OpenRange, label
 from torch import nn
-
-from benchmarks.annotation import Silent
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Narrow on a CPU, where kernels would otherwise be all that is measured.
 WIDTH, TOKENS, IMAGE = (768, 128, 64) if DEVICE == "cuda" else (48, 8, 32)
 # Steps of one way before its times are taken, and in a row: what changes `nn.Module`, as annotating does, has
 # Python look up the attributes of all modules anew for some calls, of the way after it too.
-WARMUP, TURN = 5, 5
-# Of fewer than five rounds, quartiles say nothing.
-FEWEST = 5 * TURN
-AIM = 1.15
-
-
-class Step(NamedTuple):
-    """The times of one forward and one backward, ms, or the smallest of several."""
-
-    forward: float
-    backward: float
-
-
-# The steps of each way, by round.
-Rounds = dict[str, list[list[Step]]]
+WARMUP, STEPS = 2, 3
+AIMS = {"annotated": (1.15, 1.35), "annotated, C++": (1.10, 1.15)}
 
 
 class Case(NamedTuple):
@@ -65,32 +47,44 @@ class Case(NamedTuple):
     loss: Callable[[], torch.Tensor]
 
 
-def gpt2(*, checkpointed: bool = False) -> Case:
-    """Return 6 layers of Hugging Face's GPT-2."""
+class Silent:
+    """A listener that does nothing."""
+
+    def push(self, name: str, payload: object) -> None:
+        """Do nothing."""
+
+    def pop(self) -> None:
+        """Do nothing."""
+
+    def mark(self, message: str) -> None:
+        """Do nothing."""
+
+
+def gpt2() -> Case:
+    """Return 12 layers of Hugging Face's GPT-2."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config(n_layer=6, n_embd=WIDTH, vocab_size=1000)).to(DEVICE, torch.bfloat16)
-    if checkpointed:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+    model = GPT2LMHeadModel(GPT2Config(n_layer=12, n_embd=WIDTH, vocab_size=1000)).to(DEVICE, torch.bfloat16)
     ids = torch.randint(1000, (1, TOKENS), device=DEVICE)
     return Case(model.train(), lambda: model(ids, labels=ids, use_cache=False).loss)
 
 
 def llama() -> Case:
-    """Return 6 layers of Hugging Face's Llama, narrow."""
+    """Return 8 layers of Hugging Face's Llama, narrow."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = {"hidden_size": WIDTH, "intermediate_size": 3 * WIDTH, "num_attention_heads": 12, "vocab_size": 1000}
-    model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=6, **sizes)).to(DEVICE, torch.bfloat16)
+    model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=8, **sizes)).to(DEVICE, torch.bfloat16)
     ids = torch.randint(1000, (1, TOKENS), device=DEVICE)
     return Case(model.train(), lambda: model(ids, labels=ids, use_cache=False).loss)
 
 
 def resnet50() -> Case:
-    """Return torchvision's ResNet-50 on small images."""
-    from torchvision.models import resnet50 as made
+    """Return timm's ResNet-50 on small images."""
+    import timm
 
-    model, images = made().to(DEVICE), torch.randn(2, 3, IMAGE, IMAGE, device=DEVICE)
+    model = timm.create_model("resnet50", pretrained=False).to(DEVICE)
+    images = torch.randn(2, 3, IMAGE, IMAGE, device=DEVICE)
     return Case(model.train(), lambda: model(images).float().mean())
 
 
@@ -102,30 +96,25 @@ def encoder() -> Case:
     return Case(model.train(), lambda: model(x).mean())
 
 
-def own() -> Case:
-    """Return the tiny model of this repository, which has regions of its own besides."""
-    model = TransformerLM(CONFIGS["tiny"], 16).to(DEVICE)
-    ids = torch.randint(CONFIGS["tiny"].vocabulary, (1, 16), device=DEVICE)
-    return Case(model, lambda: cross_entropy(model(ids), ids))
-
-
-MODELS: dict[str, Callable[[], Case]] = {
-    "GPT-2": gpt2,
-    "GPT-2 checkpointed": lambda: gpt2(checkpointed=True),
-    "Llama": llama,
-    "ResNet-50": resnet50,
-    "TransformerEncoder": encoder,
-    "own model, tiny": own,
-}
+MODELS = {"GPT-2": gpt2, "Llama": llama, "ResNet-50": resnet50, "TransformerEncoder": encoder}
 
 
 @contextmanager
-def _hooks(model: nn.Module, before: Callable[[str], object], after: Callable[[], object]) -> Iterator[None]:
-    handles: list[Any] = []
+def _push_and_pop(model: nn.Module) -> Iterator[None]:
+    """Have hooks push and pop a range around each module."""
+    domain: Any = nvtx.get_domain("hooks")
+    silent, handles = Silent(), []
     for path, module in model.named_modules():
         name = path.rpartition(".")[2] or type(model).__name__
-        handles.append(module.register_forward_pre_hook(lambda _module, _args, name=name: before(name) and None))
-        handles.append(module.register_forward_hook(lambda _module, _args, _output: after() and None))
+        attributes: Any = domain.get_event_attributes(name)
+
+        def push(_module: object, _args: object, attributes: Any = attributes, name: str = name) -> None:
+            domain.push_range(attributes) if attributes is not None else silent.push(name, None)
+
+        def pop(_module: object, _args: object, _output: object) -> None:
+            domain.pop_range()
+
+        handles += [module.register_forward_pre_hook(push), module.register_forward_hook(pop)]
     try:
         yield
     finally:
@@ -133,54 +122,21 @@ def _hooks(model: nn.Module, before: Callable[[str], object], after: Callable[[]
             handle.remove()
 
 
-def _push_and_pop(model: nn.Module, listener: Silent) -> Any:
-    if not range_stack.active:
-        return _hooks(model, lambda name: listener.push(name, None), listener.pop)
-    labels = {name: label(name, None, "model/forward") for name in map(_last, model.named_modules())}
-    labels[type(model).__name__] = label(type(model).__name__, None, "model/forward")
-    opened = [OpenRange(label) for label in labels.values()]
-    for one in opened:
-        range_stack.push(one)
-        range_stack.close(one)
-    attributes = {name: label.attributes for name, label in labels.items()}
-    domain = range_stack._domain
-    return _hooks(model, lambda name: domain.push_range(attributes[name]), domain.pop_range)
-
-
-def _last(named: tuple[str, nn.Module]) -> str:
-    return named[0].rpartition(".")[2]
-
-
 @contextmanager
-def _annotated(model: nn.Module, listener: Silent | None, library: Any = None) -> Iterator[None]:
-    before = trail.accelerate(library)
+def _annotated(model: nn.Module, use: Callable[[Any], Any], library: Any) -> Iterator[None]:
+    from nvtx_kernels.profiling import annotate
+    from nvtx_kernels.profiling.annotate import range_stack
+
+    before = use(library)
     try:
-        with annotate.annotate_modules(model):
-            if listener is None or range_stack.active:
-                yield
-            else:
-                with annotate.listen(listener):
-                    yield
+        heard = nullcontext() if range_stack.active else annotate.listen(Silent())
+        with annotate.annotate_modules(model), heard:
+            yield
     finally:
-        trail.accelerate(before)
+        use(before)
 
 
-def ways(model: nn.Module) -> dict[str, Callable[[], Any]]:
-    """Return the ways to run a model, each as a context to run it in."""
-    listener, library = Silent(), accelerator.load()
-    faster = {} if library is None else {"accelerated": lambda: _annotated(model, listener, library)}
-    quiet = {} if range_stack.active else {"annotated, unheard": lambda: _annotated(model, None)}
-    return {
-        "plain": nullcontext,
-        "hooks": lambda: _hooks(model, lambda _: None, lambda: None),
-        "push and pop": lambda: _push_and_pop(model, listener),
-        "annotated": lambda: _annotated(model, listener),
-        **faster,
-        **quiet,
-    }
-
-
-def step_ms(case: Case) -> Step:
+def _step_ms(case: Case) -> tuple[float, float]:
     """Return the times of one forward and one backward, in ms, as the program waits for them."""
     case.model.zero_grad(set_to_none=True)
     _wait()
@@ -190,7 +146,7 @@ def step_ms(case: Case) -> Step:
     _wait()
     again = time.perf_counter()
     loss.backward()  # type: ignore[no-untyped-call]
-    return Step((between - began) * 1e3, (time.perf_counter() - again) * 1e3)
+    return (between - began) * 1e3, (time.perf_counter() - again) * 1e3
 
 
 def _wait() -> None:
@@ -198,81 +154,145 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def measured(case: Case, steps: int) -> Rounds:
-    """Run the ways in turns, in another order each round."""
-    rounds: Rounds = {}
-    contexts = list(ways(case.model).items())
-    for number in range(-(-steps // TURN)):
-        first = number % len(contexts)
-        for way, context in contexts[first:] + contexts[:first]:
-            with context():
-                for _ in range(WARMUP):
-                    step_ms(case)
-                rounds.setdefault(way, []).append([step_ms(case) for _ in range(TURN)])
-    return {way: rounds[way] for way, _ in contexts}
+def work() -> None:
+    """Answer a model's name and a way, on each line of stdin, with the times of some steps."""
+    from nvtx_kernels.profiling.annotate import accelerator, range_stack
+    from nvtx_kernels.profiling.doctor import accelerate
+
+    try:
+        from nvtx_kernels.profiling.annotate.nodes import use
+    except ImportError:  # a checkout of before annotation by numbers
+        from nvtx_kernels.profiling.annotate.trail import accelerate as use  # type: ignore
+
+    torch.set_num_threads(1)
+    try:
+        accelerate.build()
+        library = accelerator.load()
+    except accelerate.BuildError as error:
+        print(f"no part in C++: {error}", file=sys.stderr)
+        library = None
+    _answer({"has_library": library is not None, "is_heard": range_stack.active})
+    name, case = "", Case(nn.Module(), torch.Tensor)
+    for line in sys.stdin:
+        wanted_name, way = json.loads(line)
+        if wanted_name != name:
+            name, case = wanted_name, MODELS[wanted_name]()
+        contexts: dict[str, Callable[[], Any]] = {
+            "plain": nullcontext,
+            "push and pop": lambda: _push_and_pop(case.model),  # noqa: B023 - used at once
+            "annotated": lambda: _annotated(case.model, use, None),  # noqa: B023
+            "annotated, C++": lambda: _annotated(case.model, use, library),  # noqa: B023
+        }
+        with contexts[way]():
+            times = [_step_ms(case) for _ in range(WARMUP + STEPS)][WARMUP:]
+        modules = len(list(case.model.modules()))
+        _answer([modules, *(statistics.median(column) for column in zip(*times, strict=True))])
 
 
-def first_decile(turns: list[list[Step]], phase: str) -> float:
-    """Return a way's time in a phase, ms."""
-    times = sorted(getattr(step, phase) for turn in turns for step in turn)
-    return times[len(times) // 10]
+def _answer(value: object) -> None:
+    print(json.dumps(value), flush=True)
 
 
-class Comparison(NamedTuple):
-    """How much longer a phase takes annotated: quartiles over the rounds, of us per module and of the ratio."""
+class Worker:
+    """A process that measures one checkout."""
 
-    us: list[float]
-    ratio: list[float]
+    def __init__(self, checkout: Path, cache: str) -> None:
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(checkout), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep),
+            "NVTX_KERNELS_CACHE": cache,
+            "NVTX_KERNELS_ACCELERATOR": "1",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, Path(__file__).resolve(), "--work"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=checkout,
+        )
+        about = self._read()
+        self.ways = ["plain", "push and pop", *(AIMS if about["has_library"] else ["annotated"])]
+        self.is_heard: bool = about["is_heard"]
 
-    def line(self) -> str:
-        """Return it with the verdict on the aim."""
-        verdict = "reached" if self.ratio[2] <= AIM else "missed" if self.ratio[0] > AIM else "undecided"
-        us, ratio = self.us, self.ratio
-        spread = f"{us[1]:6.1f} ({us[0]:.1f} to {us[2]:.1f})"
-        return f"{spread:24} {ratio[1]:5.2f} ({ratio[0]:.2f} to {ratio[2]:.2f})  {verdict}"
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("a process that measures has failed")
+        return json.loads(line)
+
+    def measure(self, model: str, way: str) -> tuple[int, float, float]:
+        """Return a model's number of modules, and the times of forward and backward in a turn, ms."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([model, way]) + "\n")
+        self._process.stdin.flush()
+        modules, forward, backward = self._read()
+        return modules, forward, backward
+
+    def end(self) -> None:
+        """Let the process end."""
+        self._process.communicate()
 
 
-def compared(rounds: Rounds, phase: str, ours: str, base: str, modules: int) -> Comparison:
-    """Compare a phase of the annotated model with the same of another way, round by round."""
-    pairs = [
-        [min(getattr(step, phase) for step in turn) for turn in both]
-        for both in zip(rounds[ours], rounds[base], strict=True)
+def measured(workers: dict[str, Worker], model: str, turns: int) -> Iterator[str]:
+    """Measure a model in turns; yield its lines of the table."""
+    pairs = [(checkout, way) for way in AIMS for checkout in workers]
+    every = [
+        (checkout, way) for way in workers["new"].ways for checkout in workers if way in workers[checkout].ways
     ]
-    us = [1e3 * (own - other) / modules for own, other in pairs]
-    ratios = [own / other for own, other in pairs]
-    return Comparison(*(statistics.quantiles(column, n=4, method="inclusive") for column in (us, ratios)))
+    times: dict[tuple[str, str], list[tuple[float, float]]] = {pair: [] for pair in every}
+    modules = 0
+    for turn in range(turns + 1):
+        first = turn % len(every)
+        for pair in every[first:] + every[:first]:
+            modules, *pair_times = workers[pair[0]].measure(model, pair[1])
+            if turn:  # the first one allocates
+                times[pair].append((pair_times[0], pair_times[1]))
+    for checkout, way in pairs:
+        if (checkout, way) in times:
+            columns = [
+                _quartiles(
+                    [own[phase] / other[phase] for own, other in zip(times[checkout, way], base, strict=True)]
+                )
+                for phase, base in enumerate((times[checkout, "push and pop"], times[checkout, "plain"]))
+            ]
+            aims = " ".join(f"{aim:5.2f}" for aim in AIMS[way])
+            yield f"{model:18} {modules:7d}  {checkout:3} {way:14}  {columns[0]}  {columns[1]}  {aims}"
+    for checkout, way in every:
+        forward, backward = (statistics.median(column) for column in zip(*times[checkout, way], strict=True))
+        print(f"  {model:18} {checkout:3} {way:14} {forward:8.2f} / {backward:.2f}", flush=True)
 
 
-def print_model(name: str, case: Case, steps: int) -> list[str]:
-    """Measure a model and print its times; return its lines of the table at the end."""
-    modules = len(list(case.model.modules()))
-    print(f"\n{name}, {modules} modules: forward / backward, ms")
-    rounds = measured(case, steps)
-    for way, turns in rounds.items():
-        forward, backward = first_decile(turns, "forward"), first_decile(turns, "backward")
-        print(f"  {way:20} {forward:8.2f} / {backward:.2f}", flush=True)
-    phases = {"forward": "push and pop", "backward": "plain"}
-    return [
-        f"{name:19} {modules:7d}  {way:12} {phase:9}{compared(rounds, phase, way, base, modules).line()}"
-        for way in ("annotated", "accelerated")
-        if way in rounds
-        for phase, base in phases.items()
-    ]
+def _quartiles(ratios: list[float]) -> str:
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return f"{middle:5.2f} ({low:.2f} to {high:.2f})"
 
 
 def main() -> None:
-    """Measure, print all times, and the comparisons last."""
+    """Measure, print the times, and the comparisons last."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100, help=f"steps of each way, at least {FEWEST}")
-    torch.set_num_threads(1)
-    steps, lines = max(FEWEST, parser.parse_args().steps), []
-    print(f"torch {torch.__version__}, {DEVICE}, {'a tool' if range_stack.active else 'no tool'} is attached")
-    for name, make in MODELS.items():
-        with suppress(ImportError):
-            lines += print_model(name, make(), steps)
-    print("\nannotated, forward against hooks that push and pop, backward against plain: median (quartiles)")
-    heads = f"{'model':19} {'modules':>7}  {'way':12} {'phase':9}"
-    print(f"{heads}{'us per module above':24} {'times as long':21}  aim {AIM}")
+    parser.add_argument("--turns", type=int, default=20, help="turns of each way, at least 2")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["GPT-2", "Llama", "ResNet-50"])
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of this repository")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work()
+        return
+    began, lines = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as cache:
+        checkouts = {"new": Path(__file__).resolve().parents[1]}
+        if options.against is not None:
+            checkouts = {"old": options.against.resolve(), **checkouts}
+        workers = {name: Worker(checkout, cache) for name, checkout in checkouts.items()}
+        tool = "a tool" if workers["new"].is_heard else "no tool"
+        print(f"torch {torch.__version__}, {DEVICE}, {tool} is attached; forward / backward, ms")
+        for model in options.models:
+            lines += measured(workers, model, max(2, options.turns))
+        for worker in workers.values():
+            worker.end()
+    print(f"\nmedian (quartiles) of {options.turns} turns, after {time.monotonic() - began:.0f} s")
+    print(f"{'model':18} {'modules':>7}  {'':18}  {'forward / push and pop':22} {'backward / plain':21} aims")
     print("\n".join(lines))
 
 

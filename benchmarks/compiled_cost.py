@@ -49,7 +49,7 @@ from compiled_programs import CASES, Case, made, wait
 from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.annotate.compiled import tracing
 from nvtx_kernels.profiling.annotate.compiled.ranges import NOWHERE, Opened
-from nvtx_kernels.profiling.sweep.nsight import find_nsys, profile_command
+from nvtx_kernels.profiling.study.nsight import find_nsys, profile_command
 
 RANGED, BARE = "with ranges", "without"
 TURN, WARM_UP = 5, 10

@@ -65,7 +65,7 @@ def screen() -> str:
     settings = {"COLUMNS": str(WIDTH), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     with patch.dict(os.environ, settings), redirect_stdout(terminal):
         os.environ.pop("NO_COLOR", None)
-        main([*COMMAND, "--no-cache"])
+        main(COMMAND)
     return terminal.getvalue()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES, NamePattern
+from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES, WARM_UP_NAMES, NamePattern
 
 PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 INTRODUCTION = """\
@@ -49,7 +49,16 @@ opens them: these are parts of a model, and open no phase.
 def page() -> str:
     """Return the page."""
     return "\n".join(
-        [INTRODUCTION, "## Phases\n", *_rows(PHASE_NAMES), "\n## Steps\n", *_rows(STEP_NAMES), MODULES]
+        [
+            INTRODUCTION,
+            "## Phases\n",
+            *_rows(PHASE_NAMES),
+            "\n## Steps\n",
+            *_rows(STEP_NAMES),
+            "\n## Warm-up\n",
+            *_rows(WARM_UP_NAMES),
+            MODULES,
+        ]
     )
 
 

@@ -25,7 +25,7 @@ from nvtx_kernels.analysis.support.cores import cores
 
 from benchmarks.attribution import ROOT, rows_of, tile
 
-RANK = [sys.executable, "-m", "analysis.kernels", "--no-cache", "--format", "json"]
+RANK = [sys.executable, "-m", "analysis.kernels", "--format", "json"]
 
 
 def timed(command: list[str], *, on: set[int] | None = None) -> tuple[float, str]:

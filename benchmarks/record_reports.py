@@ -22,55 +22,54 @@ from report_parts import PARTS, PRECISION, Command, measuring
 
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    this = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    this.add_argument("out", type=Path, help="the folder that everything goes to")
-    this.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default, in this order")
-    this.add_argument("--budget", type=float, default=540, help="seconds for this invocation (default 540)")
-    this.add_argument("--device", default="cuda", help="cuda (default), cuda:1, cpu")
-    this.add_argument("--number", default="", help="of the files of results, where several run side by side")
-    this.add_argument("--pages", action="store_true", help="measure nothing; write tables and plots")
-    this.add_argument("--try-out", action="store_true", help="measure a tiny model instead, to see that all works")
-    return this
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("out", type=Path, help="the folder that everything goes to")
+    options.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default, in this order")
+    options.add_argument("--budget", type=float, default=540, help="seconds for this invocation (default 540)")
+    options.add_argument("--device", default="cuda", help="cuda (default), cuda:1, cpu")
+    options.add_argument("--number", default="", help="of the files of results, where several run side by side")
+    options.add_argument("--pages", action="store_true", help="measure nothing; write tables and plots")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure or write pages; return 1 if a command failed."""
-    this = parser()
-    asked = this.parse_args(arguments)
-    names = asked.parts or list(PARTS)
+    command = parser()
+    options = command.parse_args(arguments)
+    names = options.parts or list(PARTS)
     if unknown := set(names) - set(PARTS):
-        this.error(f"no such part: {', '.join(sorted(unknown))}")
-    asked.out.mkdir(parents=True, exist_ok=True)
-    if asked.pages:
+        command.error(f"no such part: {', '.join(sorted(unknown))}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.pages:
         # Pandas and matplotlib are for where reports are written.
         from report_pages import write_pages
 
-        write_pages(asked.out, names, tiny=asked.try_out)
+        write_pages(options.out, names)
         return 0
-    return _measure(asked, names)
+    return _measure(options, names)
 
 
-def _measure(asked: argparse.Namespace, names: Sequence[str]) -> int:
+def _measure(options: argparse.Namespace, names: Sequence[str]) -> int:
     """Run the parts' commands until the budget is spent, whatever becomes of each."""
-    deadline, failed = time.monotonic() + asked.budget, 0
+    deadline, failed = time.monotonic() + options.budget, 0
     for name in names:
         for command in PARTS[name].commands:
             left_s = deadline - time.monotonic()
             if left_s < 1:
-                print(f"{name}: the budget of {asked.budget:g} s is spent", flush=True)
+                print(f"{name}: the budget of {options.budget:g} s is spent", flush=True)
                 return failed
-            failed |= _run(name, command, asked, left_s)
+            failed |= _run(name, command, options, left_s)
     return failed
 
 
-def _run(name: str, command: Command, asked: argparse.Namespace, left_s: float) -> int:
-    words = [*measuring(command, tiny=asked.try_out), "--device", asked.device]
-    output = asked.out / f"{name}{asked.number}.log"
+def _run(name: str, command: Command, options: argparse.Namespace, left_s: float) -> int:
+    words = [*measuring(command), "--device", options.device]
+    output = options.out / f"{name}{options.number}.log"
     if command.module == PRECISION:
         words += ["--format", "json"]
-        output = asked.out / f"precision{asked.number}.json"
+        output = options.out / f"precision{options.number}.json"
     else:
-        rows = asked.out / f"{command.rows}{asked.number}.jsonl"
+        rows = options.out / f"{command.file}{options.number}.jsonl"
         words += ["--into", str(rows), "--budget", f"{left_s:.0f}"]
     began_s = time.monotonic()
     try:

@@ -1,7 +1,6 @@
 """What `record_reports.py` measures and shows: parts, each a question and the commands that answer it."""
 
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 ALL = "small,medium,large,xl,2.7B"
@@ -20,19 +19,9 @@ DEFAULTS = {
 }
 
 
-# Defaults that are others on a CPU.
-OF_DEVICE = ("--batch-sizes", "--warmup", "--steps")
-# What a try-out measures instead.
-SMALLER = {"--sizes": "tiny", "--contexts": "16", "--repeats": "1", "--dtypes": "fp32,bf16"}
-SMALLER_WORK = {
-    BENCHMARK: ("--steps", "2"),
-    ATTENTION: ("--dims", "16", "--lengths", "64", "--steps", "2", "--kinds", "reference,sdpa"),
-}
-
-
 @dataclass(frozen=True)
 class Command:
-    """One command: a module, what it measures, and the tables that show it, none where another's hold its rows.
+    """One command: a module, what it measures, and the options of the tables that show it.
 
     `selects` chooses the rows that tables are made of, of other parts too. Rows go to a file of results that
     several commands share, or to one of this name, so that times that depend on the host's pace stay together.
@@ -40,19 +29,14 @@ class Command:
 
     module: str
     measures: str
-    tables: str = ""
+    shows: tuple[str, ...] = ("",)
     selects: str | None = None
-    file: str = ""
+    file: str = "measurements"
 
     @property
     def repeats(self) -> bool:
         """Return whether steps of several repeats are pooled; else those of the first are the answer."""
         return "--repeats" in self.measures
-
-    @property
-    def rows(self) -> str:
-        """Return the name of the file of results, without number and ending."""
-        return self.file or ("attention" if self.module == ATTENTION else "measurements")
 
 
 @dataclass(frozen=True)
@@ -63,52 +47,55 @@ class Part:
     commands: tuple[Command, ...]
 
 
-def _benchmark(measures: str, tables: str, selects: str | None = None, *, file: str = "") -> Command:
-    return Command(BENCHMARK, measures, tables, selects, file)
-
-
+TIMES, RATES = "--by phase", "--by phase --phases step --columns rates,memory"
+BY_DTYPE, BY_MODE = "--by dtype", "--by mode --phases step"
+BY_WARMUP = "--by warmup --columns first,times --phases forward,backward,step"
 # Sizes grow within a command, so that a budget cuts the longest off.
 PARTS = {
     "a": Part(
         "Five sizes in three precisions, context 512",
         (
-            _benchmark(
+            Command(
+                BENCHMARK,
                 f"--sizes {ALL} --contexts 512 --dtypes fp32,tf32,bf16 --modes train --optimizer foreach",
-                "summary,backward,throughput,memory,dtype",
+                (TIMES, RATES, BY_DTYPE),
             ),
-            _benchmark(
+            Command(
+                BENCHMARK,
                 f"--sizes {ALL} --contexts 512 --dtypes fp32,tf32,bf16 --modes forward",
-                "summary,throughput,memory,dtype",
+                (RATES, BY_DTYPE),
             ),
         ),
     ),
     "d": Part(
         "What watching costs: nsys, the recorder, annotation",
         (
-            _benchmark(
+            Command(
+                BENCHMARK,
                 "--study overhead --sizes small --contexts 512 --modes forward,train --optimizer foreach "
                 "--repeats 3",
-                "capture",
             ),
-            _benchmark(
+            Command(
+                BENCHMARK,
                 "--study overhead --sizes large --contexts 512 --modes train --optimizer foreach",
-                "capture",
             ),
         ),
     ),
     "c": Part(
         "Eager against compiled, reference against fused attention, context 512",
         (
-            _benchmark(
+            Command(
+                BENCHMARK,
                 "--sizes small --contexts 512 --dtypes bf16,fp32 --modes train --optimizer foreach "
                 "--attention reference,sdpa --compile off,on",
-                "summary,compile,attention,throughput",
+                ("--by compile", "--by attention", RATES),
                 file="compile",
             ),
-            _benchmark(
+            Command(
+                BENCHMARK,
                 "--sizes medium,large --contexts 512 --dtypes bf16 --modes train --optimizer foreach "
                 "--attention reference,sdpa --compile off,on",
-                "summary,compile,attention,throughput",
+                ("--by compile", "--by attention", RATES),
                 file="compile",
             ),
         ),
@@ -116,70 +103,106 @@ PARTS = {
     "b003": Part(
         "Forward, and forward with backward, after 0, 1, 2 and 5 steps of warm-up, context 512",
         (
-            _benchmark(
+            Command(
+                BENCHMARK,
                 f"--study modes --sizes {ALL} --contexts 512 --dtypes fp32 --warmup 5,0,1,2",
-                "modes,warmup",
+                (BY_MODE, BY_WARMUP),
             ),
         ),
     ),
     "b002": Part(
         "Forward, and forward with backward, context 256",
-        (_benchmark(f"--study modes --sizes {ALL} --contexts 256 --dtypes fp32 --warmup 5,0,2", "modes,warmup"),),
+        (
+            Command(
+                BENCHMARK,
+                f"--study modes --sizes {ALL} --contexts 256 --dtypes fp32 --warmup 5,0,2",
+                (BY_MODE, BY_WARMUP),
+            ),
+        ),
     ),
     "b004": Part(
         "Sizes by context, fp32 and bf16",
         (
-            _benchmark(
+            Command(
+                BENCHMARK,
                 "--sizes small,medium,large --contexts 128,256,512,1024 --dtypes fp32,bf16 "
                 "--modes forward-backward",
-                "summary,dtype,context",
+                (BY_DTYPE, "--by context"),
+            ),
+        ),
+    ),
+    "n": Part(
+        "Three sizes by context, without and under nsys",
+        (
+            Command(
+                BENCHMARK,
+                "--sizes small,medium,large --contexts 128,512,1024 --dtypes fp32 --modes forward-backward "
+                "--captures none,nsys-light",
+                ("--by capture",),
+                file="nsys",
+            ),
+        ),
+    ),
+    "m": Part(
+        "2.7B in a share of the memory: which phase fails",
+        (
+            Command(
+                BENCHMARK,
+                "--sizes 2.7B --contexts 128,512 --modes forward,train --optimizer foreach --memory-fraction 0.3",
+                (f"{TIMES} --columns times,memory",),
+                file="limited",
+            ),
+        ),
+    ),
+    "w": Part(
+        "The first steps of eager and compiled models",
+        (
+            Command(
+                BENCHMARK,
+                "--sizes small,medium --contexts 512 --modes forward-backward --compile off,on,reduce-overhead "
+                "--warmup 0 --steps 15",
+                ("--by compile --columns first,times",),
+                file="warmup",
             ),
         ),
     ),
     "e": Part(
         "The fastest configuration per size, context 512",
         (
-            _benchmark(
+            Command(
+                BENCHMARK,
                 f"--sizes {ALL} --contexts 512 --dtypes bf16 --modes train --optimizer fused --attention sdpa",
-                "",
+                (),
             ),
-            _benchmark(
+            Command(
+                BENCHMARK,
                 f"--sizes {ALL} --contexts 512 --dtypes bf16 --modes train --optimizer fused --attention sdpa "
                 "--compile on",
-                "fastest,summary,throughput",
+                (RATES,),
                 f"--sizes {ALL} --contexts 512 --modes train --captures none",
             ),
         ),
     ),
-    "f": Part("Attention alone", (Command(ATTENTION, "--dtypes fp32"),)),
+    "f": Part("Attention alone", (Command(ATTENTION, "--dtypes fp32", file="attention"),)),
     "g": Part("Precision", (Command(PRECISION, ""),)),
 }
 
 
-def measuring(command: Command, *, tiny: bool = False) -> list[str]:
-    """Return the arguments that measure, of a tiny model where that is asked for."""
-    options = command.measures.split()
-    return [sys.executable, "-m", command.module, *(_smaller(command, options) if tiny else options)]
+def measuring(command: Command) -> list[str]:
+    """Return the arguments that measure."""
+    return [sys.executable, "-m", command.module, *command.measures.split()]
 
 
-def selecting(command: Command, *, tiny: bool = False) -> list[str]:
+def selecting(command: Command) -> list[str]:
     """Return the options that select a command's rows among those of all parts."""
     if command.module != BENCHMARK:
         return []
     if command.selects is not None:
-        options = command.selects.split()
-        return list(_smaller(command, options)) if tiny else options
-    options = measuring(command, tiny=tiny)[3:]
+        return command.selects.split()
+    options = command.measures.split()
     usual = {name: value for name, value in DEFAULTS.items() if name not in options}
-    if "overhead" not in options:
+    if "overhead" not in options and "--captures" not in options:
         usual["--captures"] = "none"
     if "--repeats" in options:
         del options[options.index("--repeats") : options.index("--repeats") + 2]
-    return [*options, *(word for pair in usual.items() for word in pair if not tiny or pair[0] not in OF_DEVICE)]
-
-
-def _smaller(command: Command, options: Sequence[str]) -> Iterator[str]:
-    """Yield options with a tiny model, contexts of 16, few steps."""
-    for option, value in zip(("", *options), options, strict=False):
-        yield SMALLER.get(option, value)
-    yield from SMALLER_WORK.get(command.module, ())
+    return [*options, *(word for pair in usual.items() for word in pair)]

@@ -4,6 +4,7 @@ python benchmarks/strangers.py OUT              # one GPU: all single-GPU progra
 python benchmarks/strangers.py OUT --gpus 2     # also DataParallel, FSDP2, tensor parallel and a pipeline
 python benchmarks/strangers.py OUT --annotated  # phases from annotate_modules alone; marks say what the clock saw
 python benchmarks/strangers.py OUT --cpu        # try it on a CPU, with the recorder instead of nsys
+python benchmarks/strangers.py OUT --profiled [--gpus 2]   # steps by nk.profile alone, per measured step
 
 Every phase ends with a synchronization, so that the time of a piece of work says its phase. Prints a row per
 program: its kernels, each phase's time ours / by the clock, what is in a wrong phase, and the ambiguous share.
@@ -25,9 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nvtx_kernels.analysis.attribution.causes import HOW, Attribution, attribute
 from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.vocabulary import PHASES
-from nvtx_kernels.profiling.sweep.nsight import export_command, find_nsys, profile_command
+from nvtx_kernels.profiling.study.nsight import export_command, find_nsys, profile_command
 
+WARM_UP = 1  # of each program of step_programs.py
 HERE = Path(__file__).resolve().parent
 NAMES = ("forward", "backward", "optimizer")
 RANGES = """
@@ -131,6 +134,66 @@ def on_cpu(out: Path, only: str) -> Path:
     return path
 
 
+WORK = """
+SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL UNION ALL SELECT start, end FROM CUPTI_ACTIVITY_KIND_MEMCPY
+UNION ALL SELECT start, end FROM CUPTI_ACTIVITY_KIND_MEMSET"""
+
+
+def per_step(path: Path) -> tuple[int, int, Counter[str], Counter[str]]:
+    """Return a report's steps and the program's iterations, and ns of work a step by phase: ours, by the clock.
+
+    By the clock, work is in the shortest phase of the program that it ran in, of the iterations after warm-up.
+    """
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+        windows = [row[:3] for row in database.execute(MARKS)]
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        parts = [part for part in WORK.split("UNION ALL") if part.split()[-1] in tables]
+        work = database.execute(" UNION ALL ".join(parts)).fetchall() if parts else []
+    iterations = [(start, end) for name, start, end in windows if name.startswith("iteration ")][WARM_UP:]
+    phases = sorted(
+        (row for row in windows if not row[0].startswith("iteration ")), key=lambda row: row[2] - row[1]
+    )
+    clock: Counter[str] = Counter()
+    for start, end in work:
+        if any(begin <= start and end <= until for begin, until in iterations):
+            name = next((name for name, begin, until in phases if begin <= start and end <= until), "none")
+            clock[name] += end - start
+    report = summarize(attribute(read(path)))
+    ours = Counter({row.phase: int(row.work_ns) for row in (report.measured or report).phases})
+    divided = [
+        Counter({phase: ns // max(1, count) for phase, ns in sums.items()})
+        for sums, count in ((ours, report.steps), (clock, len(iterations)))
+    ]
+    return report.steps, len(iterations), divided[0], divided[1]
+
+
+def table_per_step(reports: list[Path]) -> str:
+    """Return one line per program: steps ours/its own, and us a step by phase, ours/clock."""
+    phases = ("forward", "backward", "optimizer", "other")
+    lines = [
+        f"{'program':<26} {'steps':>7} " + " ".join(f"{phase:>20}" for phase in phases) + "  us a step, ours/clock"
+    ]
+    for path in reports:
+        steps, iterations, ours, clock = per_step(path)
+        both = clock.pop("forward and backward", 0)  # of a schedule that mixes them
+        if both:
+            clock["forward"], clock["backward"] = both - ours["backward"], ours["backward"]
+        clock["other"] += clock.pop("none", 0)
+        pairs = " ".join(f"{ours[phase] / 1e3:>10.1f}/{clock[phase] / 1e3:<9.1f}" for phase in phases)
+        apart = max(abs(ours[phase] - clock[phase]) for phase in phases)
+        is_right = steps == iterations and apart <= max(10_000, sum(clock.values()) // 1000)
+        lines.append(f"{path.stem:<26} {steps:>3}/{iterations:<3} {pairs} {'' if is_right else '<- apart'}")
+    return "\n".join(lines)
+
+
+def profiled(out: Path, gpus: int, only: str) -> list[Path]:
+    """Run the programs of `step_programs.py`, each under `nk.profile`, and return their reports."""
+    launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"] if gpus == 2 else [sys.executable]
+    command = [*launcher, str(HERE / "step_programs.py"), str(out), "--only", only, *["--pair"] * (gpus == 2)]
+    subprocess.run(command, check=True)
+    return sorted(out.glob("*.sqlite"))
+
+
 def main() -> None:
     """Record, judge and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,9 +202,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only programs with this in their names")
     parser.add_argument("--annotated", action="store_true", help="annotate the models, and open no range")
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--profiled", action="store_true", help="steps of hard programs, by nk.profile alone")
     parser.add_argument("--read", type=Path, nargs="*", help="judge these reports, recording none")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.profiled:
+        reports = options.read or profiled(options.out, options.gpus, options.only)
+        print(table_per_step(reports), flush=True)
+        return
     sets = ("single",) if options.gpus == 1 else ("replicas", "pair")
     if options.read:
         reports = options.read

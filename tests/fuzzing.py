@@ -39,7 +39,6 @@ READERS = [
     "*/analysis/readers/*",
     "*/analysis/scrub/source.py",
     "*/analysis/scrub/traces.py",
-    "*/summary/cache.py",
 ]
 
 
