@@ -184,8 +184,13 @@ class Threads:
         ]
 
     def base(self, event):
-        """Return the path of the thread that waits for an event of autograd's, and how that was decided."""
-        if not self.is_adopted(event.thread) or not (waiting := self.waiting(event)):
+        """Return the path of the thread that waits for an event of an adopted thread, and how that was decided."""
+        if not self.is_adopted(event.thread):
+            return (), None
+        # What is adopted by behaviour adopts only what is known to be autograd's.
+        known = self.says_autograd(event.thread)
+        waiting = [t for t in self.waiting(event) if known or not self.is_adopted(t)]
+        if not waiting:
             return (), None
         rank = {t: self.rank(t, event) for t in waiting}
         best = [t for t in waiting if rank[t] == max(rank.values())]
