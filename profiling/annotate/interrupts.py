@@ -31,13 +31,14 @@ class Held:
                 self._hold()
             except KeyboardInterrupt:  # it came before its signal was held
                 self._waiting.append(signal.SIGINT)
+            except BaseException:  # SIGTERM's own handler raised it
+                self._let_go()
+                raise
             else:
                 return self
 
     def __exit__(self, *exception: object) -> None:
-        for number, handler in self._handlers.items():
-            if signal.getsignal(number) == self._wait:
-                signal.signal(number, handler)
+        self._let_go()
         for number in self._waiting:
             signal.raise_signal(number)
 
@@ -49,6 +50,17 @@ class Held:
             if handler != self._wait and (callable(handler) or handler is signal.SIG_DFL):
                 self._handlers[number] = handler
                 signal.signal(number, self._wait)
+
+    def _let_go(self) -> None:
+        # A signal may come, and its handler raise, as soon as it is no longer held.
+        try:
+            self._give_back(signal.SIGTERM)
+        finally:
+            self._give_back(signal.SIGINT)
+
+    def _give_back(self, number: int) -> None:
+        if number in self._handlers and signal.getsignal(number) == self._wait:
+            signal.signal(number, self._handlers[number])
 
     def _wait(self, number: int, _frame: FrameType | None) -> None:
         if self._notice and not self._waiting:

@@ -189,7 +189,9 @@ def test_folder_in_the_librarys_place_is_named_and_leftovers_of_a_killed_build_g
     for folder in (old, running):
         folder.mkdir()
     os.utime(old, (0, 0))
+    threads = torch.get_num_threads()
     accelerate.build()
+    assert torch.get_num_threads() == threads
     assert sorted(tmp_path.iterdir()) == sorted([running, accelerator.place()])
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import marks
+from nvtx_kernels.profiling.annotate.interrupts import HELD_SIGNALS
 from torch import nn
 
 from tests.profiling.making.hearing import Heard, heard_from, leaf
@@ -368,7 +369,7 @@ def test_model_that_is_freed_while_it_is_annotated_leaves_nothing():
 @pytest.mark.parametrize("phase", ["install", "remove"])
 def test_ctrl_c_while_a_model_is_annotated_or_freed_of_it_leaves_none_of_it(phase):
     """A signal after so many lines of our code, however many there are."""
-    interrupted_at = 1
+    interrupted_at, handlers = 1, [signal.getsignal(number) for number in HELD_SIGNALS]
     while interrupted_at:
         model, lines = Model(), 0
         annotation = annotate.annotate_modules(model) if phase == "remove" else None
@@ -389,5 +390,6 @@ def test_ctrl_c_while_a_model_is_annotated_or_freed_of_it_leaves_none_of_it(phas
             interrupted_at += 17
         finally:
             sys.settrace(None)
+        assert [signal.getsignal(number) for number in HELD_SIGNALS] == handlers
         if interrupted_at or annotation:
             assert heard_from(lambda model=model: step(model)) == []
