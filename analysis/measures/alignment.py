@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..support.small_numbers import counted, distinct
 from ..trace import Bools, Columns, Int64s
 from .collectives import COLLECTIVES, OTHER, SEND_RECV
 
@@ -93,8 +94,10 @@ def _kinds(parts: Parts) -> Iterator[Int64s]:
 
 def _by_rank(parts: Parts, rows: Int64s) -> Int64s | None:
     """Return the rows with a row per rank, int64 (ranks, collectives); None if ranks have different numbers."""
-    ranks = [rows[parts.rank[rows] == rank] for rank in np.unique(parts.rank[rows]).tolist()]
-    return np.stack(ranks) if len({len(of_rank) for of_rank in ranks}) == 1 else None
+    ranks, counts = counted(parts.rank[rows])
+    if counts.min() < counts.max():
+        return None
+    return rows[np.argsort(parts.rank[rows], kind="stable")].reshape(len(ranks), -1)
 
 
 def _reason(parts: Parts, rows: Int64s, table: Int64s | None, ranks: int) -> str:
@@ -102,7 +105,7 @@ def _reason(parts: Parts, rows: Int64s, table: Int64s | None, ranks: int) -> str
     collective = COLLECTIVES[parts.collective[rows[0]]]
     if collective in (SEND_RECV, OTHER):
         return MIXED if collective == SEND_RECV else UNNAMED
-    present, expected = len(np.unique(parts.rank[rows])), int(parts.ranks[rows].max())
+    present, expected = len(distinct(parts.rank[rows])), int(parts.ranks[rows].max())
     if present < 2 or present < expected:
         return ONE_RANK if present < 2 else SOME_RANKS
     if not expected and ranks > 2:

@@ -11,7 +11,7 @@ from ..trace import Int64s
 from ..views import headings
 from ..views.rows import label, more
 from ..vocabulary import PHASES
-from .reduce import DEVIATIONS, LEAST_SHARE, Floats, Ranks, clearly_above
+from .reduce import DEVIATIONS, LEAST_SHARE, SEPARATOR, Floats, Ranks, clearly_above
 
 SPREAD = (
     Column("min_ns", "min", "ns"),
@@ -33,20 +33,20 @@ def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
     """Show what the ranks take, and which are clearly slower than the others: in which step, range, collective."""
     tables = (_phases(ranks), _stragglers(ranks), *(table(ranks, detail) for table in (_late, _ranges, _steps)))
     hosts = sorted({rank.host for rank in ranks.ranks if rank.host})
-    gpus = sorted({gpu for head in ranks.heads for gpu in head.provenance.gpus})
     parts = (
         f"{len(ranks.ranks)} ranks",
         f"{len(hosts)} hosts" if hosts else "",
-        " + ".join(gpus[:2]),
+        " + ".join(ranks.gpus[:2]),
         _counts([rank.steps for rank in ranks.ranks]),
     )
     notes = list(ranks.missing)
     if ranks.aligned is not None and ranks.aligned.undecided:
         reasons = "; ".join(f"{collective}: {reason}" for collective, reason in ranks.aligned.undecided)
         notes.append(f"Waiting is not decided for some collectives ({reasons}).")
-    source = ranks.heads[0].provenance
     heading = " · ".join(filter(None, parts))
-    return headings.document(source, heading, tuple(table for table in tables if table.rows), (), tuple(notes))
+    return headings.document(
+        ranks.source, heading, tuple(table for table in tables if table.rows), (), tuple(notes)
+    )
 
 
 def _counts(steps: list[int]) -> str:
@@ -175,7 +175,7 @@ def _late(ranks: Ranks, detail: Detail) -> Table:
     of_events = table.select(["place", "path", "collective"]).take(events)
     sums: dict[tuple[int, str, str], list[float]] = {}
     for event, lateness_ns in zip(of_events.to_pylist(), late_ns[events].tolist(), strict=True):
-        key = event["place"], label(tuple(event["path"])), event["collective"]
+        key = event["place"], label(tuple(event["path"].split(SEPARATOR))), event["collective"]
         of_key = sums.setdefault(key, [0, 0.0])
         of_key[0] += 1
         of_key[1] += lateness_ns

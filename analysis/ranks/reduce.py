@@ -7,11 +7,12 @@ equal, but in its kernels other than collectives, and in being the last in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path as FilePath
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,32 +21,34 @@ from numpy.typing import NDArray
 
 from ..errors import AnalysisError, ReportError
 from ..measures.alignment import Aligned, Parts, align
-from ..measures.collectives import COLLECTIVES, listed_ranks
-from ..summary.file import ALL, Head, read_rows
+from ..measures.collectives import COLLECTIVES, OTHER, listed_ranks
+from ..summary.file import ALL, Head, columns_of, read_groups
+from ..summary.parallel import names_of
 from ..support.cores import cores
 from ..support.progress import each
-from ..trace import Int64s, Path
+from ..support.small_numbers import grouped
+from ..trace import Int64s, Path, Provenance
 
 SEPARATOR = "\x1f"
 Floats = NDArray[np.float64]
 #: What a rank's time must exceed the median by to be called slow: so many deviations (1.4826 times the median
 #: absolute deviation), and this share of the median. Chance exceeds six once in a thousand million times.
 DEVIATIONS, LEAST_SHARE = 6.0, 0.02
-TABLES = ("phases", "ranges", "steps", "exchanges")
-COLUMNS = (
-    "path",
-    "phase",
-    "kernel_ns",
-    "communication_ns",
-    "self_ns",
-    "span_ns",
-    "step",
-    "collective",
-    "group",
-    "ranks",
-    "start_ns",
-    "end_ns",
-)
+#: The columns of each table; those of text first, which are numbered.
+TEXTS: Mapping[str, Sequence[str]] = {
+    "phases": ("phase",),
+    "ranges": ("path", "phase"),
+    "steps": ("phase",),
+    "exchanges": ("path", "collective", "group"),
+}
+NUMBERS: Mapping[str, Sequence[str]] = {
+    "phases": ("kernel_ns",),
+    "ranges": ("self_ns",),
+    "steps": ("step", "kernel_ns", "communication_ns", "span_ns"),
+    "exchanges": ("step", "ranks", "start_ns", "end_ns"),
+}
+#: The rows of one summary by table, its texts as dictionaries.
+Tables = Mapping[str, pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +63,24 @@ class Rank:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks, and their rows as one table with a column `place`, the rank's position.
+    """The ranks, what they run on, and by rank the kernel time of phases, ranges and steps, ns.
 
-    `missing` has sentences on the ranks that are not here, or could not be read.
+    `phases` and `ranges` have names and float64 (names, ranks) of a step, `ranges` of kernels in no range below.
+    `compute_ns` (steps, ranks) is kernel time without collectives, and `span_ns` the GPU's; NaN for steps that a
+    rank lacks. `exchanges` has the kernels that communicate, with the rank's position as `place`. `missing` has
+    sentences on ranks that are not here, or could not be read.
     """
 
     ranks: tuple[Rank, ...]
-    heads: tuple[Head, ...]
-    rows: pa.Table
+    source: Provenance
+    gpus: tuple[str, ...]
+    world_size: int
+    phases: tuple[list[str], Floats]
+    ranges: tuple[list[tuple[Path, str]], Floats]
+    compute_ns: Floats
+    span_ns: Floats
+    exchanges: pa.Table
     missing: tuple[str, ...]
-
-    @cached_property
-    def phases(self) -> tuple[list[str], Floats]:
-        """Kernel time by phase and rank, ns per step: names, and float64 (phases, ranks)."""
-        return self._matrix("phases", "kernel_ns", ("phase",))
-
-    @cached_property
-    def ranges(self) -> tuple[list[tuple[Path, str]], Floats]:
-        """Kernels in each range and in none below, ns per step: paths with phases, and float64 (ranges, ranks)."""
-        keys, self_ns = self._matrix("ranges", "self_ns", ("path", "phase"))
-        parts = [key.split(SEPARATOR) for key in keys]
-        return [(tuple(path), phase) for *path, phase in parts], self_ns
-
-    @cached_property
-    def compute_ns(self) -> Floats:
-        """Kernel time of each step without collectives by rank, ns; NaN for steps that a rank lacks."""
-        return self._by_step("kernel_ns") - self._by_step("communication_ns")
-
-    @cached_property
-    def span_ns(self) -> Floats:
-        """GPU span of each step by rank, ns; NaN for steps that a rank lacks."""
-        return self._by_step("span_ns")
-
-    @cached_property
-    def exchanges(self) -> pa.Table:
-        """The kernels that communicate, of all ranks."""
-        return self.rows.filter(pc.equal(self.rows["table"], "exchanges"))
 
     @cached_property
     def aligned(self) -> Aligned | None:
@@ -126,94 +111,179 @@ class Ranks:
     @cached_property
     def _parts(self) -> Parts:
         table = self.exchanges
-        groups = table["group"].combine_chunks().dictionary_encode()
-        group_names = groups.dictionary.to_pylist()
-        listed = np.array([listed_ranks(name) for name in group_names], np.int64)
-        group = groups.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        group, group_names = _coded(table["group"])
+        collective, kinds = _coded(table["collective"])
+        listed = np.array([listed_ranks(name) for name in group_names], np.int64)[group]
         unnamed = np.array([not name for name in group_names])[group]
-        world_size = max(int(head.provenance.run.get("world_size") or 0) for head in self.heads)
-        size = np.where(listed[group] > 0, listed[group], world_size)
-        collective = pc.index_in(table["collective"], pa.array(COLLECTIVES)).to_numpy().astype(np.int64)
         return Parts(
             _ints(table["place"]),
-            collective,
+            np.array(
+                [COLLECTIVES.index(kind) if kind in COLLECTIVES else COLLECTIVES.index(OTHER) for kind in kinds],
+                np.int64,
+            )[collective],
             np.where(unnamed, -1, group),
-            np.maximum(_ints(table["ranks"]), size),
+            np.maximum(_ints(table["ranks"]), np.where(listed > 0, listed, self.world_size)),
             _ints(table["start_ns"]),
             _ints(table["end_ns"]),
         )
 
-    def _matrix(self, table: str, column: str, keys: Sequence[str]) -> tuple[list[str], Floats]:
-        """Return the distinct keys in their order, and a column by key and rank, per step."""
-        rows = self.rows.filter(pc.equal(self.rows["table"], table))
-        texts = [pc.binary_join(rows[key], SEPARATOR) if key == "path" else rows[key] for key in keys]
-        joined = pc.binary_join_element_wise(*texts, SEPARATOR) if len(texts) > 1 else texts[0]
-        encoded = joined.combine_chunks().dictionary_encode()
-        names: list[str] = encoded.dictionary.to_pylist()
-        order = np.argsort(np.array(names, object), kind="stable")
-        row_of = np.empty(len(names), np.int64)
-        row_of[order] = np.arange(len(names))
-        cells = np.zeros((len(names), len(self.ranks)))
-        row = row_of[encoded.indices.to_numpy(zero_copy_only=False)]
-        np.add.at(cells, (row, _ints(rows["place"])), _ints(rows[column]))
-        steps = np.array([max(rank.steps, 1) for rank in self.ranks])
-        return [names[number] for number in order.tolist()], cells / steps
-
-    def _by_step(self, column: str) -> Floats:
-        is_step = pc.and_(pc.equal(self.rows["table"], "steps"), pc.equal(self.rows["phase"], ""))
-        rows = self.rows.filter(is_step)
-        cells = np.full((max((rank.steps for rank in self.ranks), default=0), len(self.ranks)), np.nan)
-        values = pc.fill_null(pc.cast(rows[column], pa.float64()), float("nan")).to_numpy()
-        cells[_ints(rows["step"]), _ints(rows["place"])] = values
-        return cells
-
 
 def _ints(column: pa.ChunkedArray) -> Int64s:
-    numbers: Int64s = pc.fill_null(column, 0).to_numpy().astype(np.int64)
+    """Return whole numbers; -1 where there is none."""
+    numbers: Int64s = pc.fill_null(column, -1).to_numpy()
     return numbers
 
 
-def read_one(path: FilePath) -> tuple[Head, pa.Table]:
-    """Return what the reduction needs of one summary: per step, of the work in measured steps."""
-    head, rows = read_rows(path, TABLES, COLUMNS)
-    counted = pc.or_(pc.equal(rows["of"], head.of), pc.equal(rows["of"], ALL))
-    is_sum = pc.is_in(rows["table"], pa.array(["phases", "ranges"]))
-    keep = pc.and_(counted, pc.or_(pc.invert(is_sum), pc.equal(rows["of"], head.of)))
-    return head, rows.filter(keep)
+def _coded(column: pa.ChunkedArray) -> tuple[Int64s, list[str]]:
+    """Return the position of each row in the texts of a dictionary column, and those."""
+    array = column.combine_chunks()
+    return array.indices.to_numpy(zero_copy_only=False).astype(np.int64), array.dictionary.to_pylist()
 
 
-def read_all(paths: Sequence[FilePath]) -> list[tuple[str, tuple[Head, pa.Table] | str]]:
-    """Read summaries in threads: each name with what was read, or the sentence that says why it could not be."""
+def read_one(path: FilePath) -> tuple[Head, Tables]:
+    """Return what the reduction needs of one summary: what it is of, and rows of the work in measured steps."""
+    wanted = {table: [*texts, *NUMBERS[table]] for table, texts in TEXTS.items()}
+    head, groups = read_groups(path, wanted)
+    head.provenance = replace(head.provenance, models={}, counted=())  # the most of it, and not of ranks
+    parts: dict[str, list[pa.Table]] = {table: [] for table in wanted}
+    for table, of, rows in groups:
+        if of == (head.of if table in ("phases", "ranges") else ALL):
+            parts[table].append(rows)
+    return head, {
+        table: _with_coded_texts(
+            pa.concat_tables(of_table or [columns_of(wanted[table]).empty_table()]), TEXTS[table]
+        )
+        for table, of_table in parts.items()
+    }
 
-    def attempt(path: FilePath) -> tuple[str, tuple[Head, pa.Table] | str]:
+
+def _with_coded_texts(rows: pa.Table, texts: Sequence[str]) -> pa.Table:
+    for place, name in enumerate(texts):
+        column = pc.binary_join(rows[name], SEPARATOR) if name == "path" else rows[name]
+        rows = rows.set_column(place, name, column.combine_chunks().dictionary_encode())
+    return rows
+
+
+def read_all(paths: Sequence[FilePath]) -> Iterator[tuple[str, tuple[Head, Tables] | str]]:
+    """Read summaries in threads: yield each name with what was read, or the sentence that says why it was not."""
+
+    def attempt(path: FilePath) -> tuple[Head, Tables] | str:
         try:
-            return path.name, read_one(path)
+            return read_one(path)
         except AnalysisError as error:
-            return path.name, str(error)
+            return str(error)
 
     with ThreadPoolExecutor(cores()) as pool:
-        return list(each(pool.map(attempt, paths), len(paths)))
+        yield from zip(names_of(paths), each(pool.map(attempt, paths), len(paths)), strict=True)
 
 
-def reduced(summaries: Iterable[tuple[str, tuple[Head, pa.Table] | str]]) -> Ranks:
+class _Texts:
+    """Numbers for texts, the same for all ranks, most of which have equal dictionaries."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self._of_dictionary: dict[tuple[bytes, ...], NDArray[np.int32]] = {}
+
+    def numbers(self, column: pa.ChunkedArray) -> NDArray[np.int32]:
+        """Return the number of each row's text."""
+        parts = [np.empty(0, np.int32)]
+        for chunk in column.chunks:
+            texts = chunk.dictionary
+            content = tuple(buffer.to_pybytes() if buffer else b"" for buffer in texts.buffers())
+            if content not in self._of_dictionary:
+                numbers = [self.names.setdefault(text, len(self.names)) for text in texts.to_pylist()]
+                self._of_dictionary[content] = np.array(numbers, np.int32)
+            parts.append(self._of_dictionary[content][chunk.indices.to_numpy(zero_copy_only=False)])
+        return np.concatenate(parts)
+
+
+#: By column of one rank's table, its numbers.
+_Columns = Mapping[str, NDArray[Any]]
+
+
+def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks:
     """Join summaries, in any order; raises ReportError if none can be read, or if they count different work."""
-    whole = [(name, content) for name, content in summaries if not isinstance(content, str)]
-    problems = [f"{name} is left out: {content}" for name, content in summaries if isinstance(content, str)]
+    texts: dict[str, _Texts] = {name: _Texts() for name in ("path", "phase", "collective", "group")}
+    whole: list[tuple[str, Head, dict[str, _Columns]]] = []
+    problems = []
+    for name, content in summaries:
+        if isinstance(content, str):
+            problems.append(f"{name} is left out: {content}")
+            continue
+        head, tables = content
+        columns: dict[str, _Columns] = {
+            table: {column: texts[column].numbers(rows[column]) for column in TEXTS[table]}
+            | {column: _ints(rows[column]) for column in NUMBERS[table]}
+            for table, rows in tables.items()
+        }
+        whole.append((name, head, columns))
     if not whole:
         raise ReportError(f"None of {len(problems)} summaries can be read. {problems[0] if problems else ''}")
-    if len({head.provenance.unit_of_work for _, (head, _) in whole}) > 1:
+    if len({head.provenance.unit_of_work for _, head, _ in whole}) > 1:
         raise ReportError("Some summaries count a GPU's work and some a CPU's: their times cannot be compared.")
-    whole.sort(key=lambda pair: (pair[1][0].rank, pair[0]))
-    tables = [
-        table.append_column("place", pa.array(np.full(len(table), place)))
-        for place, (_, (_, table)) in enumerate(whole)
-    ]
-    heads = tuple(head for _, (head, _) in whole)
-    ranks = tuple(
-        Rank(name, head.rank, head.host, head.steps // max(int(head.reports[ALL]["ranks"]), 1))
-        for name, (head, _) in whole
+    whole.sort(key=lambda entry: (entry[1].rank, entry[0]))
+    heads = [head for _, head, _ in whole]
+    parts = {table: [columns[table] for *_, columns in whole] for table in TEXTS}
+    steps = np.array([head.steps_of_a_rank for head in heads])
+    phases, phase_ns = _matrix(parts["phases"], "kernel_ns", {"phase": texts["phase"]})
+    ranges, range_ns = _matrix(parts["ranges"], "self_ns", {"path": texts["path"], "phase": texts["phase"]})
+    whole_step = texts["phase"].names.get("", -1)
+    kernel_ns, communication_ns, span_ns = (
+        _by_step(parts["steps"], column, steps, whole_step) for column in NUMBERS["steps"][1:]
     )
-    return Ranks(ranks, heads, pa.concat_tables(tables), (*sorted(problems), *_absent(heads)))
+    return Ranks(
+        tuple(Rank(name, head.rank, head.host, head.steps_of_a_rank) for name, head, _ in whole),
+        heads[0].provenance,
+        tuple(sorted({gpu for head in heads for gpu in head.provenance.gpus})),
+        max(int(head.provenance.run.get("world_size") or 0) for head in heads),
+        ([phase for (phase,) in phases], phase_ns / np.maximum(steps, 1)),
+        ([(tuple(path.split(SEPARATOR)), phase) for path, phase in ranges], range_ns / np.maximum(steps, 1)),
+        kernel_ns - communication_ns,
+        span_ns,
+        _exchanges(parts["exchanges"], texts),
+        (*sorted(problems), *_absent(heads)),
+    )
+
+
+def _matrix(
+    parts: Sequence[_Columns], column: str, texts: Mapping[str, _Texts]
+) -> tuple[list[tuple[str, ...]], Int64s]:
+    """Return the distinct texts of rows, sorted, and a column's sums by these and rank, int64 (texts, ranks)."""
+    sizes = [len(of_column.names) for of_column in texts.values()]
+    codes = [np.ravel_multi_index([columns[name] for name in texts], sizes) for columns in parts]
+    place = np.repeat(np.arange(len(parts)), [len(code) for code in codes])
+    distinct, row = grouped(np.concatenate(codes))
+    sums = np.zeros((len(distinct), len(parts)), np.int64)
+    np.add.at(sums, (row, place), np.concatenate([columns[column] for columns in parts]))
+    positions = np.unravel_index(distinct, sizes)
+    names = [
+        [list(of_column.names)[number] for number in numbers.tolist()]
+        for of_column, numbers in zip(texts.values(), positions, strict=True)
+    ]
+    keys = list(zip(*names, strict=True))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return [keys[number] for number in order], sums[order]
+
+
+def _by_step(parts: Sequence[_Columns], column: str, steps: Int64s, whole_step: int) -> Floats:
+    """Return a column of whole steps as float64 (steps, ranks); NaN for what a rank lacks."""
+    cells = np.full((int(steps.max()), len(parts)), np.nan)
+    for place, columns in enumerate(parts):
+        step, values = columns["step"], columns[column]
+        rows = (columns["phase"] == whole_step) & (step >= 0) & (step < steps[place]) & (values >= 0)
+        cells[step[rows], place] = values[rows]
+    return cells
+
+
+def _exchanges(parts: Sequence[_Columns], texts: Mapping[str, _Texts]) -> pa.Table:
+    """Return the kernels that communicate, of all ranks, with the rank's position as `place`."""
+    place = np.repeat(np.arange(len(parts)), [len(columns["step"]) for columns in parts])
+    columns = {name: np.concatenate([of_rank[name] for of_rank in parts]) for name in parts[0]}
+    coded = {
+        name: pa.DictionaryArray.from_arrays(columns[name], pa.array(list(texts[name].names), pa.string()))
+        for name in TEXTS["exchanges"]
+    }
+    return pa.table({"place": place, **columns, **coded})
 
 
 def _absent(heads: Sequence[Head]) -> list[str]:

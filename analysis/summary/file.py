@@ -8,11 +8,11 @@ not have is null. What the numbers are of stands in the file's metadata under KE
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -55,9 +55,9 @@ class Head(msgspec.Struct, forbid_unknown_fields=True):
         return MEASURED if MEASURED in self.reports else ALL
 
     @property
-    def steps(self) -> int:
-        """How many steps were measured."""
-        return int(self.reports[ALL]["steps"])
+    def steps_of_a_rank(self) -> int:
+        """How many steps each rank of the report measured."""
+        return int(self.reports[ALL]["steps"]) // max(int(self.reports[ALL]["ranks"]), 1)
 
 
 def _schema() -> pa.Schema:
@@ -118,37 +118,55 @@ def is_summary(path: Path) -> bool:
         return path.name.endswith(".summary.parquet")  # which is damaged
 
 
-def read_rows(path: Path, tables: Sequence[str], columns: Sequence[str]) -> tuple[Head, pa.Table]:
-    """Return what a summary is of, and some columns of its rows of some tables.
+def columns_of(names: Sequence[str]) -> pa.Schema:
+    """Return the schema of some columns."""
+    return pa.schema([SCHEMA.field(name) for name in names])
 
+
+class Group(NamedTuple):
+    """The rows of one table, of all work or of the measured steps."""
+
+    table: str
+    of: str
+    rows: pa.Table
+
+
+def read_groups(path: Path, columns: Mapping[str, Sequence[str]]) -> tuple[Head, list[Group]]:
+    """Return what a summary is of, and the rows of some tables with the columns asked for of each.
+
+    A file's groups of rows are of one table each, so that nothing else of it is read.
     Raises NotAReport if the file is damaged, or of a later version.
     """
     try:
-        file = pq.ParquetFile(path)
-        head = msgspec.json.decode((file.schema_arrow.metadata or {})[KEY], type=Head)
-        if head.version > VERSION:
-            raise NotAReport(f"{path} was written by a later nvtx-kernels; upgrade this one to read it.")
-        place = file.schema_arrow.names.index("table")
-        groups = [
-            group
-            for group in range(file.num_row_groups)
-            if file.metadata.row_group(group).column(place).statistics.min in tables
-        ]
-        wanted_columns = ["table", "of", *columns]
-        schema = pa.schema([SCHEMA.field(name) for name in wanted_columns])
-        return head, file.read_row_groups(groups, columns=wanted_columns).select(wanted_columns).cast(schema)
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            schema = file.schema_arrow
+            head = msgspec.json.decode((schema.metadata or {})[KEY], type=Head)
+            if head.version > VERSION:
+                raise NotAReport(f"{path} was written by a later nvtx-kernels; upgrade this one to read it.")
+            if head.steps_of_a_rank < 0:
+                raise ValueError("it has fewer steps than none")
+            places = [schema.names.index(name) for name in ("table", "of")]
+            groups = []
+            for number in range(file.num_row_groups):
+                about = file.metadata.row_group(number)
+                table, of = (about.column(place).statistics for place in places)
+                if table.min != table.max or of.min != of.max:
+                    raise ValueError("its groups of rows are not of one table each")
+                if table.min in columns:
+                    wanted = columns[table.min]
+                    rows = file.read_row_group(number, columns=list(wanted), use_threads=False).select(wanted)
+                    groups.append(Group(table.min, of.min, rows.cast(columns_of(wanted))))
+            return head, groups
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise NotAReport(f"{path} is not a whole summary ({error}); write it again with `summarize`.") from error
 
 
 def read_summary(path: Path) -> Report:
-    """Return the report of a summary, whose name is the file's; raises NotAReport as `read_rows` does."""
-    names = {table: [field.name for field in fields(row)] for table, row in SUMS.items()}
-    head, table = read_rows(path, [*SUMS], sorted({name for each in names.values() for name in each}))
+    """Return the report of a summary, whose name is the file's; raises NotAReport as `read_groups` does."""
+    head, groups = read_groups(path, {table: [field.name for field in fields(row)] for table, row in SUMS.items()})
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in table.to_pylist():
-        extent, kind = row["of"], row["table"]
-        rows.setdefault((extent, kind), []).append({name: row[name] for name in names.get(kind, ())})
+    for group in groups:
+        rows.setdefault((group.of, group.table), []).extend(group.rows.to_pylist())
     try:
         reports = dict(_reports(head, rows))
     except msgspec.ValidationError as error:
@@ -158,12 +176,14 @@ def read_summary(path: Path) -> Report:
 
 
 def read_step_times(path: Path) -> StepTimes:
-    """Return the time of each row of kernels in each measured step; raises NotAReport as `read_rows` does."""
-    head, table = read_rows(path, ["kernels"], ["path", "phase", "kind", "kernel", "step_ns"])
+    """Return the time of each row of kernels in each measured step; raises NotAReport as `read_groups` does."""
+    head, groups = read_groups(path, {"kernels": ["path", "phase", "kind", "kernel", "step_ns"]})
     return {
         (tuple(row["path"]), row["phase"], row["kind"], row["kernel"]): np.array(row["step_ns"], np.int64)
-        for row in table.to_pylist()
-        if row["of"] == head.of and row["step_ns"] is not None
+        for group in groups
+        if group.of == head.of
+        for row in group.rows.to_pylist()
+        if row["step_ns"] is not None
     }
 
 

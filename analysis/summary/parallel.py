@@ -35,16 +35,19 @@ class Ranked(Generic[T]):
 
 def rank_all(paths: Sequence[Path], summarize: Summarize[T], *, scheduler: str | None = None) -> list[Ranked[T]]:
     """Summarize every report, in their order; `summarize` must be importable by other processes."""
-    names = [path.name for path in paths]
-    if len(set(names)) < len(names):  # then only whole paths distinguish them
-        names = [str(path) for path in paths]
     run = _on_cluster(scheduler) if scheduler else _in_processes
     with progress.on_screen("ranking reports"):
         results = dict(progress.each(run(paths, summarize), len(paths)))
     return [
         Ranked(name, problem=result) if isinstance(result, str) else Ranked(name, result)
-        for name, result in ((name, results[path]) for name, path in zip(names, paths, strict=True))
+        for name, result in ((name, results[path]) for name, path in zip(names_of(paths), paths, strict=True))
     ]
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Return the names of reports' files, or their whole paths if some names are equal."""
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
 def attempt(path: Path, summarize: Summarize[T]) -> T | str:

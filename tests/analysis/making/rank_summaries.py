@@ -38,19 +38,28 @@ class Planted:
 
 @cache
 def template(report=OURS):
-    """Return the rows of a real summary and its head; the steps and exchanges are made for each rank."""
+    """Return a real summary's tables of sums by kind, and its head; steps and exchanges are made for each rank."""
     attribution = attribute(read(report))
     table = pq.read_table(pa.BufferReader(as_parquet(attribution, summarize(attribution), rank=0, host="")))
     head = msgspec.json.decode(table.schema.metadata[KEY])
-    sums = table.filter(pc.invert(pc.is_in(table["table"], pa.array(["steps", "exchanges"]))))
-    return sums.replace_schema_metadata(None), head
+    kinds = [kind for kind in pc.unique(table["table"]).to_pylist() if kind not in ("steps", "exchanges")]
+    bare = table.replace_schema_metadata(None)
+    return {kind: bare.filter(pc.equal(bare["table"], kind)).combine_chunks() for kind in kinds}, head
+
+
+@cache
+def slow_rows(kind):
+    """Return by column which rows of a kind a slow range makes longer: those around it, and its own."""
+    paths = [tuple(path or ()) for path in template()[0][kind]["path"].to_pylist()]
+    inside = np.array([path == SLOW_RANGE[: len(path)] and bool(path) for path in paths])
+    return {"inclusive_ns": inside, "self_ns": np.array([path == SLOW_RANGE for path in paths])}
 
 
 def made(folder, ranks, planted=Planted(), seed=0, noise=0.002):
     """Write a summary for each rank, and return their paths."""
     random = np.random.default_rng(seed)
     sums, head = template()
-    base_ns = sum(row["self_ns"] for row in sums.filter(pc.equal(sums["table"], "ranges")).to_pylist()) / 2
+    base_ns = pc.sum(sums["ranges"]["self_ns"]).as_py() / 2
     factor = 1 + noise * random.standard_normal(ranks)
     hosts = np.arange(ranks) // RANKS_OF_A_HOST
     factor[(np.arange(ranks) == planted.slow_rank) | (hosts == planted.slow_host)] *= 1.1
@@ -62,39 +71,33 @@ def made(folder, ranks, planted=Planted(), seed=0, noise=0.002):
         arrival_ns[STEPS // 2, COLLECTIVES // 2, planted.late] += LATE_NS
     paths = []
     for rank in range(ranks):
-        tables = [_sums(sums, factor[rank], base_ns * 0.1 if rank == planted.slow_range else 0.0)]
+        slower_ns = base_ns * 0.1 if rank == planted.slow_range else 0.0
+        tables = [_sums(kind, table, factor[rank], slower_ns) for kind, table in sums.items()]
         tables += _steps_and_exchanges(rank, ranks, compute_ns[:, rank], arrival_ns, random.integers(1 << 40))
         run = {**head["provenance"]["run"], "rank": rank, "world_size": ranks}
         reports = {of: {**about, "steps": STEPS} for of, about in head["reports"].items()}
         of_rank = {**head, "rank": rank, "host": f"node{hosts[rank]:03}", "reports": reports,
                    "provenance": {**head["provenance"], "run": run}}  # fmt: skip
         path = folder / f"rank{rank:05}.parquet"
-        with pq.ParquetWriter(
-            path, SCHEMA.with_metadata({KEY: msgspec.json.encode(of_rank)}), compression="zstd"
-        ) as file:
+        schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(of_rank)})
+        with pq.ParquetWriter(path, schema, compression="zstd") as file:
             for table in tables:
-                for kind in pc.unique(table["table"]).to_pylist():
-                    file.write_table(table.filter(pc.equal(table["table"], kind)))
+                file.write_table(table)
         paths.append(path)
     return paths
 
 
-def _sums(sums, factor, slower_ns):
+def _sums(kind, table, factor, slower_ns):
     """Return the sums of a rank over STEPS steps; a slow range and all around it take so much longer in each."""
-    columns = {}
-    paths = [tuple(path) if path else () for path in sums["path"].to_pylist()]
-    inside = np.array([path == SLOW_RANGE[: len(path)] and bool(path) for path in paths])
-    own = np.array([path == SLOW_RANGE for path in paths])
-    for field in SCHEMA:
-        values = sums[field.name]
-        if field.name.endswith("_ns") and field.name != "step_ns":
+    for number, field in enumerate(SCHEMA):
+        if field.name.endswith("_ns") and field.name != "step_ns" and table[field.name].null_count < len(table):
+            values = table[field.name]
             scaled = np.round(pc.fill_null(values, 0).to_numpy() * factor * STEPS / 2)
-            scaled += (
-                STEPS * slower_ns * {"inclusive_ns": inside, "self_ns": own}.get(field.name, np.zeros(len(paths)))
-            )
-            values = pa.array(scaled.astype(np.int64), mask=values.is_null().to_numpy())
-        columns[field.name] = values
-    return pa.table(columns, schema=SCHEMA)
+            if slower_ns:
+                scaled += STEPS * slower_ns * slow_rows(kind).get(field.name, 0)
+            made_ns = pa.array(scaled.astype(np.int64), mask=values.is_null().to_numpy())
+            table = table.set_column(number, field, made_ns)
+    return table
 
 
 def _steps_and_exchanges(rank, ranks, compute_ns, arrival_ns, clock_ns):
