@@ -53,11 +53,12 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
 
         Raises UsageError under nsys, which writes the report when the program has ended.
         """
-        measured = self.phases.measured > 0
+        measured = self.outcome.measured > 0
         try:
             return self.rank(per_step=measured, include_warm_up=not measured)
         except ReportError:
-            if self.recording is None or not self.recording.ended_early:
+            recording = self._capture.recording
+            if recording is None or not recording.ended_early:
                 raise
             return self.rank(include_warm_up=True)
 
@@ -79,17 +80,17 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
 
         self._require_report()
         output = self.path.with_suffix(".html") if path is None else Path(path)
-        words = [str(self.path), "-o", str(output), *([] if self.phases.measured else ["--include-warmup"])]
+        words = [str(self.path), "-o", str(output), *([] if self.outcome.measured else ["--include-warmup"])]
         write(page(parser().parse_args(words)), output)
         return Page(output)
 
     def _require_report(self) -> None:
-        if self.is_watched:
+        if self._capture.is_watched:
             raise UsageError(f"nsys writes the report when this program has ended. Then: {self.outcome.next}")
 
     def show(self) -> None:
         """Print the overview, or why there is none; under nsys, how to get it."""
-        if self.is_watched:
+        if self._capture.is_watched:
             print(self.outcome.text())  # noqa: T201
             return
         try:
@@ -99,4 +100,4 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
 
     def _repr_html_(self) -> str | None:
         """Show a notebook the overview."""
-        return None if self.is_watched or not self.path.exists() else self.ranking._repr_html_()
+        return None if self._capture.is_watched or not self.path.exists() else self.ranking._repr_html_()

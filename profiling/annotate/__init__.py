@@ -69,6 +69,10 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+def __dir__() -> list[str]:
+    return __all__  # what completion offers
+
+
 class _Annotation(ABC):
     """The common part of ranges and regions: a name, a payload, use as a context manager and as a decorator."""
 

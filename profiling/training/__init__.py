@@ -11,8 +11,6 @@ them.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -20,22 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from .. import annotate
 from ..annotate import optimizers
-from ..annotate.counting import Counting
 from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
-from ..recorder import Recording, record
-from ..recorder.allocation_marks import AllocationMarks
 from ..recorder.process import terminated_by_signal
-from ..recorder.trace_file import TraceFileError
-from ..study.environment import versions, watcher
-from ..study.measurement import MARK
+from ..study.environment import versions
 from . import outcome
+from .capture import Capture
 from .loop import Phases, Plan
 from .outcome import Outcome
 from .roots import annotating_roots
@@ -81,40 +74,22 @@ class Profile:
         _check(self._models, self._optimizers, warmup, steps)
         if flops and not warmup:
             raise ValueError(NO_WARM_UP)
-        self._counting = Counting() if flops else None
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
-        self._every_model, self._memory = every_model, memory
-        self._allocations = AllocationMarks()
-        self._is_watched = bool(watcher(os.environ))
-        optimizer_names = optimizers.named(self._optimizers)
-        self.phases = Phases(Plan(warmup, steps, optimizer_names, is_drawn=self._is_watched), self)
-        self.recording: Recording | None = None
-        self._signals, self._capture, self._ranges = ExitStack(), ExitStack(), ExitStack()
-        self._failure: TraceFileError | None = None
+        self._every_model = every_model
+        self._capture = Capture(flops=flops, memory=memory, facts=self._facts)
+        plan = Plan(warmup, steps, optimizers.named(self._optimizers), is_drawn=self._capture.is_watched)
+        self._phases = Phases(plan, self._capture)
+        self._signals, self._ranges = ExitStack(), ExitStack()
 
     @property
     def outcome(self) -> Outcome:
         """Return what was recorded, and the next command."""
-        return outcome.of(self)
-
-    @property
-    def has_models(self) -> bool:
-        """Whether modules are annotated."""
-        return bool(self._models) or self._every_model
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether nsys records, and we do not."""
-        return self._is_watched
-
-    @property
-    def memory_trouble(self) -> str:
-        """Return why nsys's report has no allocations although they were asked for; empty if it has."""
-        return self._allocations.trouble
+        has_models = bool(self._models) or self._every_model
+        return outcome.of(self.path, self._phases, self._capture, has_models=has_models)
 
     def step(self) -> None:
         """End a step; where this is called, no optimizer's updates do."""
-        self.phases.step()
+        self._phases.step()
 
     def __enter__(self) -> Self:
         try:
@@ -122,15 +97,13 @@ class Profile:
             with Held():
                 self._begin()
         except BaseException:
-            with self._signals, Held(), self._capture, self._ranges:
+            with self._signals, Held(), self._capture.block, self._ranges:
                 raise
         return self
 
     def _begin(self) -> None:
-        if not self._is_watched:
-            self.recording = self._capture.enter_context(record(self.path, memory=self._memory, quiet=True))
-            self.path = self.path.with_name(self.recording.path.name)
-        self._ranges.enter_context(self.phases.running())
+        self.path = self._capture.start(self.path)
+        self._ranges.enter_context(self._phases.running())
         for name, model in zip(self._names, self._models, strict=True):
             self._ranges.enter_context(annotate.annotate_modules(model, name=name, **self._choice))
         if self._every_model:
@@ -143,58 +116,9 @@ class Profile:
             try:
                 self._ranges.__exit__(kind, error, trace)
             finally:
-                self._capture.__exit__(kind, error, trace)
-            if self._failure is not None:
-                raise self._failure
-            if self.recording is None or self.recording.is_written:
+                self._capture.stop(kind, error, trace)
+            if self._capture.recording is None or self._capture.recording.is_written:
                 sys.stderr.write(f"{self.outcome.text()}\n")
-
-    def begin(self) -> None:
-        """Let nsys capture; called before the measured steps."""
-        if self._is_watched and self._memory:
-            self._allocations.begin()
-        if self._is_watched and torch.cuda.is_available():
-            torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
-
-    def begun(self) -> None:
-        """Describe the run in the report, inside the capture range."""
-        annotate.mark(f"{MARK} {json.dumps(self._facts())}")
-        if self._counting is not None:
-            self._counting.send()
-        self._allocations.tell_clock()
-
-    def ending(self) -> None:
-        """Put the allocations into nsys's report, inside the capture range."""
-        self._allocations.send()
-
-    def step_begins(self, *, is_last_warm_up: bool) -> None:
-        """Count the last step of warm-up."""
-        if self._counting is not None and is_last_warm_up:
-            self._counting.listen()
-            self._counting.begin()
-
-    def step_ended(self) -> None:
-        """Stop counting."""
-        if self._counting is not None:
-            self._counting.end()
-
-    def drain(self) -> None:
-        """Wait until the GPU has finished its work."""
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()
-
-    def end(self) -> None:
-        """Write the report; called after the measured steps."""
-        if self.recording is not None:
-            self.recording.ranges.steps = self.phases.measured + self.phases.warmed
-        if self._is_watched and torch.cuda.is_available():
-            torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
-        if not self.phases.measured or sys.exc_info()[0] is not None:
-            return  # the block raises what went wrong, and with it the report's error
-        try:
-            self._capture.close()
-        except TraceFileError as failure:  # the program goes on; the end of the block raises it
-            self._failure = failure
 
     def _facts(self) -> dict[str, Any]:
         """Return what a report should know of the run."""

@@ -17,8 +17,14 @@ from typing import Any
 
 from . import Profile
 
+__all__ = ["hugging_face", "lightning"]
+
 #: Where Lightning's Callback may be found: the package of today, and the one of before.
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
+
+
+def __dir__() -> list[str]:
+    return __all__  # what completion offers
 
 
 class Block:

@@ -41,8 +41,8 @@ class Measuring(Protocol):
     def ending(self) -> None:
         """Handle the end of the last step, inside the range around them; also where none began."""
 
-    def end(self) -> None:
-        """Handle the end of the last step and of the range around them."""
+    def end(self, *, warmed: int, measured: int) -> None:
+        """Handle the end of the last of these steps, and of the range around them."""
 
     def drain(self) -> None:
         """Wait for the device, so that a range ends after its work."""
@@ -241,7 +241,7 @@ class Phases:
         optimizers.tell("end", **({"error": error} if error else {}))
         self._measuring.ending()
         self._draw_end()
-        self._measuring.end()
+        self._measuring.end(warmed=self.warmed, measured=self.measured)
 
     def _draw_outer(self, name: str) -> None:
         if self._plan.is_drawn:

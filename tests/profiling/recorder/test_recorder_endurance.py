@@ -72,7 +72,7 @@ def recorded_by_profile(program, path):
     model, optimizer = next(running)
     with nk.profile(model, optimizer, path) as p:
         list(running)
-    assert (p.phases.warmed, p.phases.measured, p.recording.ended_early) == (1, 4, "")
+    assert (p.outcome.warmed, p.outcome.measured, p._capture.recording.ended_early) == (1, 4, "")
     p.show()
 
 
@@ -201,7 +201,7 @@ def test_a_profile_shows_what_there_is(path, capsys):
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters())
     with nk.profile(model, optimizer, path) as p:
-        p.recording._end_early("the disk is full")
+        p._capture.recording._end_early("the disk is full")
         for _ in range(3):
             model(torch.ones(3)).sum().backward()
             optimizer.step()
@@ -307,7 +307,7 @@ def test_a_recording_works_after_interrupts_at_random_moments(path):
         path.unlink(missing_ok=True)
         with nk.profile(model, optimizer, path) as p:
             steps_of(model, optimizer)
-        assert (p.phases.warmed, p.phases.measured) == (1, 2)
+        assert (p.outcome.warmed, p.outcome.measured) == (1, 2)
         assert [name for name, _ in kernels(path)].count("aten::addmm") == 6
     assert interrupts == INTERRUPTS
     assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -109,7 +109,7 @@ def test_phases_of_a_loop(path, loop):
     with Profile(model, optimizer, path) as profile:
         loop(model, optimizer)
     assert phases(path) == LOOPS[loop]
-    assert profile.phases.measured == steps(path) == LOOPS[loop].count("optimizer") - 1
+    assert profile.outcome.measured == steps(path) == LOOPS[loop].count("optimizer") - 1
     assert "steps of AdamW" in profile.outcome.steps
 
 
@@ -170,7 +170,7 @@ def test_the_last_of_several_optimizers_ends_the_step(path):
                 loss_of(model).backward()
                 optimizer.step()
     assert phases(path).count("optimizer") == 4
-    assert profile.phases.measured == steps(path) == 1
+    assert profile.outcome.measured == steps(path) == 1
 
 
 def test_models_called_in_one_another_share_a_forward(path):
@@ -195,8 +195,8 @@ def test_an_exception_leaves_a_report_and_no_half_step(path):
     with pytest.raises(ZeroDivisionError):
         run()
     assert phases(path)[-2:] == ["forward", "backward"]
-    assert (profile.phases.measured, steps(path)) == (1, 1)
-    assert (profile.phases.measured, metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"]) == (1, "ZeroDivisionError")
+    assert (profile.outcome.measured, steps(path)) == (1, 1)
+    assert (profile.outcome.measured, metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"]) == (1, "ZeroDivisionError")
 
 
 def test_a_skipped_batch_is_part_of_the_step(path):
@@ -207,7 +207,7 @@ def test_a_skipped_batch_is_part_of_the_step(path):
             model(torch.ones(2, 3))
         plain(model, optimizer, steps=1)
     assert phases(path) == ["measure", "forward", "backward", "optimizer"]
-    assert profile.phases.measured == steps(path) == 1
+    assert profile.outcome.measured == steps(path) == 1
 
 
 def test_without_a_model_steps_follow_each_other(path, capsys):
@@ -216,7 +216,7 @@ def test_without_a_model_steps_follow_each_other(path, capsys):
         plain(model, torch.optim.SGD(model.parameters()))
     step = ["backward", "optimizer"]
     assert phases(path) == [*step, "measure", *step, *step]
-    assert profile.phases.measured == steps(path) == 2
+    assert profile.outcome.measured == steps(path) == 2
     assert "No model was given: its phases are backward and optimizer" in capsys.readouterr().err
 
 
@@ -239,7 +239,7 @@ def test_measured_steps_are_as_many_as_asked_for_and_written_at_once(path):
         plain(model, optimizer, steps=6)
         assert path.exists()
     assert phases(path) == [*STEP * 2, "measure", *STEP * 3]
-    assert profile.phases.measured == steps(path) == 3
+    assert profile.outcome.measured == steps(path) == 3
 
 
 def test_a_block_without_an_optimizer_is_one_step(path):
@@ -261,7 +261,7 @@ def test_the_programs_own_ranges_come_first(path):
         with annotate.range("optimizer"):
             optimizer.step()
     assert phases(path) == ["measure", *STEP]
-    assert profile.phases.measured == steps(path) == 1
+    assert profile.outcome.measured == steps(path) == 1
 
 
 @pytest.mark.parametrize("name", ["epoch 0", "batch loop", "forward-backward", "optimizer comparison", "main"])
@@ -352,3 +352,14 @@ def test_under_nsys_it_annotates_and_leaves_the_recording_to_it(path, capsys, mo
     assert heard.left_open() == []
     profile.show()
     assert "Next: nvtx-kernels rank REPORT.nsys-rep" in capsys.readouterr().out
+
+
+def test_completion_offers_what_is_documented_and_nothing_else():
+    offered = {
+        nk.profile(net()): ["outcome", "page", "path", "rank", "ranking", "show", "step"],
+        nk.integrations: ["hugging_face", "lightning"],
+        nk.annotate: sorted(nk.annotate.__all__),
+        nk: sorted(nk.__all__),
+    }
+    for what, names in offered.items():
+        assert [name for name in dir(what) if not name.startswith("_")] == names
