@@ -21,7 +21,7 @@ from nvtx_kernels.__main__ import main
 from tests.profiling.making.recordings import REPOSITORY
 
 HERE = Path(__file__).parent / "programs"
-PROGRAMS = ("accumulation", "gan", "compiled", "ppo")
+PROGRAMS = ("accumulation", "gan", "trainer", "compiled", "ppo")
 FIGURE = re.compile(r"[<>≈]?\d[\d,.]*(?= ?(?:%|ns\b|µs\b|ms\b|s\b|KiB\b))")
 UNIT = re.compile(r"# (?:ns|µs|ms|s)\b")
 VERSION = re.compile(r"(recorder|PyTorch) [\w.+]+")
@@ -58,8 +58,8 @@ def answer(report, last_line):
     ranges = csv.DictReader(io.StringIO(printed("rank", report, "--by", "range", "--format", "csv")))
     # What a compiler fuses differs between versions of PyTorch.
     names = sorted({f"{row['phase']:9} {re.sub(r'[^>]+ [+] .*', ' (shared)', row['path'])}" for row in ranges})
-    # The order of the phases, and what they take, is that of their times.
-    opening = re.sub(r"(: )[^:]*$", r"\1…", masked(verdict))
+    # The order of the phases, and what they take, is that of their times; so is whether much lies in no step.
+    opening = re.sub(r"(?<=: )[^:]*$", "…", re.sub(r"^In no step[^.]*[.] ", "", masked(verdict)))
     return (
         "\n\n".join([masked(last_line), masked(heading), opening, *map(masked, sentences), "\n".join(names)])
         + "\n"
@@ -73,6 +73,9 @@ def test_answers_about_a_program_say_what_was_looked_at(program, tmp_path):
         torch = pytest.importorskip("torch")
         if not hasattr(torch.fx.traceback, "annotate"):
             pytest.skip("this PyTorch is older than 2.10: a compiled program is one piece")
+    if program == "trainer":
+        pytest.importorskip("transformers")
+        pytest.importorskip("accelerate")
     golden = (HERE / "golden" / f"{program}.txt").read_text(encoding="utf-8")
     assert answer(*recorded(program, tmp_path)) == golden
 
