@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .cli import add_range_rules, add_shape, detail_of, phase_and_time, presented, run, summarized, write
 from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one, scaled, selected
+from .readers import ENDINGS
 from .support.arguments import CommandParser
 from .views.registry import VIEWS
 
@@ -72,6 +73,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
         _add_options(view_parser, name)
     else:
         view_parser = parser(prog)  # which lists the views, or says that this is none
+        if words and (words[0].endswith(ENDINGS) or Path(words[0]).exists()):
+            named = next((word for word in words if word in VIEWS), "NAME")
+            view_parser.error(f"the view comes before the report: {prog} {named} {words[0]}")
     options = view_parser.parse_args(words)
     return run(lambda: write(answer(options), options.output))
 

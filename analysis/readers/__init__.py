@@ -47,7 +47,7 @@ READERS = (
     ),
     Reader(
         "nsys report",
-        lambda path, _: path.suffix == ".nsys-rep",
+        lambda path, head: path.suffix == ".nsys-rep" and head != b"",
         "nvtx_kernels.analysis.readers.nsys_rep",
         (".nsys-rep",),
     ),
@@ -137,7 +137,7 @@ def _what_it_is(path: Path, head: bytes) -> str:
         return f"{path} is a folder without a report that can be read. Use {formats}."
     if not head:
         return (
-            f"{path} is empty: its export did not finish. Run `nsys export --type sqlite` on the .nsys-rep again."
+            f"{path} is empty: its recording or export did not finish. Record it, or export the .nsys-rep, again."
         )
     if head.startswith(LFS_MAGIC):
         return f"{path} is a Git LFS pointer, not the report itself. Fetch it with `git lfs pull`."

@@ -77,7 +77,7 @@ def _sqlite_in(folder: Path, report: Path) -> Path:
 
 
 def _exported(nsys: str, path: Path, folder: Path) -> Path:
-    """Return what nsys exported: a folder of Parquet files, or a SQLite file; raises NotAReport if it fails."""
+    """Return what nsys exported: a folder of Parquet files, or an SQLite file; raises NotAReport if it fails."""
     if _version(nsys) >= FIRST_WITH_TABLES:
         place = _parquet_in(folder, path)
         tables = f"--tables={','.join(nsys_parquet.TABLES)}"

@@ -267,5 +267,5 @@ def read(path: Path) -> Trace:
     """
     tables = NsysSqlite(path)
     if not tables.is_export():
-        raise NotAReport(f"{path} is a SQLite database, but not one that `nsys export` wrote.")
+        raise NotAReport(f"{path} is an SQLite database, but not one that `nsys export` wrote.")
     return read_trace(tables)

@@ -1,4 +1,4 @@
-"""Whether a SQLite file is complete and not being written, so that it can be read without lock and journal."""
+"""Whether an SQLite file is complete and not being written, so that it can be read without lock and journal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAL_HEADER_BYTES = 32
 
 
 def read_only_uri(path: Path, *, locking: bool = False) -> str:
-    """Return the URI that opens a SQLite file without ever writing to it or next to it.
+    """Return the URI that opens an SQLite file without ever writing to it or next to it.
 
     Any name is accepted, also one that is not valid UTF-8.
     """

@@ -104,5 +104,5 @@ def is_trace(path: Path) -> bool:
     format_ = reader_of(path).format
     if format_ in (NSYS_SQLITE, PYTORCH_TRACE):
         return format_ == PYTORCH_TRACE
-    instead = "Make one with `nsys export --type sqlite` and share its copy."
-    raise NotAReport(f"{path} is a {format_}, not a SQLite export. {instead}")
+    instead = "Make one with `nsys export --type sqlite` and scrub that."
+    raise NotAReport(f"{path} is an {format_}, not an SQLite export. {instead}")

@@ -42,7 +42,7 @@ class Source:
         self.path = path
         self.all_columns = Database(path).columns
         if STRINGS not in self.all_columns:
-            raise NotAReport(f"{path} is a SQLite database, but not one that `nsys export` wrote.")
+            raise NotAReport(f"{path} is an SQLite database, but not one that `nsys export` wrote.")
         self.tables: dict[str, Columns] = {}
         for table, allowed in TABLES.items():
             there = {name.lower() for name in self.all_columns.get(table, ())}

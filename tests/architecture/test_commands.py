@@ -57,6 +57,8 @@ def test_a_report_alone_is_ranked(capsys):
         (["benchmark", "--model-preset", "2026"], 2, "use: --year 2026"),
         (["nsys", "--model-preset", "2026"], 2, "use: --year 2026"),
         (["benchmark", "--attention", "--dim", "x"], 2, "x is not a valid list"),
+        (["view", REPORT, "steps"], 2, f"the view comes before the report: nvtx-kernels view steps {REPORT}"),
+        (["view", "gone.sqlite"], 2, "the view comes before the report: nvtx-kernels view NAME gone.sqlite"),
         (["page", REPORT, "--otput", "x.html"], 2, "there is no --otput (did you mean --output?)"),
         (["scrub", REPORT, "--chek"], 2, "there is no --chek (did you mean --check?)"),
         (["record", "--warmup=x", "train.py"], 2, "invalid int value: 'x'"),

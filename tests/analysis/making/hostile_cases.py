@@ -75,7 +75,7 @@ def all_of(table, column, value):
 
 # What is written into a folder, or done to a good report; the exit status; what the answer or the sentence holds.
 FILES = {
-    "empty": (lambda d: sized(d, 0), 1, "is empty: its export did not finish"),
+    "empty": (lambda d: sized(d, 0), 1, "is empty: its recording or export did not finish"),
     "cut in the header": (lambda d: sized(d, 60), 1, "is damaged: "),
     "cut in a page": (lambda d: sized(d, 5000), 1, "is truncated after 5,000 of"),
     "zeroed": (lambda d: written(d, bytes(9000)), 1, "begins with zeros"),

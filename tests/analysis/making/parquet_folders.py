@@ -1,4 +1,4 @@
-"""Parquet folders as `nsys export --type parquetdir` makes them, of the tables of a SQLite export."""
+"""Parquet folders as `nsys export --type parquetdir` makes them, of the tables of an SQLite export."""
 
 import sqlite3
 from contextlib import closing
@@ -14,7 +14,7 @@ DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 def as_parquet(source, folder, narrow=False):
-    """Write each table of a SQLite export as one Parquet file, as nsys does."""
+    """Write each table of an SQLite export as one Parquet file, as nsys does."""
     folder.mkdir(exist_ok=True)
     with closing(sqlite3.connect(source)) as database:
         database.text_factory = bytes

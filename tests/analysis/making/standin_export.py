@@ -1,4 +1,4 @@
-"""Stands in for `nsys export`, of a "report" that is a SQLite export already behind a word of nsys's.
+"""Stands in for `nsys export`, of a "report" that is an SQLite export already behind a word of nsys's.
 
 `NSYS` in the environment says how: `2025.3` is a version, `2025.3 without parquet` fails at Parquet, and
 `2025.3 forgetful` leaves out the tables that it was asked for.

@@ -95,7 +95,7 @@ def test_columns_of_third_parties_and_other_orders_do_not_matter(tmp_path):
 
 
 NO_REPORTS = {
-    b"": "is empty: its export did not finish",
+    b"": "is empty: its recording or export did not finish",
     b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n": "is a Git LFS pointer",
     b"\0" * 8192: "begins with zeros: its export was interrupted",
     b"not a report at all": "is not a report that can be read",

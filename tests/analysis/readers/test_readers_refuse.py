@@ -26,7 +26,7 @@ PAGE = 4096
 
 
 def database(path, *tables):
-    """Write a SQLite database with these tables, and return its bytes."""
+    """Write an SQLite database with these tables, and return its bytes."""
     with closing(sqlite3.connect(path)) as connection:
         for table in tables:
             connection.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, name TEXT)")
@@ -57,7 +57,9 @@ def holding(content):
 
 WRONG = {
     "nothing": ("a.sqlite", lambda path: None, "does not exist. Use the path of a report, such as report1."),
-    "empty": ("a.sqlite", holding(b""), "is empty: its export did not finish. Run `nsys export --type sqlite`"),
+    "empty": ("a.sqlite", holding(b""), "is empty: its recording or export did not finish. Record it"),
+    "empty trace": ("a.pt.trace.json", holding(b""), "its recording or export did not finish. Record it"),
+    "empty rep": ("a.nsys-rep", holding(b""), "is empty: its recording or export did not finish. Record it"),
     "zeros": ("a.sqlite", holding(bytes(8192)), "begins with zeros: its export was interrupted. Run `nsys export"),
     "pointer": ("a.sqlite", holding(LFS_POINTER), "is a Git LFS pointer, not the report itself. Fetch it"),
     "pointer to a trace": ("a.pt.trace.json.gz", holding(LFS_POINTER), "is a Git LFS pointer, not the report"),
@@ -68,11 +70,11 @@ WRONG = {
     "unreachable": ("file/a.sqlite", below_a_file, "cannot be read: Not a directory."),
     "endless": ("a.sqlite", link_to_itself, "cannot be read: Too many levels of symbolic links."),
     "too long": ("a" * 300, lambda path: None, "cannot be read: File name too long."),
-    "another database": ("a.sqlite", lambda path: database(path, "people"), "a SQLite database, but not one that"),
+    "another database": ("a.sqlite", lambda path: database(path, "people"), "an SQLite database, but not one"),
     "DLProf's database": (
         "dlprof_dldb.sqlite",
         lambda path: database(path, "domains", "gpu_devices", "iterations", "kernels", "op_instances", "ops"),
-        "a SQLite database, but not one that `nsys export` wrote.",
+        "an SQLite database, but not one that `nsys export` wrote.",
     ),
     "header only": ("a.sqlite", holding(b"SQLite format 3\0"), "is damaged: "),
     "noise": ("a.sqlite", holding(random.Random(3).randbytes(9000)), "is not a report that can be read. Use an"),
