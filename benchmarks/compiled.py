@@ -7,7 +7,7 @@
 Each program runs in a process of its own under nsys, forward and backward, in one mode after the other. Before
 that, all programs run at once without a tool, which fills the compiler's cache (not with `--cold`). A program
 that takes longer than `--limit` is given up with a line, and the next one runs. The summary of all comes first,
-then the tables of each. What ranges cost: `compiled_cost.py`.
+then the tables of each.
 """
 
 from __future__ import annotations
