@@ -39,10 +39,10 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
     ...         train_step(batch)
     >>> p.show()
 
-    `model` and `optimizer` may each be one, several, or None; models may have names, `{"G": g, "D": d}`. Steps are
-    those of the last optimizer given, or of the first that steps if none is given; call `p.step()` to count them
-    yourself. `warmup` steps come first, then `steps` are measured (None: all that follow), and the report is
-    written when they are done, or when the block ends. `depth`, `only` and `skip` are those of
+    `model` and `optimizer` may each be one, several, or None; models may have names, `{"G": g, "D": d}`. A step
+    ends with each update of the last optimizer given that updates, or else of the last that began to update; call
+    `p.step()` to end them yourself. `warmup` steps come first, then `steps` are measured (None: all that follow),
+    and the report is written when they are done, or when the block ends. `depth`, `only` and `skip` are those of
     `annotate_modules`. With `flops`, the last step of warm-up is counted: FLOPs and bytes by range, for
     `view efficiency`. With `memory`, every allocation and free is recorded, for `view memory`.
     """

@@ -168,6 +168,8 @@ def _status(program: list[str], is_module: bool) -> int:
 @contextmanager
 def _counting_processes() -> Iterator[list[str]]:
     """Yield a list of the functions that the program runs in processes of its own."""
+    from .annotate.replacing import replaced
+
     process: Any = multiprocessing.process.BaseProcess
     start, functions = process.start, []
 
@@ -177,11 +179,8 @@ def _counting_processes() -> Iterator[list[str]]:
             functions.append(module)
         start(self)
 
-    process.start = counted
-    try:
+    with replaced((process, "start", counted)):
         yield functions
-    finally:
-        process.start = start
 
 
 def _print_without_ours(error: BaseException) -> bool:

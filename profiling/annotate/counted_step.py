@@ -22,7 +22,7 @@ NO_STEP = (
 
 
 class FirstStep:
-    """Counts it, notified of the model's calls and of its optimizers' steps."""
+    """Counts it, notified of the model's calls and of its optimizers' updates."""
 
     def __init__(self, model: str) -> None:
         self.counting = Counting()
@@ -31,7 +31,7 @@ class FirstStep:
         self._calls, self._records = 0, False
         # The program's own range of a step, open on the thread that trains.
         self._step: OpenRange | None = None
-        optimizers.on_step.add(self)
+        optimizers.on_step.add(self._after_update)
 
     def before_call(self) -> None:
         """Note that the model is about to be called from outside."""
@@ -39,30 +39,26 @@ class FirstStep:
         if counting.is_done:
             return
         if not counting.is_running:
-            self._step = optimizers.own_step()
+            self._step = optimizers.own_range(optimizers.STEP)
             counting.begin(until=self._step)
         elif self._step.ended if self._step is not None else not self._records:
             self.end()
         elif self._step is None and self._calls >= MOST_CALLS:
-            self.give_up()
+            self.end(is_step=False)
+            range_stack.say_once(f"no step: {self._model}", NO_STEP, self._model, self._calls)
         self._calls += 1
         self._records |= torch.is_grad_enabled()
 
-    def after_optimizer(self) -> None:
-        """Note that an optimizer of the model has stepped."""
+    def _after_update(self) -> None:
         if self.counting.is_running and self._step is None:
             self.end()
 
-    def end(self) -> None:
-        """Stop counting, and tell what was counted."""
-        optimizers.on_step.discard(self)
+    def end(self, *, is_step: bool = True) -> None:
+        """Stop counting; put what was counted into what is recorded, if it is of one step."""
+        optimizers.on_step.discard(self._after_update)
         is_new = self.counting.is_running
         self.counting.end()
-        if is_new:
+        if not is_step:
+            self.counting.forget()
+        elif is_new:
             self.counting.send()
-
-    def give_up(self) -> None:
-        """Stop, and say that nothing was counted."""
-        optimizers.on_step.discard(self)
-        self.counting.drop()
-        range_stack.say_once(f"no step: {self._model}", NO_STEP, self._model, self._calls)

@@ -129,9 +129,8 @@ class Counting:
             _leave(mode)
         self._texts = self.counts.texts()
 
-    def drop(self) -> None:
-        """Stop counting, and forget what was counted."""
-        self.end()
+    def forget(self) -> None:
+        """Forget what was counted."""
         self._texts = []
 
     @contextmanager

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 import weakref
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from itertools import chain, count
 from types import TracebackType
 from typing import NamedTuple
 
@@ -28,10 +26,6 @@ QUIET_IN_EVAL = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaD
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 Choice = str | type[nn.Module] | Iterable[str | type[nn.Module]]
-
-
-# The names of models that are annotated now, and how many annotations have each.
-_names_of_models: weakref.WeakKeyDictionary[nn.Module, defaultdict[str, int]] = weakref.WeakKeyDictionary()
 
 
 class Named(NamedTuple):
@@ -63,8 +57,7 @@ class ModuleAnnotation:
         self._in_compiled_code: Registered | None = None
         self._counted: FirstStep | None = None
         if chosen:
-            _names_of_models.setdefault(model, defaultdict(int))[self.name] += 1
-            optimizers.watch(model)
+            optimizers.watch(model, self.name)
         ranges = {
             id(named.module): regions.names(named.name, named.payload)
             for named in chosen
@@ -116,11 +109,7 @@ class ModuleAnnotation:
             if self._counted is not None:
                 self._counted.end()
             if plans and model is not None:
-                optimizers.unwatch(model)
-                names = _names_of_models[model]
-                names[self.name] -= 1
-                if not names[self.name]:
-                    del names[self.name]
+                optimizers.unwatch(model, self.name)
             for plan in reversed(plans):
                 calls.remove(plan)
             if not calls.any_left():
@@ -210,7 +199,7 @@ def _matches(named: Named, choice: Choice) -> bool:
 
 def _named(model: nn.Module, name: str | None) -> Iterator[Named]:
     """Yield a model and the modules in it, each once, in the order of `named_modules`."""
-    root_name = name or _name_of_model(model)
+    root_name = name or optimizers.model_name(model)
     yield from _visit(Named(model, "", "", root_name, None, 0, "", type(model) in CONTAINERS, None), set())
 
 
@@ -230,17 +219,6 @@ def _visit(holder: Named, seen: set[nn.Module]) -> Iterator[Named]:
         depth = holder.depth + (not is_container)
         child = Named(module, path, attribute, name, payload, depth, range_path, is_container, holder)
         yield from _visit(child, seen)
-
-
-def _name_of_model(model: nn.Module) -> str:
-    """Return the name that a model has already, or that of its class, numbered if another model has that."""
-    names = _names_of_models.get(model)
-    if names:
-        return next(iter(names))
-    taken = {taken_name for names in _names_of_models.values() for taken_name in names}
-    class_name = type(model).__name__
-    numbered = (f"{class_name}#{number}" for number in count(2))
-    return next(name for name in chain([class_name], numbered) if name not in taken)
 
 
 def _around(named: Named) -> Iterator[nn.Module]:

@@ -8,17 +8,18 @@ a CUDA graph captures did not happen; each replay of that graph is one.
 Where nothing else tells steps, a range `step` lasts from the first forward after an update of an optimizer until
 its next: a picture for nsys's timeline, as the analysis decides what a step is. The program's own ranges come
 first: no `step` where one of a phase or step is open, no `optimizer` where one of that phase is.
-A `Guide` (`nvtx_kernels.profile` is one) takes the place of that, and is notified by all optimizers.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain, count
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any, Protocol
 
 import torch
@@ -29,12 +30,14 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.hooks import RemovableHandle
 
 from . import calls, range_stack
 from .open_ranges import Label, OpenRange, Thread, label
+from .replacing import replaced
 
 TRAINING_MARK = "nvtx-kernels training: "
+#: What the program's own ranges may mean, beside a phase that they are or are a part of.
+STEP, WHOLE_PHASE = "step", "whole phase"
 _OPTIMIZER = label("optimizer", None, "phase")
 _is_compiling = torch.compiler.is_compiling
 
@@ -46,18 +49,8 @@ class AutomaticRange(OpenRange):
     returns = False
 
 
-class _Update(AutomaticRange):
-    """The range of an optimizer's update."""
-
-    __slots__ = ("optimizer",)
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        super().__init__(_OPTIMIZER)
-        self.optimizer = weakref.ref(optimizer)
-
-
 class Guide(Protocol):
-    """Is notified of calls and updates, and draws the steps instead of this module."""
+    """Draws the steps instead of this module; is notified of models' calls and of every optimizer's updates."""
 
     def before_forward(self) -> None:
         """Handle that an annotated model is about to be called."""
@@ -72,28 +65,21 @@ class Guide(Protocol):
         """Handle that an optimizer of this name has updated, after its range has ended."""
 
 
-class Follower(Protocol):
-    """What wants to know when an optimizer has updated."""
-
-    def after_optimizer(self) -> None:
-        """Note that it has."""
-
-
-#: Those that are notified.
-on_step: set[Follower] = set()
+#: Called after an update of the optimizer by which steps are drawn.
+on_step: set[Callable[[], None]] = set()
 
 
 class _Training:
     """What is known of training in this process: the annotated models, and their optimizers by name."""
 
     def __init__(self) -> None:
-        # How many annotations each model has.
-        self.models: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        # The names of each annotated model, and how many annotations have each.
+        self.models: weakref.WeakKeyDictionary[nn.Module, Counter[str]] = weakref.WeakKeyDictionary()
         self.is_theirs: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
         self.names: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
-        self.counting: weakref.ref[Optimizer] | None = None
+        # Whose updates are drawn as steps: the first seen of those that are left.
+        self.counting: Callable[[], Optimizer | None] = lambda: None
         self.steps = 0
-        self.handles: list[RemovableHandle] = []
         self.guide: Guide | None = None
 
     def holds(self, optimizer: Optimizer) -> bool:
@@ -107,13 +93,6 @@ class _Training:
             is_theirs = self.is_theirs[optimizer] = any(id(parameter) in trained for parameter in updated)
         return is_theirs
 
-    def counts(self, optimizer: Optimizer) -> bool:
-        """Return whether this optimizer's updates are drawn as steps: the first seen of those that are left."""
-        counting = self.counting() if self.counting else None
-        if counting is None:
-            counting, self.counting = optimizer, weakref.ref(optimizer)
-        return counting is optimizer
-
     def name(self, optimizer: Optimizer) -> str:
         """Return an optimizer's name, of what it wraps if it wraps another."""
         inner: Optimizer | None = optimizer
@@ -121,13 +100,23 @@ class _Training:
             optimizer = inner
             inner = next((part for part in vars(optimizer).values() if isinstance(part, Optimizer)), None)
         if optimizer not in self.names:
-            kind, taken = type(optimizer).__name__, {*self.names.values()}
-            numbered = (f"{kind}#{number}" for number in count(2))
-            self.names[optimizer] = next(name for name in chain([kind], numbered) if name not in taken)
+            self.names[optimizer] = _numbered(type(optimizer).__name__, {*self.names.values()})
         return self.names[optimizer]
 
 
 _training = _Training()
+
+
+def _numbered(name: str, taken: Collection[str]) -> str:
+    """Return a name, with a number from the second on, that is not taken."""
+    return name if name not in taken else next(n for i in count(2) if (n := f"{name}#{i}") not in taken)
+
+
+def model_name(model: nn.Module) -> str:
+    """Return the name that an annotated model has already, or that of its class, numbered if another has that."""
+    if names := _training.models.get(model):
+        return next(iter(names))
+    return _numbered(type(model).__name__, {name for names in _training.models.values() for name in names})
 
 
 def named(given: Sequence[Optimizer]) -> tuple[str, ...]:
@@ -142,21 +131,21 @@ def tell(event: str, **facts: object) -> None:
         range_stack.mark(TRAINING_MARK + json.dumps({"event": event, **facts}))
 
 
-def watch(model: nn.Module) -> None:
+def watch(model: nn.Module, name: str) -> None:
     """Open ranges around the updates of this model's optimizers, while something is annotated and recorded."""
-    _training.models[model] = _training.models.get(model, 0) + 1
+    _training.models.setdefault(model, Counter())[name] += 1
     _training.is_theirs.clear()
 
 
-def unwatch(model: nn.Module) -> None:
+def unwatch(model: nn.Module, name: str) -> None:
     """Undo one `watch`; updates of an optimizer whose models are no longer annotated are drawn no more."""
-    _training.models[model] = _training.models.get(model, 0) - 1
-    if _training.models[model] <= 0:
+    _training.models[model] -= Counter([name])
+    if not _training.models[model]:
         del _training.models[model]
     _training.is_theirs.clear()
-    counting = _training.counting() if _training.counting else None
+    counting = _training.counting()
     if counting is None or not _training.holds(counting):
-        _training.counting, _training.steps = None, 0
+        _training.counting, _training.steps = lambda: None, 0
         close(range_stack.here(), "step")
 
 
@@ -181,9 +170,9 @@ def before_forward() -> None:
         return
     if thread.step is not None and thread.step.ended:
         thread.step = None
-    is_due = thread.step is None and _training.counting is not None and _training.counting() is not None
+    is_due = thread.step is None and _training.counting() is not None
     in_backward = torch._C._current_graph_task_id() != -1
-    if is_due and torch.is_grad_enabled() and not in_backward and own_range(_tells_steps) is None:
+    if is_due and torch.is_grad_enabled() and not in_backward and own_range(STEP, WHOLE_PHASE) is None:
         thread.step = range_stack.push(AutomaticRange(Label("step", _training.steps, "timeline")))
 
 
@@ -193,81 +182,72 @@ def after_forward() -> None:
         _training.guide.after_forward()
 
 
-def own_range(is_called: Callable[[str], object]) -> OpenRange | None:
-    """Return the outermost range with such a name that the program has opened itself on this thread."""
-    for opened in range_stack.here().ranges:
+def own_range(*meanings: str) -> OpenRange | None:
+    """Return the outermost range that the program has opened itself on this thread and that means one of these."""
+    for opened in range_stack.stack():
         is_own = opened.label.category == "phase" and not isinstance(opened, AutomaticRange)
-        if is_own and is_called(opened.label.name):
+        if is_own and not _meanings(opened.label.name).isdisjoint(meanings):
             return opened
     return None
 
 
-def own_step() -> OpenRange | None:
-    """Return the range of a step that the program has opened itself, on this thread."""
-    return own_range(is_step)
-
-
-def own_phase_open() -> bool:
-    """Return whether the program has opened a range of a phase itself, on this thread."""
-    return own_range(opens_phase) is not None
-
-
 @functools.lru_cache(maxsize=1024)
-def _tells_steps(name: str) -> bool:
-    return is_step(name) or opens_phase(name)
+def _meanings(name: str) -> set[str | None]:
+    return {phase_of(name), STEP if is_step(name) else None, WHOLE_PHASE if opens_phase(name) else None}
 
 
 def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-    thread = range_stack.here()
-    if _is_compiling() or _is_inside_another(thread, optimizer) or not _training.holds(optimizer):
+    if _is_compiling() or _is_inside_another() or not _training.holds(optimizer):
         return None
+    thread = range_stack.here()
     close(thread, "optimizer")
     if _training.guide is not None:
         _training.guide.before_update()
-    update = thread.optimizer = _Update(optimizer)
-    if range_stack.active and own_range(lambda name: phase_of(name) == OPTIMIZER) is None:
-        range_stack.push(update)
+    if not range_stack.active or own_range(OPTIMIZER) is not None:
+        return None
+    thread.optimizer = range_stack.push(AutomaticRange(_OPTIMIZER))
     if callable(kwargs.get("closure")):
-        return args, {**kwargs, "closure": _outside(kwargs["closure"], optimizer)}
+        return args, {**kwargs, "closure": _outside(kwargs["closure"])}
     if len(args) > 1 and callable(args[1]):
-        return (args[0], _outside(args[1], optimizer), *args[2:]), kwargs
+        return (args[0], _outside(args[1]), *args[2:]), kwargs
     return None
 
 
 def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
-    thread = range_stack.here()
-    if _is_compiling() or _is_inside_another(thread, optimizer) or not _training.holds(optimizer):
+    if _is_compiling() or _is_inside_another() or not _training.holds(optimizer):
         return
+    thread = range_stack.here()
     close(thread, "optimizer")
     name = _training.name(optimizer)
-    if graphs.is_capturing(name):
+    if _graphs.is_capturing(name):
         return
     run_of_autograd = torch._C._current_graph_task_id()
     tell("update", optimizer=name, **({"backward": run_of_autograd} if run_of_autograd != -1 else {}))
     if _training.guide is not None:
         _training.guide.after_update(name)
-    elif _training.counts(optimizer):
+        return
+    if _training.counting() is None:
+        _training.counting = weakref.ref(optimizer)
+    if _training.counting() is optimizer:
         _training.steps += 1
-        for follower in tuple(on_step):
-            follower.after_optimizer()
+        for has_stepped in tuple(on_step):
+            has_stepped()
         close(thread, "step")
 
 
-def replayed(names: list[str]) -> None:
-    """Handle that a CUDA graph was replayed in whose capture these optimizers updated."""
-    for name in names:
-        tell("update", optimizer=name)
-        if _training.guide is not None:
-            _training.guide.after_update(name)
+def _is_inside_another() -> bool:
+    """Return whether the update whose hook this is runs inside another, of which it is part.
+
+    That one may be of the same optimizer: a class whose `step` calls its base class's.
+    """
+    frame = sys._getframe(2)  # PyTorch's, which calls the hooks of every update
+    code, outer = frame.f_code, frame.f_back
+    while outer is not None and outer.f_code is not code:
+        outer = outer.f_back
+    return outer is not None
 
 
-def _is_inside_another(thread: Thread, optimizer: Optimizer) -> bool:
-    """Return whether an update of another optimizer runs on this thread, of which this one is part."""
-    update: Any = thread.optimizer
-    return update is not None and update.optimizer() not in (None, optimizer)
-
-
-def _outside(closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
+def _outside(closure: Callable[..., Any]) -> Callable[..., Any]:
     """Return the closure such that it runs outside the optimizer's range."""
 
     @functools.wraps(closure)
@@ -277,7 +257,7 @@ def _outside(closure: Callable[..., Any], optimizer: Optimizer) -> Callable[...,
         try:
             return closure(*args, **kwargs)
         finally:
-            thread.optimizer = range_stack.push(_Update(optimizer))
+            thread.optimizer = range_stack.push(AutomaticRange(_OPTIMIZER))
 
     return run
 
@@ -292,12 +272,11 @@ def close(thread: Thread, what: str) -> None:
 
 
 class _Graphs:
-    """Which optimizers updated while a CUDA graph was captured, and tells so whenever it is replayed."""
+    """Which optimizers updated while a CUDA graph was captured; each replay of it is an update of theirs."""
 
     def __init__(self) -> None:
         self._updates: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
         self._capturing: list[str] | None = None
-        self._methods: dict[str, Any] = {}
 
     def is_capturing(self, name: str) -> bool:
         """Return whether a graph is being captured, and note that this optimizer updates in it."""
@@ -305,18 +284,18 @@ class _Graphs:
             self._capturing.append(name)
         return self._capturing is not None
 
-    def follow(self, is_wanted: bool) -> None:
-        """Follow captures and replays from now on, or no more."""
+    def replayed(self, graph: object) -> None:
+        """Handle that a graph was replayed."""
+        for name in self._updates.get(graph, ()):
+            tell("update", optimizer=name)
+            if _training.guide is not None:
+                _training.guide.after_update(name)
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Hear of captures and replays while the block runs."""
         graph: Any = torch.cuda.CUDAGraph
-        if is_wanted == bool(self._methods):
-            return
-        if not is_wanted:
-            for method, original in self._methods.items():
-                setattr(graph, method, original)
-            self._methods.clear()
-            return
-        self._methods = {method: getattr(graph, method) for method in ("capture_begin", "capture_end", "replay")}
-        begin, end, replay = self._methods.values()
+        begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
 
         @functools.wraps(begin)
         def capture_begin(this: Any, *args: Any, **kwargs: Any) -> None:
@@ -331,25 +310,25 @@ class _Graphs:
         @functools.wraps(replay)
         def replay_and_tell(this: Any) -> None:
             replay(this)
-            replayed(self._updates.get(this, []))
+            self.replayed(this)
 
-        graph.capture_begin = capture_begin
-        graph.capture_end = capture_end
-        graph.replay = replay_and_tell
+        replacements = {"capture_begin": capture_begin, "capture_end": capture_end, "replay": replay_and_tell}
+        with replaced(*((graph, name, method) for name, method in replacements.items())):
+            yield
 
 
-graphs = _Graphs()
+_graphs = _Graphs()
+_installed = ExitStack()
 
 
 def _install(is_wanted: bool) -> None:
-    for handle in _training.handles:
-        handle.remove()
-    _training.handles = []
-    is_wanted = is_wanted or _training.guide is not None
-    graphs.follow(is_wanted)
-    if is_wanted:
-        before, after = _before_update, _after_update
-        _training.handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+    _installed.close()
+    if is_wanted or _training.guide is not None:
+        before = register_optimizer_step_pre_hook(_before_update)
+        after = register_optimizer_step_post_hook(_after_update)
+        _installed.callback(before.remove)
+        _installed.callback(after.remove)
+        _installed.enter_context(_graphs.followed())
     else:
         _training.names.clear()
         thread = range_stack.here()

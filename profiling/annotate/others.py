@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -24,6 +24,8 @@ import nvtx
 import nvtx.nvtx
 import torch
 import torch.cuda.nvtx
+
+from .replacing import replaced
 
 #: NVTX's default domain has no name.
 DEFAULT_DOMAIN = ""
@@ -59,18 +61,8 @@ def in_block() -> bool:
 @contextmanager
 def hear(hearer: Hearer) -> Iterator[None]:
     """Send a listener the ranges that this program opens without us."""
-    replacements = list(_replacements(hearer))
-    before = [(target, name, getattr(target, name)) for target, name, _ in replacements]
-    _set(replacements)
-    try:
+    with replaced(*_replacements(hearer)):
         yield
-    finally:
-        _set(before)
-
-
-def _set(attributes: Iterable[tuple[Any, str, Any]]) -> None:
-    for target, name, value in attributes:
-        setattr(target, name, value)
 
 
 def _replacements(hearer: Hearer) -> Iterator[tuple[Any, str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from ..annotate.replacing import replaced
 from .allocations import MEMORY_EVENT, Allocation, allocations_of
 from .gpu_details import Details, details_of
 
@@ -141,8 +142,5 @@ def making_way(pause: Callable[[], None], resume: Callable[[], None]) -> Iterato
             if not getattr(_own, "depth", 0):
                 resume()
 
-    kind._prepare_trace, kind.__exit__ = prepared, left
-    try:
+    with replaced((kind, "_prepare_trace", prepared), (kind, "__exit__", left)):
         yield
-    finally:
-        kind._prepare_trace, kind.__exit__ = prepare, leave

@@ -29,7 +29,7 @@ from ..recorder.process import terminated_by_signal
 from ..study.environment import versions
 from . import outcome
 from .capture import Capture
-from .loop import Phases, Plan
+from .loop import Phases
 from .outcome import Outcome
 from .roots import annotating_roots
 
@@ -45,10 +45,9 @@ class Profile:
     ends with each call of `step`; if that is never called, with each update of the last optimizer given that
     updates, or else of the last that began to update (docs/attribution.md, "Steps"). `warmup` steps come first,
     then `steps` are measured (None: all that follow), and the report is written when they are done, or when the
-    block ends. `depth`, `only` and
-    `skip` are those of `annotate_modules`. With `flops`, the last step of warm-up is counted
-    (docs/efficiency.md). With `memory`, allocations are recorded (docs/memory.md). With
-    `every_model`, each module that the program calls is annotated as a model.
+    block ends. `depth`, `only` and `skip` are those of `annotate_modules`. With `flops`, the last step of warm-up
+    is counted (docs/efficiency.md). With `memory`, allocations are recorded (docs/memory.md). With `every_model`,
+    each module that the program calls is annotated as a model.
     """
 
     def __init__(
@@ -77,8 +76,7 @@ class Profile:
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
         self._every_model = every_model
         self._capture = Capture(flops=flops, memory=memory, facts=self._facts)
-        plan = Plan(warmup, steps, optimizers.named(self._optimizers), is_drawn=self._capture.is_watched)
-        self._phases = Phases(plan, self._capture)
+        self._phases = Phases(self._capture, warmup, steps, optimizers.named(self._optimizers))
         self._signals, self._ranges = ExitStack(), ExitStack()
 
     @property

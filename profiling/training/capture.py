@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,7 +13,9 @@ from typing import Any
 import torch
 
 from .. import annotate
+from ..annotate import range_stack
 from ..annotate.counting import Counting
+from ..annotate.open_ranges import OpenRange, label
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
 from ..recorder.trace_file import TraceFileError
@@ -23,12 +24,12 @@ from ..study.measurement import MARK
 
 
 class Capture:
-    """Records a block, as its phases tell (`loop.Measuring`); `facts` describe the run in the report."""
+    """Records a block; `facts` describe the run in the report, and `counting` counts FLOPs if asked for."""
 
     def __init__(self, *, flops: bool, memory: bool, facts: Callable[[], dict[str, Any]]) -> None:
         self.is_watched = bool(watcher(os.environ))  # nsys records, and we do not
         self.recording: Recording | None = None
-        self._counting = Counting() if flops else None
+        self.counting = Counting() if flops else None
         self._memory, self._facts = memory, facts
         self._allocations, self.block = AllocationMarks(), ExitStack()
         self._failure: TraceFileError | None = None
@@ -53,49 +54,43 @@ class Capture:
         if self._failure is not None:
             raise self._failure
 
-    def begin(self) -> None:
-        """Let nsys capture."""
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Let nsys capture the measured steps, which are this block, with what a report should know of them."""
+        wait_for_gpu()
+        is_captured = self.is_watched and torch.cuda.is_available()
         if self.is_watched and self._memory:
             self._allocations.begin()
-        if self.is_watched and torch.cuda.is_available():
+        if is_captured:
             torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
-
-    def begun(self) -> None:
-        """Describe the run in the report, inside the capture range."""
-        annotate.mark(f"{MARK} {json.dumps(self._facts())}")
-        if self._counting is not None:
-            self._counting.send()
-        self._allocations.tell_clock()
-
-    def ending(self) -> None:
-        """Put the allocations into nsys's report, inside the capture range."""
-        self._allocations.send()
-
-    def step_begins(self, *, is_last_warm_up: bool) -> None:
-        """Count the last step of warm-up."""
-        if self._counting is not None and is_last_warm_up:
-            self._counting.listen()
-            self._counting.begin()
-
-    def step_ended(self) -> None:
-        """Stop counting."""
-        if self._counting is not None:
-            self._counting.end()
-
-    def drain(self) -> None:
-        """Wait until the GPU has finished its work."""
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()
-
-    def end(self, *, warmed: int, measured: int) -> None:
-        """Write the report."""
-        if self.recording is not None:
-            self.recording.ranges.steps = warmed + measured
-        if self.is_watched and torch.cuda.is_available():
+        with self.drawn("measure"):
+            annotate.mark(f"{MARK} {json.dumps(self._facts())}")
+            if self.counting is not None:
+                self.counting.send()
+            self._allocations.tell_clock()
+            yield
+            self._allocations.send()
+        if is_captured:
             torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
-        if not measured or sys.exc_info()[0] is not None:
-            return  # the block raises what went wrong, and with it the report's error
+
+    @contextmanager
+    def drawn(self, name: str) -> Iterator[None]:
+        """Have a range on nsys's timeline around the block, which ends after the block's work on the GPU."""
+        opened = range_stack.push(OpenRange(label(name, None, "timeline"))) if self.is_watched else None
+        yield
+        wait_for_gpu()
+        if opened is not None and not opened.ended:
+            range_stack.close(opened)
+
+    def write(self) -> None:
+        """Write the report; the program goes on where that fails, and `stop` raises it."""
         try:
             self.block.close()
-        except TraceFileError as failure:  # the program goes on; the end of the block raises it
+        except TraceFileError as failure:
             self._failure = failure
+
+
+def wait_for_gpu() -> None:
+    """Wait until the GPU has finished its work."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()

@@ -13,9 +13,8 @@ from .capture import Capture
 from .loop import Phases
 
 NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
-NOT_UPDATED = "{} was given, and never updated."
-NO_MEMORY = "The report has no memory by range: {}."
 NO_STEP = "No step ended: nothing ran that a step could be made of."
+ALL_WARM_UP = "Every step was warm-up: run more, or measure from the first one (warmup=0, --warmup 0)."
 
 
 class Outcome(NamedTuple):
@@ -44,34 +43,28 @@ def of(path: Path, phases: Phases, capture: Capture, *, has_models: bool) -> Out
         steps = f"no measured step, {phases.warmed} of warm-up"
     report = "REPORT.nsys-rep" if capture.is_watched else str(path)
     size = 0 if capture.is_watched or not path.exists() else path.stat().st_size
-    remarks = tuple(_remarks(phases, capture, has_models=has_models))
+    options = " --per-step" if phases.measured else " --include-warmup"
+    if capture.recording is not None and capture.recording.ended_early:
+        options = ""
     return Outcome(
         Path("what nsys records") if capture.is_watched else path,
         size,
         phases.warmed,
         phases.measured,
         steps,
-        remarks,
-        f"nvtx-kernels rank {report}{_options(phases, capture)}",
+        tuple(_remarks(phases, capture, has_models=has_models)),
+        f"nvtx-kernels rank {report}{options}",
     )
-
-
-def _options(phases: Phases, capture: Capture) -> str:
-    if capture.recording is not None and capture.recording.ended_early:
-        return ""
-    return " --per-step" if phases.measured else " --include-warmup"
 
 
 def _remarks(phases: Phases, capture: Capture, *, has_models: bool) -> Iterator[str]:
     if not has_models:
         yield NO_MODEL
-    if not phases.measured and not phases.warmed:
-        yield NO_STEP
+    if not phases.measured:
+        yield ALL_WARM_UP if phases.warmed else NO_STEP
     for name in phases.never_updated:
-        yield NOT_UPDATED.format(name)
-    if phases.warmed and not phases.measured:
-        yield "Every step was warm-up: run more, or measure from the first one (warmup=0, --warmup 0)."
+        yield f"{name} was given, and never updated."
     if capture.memory_trouble:
-        yield NO_MEMORY.format(capture.memory_trouble)
+        yield f"The report has no memory by range: {capture.memory_trouble}."
     if capture.recording is not None and (missing := shortfall(capture.recording)):
         yield missing.strip()

@@ -74,11 +74,12 @@ def test_optimizer_of_another_model_opens_nothing():
     assert trained(program, nn.Linear(4, 4)) == []
 
 
-def test_step_that_raises_ends_at_the_next_forward():
-    class Fails(torch.optim.SGD):
-        def step(self, closure=None):
-            raise ArithmeticError
+class Fails(torch.optim.SGD):
+    def step(self, closure=None):
+        raise ArithmeticError
 
+
+def test_step_that_raises_ends_at_the_next_forward():
     def program(model, optimizer):
         for _ in range(2):
             with suppress(ArithmeticError):
@@ -89,6 +90,16 @@ def test_step_that_raises_ends_at_the_next_forward():
         program(model, Fails(model.parameters(), lr=0.1))
         assert heard.left_open() == ["optimizer"]
     assert heard.paths == FIRST * 2
+
+
+def test_step_after_one_that_raised_is_a_step():
+    def program(model, optimizer):
+        for _ in range(2):
+            with suppress(ArithmeticError):
+                steps(model, Fails(model.parameters(), lr=0.1), 1)
+            optimizer.step()
+
+    assert trained(program, nn.Linear(4, 4)) == [*FIRST, "optimizer", *STEP, "step/optimizer"]
 
 
 def test_step_that_is_skipped_makes_the_next_one_longer():
@@ -111,9 +122,17 @@ def test_forward_and_backward_inside_an_optimizer_are_outside_its_range():
 
         optimizer.step(closure)
 
-    heard = trained(program, nn.Linear(4, 4), lambda parameters, lr: torch.optim.LBFGS(parameters, lr, max_iter=2))
+    def program_with_its_range(model, optimizer):
+        with annotate.range("optimizer"):
+            program(model, optimizer)
+
+    def lbfgs(parameters, lr):
+        return torch.optim.LBFGS(parameters, lr, max_iter=2)
+
+    heard = trained(program, nn.Linear(4, 4), lbfgs)
     assert set(heard) == {"optimizer", "Linear"}
     assert heard[:4] == ["optimizer", "Linear", "Linear", "optimizer"]
+    assert set(trained(program_with_its_range, nn.Linear(4, 4), lbfgs)) == {"optimizer", "optimizer/Linear"}
 
 
 def test_steps_of_several_optimizers_are_those_of_the_first():
@@ -126,17 +145,25 @@ def test_steps_of_several_optimizers_are_those_of_the_first():
     assert trained(program, nn.Linear(4, 4)) == FIRST + longer
 
 
-def test_optimizer_inside_an_optimizer_is_one_step():
-    class Outer(torch.optim.Optimizer):
-        def __init__(self, parameters, lr):
-            parameters = list(parameters)
-            super().__init__(parameters, {"lr": lr})
-            self.inner = torch.optim.SGD(parameters, lr=lr)
+class Outer(torch.optim.Optimizer):
+    def __init__(self, parameters, lr):
+        parameters = list(parameters)
+        super().__init__(parameters, {"lr": lr})
+        self.inner = torch.optim.SGD(parameters, lr=lr)
 
-        def step(self, closure=None):
-            return self.inner.step()
+    def step(self, closure=None):
+        return self.inner.step()
 
-    assert trained(steps, nn.Linear(4, 4), Outer) == FIRST + STEP * 2
+
+class Derived(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("optimizer", [Outer, Derived])
+def test_step_inside_a_step_is_part_of_it(optimizer):
+    torch.optim.SGD([leaf()])  # from its first instance on, PyTorch tells of a class's steps
+    assert trained(steps, nn.Linear(4, 4), optimizer) == FIRST + STEP * 2
 
 
 def test_nothing_is_left_on_optimizers_when_nobody_listens():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from nvtx_kernels.profiling import record, run
 from torch import nn
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 import nvtx_kernels as nk
 from tests.profiling.making.counted_models import checkpointed, product
@@ -63,6 +64,13 @@ def test_a_checkpointed_model_has_a_higher_hfu_than_mfu(tmp_path):
 def test_without_warm_up_there_is_no_step_to_count(tmp_path):
     with pytest.raises(ValueError, match="flops counts the last step of warm-up"):
         nk.profile(net(), None, tmp_path / "report.sqlite", warmup=0, flops=True)
+
+
+def test_a_block_that_ends_in_warm_up_leaves_nothing_that_counts(tmp_path):
+    model = net()
+    with nk.profile(model, None, tmp_path / "report.sqlite", flops=True):
+        model(torch.ones(2, 8))
+    assert _len_torch_dispatch_stack() == 0
 
 
 def test_a_program_that_is_run_as_it_is_can_be_counted(tmp_path):
