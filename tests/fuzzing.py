@@ -37,7 +37,7 @@ IN_MEMORY = "/dev/shm"
 CASES_PER_SEED = 1_000
 READERS = [
     "*/analysis/readers/*",
-    "*/analysis/scrub/source.py",
+    "*/analysis/scrub/copying.py",
     "*/analysis/scrub/traces.py",
 ]
 

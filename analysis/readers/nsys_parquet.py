@@ -126,15 +126,13 @@ TABLES = (
 
 
 class NsysParquet:
-    """One folder of Parquet files."""
+    """One folder of Parquet files; raises NotAReport for one that `nsys export` did not write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.files = {file.stem: file for file in sorted(path.glob("*.parquet"))}
-
-    def is_export(self) -> bool:
-        """Return whether this folder is an nsys export."""
-        return "StringIds" in self.files
+        if "StringIds" not in self.files:
+            raise NotAReport(f"{path} is a folder of Parquet files, but not one that `nsys export` wrote.")
 
     def ranges(self) -> Sequence[Part]:
         """Return NVTX ranges, marks and domain names."""
@@ -261,10 +259,7 @@ def read(path: Path) -> Trace:
 
     Raises NotAReport for a folder of other Parquet files, and for a damaged one.
     """
-    tables = NsysParquet(path)
-    if not tables.is_export():
-        raise NotAReport(f"{path} is a folder of Parquet files, but not one that `nsys export` wrote.")
-    return read_trace(tables)
+    return read_trace(NsysParquet(path))
 
 
 def _events(events: pa.Table) -> pa.Table:

@@ -25,6 +25,7 @@ from .operator_names import with_bare_names
 from .packed import packed_sql, unpacked
 from .sqlite import Database, trimmed
 
+STRINGS = "StringIds"
 RANGES_SQL = f"""
 SELECT start AS start, coalesce("end", {NEVER_CLOSED}) AS "end", eventType AS event,
        coalesce(globalTid, 0) AS thread, coalesce(domainId, 0) AS domain, coalesce({{text_id}}, -1) AS text_id,
@@ -111,16 +112,14 @@ METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 
 class NsysSqlite:
-    """One nsys SQLite export."""
+    """One nsys SQLite export, or a recording of ours; raises NotAReport for another database."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.database = Database(path)
         self._fits = True  # until a part of the ranges does not
-
-    def is_export(self) -> bool:
-        """Return whether this database was written by nsys or by our recorder."""
-        return "StringIds" in self.database.columns
+        if STRINGS not in self.database.columns:
+            raise NotAReport(f"{path} is an SQLite database, but not one that `nsys export` wrote.")
 
     def ranges(self) -> Sequence[Part]:
         """Return NVTX ranges, marks and domain names."""
@@ -265,7 +264,4 @@ def read(path: Path) -> Trace:
 
     Raises NotAReport for another database, for a damaged one, and for one that is being written.
     """
-    tables = NsysSqlite(path)
-    if not tables.is_export():
-        raise NotAReport(f"{path} is an SQLite database, but not one that `nsys export` wrote.")
-    return read_trace(tables)
+    return read_trace(NsysSqlite(path))

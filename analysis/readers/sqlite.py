@@ -148,6 +148,11 @@ class Database:
         with self._guarded() as connection:
             return connection.execute(sql, parameters).fetchall()
 
+    def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a large result, as `rows` returns them."""
+        with self._guarded() as connection:
+            yield from connection.execute(sql)
+
     def require_plain(self, sql: str) -> None:
         """Raise NotAReport unless a statement, which `table` is to run, reads ordinary tables only."""
         with self._guarded() as connection:

@@ -26,7 +26,7 @@ WHERE lower(tables.type) = 'table' AND tables.rootpage > 0 ORDER BY tables.rowid
 READ, SELECT, FUNCTION, PRAGMA, INSERT, UPDATE = 20, 21, 31, 19, 18, 23
 # SQLite says that it changes this one when it declares its own json_each; the file is opened read-only.
 SCHEMA = "sqlite_master"
-PRAGMAS = frozenset({"table_xinfo"})
+PRAGMAS = frozenset({"table_xinfo", "freelist_count"})
 NO_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "zeroblob", "randomblob"})
 # Operations of SQLite's virtual machine: a lookup takes some twenty, and no statement here visits a byte so often.
 OPERATIONS, OPERATIONS_PER_BYTE, STEP = 50_000_000, 4, 100_000

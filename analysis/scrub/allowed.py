@@ -12,7 +12,7 @@ from enum import Enum, Flag, auto
 from ..readers.allocations import ALLOCATIONS_TABLE, USAGE_TABLE
 from ..readers.launches import NODE_TABLE
 from ..readers.nccl_payloads import ENTRIES_TABLE
-from ..readers.nsys_sqlite import CONTEXTS, DEVICES
+from ..readers.nsys_sqlite import CONTEXTS, DEVICES, METADATA_TABLES
 from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, PUSH_POP_TYPES, START_END_TYPES
 
 
@@ -39,10 +39,11 @@ class Kind(Enum):
     TIME = auto()  # such a number, in nanoseconds
     STRING = auto()  # the id of a string, which goes along
     TEXT = auto()
+    LISTED = auto()  # a text of METADATA; rows of others are left out
     PAYLOAD = auto()  # bytes that a range of NCCL's carries
 
 
-NUMBER, TIME, STRING, TEXT, PAYLOAD = Kind
+NUMBER, TIME, STRING, TEXT, LISTED, PAYLOAD = Kind
 Columns = Mapping[str, Kind]
 
 _EVENT: Columns = {"start": TIME, "end": TIME}
@@ -54,7 +55,6 @@ _WORK: Columns = {
     "globalPid": NUMBER,
     "graphNodeId": NUMBER,
 }
-_METADATA: Columns = {"name": TEXT, "value": TEXT}
 
 TABLES: Mapping[str, Columns] = {
     "NVTX_EVENTS": {
@@ -114,11 +114,10 @@ TABLES: Mapping[str, Columns] = {
     ENTRIES_TABLE: {"domainId": NUMBER, "schemaId": NUMBER, "type": NUMBER, "name": TEXT, "offset": NUMBER},
     CONTEXTS: {"processId": NUMBER, "deviceId": NUMBER, "isGreenContext": NUMBER, "numMultiprocessors": NUMBER},
     DEVICES: {"pid": NUMBER, "cudaId": NUMBER, "numMultiprocessors": NUMBER},
-    "META_DATA_EXPORT": _METADATA,
-    "EXPORT_META_DATA": _METADATA,
+    **{table: {"name": LISTED, "value": TEXT} for table in METADATA_TABLES},
 }
-STRINGS = "StringIds"
-GPU_NAMES, METADATA_TABLES = "TARGET_INFO_GPU", ("META_DATA_EXPORT", "EXPORT_META_DATA")
+STRING_COLUMNS: Columns = {"id": NUMBER, "value": TEXT}
+GPU_NAMES = "TARGET_INFO_GPU"
 EVENTS, KERNELS, THREADS = "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "ThreadNames"
 
 # Whose text the strings of a table are; in NVTX_EVENTS the event's type says so.

@@ -1,34 +1,40 @@
 """Write a copy of a report that contains only what the analysis reads, of texts only what is known to be harmless.
 
-The copy is a new file, so no page of it ever held other data. It is written next to its target and renamed into
-place whole.
+The copy is a new file, so no page of it ever held other data.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..errors import UsageError
+from nvtx_kernels import DOMAIN
+
+from ..errors import NotAReport, UsageError
+from ..readers.marks import MODEL_MARK
 from ..readers.nccl_payloads import Figures
+from ..readers.nsys_sqlite import METADATA_TABLES, STRINGS, NsysSqlite
+from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE
 from ..readers.safety import identity, require_unchanged
-from ..support.files import Unfinished
-from .allowed import EVENT_ROLES, EVENTS, METADATA, METADATA_TABLES, ROLES, STRINGS, Columns, Kind, Role
+from ..support.files import beside
+from ..support.progress import advance, expect
+from .allowed import EVENT_ROLES, EVENTS, METADATA, ROLES, STRING_COLUMNS, TABLES, THREADS, Columns, Kind, Role
 from .names import Names
 from .own_words import own_words
-from .source import Row, Source
 
-SQL_TYPES = {
-    **dict.fromkeys((Kind.NUMBER, Kind.TIME, Kind.STRING), "INTEGER"),
-    Kind.TEXT: "TEXT",
-    Kind.PAYLOAD: "BLOB",
-}
+Row = tuple[Any, ...]
+
+# Of columns that hold no numbers, the type in SQL, and SQLite's types of the values that they may hold.
+SQL_TYPES = {Kind.TEXT: "TEXT", Kind.LISTED: "TEXT", Kind.PAYLOAD: "BLOB"}
+VALUE_TYPES = {Kind.TEXT: ("text", "null"), Kind.LISTED: ("text", "null"), Kind.PAYLOAD: ("blob", "text", "null")}
+BATCH = 2_000
+# No capture is this long, so a time beyond it counts from 1970 and says when the program ran.
+LONGEST_CAPTURE_NS = 10**17
 
 
 class Copied(NamedTuple):
@@ -53,109 +59,160 @@ def copy(report: Path, target: Path, *, keep: Sequence[str] = ()) -> Copied:
     Raises NotAReport if the report cannot be read, and UsageError if the target cannot be written.
     """
     before = identity(report)
-    source = Source(report)
-    source.require_types()
+    sharing = Sharing(report, keep=keep)
     require_replaceable(target, report)
-    sharing = Sharing(source, Names(own_words=own_words(report), keep=keep))
-    with _beside(target) as path, closing(sqlite3.connect(path, isolation_level=None)) as database:
-        for pragma in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY", "cache_size = -65536"):
-            database.execute(f"PRAGMA {pragma}")
-        database.execute("BEGIN")
-        rows = _copy_strings(sharing, database)
-        for table, columns in source.tables.items():
-            insert = _create(database, table, columns)
-            for batch in sharing.rows(table):
-                insert(batch)
-                rows += len(batch)
-        database.execute("COMMIT")
-        require_unchanged(report, before)
-    return Copied(rows, len(sharing.names.numbers) + len(sharing.names.long_numbers))
+    try:
+        with beside(target) as path, closing(sqlite3.connect(path, isolation_level=None)) as database:
+            for pragma in (
+                "journal_mode = OFF",
+                "synchronous = OFF",
+                "temp_store = MEMORY",
+                "cache_size = -65536",
+            ):
+                database.execute(f"PRAGMA {pragma}")
+            database.execute("BEGIN")
+            rows = 0
+            for table, columns in sharing.tables.items():
+                shared = (new for _, new in sharing.rows(table) if new is not None)
+                rows += _insert(database, table, columns, shared)
+            strings = (
+                (number, text)
+                for original, uses in sharing.strings()
+                for role, number in uses
+                if (text := sharing.names.shared(role, original)) is not None
+            )
+            rows += _insert(database, STRINGS, STRING_COLUMNS, strings, key="id")
+            database.execute("COMMIT")
+            require_unchanged(report, before)
+    except (OSError, sqlite3.Error) as error:
+        raise UsageError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
+    return Copied(rows, sharing.names.replaced)
 
 
-def _copy_strings(sharing: Sharing, database: sqlite3.Connection) -> int:
-    """Copy the strings that kept rows refer to, as far as they may be shared."""
-    insert = _create(database, STRINGS, {"id": Kind.STRING, "value": Kind.TEXT}, key="id")
-    unused, copied = (number for number in count(1) if number not in sharing.roles), 0
-
-    def kept() -> Iterator[Row]:
-        nonlocal copied
-        for number, texts in sharing.strings():
-            of_id: dict[int, str] = {}
-            for role, text in texts.items():
-                if text is not None and of_id.setdefault(number, text) != text:
-                    sharing.new_ids[number, role] = next(unused)
-                    of_id[sharing.new_ids[number, role]] = text
-            copied += len(of_id)
-            yield from of_id.items()
-
-    insert(kept())
-    return copied
-
-
-def _create(
-    database: sqlite3.Connection, table: str, columns: Columns, key: str = ""
-) -> Callable[[Iterable[Row]], object]:
-    """Create a table; return what inserts rows into it."""
-    named = ", ".join(
-        f'"{name}" {SQL_TYPES[kind]}{" PRIMARY KEY" * (name == key)}' for name, kind in columns.items()
-    )
+def _insert(
+    database: sqlite3.Connection, table: str, columns: Columns, rows: Iterable[Row], *, key: str = ""
+) -> int:
+    """Create a table with these rows; return how many there are."""
+    sql_types = {name: SQL_TYPES.get(kind, "INTEGER") for name, kind in columns.items()}
+    named = ", ".join(f'"{name}" {type_}{" PRIMARY KEY" * (name == key)}' for name, type_ in sql_types.items())
     database.execute(f"CREATE TABLE {table} ({named})")
     sql = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
-    return lambda rows: database.executemany(sql, rows)
+    return database.executemany(sql, rows).rowcount
 
 
 class Sharing:
-    """What may be shared of a report: its strings and rows, with names chosen by `names`."""
+    """What may be shared of a report: tables, rows and strings, with names chosen by `names`.
 
-    def __init__(self, source: Source, names: Names) -> None:
-        self.source, self.names = source, names
-        self.epoch_ns = source.epoch_ns()
-        self.roles = source.string_roles()
-        self.payload_figures = Figures(source.payload_fields())
-        self.new_ids: dict[tuple[int, Role], int] = {}  # of a string that is two things, and differs by which
+    Raises NotAReport if a column of numbers has other values, or a column of text other than text.
+    """
 
-    def strings(self) -> Iterator[tuple[int, dict[Role, str | None]]]:
-        """Yield each string that kept rows refer to: its id, and what may be shared of it by its roles."""
-        for rows in self.source.strings():
-            for number, text in rows:
-                roles = self.roles.get(number)
-                if roles and text is not None:
-                    yield number, {role: self.names.shared(role, text) for role in roles}
+    def __init__(self, report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> None:
+        export = NsysSqlite(report)
+        self.database = export.database
+        self.tables: dict[str, Columns] = {}
+        for table, allowed in TABLES.items():
+            columns = {name: kind for name, kind in allowed.items() if self.database.has_column(table, name)}
+            if columns and (table not in METADATA_TABLES or len(columns) == len(allowed)):
+                self.tables[table] = columns
+        for table, columns in {**self.tables, STRINGS: STRING_COLUMNS}.items():
+            allowed_types = {name: VALUE_TYPES.get(kind, ("integer", "null")) for name, kind in columns.items()}
+            wrong = " OR ".join(f'typeof("{name}") NOT IN {types}' for name, types in allowed_types.items())
+            if self.database.rows(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1"):  # noqa: S608
+                raise NotAReport(
+                    f"{report} has values in {table} that nsys never writes there. Export the report again."
+                )
+        self.names = Names(own_words=own_words(self.database), keep=keep, of_copy=of_copy)
+        self.payload_figures = Figures(export.payload_fields())
+        # A string's new number, by its own and by what it is: one that is two things becomes two strings.
+        self.string_numbers: dict[tuple[int, Role], int] = {}
+        self.sources = self._sources()
+        starts = [
+            self.database.rows(f"SELECT min(start) FROM {self.sources[table][1]}")[0][0]  # noqa: S608
+            for table, columns in self.tables.items()
+            if "start" in columns
+        ]
+        first_ns = min((start for start in starts if start is not None), default=0)
+        self.epoch_ns = first_ns if first_ns > LONGEST_CAPTURE_NS else 0
 
-    def rows(self, table: str) -> Iterator[list[Row]]:
-        """Yield what may be shared of a table's rows."""
-        changed = self.change(table)
-        for rows in self.source.rows(table):
-            yield [new for row in rows if (new := changed(row)) is not None] if changed else rows
-
-    def change(self, table: str) -> Callable[[Row], Row | None] | None:
-        """Return a function that cleans or drops a row; None if all rows are copied unchanged."""
-        columns = self.source.tables[table]
-        if table in METADATA_TABLES:
-            return lambda row: (
-                (row[0], row[1] and self.names.shared(Role.FACT, row[1])) if row[0] in METADATA else None
+    def _sources(self) -> dict[str, tuple[str, str]]:
+        """Return SQL for the columns of each table, and for its rows that are read."""
+        selected = {table: ", ".join(f'"{name}"' for name in columns) for table, columns in self.tables.items()}
+        sources = {table: (columns, table) for table, columns in selected.items()}
+        if THREADS in sources:
+            traced = [
+                table for table, columns in self.tables.items() if "globalTid" in columns and table != THREADS
+            ]
+            threads = " UNION ".join(f"SELECT globalTid FROM {table}" for table in traced)  # noqa: S608
+            sources[THREADS] = selected[THREADS], f"{THREADS} WHERE globalTid IN ({threads or 'NULL'})"
+        if EVENTS in sources:
+            has = self.tables[EVENTS].keys()
+            of_string = f"(SELECT value FROM {STRINGS} WHERE id = textId)"  # noqa: S608
+            text = (
+                f"coalesce({'text' if 'text' in has else 'NULL'}, {of_string if 'textId' in has else 'NULL'}, '')"
             )
-        column_number = {name: number for number, name in enumerate(columns)}
-        of_kind = {kind: [column_number[name] for name in columns if columns[name] is kind] for kind in Kind}
-        times = of_kind[Kind.TIME] if self.epoch_ns else []
-        string_ids = of_kind[Kind.STRING] if self.new_ids else []
-        if not (times or of_kind[Kind.TEXT] or of_kind[Kind.PAYLOAD] or string_ids):
-            return None
+            # Categories of other domains than annotation's say nothing, and can be any number.
+            is_annotations = "0"
+            if {"globalTid", "domainId", "eventType"} <= has:
+                domain = "coalesce(globalTid, 0) >> 24, coalesce(domainId, 0)"
+                is_annotations = (
+                    f"({domain}) IN (SELECT {domain} FROM {EVENTS} WHERE"  # noqa: S608
+                    f" eventType = {DOMAIN_TYPE} AND {text} = '{DOMAIN}'"
+                    f" OR eventType = {MARK_TYPE} AND {text} LIKE '{MODEL_MARK}%')"
+                )
+            # Of what other ranges than NCCL's carry, only that there is something.
+            is_nccl = f"typeof(binaryData) = 'blob' AND {text} LIKE 'nccl%'"
+            payload = f"CASE WHEN {is_nccl} THEN binaryData WHEN binaryData IS NOT NULL THEN x'' END"
+            columns = selected[EVENTS].replace('"binaryData"', payload)
+            columns = columns.replace('"category"', f'CASE WHEN {is_annotations} THEN "category" END')
+            is_read = f"eventType IN {tuple(EVENT_ROLES)} AND (eventType <> {CATEGORY_TYPE} OR {is_annotations})"
+            sources[EVENTS] = columns, f"{EVENTS} WHERE {is_read}"
+        return sources
 
-        def changed(row: Row) -> Row:
-            role = EVENT_ROLES[row[column_number["eventType"]]] if table == EVENTS else ROLES.get(table, Role.FACT)
+    def rows(self, table: str) -> Iterator[tuple[Row, Row | None]]:
+        """Yield the rows of a table that are read, each with what may be shared of it; None is nothing."""
+        columns = self.tables[table]
+        place_of = {name: place for place, name in enumerate(columns)}
+        changed = [
+            (place, kind)
+            for place, kind in enumerate(columns.values())
+            if kind is not Kind.NUMBER and (kind is not Kind.TIME or self.epoch_ns)
+        ]
+        for row in self._each_row(*self.sources[table]):
+            if Kind.LISTED in columns.values() and row[0] not in METADATA:
+                yield row, None
+                continue
+            role = EVENT_ROLES[row[place_of["eventType"]]] if table == EVENTS else ROLES.get(table, Role.FACT)
             new = list(row)
-            for number in times:
-                new[number] = None if row[number] is None else max(row[number] - self.epoch_ns, -(2**63))
-            for number in of_kind[Kind.TEXT]:
-                new[number] = None if row[number] is None else self.names.shared(role, row[number])
-            for number in of_kind[Kind.PAYLOAD]:
-                new[number] = self.payload_figures.alone(row[number]) if row[number] else None
-            for number in string_ids:
-                new[number] = self.new_ids.get((row[number], role), row[number])
-            return tuple(new)
+            for place, kind in changed:
+                if row[place] is not None:
+                    new[place] = self._value(kind, role, row[place])
+            yield row, tuple(new)
 
-        return changed
+    def _value(self, kind: Kind, role: Role, value: Any) -> Any:
+        """Return what may be shared of one value."""
+        if kind is Kind.TIME:
+            return max(value - self.epoch_ns, -(2**63))
+        if kind is Kind.STRING:
+            return self.string_numbers.setdefault((value, role), len(self.string_numbers) + 1)
+        if kind is Kind.PAYLOAD:
+            return self.payload_figures.alone(value) if value else None
+        return self.names.shared(role, value) if kind is Kind.TEXT else value
+
+    def strings(self) -> Iterator[tuple[str, list[tuple[Role, int]]]]:
+        """Yield each string with its roles in rows that `rows` has yielded, and its number for each."""
+        uses: dict[int, list[tuple[Role, int]]] = defaultdict(list)
+        for (number, role), new_number in self.string_numbers.items():
+            uses[number].append((role, new_number))
+        for number, text in self._each_row("id, value", STRINGS):
+            if text is not None:
+                yield text, uses.get(number, [])
+
+    def _each_row(self, columns: str, table: str) -> Iterator[Row]:
+        expect(self.database.rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
+        for number, row in enumerate(self.database.each_row(f"SELECT {columns} FROM {table}")):  # noqa: S608
+            yield row
+            if number % BATCH == BATCH - 1:
+                advance(BATCH)
 
 
 def unknown(report: Path, *, keep: Sequence[str] = ()) -> Iterator[Unknown]:
@@ -163,54 +220,39 @@ def unknown(report: Path, *, keep: Sequence[str] = ()) -> Iterator[Unknown]:
 
     Raises NotAReport if the report cannot be read.
     """
-    source = Source(report)
-    source.require_types()
-    for table, columns in source.all_columns.items():
-        allowed = {"id", "value"} if table == STRINGS else {name.lower() for name in source.tables.get(table, ())}
-        quoted = table.replace('"', '""')
-        if not allowed:
-            yield Unknown(table, "(all of the table)", source.select(f'SELECT count(*) FROM "{quoted}"')[0][0])  # noqa: S608
-            continue
-        for column in (name for name in columns if name.lower() not in allowed):
-            sql = 'SELECT count(*) FROM "{}" WHERE "{}" IS NOT NULL'.format(quoted, column.replace('"', '""'))  # noqa: S608
-            yield Unknown(f"{table}.{column}", "(all of the column)", source.select(sql)[0][0])
-    sharing = Sharing(source, Names(own_words=own_words(report), keep=keep, of_copy=True))
+    sharing = Sharing(report, keep=keep, of_copy=True)
+
+    def counted(rows: str) -> int:
+        return int(sharing.database.rows(f"SELECT count(*) FROM {rows}")[0][0])  # noqa: S608
+
+    for table, names in sharing.database.columns.items():
+        shared = STRING_COLUMNS if table == STRINGS else sharing.tables.get(table, {})
+        quoted = '"{}"'.format(table.replace('"', '""'))
+        if not shared:
+            yield Unknown(table, "(all of the table)", counted(quoted))
+        for column in names if shared else ():
+            if column.lower() not in map(str.lower, shared):
+                is_there = '"{}" IS NOT NULL'.format(column.replace('"', '""'))
+                yield Unknown(f"{table}.{column}", "(all of the column)", counted(f"{quoted} WHERE {is_there}"))
     yield Unknown("times", "(they are dates)", int(sharing.epoch_ns > 0))
-    for table in source.tables:
-        sql = f"SELECT count(*) FROM {table}"  # noqa: S608
-        every, copied = (source.select(sql + where)[0][0] for where in ("", source.where(table)))
-        yield Unknown(table, "(rows that are not read)", every - copied)
-    yield from _unknown_texts(sharing)
-    yield Unknown("freed pages", "(rows that were deleted)", source.select("PRAGMA freelist_count")[0][0])
-
-
-def _unknown_texts(sharing: Sharing) -> Iterator[Unknown]:
-    texts: Counter[tuple[str, str]] = Counter()
-    for rows in sharing.source.strings():
-        for number, text in rows:
-            if number not in sharing.roles and text:
-                texts["strings of no row", text] += 1
-            for role in sharing.roles.get(number, Role(0)):
-                if text and sharing.names.shared(role, text) != text:
-                    texts[f"names: {str(role.name).lower()}", text] += 1
-    for table, columns in sharing.source.tables.items():
-        kinds = list(columns.values())
-        numbers = [number for number, kind in enumerate(kinds) if kind in (Kind.TEXT, Kind.PAYLOAD)]
-        changed = sharing.change(table)
-        if not (changed and numbers):
-            continue
-        for rows in sharing.source.rows(table):
-            for row in rows:
-                new = changed(row)
-                if new is None:
-                    texts[table, str(row[0])] += 1
-                else:
-                    texts.update(
-                        (table, row[number] if kinds[number] is Kind.TEXT else "(bytes that ranges carry)")
-                        for number in numbers
-                        if row[number] != new[number]
-                    )
-    yield from (Unknown(where, text, number) for (where, text), number in texts.items())
+    counts: Counter[tuple[str, str]] = Counter()
+    for table, columns in sharing.tables.items():
+        yield Unknown(table, "(rows that are not read)", counted(table) - counted(sharing.sources[table][1]))
+        for row, new in sharing.rows(table):
+            if new is None:
+                counts[table, str(row[0])] += 1
+                continue
+            for kind, value, new_value in zip(columns.values(), row, new, strict=True):
+                if kind in (Kind.TEXT, Kind.PAYLOAD) and value != new_value:
+                    counts[table, value if kind is Kind.TEXT else "(bytes that ranges carry)"] += 1
+    for text, uses in sharing.strings():
+        if text and not uses:
+            counts["strings of no row", text] += 1
+        for role, _ in uses:
+            if sharing.names.shared(role, text) != text:
+                counts[f"names: {str(role.name).lower()}", text] += 1
+    yield from (Unknown(where, text, number) for (where, text), number in counts.items())
+    yield Unknown("freed pages", "(rows that were deleted)", sharing.database.rows("PRAGMA freelist_count")[0][0])
 
 
 def require_replaceable(target: Path, report: Path) -> None:
@@ -218,18 +260,3 @@ def require_replaceable(target: Path, report: Path) -> None:
     with suppress(OSError):  # a missing or inaccessible file is reported where it is written
         if target.samefile(report):
             raise UsageError(f"{target} is the report itself. Name another file with -o.")
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """Yield a new file next to the target; rename it into place when the block ends, remove it when it raises."""
-    try:
-        unfinished = Unfinished(target)
-        try:
-            unfinished.create()
-            yield unfinished.path
-            unfinished.publish()
-        finally:
-            unfinished.discard()
-    except (OSError, sqlite3.Error) as error:
-        raise UsageError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}.") from error

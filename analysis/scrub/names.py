@@ -160,6 +160,11 @@ class Names:
             Role.FIELD: lambda text: text if text in PAYLOAD_FIELDS else self.in_words(text),
         }
 
+    @property
+    def replaced(self) -> int:
+        """How many different words were replaced."""
+        return len(self.numbers) + len(self.long_numbers)
+
     def shared(self, role: Role, text: str) -> str | None:
         """Return what of a text may be shared; an empty one stays, for it is a name that hides another."""
         return text if not text or any(pattern.match(text) for pattern in self.kept) else self.rules[role](text)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from itertools import product
 
+from ..readers.nsys_sqlite import METADATA_TABLES
 from ..readers.sqlite import Database
-from .source import opened
 from .words import TOKEN, WORD, letters
 
 #: Tables of names and values, and the names (with SQL's wildcards) of values whose words are the report's own.
+VARIABLES = "%ENVIRONMENT_VARIABLE"
+_EXPORT = ("EXPORT_HOST", "EXPORT_USER", "EXPORT_PARAM%PATH%", "EXPORT_PARAM%FILE")
+_CAPTURE = ("DEVICE_DISPLAY_NAME", "%USER_NAME", "%WORKING_DIR%", "%:COMMAND%", "%:ARGUMENT%", VARIABLES)
 VALUES = (
     ("TARGET_INFO_SYSTEM_ENV", "Hostname"),
-    *((table, name) for table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
-      for name in ("EXPORT_HOST", "EXPORT_USER", "EXPORT_PARAM%PATH%", "EXPORT_PARAM%FILE")),
-    *(("META_DATA_CAPTURE", name)
-      for name in ("DEVICE_DISPLAY_NAME", "%USER_NAME", "%WORKING_DIR%", "%:COMMAND%", "%:ARGUMENT%")),
-)  # fmt: skip
-VARIABLES = ("META_DATA_CAPTURE", "%ENVIRONMENT_VARIABLE")
+    *product(METADATA_TABLES, _EXPORT),
+    *product(("META_DATA_CAPTURE",), _CAPTURE),
+)
 _VARIABLE = re.compile(r'(\w+)="?(.*?)"?$', re.DOTALL)
 # Variables that hold a user, a host, a folder or a command, and those that hold a secret. The others say how
 # libraries are set.
@@ -32,42 +32,25 @@ _SECRET_VARIABLE = re.compile(r"\w*(?:KEY|TOKEN|SECRET|PASSW|PASS|CREDENTIAL|COO
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 #: Folders and programs that are on many machines, as far as words.txt or kernels have their names.
 EVERYBODYS = frozenset(
-    {
-        *(
-            "bin",
-            "conda",
-            "cuda",
-            "cudnn",
-            "data",
-            "dist",
-            "env",
-            "gpu",
-            "include",
-            "lib",
-            "local",
-            "models",
-            "nccl",
-        ),
-        *("nvidia", "nsight", "nsys", "nvtx", "opt", "packages", "profiling", "python", "run", "scratch", "share"),
-        *("site", "src", "system", "systems", "target", "targets", "temp", "tmp", "torch", "triton"),
-    }
+    """
+    bin conda cuda cudnn data dist env gpu include lib local models nccl nvidia nsight nsys nvtx opt packages
+    profiling python run scratch share site src system systems target targets temp tmp torch triton
+    """.split()  # noqa: SIM905
 )
 SHORTEST_NUMBER = 4
 
 
-def own_words(report: Path) -> frozenset[str]:
+def own_words(database: Database) -> frozenset[str]:
     """Return the words of a report's environment, in lower case.
 
     Raises NotAReport if the report cannot be read.
     """
-    columns = Database(report).columns
     texts: list[str] = []
-    with opened(report, lambda raw: raw.decode("utf-8", "replace")) as connection:
-        for table, name in (*VALUES, VARIABLES):
-            if {"name", "value"} <= set(columns.get(table, ())):
-                sql = f"SELECT value FROM {table} WHERE name LIKE ? AND typeof(value) = 'text'"  # noqa: S608 - literals
-                values = [value for (value,) in connection.execute(sql, (name,))]
-                texts += _of_variables(values) if (table, name) == VARIABLES else values
+    for table, name in VALUES:
+        if {"name", "value"} <= set(database.columns.get(table, ())):
+            sql = f"SELECT value FROM {table} WHERE name LIKE ? AND typeof(value) = 'text'"  # noqa: S608 - literals
+            values = [value for (value,) in database.rows(sql, name)]
+            texts += _of_variables(values) if name == VARIABLES else values
     return words_of(texts)
 
 

@@ -24,10 +24,9 @@ from ..support.files import write_lines
 from ..support.progress import advance
 from ..support.text import printable
 from .allowed import Role
-from .copying import Copied, Unknown, require_replaceable
+from .copying import LONGEST_CAPTURE_NS, Copied, Unknown, require_replaceable
 from .names import Names, thread_name
 from .own_words import words_of
-from .source import LONGEST_CAPTURE_NS
 
 ROLES = {WORK: Role.KERNEL, LAUNCHES: Role.CALL, RANGES: Role.BARE_RANGE}
 # How torch.profiler's handlers name traces: after the host.
@@ -59,7 +58,7 @@ def copy(report: Path, target: Path, *, keep: Sequence[str] = ()) -> Copied:
         write_lines(_checked(under_way.lines(), report, before), target)
     except OSError as error:
         raise UsageError(f"{printable(str(target))} cannot be written: {error.strerror}.") from error
-    return Copied(under_way.rows, len(under_way.names.numbers) + len(under_way.names.long_numbers))
+    return Copied(under_way.rows, under_way.names.replaced)
 
 
 def _checked(lines: Iterator[str], report: Path, before: Identity) -> Iterator[str]:

@@ -58,6 +58,21 @@ class Unfinished:
 
 
 @contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """Yield a new file next to a target, which replaces it when the block succeeds, and is removed otherwise.
+
+    Raises OSError if the target is not a regular file, or if writing fails.
+    """
+    unfinished = Unfinished(target)
+    try:
+        unfinished.create()
+        yield unfinished.path
+        unfinished.publish()
+    finally:
+        unfinished.discard()
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file to write: next to the path and renamed when the block succeeds, or a pipe or device itself.
 
@@ -68,14 +83,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with _stream(path if kind == stat.S_IFREG else target) as stream:
             yield stream
         return
-    unfinished = Unfinished(path)
-    try:
-        unfinished.create()
-        with unfinished.path.open("wb") as file:
-            yield file
-        unfinished.publish()
-    finally:
-        unfinished.discard()
+    with beside(path) as unfinished, unfinished.open("wb") as file:
+        yield file
 
 
 def replace_file(path: Path, data: bytes) -> None:

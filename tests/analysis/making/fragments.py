@@ -8,7 +8,8 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from nvtx_kernels.analysis.scrub.allowed import STRINGS, TABLES
+from nvtx_kernels.analysis.readers.nsys_sqlite import STRINGS
+from nvtx_kernels.analysis.scrub.allowed import TABLES
 
 from tests.analysis.making.bundled import DATA, OTHERS, OURS, SHARED
 from tests.analysis.making.kineto import MAIN, PROCESS, Block, Call, Program, Work, events_of, trace_text

@@ -26,6 +26,7 @@ def table_of(path, rows):
             "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, domainId INTEGER, "
             "textId INTEGER, category INTEGER, globalTid INTEGER, text TEXT)"
         )
+        database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         database.executemany("INSERT INTO NVTX_EVENTS VALUES (1, 2, ?, ?, ?, ?, 3, 'relu, seq = 4')", rows)
 
 
