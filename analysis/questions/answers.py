@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..document import SHORT, Column, Detail, Document, Row, Table
 from ..errors import ReportError
 from ..views import headings
+from ..views.rows import share
 from . import of_kernels, of_ranges, sweep, timed
 from .asked import QUESTIONS
 from .figures import Answered
@@ -108,18 +109,22 @@ def _sources(swept: Sweep) -> Table:
 def _work(swept: Sweep) -> Table:
     """Show what part of each report's work was placed how; the shares sum to 100%."""
     present = [key for key in PARTS if any(getattr(report.totals, key) for report in swept.counted)]
-    shares = [Column(key.replace("_ns", "_share"), f"{PARTS[key]} %", "share") for key in present]
+    columns = [Column(key.replace("_ns", "_share"), f"{PARTS[key]} %", "share") for key in present]
 
-    def cells(report: Answered) -> tuple[object, ...]:
+    def cells(report: Answered) -> sweep.Cells:
         work_ns = report.totals.work_ns
-        return (work_ns, *(getattr(report.totals, key) / work_ns if work_ns else None for key in present))
+        shares = {
+            column.key: share(getattr(report.totals, key), work_ns)
+            for key, column in zip(present, columns, strict=True)
+        }
+        return {"work_ns": work_ns, **shares}
 
     meanings = dict(headings.PARTS)
     caption = "; ".join(f"{PARTS[key]}: {meanings[key]}" for key in present if PARTS[key] != meanings[key])
     kind = headings.work(swept.counted[0])
     title = f"All {kind} of each report, {{unit}} {swept.scope}, and how it was placed"
     return swept.table(
-        "work", title, [Column("work_ns", "work", "ns"), *shares], cells, f"% is of the work. {caption}."
+        "work", title, [Column("work_ns", "work", "ns"), *columns], cells, f"% is of the work. {caption}."
     )
 
 

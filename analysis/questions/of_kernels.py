@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from ..document import Column, Row, Table
 from ..kernel_names.short import names_by_kernel
 from ..report import Number, added
 from ..support.units import count_text, time_text
-from ..views.rows import share
-from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
+from ..views.rows import KERNEL_COLUMNS, longest_first, share
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
 from . import figures
 from .figures import Answered, longest_kernel, operations_of
-from .sweep import Answer, Sweep, by_phase, lacking, led, no_kernels, percent
+from .sweep import Answer, Cells, Sweep, by_phase, lacking, led, no_kernels, percent
+
+KERNEL, LAUNCHES, TIME, SHARE = KERNEL_COLUMNS
+MADE_OF, SAME = Column("made_of", "made of"), Column("same", "same")
 
 # (b): the kernel that takes the most time in the forward, how often it is launched, and whether elsewhere too.
 
@@ -48,49 +50,36 @@ def longest(sweep: Sweep) -> Answer:
     if report is None or not answer.tables:
         return answer
 
-    scopes = [scope for scope in scopes if not _no_kernels_of_scope(report, scope)]
-    has_formula = any(report.formulas.get(scope) for scope in scopes)
-    columns = [Column("of", "of", "name"), *_kernel_columns(has_formula)]
-    columns += [Column("same", "same")] if len(scopes) > 1 else []
+    cells = {scope: _kernel_cells(scope, names, report) for scope in scopes}
+    cells = {scope: of_scope for scope, of_scope in cells.items() if of_scope}
+    compared = [SAME] if len(cells) > 1 else []
+    columns = [Column("of", "of", "name"), *_kernel_columns(sweep, cells), *compared]
+    called = {"both": "forward + backward", "step": "step" if sweep.per_step else "all"}
     rows = []
-    for scope in scopes:
-        scope_name = {"both": "forward + backward", "step": "step" if sweep.per_step else "all"}.get(scope, scope)
-        same = ("",) if scope == FORWARD else ()
-        cells = (scope_name, *(_kernel_cells(scope, names, has_formula, report) or ()), *same)
-        rows.append(Row(cells[: len(columns)]))
+    for scope, of_scope in cells.items():
+        row = {**of_scope, "of": called.get(scope, scope)} | ({"same": ""} if scope == FORWARD else {})
+        rows.append(Row(tuple(row.get(column.key) for column in columns)))
     title = f"(b) Kernel with the most cumulative time, {{unit}} {sweep.scope}"
     caption = KERNEL_CAPTION.replace("what the title names", "what the row is of")
     table = Table("b", title, tuple(columns), tuple(rows), caption)
-    return Answer(led(_kernel_sentence(sweep, report, names), [table]), answer.lacks)
+    sentences = []
+    if forward := cells.get(FORWARD):
+        figures = f"{_time_and_share(forward)}, {count_text(forward['launches'])} launches{sweep.each}"
+        sentences.append(f"(b) In forward, {forward['kernel']} takes the most cumulative time: {figures}")
+    if forward and (both := cells.get("both")):
+        figures = f"{_time_and_share(both)}, {count_text(both['launches'])} launches"
+        kernel = "the same" if both["same"] == "yes" else both["kernel"]
+        sentences.append(f"in forward + backward it is {kernel}: {figures}")
+    return Answer(led(f"{'; '.join(sentences)}." if sentences else "", [table]), answer.lacks)
 
 
-def _kernel_sentence(sweep: Sweep, report: Answered, names: Mapping[str, str]) -> str:
-    """Name the forward's kernel, and that of forward and backward."""
-    forward, both = (_kernel_cells(scope, names, False, report) for scope in (FORWARD, "both"))
-    if forward is None:
-        return ""
-    kernel, launches, time_ns, fraction = forward
-    sentence = (
-        f"(b) In forward, {kernel} takes the most cumulative time: {time_text(time_ns)} ({percent(fraction)}), "
-        f"{count_text(launches)} launches{sweep.each}"
-    )
-    if both is None:
-        return f"{sentence}."
-    kernel, launches, time_ns, fraction, is_same = both
-    return (
-        f"{sentence}; in forward + backward it is {'the same' if is_same == 'yes' else kernel}: "
-        f"{time_text(time_ns)} ({percent(fraction)}), {count_text(launches)} launches."
-    )
+def _time_and_share(cells: Cells) -> str:
+    return f"{time_text(cells['kernel_ns'])} ({percent(cells['share'])})"
 
 
-def _kernel_columns(has_formula: bool) -> list[Column]:
-    return [
-        Column("kernel", "kernel", "name"),
-        Column("launches", "launches", "count"),
-        *([Column("made_of", "made of")] if has_formula else []),
-        Column("kernel_ns", "time", "ns"),
-        Column("share", "%", "share"),
-    ]
+def _kernel_columns(sweep: Sweep, scopes: Iterable[str]) -> list[Column]:
+    has_formula = any(report.formulas.get(scope) for scope in scopes for report in sweep.counted)
+    return [KERNEL, LAUNCHES, *([MADE_OF] if has_formula else []), TIME, SHARE]
 
 
 def _no_kernels_of_scope(report: Answered, scope: str) -> str:
@@ -103,35 +92,34 @@ def _no_kernels_of_scope(report: Answered, scope: str) -> str:
 
 
 def _kernel_table(sweep: Sweep, names: Mapping[str, str], scope: str) -> Table:
-    has_formula = any(report.formulas.get(scope) for report in sweep.counted)
-    columns = _kernel_columns(has_formula) + ([] if scope == FORWARD else [Column("same", "same")])
+    columns = [*_kernel_columns(sweep, [scope]), *([] if scope == FORWARD else [SAME])]
     scope_name = SCOPES[scope][1] if sweep.per_step or scope != "step" else "all work"
     title = f"(b) Kernel with the most cumulative time in {scope_name}, {{unit}} {sweep.scope}"
-    cells = partial(_kernel_cells, scope, names, has_formula)
+    cells = partial(_kernel_cells, scope, names)
     return sweep.table(f"b_{scope}", title, columns, cells, KERNEL_CAPTION, scope if scope in PHASES else "")
 
 
-def _kernel_cells(
-    scope: str, names: Mapping[str, str], has_formula: bool, report: Answered
-) -> tuple[Any, ...] | None:
+def _kernel_cells(scope: str, names: Mapping[str, str], report: Answered) -> Cells:
     phases = SCOPES[scope][0]
     longest = longest_kernel(report, phases)
     if longest is None or _no_kernels_of_scope(report, scope):
-        return None
-    scope_ns = sum(row.kernel_ns for row in report.phases if row.phase in phases)
-    formula = [report.formulas.get(scope, "")] if has_formula else []
-    same: list[str | None] = []
-    if scope != FORWARD:
-        forward = longest_kernel(report, (FORWARD,))
-        same.append(None if forward is None else "yes" if forward.kernel == longest.kernel else "no")
-    fraction = longest.total_ns / scope_ns if scope_ns else None
-    return names[longest.kernel], longest.count, *formula, longest.total_ns, fraction, *same
+        return {}
+    forward = longest_kernel(report, (FORWARD,))
+    return {
+        "kernel": names[longest.kernel],
+        "launches": longest.count,
+        "made_of": report.formulas.get(scope, ""),
+        "kernel_ns": longest.total_ns,
+        "share": share(longest.total_ns, sum(row.kernel_ns for row in report.phases if row.phase in phases)),
+        "same": None if forward is None else "yes" if forward.kernel == longest.kernel else "no",
+    }
 
 
 # (c): what takes time in the forward besides matrix products, by kind of kernel and by operation.
 
 #: Categories that people see; programs get all.
 CATEGORIES_SHOWN, KERNELS_SHOWN = 3, 5
+UNKNOWN = "unknown"
 IN_ATTENTION = (figures.SOFTMAX, figures.MASK, figures.SCALE, figures.ROPE)
 ELSEWHERE = (
     *(figures.NORM, figures.ACTIVATION, figures.RESIDUAL, figures.LOSS),
@@ -155,55 +143,58 @@ def besides_gemms(sweep: Sweep) -> Answer:
     def unnamed(report: Answered, phase: str) -> str:
         return no_kernels(report, phase) or ("" if operations_of(report) else UNNAMED)
 
-    largest: dict[str, float] = {}
-    for report in sweep.counted:
-        for name, time_ns in _by_category(report).items():
-            largest[name] = max(
-                largest.get(name, 0.0), time_ns / _forward_ns(report) if _forward_ns(report) else 0.0
-            )
-    ranked = sorted(largest.keys() - {"gemm"}, key=lambda name: (-largest[name], name))
-    present = {name for report in sweep.counted for name, time_ns in operations_of(report).items() if time_ns}
-    in_attention = _operations(sweep, "c_attention", "of attention", IN_ATTENTION)
-    elsewhere = [name for name in ELSEWHERE if name in present or sweep.detail.whole]
+    def operations(key: str, where: str, names: Sequence[str]) -> Table:
+        title = f"(c) Operations {where} in the forward, no GEMMs, %, {sweep.scope}"
+        caption = f"{OF_FORWARD}; both tables sum to all else. {DEFINITIONS}"
+        columns = [_share_column(name, name) for name in names]
+        return sweep.table(
+            key, title, columns, lambda report: _shares(report, operations_of(report)), caption, FORWARD
+        )
 
+    by_category = [_by_category(report) for report in sweep.counted]
+    shares = [_shares(report, time_ns) for report, time_ns in zip(sweep.counted, by_category, strict=True)]
+    largest = {
+        category: max(of_report.get(f"{category}_share", 0) for of_report in shares)
+        for category in set().union(*by_category) - {"gemm"}
+    }
+    ranked = sorted(largest, key=lambda category: (-largest[category], category))
     kinds = by_phase(sweep, no_kernels, lambda _: _categories(sweep, ranked), (FORWARD,))
-    operations = by_phase(sweep, unnamed, lambda _: in_attention, (FORWARD,))
-    has_attention = sweep.detail.whole or not present.isdisjoint(IN_ATTENTION)
-    others = [_operations(sweep, "c_elsewhere", "elsewhere", elsewhere)] if elsewhere and operations.tables else []
     sentence = ""
-    if sweep.alone and (forward_ns := _forward_ns(sweep.alone)):
-        by_category = _by_category(sweep.alone)
-        parts = [f"{name} {percent(by_category[name] / forward_ns)}" for name in ranked[:CATEGORIES_SHOWN]]
-        not_gemm = percent(1 - by_category.get("gemm", 0) / forward_ns)
+    if sweep.alone and (of_alone := shares[0]):
+        parts = [f"{name} {percent(of_alone[f'{name}_share'])}" for name in ranked[:CATEGORIES_SHOWN]]
+        not_gemm = percent(1 - of_alone.get("gemm_share", 0))
         sentence = f"(c) {not_gemm} of forward's kernel time is not GEMM{': ' if parts else ''}{', '.join(parts)}."
-    longest = [_longest_besides_gemms(sweep)] if ranked and len(sweep.reports) == 1 else []
-    tables = (*led(sentence, kinds.tables), *longest, *(operations.tables if has_attention else ()), *others)
-    return Answer(tables, (*kinds.lacks, *operations.lacks))
+    tables = [*led(sentence, kinds.tables)]
+    if ranked and len(sweep.reports) == 1:
+        tables.append(_longest_besides_gemms(sweep))
+
+    present = {name for report in sweep.counted for name, time_ns in operations_of(report).items() if time_ns}
+    elsewhere = [name for name in ELSEWHERE if name in present or sweep.detail.whole]
+    in_attention = by_phase(
+        sweep, unnamed, lambda _: operations("c_attention", "of attention", IN_ATTENTION), (FORWARD,)
+    )
+    if in_attention.tables and (sweep.detail.whole or not present.isdisjoint(IN_ATTENTION)):
+        tables += in_attention.tables
+    if in_attention.tables and elsewhere:
+        tables.append(operations("c_elsewhere", "elsewhere", elsewhere))
+    return Answer(tuple(tables), (*kinds.lacks, *in_attention.lacks))
 
 
 def _longest_besides_gemms(sweep: Sweep) -> Table:
     """Show the kernels of one report's forward that are no GEMMs, those with the most time; programs get all."""
     report = sweep.reports[0]
-    rows = [
-        row for row in report.kernels if row.phase == FORWARD and row.kind == "kernel" and row.category != "gemm"
-    ]
-    longest = sorted(added(rows, ("kernel", "category")), key=lambda row: (-row.total_ns, row.kernel))
+    kernels = [row for row in report.kernels if row.phase == FORWARD and row.kind == "kernel"]
+    longest = longest_first(added((row for row in kernels if row.category != "gemm"), ("kernel", "category")))
     longest = longest if sweep.detail.whole else longest[:KERNELS_SHOWN]
     names = names_by_kernel((row.kernel for row in longest), sweep.detail.full_names)
-    columns = (
-        Column("kernel", "kernel", "name"),
-        Column("category", "kind"),
-        Column("launches", "launches", "count"),
-        Column("kernel_ns", "time", "ns"),
-        Column("share", "%", "share"),
-    )
     forward_ns = _forward_ns(report)
-    lines = [
+    rows = [
         Row((names[row.kernel], row.category, row.count, row.total_ns, share(row.total_ns, forward_ns)))
         for row in longest
     ]
     title = f"(c) Longest kernels of the forward that are no GEMMs, {{unit}} {sweep.scope}"
-    return Table("c_kernels", title, columns, tuple(lines), f"{OF_FORWARD}.", FORWARD)
+    columns = (KERNEL, Column("category", "kind"), LAUNCHES, TIME, SHARE)
+    return Table("c_kernels", title, columns, tuple(rows), f"{OF_FORWARD}.", FORWARD)
 
 
 def _categories(sweep: Sweep, ranked: Sequence[str]) -> Table:
@@ -212,14 +203,11 @@ def _categories(sweep: Sweep, ranked: Sequence[str]) -> Table:
     columns = [_share_column("gemm", "GEMMs"), _share_column("other", "all else")]
     columns += [_share_column(name, name) for name in top] + ([_share_column("rest", "rest")] if others else [])
 
-    def cells(report: Answered) -> list[float] | None:
-        forward_ns, by_category = _forward_ns(report), _by_category(report)
-        if not forward_ns:
-            return None
-        gemm_ns = by_category.get("gemm", 0)
-        parts_ns = [by_category.get(name, 0) for name in top]
-        parts_ns += [sum(by_category.get(name, 0) for name in others)] if others else []
-        return [part_ns / forward_ns for part_ns in (gemm_ns, forward_ns - gemm_ns, *parts_ns)]
+    def cells(report: Answered) -> Cells:
+        by_category = dict.fromkeys(("gemm", *top), 0) | _by_category(report)
+        other_ns = _forward_ns(report) - by_category["gemm"]
+        rest_ns = sum(by_category.get(name, 0) for name in others)
+        return _shares(report, by_category | {"other": other_ns, "rest": rest_ns})
 
     caption = f"{OF_FORWARD}; the categories sum to all else."
     caption += f" rest: {', '.join(others)}." if others else ""
@@ -227,22 +215,14 @@ def _categories(sweep: Sweep, ranked: Sequence[str]) -> Table:
     return sweep.table("c", title, columns, cells, caption, FORWARD)
 
 
-def _operations(sweep: Sweep, key: str, where: str, names: Sequence[str]) -> Table:
-    """Draw the shares of some operations."""
-
-    def cells(report: Answered) -> list[float | None] | None:
-        forward_ns, time_ns = _forward_ns(report), operations_of(report)
-        if not forward_ns or not time_ns:
-            return None
-        return [time_ns[name] / forward_ns if name in time_ns else None for name in names]
-
-    title = f"(c) Operations {where} in the forward, no GEMMs, %, {sweep.scope}"
-    caption = f"{OF_FORWARD}; both tables sum to all else. {DEFINITIONS}"
-    return sweep.table(key, title, [_share_column(name, name) for name in names], cells, caption, FORWARD)
-
-
 def _share_column(key: str, heading: str) -> Column:
     return Column(f"{key}_share", f"{heading} %", "share")
+
+
+def _shares(report: Answered, time_ns: Mapping[str, Number]) -> Cells:
+    """Return the shares of the forward's kernel time, by the keys of their columns; none where it has none."""
+    forward_ns = _forward_ns(report)
+    return {f"{name}_share": part_ns / forward_ns for name, part_ns in time_ns.items()} if forward_ns else {}
 
 
 def _forward_ns(report: Answered) -> Number:
@@ -250,70 +230,70 @@ def _forward_ns(report: Answered) -> Number:
 
 
 def _by_category(report: Answered) -> dict[str, Number]:
+    """Return the time of the forward's kernels, ns; `other` is what tables call all that is no GEMM."""
     rows = (row for row in report.kernels if row.phase == FORWARD and row.kind == "kernel")
-    return {row.category: row.total_ns for row in added(rows, ("category",))}
+    return {UNKNOWN if row.category == OTHER else row.category: row.total_ns for row in added(rows, ("category",))}
 
 
 # (d): the GEMMs' share of the kernel time in the forward alone and in a whole training step.
 
 ABSENT = " –: one of the phases has no kernels."
 SPLIT_K = "A split-K helper's time counts above, its launch does not."
+#: Phases whose GEMMs are shown together. All of them need but some kernels; of the others, each needs them.
+TOGETHER = {
+    FORWARD: (FORWARD,),
+    BACKWARD: (BACKWARD,),
+    "both": (FORWARD, BACKWARD),
+    OPTIMIZER: (OPTIMIZER,),
+    "step": PHASES,
+}
+SHARES, COUNTS = (FORWARD, "both", OPTIMIZER, "step"), (FORWARD, BACKWARD, OPTIMIZER, "step")
 
 
 def gemm_share(sweep: Sweep) -> Answer:
     """Show the GEMMs' share of the kernel time and their launches, by phase and in total."""
-    step = "step" if sweep.per_step else "all"
-    together = {"optimizer": ("optimizer", (OPTIMIZER,)), "step": (step, PHASES)}
-    of_share = {
-        "forward": ("forward", (FORWARD,)),
-        "both": ("forward + backward", (FORWARD, BACKWARD)),
-        **together,
-    }
-    of_launches = {"forward": ("forward", (FORWARD,)), "backward": ("backward", (BACKWARD,)), **together}
+    called = {"both": "forward + backward", "step": "step" if sweep.per_step else "all"}
 
-    def gemm_part(report: Answered, phases: Sequence[str]) -> Number | None:
-        """Return the share, None where one of the phases has no kernels; all together need but some."""
-        if phases != PHASES and any(no_kernels(report, phase) for phase in phases):
-            return None
-        rows = [row for row in report.phases if row.phase in phases]
-        return share(sum(row.gemm_ns for row in rows), sum(row.kernel_ns for row in rows))
-
-    def launches(report: Answered, phases: Sequence[str]) -> Number | None:
-        if phases != PHASES and any(no_kernels(report, phase) for phase in phases):
-            return None
-        return sum(row.gemm_kernels for row in report.phases if row.phase in phases)
-
-    def absent(columns: Mapping[str, tuple[str, tuple[str, ...]]]) -> str:
+    def absent(keys: Sequence[str]) -> str:
         """Return what a dash means, where there is one."""
-        has_dash = any(
-            launches(report, phases) is None for report in sweep.counted for _, phases in columns.values()
-        )
+        has_dash = any(f"{key}_gemms" not in _gemms(report) for report in sweep.counted for key in keys)
         return ABSENT if has_dash else ""
 
-    share_columns = [Column(f"{key}_gemm_share", f"{name} %", "share") for key, (name, _) in of_share.items()]
-    launch_columns = [Column(f"{key}_gemms", name, "count") for key, (name, _) in of_launches.items()]
     tables = [
         sweep.table(
             "d",
             f"(d) GEMMs' share of the kernel time, %, {sweep.scope}",
-            share_columns,
-            lambda report: [gemm_part(report, phases) for _, phases in of_share.values()],
-            f"% is of the kernel time of what the heading names.{absent(of_share)}",
+            [Column(f"{key}_gemm_share", f"{called.get(key, key)} %", "share") for key in SHARES],
+            _gemms,
+            f"% is of the kernel time of what the heading names.{absent(SHARES)}",
         ),
         sweep.table(
             "d_launches",
             f"(d) GEMM launches, {sweep.scope}",
-            launch_columns,
-            lambda report: [launches(report, phases) for _, phases in of_launches.values()],
-            (SPLIT_K if sweep.unit == "GPU" else "") + absent(of_launches),
+            [Column(f"{key}_gemms", called.get(key, key), "count") for key in COUNTS],
+            _gemms,
+            (SPLIT_K if sweep.unit == "GPU" else "") + absent(COUNTS),
         ),
     ]
-    sentence = ""
+    parts = []
     if sweep.alone:
-        names = {"the forward": (FORWARD,), "the whole step" if sweep.per_step else "all work": PHASES}
-        shares = {name: gemm_part(sweep.alone, phases) for name, phases in names.items()}
+        names = {FORWARD: "the forward", "step": "the whole step" if sweep.per_step else "all work"}
+        shares = {name: _gemms(sweep.alone).get(f"{key}_gemm_share") for key, name in names.items()}
         parts = [
             f"{percent(part)} of the kernel time of {name}" for name, part in shares.items() if part is not None
         ]
-        sentence = f"(d) GEMMs take {' and '.join(parts)}." if parts else ""
+    sentence = f"(d) GEMMs take {' and '.join(parts)}." if parts else ""
     return Answer(led(sentence, tables), lacking(sweep, no_kernels, (FORWARD,)))
+
+
+def _gemms(report: Answered) -> Cells:
+    """Return the GEMMs' share of the kernel time and their launches, where each of the phases has kernels."""
+    cells: dict[str, Number | None] = {}
+    for key, phases in TOGETHER.items():
+        if phases == PHASES or not any(no_kernels(report, phase) for phase in phases):
+            rows = [row for row in report.phases if row.phase in phases]
+            cells[f"{key}_gemm_share"] = share(
+                sum(row.gemm_ns for row in rows), sum(row.kernel_ns for row in rows)
+            )
+            cells[f"{key}_gemms"] = sum(row.gemm_kernels for row in rows)
+    return cells

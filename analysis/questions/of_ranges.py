@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from ..document import Column, Table
 from ..measures.agreement import PhaseTimes
@@ -14,7 +13,7 @@ from ..views import agreement
 from ..views.attention import FORMULAS, IS_FUSED, NO_MARK, NONE, ratio
 from ..vocabulary import BACKWARD, FORWARD, OTHER
 from .figures import Answered
-from .sweep import Answer, Sweep, by_phase, lacking, led, no_kernels
+from .sweep import Answer, Cells, Sweep, by_phase, lacking, led, no_kernels
 from .timed import of_run
 
 # (a): how long forward and backward take, on the CPU's clock and on the GPU.
@@ -41,9 +40,9 @@ def times(sweep: Sweep) -> Answer:
         unopened = f"No range opens {phase}: its kernels are known by their thread alone."
         return "" if _times(report, phase) else no_kernels(report, phase) or unopened
 
-    def cells(phase: str, report: Answered) -> tuple[Any, ...] | None:
+    def cells(phase: str, report: Answered) -> Cells:
         phase_times = _times(report, phase)
-        return tuple(map(agreement.cells(report, phase_times).get, TIMES)) if phase_times else None
+        return agreement.cells(report, phase_times) if phase_times else {}
 
     def table(phase: str) -> Table:
         columns = {column.key: column for column in agreement.columns(sweep.span)}
@@ -60,13 +59,12 @@ def times(sweep: Sweep) -> Answer:
 
     sentences = []
     for phase in (FORWARD, BACKWARD):
-        if sweep.alone and (values := cells(phase, sweep.alone)):
-            _, kernel_ns, _, span_ns, _, cpu_ns = values
+        if sweep.alone and (shown := cells(phase, sweep.alone)):
             # A recording of a CPU has one clock, so the work's span on it says nothing new.
-            span = f"{time_text(span_ns)} on the GPU's, and" if sweep.unit == "GPU" else "and"
+            span = f"{time_text(shown['span_ns'])} on the GPU's, and" if sweep.unit == "GPU" else "and"
             sentences.append(
-                f"{phase} takes {time_text(cpu_ns)}{sweep.each} on the CPU's clock, {span} has "
-                f"{time_text(kernel_ns)} of kernel time"
+                f"{phase} takes {time_text(shown['cpu_ns'])}{sweep.each} on the CPU's clock, {span} has "
+                f"{time_text(shown['kernel_ns'])} of kernel time"
             )
     answer = by_phase(sweep, missing, table)
     late = [
@@ -87,13 +85,19 @@ def _times(report: Answered, phase: str) -> PhaseTimes | None:
 def _beside(sweep: Sweep, phase: str) -> Table:
     """Hold the times of one range of a phase against its wall time without a profiler."""
 
-    def cells(report: Answered) -> tuple[object, ...] | None:
+    def cells(report: Answered) -> Cells:
         phase_times, run = _times(report, phase), of_run(report.provenance.run, sweep.timed, phase)
         if phase_times is None or run is None:
-            return None
-        totals_ns = (phase_times.kernel_ns, phase_times.span_ns, phase_times.cpu_ns or 0)
-        of_one_ns = [time_ns / phase_times.ranges for time_ns in totals_ns]
-        return run.n, run.mean_ns, run.std_share, *(cell for ns in of_one_ns for cell in (ns, ns / run.mean_ns))
+            return {}
+        totals_ns = {"kernel": phase_times.kernel_ns, "span": phase_times.span_ns, "cpu": phase_times.cpu_ns or 0}
+        of_one_ns = {key: total_ns / phase_times.ranges for key, total_ns in totals_ns.items()}
+        return {
+            "n": run.n,
+            "timed_ns": run.mean_ns,
+            "timed_std_share": run.std_share,
+            **{f"{key}_ns": time_ns for key, time_ns in of_one_ns.items()},
+            **{f"{key}_share": time_ns / run.mean_ns for key, time_ns in of_one_ns.items()},
+        }
 
     columns = [
         Column("n", "n", "count"),
@@ -173,13 +177,11 @@ def _no_parts(report: Answered, phase: str) -> str:
 
 
 def _softmax_table(sweep: Sweep, phase: str) -> Table:
-    def cells(report: Answered) -> tuple[Any, ...] | None:
+    def cells(report: Answered) -> Cells:
         parts = _parts(report, phase)
         gemms = zip(("scores_gemm_ns", "final_gemm_ns"), MATMULS, strict=True)
         values = {key: parts[name].gemm_ns for key, name in gemms if name in parts} | ratio(parts)
-        if SOFTMAX in parts:
-            values["softmax_ns"] = parts[SOFTMAX].kernel_ns
-        return tuple(values.get(column.key) for column in columns) if values else None
+        return values | ({"softmax_ns": parts[SOFTMAX].kernel_ns} if SOFTMAX in parts else {})
 
     has_flops = any(ratio(_parts(report, phase)).get("flops_ratio") is not None for report in sweep.counted)
     columns = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..document import SHORT, Column, Detail, Row, Table
 from ..report import Report, in_one_spelling
@@ -14,6 +14,8 @@ from ..vocabulary import BACKWARD, FORWARD, OTHER
 from . import timed
 from .figures import Answered
 
+#: A row's cells by the keys of their columns.
+Cells: TypeAlias = Mapping[str, Any]
 COUNTED = Column("counted", "counted")
 PER_STEP, IN_ALL = "per step", "total"
 ON_CPU = "The figures are a CPU's, of operators, and not comparable with a GPU's: ask about such reports alone."
@@ -88,17 +90,17 @@ class Sweep:
         key: str,
         title: str,
         columns: Sequence[Column],
-        cells: Callable[[Answered], Sequence[object] | None],
+        cells: Callable[[Answered], Cells],
         caption: str = "",
         phase: str = "",
     ) -> Table:
-        """Draw a row per report: what tells it apart, then its cells, or dashes where there are none."""
+        """Draw a row per report: what tells it apart, then its cells, dashes where it has none for a column."""
         basis = (COUNTED,) if self.mixed else ()
         rows = []
         for identity_cells, report in zip(self.cells, self.reports, strict=True):
-            values = cells(report) if self.counts(report) else None
+            by_key = cells(report) if self.counts(report) else {}
             counted = [PER_STEP if report.per_step else IN_ALL][: len(basis)]
-            rows.append(Row((*identity_cells, *counted, *([None] * len(columns) if values is None else values))))
+            rows.append(Row((*identity_cells, *counted, *(by_key.get(column.key) for column in columns))))
         return _to_the_digit(Table(key, title, (*self.columns, *basis, *columns), tuple(rows), caption, phase))
 
 

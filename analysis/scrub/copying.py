@@ -114,8 +114,8 @@ class Sharing:
             columns = {name: kind for name, kind in allowed.items() if self.database.has_column(table, name)}
             if columns and (table not in METADATA_TABLES or len(columns) == len(allowed)):
                 self.tables[table] = columns
-        for table, columns in {**self.tables, STRINGS: STRING_COLUMNS}.items():
-            allowed_types = {name: VALUE_TYPES.get(kind, ("integer", "null")) for name, kind in columns.items()}
+        for table, kinds in {**self.tables, STRINGS: STRING_COLUMNS}.items():
+            allowed_types = {name: VALUE_TYPES.get(kind, ("integer", "null")) for name, kind in kinds.items()}
             wrong = " OR ".join(f'typeof("{name}") NOT IN {types}' for name, types in allowed_types.items())
             if self.database.rows(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1"):  # noqa: S608
                 raise NotAReport(

@@ -21,6 +21,13 @@ LEVEL = Column("level", "level", seen_by="programs")
 #: What is ranked: of a graph launched whole, the report hides the kernels.
 RANKED = ("kernel", "graph")
 NOWHERE = "(outside all ranges)"
+#: What tables of kernels have, such as those of questions.
+KERNEL_COLUMNS = (
+    Column("kernel", "kernel", "name"),
+    Column("launches", "launches", "count"),
+    Column("kernel_ns", "time", "ns"),
+    Column("share", "%", "share"),
+)
 
 
 def require_measured(report: Report) -> None:
