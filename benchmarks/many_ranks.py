@@ -1,99 +1,60 @@
-"""How fast many reports are ranked on all cores, against one report on one core; and the same on a Dask cluster.
+"""What comparing summaries of 8 to 8,192 ranks takes, in time and memory, by their number.
 
-python benchmarks/many_ranks.py tests/data/h200_train_fp32.sqlite --ranks 64 --kernels 50000
+python -m benchmarks.many_ranks
+python -m benchmarks.many_ranks --ranks 64 1024 --folder summaries
 
-A real report is repeated in time until it has the wanted number of kernels, and copied for each rank. `ideal` is
-the time of one rank alone on one core, by the number of ranks, divided by the cores. All answers must be the same.
+Each summary is a real report's, with noise of its own, and steps and collectives in which ranks wait for each
+other. Every measurement is the whole command in a fresh process, confined to as many cores as asked for. `growth`
+is the time of one rank more, from the row above.
 """
 
 import argparse
-import hashlib
-import json
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nvtx_kernels.analysis.support.cores import cores
+from benchmarks.attribution import apart, measured
+from tests.analysis.making.rank_summaries import made
 
-from benchmarks.attribution import ROOT, rows_of, tile
-
-RANK = [sys.executable, "-m", "analysis.kernels", "--format", "json"]
-
-
-def timed(command: list[str], *, on: set[int] | None = None) -> tuple[float, str]:
-    """Run a command, on these cores only; return its wall seconds and a digest of what it printed."""
-    started = time.perf_counter()
-    confine = None if on is None else lambda: os.sched_setaffinity(0, on)
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=confine, check=True)
-    return time.perf_counter() - started, hashlib.sha256(done.stdout).hexdigest()[:16]
+MEBIBYTE = 1 << 20
 
 
-@contextmanager
-def cluster(folder: Path, workers: int):
-    """Start a Dask scheduler and workers, each a process of its own; yield the scheduler's address."""
-    told = folder / "scheduler.json"
-    dask = [sys.executable, "-m", "distributed.cli"]
-    commands = [[f"{dask[-1]}.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(told)]]
-    commands += [
-        [f"{dask[-1]}.dask_worker", "--scheduler-file", str(told), "--nthreads", "1", "--no-dashboard"]
-        for _ in range(workers)
-    ]
-    started = [
-        subprocess.Popen([*dask[:2], *words], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for words in commands
-    ]
-    try:
-        while not told.exists():
-            time.sleep(0.1)
-        time.sleep(5)  # the workers' own start is not part of the work
-        yield json.loads(told.read_text())["address"]
-    finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            process.wait()
+def write_summaries(folder: Path, ranks: int) -> int:
+    """Write the summaries unless they are there, and return their size in bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if len(list(folder.glob("*.parquet"))) != ranks:
+        made(folder, ranks, tables=None)
+    return sum(path.stat().st_size for path in folder.glob("*.parquet"))
 
 
 def main() -> None:
-    """Print what one rank takes, all of them here, and all of them on a cluster."""
+    """Print a row for each number of ranks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path)
-    parser.add_argument("--ranks", type=int, default=64)
-    parser.add_argument("--kernels", type=int, default=50_000)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 1024, 8192])
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3, help="of which the fastest counts")
+    parser.add_argument("--folder", type=Path, help="where the summaries are made and kept (a temporary folder)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        reports = made(options, Path(folder))
-        one, _ = min(timed([*RANK, str(reports[0])], on={min(os.sched_getaffinity(0))}) for _ in range(3))
-        ideal = one * len(reports) / cores()
-        print(f"one rank on one core: {one:.2f} s; ideal for {len(reports)} on {cores()} cores: {ideal:.2f} s")
-        show("here", *timed([*RANK, *map(str, reports)]), ideal)
-        if not find_spec("distributed"):
-            print("Dask is not installed: pip install 'nvtx-kernels[cluster]'")
-            return
-        with cluster(Path(folder), cores()) as address:
-            show("on Dask", *timed([*RANK, "--scheduler", address, *map(str, reports)]), ideal)
-
-
-def made(options: argparse.Namespace, folder: Path) -> list[Path]:
-    """Return the ranks' reports, all alike."""
-    first = folder / "rank00.sqlite"
-    tile(options.source, max(1, round(options.kernels / rows_of(options.source)[0])), first)
-    print(f"{options.ranks} ranks of {rows_of(first)[0]:,} kernels, {first.stat().st_size >> 20} MiB each")
-    others = [folder / f"rank{number:02}.sqlite" for number in range(1, options.ranks)]
-    return [first, *(Path(shutil.copyfile(first, other)) for other in others)]
-
-
-def show(where: str, seconds: float, digest: str, ideal: float) -> None:
-    """Print one way of ranking all of them."""
-    print(f"{where}: {seconds:.2f} s, {seconds / ideal:.2f} of ideal, answer {digest}", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        sets = [((options.folder or Path(temporary)) / str(ranks), ranks) for ranks in options.ranks]
+        sizes = [apart(write_summaries, folder, ranks) for folder, ranks in sets]
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+        one, five, fifteen = os.getloadavg()
+        print(f"load of the machine before: {one:.1f}, {five:.1f}, {fifteen:.1f}; cores: {options.cores}\n")
+        print("| ranks | summaries, MiB | s | CPU s | growth, ms a rank | peak memory, MiB |")
+        print("|---|---|---|---|---|---|")
+        before = None
+        for (folder, ranks), size in zip(sets, sizes, strict=True):
+            command = [sys.executable, "-m", "nvtx_kernels", "rank", str(folder)]
+            runs = [measured(command) for _ in range(options.repeats)]
+            (wall_s, cpu_s, _), memory = min(runs), max(run[-1] for run in runs)
+            growth = f"{(wall_s - before[1]) / (ranks - before[0]) * 1e3:.2f}" if before else ""
+            before = ranks, wall_s
+            figures = f"{size / MEBIBYTE:,.1f} | {wall_s:.2f} | {cpu_s:.2f} | {growth} | {memory:,}"
+            print(f"| {ranks:,} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":

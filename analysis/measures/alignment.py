@@ -22,6 +22,7 @@ ONE_RANK = "only one of its ranks is here"
 UNNAMED = "its kernels' names do not say what they exchange"
 MIXED = "a SendRecv kernel waits and transfers at once"
 SOME_RANKS = "not all of its ranks are here"
+SAME_NAME = "several groups of ranks have one name"
 NO_GROUP = "the report does not say which ranks it joins"
 OTHER_RUNS = "the reports are not of one run's ranks"
 UNEVEN = "its ranks have different numbers of them"
@@ -108,6 +109,8 @@ def _reason(parts: Parts, rows: Int64s, table: Int64s | None, ranks: int) -> str
     present, expected = len(distinct(parts.rank[rows])), int(parts.ranks[rows].max())
     if present < 2 or present < expected:
         return ONE_RANK if present < 2 else SOME_RANKS
+    if present > expected > 0:
+        return SAME_NAME
     if not expected and ranks > 2:
         return NO_GROUP
     return UNEVEN if table is None else ""

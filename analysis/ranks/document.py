@@ -25,13 +25,19 @@ CLEARLY = (
     f"Clearly: over {LEAST_SHARE:.0%} above the median of the ranks, and over {DEVIATIONS:.0f} deviations (1.4826 "
     "× the median absolute deviation)."
 )
+ABSENT = "Waiting is for the last of the ranks that are here: one that is not may have come later."
+CLOCKS = "waiting: what a rank needed longer than the fastest; clocks of ranks are not compared."
 #: Coming late counts only if it takes this share of a step.
 LEAST_WAITING = 0.005
 
 
 def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
     """Show what the ranks take, and which are clearly slower than the others: in which step, range, collective."""
-    tables = (_phases(ranks), _stragglers(ranks), *(table(ranks, detail) for table in (_late, _ranges, _steps)))
+    tables = (
+        _phases(ranks),
+        _stragglers(ranks),
+        *(table(ranks, detail) for table in (_late, _collectives, _ranges, _steps)),
+    )
     hosts = sorted({rank.host for rank in ranks.ranks if rank.host})
     parts = (
         f"{len(ranks.ranks)} ranks",
@@ -40,9 +46,16 @@ def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
         _counts([rank.steps for rank in ranks.ranks]),
     )
     notes = list(ranks.missing)
-    if ranks.aligned is not None and ranks.aligned.undecided:
-        reasons = "; ".join(f"{collective}: {reason}" for collective, reason in ranks.aligned.undecided)
-        notes.append(f"Waiting is not decided for some collectives ({reasons}).")
+    if ranks.aligned is not None:
+        by_reason: dict[str, list[str]] = {}
+        for collective, reason in sorted(ranks.aligned.undecided):
+            by_reason.setdefault(reason, []).append(collective)
+        notes += [
+            f"The waiting of {', '.join(dict.fromkeys(names))} is not decided: {reason}."
+            for reason, names in by_reason.items()
+        ]
+        if (ranks.aligned.waiting_ns[ranks.some_absent] >= 0).any():
+            notes.append(ABSENT)
     heading = " · ".join(filter(None, parts))
     return headings.document(
         ranks.source, heading, tuple(table for table in tables if table.rows), (), tuple(notes)
@@ -195,3 +208,44 @@ def _late(ranks: Ranks, detail: Detail) -> Table:
     title = "Ranks that come to collectives clearly later than the others, which wait for them, {unit} in all"
     caption = f"late by: less waiting than the median rank's, added up. {more(ranked, detail.top, 'row')}".strip()
     return Table("late", title, columns, tuple(rows), caption)
+
+
+def _collectives(ranks: Ranks, detail: Detail) -> Table:
+    """Show what the collectives of each range take, wait and carry in the median rank, the longest first."""
+    collected = ranks.collected
+    figures = (
+        collected.count,
+        collected.time_ns,
+        collected.waiting_ns,
+        collected.message_bytes,
+        collected.bus_bytes_per_s,
+    )
+    middle = [[_median(of_ranks) for of_ranks in figure] for figure in figures]
+    keys = [(label(path), collective) for path, collective in collected.keys]
+    cells = sorted(zip(keys, *middle, strict=True), key=lambda row: (-(row[2] or 0), row[0]))
+    columns = (
+        Column("range", "range", "name"),
+        Column("collective", "collective"),
+        Column("count", "calls", "count"),
+        Column("time_ns", "time", "ns"),
+        Column("waiting_ns", "waiting", "ns"),
+        Column("bytes", "bytes", "bytes"),
+        Column("bus_bytes_per_s", "bus B/s", "bytes/s"),
+    )
+    known = [
+        number
+        for number in range(len(columns))
+        if number < 4 or detail.whole or any(value is not None for value in middle[number - 2])
+    ]
+    rows = [Row((*key, *(row[number - 2] for number in known[2:]))) for key, *row in cells[: detail.top]]
+    per = "per step" if len(ranks.span_ns) else "in all"
+    waits = any(value is not None for value in middle[2])
+    caption = (CLOCKS if waits else "") + more(cells, detail.top, "row")
+    title = f"Collectives by range, median of the ranks, {{unit}} {per}"
+    return Table("collectives", title, tuple(columns[number] for number in known), tuple(rows), caption.strip())
+
+
+def _median(of_ranks: Floats) -> float | None:
+    """Return the median of what is known; None where nothing is."""
+    known = of_ranks[~np.isnan(of_ranks)]
+    return float(np.median(known)) if len(known) else None

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from ..errors import AnalysisError, ReportError
 from ..measures.alignment import Aligned, Parts, align
-from ..measures.collectives import COLLECTIVES, OTHER, listed_ranks
+from ..measures.collectives import COLLECTIVES, listed_ranks
 from ..summary.file import ALL, Head, columns_of, read_groups
 from ..summary.parallel import names_of
 from ..support.cores import cores
 from ..support.progress import each
 from ..support.small_numbers import grouped
-from ..trace import Int64s, Path, Provenance
+from ..trace import Bools, Int64s, Path, Provenance
 
 SEPARATOR = "\x1f"
 Floats = NDArray[np.float64]
@@ -45,8 +45,10 @@ NUMBERS: Mapping[str, Sequence[str]] = {
     "phases": ("kernel_ns",),
     "ranges": ("self_ns",),
     "steps": ("step", "kernel_ns", "communication_ns", "span_ns"),
-    "exchanges": ("step", "ranks", "start_ns", "end_ns"),
+    "exchanges": ("step", "ranks", "start_ns", "end_ns", "message_bytes", "bus_bytes"),
 }
+#: Of a group with at least this share of its ranks here, these are compared with each other.
+MOST_OF_THEM = 0.5
 #: The rows of one summary by table, its texts as dictionaries.
 Tables = Mapping[str, pa.Table]
 
@@ -59,6 +61,21 @@ class Rank:
     number: int
     host: str
     steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What collectives take by range and collective: float64 (keys, ranks) each, of a step; NaN where unknown.
+
+    `time_ns` sums durations, `waiting_ns` what of them is waiting; `bus_bytes_per_s` is of the rest.
+    """
+
+    keys: list[tuple[Path, str]]
+    count: Floats
+    time_ns: Floats
+    waiting_ns: Floats
+    message_bytes: Floats
+    bus_bytes_per_s: Floats
 
 
 @dataclass(frozen=True)
@@ -81,6 +98,41 @@ class Ranks:
     span_ns: Floats
     exchanges: pa.Table
     missing: tuple[str, ...]
+
+    @cached_property
+    def collected(self) -> Collected:
+        """The time, waiting and bytes of collectives by range, in measured steps; in all where none has any."""
+        table, aligned = self.exchanges, self.aligned
+        step, place = _numbers(table["step"]), _numbers(table["place"])
+        rows = np.flatnonzero(step >= 0) if len(self.span_ns) else np.arange(len(step))
+        (path, paths), (kind, kinds) = _coded(table["path"]), _coded(table["collective"])
+        distinct, key = grouped(path[rows] * len(kinds) + kind[rows])
+        shape = len(distinct), len(self.ranks)
+
+        def summed(values: NDArray[Any], known: NDArray[np.bool_]) -> Floats:
+            sums, counted = np.zeros(shape), np.zeros(shape)
+            np.add.at(sums, (key, place[rows]), np.where(known, values, 0)[rows])
+            np.add.at(counted, (key, place[rows]), known[rows])
+            return np.where(counted > 0, sums, np.nan)
+
+        every = np.ones(len(table), np.bool_)
+        duration_ns = _numbers(table["end_ns"]) - _numbers(table["start_ns"])
+        waiting_ns = aligned.waiting_ns if aligned else np.full(len(table), -1)
+        carried, bus_bytes = _numbers(table["message_bytes"]), _numbers(table["bus_bytes"])
+        sized = bus_bytes >= 0  # not NaN
+        moving_ns = duration_ns - np.maximum(waiting_ns, 0)
+        steps = np.maximum([rank.steps for rank in self.ranks], 1)
+        return Collected(
+            [
+                (tuple(paths[code // len(kinds)].split(SEPARATOR)), kinds[code % len(kinds)])
+                for code in distinct.tolist()
+            ],
+            summed(every, every) / steps,
+            summed(duration_ns, every) / steps,
+            summed(waiting_ns, waiting_ns >= 0) / steps,
+            summed(carried, carried >= 0) / steps,
+            summed(bus_bytes, sized) / (summed(moving_ns, sized) / 1e9),
+        )
 
     @cached_property
     def aligned(self) -> Aligned | None:
@@ -109,28 +161,41 @@ class Ranks:
         return late_ns
 
     @cached_property
-    def _parts(self) -> Parts:
+    def present_and_expected(self) -> tuple[Int64s, Int64s]:
+        """By exchange how many ranks of its group have summaries here, and how many it has; 0 where unknown."""
         table = self.exchanges
         group, group_names = _coded(table["group"])
-        collective, kinds = _coded(table["collective"])
         listed = np.array([listed_ranks(name) for name in group_names], np.int64)[group]
+        expected = np.maximum(_numbers(table["ranks"]), np.where(listed > 0, listed, self.world_size))
+        pairs = np.unique(group * len(self.ranks) + _numbers(table["place"]))
+        return np.bincount(pairs // len(self.ranks), minlength=len(group_names))[group], expected
+
+    @cached_property
+    def some_absent(self) -> Bools:
+        """By exchange whether some ranks of its group are absent, but so few that the others can be compared."""
+        present, expected = self.present_and_expected
+        return (present < expected) & (present >= MOST_OF_THEM * expected)
+
+    @cached_property
+    def _parts(self) -> Parts:
+        table, (present, expected) = self.exchanges, self.present_and_expected
+        group, group_names = _coded(table["group"])
+        collective, kinds = _coded(table["collective"])
         unnamed = np.array([not name for name in group_names])[group]
+        kind_numbers = [COLLECTIVES.index(kind) if kind in COLLECTIVES else -1 for kind in kinds]
         return Parts(
-            _ints(table["place"]),
-            np.array(
-                [COLLECTIVES.index(kind) if kind in COLLECTIVES else COLLECTIVES.index(OTHER) for kind in kinds],
-                np.int64,
-            )[collective],
+            _numbers(table["place"]),
+            np.array(kind_numbers, np.int64)[collective],
             np.where(unnamed, -1, group),
-            np.maximum(_ints(table["ranks"]), np.where(listed > 0, listed, self.world_size)),
-            _ints(table["start_ns"]),
-            _ints(table["end_ns"]),
+            np.where(self.some_absent, present, expected),
+            _numbers(table["start_ns"]),
+            _numbers(table["end_ns"]),
         )
 
 
-def _ints(column: pa.ChunkedArray) -> Int64s:
-    """Return whole numbers; -1 where there is none."""
-    numbers: Int64s = pc.fill_null(column, -1).to_numpy()
+def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column's numbers; -1 where there is none."""
+    numbers: NDArray[Any] = pc.fill_null(column, -1).to_numpy()
     return numbers
 
 
@@ -213,7 +278,7 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
         head, tables = content
         columns: dict[str, _Columns] = {
             table: {column: texts[column].numbers(rows[column]) for column in TEXTS[table]}
-            | {column: _ints(rows[column]) for column in NUMBERS[table]}
+            | {column: _numbers(rows[column]) for column in NUMBERS[table]}
             for table, rows in tables.items()
         }
         whole.append((name, head, columns))

@@ -21,7 +21,16 @@ from nvtx_kernels.__main__ import main
 from tests.analysis.making import checks
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.plain_sql import OURS
-from tests.analysis.making.rank_summaries import GATHERED, LATE_NS, SLOW_RANGE, STEPS, Planted, made
+from tests.analysis.making.rank_summaries import (
+    GATHERED,
+    LATE_NS,
+    SLOW_RANGE,
+    STEPS,
+    TRANSFER_NS,
+    Clocks,
+    Planted,
+    made,
+)
 
 DATA = OURS.parent
 SHARED = Path(__file__).parents[3] / "shared"
@@ -36,7 +45,7 @@ def summary_of(report, folder, *words):
 
 
 def tables_of(paths):
-    return {table.key: table.rows for table in ranks_document(reduced(read_all(paths)), WHOLE).tables}
+    return {table.key: table.rows for table in ranks_document(reduced(read_all([*paths])), WHOLE).tables}
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +129,55 @@ def test_a_dask_cluster_gives_the_same_answer(sixteen):
     assert as_json.present(there) == as_json.present(ranks.of_summaries(sixteen, WHOLE))
 
 
+@pytest.mark.parametrize("apart_s", [0, 5, 3600])
+def test_clocks_apart_change_nothing(tmp_path, apart_s):
+    answers = []
+    for folder, clocks in (("apart", Clocks(apart_s * 10**9)), ("far", Clocks())):
+        (tmp_path / folder).mkdir()
+        answers.append(tables_of(made(tmp_path / folder, 32, Planted(late=11), clocks=clocks)))
+    assert answers[0] == answers[1]
+    assert {row.values[0] for row in answers[0]["late"]} == {"rank00011.parquet"}
+
+
+def test_clocks_that_run_apart_make_nobody_late(tmp_path):
+    assert not {"stragglers", "late"} & tables_of(made(tmp_path, 32, clocks=Clocks(drift=1e-4))).keys()
+
+
+def test_of_256_ranks_the_late_one_is_found_though_some_are_missing_and_one_is_truncated(tmp_path):
+    paths = made(tmp_path, 256, Planted(late=200))
+    for missing in (17, 18, 40):
+        paths[missing].unlink()
+    paths[99].write_bytes(paths[99].read_bytes()[:5_000])
+    status, out, _ = checks.said(kernels, str(tmp_path), "--format", "markdown")
+    text = " ".join(out.split())
+    assert status == 0
+    assert "4 of 256 ranks have no summary here (17, 18, 40, 99)." in text
+    assert text.count("rank00099.parquet is left out:") == 1
+    assert "Waiting is for the last of the ranks that are here: one that is not may have come later." in text
+    late = tables_of(path for path in paths if path.exists() and path != paths[99])["late"]
+    assert {row.values[0] for row in late} == {"rank00200.parquet"}
+
+
+def test_waiting_is_undecided_where_most_ranks_of_a_group_are_missing(tmp_path):
+    document = ranks_document(reduced(read_all(made(tmp_path, 32)[:15])), WHOLE)
+    assert "The waiting of all_gather is not decided: not all of its ranks are here." in document.notes
+    (row,) = next(table.rows for table in document.tables if table.key == "collectives")
+    assert row.values[:3] == (LABEL, "all_gather", 8.0)
+    assert row.values[4] is None  # the waiting
+
+
+def test_collectives_say_their_time_waiting_and_bandwidth(tmp_path):
+    (row,) = tables_of(made(tmp_path, 16))["collectives"]
+    _, _, calls, time_ns, waiting_ns, carried, bus_bytes_per_s = row.values
+    assert (calls, carried) == (8, 8 << 20)
+    assert time_ns - waiting_ns == pytest.approx(8 * TRANSFER_NS, rel=0.1)
+    assert bus_bytes_per_s == pytest.approx((1 << 20) / (TRANSFER_NS / 1e9), rel=1e-3)
+
+
 def test_missing_doubled_and_damaged_ranks_are_said(tmp_path):
     paths = made(tmp_path, 12)
     paths[2].unlink()
-    paths[5].write_bytes(paths[5].read_bytes()[:20_000])
+    paths[5].write_bytes(paths[5].read_bytes()[:5_000])
     (tmp_path / "again.parquet").write_bytes(paths[7].read_bytes())
     status, out, _ = checks.said(kernels, str(tmp_path))
     text = " ".join(out.split())

@@ -1,7 +1,8 @@
 """Summaries of many ranks, made of one real report's: equal but for noise, and for what is planted.
 
 Each step has COLLECTIVES collectives. A rank computes, comes to a collective, and waits until the last has come;
-so a slow rank makes the others wait, and all steps are equally long. Every rank has a clock of its own.
+so a slow rank makes the others wait, and all steps are equally long. Every rank has a clock of its own, which may
+be another time's, and run faster or slower.
 """
 
 from dataclasses import dataclass
@@ -55,8 +56,20 @@ def slow_rows(kind):
     return {"inclusive_ns": inside, "self_ns": np.array([path == SLOW_RANGE for path in paths])}
 
 
-def made(folder, ranks, planted=Planted(), seed=0, noise=0.002):
-    """Write a summary for each rank, and return their paths."""
+@dataclass(frozen=True)
+class Clocks:
+    """How far apart the ranks' clocks are, ns, and by which share one may run faster or slower than another."""
+
+    apart_ns: int = 1 << 40
+    drift: float = 0.0
+
+
+#: The tables that comparing ranks reads; those of kernels are most of a summary.
+COMPARED = ("phases", "ranges")
+
+
+def made(folder, ranks, planted=Planted(), seed=0, noise=0.002, clocks=Clocks(), tables=COMPARED):
+    """Write a summary for each rank with some tables (None: all), and return their paths."""
     random = np.random.default_rng(seed)
     sums, head = template()
     base_ns = pc.sum(sums["ranges"]["self_ns"]).as_py() / 2
@@ -69,11 +82,18 @@ def made(folder, ranks, planted=Planted(), seed=0, noise=0.002):
     arrival_ns *= 1 + noise * random.standard_normal(arrival_ns.shape)
     if planted.late >= 0:
         arrival_ns[STEPS // 2, COLLECTIVES // 2, planted.late] += LATE_NS
+    clock = np.random.default_rng(seed + 1)
+    begin_ns = clock.integers(0, clocks.apart_ns, ranks, endpoint=True)
+    rate = 1 + clocks.drift * clock.uniform(-1, 1, ranks)
     paths = []
     for rank in range(ranks):
         slower_ns = base_ns * 0.1 if rank == planted.slow_range else 0.0
-        tables = [_sums(kind, table, factor[rank], slower_ns) for kind, table in sums.items()]
-        tables += _steps_and_exchanges(rank, ranks, compute_ns[:, rank], arrival_ns, random.integers(1 << 40))
+        rows = [
+            _sums(kind, table, factor[rank], slower_ns)
+            for kind, table in sums.items()
+            if tables is None or kind in tables
+        ]
+        rows += _steps_and_exchanges(rank, ranks, compute_ns[:, rank], arrival_ns, begin_ns[rank], rate[rank])
         run = {**head["provenance"]["run"], "rank": rank, "world_size": ranks}
         reports = {of: {**about, "steps": STEPS} for of, about in head["reports"].items()}
         of_rank = {**head, "rank": rank, "host": f"node{hosts[rank]:03}", "reports": reports,
@@ -81,7 +101,7 @@ def made(folder, ranks, planted=Planted(), seed=0, noise=0.002):
         path = folder / f"rank{rank:05}.parquet"
         schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(of_rank)})
         with pq.ParquetWriter(path, schema, compression="zstd") as file:
-            for table in tables:
+            for table in rows:
                 file.write_table(table)
         paths.append(path)
     return paths
@@ -100,12 +120,13 @@ def _sums(kind, table, factor, slower_ns):
     return table
 
 
-def _steps_and_exchanges(rank, ranks, compute_ns, arrival_ns, clock_ns):
+def _steps_and_exchanges(rank, ranks, compute_ns, arrival_ns, begin_ns, rate):
     last_ns = arrival_ns.max(2)
     waiting_ns = np.round(last_ns - arrival_ns[:, :, rank]).astype(np.int64)
     took_ns = waiting_ns + TRANSFER_NS
     span_ns = (last_ns + TRANSFER_NS).sum(1).astype(np.int64)
-    start_ns = clock_ns + np.cumsum((last_ns + TRANSFER_NS).astype(np.int64).reshape(-1)) - took_ns.reshape(-1)
+    took_ns = np.round(took_ns * rate).astype(np.int64)
+    start_ns = begin_ns + np.cumsum((last_ns + TRANSFER_NS).astype(np.int64).reshape(-1)) - took_ns.reshape(-1)
     steps = [
         {"table": "steps", "of": "all", "step": step, "phase": "", "kernels": 100, "span_ns": int(span_ns[step]),
          "kernel_ns": int(compute_ns[step] + took_ns[step].sum()), "communication_ns": int(took_ns[step].sum())}
