@@ -1,17 +1,19 @@
 """The parts of attention: kernel times of scores, scale, mask, softmax and final matmul, and their FLOPs.
 
 Parts are found by their ranges' names. FLOPs and bytes are what the run states in its mark, for one step and by
-range; a report without the mark has none.
+range; else what annotation counted in one step (`counts.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..report import KernelRow, Number, Path, RangeRow, Report
 from ..vocabulary import PATH_SEPARATOR, PHASES
+from .counts import NOTHING, Figures, counts_of
+from .efficiency import joined, other_calls
 
 SCORES, SCALE, MASK, SOFTMAX, FINAL = "scores", "scale", "mask", "softmax", "final matmul"
 FUSED = "fused attention"
@@ -32,7 +34,8 @@ PARTS = (SCORES, SCALE, MASK, SOFTMAX, FINAL)
 class Part:
     """One part of attention in one phase: its ranges with everything inside, ns, and its FLOPs and bytes.
 
-    `flops` and `bytes` are over the same steps as the times; None if the report does not state them. `inner` is
+    `flops` and `bytes` are over the same steps as the times; None if the report does not state them. Counted FLOPs
+    are a matmul's products alone, and of the others all; counted bytes are known of the others alone. `inner` is
     true if its ranges are inside those of scores, whose times then include its own.
     """
 
@@ -51,18 +54,21 @@ class Part:
         return self.gemm_ns if self.name in MATMULS else self.kernel_ns
 
 
-def parts_of(report: Report) -> tuple[Part, ...]:
-    """Return the parts that the report's ranges name, by phase and in the order of the computation."""
+def parts_of(report: Report, whole: Report | None = None) -> tuple[Part, ...]:
+    """Return the parts that the report's ranges name, by phase and in the order of the computation.
+
+    `whole` is the report with the steps around them, if `report` has only some of its phases or ranges.
+    """
     paths = {name: _paths(report.ranges, name) for name in PARTS}
     near = {path[:-1] for path in paths[SCORES]} | paths[SCORES]
     for name in (SCALE, MASK):
         paths[name] = {path for path in paths[name] if path[:-1] in near}
-    return _measured(report, paths)
+    return _measured(report, paths, whole or report)
 
 
-def fused_of(report: Report) -> tuple[Part, ...]:
+def fused_of(report: Report, whole: Report | None = None) -> tuple[Part, ...]:
     """Return attention as a whole, if it is one range."""
-    return _measured(report, {FUSED: _paths(report.ranges, FUSED)})
+    return _measured(report, {FUSED: _paths(report.ranges, FUSED)}, whole or report)
 
 
 def _paths(rows: Iterable[RangeRow], name: str) -> set[Path]:
@@ -72,8 +78,9 @@ def _paths(rows: Iterable[RangeRow], name: str) -> set[Path]:
     return {path for path in named if not any(path[:length] in named for length in range(1, len(path)))}
 
 
-def _measured(report: Report, paths_by_part: Mapping[str, set[Path]]) -> tuple[Part, ...]:
+def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], whole: Report) -> tuple[Part, ...]:
     parts = []
+    counted = _counted(whole) if any(paths_by_part.values()) else {}
     launching = {row.path for row in report.kernels if row.kind == "kernel"}
     inside = {
         name: {path for path in launching if any(path[:length] in paths for length in range(1, len(path) + 1))}
@@ -85,7 +92,8 @@ def _measured(report: Report, paths_by_part: Mapping[str, set[Path]]) -> tuple[P
             kernels = [row for row in report.kernels if row.path in inside[name] and row.phase == phase]
             if sum(row.inclusive_ns for row in ranges):  # kernels without duration cannot be compared
                 inner = name in (SCALE, MASK) and all(row.path[:-1] in paths_by_part[SCORES] for row in ranges)
-                parts.append(_part(report, phase, name, ranges, kernels, inner))
+                part = _part(report, phase, name, ranges, kernels, inner)
+                parts.append(part if part.flops is not None else _with_counts(part, ranges, counted))
     return tuple(parts)
 
 
@@ -102,6 +110,25 @@ def _part(
         bytes=_stated(report, "bytes", phase, name),
         inner=inner,
     )
+
+
+def _counted(whole: Report) -> dict[tuple[Path, str], Figures]:
+    """Return what was counted of ranges, by path and phase, over what the report's figures are."""
+    counts = counts_of(whole)
+    if counts is None or counts.is_stated or not whole.steps or other_calls(whole, counts):
+        return {}
+    return {(row.path, row.phase): row.figures for row in joined(whole, counts).rows}
+
+
+def _with_counts(part: Part, ranges: list[RangeRow], counted: Mapping[tuple[Path, str], Figures]) -> Part:
+    """Return a part with what was counted in its ranges, if it was in all of them."""
+    figures = [counted[row.path, row.phase] for row in ranges if (row.path, row.phase) in counted]
+    if len(figures) < len(ranges):
+        return part
+    total = sum(figures, NOTHING)
+    if part.name in MATMULS:  # its bytes would be those of scale and mask too
+        return replace(part, flops=total.total or None)
+    return replace(part, flops=total.total + total.elementwise or None, bytes=total.bytes)
 
 
 def _stated(report: Report, figure: str, phase: str, name: str) -> Number | None:

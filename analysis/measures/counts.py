@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..report import Path, Report
-from ..vocabulary import PATH_SEPARATOR, is_warm_up, step_matcher
+from ..vocabulary import ELEMENTWISE, PATH_SEPARATOR, is_warm_up, step_matcher
 
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
@@ -18,24 +18,26 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """FLOPs by arithmetic (`bf16`, `tf32`, …), and bytes."""
+    """FLOPs by arithmetic (`bf16`, `tf32`, …), bytes, and FLOPs of element-wise operators and reductions."""
 
     flops: Mapping[str, float]
     bytes: float
+    elementwise: float = 0
 
     @property
     def total(self) -> float:
-        """FLOPs of all arithmetic."""
+        """FLOPs of matrix products, convolutions and attention, in all arithmetic."""
         return sum(self.flops.values())
 
     def __add__(self, other: Figures) -> Figures:
         kinds = {**self.flops, **other.flops}
         flops = {kind: self.flops.get(kind, 0) + other.flops.get(kind, 0) for kind in kinds}
-        return Figures(flops, self.bytes + other.bytes)
+        return Figures(flops, self.bytes + other.bytes, self.elementwise + other.elementwise)
 
     def times(self, factor: float) -> Figures:
         """Return so many times these."""
-        return Figures({kind: value * factor for kind, value in self.flops.items()}, self.bytes * factor)
+        flops = {kind: value * factor for kind, value in self.flops.items()}
+        return Figures(flops, self.bytes * factor, self.elementwise * factor)
 
 
 NOTHING = Figures({}, 0)
@@ -121,7 +123,9 @@ def _counted(mark: Mapping[str, Any], inside: Callable[[Path], Path]) -> Counts:
     entries: dict[Key, Entry] = {}
     for phase, paths in mark.get("ranges", {}).items():
         for path, (number, moved, flops) in paths.items():
-            key, entry = (phase, cut(path)), Entry(Figures(flops, moved), number)
+            products = {kind: count for kind, count in flops.items() if kind != ELEMENTWISE}
+            key = phase, cut(path)
+            entry = Entry(Figures(products, moved, flops.get(ELEMENTWISE, 0)), number)
             entries[key] = entry if key not in entries else Entry(entries[key].whole + entry.whole, None)
     calls = {cut(path): number for path, number in mark.get("calls", {}).items()}
     uncounted = {name: numbers[0] for name, numbers in mark.get("uncounted", {}).items()}

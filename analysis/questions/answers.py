@@ -58,8 +58,8 @@ def document(
     for letter in letters:
         answer = ANSWERS[letter](swept)
         if answer.tables:
-            question = f"({letter}) {QUESTIONS[letter]}"
-            lead = "\n".join(filter(None, (question, answer.tables[0].lead)))
+            question, sentence = f"({letter}) {QUESTIONS[letter]}", answer.tables[0].lead
+            lead = f"{question} {sentence.removeprefix(f'({letter}) ')}".strip()
             tables += _caption_once([replace(answer.tables[0], lead=lead), *answer.tables[1:]])
         for lack in dict.fromkeys(answer.lacks):
             letters_of_lack.setdefault(lack, []).append(f"({letter})")

@@ -10,7 +10,7 @@ from ..measures.agreement import PhaseTimes
 from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of
 from ..support.units import digits_text, time_text
 from ..views import agreement
-from ..views.attention import FORMULAS, IS_FUSED, NO_MARK, NONE, ratio
+from ..views.attention import COUNTED, FORMULAS, IS_FUSED, NONE, is_counted, no_work, ratio, why_no_flops
 from ..vocabulary import BACKWARD, FORWARD, OTHER
 from .figures import Answered
 from .sweep import Answer, Cells, Sweep, by_phase, lacking, led, no_kernels
@@ -121,7 +121,7 @@ SOFTMAX_CAPTION = (
 def softmax(sweep: Sweep) -> Answer:
     """Show softmax against the GEMMs of scores and final matmul, and both ratios.
 
-    Phases that have kernels are in it where any of them has a part; what a phase lacks is a dash.
+    Phases in which any report has a part are in it; what a report lacks of one is a dash.
     """
     phases = (FORWARD, BACKWARD, OTHER)
     with_parts = {
@@ -131,15 +131,11 @@ def softmax(sweep: Sweep) -> Answer:
         if any(name in _parts(report, phase) for name in (SOFTMAX, *MATMULS))
     }
     with_kernels = {phase for phase in phases[:2] for report in sweep.counted if not no_kernels(report, phase)}
-    drawn = [phase for phase in phases if with_parts and phase in with_parts | with_kernels]
+    drawn = [phase for phase in phases if phase in with_parts]
+    asked = [phase for phase in phases[:2] if with_parts and phase in with_parts | with_kernels]
     tables = led(_softmax_sentence(sweep), [_softmax_table(sweep, phase) for phase in drawn])
-    lacks = lacking(sweep, _no_parts, [phase for phase in drawn if phase != OTHER] or [FORWARD])
-    without_flops = [
-        (name, NO_MARK)
-        for name, report in sweep.named
-        for ratios in [[ratio(_parts(report, phase)) for phase in phases]]
-        if any(values and values["flops_ratio"] is None for values in ratios)
-    ]
+    lacks = lacking(sweep, _no_parts, asked or [FORWARD])
+    without_flops = [(name, why) for name, report in sweep.named for why in why_no_flops(report, report.parts)]
     return Answer(tables, (*lacks, *without_flops))
 
 
@@ -173,7 +169,7 @@ def _no_parts(report: Answered, phase: str) -> str:
         return IS_FUSED if fused_of(report) else NONE
     *absent, last = (name for name in (SOFTMAX, *MATMULS) if name not in parts)
     names = f"{', '.join(absent)} or {last}" if absent else last
-    return no_kernels(report, phase) or f"No {phase} work is inside a range of {names}."
+    return no_kernels(report, phase) or no_work(phase, f"a range of {names}")
 
 
 def _softmax_table(sweep: Sweep, phase: str) -> Table:
@@ -194,5 +190,6 @@ def _softmax_table(sweep: Sweep, phase: str) -> Table:
     ]
     where = "work in no phase" if phase == OTHER else phase
     title = f"(e) {where}: softmax against attention's GEMMs, {{unit}} {sweep.scope}"
-    caption = f"{SOFTMAX_CAPTION} {FORMULAS}" if has_flops else SOFTMAX_CAPTION
+    conventions = dict.fromkeys(COUNTED if is_counted(report) else FORMULAS for report in sweep.counted)
+    caption = " ".join([SOFTMAX_CAPTION, *(conventions if has_flops else ())])
     return sweep.table(f"e_{phase}", title, columns, cells, caption, phase)

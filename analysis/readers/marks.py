@@ -110,7 +110,9 @@ CHOSEN: dict[str, re.Pattern[str]] = {
     ),
 }
 #: Names of arithmetic, and of types of PyTorch that have none.
-ARITHMETIC = re.compile(r"(?:tf32|(?:bf|fp|b?float|u?int|complex)\d{1,3}(?:_e\dm\d(?:fn|fnu|fnuz)?)?|bool)")
+ARITHMETIC = re.compile(
+    r"(?:tf32|(?:bf|fp|b?float|u?int|complex)\d{1,3}(?:_e\dm\d(?:fn|fnu|fnuz)?)?|bool|elementwise)"
+)
 
 
 class DistributedInfo(msgspec.Struct):

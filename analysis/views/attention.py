@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError
-from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..measures.attention_parts import FUSED, MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..measures.counts import counts_of
 from ..report import Number, Report
 from ..summary.totals import summarize
-from ..vocabulary import BACKWARD, FORWARD
+from ..vocabulary import BACKWARD, FORWARD, some_of
 from . import headings
+from .efficiency import why_unfit
 from .registry import Subject
 from .rows import require_measured, share, with_levels
 
 NONE = (
-    "No range is named as a part of attention, so scores, softmax and matmuls cannot be distinguished. Push "
-    "ranges named 'computing attention scores', 'computing softmax' and 'final matmul' around them."
+    "No range is named as a part of attention, so scores, softmax and matmuls cannot be distinguished. Open "
+    "nk.annotate.region('computing attention scores'), ('computing softmax') and ('final matmul') around them, as "
+    "docs/questions.md has it. nn.MultiheadAttention and scaled_dot_product_attention compute all in one call, in "
+    "which no range can be opened: write attention out."
 )
 TIMES = (
     "time: of all kernels inside the part's ranges, scale and mask with scores where they are inside. GEMMs: of "
     "these the matrix products. % is of the phase's attention."
 )
-RATES = (
-    "FLOPs and least bytes are what the run states for its shapes. FLOP/s and B/s divide by the time shown: that "
-    "of a matmul's GEMMs, and of all of the others' kernels."
-)
+RATES = "FLOP/s and B/s divide by the time shown: that of a matmul's GEMMs, and of all of the others' kernels."
+STATED = "FLOPs and least bytes are what the run states for its shapes."
 FORMULAS = (
     "FLOPs of the two matmuls together: 4·B·H·T²·d_head forward, 8·B·H·T²·d_head backward; of softmax: 5·B·H·T² "
     "forward, 4·B·H·T² backward; per layer and step."
+)
+COUNTED = (
+    "FLOPs are counted in one step: of the two matmuls 2 per multiply-add of their products; of softmax 5 per "
+    "score and 4 in its backward, or, written out, 1 per element of each of its operators."
 )
 RATIOS = (
     "GEMMs: of scores and final matmul together. ranges: all kernels in the two, with scale and mask where they "
     "are inside."
 )
-NO_MARK = (
-    "The report has no mark with the run's settings, so FLOPs and bytes are unknown; nvtx-kernels run writes one."
+NO_COUNTS = (
+    "The report does not say how many FLOPs and bytes these are: record it with nk.profile(…, flops=True) or "
+    "nvtx-kernels record --flops, and --warmup ≥ 1."
+)
+NOT_HERE = (
+    "FLOPs of {} were not counted: count them in ranges of nk.annotate.region, as in docs/questions.md, with a "
+    "recording of this version."
+)
+NO_WORK = "No {} work is inside {}."
+ONLY_FORWARD = (
+    " Ranges of nvtx and torch.cuda.nvtx hold the forward alone; nk.annotate.region is in backward, too."
 )
 #: What a row is of, by its indent: the time of those inside scores is in that of scores too.
 LEVELS = ("phase", "part", "inside scores")
@@ -51,17 +66,17 @@ def view(subject: Subject) -> Document:
     """
     report = subject.report
     require_measured(report)
-    parts, notes = parts_of(report), list(report.notes)
+    parts, notes = parts_of(report, subject.whole), list(report.notes)
     if not parts:
-        parts = fused_of(report)
+        parts = fused_of(report, subject.whole)
         notes.append(IS_FUSED)
     if not parts:
         raise ReportError(_why_none(subject))
     states_flops = any(part.flops is not None or part.bytes is not None for part in parts)
-    notes += [] if states_flops else [NO_MARK]
+    notes += why_no_flops(subject.whole, parts)
     phases_with_parts = {part.phase for part in parts}
     notes += [
-        f"No {row.phase} work is inside these ranges: the cost of attention there is unknown."
+        no_work(row.phase, "these ranges")
         for row in report.phases
         if row.gemm_kernels and row.phase in (FORWARD, BACKWARD) and row.phase not in phases_with_parts
     ]
@@ -143,7 +158,8 @@ def _rates(report: Report, parts: tuple[Part, ...]) -> Table:
             cells = (part.flops, rate(part.flops, time_ns), part.bytes, rate(part.bytes, time_ns), time_ns)
             rows.append(Row((part.name, *cells), indent=1 + part.inner))
     convention = report.provenance.run.get("flops_convention")
-    caption = RATES + (f" The run counts {convention}." if convention else "")
+    source = COUNTED if is_counted(report) else STATED
+    caption = f"{source} {RATES}" + (f" The run counts {convention}." if convention else "")
     title = f"FLOPs and least bytes of attention, {headings.scope(report)}"
     return Table("rates", title, columns, tuple(rows), caption)
 
@@ -166,7 +182,30 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     )
     title = f"Softmax against the two matmuls: kernel time, {{unit}} {headings.scope(report)}"
     lines = tuple(Row(tuple(row[column.key] for column in columns)) for row in rows)
-    return (Table("ratios", title, columns, lines, f"{RATIOS} {FORMULAS}" if states_flops else RATIOS),)
+    caption = f"{RATIOS} {COUNTED if is_counted(report) else FORMULAS}" if states_flops else RATIOS
+    return (Table("ratios", title, columns, lines, caption),)
+
+
+def no_work(phase: str, ranges: str) -> str:
+    """Return that no work of a phase is inside some ranges, and in backward why that can be."""
+    return NO_WORK.format(phase, ranges) + (ONLY_FORWARD if phase == BACKWARD else "")
+
+
+def is_counted(report: Report) -> bool:
+    """Return whether FLOPs are counted, and not stated by the run for its model's sizes."""
+    return not isinstance(report.provenance.run.get("flops"), Mapping)
+
+
+def why_no_flops(whole: Report, parts: Iterable[Part]) -> list[str]:
+    """Return, if a matmul or softmax has no FLOPs, in a sentence why, and what to do; `whole` has all phases."""
+    lacking = [part for part in parts if part.flops is None and part.name in (SOFTMAX, FUSED, *MATMULS)]
+    if not lacking:
+        return []
+    counts = counts_of(whole)
+    if counts is None:
+        return [NO_COUNTS]
+    names = some_of(f"{part.name} in {part.phase}" for part in lacking)
+    return [why_unfit(whole, counts) or NOT_HERE.format(names)]
 
 
 def ratio(parts: Mapping[str, Part]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean
 
 from ..document import Column, Document, Row, Table
@@ -36,6 +37,11 @@ OTHER_CALLS = (
     "The counted step called {} {} times, and a measured step {} times, so its FLOPs are not those of the "
     "measured steps. Let the last step of warm-up be like the measured ones."
 )
+NOT_COUNTED = (
+    "No FLOPs or bytes were counted in these ranges: {}. Counted are ranges of nk.annotate, torch.cuda.nvtx and, "
+    "without nsys, the package nvtx, that are open in the counted step; in backward, only those of nk.annotate. "
+    "Use nk.annotate.region, and record again with --flops or flops=True. Ranges with counts: {}."
+)
 UNKNOWN_GPU = (
     "{} is not in the table of GPUs' peaks (docs/efficiency.md), so there are no shares and no bounds. "
     "To have them, measure its peaks with `nvtx-kernels check-machine --peaks` and record again."
@@ -53,7 +59,7 @@ WITH_FLOPS = frozenset(("gemm", "convolution", "attention"))
 #: Shown only where a share of the counted FLOPs is in no range.
 LEAST_LOST = 1e-9
 
-RANGE = Column("range", "range", "name")
+RANGE, PHASE = Column("range", "range", "name"), Column("phase", "phase")
 COLUMNS = {
     column.key: column
     for column in (
@@ -79,13 +85,8 @@ def view(subject: Subject) -> Document:
     report = subject.report
     require_measured(report)
     counts = counts_of(report)
-    if counts is None:
-        raise ReportError(NO_COUNTS)
-    if not report.steps:
-        raise ReportError(NO_STEPS)
-    if different := efficiency.other_calls(subject.whole, counts):
-        path, counted, measured = different
-        raise ReportError(OTHER_CALLS.format(path, *map(count_text, (counted, round(measured, 2)))))
+    if counts is None or (unfit := why_unfit(subject.whole, counts)):
+        raise ReportError(NO_COUNTS if counts is None else unfit)
     joined = efficiency.joined(subject.whole, counts)  # steps are around the ranges that were chosen
     if not joined.rows:
         raise ReportError(NO_JOIN.format(some_of(path for _, path in joined.unjoined)))
@@ -94,11 +95,25 @@ def view(subject: Subject) -> Document:
     return headings.answer(report, tables, (*report.notes, *_notes(report, counts, joined, peak)))
 
 
+def why_unfit(whole: Report, counts: Counts) -> str:
+    """Return why counts are not those of a report's measured steps, nothing where they are."""
+    if not whole.steps:
+        return NO_STEPS
+    if different := efficiency.other_calls(whole, counts):
+        path, counted, measured = different
+        return OTHER_CALLS.format(path, *map(count_text, (counted, round(measured, 2))))
+    return ""
+
+
 def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     """Show one row per range and phase, outer before inner."""
     report, detail = subject.report, subject.detail
     selected = {(row.path, row.phase) for row in report.ranges}
     rows = [row for row in joined.rows if (row.path, row.phase) in selected]
+    if not rows:
+        wanted = some_of(dict.fromkeys(label(row.path[-1:]) for row in report.ranges))
+        counted = some_of(dict.fromkeys(label(row.path[-1:]) for row in joined.rows))
+        raise ReportError(NOT_COUNTED.format(wanted, counted))
     naming = tuple if detail.every_index else naming_of(report)
     named = efficiency.by_name(rows, {row.path: naming(row.path) for row in rows})
     order = tree_order([(row.path, (row.kernel_ns,)) for row in named])
@@ -106,7 +121,7 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     title = f"{headings.kernel_time(report)}, FLOPs and bytes of ranges, {{unit}} {headings.scope(report)}"
     if detail.whole:
         values = (Row((label(row.path), row.phase, *_every_value(row, peak).values())) for row in rows)
-        return Table("efficiency", title, (RANGE, Column("phase", "phase"), *COLUMNS.values()), tuple(values))
+        return Table("efficiency", title, (RANGE, PHASE, *COLUMNS.values()), tuple(values))
     keys = ["kernel_ns", "flops_per_s", "compute_share", "bytes_per_s", "memory_share", "flops_per_byte", "bound"]
     caption = f"{BYTES} Rates divide by the kernel time of the range and all inside it."
     if peak is None:
@@ -122,7 +137,13 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
         cells = _every_value(row, peak)
         cells["flops"] = cells["flops"] or None
         lines.append(Row((name, *(cells[key] for key in keys)), indent=depth))
-    columns = (RANGE, *(COLUMNS[key] for key in keys))
+    columns: tuple[Column, ...] = (RANGE, *(COLUMNS[key] for key in keys))
+    if len(report.ranges) < len(subject.whole.ranges):  # the phase's own may be among those that were left out
+        columns = (RANGE, PHASE, *columns[1:])
+        lines = [
+            replace(line, values=(line.values[0], row.phase, *line.values[1:]))
+            for line, row in zip(lines, chosen, strict=True)
+        ]
     return Table("efficiency", title, columns, tuple(lines), caption + more(rows, len(chosen), "range"))
 
 

@@ -13,23 +13,26 @@ code it sees the operators that Inductor calls, and not Inductor's own kernels.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from nvtx_kernels.analysis.vocabulary import is_library_domain, is_step
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import range_stack
+from . import others, range_stack
 from .counts import PATH_SEPARATOR, Counts, Path
 from .open_ranges import OpenRange, Payload, Thread
 
 FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NO_PASS = -1
+_BLOCKS = "record_function"
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -37,9 +40,9 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Counts, program: _ProgramsOwn) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.counts, self.thread = counts, range_stack.here()
+        self.counts, self.thread, self.program = counts, range_stack.here(), program
         self.is_on = True
         # A range after whose end nothing is counted.
         self.until: OpenRange | None = None
@@ -64,7 +67,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _counted(self, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
         try:
             if self.is_on and not (self.until is not None and self.until.ended):
-                self.counts.add(_place(self.thread), func, (args, kwargs, out))
+                self.counts.add(_place(self.thread, self.program), func, (args, kwargs, out))
         except Exception:  # an instrument must not break what it measures
             range_stack.say_failed("an operator is not counted")
         return out
@@ -90,6 +93,47 @@ class _Calls:
         """Handle a mark."""
 
 
+class _ProgramsOwn:
+    """Hears the ranges that the program opens without annotation, and where among annotation's they are."""
+
+    def __init__(self) -> None:
+        # By thread: domain, how many of annotation's ranges are around it, whether the step began later, name.
+        self._open: defaultdict[Thread, list[tuple[str, int, bool, str]]] = defaultdict(list)
+        self.is_counting = False
+
+    def push(self, name: str, payload: Payload = None, domain: str = others.DEFAULT_DOMAIN) -> None:  # noqa: ARG002
+        """Take the start of a range."""
+        thread = range_stack.here()
+        self._open[thread].append((domain, len(thread.ranges), not self.is_counting, name))
+
+    def pop(self, domain: str = others.DEFAULT_DOMAIN) -> None:
+        """Take the end of the range that began last in a domain on this thread."""
+        opened = self._open[range_stack.here()]
+        last = next((place for place in reversed(range(len(opened))) if opened[place][0] == domain), None)
+        if last is not None:
+            del opened[last]
+
+    def block_began(self, name: str) -> None:
+        """Take the start of a record_function block, which a recording has as a range; nsys's report has none."""
+        self.push(
+            "" if range_stack.has_tool() or name.startswith(others.OPTIMIZER_BLOCKS) else name, domain=_BLOCKS
+        )
+
+    def block_ended(self, *, is_outermost: bool) -> None:  # noqa: ARG002 - a hearer's
+        """Take the end of a record_function block."""
+        self.pop(_BLOCKS)
+
+    def path(self, thread: Thread) -> list[str]:
+        """Return the names of a thread's open ranges, the program's from before the step if one is called so."""
+        names = [opened.label.name for opened in thread.ranges]
+        own = [entry for entry in self._open.get(thread, ()) if entry[-1] and not is_library_domain(entry[0])]
+        with_earlier = any(is_step(name) for *_, name in own)
+        for _, place, is_earlier, name in reversed(own):
+            if with_earlier or not is_earlier:
+                names.insert(place, name)
+        return names
+
+
 class Counting:
     """Counts one step of this thread, once, and puts the counts into reports."""
 
@@ -97,6 +141,7 @@ class Counting:
         self.counts = Counts()
         self.is_done = False
         self._mode: _Mode | None = None
+        self._program = _ProgramsOwn()
         self._thread = 0
         self._hearing = ExitStack()
         self._texts: list[str] = []
@@ -109,12 +154,14 @@ class Counting:
     def listen(self) -> None:
         """Have ranges opened from now on until the step is counted."""
         self._hearing.enter_context(range_stack.listen(_Calls(self.counts)))
+        self._hearing.enter_context(others.hear(self._program))
 
     def begin(self, until: OpenRange | None = None) -> None:
         """Count what this thread computes from here to `end`, or until a range ends."""
         if self.is_done or self._mode is not None:
             return
-        self._mode, self._thread = _Mode(self.counts), threading.get_ident()
+        self._mode, self._thread = _Mode(self.counts, self._program), threading.get_ident()
+        self._program.is_counting = True
         self._mode.until = until
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -172,11 +219,12 @@ def _is_composite(func: Any, args: Any, kwargs: Any) -> bool:
     return tensor is not None and not has(name, "CUDA" if tensor.is_cuda else "CPU")
 
 
-def _place(owner: Thread) -> tuple[str, Path]:
+def _place(owner: Thread, program: _ProgramsOwn) -> tuple[str, Path]:
     """Return phase and path of what runs now; autograd's threads work below the ranges of the one that waits."""
     thread = range_stack.here()
-    ranges = thread.ranges if thread is owner else [*owner.ranges, *thread.ranges]
-    return _phase(ranges), tuple(opened.label.name for opened in ranges)
+    threads = [thread] if thread is owner else [owner, thread]
+    ranges = [opened for each in threads for opened in each.ranges]
+    return _phase(ranges), tuple(name for each in threads for name in program.path(each))
 
 
 def _phase(ranges: list[OpenRange]) -> str:

@@ -7,8 +7,9 @@ In a report the counts are NVTX marks in our domain, `MARK` followed by a JSON o
                          "uncounted": {"aten.gelu": [12, 65536]}}
 
 `ranges` has by phase and path how many ranges that is (`*` stands for an index), and of each the bytes and the
-FLOPs by arithmetic that it computes in no range inside it. `uncounted` has operators without a formula, the ones
-that move most: how often they ran, and their bytes. `calls` says how often the counted step called the models.
+FLOPs by arithmetic that it computes in no range inside it; `elementwise` is none of these, and counted apart
+(operator_cost.py). `uncounted` has operators without a formula, the ones that move most: how often they ran, and
+their bytes. `calls` says how often the counted step called the models.
 `peaks` has what `nvtx-kernels check-machine --peaks` measured of the GPU, where it did.
 """
 
@@ -20,6 +21,8 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
+
+from nvtx_kernels.analysis.vocabulary import ELEMENTWISE
 
 from . import known_peaks, operator_cost
 from .marks import collapsed
@@ -38,17 +41,22 @@ Path = tuple[str, ...]
 
 
 class Figures:
-    """What was computed directly in one range: FLOPs by arithmetic, and bytes."""
+    """What was computed directly in one range: FLOPs by arithmetic, element-wise ones apart, and bytes."""
 
-    __slots__ = ("bytes", "flops")
+    __slots__ = ("bytes", "elementwise", "flops")
 
     def __init__(self) -> None:
         self.flops: Counter[str] = Counter()
-        self.bytes = 0
+        self.elementwise = self.bytes = 0
+
+    @property
+    def of_mark(self) -> dict[str, int]:
+        """All FLOPs, as a mark has them."""
+        return {**self.flops, **({ELEMENTWISE: self.elementwise} if self.elementwise else {})}
 
     def same(self) -> tuple[Any, ...]:
         """Return what equal figures have in common."""
-        return self.bytes, tuple(sorted(self.flops.items()))
+        return self.bytes, tuple(sorted(self.of_mark.items()))
 
 
 class Counts:
@@ -76,6 +84,7 @@ class Counts:
             if number:
                 figures.flops[operator_cost.arithmetic(func, call[0])] += number
             if number is None:
+                figures.elementwise += operator_cost.elementwise_flops(func, call[0], call[2])
                 totals = self.uncounted[_name(func)]
                 totals[0] += 1
                 totals[1] += moved
@@ -103,7 +112,7 @@ def _collapsed(counted: dict[tuple[str, Path], Figures]) -> Iterator[tuple[str, 
         short = collapsed({path: figures.same() for path, figures in paths.items()}, (INDEX, INDEX_ABOVE))
         number = Counter(short.values())
         for form, figures in {short[path]: figures for path, figures in paths.items()}.items():
-            yield phase, form, [number[form], figures.bytes, dict(figures.flops)]
+            yield phase, form, [number[form], figures.bytes, figures.of_mark]
 
 
 def _text(number: int, parts: int, ranges: list[Any], head: dict[str, Any]) -> str:

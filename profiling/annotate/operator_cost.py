@@ -3,6 +3,10 @@
 FLOPs are those of PyTorch's registry (`torch.utils.flop_counter`), in which `register_flop_formula` enters custom
 operators: matrix products, convolutions and attention, 2 per multiply-add. All other operators count none.
 
+FLOPs of element-wise operators and reductions are counted apart: 1 per element that is written, or that is
+reduced; of PyTorch's softmax 5 per score (maximum, subtract, exponential, sum, divide), and 4 in its backward,
+P * (dP - sum(dP * P)).
+
 Bytes are the least that the operator moves: each input read once, each output written once. A view moves none,
 what an operator only overwrites is not read, and of what it picks rows from or into, only as much as it picks.
 """
@@ -38,6 +42,10 @@ OVERWRITING = frozenset(
 PICKING = frozenset(("embedding", "index", "index_select", "gather", "take"))
 FILLING = frozenset(("index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_"))
 _CONVOLUTIONS = "convolution"
+OF_SOFTMAX = {"_softmax": 5, "_softmax_backward_data": 4}
+REDUCTIONS = frozenset(("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "linalg_vector_norm"))
+# What PyTorch calls element-wise, and computes nothing.
+MOVING = frozenset(("clone", "masked_fill", "masked_fill_", "positive", "where"))
 
 
 @lru_cache(maxsize=1)
@@ -66,6 +74,18 @@ def flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object)
         return int(formula(*args, **kwargs, out_val=out))
     except Exception:  # a formula may be a program's own
         return None
+
+
+def elementwise_flops(func: Any, args: tuple[Any, ...], out: object) -> int:
+    """Return the FLOPs of an element-wise operator or a reduction of floating-point numbers; of all others 0."""
+    name = getattr(getattr(func, "_overloadpacket", None), "__name__", "")
+    result = next(iter(_tensors(out)), None)
+    if result is None or not result.is_floating_point():
+        return 0
+    if name in REDUCTIONS and any(True for _ in _tensors(args[:1])):
+        return sum(int(tensor.numel()) for tensor in _tensors(args[:1]))
+    is_elementwise = name not in MOVING and torch.Tag.pointwise in getattr(func, "tags", ())
+    return OF_SOFTMAX.get(name, int(is_elementwise)) * int(result.numel())
 
 
 def arithmetic(func: Any, args: tuple[Any, ...]) -> str:

@@ -1,14 +1,15 @@
 """Ranges that a program opens without us: through the package nvtx, and through torch.cuda.nvtx.
 
-    with hear(listener):    # for a recorder, where no tool listens to NVTX itself
+    with hear(listener):    # for a recorder, and for what counts by range
         ...
 
 These are heard: `nvtx.annotate` (block and decorator), `nvtx.push_range` and `pop_range`, and `range`,
 `range_push` and `range_pop` of `torch.cuda.nvtx`, which do not raise meanwhile without CUDA. Not heard:
 functions decorated by `nvtx.annotate` before (nvtx returns them unchanged if no tool listens), `push_range`
-imported by name before, `nvtx.Domain` objects, start/end ranges, and NVTX of C++ code.
+imported by name before, `nvtx.Domain` objects, start/end ranges, and NVTX of C++ code. Where a tool listens, the
+package nvtx is left as it is, and only torch.cuda.nvtx is heard.
 
-Blocks of `torch.profiler.record_function` are in the profiler's own events; here they are only counted, because a
+Blocks of `torch.profiler.record_function` are in the profiler's own events; a recorder hears them because a
 profiler must not be stopped inside one.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import nvtx
@@ -29,6 +30,8 @@ from .replacing import replaced
 
 #: NVTX's default domain has no name.
 DEFAULT_DOMAIN = ""
+#: How the record_function blocks begin that PyTorch's optimizers open themselves.
+OPTIMIZER_BLOCKS = ("Optimizer.step#", "Optimizer.zero_grad#")
 _CAN_PUSH = hasattr(torch._C, "_nvtx")
 
 
@@ -41,8 +44,11 @@ class Hearer(Protocol):
     def pop(self, domain: str = ...) -> None:
         """Handle the end of the range that began last in a domain on this thread."""
 
-    def block_ended(self) -> None:
-        """Handle the end of the outermost record_function block of this thread."""
+    def block_began(self, name: str) -> None:
+        """Handle the start of a record_function block."""
+
+    def block_ended(self, *, is_outermost: bool) -> None:
+        """Handle the end of a record_function block, the outermost of this thread or not."""
 
 
 class _Blocks(threading.local):
@@ -51,6 +57,28 @@ class _Blocks(threading.local):
 
 
 _blocks = _Blocks()
+_hearers: tuple[Hearer, ...] = ()
+_replaced = ExitStack()
+
+
+class _All:
+    """Passes on to every hearer, so that they can begin and end in any order."""
+
+    def push(self, name: str, payload: int | float | None = None, domain: str = "") -> None:
+        for hearer in _hearers:
+            hearer.push(name, payload, domain)
+
+    def pop(self, domain: str = "") -> None:
+        for hearer in _hearers:
+            hearer.pop(domain)
+
+    def block_began(self, name: str) -> None:
+        for hearer in _hearers:
+            hearer.block_began(name)
+
+    def block_ended(self, *, is_outermost: bool) -> None:
+        for hearer in _hearers:
+            hearer.block_ended(is_outermost=is_outermost)
 
 
 def in_block() -> bool:
@@ -61,14 +89,22 @@ def in_block() -> bool:
 @contextmanager
 def hear(hearer: Hearer) -> Iterator[None]:
     """Send a listener the ranges that this program opens without us."""
-    with replaced(*_replacements(hearer)):
+    global _hearers
+    if not _hearers:
+        _replaced.enter_context(replaced(*_replacements(_All())))
+    _hearers = (*_hearers, hearer)
+    try:
         yield
+    finally:
+        _hearers = tuple(other for other in _hearers if other is not hearer)
+        if not _hearers:
+            _replaced.close()
 
 
 def _replacements(hearer: Hearer) -> Iterator[tuple[Any, str, Any]]:
     """Yield the replacements: an object, the name of its attribute, and the new value."""
     record_function = torch.autograd.profiler.record_function
-    yield record_function, "__enter__", _counted_enter(record_function.__enter__)
+    yield record_function, "__enter__", _counted_enter(record_function.__enter__, hearer)
     yield record_function, "__exit__", _counted_exit(record_function.__exit__, hearer)
     yield torch.cuda.nvtx, "_nvtx", _HeardNvtx(getattr(torch.cuda.nvtx, "_nvtx"), hearer)  # noqa: B009 - not exported
     if not nvtx.enabled() or hasattr(nvtx.get_domain(), "handle"):
@@ -137,10 +173,11 @@ class _HeardNvtx:
         return getattr(self._real, name)
 
 
-def _counted_enter(enter: Callable[..., Any]) -> Callable[..., Any]:
+def _counted_enter(enter: Callable[..., Any], hearer: Hearer) -> Callable[..., Any]:
     def counted(self: Any) -> Any:
         _blocks.open += 1  # first, so that it is never open and not counted
         try:
+            hearer.block_began(str(self.name))
             return enter(self)
         except BaseException:
             _blocks.open -= 1
@@ -155,7 +192,6 @@ def _counted_exit(exit_: Callable[..., Any], hearer: Hearer) -> Callable[..., An
             return exit_(self, *error)
         finally:
             _blocks.open = max(0, _blocks.open - 1)
-            if not _blocks.open:
-                hearer.block_ended()
+            hearer.block_ended(is_outermost=not _blocks.open)
 
     return counted

@@ -86,6 +86,11 @@ _pop_from_tool: Callable[[], object] = _domain.pop_range if _tool else lambda: N
 _observers: list[Callable[[bool], None]] = []
 
 
+def has_tool() -> bool:
+    """Return whether a tool, as nsys, receives NVTX."""
+    return _tool
+
+
 def here() -> Thread:
     """Return what is kept of this thread."""
     return local.thread

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch._C._autograd import DeviceType
 
+from ..annotate.others import OPTIMIZER_BLOCKS
 from .allocations import Allocation
 from .cpu_operators import Kernel, Operator, kernels
 from .gpu_details import Details, no_details
@@ -46,8 +47,6 @@ UNKNOWN_OF_KERNEL = {
 }
 # `autograd::engine::evaluate_function: MmBackward0` encloses the node that has the sequence number.
 ENGINE = "autograd::engine::"
-# Blocks that PyTorch's optimizers open themselves.
-OPTIMIZER_BLOCKS = ("Optimizer.step#", "Optimizer.zero_grad#")
 # Autograd's numbers count per thread; ours have the thread above these bits, so that one belongs to one operator.
 SEQUENCE_BITS = 32
 

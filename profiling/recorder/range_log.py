@@ -76,10 +76,17 @@ class RangeLog:
             return
         ended = stack.pop()._replace(end_ns=now)
         self._keep(ended)
-        self.block_ended(is_update=_is_update(ended))
+        self._ended(is_update=_is_update(ended))
 
-    def block_ended(self, *, is_update: bool = False) -> None:
-        """Handle the end of a range or block on this thread."""
+    def block_began(self, name: str) -> None:
+        """Handle the start of a record_function block, which the profiler's events have."""
+
+    def block_ended(self, *, is_outermost: bool) -> None:
+        """Handle the end of a record_function block."""
+        if is_outermost:
+            self._ended(is_update=False)
+
+    def _ended(self, *, is_update: bool) -> None:
         thread = threading.get_native_id()
         if thread == self._thread:
             self._on_end(sum(map(len, self._open.get(thread, {}).values())), is_update)

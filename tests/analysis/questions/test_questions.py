@@ -1,15 +1,18 @@
 """The assignment's questions of one report: the figures of reports/README.md and of the views, and their parts."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import AnalysisError
 from nvtx_kernels.analysis.questions.answers import document
 from nvtx_kernels.analysis.questions.figures import answered, named, operations_of
+from nvtx_kernels.analysis.readers.marks import FLOPS_MARK
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.vocabulary import FORWARD
 
-from tests.analysis.making.building import Range
+from tests.analysis.making.building import MARK, Range
 from tests.analysis.making.generated import programs
 from tests.analysis.making.questioned import WORKING, asked, every_report, keys, made, needs_shared, row, said
 from tests.analysis.making.subjects import DATA, attributed, by, table, viewed
@@ -188,9 +191,20 @@ def test_a_report_without_a_mark_has_no_flops_and_says_so(tmp_path):
     path = made(tmp_path, ("sgemm", 110), ("exp", 210), ("sgemm", 310), ranges=parts)
     (found,) = table(asked(path), "e_forward")
     assert (found["softmax_to_gemms"], "flops_ratio" in found) == (0.5, False)
-    assert any(
-        note.startswith("(e): The report has no mark with the run's settings") for note in asked(path).notes
+    assert any(note.startswith("(e): The report does not say how many FLOPs") for note in asked(path).notes)
+
+
+def test_flops_that_a_step_counted_are_held_against_each_other(tmp_path):
+    parts = [Range(name, at, at + 90) for name, at in zip(PARTS, (100, 200, 300), strict=True)]
+    flops = zip(PARTS, ({"fp32": 400, "elementwise": 9}, {"elementwise": 50}, {"fp32": 600}), strict=True)
+    of_forward = {f"step > {name}": [1, 8, counted] for name, counted in flops}
+    mark = Range(
+        FLOPS_MARK + json.dumps({"version": 1, "parts": 1, "ranges": {"forward": of_forward}}), 1, None, event=MARK
     )
+    path = made(tmp_path, ("sgemm", 110), ("exp", 210), ("sgemm", 310), ranges=[mark, *parts], steps=1)
+    (found,) = table(asked(path), "e_forward")
+    assert found["flops_ratio"] == (400 + 600) / 50
+    assert not any("FLOPs" in note for note in asked(path).notes)
 
 
 @BRIEF

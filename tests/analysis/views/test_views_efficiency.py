@@ -126,6 +126,17 @@ def test_what_did_not_join_is_said(tmp_path):
     assert "aten.mul 7×" in notes
 
 
+def test_ranges_in_which_nothing_was_counted_are_refused_with_those_that_have_counts(tmp_path):
+    mark = marked({"backward": {"backward": [1, 8, {"bf16": 5}]}})
+    with pytest.raises(ReportError, match=r"these ranges: layer \*\..* Ranges with counts: step, backward\."):
+        viewed("efficiency", report(tmp_path, mark), within="layer *")
+
+
+def test_rows_of_chosen_ranges_name_their_phase(tmp_path):
+    found = by(viewed("efficiency", report(tmp_path, counted()), within="layer *"), "efficiency", "range")
+    assert found["layer *"]["phase"] == "forward"
+
+
 def test_more_layers_than_were_counted_do_not_join(tmp_path):
     mark = marked(
         {"forward": {"forward > layer *": [3, 0, {"bf16": 1}]}, "backward": {"backward": [1, 0, {"bf16": 5}]}}

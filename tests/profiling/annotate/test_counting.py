@@ -4,13 +4,15 @@ import json
 import threading
 from collections import Counter
 
+import nvtx
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.annotate import counting, range_stack
+from nvtx_kernels.profiling.annotate import counting, others, range_stack
 from nvtx_kernels.profiling.annotate.counting import Counting
 from nvtx_kernels.profiling.annotate.counts import MARK
 from torch import nn
+from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_stack
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
@@ -133,6 +135,76 @@ def test_rows_that_are_picked_are_the_bytes_that_are_read():
     assert counting.counts.of["other", ()].bytes == 3 * 4 * 4 + 3 * 8 + 3 * 4 * 4
 
 
+def written_out(scores):
+    exponentials = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return exponentials / exponentials.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("softmax", [lambda scores: scores.softmax(-1), written_out], ids=["torch", "written out"])
+def test_a_softmax_counts_5_flops_per_score_apart_from_products(softmax):
+    counting = Counting()
+    with counting.step(), annotate.range("softmax"):
+        softmax(torch.ones(3, 7))
+    found = counting.counts.of["other", ("softmax",)]
+    assert (found.elementwise, found.flops.total(), counting.counts.flops) == (5 * 21, 0, 0)
+
+
+def test_backward_of_a_region_has_its_flops_and_4_per_score_of_softmax():
+    scores, values, counting = torch.ones(3, 7, requires_grad=True), torch.ones(7, 2), Counting()
+    with counting.step():
+        with annotate.region("softmax") as part:
+            chances = part.output(scores.softmax(-1))
+        with annotate.region("final matmul") as part:
+            out = part.output(chances @ values)
+        out.sum().backward()
+    found = {path[-1]: one for (phase, path), one in counting.counts.of.items() if phase == "backward" and path}
+    assert found["softmax"].elementwise == 4 * 21
+    assert found["final matmul"].flops == {"fp32": product(3, 2, 7)}
+
+
+WAYS = {"torch.cuda.nvtx": torch.cuda.nvtx.range, "nvtx": nvtx.annotate, "record_function": record_function}
+
+
+@pytest.fixture
+def _heard():
+    """Hear the program throughout, as a recording does: without CUDA, torch.cuda.nvtx raises otherwise."""
+    with others.hear(counting._ProgramsOwn()):
+        yield
+
+
+@pytest.mark.usefixtures("_heard")
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_ranges_that_the_program_opens_itself_are_in_the_paths(way):
+    counting = Counting()
+    with way("epoch"), counting.step(), annotate.range("forward"), way("scores"), annotate.range("inner"):
+        torch.ones(2, 3) @ torch.ones(3, 4)
+    assert dict(counting.counts.of["forward", ("forward", "scores", "inner")].flops) == {"fp32": product(2, 3, 4)}
+
+
+@pytest.mark.usefixtures("_heard")
+def test_a_programs_step_around_the_counted_one_is_in_the_paths():
+    counting = Counting()
+    counting.listen()
+    with torch.cuda.nvtx.range("step 3"), torch.cuda.nvtx.range("forward"):
+        counting.begin()
+        torch.ones(2, 3) @ torch.ones(3, 4)
+        counting.end()
+    assert [path for _, path in counting.counts.of] == [("step 3", "forward")] * len(counting.counts.of)
+
+
+def test_what_hears_a_program_can_end_in_any_order():
+    first, second = Counting(), Counting()
+    first.listen()
+    second.listen()
+    first.end()
+    second.begin()
+    with torch.cuda.nvtx.range("scores"):
+        torch.ones(2, 3) @ torch.ones(3, 4)
+    second.end()
+    assert ("other", ("scores",)) in second.counts.of
+    assert not isinstance(torch.cuda.nvtx._nvtx, others._HeardNvtx)
+
+
 def test_a_programs_own_operator_counts_by_its_formula():
     @torch.library.custom_op("counted::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
@@ -190,7 +262,7 @@ def test_work_of_autograds_threads_is_below_the_ranges_of_the_thread_that_waits(
 
     def run():
         with annotate.range("layer 0"):
-            found.append(counting._place(owner))
+            found.append(counting._place(owner, counting._ProgramsOwn()))
 
     with annotate.listen(Heard()), annotate.range("backward"):
         thread = threading.Thread(target=run)
