@@ -98,6 +98,13 @@ def add_range_rules(parser: argparse.ArgumentParser) -> Any:
         metavar="TRACES",
         help="PyTorch's traces of the capture of CUDA graphs (a folder or a file), for their kernels' modules",
     )
+    rules.add_argument(
+        "--nccl-inspector",
+        type=Path,
+        metavar="FILES",
+        help="what NCCL Inspector wrote of the report's process (a file, or a folder of all ranks'), for the "
+        "bytes of its collectives",
+    )
     return rules
 
 
@@ -147,6 +154,10 @@ def attributed(trace: Trace, options: argparse.Namespace) -> Attribution:
         from .readers.capture_traces import with_captures
 
         trace = with_captures(trace, options.capture)
+    if options.nccl_inspector:
+        from .readers.nccl_inspector import with_inspector
+
+        trace = with_inspector(trace, options.nccl_inspector)
     rules = Rules(
         domains=options.domain,
         operators=options.operators,
