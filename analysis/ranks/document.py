@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..document import SHORT, Column, Detail, Document, Row, Table
-from ..trace import Int64s
+from ..trace import Int64s, Path
 from ..views import headings
 from ..views.rows import label, more
 from ..vocabulary import PHASES
@@ -35,7 +35,7 @@ def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
     """Show what the ranks take, and which are clearly slower than the others: in which step, range, collective."""
     tables = (
         _phases(ranks),
-        _stragglers(ranks),
+        _stragglers(ranks, detail),
         *(table(ranks, detail) for table in (_late, _collectives, _ranges, _steps)),
     )
     hosts = sorted({rank.host for rank in ranks.ranks if rank.host})
@@ -97,13 +97,18 @@ def _phases(ranks: Ranks) -> Table:
     )
 
 
+def _named(ranks: Ranks, detail: Detail, path: Path) -> str:
+    """Return a range for people without what is around all that have kernels, such as `measure > step`."""
+    return label(path, 0 if detail.whole else ranks.common_ranges)
+
+
 def _ranges(ranks: Ranks, detail: Detail) -> Table:
     """Rank ranges by how far their slowest rank is above the median, in kernels of no range below."""
     keys, self_ns = ranks.ranges
     excess_ns = self_ns.max(1, initial=0) - np.median(self_ns, axis=1) if len(keys) else np.empty(0)
     order = [number for number in np.argsort(-excess_ns, kind="stable").tolist() if excess_ns[number] > 0]
     rows = [
-        Row((label(keys[number][0]), *_spread(ranks, self_ns[number]), _outliers(self_ns[number])))
+        Row((_named(ranks, detail, keys[number][0]), *_spread(ranks, self_ns[number]), _outliers(self_ns[number])))
         for number in order[: detail.top]
     ]
     title = "Ranges whose slowest rank is furthest above the median: kernels in no range below, {unit} per step"
@@ -135,7 +140,7 @@ def _steps(ranks: Ranks, detail: Detail) -> Table:
     return Table("steps", title, columns, tuple(rows), caption.strip())
 
 
-def _stragglers(ranks: Ranks) -> Table:
+def _stragglers(ranks: Ranks, detail: Detail) -> Table:
     """List the ranks that compute clearly longer than the others; a host of which all do is one row."""
     rows = []
     if len(ranks.compute_ns) and len(ranks.ranks) > 2:
@@ -146,7 +151,9 @@ def _stragglers(ranks: Ranks) -> Table:
             excess_ns = float(compute_ns[places].mean() - np.median(compute_ns))
             steps = float(in_steps[:, places].mean(1).sum())
             share = excess_ns / float(np.median(compute_ns))
-            rows.append(Row((name, ranks.ranks[places[0]].host, excess_ns, share, steps, _where(ranks, places))))
+            rows.append(
+                Row((name, ranks.ranks[places[0]].host, excess_ns, share, steps, _where(ranks, places, detail)))
+            )
     rows.sort(key=lambda row: -row.values[2])
     columns = (
         Column("rank", "rank", "name"),
@@ -171,13 +178,13 @@ def _by_host(ranks: Ranks, slow: Int64s) -> Iterator[tuple[Int64s, str]]:
             yield from ((np.array([place]), ranks.ranks[place].name) for place in slow_there.tolist())
 
 
-def _where(ranks: Ranks, places: Int64s) -> str:
+def _where(ranks: Ranks, places: Int64s, detail: Detail) -> str:
     """Return the range in whose own kernels these ranks exceed the median most."""
     keys, self_ns = ranks.ranges
     if not len(keys):
         return ""
     excess_ns = self_ns[:, places].mean(1) - np.median(self_ns, axis=1)
-    return label(keys[int(excess_ns.argmax())][0])
+    return _named(ranks, detail, keys[int(excess_ns.argmax())][0])
 
 
 def _late(ranks: Ranks, detail: Detail) -> Table:
@@ -185,10 +192,15 @@ def _late(ranks: Ranks, detail: Detail) -> Table:
     late_ns, table = ranks.late_ns, ranks.exchanges
     least_ns = LEAST_WAITING * float(np.nanmedian(ranks.span_ns)) if len(ranks.span_ns) else 0.0
     events = np.flatnonzero(late_ns > least_ns)
-    of_events = table.select(["place", "path", "collective"]).take(events)
+    of_events = (
+        table.columns["place"][events].tolist(),
+        table.texts("path", events),
+        table.texts("collective", events),
+        late_ns[events].tolist(),
+    )
     sums: dict[tuple[int, str, str], list[float]] = {}
-    for event, lateness_ns in zip(of_events.to_pylist(), late_ns[events].tolist(), strict=True):
-        key = event["place"], label(tuple(event["path"].split(SEPARATOR))), event["collective"]
+    for place, path, collective, lateness_ns in zip(*of_events, strict=True):
+        key = place, _named(ranks, detail, tuple(path.split(SEPARATOR))), collective
         of_key = sums.setdefault(key, [0, 0.0])
         of_key[0] += 1
         of_key[1] += lateness_ns
@@ -221,7 +233,7 @@ def _collectives(ranks: Ranks, detail: Detail) -> Table:
         collected.bus_bytes_per_s,
     )
     middle = [[_median(of_ranks) for of_ranks in figure] for figure in figures]
-    keys = [(label(path), collective) for path, collective in collected.keys]
+    keys = [(_named(ranks, detail, path), collective) for path, collective in collected.keys]
     cells = sorted(zip(keys, *middle, strict=True), key=lambda row: (-(row[2] or 0), row[0]))
     columns = (
         Column("range", "range", "name"),

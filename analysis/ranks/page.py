@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 import numpy as np
@@ -12,7 +13,9 @@ from ..support.units import share_text, time_text
 from .document import ranks_document
 from .reduce import Ranks
 
-CELL_WIDTH, CELL_HEIGHT, LEFT, TOP = 26, 12, 150, 24
+CELL_HEIGHT, LEFT, TOP = 12, 150, 36
+#: The steps share this width, px, as far as a step's number fits and a cell stays one.
+MAP_WIDTH, NARROWEST, WIDEST = 600, 16, 60
 #: A cell is fully coloured from this share above, or below, the median of its step.
 FULL_SHARE = 0.1
 #: Of more ranks, those furthest from the median are drawn.
@@ -32,7 +35,9 @@ def ranks_page(ranks: Ranks) -> str:
     document = ranks_document(ranks)
     title = escape(printable(document.heading))
     head = f'<meta charset=utf-8><meta name=viewport content="width=device-width"><title>{title}</title>'
-    body = f"<h1>Ranks by step</h1>\n{heat_map(ranks)}\n<div class=scrolls>{as_html.fragment(document)}</div>"
+    notes = "".join(f"<p>{escape(printable(note))}</p>\n" for note in document.notes)
+    tables = as_html.fragment(replace(document, notes=()))
+    body = f"<h1>Ranks by step</h1>\n{notes}{heat_map(ranks)}\n<div class=scrolls>{tables}</div>"
     return f"<!DOCTYPE html>\n<html lang=en>{head}<style>{STYLE}</style>\n{body}\n</html>\n"
 
 
@@ -44,25 +49,27 @@ def heat_map(ranks: Ranks) -> str:
     share = compute_ns / np.nanmedian(compute_ns, axis=1, keepdims=True) - 1
     furthest = np.argsort(-np.nanmax(np.abs(share), axis=0), kind="stable")[:MOST_RANKS]
     drawn = np.sort(furthest)
-    width, height = LEFT + CELL_WIDTH * len(share), TOP + CELL_HEIGHT * len(drawn)
-    parts = [f'<text x="{LEFT + CELL_WIDTH * step}" y="{TOP - 8}">{step}</text>' for step in range(len(share))]
+    cell_width = min(max(MAP_WIDTH // len(share), NARROWEST), WIDEST)
+    width, height = LEFT + cell_width * len(share), TOP + CELL_HEIGHT * len(drawn)
+    parts = [f'<text x="0" y="{TOP - 6}">rank, host</text><text x="{LEFT}" y="10">step</text>']
+    parts += [f'<text x="{LEFT + cell_width * step}" y="{TOP - 6}">{step}</text>' for step in range(len(share))]
     for line, place in enumerate(drawn.tolist()):
         rank, y = ranks.ranks[place], TOP + CELL_HEIGHT * line
         label = escape(printable(f"{rank.number if rank.number >= 0 else rank.name} {rank.host}".strip()))
         parts.append(f'<text x="0" y="{y + 10}">{label}</text>')
         for step, above in enumerate(share[:, place].tolist()):
-            x, size = LEFT + CELL_WIDTH * step, f'width="{CELL_WIDTH - 1}" height="{CELL_HEIGHT - 1}"'
+            x, size = LEFT + cell_width * step, f'width="{cell_width - 1}" height="{CELL_HEIGHT - 1}"'
             parts.append(f'<rect class="none" x="{x}" y="{y}" {size}/>')
             if above == above:  # not a step that this rank lacks
                 side, opacity = "above" if above > 0 else "below", min(abs(above) / FULL_SHARE, 1)
                 time = time_text(compute_ns[step, place])
-                tip = f"{label}, step {step}: {time}, {share_text(above)} above the median"
+                tip = f"{label}, step {step}: {time}, {share_text(abs(above))} {side} the median"
                 rect = f'class="{side}" fill-opacity="{opacity:.3f}" x="{x}" y="{y}" {size}'
                 parts.append(f"<rect {rect}><title>{tip}</title></rect>")
     left_out = f" The {len(drawn)} ranks furthest from it are drawn." if len(drawn) < len(ranks.ranks) else ""
     caption = (
-        "A row is a rank, a column a step: kernels other than collectives, against the median of a step's ranks; "
-        f"orange is longer, blue shorter, full colour from {FULL_SHARE:.0%}.{left_out}"
+        "Time in kernels other than collectives, of each rank (row) in each step (column), against the median of "
+        f"that step's ranks: orange is longer, blue shorter, full colour from {FULL_SHARE:.0%}.{left_out}"
     )
     image = f'<svg role="img" aria-label="Ranks by step" width="{width}" height="{height}">'
     return f"<p>{caption}</p>\n<div class=scrolls>{image}{''.join(parts)}</svg></div>"

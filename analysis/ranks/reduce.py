@@ -24,10 +24,12 @@ from ..measures.alignment import Aligned, Parts, align
 from ..measures.collectives import COLLECTIVES, listed_ranks
 from ..summary.file import ALL, Head, columns_of, read_groups
 from ..summary.parallel import names_of
+from ..support import arrow
 from ..support.cores import cores
 from ..support.progress import each
-from ..support.small_numbers import grouped
+from ..support.small_numbers import distinct, grouped
 from ..trace import Bools, Int64s, Path, Provenance
+from ..views.rows import common_length
 
 SEPARATOR = "\x1f"
 Floats = NDArray[np.float64]
@@ -64,6 +66,24 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchanges:
+    """The kernels that communicate, of all ranks: numbers by column, and the texts that some of them are of.
+
+    `place` is the rank's position, and -1 stands for a number that is unknown.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    names: Mapping[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.columns["place"])
+
+    def texts(self, column: str, rows: Int64s) -> list[str]:
+        """Return the texts of a column at some rows."""
+        return [self.names[column][number] for number in self.columns[column][rows].tolist()]
+
+
+@dataclass(frozen=True, slots=True)
 class Collected:
     """What collectives take by range and collective: float64 (keys, ranks) each, of a step; NaN where unknown.
 
@@ -84,8 +104,7 @@ class Ranks:
 
     `phases` and `ranges` have names and float64 (names, ranks) of a step, `ranges` of kernels in no range below.
     `compute_ns` (steps, ranks) is kernel time without collectives, and `span_ns` the GPU's; NaN for steps that a
-    rank lacks. `exchanges` has the kernels that communicate, with the rank's position as `place`. `missing` has
-    sentences on ranks that are not here, or could not be read.
+    rank lacks. `missing` has sentences on ranks that are not here, or could not be read.
     """
 
     ranks: tuple[Rank, ...]
@@ -96,18 +115,24 @@ class Ranks:
     ranges: tuple[list[tuple[Path, str]], Floats]
     compute_ns: Floats
     span_ns: Floats
-    exchanges: pa.Table
+    exchanges: Exchanges
     missing: tuple[str, ...]
+
+    @cached_property
+    def common_ranges(self) -> int:
+        """How many ranges are around all kernels that are in ranges."""
+        keys, self_ns = self.ranges
+        return common_length(keys[number][0] for number in np.flatnonzero(self_ns.any(1)).tolist())
 
     @cached_property
     def collected(self) -> Collected:
         """The time, waiting and bytes of collectives by range, in measured steps; in all where none has any."""
-        table, aligned = self.exchanges, self.aligned
-        step, place = _numbers(table["step"]), _numbers(table["place"])
+        table, aligned = self.exchanges.columns, self.aligned
+        step, place = table["step"], table["place"]
         rows = np.flatnonzero(step >= 0) if len(self.span_ns) else np.arange(len(step))
-        (path, paths), (kind, kinds) = _coded(table["path"]), _coded(table["collective"])
-        distinct, key = grouped(path[rows] * len(kinds) + kind[rows])
-        shape = len(distinct), len(self.ranks)
+        paths, kinds = self.exchanges.names["path"], self.exchanges.names["collective"]
+        codes, key = grouped(table["path"][rows].astype(np.int64) * len(kinds) + table["collective"][rows])
+        shape = len(codes), len(self.ranks)
 
         def summed(values: NDArray[Any], known: NDArray[np.bool_]) -> Floats:
             sums, counted = np.zeros(shape), np.zeros(shape)
@@ -115,17 +140,17 @@ class Ranks:
             np.add.at(counted, (key, place[rows]), known[rows])
             return np.where(counted > 0, sums, np.nan)
 
-        every = np.ones(len(table), np.bool_)
-        duration_ns = _numbers(table["end_ns"]) - _numbers(table["start_ns"])
-        waiting_ns = aligned.waiting_ns if aligned else np.full(len(table), -1)
-        carried, bus_bytes = _numbers(table["message_bytes"]), _numbers(table["bus_bytes"])
+        every = np.ones(len(step), np.bool_)
+        duration_ns = table["end_ns"] - table["start_ns"]
+        waiting_ns = aligned.waiting_ns if aligned else np.full(len(step), -1)
+        carried, bus_bytes = table["message_bytes"], table["bus_bytes"]
         sized = bus_bytes >= 0  # not NaN
         moving_ns = duration_ns - np.maximum(waiting_ns, 0)
         steps = np.maximum([rank.steps for rank in self.ranks], 1)
         return Collected(
             [
                 (tuple(paths[code // len(kinds)].split(SEPARATOR)), kinds[code % len(kinds)])
-                for code in distinct.tolist()
+                for code in codes.tolist()
             ],
             summed(every, every) / steps,
             summed(duration_ns, every) / steps,
@@ -163,11 +188,11 @@ class Ranks:
     @cached_property
     def present_and_expected(self) -> tuple[Int64s, Int64s]:
         """By exchange how many ranks of its group have summaries here, and how many it has; 0 where unknown."""
-        table = self.exchanges
-        group, group_names = _coded(table["group"])
+        table, group_names = self.exchanges.columns, self.exchanges.names["group"]
+        group = table["group"].astype(np.int64)
         listed = np.array([listed_ranks(name) for name in group_names], np.int64)[group]
-        expected = np.maximum(_numbers(table["ranks"]), np.where(listed > 0, listed, self.world_size))
-        pairs = np.unique(group * len(self.ranks) + _numbers(table["place"]))
+        expected = np.maximum(table["ranks"], np.where(listed > 0, listed, self.world_size))
+        pairs = distinct(group * len(self.ranks) + table["place"])
         return np.bincount(pairs // len(self.ranks), minlength=len(group_names))[group], expected
 
     @cached_property
@@ -178,31 +203,24 @@ class Ranks:
 
     @cached_property
     def _parts(self) -> Parts:
-        table, (present, expected) = self.exchanges, self.present_and_expected
-        group, group_names = _coded(table["group"])
-        collective, kinds = _coded(table["collective"])
-        unnamed = np.array([not name for name in group_names])[group]
-        kind_numbers = [COLLECTIVES.index(kind) if kind in COLLECTIVES else -1 for kind in kinds]
+        table, (present, expected) = self.exchanges.columns, self.present_and_expected
+        names, group = self.exchanges.names, table["group"].astype(np.int64)
+        unnamed = np.array([not name for name in names["group"]], np.bool_)[group]
+        kind_numbers = [COLLECTIVES.index(kind) if kind in COLLECTIVES else -1 for kind in names["collective"]]
         return Parts(
-            _numbers(table["place"]),
-            np.array(kind_numbers, np.int64)[collective],
+            table["place"],
+            np.array(kind_numbers, np.int64)[table["collective"]],
             np.where(unnamed, -1, group),
             np.where(self.some_absent, present, expected),
-            _numbers(table["start_ns"]),
-            _numbers(table["end_ns"]),
+            table["start_ns"],
+            table["end_ns"],
         )
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     """Return a column's numbers; -1 where there is none."""
-    numbers: NDArray[Any] = pc.fill_null(column, -1).to_numpy()
-    return numbers
-
-
-def _coded(column: pa.ChunkedArray) -> tuple[Int64s, list[str]]:
-    """Return the position of each row in the texts of a dictionary column, and those."""
-    array = column.combine_chunks()
-    return array.indices.to_numpy(zero_copy_only=False).astype(np.int64), array.dictionary.to_pylist()
+    known = column.combine_chunks()
+    return arrow.to_numpy(known.fill_null(arrow.integer(-1).cast(known.type)) if known.null_count else known)
 
 
 def read_one(path: FilePath) -> tuple[Head, Tables]:
@@ -223,9 +241,10 @@ def read_one(path: FilePath) -> tuple[Head, Tables]:
 
 
 def _with_coded_texts(rows: pa.Table, texts: Sequence[str]) -> pa.Table:
+    separator, empty = arrow.binary([SEPARATOR, ""]).cast(pa.string())
     for place, name in enumerate(texts):
-        column = pc.binary_join(rows[name], SEPARATOR) if name == "path" else rows[name]
-        rows = rows.set_column(place, name, column.combine_chunks().dictionary_encode())
+        column = pc.binary_join(rows[name], separator) if name == "path" else rows[name]
+        rows = rows.set_column(place, name, column.fill_null(empty).combine_chunks().dictionary_encode())
     return rows
 
 
@@ -258,7 +277,7 @@ class _Texts:
             if content not in self._of_dictionary:
                 numbers = [self.names.setdefault(text, len(self.names)) for text in texts.to_pylist()]
                 self._of_dictionary[content] = np.array(numbers, np.int32)
-            parts.append(self._of_dictionary[content][chunk.indices.to_numpy(zero_copy_only=False)])
+            parts.append(self._of_dictionary[content][arrow.to_numpy(chunk.indices)])
         return np.concatenate(parts)
 
 
@@ -297,7 +316,7 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
         _by_step(parts["steps"], column, steps, whole_step) for column in NUMBERS["steps"][1:]
     )
     return Ranks(
-        tuple(Rank(name, head.rank, head.host, head.steps_of_a_rank) for name, head, _ in whole),
+        tuple(Rank(_short(name), head.rank, head.host, head.steps_of_a_rank) for name, head, _ in whole),
         heads[0].provenance,
         tuple(sorted({gpu for head in heads for gpu in head.provenance.gpus})),
         max(int(head.provenance.run.get("world_size") or 0) for head in heads),
@@ -310,6 +329,10 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
     )
 
 
+def _short(name: str) -> str:
+    return name.removesuffix(".parquet").removesuffix(".summary")
+
+
 def _matrix(
     parts: Sequence[_Columns], column: str, texts: Mapping[str, _Texts]
 ) -> tuple[list[tuple[str, ...]], Int64s]:
@@ -317,10 +340,10 @@ def _matrix(
     sizes = [len(of_column.names) for of_column in texts.values()]
     codes = [np.ravel_multi_index([columns[name] for name in texts], sizes) for columns in parts]
     place = np.repeat(np.arange(len(parts)), [len(code) for code in codes])
-    distinct, row = grouped(np.concatenate(codes))
-    sums = np.zeros((len(distinct), len(parts)), np.int64)
+    found, row = grouped(np.concatenate(codes))
+    sums = np.zeros((len(found), len(parts)), np.int64)
     np.add.at(sums, (row, place), np.concatenate([columns[column] for columns in parts]))
-    positions = np.unravel_index(distinct, sizes)
+    positions = np.unravel_index(found, sizes)
     names = [
         [list(of_column.names)[number] for number in numbers.tolist()]
         for of_column, numbers in zip(texts.values(), positions, strict=True)
@@ -340,15 +363,10 @@ def _by_step(parts: Sequence[_Columns], column: str, steps: Int64s, whole_step: 
     return cells
 
 
-def _exchanges(parts: Sequence[_Columns], texts: Mapping[str, _Texts]) -> pa.Table:
-    """Return the kernels that communicate, of all ranks, with the rank's position as `place`."""
+def _exchanges(parts: Sequence[_Columns], texts: Mapping[str, _Texts]) -> Exchanges:
     place = np.repeat(np.arange(len(parts)), [len(columns["step"]) for columns in parts])
     columns = {name: np.concatenate([of_rank[name] for of_rank in parts]) for name in parts[0]}
-    coded = {
-        name: pa.DictionaryArray.from_arrays(columns[name], pa.array(list(texts[name].names), pa.string()))
-        for name in TEXTS["exchanges"]
-    }
-    return pa.table({"place": place, **columns, **coded})
+    return Exchanges({"place": place, **columns}, {name: [*texts[name].names] for name in TEXTS["exchanges"]})
 
 
 def _absent(heads: Sequence[Head]) -> list[str]:

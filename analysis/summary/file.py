@@ -158,7 +158,8 @@ def read_groups(path: Path, columns: Mapping[str, Sequence[str]]) -> tuple[Head,
                     groups.append(Group(table.min, of.min, rows.cast(columns_of(wanted))))
             return head, groups
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
-        raise NotAReport(f"{path} is not a whole summary ({error}); write it again with `summarize`.") from error
+        reason = str(error).partition(". ")[0].rstrip(".")
+        raise NotAReport(f"{path} is not a whole summary ({reason}); write it again with `summarize`.") from error
 
 
 def read_summary(path: Path) -> Report:

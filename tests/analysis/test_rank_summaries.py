@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,10 +82,10 @@ def test_ranking_and_comparing_summaries_answers_as_their_reports_do(tmp_path):
 
 PLANTED = {
     "none": (Planted(), [], []),
-    "a slow GPU": (Planted(slow_rank=5), ["rank00005.parquet"], ["rank00005.parquet"]),
+    "a slow GPU": (Planted(slow_rank=5), ["rank00005"], ["rank00005"]),
     "a slow host": (Planted(slow_host=1), ["all 8 of node001"], None),
-    "a slow range": (Planted(slow_range=7), ["rank00007.parquet"], ["rank00007.parquet"]),
-    "a late collective": (Planted(late=11), [], ["rank00011.parquet"]),
+    "a slow range": (Planted(slow_range=7), ["rank00007"], ["rank00007"]),
+    "a late collective": (Planted(late=11), [], ["rank00011"]),
 }
 
 
@@ -95,9 +96,7 @@ def test_planted_stragglers_are_found_and_no_others(tmp_path, case):
     stragglers = tables.get("stragglers", ())
     assert [row.values[0] for row in stragglers] == slow
     names = list(dict.fromkeys(row.values[0] for row in tables.get("late", ())))
-    assert (
-        names == late if late is not None else {*names} <= {f"rank{number:05}.parquet" for number in range(8, 16)}
-    )
+    assert names == late if late is not None else {*names} <= {f"rank{number:05}" for number in range(8, 16)}
     if case == "a slow range":
         assert stragglers[0].values[-1] == " > ".join(SLOW_RANGE)
     if case == "a late collective":
@@ -122,11 +121,14 @@ def test_any_order_of_merging_gives_the_same_answer(sixteen, order):
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_gives_the_same_answer(sixteen):
+def test_a_dask_cluster_gives_the_same_answer_in_any_order(sixteen):
     distributed = pytest.importorskip("distributed")
+    here = as_json.present(ranks.of_summaries(sixteen, WHOLE))
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        there = ranks.of_summaries(sixteen, WHOLE, scheduler=cluster.scheduler_address)
-    assert as_json.present(there) == as_json.present(ranks.of_summaries(sixteen, WHOLE))
+        for seed in range(3):
+            shuffled = random.Random(seed).sample(sixteen, len(sixteen))
+            there = ranks.of_summaries(shuffled, WHOLE, scheduler=cluster.scheduler_address)
+            assert as_json.present(there) == here
 
 
 @pytest.mark.parametrize("apart_s", [0, 5, 3600])
@@ -136,7 +138,7 @@ def test_clocks_apart_change_nothing(tmp_path, apart_s):
         (tmp_path / folder).mkdir()
         answers.append(tables_of(made(tmp_path / folder, 32, Planted(late=11), clocks=clocks)))
     assert answers[0] == answers[1]
-    assert {row.values[0] for row in answers[0]["late"]} == {"rank00011.parquet"}
+    assert {row.values[0] for row in answers[0]["late"]} == {"rank00011"}
 
 
 def test_clocks_that_run_apart_make_nobody_late(tmp_path):
@@ -155,7 +157,7 @@ def test_of_256_ranks_the_late_one_is_found_though_some_are_missing_and_one_is_t
     assert text.count("rank00099.parquet is left out:") == 1
     assert "Waiting is for the last of the ranks that are here: one that is not may have come later." in text
     late = tables_of(path for path in paths if path.exists() and path != paths[99])["late"]
-    assert {row.values[0] for row in late} == {"rank00200.parquet"}
+    assert {row.values[0] for row in late} == {"rank00200"}
 
 
 def test_waiting_is_undecided_where_most_ranks_of_a_group_are_missing(tmp_path):
@@ -194,7 +196,7 @@ def test_a_page_draws_every_rank_by_step_and_colours_the_slow_one(tmp_path):
     assert page.count('<rect class="none"') == 64 * STEPS
     assert page.count('class="above" fill-opacity="1.000"') == STEPS
     assert "<script" not in page
-    assert "rank00005.parquet" in page
+    assert "rank00005" in page
 
 
 @pytest.mark.parametrize("cut", range(0, 60_000, 7_500))
@@ -212,8 +214,8 @@ def test_collectives_of_a_real_report_are_in_its_summary(tmp_path):
     paths = [summary_of(communicating(), tmp_path, "--rank", "0", "--host", "node0")]
     joined = reduced(read_all(paths))
     assert [rank.host for rank in joined.ranks] == ["node0"]
-    assert joined.exchanges["collective"].to_pylist() == ["all_reduce"] * 2
-    assert joined.exchanges["step"].to_pylist() == [0, 1]
+    assert joined.exchanges.texts("collective", np.arange(2)) == ["all_reduce"] * 2
+    assert joined.exchanges.columns["step"].tolist() == [0, 1]
 
 
 @pytest.mark.skipif(not REPORTS, reason="the real reports next to the repository are absent")
