@@ -40,7 +40,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "the course's model (Stanford CS336): run it and measure it": {
         "run": Command("profiling.run", "run its steps under NVTX ranges, and record them if asked"),
-        "benchmark": Command("profiling.benchmark", "time every combination of settings"),
+        "benchmark": Command("profiling.benchmark", "time every combination of settings, or a program's phases"),
         "nsys": Command("profiling.nsys", "capture every combination of settings under nsys"),
         "precision": Command("profiling.precision", "show what each dtype does to sums and layers"),
         "ask": Command("analysis.questions", "answer the assignment's profiling questions from reports"),

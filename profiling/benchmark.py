@@ -1,6 +1,7 @@
-"""Measure every combination of settings, each in its own process, and print a table.
+"""Measure every combination of settings, each in its own process, or a program as it is, and print a table.
 
 python -m profiling.benchmark --sizes small,medium --modes forward,train --dtypes fp32,bf16
+python -m profiling.benchmark --warmup 0,1,5 --steps 10 train.py --batch-size 8
 python -m profiling.benchmark --study warmup --sizes small
 python -m profiling.benchmark --results benchmark.jsonl --by dtype --format markdown --plot times.png
 """
@@ -9,14 +10,20 @@ import argparse
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .cli import CommandParser, add_output, add_running, add_year, ended, list_of
+from .cli import CommandError, CommandParser, UsageError, add_output, add_running, add_year, ended, list_of
 from .study.studies import BY, COLUMNS, STUDIES, add_lists
 
-DESCRIPTION = "Measure every combination of settings, each in its own process."
+DESCRIPTION = "Measure every combination of settings, each in its own process; or time the phases of a program."
+#: The options that a program can have; all others are settings of the course's model.
+OF_PROGRAMS = ("program", "warmup", "steps", "by", "columns", "phases", "format", "output", "plot", "help")
 EPILOG = """\
+program   a script of one's own, and after it its arguments: forward, backward and optimizer of each step of it,
+          the device waited for around each; it is stopped after --warmup steps (5) and --steps more (10). A
+          list of --warmup gives a line for each, of one run. No other setting: the program has its own
 attention alone, over head dimension and length, is measured by --attention without a list; its options:
           --attention --help
 lists     are separated by commas: --sizes small,medium. What is not given has the default of the device.
@@ -41,6 +48,7 @@ def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentPars
         "--repeats", type=int, default=1, metavar="N", help="measure everything N times, and pool"
     )
     options.add_argument("--study", choices=STUDIES, default="times", help="the question (default times)")
+    options.add_argument("program", nargs=argparse.REMAINDER, help="a script of one's own, and its arguments")
     add_running(options.add_argument_group("running"), "benchmark.jsonl")
     showing = options.add_argument_group("showing")
     showing.add_argument("--by", choices=BY, help="what the table compares (default: the study's)")
@@ -67,7 +75,35 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
             return of_attention([*words[:place], *words[place + 1 :]], prog=f"{prog} --attention")
     command = parser(prog)
     options = vars(command.parse_args(words))
+    if options["program"]:
+        _refuse_settings(command, options)
+        return ended(command, lambda: _time_program(options))
     return ended(command, lambda: _work(options), goes_on=True)
+
+
+def _refuse_settings(command: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
+    """End the command where a program stands beside options that it has none of."""
+    script = options["program"][0]
+    if not Path(script).is_file():
+        command.error(f"{script} is not a file: write the script to time, and before it the options")
+    for action in command._actions:
+        name = action.dest
+        if name not in OF_PROGRAMS and options.get(name, action.default) != action.default:
+            command.error(f"{action.option_strings[0]} is of the course's model, and {script} has its own")
+    if len(options["steps"] or ()) > 1:
+        command.error("--steps is one number with a program, such as --steps 10")
+
+
+def _time_program(options: Mapping[str, Any]) -> int:
+    from .record import print_without_ours, status_of
+    from .training.program_times import show_times
+
+    try:
+        return show_times(options, partial(status_of, options["program"], is_module=False))
+    except Exception as error:
+        if isinstance(error, UsageError | CommandError) or not print_without_ours(error):
+            raise
+        return 1
 
 
 def _work(options: Mapping[str, Any]) -> int:

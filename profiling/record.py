@@ -121,7 +121,7 @@ def _record(options: argparse.Namespace, program: list[str], is_module: bool) ->
         raise CommandError(str(error)) from error
     try:
         with _counting_processes() as processes, profile:
-            status = _status(program, is_module)
+            status = status_of(program, is_module=is_module)
     except TraceFileError as error:
         raise CommandError(str(error)) from error
     except Terminated:
@@ -130,7 +130,7 @@ def _record(options: argparse.Namespace, program: list[str], is_module: bool) ->
         sys.stderr.write(f"record: {program[0]} was interrupted\n")
         status = 130
     except Exception as error:
-        if not _print_without_ours(error):
+        if not print_without_ours(error):
             raise
         status = 1
     if processes:
@@ -143,7 +143,7 @@ def _record(options: argparse.Namespace, program: list[str], is_module: bool) ->
     return status
 
 
-def _status(program: list[str], is_module: bool) -> int:
+def status_of(program: list[str], *, is_module: bool) -> int:
     """Run the program as the main one, and return its exit status."""
     from .recorder.process import Terminated
 
@@ -183,7 +183,7 @@ def _counting_processes() -> Iterator[list[str]]:
         yield functions
 
 
-def _print_without_ours(error: BaseException) -> bool:
+def print_without_ours(error: BaseException) -> bool:
     """Print a traceback of the program's frames; return False for an error of our own."""
     report = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException | None] = [report]

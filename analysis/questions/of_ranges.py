@@ -24,8 +24,8 @@ TIMES_CAPTION = (
     f"{agreement.RANGES} {agreement.KERNEL_TIME} {agreement.SPAN} {agreement.CPU_RANGE} {agreement.SHARE}"
 )
 BESIDE = (
-    "mean, std: of n steps without a profiler, synchronized; the newest run with the same settings and GPU, and "
-    "the most warm-up. % is of that mean."
+    "median, min, max: of n steps without a profiler, synchronized; all repeats of the newest run with the same "
+    "settings and GPU, and the most warm-up. % is of that median."
 )
 LATE = (
     "The {unit} worked on after {phase} ranges had closed: their CPU range does not measure it. Synchronize "
@@ -93,16 +93,18 @@ def _beside(sweep: Sweep, phase: str) -> Table:
         of_one_ns = {key: total_ns / phase_times.ranges for key, total_ns in totals_ns.items()}
         return {
             "n": run.n,
-            "timed_ns": run.mean_ns,
-            "timed_std_share": run.std_share,
+            "timed_ns": run.median_ns,
+            "timed_min_ns": run.least_ns,
+            "timed_max_ns": run.most_ns,
             **{f"{key}_ns": time_ns for key, time_ns in of_one_ns.items()},
-            **{f"{key}_share": time_ns / run.mean_ns for key, time_ns in of_one_ns.items()},
+            **{f"{key}_share": time_ns / run.median_ns for key, time_ns in of_one_ns.items()},
         }
 
     columns = [
         Column("n", "n", "count"),
-        Column("timed_ns", "mean", "ns"),
-        Column("timed_std_share", "std %", "share"),
+        Column("timed_ns", "median", "ns"),
+        Column("timed_min_ns", "min", "ns"),
+        Column("timed_max_ns", "max", "ns"),
     ]
     for key, heading in (("kernel", "kernel time"), ("span", sweep.span), ("cpu", "CPU range")):
         columns += [Column(f"{key}_ns", heading, "ns"), Column(f"{key}_share", "%", "share")]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import median
 from typing import Any
 
 from ..errors import UsageError
@@ -21,11 +21,12 @@ SAME = (
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The wall time of a phase, synchronized, over n steps: mean, ns, and sample std as a share of it."""
+    """The wall time of a phase, synchronized: median and range over the n steps of all repeats, ns."""
 
     n: int
-    mean_ns: float
-    std_share: float | None
+    median_ns: float
+    least_ns: float
+    most_ns: float
 
 
 def read(path: Path) -> list[Row]:
@@ -45,14 +46,19 @@ def read(path: Path) -> list[Row]:
 
 
 def of_run(run: Mapping[str, Any], rows: Sequence[Row], phase: str) -> Timed | None:
-    """Return the newest times of a phase with a run's settings and GPU, of the most steps of warm-up."""
+    """Return a phase's times with a run's settings and GPU, of the most warm-up: the newest of each repeat."""
     same = [row for row in rows if _is_same(run, row) and any(phase in step for step in row["measured"])]
     if not same or not run:
         return None
     newest = max(same, key=lambda row: (row["cell"].get("warmup") or 0, str(row.get("started"))))
-    times_ns = [step[phase] * 1e6 for step in newest["measured"] if phase in step]
-    middle = mean(times_ns)
-    return Timed(len(times_ns), middle, stdev(times_ns) / middle if len(times_ns) > 1 else None)
+    repeats = {row["cell"].get("repeat"): row for row in same if _cell(row) == _cell(newest)}
+    times_ns = [step[phase] * 1e6 for row in repeats.values() for step in row["measured"] if phase in step]
+    return Timed(len(times_ns), median(times_ns), min(times_ns), max(times_ns))
+
+
+def _cell(row: Row) -> dict[str, Any]:
+    """Return what identifies a run, whichever of its repeats it is."""
+    return {name: value for name, value in row["cell"].items() if name != "repeat"}
 
 
 def _parsed(line: str) -> Row:

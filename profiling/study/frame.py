@@ -123,8 +123,8 @@ def _lines(group: list[Row]) -> Iterator[Row]:
         yield {**shared, **{name: failure.get(name) for name in ("status", "phase", "requested_bytes", "message")}}
         return
     for phase in PHASES:
-        if phase in group[0]["measured"][0]:
-            times = [step[phase] for row in group for step in row["measured"]]
+        times = [step[phase] for row in group for step in row["measured"] if phase in step]
+        if times:
             yield {
                 **shared,
                 "status": "ok",
@@ -132,12 +132,17 @@ def _lines(group: list[Row]) -> Iterator[Row]:
                 "parameters": group[0].get("parameters"),
                 "processes": len(group),
                 **statistics_of(times),
-                "first_ms": statistics.fmean((row["warmup"] + row["measured"])[0][phase] for row in group),
+                "first_ms": statistics.fmean(_first(row, phase) for row in group),
                 **_rates(group[0], phase, statistics.fmean(times)),
                 "peak_bytes": _peak_bytes(group[0], phase),
                 "held_bytes": group[0].get("held_bytes") if phase == "forward" else None,
                 "sm_mhz": (group[0].get("clocks") or {}).get("sm_mhz"),
             }
+
+
+def _first(row: Row, phase: str) -> float:
+    """Return the time of the first step that has a phase."""
+    return float(next(step[phase] for step in row["warmup"] + row["measured"] if phase in step))
 
 
 def statistics_of(times: Sequence[float]) -> dict[str, float | None]:

@@ -23,8 +23,8 @@ class ResultsError(CommandError):
 
 
 VERSION = 1
-# What a row measures: steps of the model, or attention alone.
-MODEL, ATTENTION = "model", "attention"
+# What a row measures: steps of the model, attention alone, or steps of a program that is not ours.
+MODEL, ATTENTION, PROGRAM = "model", "attention", "program"
 # Rows that hold what a configuration does; a `failed` one only that it was tried.
 FINAL = ("ok", "oom")
 # What else than the configuration must be equal for a measurement to be the same: other machines' rows stay apart.

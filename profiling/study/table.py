@@ -213,7 +213,9 @@ def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:
         shared.append(f"{lines['parameters'].max():,.0f} parameters")
     yield f"Same in every line: {', '.join(shared)}."
     states = {
-        (row["cell"]["dtype"], row["state"]["tf32"], row["state"]["autocast"]) for row in rows if row["state"]
+        (row["cell"]["dtype"], row["state"]["tf32"], row["state"]["autocast"])
+        for row in rows
+        if "autocast" in row["state"]
     }
     if states:
         parts = (f"{dtype}: TF32 {'allowed' if tf32 else 'off'}, autocast {cast}" for dtype, tf32, cast in states)

@@ -1,17 +1,19 @@
-"""Annotate every model that an unchanged program calls; a file of its own, as it replaces `nn.Module.__call__`."""
+"""Know every model that an unchanged program calls; a file of its own, as it replaces `nn.Module.__call__`."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
 from .. import annotate
+from ..annotate import optimizers
+from ..annotate.replacing import replaced
 
 
 class _Thread(threading.local):
@@ -46,3 +48,25 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
             annotations.close()
             if nn.Module.__call__ is seen:
                 nn.Module.__call__ = call  # type: ignore[method-assign]
+
+
+@contextmanager
+def telling_roots(around: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Tell the phases of the calls of such modules, each inside `around()`, without annotating these."""
+    call, thread = nn.Module.__call__, _Thread()
+
+    def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        is_root = not thread.is_inside and not torch.compiler.is_compiling()
+        if not is_root or not any(True for _ in self.parameters()):
+            return call(self, *args, **kwargs)
+        thread.is_inside = True
+        optimizers.before_forward()
+        try:
+            with around():
+                return call(self, *args, **kwargs)
+        finally:
+            thread.is_inside = False
+            optimizers.after_forward()
+
+    with replaced((nn.Module, "__call__", seen)):
+        yield

@@ -29,10 +29,14 @@ def written(folder, *rows, torn=""):
     return path
 
 
-def test_mean_and_spread_are_of_the_runs_steps(tmp_path):
-    found = timed.of_run(RUN, timed.read(written(tmp_path, run_of(18, 20, 22))), "forward")
-    assert (found.n, found.mean_ns, found.std_share) == (3, 20e6, 0.1)
-    assert timed.of_run(RUN, [run_of(18)], "forward").std_share is None
+def test_median_and_range_are_of_the_steps_of_all_repeats(tmp_path):
+    rows = [
+        run_of(7, started="2026-01"), run_of(18, 20, 22, started="2026-02"),
+        run_of(19, 40, cell={"repeat": 1}, started="2026-03"),
+        run_of(1, cell={"optimizer": "fused"}, started="2025"),
+    ]  # fmt: skip
+    found = timed.of_run(RUN, timed.read(written(tmp_path, *rows)), "forward")
+    assert found == timed.Timed(5, 20e6, 18e6, 40e6)
     assert timed.of_run(RUN, [run_of(18)], "backward") is None
 
 
@@ -52,8 +56,8 @@ def test_a_run_of_other_settings_is_not_taken(other):
 
 def test_a_changed_size_has_its_own_run():
     rows = [run_of(18), run_of(7, cell={"layers": 3})]
-    assert timed.of_run({**RUN, "size": "small, layers 3", "layers": 3}, rows, "forward").mean_ns == 7e6
-    assert timed.of_run(RUN, rows, "forward").mean_ns == 18e6
+    assert timed.of_run({**RUN, "size": "small, layers 3", "layers": 3}, rows, "forward").median_ns == 7e6
+    assert timed.of_run(RUN, rows, "forward").median_ns == 18e6
 
 
 def test_the_newest_of_the_most_warm_up_is_taken(tmp_path):
@@ -61,7 +65,7 @@ def test_the_newest_of_the_most_warm_up_is_taken(tmp_path):
         run_of(30, cell={"warmup": 0}, started="2026-03"), run_of(18, started="2026-01"),
         run_of(19, started="2026-02"),
     ]  # fmt: skip
-    assert timed.of_run(RUN, timed.read(written(tmp_path, *rows)), "forward").mean_ns == 19e6
+    assert timed.of_run(RUN, timed.read(written(tmp_path, *rows)), "forward").median_ns == 19e6
 
 
 WATCHED = {
@@ -90,7 +94,7 @@ def test_reports_stand_beside_their_runs(tmp_path, capsys):
     tables = {table["key"]: table["rows"] for table in json.loads(out)["tables"]}
     eager, compiled = tables["a_forward_timed"]
     assert status == 0
-    assert (eager["n"], eager["timed_ns"], eager["timed_std_share"]) == (2, 20e6, 0)
+    assert (eager["n"], eager["timed_ns"], eager["timed_max_ns"]) == (2, 20e6, 20e6)
     assert eager["kernel_share"] == pytest.approx(18.4414205e6 / 20e6)
     assert {compiled[key] for key in ("n", "timed_ns", "kernel_ns", "span_share")} == {None}
     assert "a_backward_timed" not in tables

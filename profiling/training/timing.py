@@ -1,0 +1,155 @@
+"""The wall time of each phase of a program that runs as it is, as a benchmark script takes it.
+
+The device is waited for before and after each forward, backward and update, which are those of `nk.profile`; a
+clock is read each time. Nothing is recorded, and no node of autograd has a hook.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
+
+from ..annotate import others, range_stack
+from ..annotate.open_ranges import Payload
+from .capture import Capture, wait_for_gpu
+from .loop import WHOLE_BLOCK, Phases
+from .roots import telling_roots
+
+PHASES = ("forward", "backward", "optimizer")
+BY_FORWARD = "forwards, as no optimizer updated"
+
+
+class EnoughError(BaseException):
+    """As many steps as wanted were timed; not an Exception, so that the program does not handle it."""
+
+
+class _Phase(NamedTuple):
+    name: str
+    began_ns: int
+    ended_ns: int
+
+
+class Timed(NamedTuple):
+    """The steps of a program: times in ms by phase, and of the whole `step` from its first phase to its last.
+
+    `by` is what ends the steps, `status` the program's exit status, None if it was stopped after the steps wanted.
+    """
+
+    steps: list[dict[str, float]]
+    by: str
+    status: int | None
+
+
+class _Deaf:
+    """Hears the program's own NVTX ranges, which raise otherwise without CUDA."""
+
+    def push(self, name: str, payload: Payload = None, domain: str = "") -> None:
+        """Ignore the start of a range."""
+
+    def pop(self, domain: str = "") -> None:
+        """Ignore the end of a range."""
+
+    def block_began(self, name: str) -> None:
+        """Ignore the start of a block."""
+
+    def block_ended(self, *, is_outermost: bool) -> None:
+        """Ignore the end of a block."""
+
+
+class _Clock:
+    """Hears the ranges of phases on this thread, and keeps their times; raises EnoughError after `wanted` steps.
+
+    A step's end shows when the next range begins.
+    """
+
+    def __init__(self, phases: Phases, wanted: int) -> None:
+        self._of_training, self._wanted, self._thread = phases, wanted, threading.get_ident()
+        self._open: list[tuple[str, int]] = []  # a name for the outermost phase, and none for the ranges in it
+        self._phases: list[_Phase] = []
+        self._ends: list[int] = []  # after how many phases steps ended
+        # Calls of models, as long as nothing but such was seen: no backward ends their forward.
+        self._calls: list[_Phase] = []
+        self._is_more = False
+
+    def push(self, name: str, payload: Payload) -> None:  # noqa: ARG002 - a listener's
+        """Take the start of a range."""
+        if threading.get_ident() != self._thread:
+            return
+        self._see_end(self._of_training.measured)
+        if len(self._ends) >= self._wanted:
+            raise EnoughError
+        is_phase = (
+            name in PHASES and range_stack.category() == "phase" and not any(outer for outer, _ in self._open)
+        )
+        if is_phase:
+            self._is_more |= name != "forward"
+            wait_for_gpu()
+        self._open.append((name if is_phase else "", time.perf_counter_ns()))
+
+    def pop(self) -> None:
+        """Take the end of the range that began last."""
+        if threading.get_ident() == self._thread and self._open:
+            name, began_ns = self._open.pop()
+            if name:
+                wait_for_gpu()
+                self._phases.append(_Phase(name, began_ns, time.perf_counter_ns()))
+
+    def mark(self, message: str) -> None:
+        """Ignore a mark."""
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Time the call of a model, in a program that may do nothing else."""
+        if self._is_more or threading.get_ident() != self._thread:
+            yield
+            return
+        wait_for_gpu()
+        began_ns = time.perf_counter_ns()
+        yield
+        wait_for_gpu()
+        self._calls.append(_Phase("forward", began_ns, time.perf_counter_ns()))
+
+    def _see_end(self, ended: int) -> None:
+        if ended > len(self._ends):
+            self._ends.append(len(self._phases))
+
+    def steps(self) -> tuple[list[dict[str, float]], str]:
+        """Return the times of the steps, and what ended them; where nothing did, each forward begins one."""
+        by = self._of_training.counted_by
+        ends = self._ends
+        if not self._is_more:
+            return [_times([phase]) for phase in self._calls], BY_FORWARD
+        if by in ("", WHOLE_BLOCK):
+            by = BY_FORWARD
+            begins = [place for place, phase in enumerate(self._phases) if phase.name == "forward"]
+            ends = [*begins[1:], len(self._phases)] if begins else []
+        else:
+            self._see_end(self._of_training.measured)
+        steps = [self._phases[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+        return [_times(phases) for phases in steps if phases], by
+
+
+def _times(phases: list[_Phase]) -> dict[str, float]:
+    """Add up a step's times by phase, in ms."""
+    times_ms: Counter[str] = Counter()
+    for phase in phases:
+        times_ms[phase.name] += (phase.ended_ns - phase.began_ns) / 1e6  # type: ignore[assignment]
+    return {**times_ms, "step": (phases[-1].ended_ns - phases[0].began_ns) / 1e6}
+
+
+def timed(program: Callable[[], int], wanted: int) -> Timed:
+    """Run a program, given as a function that returns its exit status, until so many steps are timed."""
+    phases = Phases(Capture(flops=False, memory=False, facts=dict), 0, None, ())
+    clock, status = _Clock(phases, wanted), None
+    with ExitStack() as watching:
+        watching.enter_context(range_stack.listen(clock))
+        watching.enter_context(others.hear(_Deaf()))
+        watching.enter_context(phases.running())
+        watching.enter_context(telling_roots(clock.call))
+        watching.enter_context(suppress(EnoughError))
+        status = program()
+    return Timed(*clock.steps(), status)
