@@ -114,7 +114,7 @@ class Recording:
 
     def resume(self) -> None:
         """Go on after `pause`."""
-        if self._pause is not None and self._pause[1] == OTHER_PROFILER and self.is_owner():
+        if self._pause is not None and self.is_owner():
             with Held():
                 self._go_on()
 
@@ -146,9 +146,6 @@ class Recording:
         is_outer = depth <= OUTER_DEPTH or is_update
         if self._session is not None:
             self._cut_after(FLUSH_AFTER_NS if is_outer else FLUSH_ANYWHERE_AFTER_NS)
-        elif self._pause is not None and self._pause[1] == OPEN_BLOCK and is_outer and not is_open():
-            with Held():
-                self._try(self._go_on)
 
     def _cut_after(self, limit_ns: int) -> None:
         """Write and go on if the session is so old, and if no operator or block is open."""
@@ -188,7 +185,7 @@ class Recording:
         return Session(on_gpu=self._on_gpu, all_threads=self._all_threads, memory=memory)
 
     def _stop(self, reason: str) -> None:
-        """Stop and write; where a block was open after all, leave going on to the next good moment."""
+        """Stop and write; where a block was open after all, the next session is of another kind."""
         began_ns = time.time_ns()
         if self._write_session():
             # PyTorch ends the block through a pointer into the session that is gone, if one of the same kind runs.

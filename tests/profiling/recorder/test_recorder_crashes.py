@@ -126,6 +126,15 @@ def test_recording_goes_on_after_a_block_that_nobody_could_see(path, monkeypatch
     assert len(launched_in(path, "step")) > 5 * (6 if ends_inside else 4)
 
 
+def test_recording_goes_on_after_another_profiler_that_began_inside_a_block(path):
+    with recorder.record(path, device="cpu") as recording:
+        with record_function("an epoch"), torch.profiler.profile():
+            train(steps=2)
+        torch.ones(3).prod()
+    assert (recording.ended_early, recording.dropped_ranges) == ("", 0)
+    assert [name for name, _ in kernels(path)].count("aten::prod") == 1
+
+
 def test_recording_goes_on_under_an_open_block_of_python(path, monkeypatch):
     monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
     with recorder.record(path, device="cpu") as recording:
