@@ -4,7 +4,6 @@ The process may take 1 GiB of address space and a minute of processor time; `run
 """
 
 import os
-import random
 import resource
 import sqlite3
 import subprocess
@@ -59,13 +58,6 @@ def many(folder, table, columns, rows):
         columns = ", ".join(f'"{name}"' for name in names)
         database.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)
         database.commit()
-    return path
-
-
-def noise(folder, size=100_000):
-    """Write random bytes."""
-    path = folder / "report.sqlite"
-    path.write_bytes(random.Random(7).randbytes(size))
     return path
 
 

@@ -96,14 +96,6 @@ def test_what_is_no_report_is_refused_by_name(tmp_path, name, make, sentence):
     assert "\n" not in said
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_file_that_may_not_be_read_is_refused(tmp_path):
-    path = write_nsys(tmp_path / "a.sqlite", STEP)
-    path.chmod(0)
-    with pytest.raises(NotAReport, match="cannot be read: Permission denied"):
-        analysis.read(path)
-
-
 def test_nsys_report_without_nsys_says_where_to_export_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     path = tmp_path / "run.nsys-rep"
