@@ -41,15 +41,6 @@ KEYS = {
 }  # fmt: skip
 
 
-def called(*words, **variables):
-    """Run the command and return its exit status, output and complaints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "analysis.kernels", *map(str, words)],
-        capture_output=True, check=False, cwd=REPOSITORY, env=os.environ | {"PYTHONWARNINGS": "error"} | variables,
-    )  # fmt: skip
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
 @cache
 def answered(*words):
     """Return the output of a call, in this process, that must succeed without a word on stderr."""
@@ -155,12 +146,6 @@ def test_csv_and_parquet_hold_the_same_rows(tmp_path, words):
     assert [str(found) for found in frame.iloc[:, 0]] == [row[frame.columns[0]] for row in table]
 
 
-@pytest.mark.parametrize("format_", ["table", "markdown", "latex", "typst", "html", "csv", "json"])
-def test_every_format_names_the_kernel_that_takes_longest(format_):
-    shown = answered("rank", OURS, "--format", format_, "--by", "kernel").replace("\\", "")
-    assert re.search(r"cutlass(::Kernel2.*simt_| )sgemm", shown)
-
-
 def test_full_names_are_full_and_wrapped_on_the_screen():
     name = value(OURS, "SELECT name FROM kernels GROUP BY name ORDER BY sum(ns) DESC LIMIT 1")
     short, full = (answered("rank", OURS, "--by", "kernel", *words) for words in ((), ("--full-names",)))
@@ -238,9 +223,19 @@ def test_80_columns_are_enough_for_people(words):
     assert max(map(cells, screen.splitlines())) <= 80
 
 
-def test_the_screen_may_be_wider_or_narrower():
-    screens = [called(OURS, COLUMNS=str(width))[1].partition("\nNext:")[0] for width in (72, 140)]
-    widths = [max(map(cells, screen.splitlines())) for screen in screens]
+def screens(monkeypatch, capsys, widths, *words):
+    """Return what a command shows on screens of these widths, without the commands to copy."""
+    shown = []
+    for width in widths:
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert main([*words, str(answering(words[-1]))]) == 0
+        shown.append(capsys.readouterr().out.partition("\nNext:")[0])
+    return shown
+
+
+def test_the_screen_may_be_wider_or_narrower(monkeypatch, capsys):
+    shown = screens(monkeypatch, capsys, (72, 140), "rank")
+    widths = [max(map(cells, screen.splitlines())) for screen in shown]
     assert widths[0] <= 72 < widths[1] <= 140
 
 
@@ -254,12 +249,7 @@ def test_the_screen_may_be_wider_or_narrower():
     ],
 )
 def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words, monkeypatch, capsys):
-    screens = []
-    for width in (200, 40):
-        monkeypatch.setenv("COLUMNS", str(width))
-        main([*words, str(OURS)])
-        screens.append(capsys.readouterr().out)
-    wide, narrow = screens
+    wide, narrow = screens(monkeypatch, capsys, (200, 40), *words)
     assert sorted(FIGURE.findall(narrow)) == sorted(FIGURE.findall(wide))
 
 
@@ -293,11 +283,6 @@ def test_the_reader_of_a_pipe_may_stop_early():
                            capture_output=True, text=True, cwd=REPOSITORY, check=True)  # fmt: skip
     assert piped.stdout.startswith("table,path,phase,kind,kernel")
     assert piped.stderr == ""
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_every_view_answers_from_the_command_line(view):
-    assert len(answered("view", view, answering(view)).splitlines()) > 8
 
 
 PHASES = [Range("fit", 0, 90), Range("bp", 100, 190), Range("optimizer step", 200, 290)]

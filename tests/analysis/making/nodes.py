@@ -60,13 +60,6 @@ def a_folder(folder):
     return path
 
 
-def read_through(path, *words):
-    """Run a command whose output is a pipe that `cat` reads; return its exit status and what came through."""
-    with started(*words) as command, subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as reader:
-        got = reader.communicate(timeout=120)[0]
-        return command.wait(120), got
-
-
 def on_terminal(*words):
     """Run a command with a terminal of its own as OUT; return its exit status and what the terminal got."""
     ours, theirs = pty.openpty()

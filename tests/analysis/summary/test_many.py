@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.document import WHOLE, Detail
 from nvtx_kernels.analysis.errors import ReportError, UsageError
-from nvtx_kernels.analysis.presenters import as_table
+from nvtx_kernels.analysis.presenters import as_csv, as_table
 from nvtx_kernels.analysis.readers.paths import expand
 from nvtx_kernels.analysis.report import merged, per_step
 from nvtx_kernels.analysis.summary import parallel
 from nvtx_kernels.analysis.views.ranks import ranks
 
+from tests.analysis.making.bundled import DATA
 from tests.analysis.making.ranking_workers import refusal, summary, summary_or_death
 
-DATA = Path(__file__).parents[2] / "data"
 REPORT = DATA / "h200_train_fp32.sqlite"
 
 
@@ -49,15 +50,28 @@ def test_folder_without_reports_is_wrong_usage(tmp_path):
         expand([tmp_path])
 
 
-def test_every_report_is_ranked_in_its_order(folder):
-    ranked = parallel.rank_all([folder / "rank1.sqlite", folder / "rank0.sqlite"], summary)
-    assert [one.name for one in ranked] == ["rank1.sqlite", "rank0.sqlite"]
-    assert ranked[0].report.totals == summary(REPORT).totals
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory):
+    """What processes made of a report, of one that cannot be read, and of the first under another name."""
+    folder = tmp_path_factory.mktemp("ranks")
+    paths = [folder / f"rank{number}.sqlite" for number in (1, 2, 0)]
+    for path in paths:
+        path.write_bytes(REPORT.read_bytes() if path.name != "rank2.sqlite" else b"")
+    return parallel.rank_all(paths, summary)
 
 
-def test_different_runs_are_not_added_up(capsys):
-    assert kernels.main([str(REPORT), str(DATA / "h200_compiled.sqlite"), "--totals"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+def test_every_report_is_ranked_in_its_order_and_an_unreadable_one_costs_its_own_row_only(ranked):
+    assert [one.name for one in ranked] == ["rank1.sqlite", "rank2.sqlite", "rank0.sqlite"]
+    assert [one.report and one.report.totals for one in ranked] == [
+        summary(REPORT).totals, None, summary(REPORT).totals,
+    ]  # fmt: skip
+    assert [bool(one.problem) for one in ranked] == [False, True, False]
+    assert "is empty" in ranked[1].problem
+
+
+def test_different_runs_are_not_added_up():
+    runs = [parallel.Ranked(path.name, summary(path)) for path in (REPORT, DATA / "h200_compiled.sqlite")]
+    said = " ".join(as_table.present(ranks(runs)).split())
     assert "different runs, so they are not added up (h200_compiled.sqlite: compiled)" in said
     assert "numbers of steps (1, 2); --per-step compares one step of each." in said
     assert "all reports" not in said
@@ -70,13 +84,6 @@ def test_ranks_of_one_run_are_added_up(folder, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "different runs" not in said
     assert "all reports 73.77 144.92" in said
-
-
-def test_unreadable_report_costs_its_own_row_only(folder):
-    (folder / "rank1.sqlite").write_bytes(b"")
-    first, second = parallel.rank_all([folder / "rank0.sqlite", folder / "rank1.sqlite"], summary)
-    assert (first.problem, second.report) == ("", None)
-    assert "is empty" in second.problem
 
 
 def test_lost_process_costs_its_own_row_only(folder):
@@ -93,12 +100,12 @@ def test_merged_report_is_the_sum_and_conserves():
     assert per_step(both).phases == per_step(report).phases
 
 
-def test_view_names_the_slowest_report_and_what_is_left_out(folder):
-    ranked = parallel.rank_all([folder / "rank0.sqlite", folder / "rank1.sqlite"], summary)
-    text = as_table.present(ranks([*ranked, parallel.Ranked("rank2.sqlite", problem="it is empty.")]))
+def test_view_says_what_is_left_out_and_can_show_every_index(ranked):
+    text = as_table.present(ranks(ranked))
     assert "2 of 3 reports" in text
-    assert "rank2.sqlite is left out: it is empty." in text
+    assert "rank2.sqlite is left out: " in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
+    assert "layer 11" in as_table.present(ranks(ranked, Detail(every_index=True)))
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +162,7 @@ def test_a_rank_without_steps_costs_its_row_where_figures_are_per_step():
         ranks([parallel.Ranked("b", replace(one, steps=0))], per_step=True)
 
 
-def test_programs_get_every_range_and_kernel_of_several_reports_by_its_whole_name(folder, capsys):
-    paths = [str(folder / name) for name in ("rank0.sqlite", "rank1.sqlite")]
-    assert kernels.main([*paths, "--format", "csv"]) == 0
-    shown = capsys.readouterr().out
+def test_programs_get_every_range_and_kernel_of_several_reports_by_its_whole_name(ranked):
+    shown = as_csv.present(ranks(ranked, WHOLE))
     assert "measure > step > backward > layer 11 > ffn > down projection" in shown
     assert "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nt_align1>(T1::Params)" in shown
-    assert kernels.main([*paths, "--every-index"]) == 0
-    assert "layer 11" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from importlib import import_module
 from pathlib import Path
 
@@ -61,11 +62,15 @@ def wrote(writer, target):
 @pytest.mark.parametrize("writer", STREAMERS)
 def test_a_pipe_gets_the_answer_and_stays_a_pipe(tmp_path, writer):
     assert wrote(writer, tmp_path / "file") == (0, "")
-    target = nodes.pipe(tmp_path)
+    target, got = nodes.pipe(tmp_path), []
     # A reader may come later than the command asks for it.
-    reader = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
-    assert nodes.read_through(target, *words(writer, "-o", target)) == (0, (tmp_path / "file").read_bytes())
-    os.close(reader)
+    waiting = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
+    reader = threading.Thread(target=lambda: got.append(target.read_bytes()))
+    reader.start()
+    assert wrote(writer, target) == (0, "")
+    reader.join()
+    os.close(waiting)
+    assert got == [(tmp_path / "file").read_bytes()]
     assert target.is_fifo()
 
 

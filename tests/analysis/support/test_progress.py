@@ -1,42 +1,26 @@
 """Progress is counted by rows, and drawn only where somebody waits at a terminal."""
 
 import contextlib
+import io
 import os
 import pty
 import re
 import subprocess
 import sys
 import threading
+import time
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import rich.progress  # noqa: F401  as a command has it loaded when it has something to draw
 from nvtx_kernels.analysis.support import progress
 
 from nvtx_kernels import analysis
 
 ROOT = Path(__file__).parents[3]
 REPORT = ROOT / "tests" / "data" / "h200_train_fp32.sqlite"
-
-SLOW = """
-import sys, time
-from nvtx_kernels.analysis.support import progress
-progress.SILENT_S = 0.05
-with progress.on_screen():
-    progress.expect(100)
-    for _ in range(10):
-        progress.advance(10)
-        time.sleep(0.05)
-print("done")
-"""
-
-AT_ONCE = """
-import sys, rich.console, rich.progress
-from nvtx_kernels.analysis import {module}
-from nvtx_kernels.analysis.support import progress
-progress.SILENT_S = 0
-sys.setswitchinterval(1e-4)
-{module}.main({words})
-"""
 COMMANDS = [f"kernels {REPORT}", f"kernels {REPORT} --like-nsys", f"compare {REPORT} {REPORT}", f"doctor {REPORT}"]
 
 
@@ -49,14 +33,15 @@ def test_readers_read_as_many_rows_as_they_expected():
     assert expected >= read
 
 
-def on_a_terminal(code):
-    """Run a program whose stderr is a terminal; return its stdout and what the terminal got.
+@contextlib.contextmanager
+def terminal():
+    """Yield the number of a terminal, and what it got.
 
-    A terminal hands out a few kilobytes at once, which may end within a character, so it is read while the program
-    runs, and decoded as a whole.
+    A terminal hands out a few kilobytes at once, which may end within a character: it is read all the while, and
+    decoded as a whole.
     """
     ours, theirs = pty.openpty()
-    pieces = []
+    pieces, drawn = [], []
 
     def read_all():
         with contextlib.suppress(OSError):  # Linux's way to say that the other end is closed
@@ -65,53 +50,77 @@ def on_a_terminal(code):
 
     reader = threading.Thread(target=read_all)
     reader.start()
-    command = [sys.executable, "-c", code]
     try:
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+        yield theirs, drawn
     finally:
         os.close(theirs)
         reader.join()
         os.close(ours)
-    return done.stdout, b"".join(pieces).decode()
+        drawn.append(b"".join(pieces).decode())
 
 
-def test_a_terminal_that_waits_gets_a_bar_and_stdout_stays_clean():
-    out, drawn = on_a_terminal(SLOW)
-    assert out == "done\n"
-    assert "reading rows" in drawn
+@pytest.fixture
+def drawn_by(monkeypatch):
+    """Run something whose stderr is a terminal, and return what the terminal got."""
+
+    def run(call, silent_s=0.05):
+        monkeypatch.setattr(progress, "SILENT_S", silent_s)
+        with (
+            terminal() as (number, drawn),
+            open(number, "w", closefd=False) as stderr,
+            contextlib.redirect_stderr(stderr),
+        ):
+            call()
+        return drawn[0]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    yield run
+    sys.setswitchinterval(before)
+
+
+def slow():
+    with progress.on_screen():
+        progress.expect(100)
+        for _ in range(10):
+            progress.advance(10)
+            time.sleep(0.05)
+    sys.stdout.write("done")
+
+
+def test_a_terminal_that_waits_gets_a_bar_and_stdout_stays_clean(drawn_by, capsys):
+    assert "reading rows" in drawn_by(slow)
+    assert capsys.readouterr().out == "done"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, f"page {REPORT} -o {{}}/o", f"timeline {REPORT} -o {{}}/o"])
-def test_every_command_that_reads_says_so_to_a_terminal(command, tmp_path):
+def test_every_command_that_reads_says_so_to_a_terminal(command, tmp_path, drawn_by):
     module, *words = command.format(tmp_path).split()
-    _, drawn = on_a_terminal(AT_ONCE.format(module=module, words=words))
-    assert "reading rows" in drawn
+    main = import_module(f"nvtx_kernels.analysis.{module}").main
+    assert "reading rows" in drawn_by(partial(main, words), silent_s=0)
 
 
-STAGES = """
-import time
-from nvtx_kernels.analysis.support import progress
-progress.SILENT_S = 0.05
-with progress.on_screen():
-    with progress.stage("exporting with nsys"):
-        progress.expect(100)
-        progress.advance(30)
+def staged():
+    with progress.on_screen():
+        with progress.stage("exporting with nsys"):
+            progress.expect(100)
+            progress.advance(30)
+            time.sleep(0.4)
+        progress.expect(5)
         time.sleep(0.4)
-    progress.expect(5)
-    time.sleep(0.4)
-"""
 
 
-def test_a_stage_has_a_name_and_a_count_of_its_own():
-    _, drawn = on_a_terminal(STAGES)
-    before, _, after = re.split(r"(exporting with nsys.*30/100)", drawn, maxsplit=1, flags=re.DOTALL)
+def test_a_stage_has_a_name_and_a_count_of_its_own(drawn_by):
+    before, _, after = re.split(r"(exporting with nsys.*30/100)", drawn_by(staged), maxsplit=1, flags=re.DOTALL)
     assert "reading rows" not in before
     assert re.search(r"reading rows.*0/5", after, re.DOTALL)
 
 
-def test_a_file_gets_no_bar():
-    done = subprocess.run([sys.executable, "-c", SLOW], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("done\n", "")
+def test_a_file_gets_no_bar(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SILENT_S", 0.05)
+    with contextlib.redirect_stderr(io.StringIO()) as file:
+        slow()
+    assert (capsys.readouterr().out, file.getvalue()) == ("done", "")
 
 
 MANY = f"""
@@ -126,8 +135,11 @@ print([bool(one.report) for one in many.rank_all(paths, summary)])
 
 
 def test_a_terminal_that_waits_for_many_reports_gets_one_bar_over_them():
-    out, drawn = on_a_terminal(MANY)
-    assert out == "[True, False, False]\n"
+    command = [sys.executable, "-c", MANY]
+    with terminal() as (number, told):
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=number, text=True, check=True)
+    (drawn,) = told
+    assert done.stdout == "[True, False, False]\n"
     assert "ranking reports" in drawn
     assert re.search(r"[0-3]/3", drawn)
     assert "reading rows" not in drawn

@@ -1,11 +1,10 @@
 """Communication by module: its sums are those of overlap, and ranks wait for the last of a collective."""
 
 import json
-import lzma
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.attribution.causes import attribute
@@ -16,12 +15,15 @@ from nvtx_kernels.analysis.measures.communication import communicated
 from nvtx_kernels.analysis.measures.exchanges import exchanges, module_of
 from nvtx_kernels.analysis.measures.overlap import overlap
 from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.summary.parallel import Ranked
+from nvtx_kernels.analysis.views import communication
 
 from tests.analysis.making.building import Launch, Range, Rows, Work, build, launched, process_of, thread
+from tests.analysis.making.bundled import unpacked
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.kineto import Block, Call, Program, write_kineto
 from tests.analysis.making.kineto import Work as Ran
-from tests.analysis.making.subjects import DATA, SHARED, by, screen, table, viewed
+from tests.analysis.making.subjects import DATA, SHARED, by, screen, subject, table, viewed
 from tests.analysis.making.traces import trace_of
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -62,11 +64,7 @@ def of_sums(report):
 @pytest.mark.parametrize("name", ["fsdp2", "pipeline", "mfu_2gpu"])
 def test_rows_of_real_reports_sum_to_overlap(tmp_path, name):
     (path,) = (path for path in REPORTS if name in path.name)
-    if path.suffix == ".xz":
-        unpacked = tmp_path / path.stem
-        unpacked.write_bytes(lzma.decompress(path.read_bytes()))
-        path = unpacked
-    rows = of_sums(path)
+    rows = of_sums(unpacked(path, tmp_path))
     assert all(row.sums.time_ns for row in rows)
     assert {row.collective for row in rows} == {
         "fsdp2": {"all_gather", "reduce_scatter"}, "pipeline": {"send/recv"},
@@ -81,7 +79,6 @@ KERNELS = st.lists(
 
 
 @given(KERNELS)
-@settings(max_examples=60)
 def test_rows_sum_to_overlap_however_kernels_overlap(done):
     work = [
         Work(n, 200 + start, 200 + start + length, name, stream=n) for n, (name, start, length) in enumerate(done)
@@ -156,14 +153,20 @@ def test_a_range_that_communicates_nothing_is_refused_with_those_that_do(tmp_pat
         viewed("communication", report, within="mm")
 
 
-def test_a_range_narrows_several_ranks(tmp_path, capsys):
-    paths = [str(kineto(tmp_path, rank, (2000, 4000))) for rank in (0, 1)]
-    words = ["communication", *paths, "--range"]
-    assert view.main([*words, "forward > layers.1", "--format", "json"]) == 0
-    tables = {one["key"]: one["rows"] for one in json.loads(capsys.readouterr().out)["tables"]}
-    assert [row["range"] for row in tables["communication"]] == ["forward > layers.1"] * 2
-    assert view.main([*words, "layers.2"]) == 1
-    assert "It is in: forward > layers.*" in " ".join(capsys.readouterr().err.split())
+def of_ranks(paths, **options):
+    """Answer the view's question of several ranks in this process."""
+    asked = [subject(path, name="communication", **options) for path in paths]
+    held = [(one.report, communication.held_by(one)) for one in asked]
+    return communication.of_ranks([Ranked(path.name, one) for path, one in zip(paths, held, strict=True)])
+
+
+def test_a_range_narrows_several_ranks(tmp_path):
+    paths = [kineto(tmp_path, rank, (2000, 4000)) for rank in (0, 1)]
+    rows = table(of_ranks(paths, within="forward > layers.1", whole=True), "communication")
+    assert len(rows) == 2
+    assert all("layers" in row["range"] for row in rows)
+    with pytest.raises(ReportError, match=r"It is in: forward > layers.\*"):
+        of_ranks(paths, within="layers.2")
 
 
 def told(document):
@@ -304,10 +307,9 @@ def test_several_ranks_traces_are_aligned_whatever_their_clocks(tmp_path, capsys
     assert [(row["gpu"], row["others_waited_ns"]) for row in tables["slowest"]] == [("rank1.pt.trace.json", 1500)]
 
 
-def test_reports_of_one_rank_twice_are_not_aligned(tmp_path, capsys):
+def test_reports_of_one_rank_twice_are_not_aligned(tmp_path):
     paths = [kineto(tmp_path, 1, (2000, 4000)), kineto(tmp_path, 2, (2000, 3000), own=1)]
-    assert view.main(["communication", *map(str, paths)]) == 0
-    assert "the reports are not of one run's ranks" in " ".join(capsys.readouterr().out.split())
+    assert "the reports are not of one run's ranks" in told(of_ranks(paths))
 
 
 @pytest.mark.parametrize(
@@ -319,28 +321,20 @@ def test_reports_of_one_rank_twice_are_not_aligned(tmp_path, capsys):
         (None, 2, {"world_size": 2}, True), (None, None, {}, True),
     ],
 )  # fmt: skip
-def test_nothing_is_said_of_waiting_where_ranks_are_missing(tmp_path, capsys, ranks, group, job, waits):
+def test_nothing_is_said_of_waiting_where_ranks_are_missing(tmp_path, ranks, group, job, waits):
     paths = [kineto(tmp_path, rank, (2000, 4000 + rank), ranks=ranks, group=group, **job) for rank in (0, 1)]
-    assert view.main(["communication", *map(str, paths), "--format", "json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    tables = {one["key"]: one["rows"] for one in answer["tables"]}
-    assert sorted(row["waiting_ns"] or 0 for row in tables["communication"]) == ([0, 1] if waits else [0, 0])
-    assert ("slowest" in tables) == waits
-    assert ("not all of its ranks are here" in str(answer["notes"])) == (not waits)
-    assert ("last of those that are here" in str(answer["notes"])) == (waits and not group)
+    answer = of_ranks(paths)
+    waiting = [row["waiting_ns"] or 0 for row in table(answer, "communication")]
+    assert sorted(waiting) == ([0, 1] if waits else [0, 0])
+    assert ("slowest" in {one.key for one in answer.tables}) == waits
+    assert ("not all of its ranks are here" in told(answer)) == (not waits)
+    assert ("last of those that are here" in told(answer)) == (waits and not group)
 
 
 def test_another_view_still_takes_one_report(capsys):
     path = str(DATA / "h200_train_fp32.sqlite")
     assert view.main(["overlap", path, str(DATA / "h200_compiled.sqlite")]) == 2
     assert "takes one report" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("form", ["table", "markdown", "latex", "typst", "csv", "json", "html"])
-def test_every_format(tmp_path, capsys, form):
-    report = ranks_of(tmp_path, *[[("layer 0", ALL_REDUCE, 10, 20)]] * 2)
-    assert view.main(["communication", str(report), "--format", form]) == 0
-    assert "all" in capsys.readouterr().out.replace("\\", "")
 
 
 @pytest.mark.parametrize(

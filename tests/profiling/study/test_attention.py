@@ -21,20 +21,7 @@ from tests.profiling.making.shown_tables import shown
 CASE = Case(d=16, length=64, kind="reference", dtype="fp32", batch_size=2, warmup=1, steps=2, device="cpu")
 SCORES_BYTES = 2 * 64 * 64 * 4
 INPUT_BYTES = 4 * (2 * 64 * 16 * 4)
-GRID = [
-    "--dims",
-    "16",
-    "--lengths",
-    "32,64",
-    "--batch-size",
-    "2",
-    "--steps",
-    "2",
-    "--warmup",
-    "1",
-    "--device",
-    "cpu",
-]
+GRID = ["--dims=16", "--lengths=32,64", "--batch-size=2", "--steps=2", "--warmup=1", "--device=cpu"]
 
 
 @pytest.mark.slow
@@ -96,18 +83,9 @@ def test_command_resumes_and_shows(tmp_path, capsys):
 @pytest.mark.slow
 def test_lack_of_memory_is_a_line_and_the_grid_goes_on(tmp_path):
     lengths = ["--kinds", "reference", "--lengths", "4096,32", "--memory-fraction", "0.03"]
-    command = [
-        sys.executable,
-        "-m",
-        "profiling.attention",
-        *GRID,
-        *lengths,
-        "--into",
-        str(tmp_path / "rows.jsonl"),
-    ]
-    done = subprocess.run(
-        [*command, "--format", "csv"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+    options = [*GRID, *lengths, "--into", str(tmp_path / "rows.jsonl"), "--format", "csv"]
+    command = [sys.executable, "-m", "profiling.attention", *options]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     lines = pd.read_csv(io.StringIO(done.stdout)).drop_duplicates("length").set_index("length")
     assert lines["status"].to_dict() == {4096: "oom", 32: "ok"}
     assert lines["phase"][4096] in ("forward", "backward")

@@ -46,13 +46,6 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("preset", FLAGS)
-def test_preset_becomes_arguments_and_own_flags_come_last(preset):
-    words = nsight.profile_command("nsys", ["python", "a b.py"], Path("out"), preset=preset, flags=["--wait=all"])
-    output = ["--output=out", "--force-overwrite=true"]
-    assert words == ["nsys", "profile", *FLAGS[preset], *output, "--wait=all", "python", "a b.py"]
-
-
 def test_every_preset_is_held_to_its_flags():
     assert list(FLAGS) == list(nsight.PRESETS)
 
