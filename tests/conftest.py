@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, settings
 
 VARIABLE, USUAL = "NVTX_KERNELS_FUZZ_SEED", 7
 
+# Nothing depends on how fast the machine is; CI tries more examples than a run of the tests by hand.
 settings.register_profile(
-    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow],
+    max_examples=100 if os.environ.get("CI") else 40,
+)  # fmt: skip
 settings.register_profile("search", settings.get_profile("repeatable"), derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 

@@ -4,9 +4,9 @@ Each is asked per step and in total, with and without warm-up, of the real repor
 lack: several ranks, other threads' work inside a step, warm-up between steps, graphs that ran whole.
 """
 
-import lzma
 from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from nvtx_kernels.analysis import report as reports
@@ -23,8 +23,8 @@ from nvtx_kernels.analysis.readers.requirements import require_work
 from nvtx_kernels.analysis.summary.totals import summarize
 
 from tests.analysis.making.building import Launch, Range, Rows, Work, process_of, thread
+from tests.analysis.making.bundled import DATA, SHARED, unpacked
 from tests.analysis.making.states import states
-from tests.analysis.making.subjects import DATA, SHARED
 from tests.analysis.making.traces import trace_of
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -90,13 +90,7 @@ def attributed(name):
     if name in MADE:
         return attribute(trace_of(MADE[name]))
     path = Path(name)
-    if path.suffix == ".xz":
-        import tempfile
-
-        unpacked = Path(tempfile.mkdtemp()) / path.stem
-        unpacked.write_bytes(lzma.decompress(path.read_bytes()))
-        path = unpacked
-    return attribute(read(path))
+    return attribute(read(unpacked(name, Path(mkdtemp())) if path.suffix == ".xz" else path))
 
 
 def cases():

@@ -4,7 +4,6 @@ import re
 import sqlite3
 from contextlib import closing
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,9 +18,9 @@ from nvtx_kernels.analysis.readers.sqlite import read_only_uri
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.trace import KINDS, START_END, working_calls
 
+from tests.analysis.making.bundled import SHARED
 from tests.analysis.making.traces import path_of
 
-SHARED = Path(__file__).parents[3] / "shared"
 REPORTS = sorted([*SHARED.glob("corpus/*.sqlite"), *SHARED.glob("h200/*.sqlite")])
 JSUN, BOLONG, ZX = "jsun-012", "bolongcheng__assignment2-systems__small_bwd", "zx3xyy"
 TWO_RANKS, REGISTERED, NOTHING, WINDOWS = "GindaChen", "YoonKyonghwan", "IhorAtlanov", "Athrun0109"

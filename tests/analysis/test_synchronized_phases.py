@@ -1,18 +1,18 @@
 """Programs whose phases end in a synchronization, so that a work's time says its phase: SQL tells the truth."""
 
-import lzma
 import sqlite3
 from collections import Counter
 from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
-from nvtx_kernels.analysis.attribution.causes import HOW, attribute
-from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.attribution.causes import HOW
 from nvtx_kernels.analysis.report import per_step
-from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.vocabulary import PHASES
 
-from tests.analysis.making.bundled import SHARED, needs_shared
+from tests.analysis.making.bundled import needs_shared, unpacked
+from tests.analysis.making.subjects import attributed, summarized
 
 WORK = ("KERNEL", "MEMCPY", "MEMSET")
 # Every piece of work within a range of some name, by time alone; the threads that launched it do not matter.
@@ -28,17 +28,9 @@ WHERE name IN ({wanted}) GROUP BY name
 PHASE_NAMES = ("forward", "backward", "optimizer")
 
 
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("h200")
-
-    @cache
-    def unpack(name):
-        path = folder / f"{name}.sqlite"
-        path.write_bytes(lzma.decompress((SHARED / "h200" / f"{name}.sqlite.xz").read_bytes()))
-        return path
-
-    return unpack
+@cache
+def report_of(name):
+    return unpacked(f"h200/{name}.sqlite.xz", Path(mkdtemp()))
 
 
 def within(path, *names):
@@ -49,17 +41,17 @@ def within(path, *names):
 
 
 @needs_shared
-def test_phases_of_fsdp_are_those_that_the_clock_tells(unpacked):
-    report = summarize(attribute(read(unpacked("fsdp2_llama"))))
+def test_phases_of_fsdp_are_those_that_the_clock_tells():
+    report = summarized(report_of("fsdp2_llama"))
     found = {row.phase: row.work_ns for row in report.phases if row.phase in PHASE_NAMES}
-    assert found == within(unpacked("fsdp2_llama"), *PHASE_NAMES)
+    assert found == within(report_of("fsdp2_llama"), *PHASE_NAMES)
     assert report.totals.ambiguous_ns == 0
 
 
 @needs_shared
-def test_steps_of_fsdp_leave_out_those_without_a_range(unpacked):
-    path, steps = unpacked("fsdp2_llama"), ("step 0", "step 1", "step 2")
-    report = summarize(attribute(read(path)))
+def test_steps_of_fsdp_leave_out_those_without_a_range():
+    path, steps = report_of("fsdp2_llama"), ("step 0", "step 1", "step 2")
+    report = summarized(path)
     mean = per_step(report)
     assert mean.totals.work_ns * mean.steps == pytest.approx(sum(within(path, *steps).values()), abs=1)
     assert mean.totals.work_ns * mean.steps + mean.unmeasured_ns == pytest.approx(report.totals.work_ns, abs=1)
@@ -67,9 +59,9 @@ def test_steps_of_fsdp_leave_out_those_without_a_range(unpacked):
 
 
 @needs_shared
-def test_a_pipelines_backward_is_what_autograd_launched_within_its_range(unpacked):
-    path = unpacked("pipeline_1f1b")
-    attribution = attribute(read(path))
+def test_a_pipelines_backward_is_what_autograd_launched_within_its_range():
+    path = report_of("pipeline_1f1b")
+    attribution = attributed(path)
     counted, work, threads = Counter(), attribution.trace.work, attribution.trace.threads
     for row, (how, phase) in enumerate(zip(attribution.how, attribution.phase, strict=True)):
         thread = threads[attribution.trace.launches.thread[work.launch[row]]].name

@@ -9,70 +9,34 @@ from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from benchmarks import list_names
 
-# Names beside the tables' own: (name, phase).
+# Names beside the tables' own, by the phase that they say.
 PHASES = {
-    "forward": "forward",
-    "Forward": "forward",
-    ":forward": "forward",
-    "## forward ##": "forward",
-    "forward pass": "forward",
-    "fwd_step 3": "forward",
-    "Forward-2": "forward",
-    "model forward": "forward",
-    "train/forward": "forward",
-    "step.forward": "forward",
-    "1_forward": "forward",
-    "iter_3_forward": "forward",
-    "fw": "forward",
-    "forward + loss": "forward",
-    "loss": "forward",
-    "[pl]GPT: forward": "forward",
-    "FSDP::root_pre_forward": "forward",
-    "backward": "backward",
-    "Backward Pass": "backward",
-    "bwd": "backward",
-    "loss.backward()": "backward",
-    "backward prop": "backward",
-    "optimizer": "optimizer",
-    "optimizer step": "optimizer",
-    "Optimizer.step#AdamW.step": "optimizer",
-    "optim_step": "optimizer",
-    "opt.step()": "optimizer",
-    "AdamW.step": "optimizer",
-    "update": "optimizer",
-    "param optim": "optimizer",
-    "optimizer.zero_grad": "optimizer",
-    "zero_grad": "optimizer",
-    "[pl]optimizer_step": "optimizer",
-    "_flash_attn_forward": None,
-    "flash_attn::_flash_attn_forward": None,
-    "forward_fill": None,
-    "update_metrics": None,
-    "backwards compatible": None,
-    "attention forward": None,
-    "lr_scheduler.step": None,
-    "loss scaling": None,
-    "forwarding": None,
-    "fwdbwd": None,
-    "megatron.core.fusions.fused_bias_swiglu.BiasSwiGLUFunction.forward": None,
-    "megatron.core.transformer.transformer_layer.TransformerLayer._forward_mlp.mlp": None,
-    "TERowParallelLinearForward": None,
-    "step[DECODE bs=64]": "decode",
-    "step[TARGET_VERIFY bs=4]": "forward",
-    "execute_new_2_cached_3": None,
-    "[Executor] _forward_step 3: 0 ctx reqs, 0 gen reqs": "forward",
-    "[Executor] _forward_step 3: 2 ctx reqs, 7 gen reqs": "forward",
-    "forward_backward": None,
-    "forward/backward": None,
-    "forward (and backward)": None,
-    "backward and optimizer step": None,
-    "optimization": None,
-    "attention": None,
-    "": None,
+    "forward": """
+        forward | Forward | :forward | ## forward ## | forward pass | fwd_step 3 | Forward-2 | model forward |
+        train/forward | step.forward | 1_forward | iter_3_forward | fw | forward + loss | loss | [pl]GPT: forward
+        | FSDP::root_pre_forward | step[TARGET_VERIFY bs=4] | [Executor] _forward_step 3: 0 ctx reqs, 0 gen reqs
+        | [Executor] _forward_step 3: 2 ctx reqs, 7 gen reqs""",
+    "backward": """
+        backward | Backward Pass | bwd | loss.backward() | backward prop""",
+    "optimizer": """
+        optimizer | optimizer step | Optimizer.step#AdamW.step | optim_step | opt.step() | AdamW.step | update |
+        param optim | optimizer.zero_grad | zero_grad | [pl]optimizer_step""",
+    None: """
+        _flash_attn_forward | flash_attn::_flash_attn_forward | forward_fill | update_metrics |
+        backwards compatible | attention forward | lr_scheduler.step | loss scaling | forwarding | fwdbwd |
+        megatron.core.fusions.fused_bias_swiglu.BiasSwiGLUFunction.forward |
+        megatron.core.transformer.transformer_layer.TransformerLayer._forward_mlp.mlp |
+        TERowParallelLinearForward | execute_new_2_cached_3 | forward_backward | forward/backward |
+        forward (and backward) | backward and optimizer step | optimization | attention""",
+    "decode": """
+        step[DECODE bs=64]""",
 }
 
 
-@pytest.mark.parametrize(("name", "phase"), PHASES.items())
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [("", None), *((name.strip(), phase) for phase, names in PHASES.items() for name in names.split("|"))],
+)
 def test_whole_name_says_the_phase(name, phase):
     assert vocabulary.phase_of(name) == phase
 

@@ -18,15 +18,8 @@ ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "tests" / "data" / "h200_train_fp32.sqlite"
 OURS = ("__editable__", "nvtx_kernels")
 PACKAGED = (
-    "analysis/",
-    "model/",
-    "profiling/",
-    "nvtx_kernels/",
-    "pyproject.toml",
-    "setup.py",
-    "README",
-    "LICENSE",
-)
+    "analysis/", "model/", "profiling/", "nvtx_kernels/", "pyproject.toml", "setup.py", "README", "LICENSE",
+)  # fmt: skip
 DATA = ("analysis/scrub/words.txt", "analysis/page/assets/page.css", "profiling/annotate/native/nodes.cpp")
 BUILD = "from setuptools import build_meta as b; import sys; b.build_{}(sys.argv[1])"
 STANDARD_LIBRARY = "import importlib\ntracing = importlib.import_module('.tracing', __name__)\n"
@@ -104,6 +97,10 @@ def without_torch(wheel, tmp_path_factory):
     return environment_with([wheel], tmp_path_factory.mktemp("plain") / "env", without=("torch", "nvtx"))
 
 
+# Two more environments are built where time is not short.
+FROM_SDIST, EDITABLE = (pytest.param(name, marks=pytest.mark.slow) for name in ("from_sdist", "editable"))
+
+
 @pytest.fixture
 def crowded(tmp_path):
     """A folder with somebody's own `analysis.py`, `model.py` and `profiling.py`, none of which may run."""
@@ -125,7 +122,7 @@ def test_an_sdist_holds_all_that_the_wheel_is_made_of(source, sdist):
     assert {name for name in files if "egg-info" not in name and not name.startswith("build/")} - names == set()
 
 
-@pytest.mark.parametrize("python", ["installed", "from_sdist", "editable"])
+@pytest.mark.parametrize("python", ["installed", FROM_SDIST, EDITABLE])
 def test_installed_there_is_one_package(python, tmp_path, request):
     code = "import importlib.util as u; print([n for n in ('analysis', 'model', 'profiling') if u.find_spec(n)])"
     done = run(request.getfixturevalue(python), "-I", "-c", code, cwd=tmp_path)
@@ -165,7 +162,7 @@ for name in COMMANDS:
 """
 
 
-@pytest.mark.parametrize("python", ["installed", "from_sdist"])
+@pytest.mark.parametrize("python", ["installed", FROM_SDIST])
 def test_every_command_has_its_help_where_it_is_installed(python, crowded, request):
     done = run(request.getfixturevalue(python), "-c", HELP, cwd=crowded)
     assert (done.returncode, done.stderr) == (0, "")
@@ -199,7 +196,7 @@ except NotAReport: print(nk.rank(nk.read(%r)).kernels.shape[0] > 10)
 
 
 @pytest.mark.parametrize("words", [["-m", "nvtx_kernels", "rank"], ["-m", "nvtx_kernels.analysis.kernels"]])
-@pytest.mark.parametrize("python", ["installed", "without_torch", "editable"])
+@pytest.mark.parametrize("python", ["installed", "without_torch", EDITABLE])
 def test_ranking_works_among_files_of_the_same_names(python, words, crowded, request):
     done = run(request.getfixturevalue(python), *words, REPORT, "--by", "category", "--format", "csv", cwd=crowded)
     assert (done.returncode, done.stderr) == (0, "")
@@ -284,9 +281,8 @@ def test_a_package_lists_its_commands(package, command):
 
 
 @pytest.mark.parametrize("command", ["profiling.run", "analysis.kernels"])
-def test_short_names_run_in_a_checkout_that_is_not_installed(source, command, without_torch, request):
-    python = request.getfixturevalue("installed")
-    done = run(python, "-m", command, "--help", cwd=source)
+def test_short_names_run_in_a_checkout_that_is_not_installed(source, command, installed):
+    done = run(installed, "-m", command, "--help", cwd=source)
     assert (done.returncode, done.stderr) == (0, "")
     assert "usage: " in done.stdout
 

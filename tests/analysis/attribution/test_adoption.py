@@ -22,7 +22,7 @@ from tests.analysis.making.building import (
     thread,
 )
 from tests.analysis.making.reference import ENGINE
-from tests.analysis.making.traces import answers, attributed
+from tests.analysis.making.traces import answers, attributed, summary
 
 STEP = [Range("step", 0, 1000), Range("forward", 10, 200), Range("backward", 300, 700)]
 OTHER = thread(100, 103)
@@ -53,7 +53,7 @@ def test_ranges_on_autograds_thread_continue_the_path(tmp_path):
     ranges = [*STEP, Range("layer 3", 310, 390, AUTOGRAD), Range("attention", 315, 330, AUTOGRAD)]
     report = build(tmp_path, ranges=ranges, **launched(*BACKWARD))
     assert attributed(report) == ["adopted: step > backward > layer 3 > attention", "adopted: step > backward"]
-    rows = {row.path: row.instances for row in summarize(attribute(read(report))).ranges}
+    rows = {row.path: row.instances for row in summary(report).ranges}
     assert rows["step", "backward", "layer 3", "attention"] == 1
 
 
@@ -123,7 +123,7 @@ def test_two_threads_that_wait_alike_are_ambiguous(tmp_path):
     ranges = [Range("step", 0, 1000), Range("wait", 0, 1000, OTHER)]
     report = build(tmp_path, ranges=ranges, **launched(*BACKWARD))
     assert attributed(report) == ["ambiguous", "ambiguous"]
-    totals = summarize(attribute(read(report))).totals
+    totals = summary(report).totals
     assert totals.ambiguous_ns == totals.work_ns == 20
 
 

@@ -1,18 +1,13 @@
 """Kernels of CUDA graphs' replays: phases by launch, modules by capture."""
 
-import lzma
-
 import pytest
-from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.doctor.checks import examine
-from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary.totals import summarize
 
 from tests.analysis.making.building import AUTOGRAD, Launch, Node, Range, Work, build
-from tests.analysis.making.bundled import SHARED, needs_shared
+from tests.analysis.making.bundled import needs_shared, unpacked
 from tests.analysis.making.parquet_folders import as_parquet
 from tests.analysis.making.plain_sql import value
-from tests.analysis.making.traces import attributed
+from tests.analysis.making.traces import attributed, summary
 
 #: A graph captured in a warm-up's forward, and replayed by one launch in a step's.
 CAPTURE = [Range("warmup", 0, 100), Range("forward", 1, 99), Range("Net", 2, 98), Range("layer 3", 10, 20)]
@@ -73,7 +68,7 @@ def test_parquet_says_the_same(tmp_path):
 
 def test_report_and_doctor_say_how_to_have_the_modules_of_a_replay(tmp_path):
     replayed(tmp_path, *REPLAY, nodes=[])
-    [note] = [note for note in summarize(attribute(read(tmp_path / "report.sqlite"))).notes if "replayed" in note]
+    [note] = [note for note in summary(tmp_path / "report.sqlite").notes if "replayed" in note]
     assert note.startswith("2 of 2 kernels that CUDA graphs replayed are placed by their launch alone")
     assert "record the capture too" in note
     assert len([one for one in examine(tmp_path / "report.sqlite") if "replayed" in one.what]) == 1
@@ -81,29 +76,22 @@ def test_report_and_doctor_say_how_to_have_the_modules_of_a_replay(tmp_path):
     assert not any("replayed" in one.what for one in examine(tmp_path / "report.sqlite"))
 
 
-def of_h200(name, folder):
-    path = folder / f"{name}.sqlite"
-    path.write_bytes(lzma.decompress((SHARED / "h200" / f"{path.name}.xz").read_bytes()))
-    return path
-
-
 def kernels_by_module(path):
-    rows = [row for row in summarize(attribute(read(path))).ranges if row.path[0] == "step 3" and row.path[2:]]
+    rows = [row for row in summary(path).ranges if row.path[0] == "step 3" and row.path[2:]]
     return {row.path[1:]: row.self_kernels for row in rows}
 
 
 @needs_shared
 def test_replays_of_a_compiled_model_launch_in_each_module_what_it_launches_without_graphs(tmp_path):
-    plain, graphed = (of_h200(f"compiled_{mode}", tmp_path) for mode in ("default", "reduce_overhead"))
-    found = kernels_by_module(plain)
+    found = kernels_by_module(unpacked("h200/compiled_default.sqlite.xz", tmp_path))
     assert (len(found), sum(found.values())) == (180, 347)
-    assert kernels_by_module(graphed) == found
+    assert kernels_by_module(unpacked("h200/compiled_reduce_overhead.sqlite.xz", tmp_path)) == found
 
 
 @needs_shared
 def test_all_work_of_replays_in_steps_is_led_to_its_capture(tmp_path):
-    path = of_h200("compiled_reduce_overhead", tmp_path)
+    path = unpacked("h200/compiled_reduce_overhead.sqlite.xz", tmp_path)
     after = "start > (SELECT max(end) FROM NVTX_EVENTS WHERE text = 'warmup') AND graphNodeId > 0"
     tables = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMSET")
     expected = sum(value(path, f"SELECT sum(end - start) FROM {table} WHERE {after}") for table in tables)
-    assert summarize(attribute(read(path))).totals.captured_ns == expected
+    assert summary(path).totals.captured_ns == expected

@@ -10,7 +10,7 @@ from nvtx_kernels.analysis.summary.totals import summarize
 
 from tests.analysis.making.building import AUTOGRAD, MAIN, Range, build, launched, thread
 from tests.analysis.making.reference import ENGINE
-from tests.analysis.making.traces import answers, attributed
+from tests.analysis.making.traces import answers, attributed, summary
 
 STEP = [
     Range("step", 0, 1000),
@@ -135,7 +135,7 @@ def test_each_step_leads_to_its_own_forward(tmp_path):
     ranges = [*STEP, SOFTMAX, *node(305, 340), *later]
     report = build(tmp_path, ranges=ranges, **launched(CALL, (2320, 2322, AUTOGRAD)))
     assert attributed(report) == [f"linked: {FULL}"] * 2
-    row = {r.path: r for r in summarize(attribute(read(report))).ranges}[tuple(FULL.split(" > "))]
+    row = {r.path: r for r in summary(report).ranges}[tuple(FULL.split(" > "))]
     assert (row.kernels, row.instances, row.span_ns, row.cpu_ns) == (2, None, None, None)
 
 
@@ -277,7 +277,7 @@ def test_an_operator_range_is_shown_where_it_holds_what_no_other_does_and_only_t
     ranges = [Range("forward", 10, 200), *(Range("aten::mm", start, start + 10) for start in (20, 300))]
     report = build(tmp_path, ranges=ranges, **launched((22, 24), (302, 304)))
     assert attributed(report) == ["own: forward", "own: aten::mm"]
-    rows = {row.path: (row.instances, row.cpu_ns) for row in summarize(attribute(read(report))).ranges}
+    rows = {row.path: (row.instances, row.cpu_ns) for row in summary(report).ranges}
     assert rows == {("forward",): (1, 190), ("aten::mm",): (1, 10)}
 
 

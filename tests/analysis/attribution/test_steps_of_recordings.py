@@ -51,7 +51,7 @@ EVENTS = st.sampled_from([
 PROGRAMS = st.lists(EVENTS, max_size=24).filter(lambda events: events.count(P) != 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2)
 @given(PROGRAMS, st.lists(st.sampled_from(["a", "d", "x"]), max_size=2, unique=True), st.integers(0, 2))
 def test_steps_of_any_program_are_disjoint_hold_no_evaluation_and_are_those_of_the_definition(
     tmp_path_factory, events, optimizers, warmup

@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections import Counter
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,10 +14,11 @@ from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize, 
 from nvtx_kernels.analysis.kernel_names.category_rules import RULES
 from nvtx_kernels.analysis.kernel_names.parts import fused_ops, in_words, split_name
 
-TABLE = Path(__file__).parents[2] / "data" / "kernel_names.csv"
+from tests.analysis.making.bundled import DATA, SHARED
+
+TABLE = DATA / "kernel_names.csv"
 ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
 NAMES = [row["name"] for row in ROWS]
-SHARED = Path(__file__).parents[4] / "shared"
 KERNELS = """SELECT s.value, count(*), sum(k.end - k.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k
              JOIN StringIds s ON s.id = k.demangledName GROUP BY s.value"""
 

@@ -4,7 +4,6 @@ import csv
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +12,10 @@ from nvtx_kernels.analysis.kernel_names.parts import mangled_words, split_name, 
 from nvtx_kernels.analysis.kernel_names.short import distinct_short_names, short_name
 from nvtx_kernels.analysis.support.text import cells, fit, printable
 
-TABLE = Path(__file__).parents[2] / "data" / "kernel_names.csv"
+from tests.analysis.making.bundled import DATA, SHARED
+
+TABLE = DATA / "kernel_names.csv"
 NAMES = [row["name"] for row in csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines())]
-SHARED = Path(__file__).parents[4] / "shared"
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 SGEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute"

@@ -3,7 +3,6 @@
 import csv
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,10 +14,9 @@ from nvtx_kernels.analysis.kernel_names.short import short_name
 from nvtx_kernels.analysis.kernel_names.spelling import canonical_spelling, spelled_like
 from nvtx_kernels.analysis.report import merged
 
+from tests.analysis.making.bundled import DATA, SHARED
 from tests.analysis.making.made_reports import report_of, row
 
-DATA = Path(__file__).parents[2] / "data"
-SHARED = Path(__file__).parents[4] / "shared"
 REPORTS = [*sorted(DATA.glob("*.sqlite")), *sorted(SHARED.glob("*/*.sqlite"))]
 
 

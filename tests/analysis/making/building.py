@@ -143,6 +143,15 @@ def build(folder, dialect=Dialect(), **rows):
     return write(Path(folder) / "report.sqlite", Rows(**rows), dialect)
 
 
+def steps_lasting(folder, *durations):
+    """Write a report of steps 1000 ns apart, each with a forward of one kernel that lasts so long."""
+    starts = [1000 * number for number in range(len(durations))]
+    ranges = [Range(*row) for at in starts for row in (("step", at, at + 900), ("forward", at + 1, at + 800))]
+    launches = [Launch(number, at + 10, at + 20) for number, at in enumerate(starts)]
+    work = [Work(n, at + 30, at + 30 + lasts) for n, (at, lasts) in enumerate(zip(starts, durations, strict=True))]
+    return build(folder, ranges=ranges, launches=launches, work=work)
+
+
 def write(path, rows, dialect=Dialect()):
     """Write the rows as nsys would export them, over what is there."""
     path.unlink(missing_ok=True)

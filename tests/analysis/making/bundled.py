@@ -23,7 +23,8 @@ OTHERS = (
     "h200/train_fp32.sqlite",
 )
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the reports in ../shared")
-REPORTS = [*OURS, *(pytest.param(name, marks=needs_shared) for name in OTHERS)]
+LARGEST = pytest.param(OURS[-1], marks=pytest.mark.slow)
+REPORTS = [*OURS[:-1], LARGEST, *(pytest.param(name, marks=needs_shared) for name in OTHERS)]
 
 
 def unpacked(name, folder):

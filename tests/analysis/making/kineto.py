@@ -5,8 +5,9 @@ Times are nanoseconds since `BASE_NS`. Every thread's operators and calls carry 
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from nvtx_kernels.profiling.recorder.trace_file import global_pid, global_tid, writing
+from tests.analysis.making import building
 
 BASE_NS = 1_775_078_550_000_000_000
 PROCESS = MAIN = 3914
@@ -20,14 +21,7 @@ OLD_CATEGORIES = {
     "kernel": "Kernel", "gpu_memcpy": "Memcpy", "gpu_memset": "Memset",
 }  # fmt: skip
 GPU = {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150_120_000_000, "computeMajor": 9, "numSms": 132}
-TABLES = {
-    "kernel": "CUPTI_ACTIVITY_KIND_KERNEL",
-    "gpu_memcpy": "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "gpu_memset": "CUPTI_ACTIVITY_KIND_MEMSET",
-}
-NOT_KNOWN = dict.fromkeys(
-    ("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread", "gridId"), 0
-)
+KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 
 
 @dataclass(frozen=True)
@@ -166,7 +160,7 @@ def write_old_kineto(path, program):
     events = [json.loads(text) for text in events_of(program)]
     for old in events:
         old.update({key: int(old[key]) for key in ("ts", "dur") if key in old})
-        on_gpu = old.get("cat") in TABLES
+        on_gpu = old.get("cat") in KINDS
         old["tid"] = f"stream {old['tid']}" if on_gpu else str(old["tid"])
         old["cat"] = OLD_CATEGORIES.get(old.get("cat"), "")
         if old["cat"] == "Runtime" and "External id" in old["args"]:
@@ -177,40 +171,27 @@ def write_old_kineto(path, program):
 
 def write_nsys(path, program):
     """Write a program as nsys exports it, its operators under emit_nvtx."""
-    pid = program.process
-    with writing(path) as file:
-        file.add("NVTX_EVENTS", [_range(pid, block) for block in program.blocks])
-        file.add("CUPTI_ACTIVITY_KIND_RUNTIME", [_call(pid, call) for call in program.calls])
-        for work in program.work:
-            file.add(TABLES[work.category], [_work(pid, file, work)])
-        threads = THREAD_NAMES.items()
-        file.add("ThreadNames", [{"nameId": file.text_id(n), "globalTid": global_tid(pid, t)} for t, n in threads])
-        file.add_metadata({"EXPORT_PRODUCT_VERSION": "2025.3.2.0"})
-    return path
+    on = partial(building.thread, program.process)
+    rows = building.Rows(
+        ranges=[building.Range(_name_in_nsys(b), b.start, b.end, on(b.thread)) for b in program.blocks],
+        launches=[
+            building.Launch(c.correlation, c.start, c.end, on(c.thread), int(c.category == "cuda_driver"))
+            for c in program.calls
+        ],
+        work=[
+            building.Work(
+                w.correlation, w.start, w.end, COPY_KINDS.get(w.name, w.name), KINDS[w.category],
+                building.process_of(on()), w.device, w.stream,
+            ) for w in program.work
+        ],
+        thread_names={on(thread): name for thread, name in THREAD_NAMES.items()},
+    )  # fmt: skip
+    return building.write(path, rows)
 
 
-def _range(pid, block):
+def _name_in_nsys(block):
     numbered = block.seq is not None and not block.name.startswith(ENGINE)
-    text = f"{block.name}, seq = {block.seq}, op_id = 5" if numbered else block.name
-    place = {"globalTid": global_tid(pid, block.thread), "domainId": 0}
-    return {"start": block.start, "end": block.end, "eventType": 59, "text": text, **place}
-
-
-def _call(pid, call):
-    times = {"start": call.start, "end": call.end, "globalTid": global_tid(pid, call.thread)}
-    event_class = 1 if call.category == "cuda_driver" else 0
-    return {**times, "correlationId": call.correlation, "eventClass": event_class, "nameId": 1, "returnValue": 0}
-
-
-def _work(pid, file, work):
-    row = {"start": work.start, "end": work.end, "correlationId": work.correlation, "globalPid": global_pid(pid)}
-    row |= {"deviceId": work.device, "contextId": 1, "streamId": work.stream, "bytes": 64}
-    if work.category == "kernel":
-        name = file.text_id(work.name)
-        grid = {"gridX": 4, "gridY": 2, "gridZ": 1, "blockX": 64, "blockY": 1, "blockZ": 1, "localMemoryTotal": 0}
-        del row["bytes"]
-        return {**row, **grid, **NOT_KNOWN, "demangledName": name, "shortName": name}
-    return {**row, **({"copyKind": COPY_KINDS[work.name]} if work.category == "gpu_memcpy" else {"value": 0})}
+    return f"{block.name}, seq = {block.seq}, op_id = 5" if numbered else block.name
 
 
 MM_BACKWARD, ACCUMULATE = "MmBackward0", "torch::autograd::AccumulateGrad"

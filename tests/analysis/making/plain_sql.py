@@ -2,9 +2,10 @@
 
 import sqlite3
 from functools import cache
-from pathlib import Path
 
-OURS = Path(__file__).parents[2] / "data" / "h200_train_fp32.sqlite"
+from tests.analysis.making.bundled import DATA
+
+OURS = DATA / "h200_train_fp32.sqlite"
 
 # Every kernel with its launch; every push/pop range; the kernels launched inside each range by its thread; and
 # those launched during each range by any thread.

@@ -14,14 +14,14 @@ from nvtx_kernels.analysis.questions.answers import document
 from nvtx_kernels.analysis.questions.figures import answered
 
 from tests.analysis.making.building import Range, build, launched
+from tests.analysis.making.bundled import DATA
 from tests.analysis.making.plain_sql import OURS
-from tests.analysis.making.subjects import DATA, REPORTS, SHARED, attributed, by, table
+from tests.analysis.making.subjects import REPORTS, attributed, by, table
 
 RECORDED, COMPILED = DATA / "h200_recorder.sqlite", DATA / "h200_compiled.sqlite"
 WORKING = [path for path in REPORTS if not path.name.startswith(("IhorAtlanov", "YoonKyonghwan"))]
 FIGURE = re.compile(r"(?<!\S)[\d,]*\.\d\d+(?!\S)")
 every_report = pytest.mark.parametrize("path", WORKING, ids=lambda path: path.stem[:24])
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the reports in ../shared")
 
 
 @cache

@@ -10,8 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.analysis.making.parquet_folders import as_parquet
-
 MAGIC = b"NSYS"
 VERSION, _, MANNER = os.environ.get("NSYS", "").partition(" ")
 
@@ -33,6 +31,8 @@ def main(words):
 
 
 def _as_parquet(report, output, tables):
+    from tests.analysis.making.parquet_folders import as_parquet  # deferred: to say a version needs no Arrow
+
     wanted = ["StringIds"] if MANNER == "forgetful" else tables.removeprefix("--tables=").split(",")
     output.mkdir()
     with tempfile.TemporaryDirectory() as folder:

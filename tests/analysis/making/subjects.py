@@ -2,7 +2,6 @@
 
 from dataclasses import fields, replace
 from functools import cache
-from pathlib import Path
 
 from nvtx_kernels.analysis import report as reports
 from nvtx_kernels.analysis.attribution.causes import attribute
@@ -14,8 +13,8 @@ from nvtx_kernels.analysis.summary import selection
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.views.registry import VIEWS, Subject, viewer
 
-DATA = Path(__file__).parents[2] / "data"
-SHARED = Path(__file__).parents[4] / "shared"
+from tests.analysis.making.bundled import DATA, SHARED
+
 REPORTS = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/*.sqlite")])
 
 

@@ -1,8 +1,11 @@
 """`Trace` objects straight from `building.Rows`, for tests that need thousands; and answers to compare."""
 
+from dataclasses import replace
+
 import numpy as np
 from nvtx_kernels.analysis.attribution.causes import HOW, Rules, attribute
 from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.trace import (
     KINDS,
     MODEL_BACKWARD,
@@ -122,3 +125,9 @@ def attributed(report, **rules):
     """Read a report and return "how: outer > inner" for every piece of work, in the order of its tables."""
     found = answers(attribute(read(report), Rules(**rules)))
     return [f"{how}: {' > '.join(path)}" if path else how for how, path, _ in found]
+
+
+def summary(report, **about):
+    """Read, attribute and add up a report, of whose provenance this is to be said instead."""
+    found = summarize(attribute(read(report)))
+    return replace(found, provenance=replace(found.provenance, **about))

@@ -15,9 +15,9 @@ from nvtx_kernels.analysis.ncu.counters import read
 
 from tests.analysis.making import ncu_csv
 from tests.analysis.making.building import Range, build, launched
+from tests.analysis.making.bundled import DATA
 from tests.analysis.making.ncu_csv import DRAM, OCCUPANCY, SM, TIME, Profiled, long, usual, wide
 
-DATA = Path(__file__).parents[2] / "data"
 NAMES = "SELECT DISTINCT value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
 A, B = "void ns::first_kernel<float>(float *)", "void second_kernel(int)"
 FORMS = {"wide": wide, "without units": lambda rows: wide(rows, units=False, nvtx=False), "long": long}

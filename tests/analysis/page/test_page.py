@@ -31,9 +31,8 @@ from tests.analysis.making.building import Launch, Range, Work, build
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
 from tests.analysis.making.shown_page import answer
+from tests.analysis.making.subjects import DATA, SHARED, attributed, summarized
 
-SHARED = Path(__file__).parents[4] / "shared"
-DATA = Path(__file__).parents[2] / "data"
 REAL = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
 VENDOR = Path(as_html.__file__).with_name("vendor")
 
@@ -103,7 +102,7 @@ def test_a_report_without_steps_has_no_spread(tmp_path):
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_times_in_the_steps_of_real_reports_sum_to_their_ranges(path):
-    attribution, report = answer(path)
+    attribution, report = attributed(path), summarized(path)
     assert len(measured_steps(attribution)) == report.steps
     sums = {(one.path, one.phase): sum(one.kernel_ns) for one in ranges_of(attribution, lambda path: path)}
     known = {(row.path, row.phase): row.inclusive_ns for row in report.ranges}
@@ -152,7 +151,7 @@ def asked(name, subject):
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_sections_are_the_documents_of_the_views(path):
-    attribution, report = answer(path)
+    attribution, report = attributed(path), summarized(path)
     shown = contents([(attribution, report)]).reports[0]
     names = [section["name"] for section in shown["sections"]]
     of_data = {"communication": NOTHING, "memory": NO_MEMORY}

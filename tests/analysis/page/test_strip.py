@@ -7,7 +7,7 @@ from nvtx_kernels.analysis.page.strip import MAX_BOXES, MAX_MOMENTS, memory_curv
 from nvtx_kernels.analysis.readers import read
 
 from tests.analysis.making.allocated import two_steps as with_allocations
-from tests.analysis.making.building import Launch, Range, Work, build
+from tests.analysis.making.building import Launch, Range, Work, build, steps_lasting
 from tests.analysis.making.bundled import OURS, unpacked
 
 
@@ -42,13 +42,7 @@ def test_a_box_ends_at_a_gap_and_at_another_range_phase_or_stream(tmp_path):
 
 
 def test_the_step_of_the_median_time_is_drawn(tmp_path):
-    ranges = [Range(f"step {number}", 1000 * number, 1000 * number + 900) for number in range(3)]
-    launches = [Launch(number + 1, 1000 * number + 10, 1000 * number + 20) for number in range(3)]
-    work = [
-        Work(number + 1, 1000 * number + 30, 1000 * number + 30 + length, "k")
-        for number, length in enumerate((500, 100, 300))
-    ]
-    drawn = of(build(tmp_path, ranges=ranges, launches=launches, work=work))
+    drawn = of(steps_lasting(tmp_path, 500, 100, 300))
     assert (drawn["step"], drawn["span_ns"], drawn["steps"]) == (2, 300, 3)
 
 

@@ -13,13 +13,14 @@ from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.vocabulary import FORWARD
 
 from tests.analysis.making.building import MARK, Range
+from tests.analysis.making.bundled import needs_shared
 from tests.analysis.making.generated import programs
-from tests.analysis.making.questioned import WORKING, asked, every_report, keys, made, needs_shared, row, said
+from tests.analysis.making.questioned import WORKING, asked, every_report, keys, made, row, said
 from tests.analysis.making.subjects import DATA, attributed, by, table, viewed
 from tests.analysis.making.traces import trace_of
 
 README = (DATA.parents[1] / "reports" / "README.md").read_text(encoding="utf-8")
-BRIEF = settings(max_examples=30)
+BRIEF = settings(max_examples=settings.default.max_examples // 3)
 
 
 def percent(share):

@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import NotAReport
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.graph_annotations import module_path
-from nvtx_kernels.analysis.summary.totals import summarize
 
 from tests.analysis.making.kineto import Block, Call, Program, Work, write_kineto
+from tests.analysis.making.traces import summary
 
 GRAPH = 3 << 32
 NODES = {
@@ -46,7 +45,7 @@ def replays(annotated=True, lanes=False, low_bits=False):
 
 def paths_of(path):
     """Return each kernel's path of ranges, by its name, and how long it ran in there."""
-    report = summarize(attribute(read(path)))
+    report = summary(path)
     totals = report.totals
     parts = (totals.own_ns, totals.captured_ns, totals.outside_ns, totals.linked_ns, totals.adopted_ns)
     assert sum(parts) == totals.work_ns == sum(2 * (50 + node) for node in range(1, 6))

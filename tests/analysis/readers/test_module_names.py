@@ -2,10 +2,7 @@
 
 import pytest
 from nvtx_kernels.analysis import ncu
-from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.module_names import called
-from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.support.units import time_text
 
 from tests.analysis.making.building import Range, build, launched, thread
@@ -17,6 +14,7 @@ from tests.analysis.making.engines import (
     vllm_call,
     vllm_step,
 )
+from tests.analysis.making.traces import summary
 
 PREFILL_DECODE = {
     "vLLM": (
@@ -44,14 +42,14 @@ PREFILL_DECODE = {
 }  # fmt: skip
 
 
-def summary(folder, rows):
-    return summarize(attribute(read(build(folder, **rows))))
+def of_rows(folder, rows):
+    return summary(build(folder, **rows))
 
 
 @pytest.mark.parametrize("engine", PREFILL_DECODE)
 def test_calls_of_modules_are_paths_whatever_their_shapes(tmp_path, engine):
     rows, root, around = PREFILL_DECODE[engine]
-    report = summary(tmp_path, rows)
+    report = of_rows(tmp_path, rows)
     below = {
         row.path[1 + len(around) :] for row in report.ranges if len(row.path) > 1 + len(around) and row.kernels
     }
@@ -62,7 +60,7 @@ def test_calls_of_modules_are_paths_whatever_their_shapes(tmp_path, engine):
 
 @pytest.mark.parametrize("engine", PREFILL_DECODE)
 def test_prompts_are_prefill_and_tokens_decode(tmp_path, engine):
-    report = summary(tmp_path, PREFILL_DECODE[engine][0])
+    report = of_rows(tmp_path, PREFILL_DECODE[engine][0])
     assert {row.phase: row.kernels for row in report.phases} == {"prefill": 5, "decode": 10}
     assert sum(row.kernel_ns for row in report.phases) == report.totals.work_ns == 150
 
@@ -70,13 +68,13 @@ def test_prompts_are_prefill_and_tokens_decode(tmp_path, engine):
 def test_a_step_of_both_is_forward(tmp_path):
     steps = [(vllm_step(1, 512, 3, 3), 515), (vllm_step(0, 0, 4, 4), 4)]
     rows = served("A", vllm_call, steps, around="gpu_model_runner: forward")
-    assert {row.phase: row.kernels for row in summary(tmp_path, rows).phases} == {"forward": 5, "decode": 5}
+    assert {row.phase: row.kernels for row in of_rows(tmp_path, rows).phases} == {"forward": 5, "decode": 5}
     rows = served("model", vllm_call, [(sglang_step("MIXED", 4), 4)])
-    assert {row.phase: row.kernels for row in summary(tmp_path, rows).phases} == {"forward": 5}
+    assert {row.phase: row.kernels for row in of_rows(tmp_path, rows).phases} == {"forward": 5}
 
 
 def test_ranges_of_outputs_are_apart_and_hold_nothing(tmp_path):
-    report = summary(tmp_path, PREFILL_DECODE["vLLM"][0])
+    report = of_rows(tmp_path, PREFILL_DECODE["vLLM"][0])
     attention = [row for row in report.ranges if row.path[-1] == "self_attn"]
     assert [row.instances for row in attention if row.phase == "decode"] == [1, 1]
     outputs = [row for row in report.ranges if row.path[-1].endswith(" (outputs)")]
@@ -84,7 +82,7 @@ def test_ranges_of_outputs_are_apart_and_hold_nothing(tmp_path):
 
 
 def test_steps_are_measured(tmp_path):
-    assert {name: summary(tmp_path, rows).steps for name, (rows, *_) in PREFILL_DECODE.items()} == {
+    assert {name: of_rows(tmp_path, rows).steps for name, (rows, *_) in PREFILL_DECODE.items()} == {
         "vLLM": 3, "SGLang": 3, "TensorRT-LLM": 0,
     }  # fmt: skip
 
@@ -99,7 +97,7 @@ def test_a_module_of_another_is_never_shortened_by_it(tmp_path):
         Range(vllm_call("model.a.b"), 12, 18, other),  # whose thread is taken to work for this one
     ]
     calls = launched((13, 14), (33, 34), (53, 54), (15, 16, other))
-    found = {row.path for row in summary(tmp_path, {"ranges": ranges, **calls}).ranges if row.self_kernels}
+    found = {row.path for row in of_rows(tmp_path, {"ranges": ranges, **calls}).ranges if row.self_kernels}
     assert found == {("model", "a"), ("model", "ab.c"), ("model", "draft.a"), ("model", "a", "model.a.b")}
 
 
@@ -138,7 +136,7 @@ def test_a_filter_for_ncu_never_names_a_module_by_less_than_nvtx_has(tmp_path, c
     [("vLLM", (512, 1), (17, 17)), ("SGLang", (512, 2), (17, 17)), ("TensorRT-LLM", (None, 2), (None, 17))],
 )
 def test_time_of_a_token_and_a_request_is_said_where_names_count_them(tmp_path, engine, prompts, tokens):
-    notes = summary(tmp_path, PREFILL_DECODE[engine][0]).notes
+    notes = of_rows(tmp_path, PREFILL_DECODE[engine][0]).notes
     said = {note.split(":")[0]: note for note in notes if note.startswith(("Prefill:", "Decode:"))}
     for phase, (count, requests), kernel_ns in (("Prefill", prompts, 50), ("Decode", tokens, 100)):
         each = time_text(kernel_ns / (count or requests))
@@ -149,4 +147,4 @@ def test_time_of_a_token_and_a_request_is_said_where_names_count_them(tmp_path, 
 
 def test_without_engines_nothing_is_said_of_tokens(tmp_path):
     rows = {"ranges": [Range("step", 0, 100), Range("forward", 5, 90)], **launched((10, 20))}
-    assert not [note for note in summary(tmp_path, rows).notes if "token" in note]
+    assert not [note for note in of_rows(tmp_path, rows).notes if "token" in note]

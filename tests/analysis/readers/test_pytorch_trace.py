@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.profiling.recorder.cpu_operators import Operator, kernels
 from nvtx_kernels.profiling.recorder.kineto import activity
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from nvtx_kernels import analysis
+from tests.analysis.making.traces import summary
 
 
 def report_of(path):
-    return summarize(attribute(analysis.read(path)))
+    return summary(path)
 
 
 def train(steps):

@@ -5,18 +5,15 @@ import os
 import random
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.errors import AnalysisError, NotAReport
-from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.errors import NotAReport
 
 from nvtx_kernels import analysis
+from tests.analysis.making.bundled import SHARED
 from tests.analysis.making.kineto import STEP, write_nsys
+from tests.analysis.making.traces import summary
 
-SHARED = Path(__file__).parents[4] / "shared"
 REAL = [SHARED / "h200" / "cuda_graph_nodes.sqlite", SHARED / "h200" / "train_fp32.sqlite"]
 LFS_POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"
@@ -104,16 +101,10 @@ def test_nsys_report_without_nsys_says_where_to_export_it(tmp_path, monkeypatch)
         analysis.read(path)
 
 
-def answer(path):
-    """Return the whole answer, without the name of the file."""
-    report = summarize(attribute(analysis.read(path)))
-    return replace(report, provenance=replace(report.provenance, file=""))
-
-
 def answers_or_refuses(path, whole):
     """Tell whether a file is read as the whole report is, or refused."""
     try:
-        return answer(path) == whole
+        return summary(path, file="") == whole
     except NotAReport as refusal:
         return str(refusal).startswith(str(path))
 
@@ -130,7 +121,7 @@ def lengths(size):
 
 
 def test_export_that_breaks_off_is_refused_or_right(report, tmp_path):
-    raw, whole, path = report.read_bytes(), answer(report), tmp_path / "cut.sqlite"
+    raw, whole, path = report.read_bytes(), summary(report, file=""), tmp_path / "cut.sqlite"
     for length in lengths(len(raw)):
         path.write_bytes(raw[:length])
         assert answers_or_refuses(path, whole), length
@@ -140,32 +131,7 @@ def test_export_that_breaks_off_is_refused_or_right(report, tmp_path):
 def test_real_export_that_breaks_off_is_refused_or_right(export, tmp_path):
     if not export.exists():
         pytest.skip("the real reports next to the repository are absent")
-    raw, whole, path = export.read_bytes(), answer(export), tmp_path / "cut.sqlite"
+    raw, whole, path = export.read_bytes(), summary(export, file=""), tmp_path / "cut.sqlite"
     for length in random.Random(7).sample(range(len(raw)), 60):
         path.write_bytes(raw[:length])
         assert answers_or_refuses(path, whole), length
-
-
-def damaged(raw, seed):
-    """Return a report with one page emptied, overwritten, replaced by another, or changed here and there."""
-    rng, content = random.Random(seed), bytearray(raw)
-    page, other = (PAGE * rng.choice([0, rng.randrange(len(raw) // PAGE)]) for _ in range(2))
-    for change in range(20):
-        content[page + rng.randrange(PAGE)] = rng.randrange(256) if seed % 4 else content[page + change]
-    if seed % 4 in (0, 2):
-        content[page : page + PAGE] = {0: bytes(PAGE), 2: raw[other : other + PAGE]}[seed % 4]
-    if seed % 4 == 3:
-        content[page : page + 512] = rng.randbytes(512)
-    return bytes(content)
-
-
-@pytest.mark.parametrize("seeds", [range(60), range(60, 120), range(120, 180)], ids=str)
-def test_damaged_export_raises_nothing_but_our_own_errors(report, tmp_path, seeds):
-    raw, path, refused = report.read_bytes(), tmp_path / "damaged.sqlite", 0
-    for seed in seeds:
-        path.write_bytes(damaged(raw, seed))
-        try:
-            answer(path)
-        except AnalysisError:
-            refused += 1
-    assert 0 < refused < len(seeds)

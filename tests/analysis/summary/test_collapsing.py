@@ -4,15 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.compare.changes import changes, compare
 from nvtx_kernels.analysis.summary.collapsing import naming
 from nvtx_kernels.analysis.summary.selection import with_indices_collapsed
-from nvtx_kernels.analysis.summary.totals import summarize
 
-from nvtx_kernels import analysis
 from tests.analysis.making.building import MARK, Range, build, launched
 from tests.analysis.making.made_reports import report_of, row
+from tests.analysis.making.traces import summary
 
 CLASSES = {
     "layer *": "Block", "layer */mlp": "Sequential", "layer */mlp/mlp 0": "Linear", "layer */mlp/mlp 1": "GELU",
@@ -45,7 +43,7 @@ def test_a_report_says_the_classes_itself(tmp_path):
         "nvtx-kernels annotation: " + json.dumps({"model": "GPT", "classes": CLASSES}), 1, None, event=MARK
     )
     ranges = [mark, Range("GPT", 5, 200), Range("head 0", 10, 50), Range("head 1", 60, 90)]
-    report = summarize(attribute(analysis.read(build(tmp_path, ranges=ranges, **launched((20, 30), (70, 80))))))
+    report = summary(build(tmp_path, ranges=ranges, **launched((20, 30), (70, 80))))
     shown = with_indices_collapsed(report)
     assert {row.path[-1] for row in shown.ranges} == {"GPT", "head 0 Linear", "head 1 Embedding"}
     assert {row.path[-1] for row in report.ranges} == {"GPT", "head 0", "head 1"}

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
@@ -13,13 +12,13 @@ from nvtx_kernels.analysis.summary.totals import summarize
 
 from nvtx_kernels import analysis
 from tests.analysis.making.building import AUTOGRAD, DOMAIN_CREATE, MARK, START_END, Range, build, launched
+from tests.analysis.making.bundled import DATA
 from tests.analysis.making.kineto import Call, Program, Work, write_kineto
-
-DATA = Path(__file__).parents[2] / "data"
+from tests.analysis.making.traces import summary
 
 
 def notes(path):
-    return " ".join(summarize(attribute(analysis.read(path))).notes)
+    return " ".join(summary(path).notes)
 
 
 def test_report_without_ranges_says_what_they_would_add(tmp_path):
@@ -41,7 +40,7 @@ UNUSED = [
 @pytest.mark.parametrize(("ranges", "says"), UNUSED, ids=["TensorRT", "start/end"])
 def test_ranges_that_cannot_hold_work_are_not_said_to_be_absent(tmp_path, ranges, says):
     path = build(tmp_path, ranges=ranges, **launched((10, 20)))
-    (note,) = [note for note in summarize(attribute(analysis.read(path))).notes if "range" in note]
+    (note,) = [note for note in summary(path).notes if "range" in note]
     assert note.startswith("No range is the program's own, of the 1 that the report has: ")
     assert says in note
     assert any(says in finding.what for finding in examine(path))

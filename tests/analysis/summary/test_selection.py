@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.report import RangeRow, in_tree_order
-from nvtx_kernels.analysis.summary.selection import collapsed_path, of_phases, of_ranges, with_indices_collapsed
+from nvtx_kernels.analysis.summary.selection import of_phases, of_ranges, with_indices_collapsed
 
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row
 
@@ -71,19 +71,6 @@ def test_a_phase_keeps_its_kernels_ranges_and_row():
 def test_an_absent_phase_is_refused_with_those_that_are_there():
     with pytest.raises(ReportError, match=r"no optimizer work\. Its phases: forward, backward, other"):
         of_phases(REPORT, "optimizer")
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        (("layer 11", "head_0"), ("layer *", "head_*")),
-        (("blocks.3.attn",), ("blocks.*.attn",)),
-        (("conv2d", "fp16", "s1688gemm"), ("conv2d", "fp16", "s1688gemm")),
-        ((), ()),
-    ],
-)
-def test_only_indices_are_collapsed(path, expected):
-    assert collapsed_path(path) == expected
 
 
 @given(REPORTS)

@@ -4,7 +4,6 @@ import gzip
 import json
 from collections import Counter, defaultdict
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,10 +19,9 @@ from nvtx_kernels.analysis.timeline.slices import Drawn, drawing_order, lanes
 from nvtx_kernels.analysis.vocabulary import PATH_SEPARATOR
 
 from tests.analysis.making.building import MAIN, WORKER, Launch, Range, Work, build, launched, thread
+from tests.analysis.making.bundled import DATA, SHARED
 from tests.analysis.making.made_reports import two_steps
 
-SHARED = Path(__file__).parents[4] / "shared"
-DATA = Path(__file__).parents[2] / "data"
 REAL = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
 SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 9)), max_size=20)
 
@@ -91,7 +89,7 @@ def test_slices_of_one_lane_nest_and_those_that_may_not_are_apart(rows, nest):
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
-def test_slices_of_real_reports_nest_and_sum_to_their_totals(path):
+def test_slices_of_real_reports_nest_sum_to_their_totals_and_launches_point_at_their_work(path):
     trace, report = timeline_of(path)
     assert all(nests(slices) for slices in by_track(trace).values())
     assert sum(ns(event["dur"]) for event in work_of(trace)) == report.totals.work_ns
@@ -101,18 +99,11 @@ def test_slices_of_real_reports_nest_and_sum_to_their_totals(path):
     for row in report.kernels:
         known[PATH_SEPARATOR.join(row.path), row.category] += row.total_ns
     assert drawn == known
-
-
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
-def test_every_launch_of_real_reports_points_at_its_work(path):
-    trace, _ = timeline_of(path)
-    begun = {event["id"]: event for event in of_kind(trace, "s")}
-    ended = {event["id"]: event for event in of_kind(trace, "f")}
-    tracks = by_track(trace)
-    launched_work = {(e["pid"], e["tid"], e["ts"]) for e in work_of(trace)}
+    begun, ended = ({event["id"]: event for event in of_kind(trace, phase)} for phase in "sf")
+    launched_work = {(event["pid"], event["tid"], event["ts"]) for event in work_of(trace)}
     assert begun.keys() == ended.keys()
-    assert {(e["pid"], e["tid"], e["ts"]) for e in ended.values()} <= launched_work
-    starts = {place: {start for start, _ in slices} for place, slices in tracks.items()}
+    assert {(event["pid"], event["tid"], event["ts"]) for event in ended.values()} <= launched_work
+    starts = {place: {start for start, _ in slices} for place, slices in by_track(trace).items()}
     assert all(ns(event["ts"]) in starts[event["pid"], event["tid"]] for event in begun.values())
 
 

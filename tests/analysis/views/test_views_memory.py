@@ -5,17 +5,16 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.memory import memory
-from nvtx_kernels.analysis.presenters import PRESENTERS, presenter
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.views.memory import NO_MEMORY, NOT_MEASURED, OF_CUDA, OTHERS, UNEXPLAINED
 
-from tests.analysis.making.allocated import BEFORE, MB, RANGES, STEP, two_steps, with_memory
+from tests.analysis.making.allocated import BEFORE, MB, RANGES, two_steps, with_memory
 from tests.analysis.making.building import AUTOGRAD, MAIN, Allocation, Launch, Range, Work, build, launched, thread
 from tests.analysis.making.copies import scrubbed
 from tests.analysis.making.plain_sql import OURS
@@ -159,12 +158,6 @@ def test_phases_are_those_asked_for(tmp_path):
     assert {row[:14] for row in figures(two_steps(tmp_path), phase="forward")} == {"step > forward"}
 
 
-@pytest.mark.parametrize("name", PRESENTERS)
-def test_every_format_has_it(name, tmp_path):
-    document = viewed("memory", two_steps(tmp_path), whole=name in ("csv", "json", "parquet"))
-    assert presenter(name).present(document)
-
-
 def test_a_shared_copy_has_the_same_memory(tmp_path):
     path = two_steps(tmp_path)
     assert figures(scrubbed(path)) == figures(path)
@@ -179,7 +172,6 @@ def test_kernels_are_where_they_were_without_memory():
 MOVES = st.lists(st.tuples(st.integers(0, 210), st.integers(-3, 5), st.integers(0, 4)), min_size=1, max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
 @given(MOVES)
 def test_whatever_happens_the_sums_hold(tmp_path_factory, moves):
     held, allocations = BEFORE, []
@@ -201,10 +193,6 @@ def test_whatever_happens_the_sums_hold(tmp_path_factory, moves):
     assert sum(row.freed_bytes for row in top) == balance.freed_bytes
     totals = [BEFORE + sum(sizes[: count + 1]) for count in range(len(sizes))]
     assert found.peaks[0].held_bytes == sum(one.held_bytes for one in found.holders) == max(totals)
-
-
-def test_steps_by_hand_are_as_long_as_they_say():
-    assert sum(size for _, size, _ in STEP) == 0
 
 
 def test_a_range_narrows_all_but_what_is_of_the_device(tmp_path):

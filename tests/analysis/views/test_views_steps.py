@@ -3,7 +3,7 @@
 import pytest
 from nvtx_kernels.analysis.errors import ReportError
 
-from tests.analysis.making.building import AUTOGRAD, Launch, Range, Work, build, launched
+from tests.analysis.making.building import AUTOGRAD, Launch, Range, Work, build, launched, steps_lasting
 from tests.analysis.making.plain_sql import OURS, rows
 from tests.analysis.making.reference import ENGINE
 from tests.analysis.making.subjects import by, table, viewed
@@ -28,19 +28,8 @@ def test_launches_spans_and_cpu_ranges_of_each_step_are_those_of_sql():
     assert all(row["kernel_ns"] < row["span_ns"] < row["cpu_ns"] for row in shown)
 
 
-def three_steps(tmp_path, *durations, **extra):
-    """Build steps with a forward of one kernel each."""
-    ranges, launches, work = [], [], []
-    for number, lasts in enumerate(durations):
-        start = 1000 * number
-        ranges += [Range("step", start, start + 900), Range("forward", start + 1, start + 800)]
-        launches.append(Launch(number, start + 10, start + 20))
-        work.append(Work(number, start + 30, start + 30 + lasts))
-    return build(tmp_path, ranges=ranges, launches=launches, work=work, **extra)
-
-
 def test_a_range_has_median_extremes_spread_and_its_slowest_step(tmp_path):
-    row = by(viewed("steps", three_steps(tmp_path, 100, 400, 200)), "ranges", "range")["forward"]
+    row = by(viewed("steps", steps_lasting(tmp_path, 100, 400, 200)), "ranges", "range")["forward"]
     assert (row["median_ns"], row["min_ns"], row["max_ns"], row["slowest"]) == (200, 100, 400, "1")
     assert row["spread"] == pytest.approx(1.5)
 
