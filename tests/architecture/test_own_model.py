@@ -1,0 +1,87 @@
+"""docs/questions.md under test: its walk through the assignment with a model of one's own, on a CPU."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nvtx_kernels.__main__
+from tests.analysis.making import checks
+from tests.profiling.making.recordings import REPOSITORY
+
+PAGE = (
+    Path(__file__)
+    .parents[2]
+    .joinpath("docs", "questions.md")
+    .read_text()
+    .partition("## With a model of your own")[2]
+)
+PROGRAM, COMMANDS = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", PAGE, re.DOTALL).groups()
+pytestmark = pytest.mark.slow  # a program that is recorded and one that is timed, each in its own process
+IN_ONE_CALL = """
+import torch, nvtx_kernels as nk
+attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+with nk.profile(attention, path="report.sqlite", warmup=0):
+    x = torch.randn(2, 4, 8)
+    attention(x, x, x)[0].sum().backward()
+"""
+
+
+def own_process(folder, *words):
+    """Run Python with these words in a folder, as what it runs is the main program; return what it wrote."""
+    run = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
+    done = subprocess.run(
+        [sys.executable, "-c", run + words[0], *words[1:]], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """What every command of the page prints, by its first words and, of views, as JSON."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "train.py").write_text(PROGRAM)
+    command = "from nvtx_kernels.__main__ import main; sys.exit(main())"
+    said = {}
+    for line in COMMANDS.splitlines():
+        _, *words = re.findall(r"'[^']*'|\S+", line.partition("#")[0])
+        words = [str(folder / word) if word == "report.sqlite" else word.strip("'") for word in words]
+        if words[0] in ("benchmark", "record"):
+            said[words[0]] = own_process(folder, command, *words)
+        else:
+            status, out, err = checks.said(nvtx_kernels.__main__, *words, "--format", "json")
+            assert status == 0, err
+            name = words[1] if words[0] == "view" else words[0]
+            said[name] = {table["key"]: table["rows"] for table in json.loads(out)["tables"]}
+    return said
+
+
+def test_phases_are_timed_after_each_number_of_warm_up_steps(ran):
+    assert "train.py ran 15 steps, and was then stopped; what ends a step: steps of AdamW" in ran["benchmark"]
+    assert all(f"{phase} " in ran["benchmark"] for phase in ("forward", "backward", "optimizer", "step"))
+
+
+def test_flops_of_softmax_are_held_against_those_of_the_products(ran):
+    assert [ran["ask"][f"e_{phase}"][0]["flops_ratio"] for phase in ("forward", "backward")] == [12.8, 32]
+    scores = 4 * 4 * 128**2
+    found = {(row["phase"], row["part"]): row["flops"] for row in ran["attention"]["rates"]}
+    assert found["forward", "softmax"] == 5 * scores
+    assert found["backward", "scores"] == found["backward", "final matmul"] == 2 * 2 * scores * 16
+
+
+def test_a_region_has_flops_in_forward_and_in_backward(ran):
+    flops = {row["phase"]: row["flops"] for row in ran["efficiency"]["efficiency"]}
+    assert flops["backward"] == 2 * flops["forward"] > 0
+
+
+def test_attention_in_one_call_is_said_to_have_no_parts(tmp_path):
+    own_process(tmp_path, IN_ONE_CALL)
+    status, out, err = checks.said(
+        nvtx_kernels.__main__, "ask", str(tmp_path / "report.sqlite"), "--questions", "e"
+    )
+    assert (status, out) == (1, "")
+    assert "nn.MultiheadAttention and scaled_dot_product_attention compute all in one call" in err
