@@ -240,13 +240,7 @@ def test_the_screen_may_be_wider_or_narrower(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("rank",),
-        ("rank", "--by", "range"),
-        ("rank", "--like-nsys"),
-        *(("view", view) for view in VIEWS),
-    ],
+    "words", [("rank",), ("rank", "--by", "range"), ("rank", "--like-nsys"), *(("view", view) for view in VIEWS)]
 )
 def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words, monkeypatch, capsys):
     wide, narrow = screens(monkeypatch, capsys, (200, 40), *words)

@@ -114,8 +114,7 @@ def test_a_step_is_a_step(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["optimizer step", "optimizer_step", "steps", "step size", "stepwise", "iterator", "batch"],
+    "name", ["optimizer step", "optimizer_step", "steps", "step size", "stepwise", "iterator", "batch"]
 )
 def test_what_only_mentions_a_step_is_none(name):
     assert not vocabulary.is_step(name)

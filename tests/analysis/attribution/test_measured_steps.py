@@ -20,8 +20,7 @@ def report(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("called", "steps"),
-    [("", 1), ("lap *", 4), ("LAP ?", 4), ("lap 2", 1), ("lap 9", 1), ("l*", 4)],
+    ("called", "steps"), [("", 1), ("lap *", 4), ("LAP ?", 4), ("lap 2", 1), ("lap 9", 1), ("l*", 4)]
 )
 def test_steps_are_what_they_are_called(report, called, steps):
     assert summarize(attribute(analysis.read(report), Rules(step=called))).steps == steps

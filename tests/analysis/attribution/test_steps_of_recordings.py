@@ -136,11 +136,7 @@ def test_ranges_that_the_timeline_shows_while_recording_are_in_no_path(attribute
 
 
 #: A whole step, captured before the block: where its kernels were created.
-CAPTURE = (
-    ("m", "model/forward", 10, 20),
-    ("backward", "phase", 30, 40),
-    ("optimizer", "phase", 50, 60),
-)
+CAPTURE = (("m", "model/forward", 10, 20), ("backward", "phase", 30, 40), ("optimizer", "phase", 50, 60))
 
 
 def replays(begin, nodes):
@@ -157,12 +153,7 @@ def replays(begin, nodes):
         for one in recorded.work
         for node in (1, 2, 3)
     ]
-    return {
-        "ranges": [*recorded.ranges, *captured],
-        "launches": recorded.launches,
-        "work": work,
-        "nodes": nodes,
-    }
+    return {"ranges": [*recorded.ranges, *captured], "launches": recorded.launches, "work": work, "nodes": nodes}
 
 
 @pytest.mark.parametrize("begin", ["begin", "measure"])  # as where nsys captures from there on

@@ -26,9 +26,7 @@ from tests.analysis.making.bundled import DATA
 from tests.analysis.making.made_reports import REPORTS, report_of, row
 
 DOCUMENTED = re.findall(
-    r"^\$ nvtx-kernels compare (.*)\n((?:.*\n)*?)```",
-    (DATA.parents[1] / "docs" / "compare.md").read_text(),
-    re.M,
+    r"^\$ nvtx-kernels compare (.*)\n((?:.*\n)*?)```", (DATA.parents[1] / "docs" / "compare.md").read_text(), re.M
 )
 AXES = get_args(Axis)
 

@@ -185,16 +185,16 @@ def test_any_text_has_a_category_of_the_list(names):
     ],
 )
 def test_megabyte_of_anything_takes_no_time(piece):
-    began = time.perf_counter()
+    began = time.process_time()
     categorize([piece * (1_000_000 // len(piece))] * 3)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_many_distinct_names_take_time_in_proportion():
     names = [f"{NAMES[number % len(NAMES)]}{number}" for number in range(40_000)]
-    began = time.perf_counter()
+    began = time.process_time()
     categories = Counter(categorize(names))
-    assert time.perf_counter() - began < 8
+    assert time.process_time() - began < 8
     assert sum(categories.values()) == 40_000
 
 
@@ -229,8 +229,7 @@ def test_under_one_percent_of_any_shared_report_is_other():
 
 
 @pytest.mark.parametrize(
-    ("report", "launches", "helpers"),
-    [("h200/forward_fp32.sqlite", 327, 0), ("h200/train_fp32.sqlite", 654, 96)],
+    ("report", "launches", "helpers"), [("h200/forward_fp32.sqlite", 327, 0), ("h200/train_fp32.sqlite", 654, 96)]
 )
 def test_gemms_of_the_reference_model_are_counted_exactly(report, launches, helpers):
     kernels = kernels_of(shared_report(report))

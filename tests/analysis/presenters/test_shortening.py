@@ -19,11 +19,7 @@ MS = TimeUnit(1e6, "ms")
 @pytest.mark.parametrize(
     ("name", "room", "shown"),
     [
-        (
-            "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN",
-            34,
-            "nvjet_tst_192x192…z_coopB_bias_TNN",
-        ),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", 34, "nvjet_tst_192x192…z_coopB_bias_TNN"),
         ("x" * 40, 20, "x" * 10 + "…" + "x" * 9),
         ("short", 5, "short"),
     ],

@@ -47,10 +47,7 @@ def test_report_that_is_changed_while_it_is_read_is_refused(tmp_path, format_, c
         if read:
             next(changes, lambda _: None)(file)
 
-    with (
-        listening(meanwhile),
-        pytest.raises(NotAReport, match="report was changed while it was read"),
-    ):
+    with listening(meanwhile), pytest.raises(NotAReport, match="report was changed while it was read"):
         analysis.read(path)
 
 

@@ -6,14 +6,7 @@ from nvtx_kernels.analysis.readers.module_names import called
 from nvtx_kernels.analysis.support.units import time_text
 
 from tests.analysis.making.building import Range, build, launched, thread
-from tests.analysis.making.engines import (
-    served,
-    sglang_step,
-    tensorrt_call,
-    tensorrt_step,
-    vllm_call,
-    vllm_step,
-)
+from tests.analysis.making.engines import served, sglang_step, tensorrt_call, tensorrt_step, vllm_call, vllm_step
 from tests.analysis.making.traces import summary
 
 PREFILL_DECODE = {

@@ -17,16 +17,7 @@ from nvtx_kernels.analysis.readers.operator_names import as_text, with_bare_name
 from nvtx_kernels.analysis.vocabulary import without_suffixes
 
 from nvtx_kernels import analysis
-from tests.analysis.making.building import (
-    AUTOGRAD,
-    DOMAIN_CREATE,
-    MARK,
-    Dialect,
-    Launch,
-    Range,
-    Work,
-    build,
-)
+from tests.analysis.making.building import AUTOGRAD, DOMAIN_CREATE, MARK, Dialect, Launch, Range, Work, build
 from tests.analysis.making.bundled import SHARED
 from tests.analysis.making.parquet_folders import as_parquet
 from tests.analysis.making.traces import summary

@@ -90,11 +90,7 @@ def with_payloads(folder):
     return report_of_nccl(folder, ranges, [45, 62, 72, 82])
 
 
-SPECIAL = {
-    "payloads": with_payloads,
-    "green contexts": with_green_contexts,
-    "allocations": two_steps,
-}
+SPECIAL = {"payloads": with_payloads, "green contexts": with_green_contexts, "allocations": two_steps}
 
 
 @pytest.fixture(scope="module", params=["planted", *SPECIAL])

@@ -30,10 +30,7 @@ def test_report_without_ranges_says_what_they_would_add(tmp_path):
 TENSORRT = [Range("TensorRT", 1, None, event=DOMAIN_CREATE, domain=3), Range("conv1", 5, 90, domain=3)]
 UNUSED = [
     (TENSORRT, "1 ranges of libraries (TensorRT) or of single operators: --domain TensorRT shows them"),
-    (
-        [Range("forward", 5, 90, event=START_END)],
-        "1 start/end ranges, which belong to no thread: push and pop",
-    ),
+    ([Range("forward", 5, 90, event=START_END)], "1 start/end ranges, which belong to no thread: push and pop"),
 ]
 
 
