@@ -40,21 +40,18 @@ class Captured:
         placed = node.copy()
         placed[rows] = self._forest.graft(node[rows], below)
         led[rows] = True
-        self.made = self._made(placed[rows], before)
+        # The nodes of these paths that were added now.
+        levels = [np.unique(placed[rows])]
+        while len(levels[-1]):
+            above = np.unique(self._forest.above(levels[-1]))
+            levels.append(above[above >= before])
+        self.made = np.unique(np.concatenate(levels))
         return placed
 
     def created_of_work(self, eligible: Bools) -> Int32s:
         """Return the node around the creation of what made each piece of work, -1 for none: int32 (work,)."""
         created = np.append(self.created, np.int32(-1))[self._of_work]
         return np.where(eligible, created, np.int32(-1))
-
-    def _made(self, node: Int32s, before: int) -> Int32s:
-        """Return the nodes of these paths that were added after the forest had `before` nodes."""
-        levels = [np.unique(node)]
-        while len(levels[-1]):
-            above = np.unique(self._forest.above(levels[-1]))
-            levels.append(above[above >= before])
-        return np.unique(np.concatenate(levels))
 
     def _kept(self, launch: Int32s, created: Int32s) -> Int32s:
         """Return a copy of the part of each capture's path that goes below its launch's; -1 for none."""

@@ -76,27 +76,27 @@ class _Attributing:
         if self.rules.link:
             placing.links = partial(Links, self.trace, self.facts, self.threads)
         spots = Spots(calls.thread, calls.start_ns, calls.end_ns)
-        steps: list[Callable[[], Any]] = [partial(placing.place, spots), self._unnamed]
+
+        def unnamed() -> Unnamed | None:
+            """Return what finds the phase of work in no named one, if an annotated model can tell it."""
+            annotated = self.own_ranges.of_model.any()
+            return Unnamed(self.trace, self.facts, self.own_ranges) if annotated else None
+
+        steps: list[Callable[[], Any]] = [partial(placing.place, spots), unnamed]
         placed, self.unnamed = at_once(steps, len(spots))
-        self.allocated = self._allocated()
+        memory, none = self.trace.memory, np.empty(0, np.int64)
+        owner, at_ns = (memory.thread, memory.at_ns) if memory else (none.astype(np.int32), none)
+        self.allocated = Spots(owner, at_ns, at_ns)
         self.memory_node = placing.place(self.allocated).node if len(self.allocated) else np.empty(0, np.int32)
         if self.rules.adopt and len(self.ranges):
-            self._adopt_ranges(home)
+            ranges = self.ranges
+            for thread in self.adoption.threads:  # below those of the thread that waits for it
+                rows = np.flatnonzero(ranges.thread == thread)
+                above = self.adoption.base(Intervals(thread, ranges.start_ns[rows], ranges.end_ns[rows]))
+                home[rows] = self.forest.graft(np.maximum(above, -1), home[rows])
         if self.rules.operators == "auto":
             home = self._show_stray_operators(placed.node, placed.how, home)
         return self._attribution(placed, home, placing.rule.linked_nodes)
-
-    def _unnamed(self) -> Unnamed | None:
-        """Return what finds the phase of work in no named one, if an annotated model can tell it."""
-        annotated = self.own_ranges.of_model.any()
-        return Unnamed(self.trace, self.facts, self.own_ranges) if annotated else None
-
-    def _allocated(self) -> Spots:
-        """Return the moments of allocations and frees."""
-        memory = self.trace.memory
-        if memory is None:
-            return Spots(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
-        return Spots(memory.thread, memory.at_ns, memory.at_ns)
 
     def _show_stray_operators(self, node: Int32s, how: NDArray[np.int64], home: Int32s) -> Int32s:
         """Place calls that are in no range of the user in PyTorch's operator ranges, if they are in one."""
@@ -120,14 +120,6 @@ class _Attributing:
         user_node = outermost.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
         return ranges.take(rows[user_node < 0])
 
-    def _adopt_ranges(self, home: Int32s) -> None:
-        """Put the ranges of autograd's and helpers' threads below those of the thread that waits."""
-        ranges = self.ranges
-        for thread in self.adoption.threads:
-            range_rows = np.flatnonzero(ranges.thread == thread)
-            above = self.adoption.base(Intervals(thread, ranges.start_ns[range_rows], ranges.end_ns[range_rows]))
-            home[range_rows] = self.forest.graft(np.maximum(above, -1), home[range_rows])
-
     def _attribution(self, placed: Placed, home: Int32s, linked_nodes: list[Int32s]) -> Attribution:
         launch = self.trace.work.launch
         call = np.zeros(len(self.trace.launches), np.int64)
@@ -139,7 +131,12 @@ class _Attributing:
         node[has_launch], how[has_launch] = placed.node[work_call], placed.how[work_call].astype(np.uint8)
         unfit[has_launch] = placed.unfit[work_call]
         node = self._led_to_captures(node, how)
-        linked = self._holding(np.concatenate([node, self.memory_node]))
+        # Nodes that contain work, at any depth, and were linked.
+        linked = np.zeros(len(self.forest), np.bool_)
+        for nodes in (node, self.memory_node):
+            linked[nodes[nodes >= 0]] = True
+        for nodes in self.forest.by_depth()[:0:-1]:
+            linked[self.forest.parent[nodes[linked[nodes]]]] = True
         not_linked = np.ones(len(linked), np.bool_)
         for nodes in linked_nodes:
             not_linked[nodes[nodes >= 0]] = False
@@ -192,21 +189,15 @@ class _Attributing:
         self.captured, self.created = captured.made, captured.created_of_work(how != AMBIGUOUS)
         return node
 
-    def _holding(self, node: Int32s) -> Bools:
-        """Return which nodes contain work, at any depth: bool (nodes,)."""
-        holding = np.zeros(len(self.forest), np.bool_)
-        holding[node[node >= 0]] = True
-        for nodes in self.forest.by_depth()[:0:-1]:
-            holding[self.forest.parent[nodes[holding[nodes]]]] = True
-        return holding
-
     def _phases(self, node: Int32s) -> tuple[NodePhases, Int8s, Int8s]:
         """Return the phases of nodes, of work, whose nodes are given, and of allocations."""
         by_range = RangePhases.of(self.trace, self.facts, self.ranges).by_node(self.forest, self.linked)
         engine = np.isin(self.ranges.thread, self.known)[self.forest.range]
         engine[self.captured] = False  # the phase of a replay is its launch's, whichever thread captured it
         phases = of_nodes(self.forest, by_range, self.linked, engine)
-        memory_phase = self._phase(self.allocated, self.memory_node, phases.phase)
+        memory_phase = _phase_of(self.memory_node, phases.phase)
+        undecided = np.flatnonzero(memory_phase == NOTHING)
+        memory_phase[undecided] = self._phase_by_place(self.allocated.take(undecided))
         return phases, self._work_phase(node, phases.phase), memory_phase
 
     def _work_phase(self, node: Int32s, node_phase: Int8s) -> Int8s:
@@ -219,13 +210,6 @@ class _Attributing:
         calls, back = grouped(launch[undecided])
         spots = Spots(launches.thread[calls], launches.start_ns[calls], launches.end_ns[calls])
         phase[undecided] = self._phase_by_place(spots)[back]
-        return phase
-
-    def _phase(self, spots: Spots, node: Int32s, node_phase: Int8s) -> Int8s:
-        """Return the phase of moments, by their nodes, threads or places in time: int8 (moments,)."""
-        phase = _phase_of(node, node_phase)
-        undecided = np.flatnonzero(phase == NOTHING)
-        phase[undecided] = self._phase_by_place(spots.take(undecided))
         return phase
 
     def _phase_by_place(self, spots: Spots) -> Int8s:

@@ -93,13 +93,17 @@ class Links:
         nodes = np.flatnonzero(backward)
         if moments is not None:
             nodes = _around(ranges, nodes, *moments)
-        self.nodes = _nodes(ranges.take(nodes), trace.names)
+        node_ranges = ranges.take(nodes)
+        seq, nesting = _with_childs_number(node_ranges, trace.names), Nesting(node_ranges)
+        self.nodes = Nodes(node_ranges, seq, _within(seq, nesting), nesting)
         forward = np.flatnonzero((ranges.seq >= 0) & ~backward & nested & (len(self.nodes) > 0))
         forward = forward[np.isin(ranges.seq[forward], self.nodes.seq)]
         # Ranges are in the order of threads and starts, and so stay those of a number: the last is the inner one.
         self.operators = ranges.take(forward[np.argsort(ranges.seq[forward], kind="stable")])
         self._numbered = _Numbered(self.operators)
-        self._makers = makers(trace.names, _used(trace.names, self.nodes.ranges, self.operators))
+        used = np.zeros(len(trace.names), np.bool_)
+        used[node_ranges.name_id] = used[self.operators.name_id] = True
+        self._makers = makers(trace.names, used)
         self._step_ranges = threads.ranges.take(of_titles(facts.step | facts.measured, threads.ranges))
         self._steps = Nesting(self._step_ranges)
         self._process = trace.process_of_thread()
@@ -118,7 +122,10 @@ class Links:
         row, operator = self._candidates(to_link)
         fits = np.flatnonzero(self._fits(to_link.take(row), operator))
         row, operator = row[fits], operator[fits]
-        near = self._shares_a_device(to_link.node[row], operator)
+        # Per pair, whether the operator's thread gave work to a GPU that the node's thread also used.
+        devices = self._threads.devices
+        node_thread, operator_thread = self.nodes.ranges.thread[to_link.node[row]], self.operators.thread[operator]
+        near = (devices[node_thread] & devices[operator_thread]) != 0
         has_near = np.zeros(len(to_link.node), np.bool_)
         has_near[row[near]] = True
         chosen = near | ~has_near[row]
@@ -143,22 +150,23 @@ class Links:
         node, maker = self.nodes.ranges.take(to_link.node), self.operators.take(operator)
         independent = np.isin(maker.thread, sorted(self._threads.independent))
         stranger = independent & (maker.thread != to_link.waiting) & (to_link.waiting >= 0)
+        # Both are in the same step, or both in none.
+        step_thread = np.where(to_link.waiting >= 0, to_link.waiting, node.thread).astype(np.int32)
+        began, _ = self._step_around(step_thread, node.start_ns, node.end_ns)
+        _, ended = self._step_around(maker.thread, maker.start_ns, maker.end_ns)
+        # What made a node inside another is inside it too.
+        outer = self.nodes.within[to_link.node]
+        around = self.nodes.ranges.take(np.maximum(outer, 0))
+        inside = (around.thread == maker.thread) & (around.start_ns <= maker.start_ns)
         fits: Bools = (
             self._makers.fit(node.name_id, maker.name_id)
             & (self._process[node.thread] == self._process[maker.thread])
             & ~stranger
-            & self._in_one_step(node, maker, to_link.waiting)
-            & self._made_within(to_link.node, maker)
+            & (maker.start_ns >= began)
+            & (node.start_ns <= ended)
+            & ((outer < 0) | inside)
         )
         return fits
-
-    def _in_one_step(self, node: Ranges, maker: Ranges, waiting: Int32s) -> Bools:
-        """Return, per pair, whether both are in the same step, or both in none: bool (pairs,)."""
-        thread = np.where(waiting >= 0, waiting, node.thread).astype(np.int32)
-        began, _ = self._step_around(thread, node.start_ns, node.end_ns)
-        _, ended = self._step_around(maker.thread, maker.start_ns, maker.end_ns)
-        same: Bools = (maker.start_ns >= began) & (node.start_ns <= ended)
-        return same
 
     def _step_around(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
         """Return the bounds of the outermost step around intervals; without one, all time."""
@@ -171,22 +179,6 @@ class Links:
         began = np.where(node >= 0, self._step_ranges.start_ns[step], NEVER)
         return began, np.where(node >= 0, self._step_ranges.end_ns[step], ALWAYS)
 
-    def _made_within(self, node: Int64s, maker: Ranges) -> Bools:
-        """Return whether what made a node inside another is inside it too."""
-        outer = self.nodes.within[node]
-        around = self.nodes.ranges.take(np.maximum(outer, 0))
-        inside = (around.thread == maker.thread) & (around.start_ns <= maker.start_ns)
-        made_there: Bools = (outer < 0) | inside
-        return made_there
-
-    def _shares_a_device(self, node: Int64s, operator: Int64s) -> Bools:
-        """Return, per pair, whether the operator's thread gave work to a GPU that the node's thread also used."""
-        devices = self._threads.devices
-        node_devices = devices[self.nodes.ranges.thread[node]]
-        operator_devices = devices[self.operators.thread[operator]]
-        shares: Bools = (node_devices & operator_devices) != 0
-        return shares
-
 
 def _around(ranges: Ranges, rows: Int64s, thread: Int32s, at_ns: Int64s) -> Int64s:
     """Return those of some ranges that are around moments of their threads, and all that begin inside those."""
@@ -197,19 +189,6 @@ def _around(ranges: Ranges, rows: Int64s, thread: Int32s, at_ns: Int64s) -> Int6
         around = np.searchsorted(moments, end, "right") > np.searchsorted(moments, start, "left")
         chosen.append(range_rows[start <= np.maximum.accumulate(np.where(around, end, NEVER))])
     return np.concatenate(chosen)
-
-
-def _used(names: list[str], *tables: Ranges) -> Bools:
-    used = np.zeros(len(names), np.bool_)
-    for table in tables:
-        used[table.name_id] = True
-    return used
-
-
-def _nodes(ranges: Ranges, names: list[str]) -> Nodes:
-    nesting = Nesting(ranges)
-    seq = _with_childs_number(ranges, names)
-    return Nodes(ranges, seq, _within(seq, nesting), nesting)
 
 
 def _within(seq: Int64s, nesting: Nesting) -> Int64s:
@@ -238,20 +217,16 @@ def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
     # The node is all but always what its engine's range begins with; the others are few, and looked for singly.
     numbered = distinct(nodes.name_id[nodes.seq >= 0])
     for outer_row in outer[~child & np.isin(child_name[nodes.name_id[outer]], numbered)].tolist():
-        inside = _begun_inside(nodes, outer_row)
+        # The ranges after it on its thread that start before it ends.
+        of_thread = int(np.searchsorted(nodes.thread, nodes.thread[outer_row], "right"))
+        begun = int(np.searchsorted(nodes.start_ns[outer_row + 1 : of_thread], nodes.end_ns[outer_row], "right"))
+        inside = np.arange(outer_row + 1, outer_row + 1 + begun)
         children = inside[
             _is_child(nodes, child_name, np.full(len(inside), outer_row), inside) & (nodes.seq[inside] >= 0)
         ]
         if len(children):
             seq[outer_row] = nodes.seq[children[0]]
     return seq
-
-
-def _begun_inside(nodes: Ranges, outer_row: int) -> Int64s:
-    """Return the positions of the ranges after an outer one on its thread that start before it ends."""
-    of_thread = int(np.searchsorted(nodes.thread, nodes.thread[outer_row], "right"))
-    begun = int(np.searchsorted(nodes.start_ns[outer_row + 1 : of_thread], nodes.end_ns[outer_row], "right"))
-    return np.arange(outer_row + 1, outer_row + 1 + begun)
 
 
 def _is_child(nodes: Ranges, child_name: Int32s, outer: Int64s, inner: Int64s) -> Bools:

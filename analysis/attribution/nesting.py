@@ -114,16 +114,11 @@ class Forest:
             a, b, range_ = step(first, second)
             pending.append((node, both, back, range_))
         for outer, both, back, range_ in reversed(pending):
-            node = self._below(node, range_)
-            outer[both] = node[back]
+            below, named = node.copy(), range_ >= 0
+            below[named] = self.add(node[named], range_[named])
+            outer[both] = below[back]
             node = outer
         return node
-
-    def _below(self, node: Int32s, range_: Int32s) -> Int32s:
-        named = range_ >= 0
-        result = node.copy()
-        result[named] = self.add(node[named], range_[named])
-        return result
 
 
 @dataclass(frozen=True, slots=True)

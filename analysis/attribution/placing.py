@@ -98,7 +98,10 @@ class Placing:
         backward_node = links.nodes.around(inside.thread, inside.start_ns, inside.end_ns)
         numbered = np.flatnonzero((backward_node >= 0) & (links.nodes.seq[backward_node] >= 0))
         rows, above, backward_node = rows[numbered], above[numbered], backward_node[numbered]
-        maker = self._made(links, backward_node, above)
+        # The operators that made these nodes, -1 if none fits; each pair of node and waiting thread is asked once.
+        waiting = np.where(above >= 0, self.ranges.thread[self.forest.range[above]], -1)
+        (node, who), back = distinct_pairs(backward_node.astype(np.int32), (waiting + 1).astype(np.int32))
+        maker = links.made(Wanted(node.astype(np.int64), who - 1))[back]
         placed.unfit[rows] = maker < 0
         rows, above, maker = rows[maker >= 0], above[maker >= 0], maker[maker >= 0]
         operators, back = np.unique(maker, return_inverse=True)
@@ -123,19 +126,17 @@ class Placing:
             under[~adopted], target[~adopted], self.forest.graft(target[~adopted], placed.own_node[unadopted])
         )
 
-    def _made(self, links: Links, backward_node: Int64s, above: Int32s) -> Int64s:
-        """Return the operators that made the nodes around intervals; -1 if none fits: int64 (intervals,)."""
-        waiting = np.where(above >= 0, self.ranges.thread[self.forest.range[above]], -1)
-        (node, who), back = distinct_pairs(backward_node.astype(np.int32), (waiting + 1).astype(np.int32))
-        return links.made(Wanted(node.astype(np.int64), who - 1))[back]
-
     def _eligible(self, spots: Spots, placed: Placed) -> tuple[Int64s, Int32s]:
         """Return the intervals without a range of the user's closer than the phase, and the node above each.
 
         That is the phase's, or -1 on one of autograd's threads that no thread waits for.
         """
         own_node, base = placed.own_node, placed.base
-        in_user_range = self._inherited_count(~self._operator)[own_node] > 0
+        # Per node, and last for none, the user's ranges of its path.
+        count = np.append((~self._operator)[self.forest.range].astype(np.int32), 0)
+        for nodes in self.forest.by_depth()[1:]:
+            count[nodes] += count[self.forest.parent[nodes]]
+        in_user_range = count[own_node] > 0
         backward = of_titles(self.facts.backward_phase, self.ranges)
         innermost = self.forest.range[own_node] if len(self.forest) else own_node
         in_phase = (base < 0) & (own_node >= 0) & backward[innermost]
@@ -144,13 +145,6 @@ class Placing:
         rows = np.flatnonzero(chosen & (placed.how != AMBIGUOUS))
         above = np.where(base >= 0, base, np.where(in_phase, own_node, -1))[rows]
         return rows, above.astype(np.int32)
-
-    def _inherited_count(self, flag: Bools) -> Int32s:
-        """Count per node the ranges of its path that have the flag; one more entry for node -1."""
-        count = np.append(flag[self.forest.range].astype(np.int32), 0)
-        for nodes in self.forest.by_depth()[1:]:
-            count[nodes] += count[self.forest.parent[nodes]]
-        return count
 
 
 @dataclass(frozen=True, slots=True)

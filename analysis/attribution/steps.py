@@ -95,7 +95,8 @@ def updates_called_steps(attribution: Attribution) -> Bools:
     called = [int(name) for name in np.flatnonzero(facts.step) if UPDATE.fullmatch(without_marks(names[name]))]
     marked[called] = True
     rows = np.flatnonzero(of_titles(marked, ranges) & (attribution.home >= 0))
-    if not len(rows) or attribution.rules.step or _has_phase(attribution, IN_OPTIMIZER):
+    has_optimizer = of_titles(facts.opens_phase & (facts.phase == IN_OPTIMIZER), ranges).any()
+    if not len(rows) or attribution.rules.step or has_optimizer:
         return np.zeros(len(names), np.bool_)
     flag = np.full(len(ranges), -1, np.int32)
     flag[rows] = 0
@@ -139,12 +140,6 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     segments = {process: of_process for process, (_, of_process) in decided.items()}
     attribution = placed_in_windows(replace(attribution, steps=steps), by_process, segments)
     return replace(attribution, steps=_told(attribution, decided, training))
-
-
-def _has_phase(attribution: Attribution, phase: int) -> bool:
-    """Return whether a range of the program's has the name of a phase."""
-    facts = attribution.facts
-    return bool(of_titles(facts.opens_phase & (facts.phase == phase), attribution.ranges).any())
 
 
 def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[TrainingFacts]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,17 +76,12 @@ def name_facts(trace: Trace, step: str = "", phase_names: PhaseNames = ()) -> Na
         facts.phase[name_id] = PHASES.index(phase) if phase else -1
     names = {name_id: trace.names[name_id] for name_id in np.flatnonzero(used).tolist()}
     if step:
-        _mark_steps(measured, names, step)
+        is_measured = step_matcher(step)
+        measured[[name_id for name_id, name in names.items() if is_measured(name)]] = True
+        _require_some(measured.tolist(), step, names.values())
     for _, called in phase_names:
         _require_some(map(step_matcher(called), names.values()), called, names.values())
     return facts
-
-
-def _mark_steps(measured: Bools, names: Mapping[int, str], step: str) -> None:
-    """Mark the names that the user calls a step; raises UsageError if no name matches."""
-    is_measured = step_matcher(step)
-    measured[[name_id for name_id, name in names.items() if is_measured(name)]] = True
-    _require_some(measured.tolist(), step, names.values())
 
 
 def _require_some(matches: Iterable[bool], called: str, names: Iterable[str]) -> None:

@@ -69,7 +69,9 @@ class Waiting:
 
     def waits(self, waiting: int, during: Intervals) -> Waits:
         """Return the state of a thread during each interval of another."""
-        quiet = self._of(waiting)
+        if waiting not in self._quiet:
+            self._quiet[waiting] = _Quiet(self._trace, waiting)
+        quiet = self._quiet[waiting]
         tasks: list[Callable[[], Any]] = [partial(quiet.stretch, during), partial(self._open, waiting, during)]
         stretch, node = at_once(tasks, len(during))
         in_backward = self.in_backward(node)
@@ -78,7 +80,11 @@ class Waiting:
         if len(inside):
             part = Intervals(during.thread, during.start_ns[inside], during.end_ns[inside])
             enclosed = quiet.enclosed(part, self.calls(during.thread))
-            waits[inside] = enclosed & ~self._others_in_backward(waiting, part)
+            others_in_backward = np.zeros(len(part), np.bool_)
+            for other in self.threads.candidates(part.thread):
+                if other != waiting:
+                    others_in_backward |= self.in_backward(self._open(other, part))
+            waits[inside] = enclosed & ~others_in_backward
         return Waits(waits, node, in_backward, stretch)
 
     def in_backward(self, node: Int32s) -> Bools:
@@ -91,21 +97,9 @@ class Waiting:
             node = forest.above(node)
         return inside
 
-    def _others_in_backward(self, waiting: int, during: Intervals) -> Bools:
-        others = np.zeros(len(during), np.bool_)
-        for other in self.threads.candidates(during.thread):
-            if other != waiting:
-                others |= self.in_backward(self._open(other, during))
-        return others
-
     def _open(self, thread: int, during: Intervals) -> Int32s:
         place = np.full(len(during), thread, np.int32)
         return self._nesting.containing(place, during.start_ns, during.end_ns)
-
-    def _of(self, thread: int) -> _Quiet:
-        if thread not in self._quiet:
-            self._quiet[thread] = _Quiet(self._trace, thread)
-        return self._quiet[thread]
 
 
 class _Quiet:
@@ -139,8 +133,8 @@ class _Quiet:
         number, begun = self._between_turns(during.start_ns, during.end_ns)
         burst, _ = self._between_turns(calls.start_ns, calls.end_ns)
         order = np.argsort(burst, kind="stable")
-        last = np.maximum.reduceat(calls.end_ns[order], _firsts(burst[order])) if len(order) else calls.end_ns
-        distinct = np.unique(burst)
+        distinct, first = np.unique(burst[order], return_index=True)
+        last = np.maximum.reduceat(calls.end_ns[order], first) if len(order) else calls.end_ns
         position = np.minimum(np.searchsorted(distinct, number), max(len(distinct) - 1, 0))
         end = during.end_ns.copy()
         if len(distinct):
@@ -165,8 +159,3 @@ def _none_within(times_ns: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[In
     if (end_ns < start_ns).any():  # as damaged calls do; then none may be between the two
         beyond &= np.append(-(2**63), times_ns)[before] <= end_ns
     return before, beyond
-
-
-def _firsts(ordered: Int64s) -> Int64s:
-    """Return where each run of equal values begins."""
-    return np.concatenate([[0], np.flatnonzero(ordered[1:] != ordered[:-1]) + 1])
