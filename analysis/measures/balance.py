@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
@@ -105,15 +105,6 @@ def _rest_of(trace: Trace, gpu: Int32s) -> list[Rest]:
     return rests
 
 
-def _alone(rests: Sequence[Rest], spans: Spans, busy_ns: Int64s) -> Int64s:
-    """Return how long only copies, and only communication, ran in each span, ns: int64 (2, spans)."""
-    alone = np.zeros((2, len(spans)), np.int64)
-    for kind, number, others in rests:
-        on_gpu = spans.gpu == number
-        alone[kind, on_gpu] = busy_ns[on_gpu] - others.covered(spans.start_ns[on_gpu], spans.end_ns[on_gpu])
-    return alone
-
-
 @dataclass(frozen=True, slots=True)
 class GapOwner:
     """The range that launched the work at the ends of some gaps; no path: it was launched outside all ranges."""
@@ -177,7 +168,11 @@ def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBal
     ]
     spans, gaps, lags, rests = at_once(calls, len(trace.work))
     idle = idleness(spans, gaps)
-    alone = _alone(rests, spans, spans.end_ns - spans.start_ns - idle.idle_ns)
+    # How long only copies, and only communication, ran in each span.
+    busy_ns, alone = spans.end_ns - spans.start_ns - idle.idle_ns, np.zeros((2, len(spans)), np.int64)
+    for kind, number, others in rests:
+        on_gpu = spans.gpu == number
+        alone[kind, on_gpu] = busy_ns[on_gpu] - others.covered(spans.start_ns[on_gpu], spans.end_ns[on_gpu])
     return _rows(extents, spans, idle, lags, alone), spans, gaps
 
 

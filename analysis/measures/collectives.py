@@ -77,9 +77,9 @@ def collectives(trace: Trace, kernels: Int64s) -> Collectives:
         collective[rows] = _by_name(trace, messages.collective[place])
         group[rows], ranks[rows] = messages.group[place], messages.ranks[place]
         size[rows] = np.maximum(messages.sent_bytes[place], messages.received_bytes[place])
-    return Collectives(
-        collective, group, ranks, size, np.where(size >= 0, size, np.nan) * _factors(collective, ranks)
-    )
+    factor, pairs = cache(bus_factor), zip(collective.tolist(), ranks.tolist(), strict=True)
+    factors = np.array([factor(COLLECTIVES[kind], count) for kind, count in pairs], np.float64)
+    return Collectives(collective, group, ranks, size, np.where(size >= 0, size, np.nan) * factors)
 
 
 def named(text: str) -> str:
@@ -101,12 +101,6 @@ def listed_ranks(group: str) -> int:
     """Return how many ranks a group's name lists in full, as `0 [0,1]` does; 0 where it lists none or not all."""
     ranks = _LISTED.search(group)
     return ranks[1].count(",") + 1 if ranks else 0
-
-
-def _factors(collective: Int32s, ranks: Int64s) -> NDArray[np.float64]:
-    factor = cache(bus_factor)
-    pairs = zip(collective.tolist(), ranks.tolist(), strict=True)
-    return np.array([factor(COLLECTIVES[kind], count) for kind, count in pairs], np.float64)
 
 
 def _by_name(trace: Trace, name_id: Int32s) -> Int32s:

@@ -88,7 +88,11 @@ def joined(report: Report, counts: Counts) -> Joined:
     inclusive = _with_inner(figures, rows)
     count = 1 if report.per_step else report.steps
     unjoined = tuple(key for key in counts.by_key if key not in places)
-    model = (entry.whole for key, entry in counts.by_key.items() if _is_models(key))
+    model = (
+        entry.whole
+        for (phase, path), entry in counts.by_key.items()
+        if phase in (FORWARD, BACKWARD) and RECOMPUTE not in path.split(PATH_SEPARATOR)
+    )
     return Joined(
         rows=tuple(
             Efficiency(row.path, row.phase, row.inclusive_ns, inclusive[place])
@@ -137,11 +141,6 @@ def seconds(flops: Mapping[str, float], peak: Peak) -> float | None:
     return sum(flops[kind] / rate for kind, rate in rates.items() if rate) if all(rates.values()) else None
 
 
-def _is_models(key: Key) -> bool:
-    phase, path = key
-    return phase in (FORWARD, BACKWARD) and RECOMPUTE not in path.split(PATH_SEPARATOR)
-
-
 def _steps(report: Report) -> dict[Path, float]:
     """Return by the path of a step how many steps there are of it, over what the report's figures are."""
     is_step = step_matcher(report.step)
@@ -176,13 +175,9 @@ def _places(report: Report, counts: Counts) -> dict[Key, list[Place]]:
             key = next((key for key in keys_of(phase, tail) if key in counts.by_key), None)
             if key is not None:
                 by_key[key].append((row.path, row.phase))
-    return {key: places for key, places in by_key.items() if _as_counted(counts, key, places, steps)}
-
-
-def _as_counted(counts: Counts, key: Key, places: list[Place], steps: Mapping[Path, float]) -> bool:
-    """Return whether the report has as many paths of a name as were counted; else they are other ranges."""
-    paths = counts.by_key[key].paths
-    return paths is None or paths == len({_tail(path, steps) for path, _ in places})
+    # Where the report has more or fewer paths of a name than were counted, they are other ranges.
+    paths = {key: len({_tail(path, steps) for path, _ in places}) for key, places in by_key.items()}
+    return {key: places for key, places in by_key.items() if counts.by_key[key].paths in (None, paths[key])}
 
 
 def _with_inner(of_places: Mapping[Place, Figures], rows: Mapping[Place, RangeRow]) -> dict[Place, Figures]:

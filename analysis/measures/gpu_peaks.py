@@ -45,6 +45,16 @@ class Peak(NamedTuple):
 
 
 _HOPPER = {"fp64": 67.0, "fp32": 67.0, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9, "int8": 1978.9}
+_NVL = {"fp64": 60.0, "fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "fp8": 1670.5, "int8": 1670.5}
+_MI300 = {
+    "fp64": 163.4,
+    "fp32": 163.4,
+    "tf32": 653.7,
+    "bf16": 1307.4,
+    "fp16": 1307.4,
+    "fp8": 2614.9,
+    "int8": 2614.9,
+}
 _A100 = {"fp64": 19.5, "fp32": 19.5, "tf32": 156.0, "bf16": 312.0, "fp16": 312.0, "int8": 624.0}
 
 _BLACKWELL = {"fp64": 37.0, "fp32": 75.0, "tf32": 1125.0, "bf16": 2250.0, "fp16": 2250.0, "fp8": 4500.0}
@@ -69,14 +79,14 @@ PEAKS = (
     Peak(r"NVIDIA H200", _HOPPER, 4800, f"H200 data sheet, SXM; {_SITE}h200/"),
     Peak(
         r"NVIDIA H200 NVL",
-        {"fp64": 60.0, "fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "fp8": 1670.5, "int8": 1670.5},
+        _NVL,
         4800,
         f"H200 data sheet, NVL; {_SITE}h200/",
     ),
     Peak(r"NVIDIA H100 80GB HBM3", _HOPPER, 3350, f"H100 data sheet, SXM; {_H100}"),
     Peak(
         r"NVIDIA H100 NVL",
-        {"fp64": 60.0, "fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "fp8": 1670.5, "int8": 1670.5},
+        _NVL,
         3900,
         f"H100 data sheet, NVL; {_SITE}h100/",
     ),
@@ -134,29 +144,13 @@ PEAKS = (
     ),
     Peak(
         r"AMD Instinct MI300X(?: OAM)?",
-        {
-            "fp64": 163.4,
-            "fp32": 163.4,
-            "tf32": 653.7,
-            "bf16": 1307.4,
-            "fp16": 1307.4,
-            "fp8": 2614.9,
-            "int8": 2614.9,
-        },
+        _MI300,
         5300,
         f"MI300X data sheet; {_AMD}instinct-tech-docs/data-sheets/amd-instinct-mi300x-data-sheet.pdf",
     ),
     Peak(
         r"AMD Instinct MI325X(?: OAM)?",
-        {
-            "fp64": 163.4,
-            "fp32": 163.4,
-            "tf32": 653.7,
-            "bf16": 1307.4,
-            "fp16": 1307.4,
-            "fp8": 2614.9,
-            "int8": 2614.9,
-        },
+        _MI300,
         6000,
         f"MI325X data sheet; {_INSTINCT}mi300/mi325x.html",
     ),

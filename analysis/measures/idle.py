@@ -7,6 +7,7 @@ in which the GPU had nothing to start: it *waits for a launch*. The rest passes 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,8 @@ def gaps_of(trace: Trace, gpu: Int32s) -> Gaps:
     """Find the gaps between all pieces of work of each GPU; `gpu` has an entry for each piece of work."""
     work = trace.work
     order = np.lexsort((work.end_ns, work.start_ns, gpu))
-    return Gaps.joined([_gaps_of_one(trace, gpu, rows) for rows in np.split(order, _changes(gpu[order]))])
+    next_gpu = np.flatnonzero(np.diff(gpu[order])) + 1
+    return Gaps.joined([_gaps_of_one(trace, gpu, rows) for rows in np.split(order, next_gpu)])
 
 
 def _gaps_of_one(trace: Trace, gpu: Int32s, rows: Int64s) -> Gaps:
@@ -60,10 +62,7 @@ def _gaps_of_one(trace: Trace, gpu: Int32s, rows: Int64s) -> Gaps:
 def idleness(spans: Spans, gaps: Gaps) -> Idleness:
     """Add up the gaps inside each span; as spans begin and end with work, no gap crosses their bounds."""
     idle, waiting, count = (np.zeros(len(spans), np.int64) for _ in range(3))
-    for gpu in distinct(spans.gpu).tolist():
-        of_gpu, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
-        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[of_gpu], "left")
-        last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
+    for of_gpu, rows, first, last in _by_gpu(spans, gaps):
         for total, values in ((idle, gaps.duration_ns), (waiting, gaps.waiting_ns)):
             until = np.concatenate([[0], np.cumsum(values[rows])])
             total[of_gpu] = until[last] - until[first]
@@ -71,13 +70,18 @@ def idleness(spans: Spans, gaps: Gaps) -> Idleness:
     return Idleness(idle, waiting, count)
 
 
-def inside(spans: Spans, gaps: Gaps) -> Int64s:
-    """Return the positions of the gaps that lie in a span."""
-    in_span = np.zeros(len(gaps), np.bool_)
+def _by_gpu(spans: Spans, gaps: Gaps) -> Iterator[tuple[Int64s, Int64s, Int64s, Int64s]]:
+    """Yield each GPU's spans and gaps, and of these the first in each span and the first after it."""
     for gpu in distinct(spans.gpu).tolist():
         of_gpu, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
         first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[of_gpu], "left")
-        last = np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
+        yield of_gpu, rows, first, np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
+
+
+def inside(spans: Spans, gaps: Gaps) -> Int64s:
+    """Return the positions of the gaps that lie in a span."""
+    in_span = np.zeros(len(gaps), np.bool_)
+    for _, rows, first, last in _by_gpu(spans, gaps):
         steps = np.zeros(len(rows) + 1, np.int64)
         np.add.at(steps, first, 1)
         np.add.at(steps, np.maximum(first, last), -1)
@@ -99,8 +103,3 @@ def launch_lags(trace: Trace, work: Int64s) -> tuple[Int64s, Int64s]:
     first[launch[among]] = launched[among]  # of equal starts, the first is written last
     first = first[first >= 0]
     return first, trace.work.start_ns[first] - trace.launches.start_ns[trace.work.launch[first]]
-
-
-def _changes(values: Int32s) -> Int64s:
-    """Return where a sorted column changes."""
-    return np.flatnonzero(values[1:] != values[:-1]) + 1

@@ -157,7 +157,8 @@ class _Measuring:
         of_paths = np.zeros((count, sums.shape[1]), np.int64)
         np.add.at(of_paths, self.paths.of_node[:-1], sums[:-1])
         for number in np.flatnonzero(of_paths.any(axis=1)).tolist():
-            yield RangeMemory(*self._place(number), *of_paths[number].tolist())
+            phase = PHASES[self.paths.phase[number]]
+            yield RangeMemory(self.paths.paths[number], phase, *of_paths[number].tolist())
         if any(outside):
             yield RangeMemory((), "", *outside)
 
@@ -204,7 +205,9 @@ class _Measuring:
         """Yield allocations by place, size and the phase that freed them, largest first."""
         blocks = []
         for (path, phase), rows in self._by_place(np.flatnonzero(self.is_new & self.counted)):
-            sizes, ends = self.table.bytes[rows], self._freed_in(rows)
+            freed = self.ended[rows]
+            is_seen = (freed >= 0) & ~self.is_new[freed]
+            sizes, ends = self.table.bytes[rows], np.where(is_seen, self.phase[freed].astype(np.int64), NONE)
             keys, counts = np.unique(np.stack([sizes, ends]), axis=1, return_counts=True)
             for (size, end), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
                 blocks.append(Blocks(path, phase, PHASES[end] if end >= 0 else "", size, count))
@@ -252,12 +255,6 @@ class _Measuring:
         is_forward: Bools = self.phase == IN_FORWARD
         return self.is_new & is_forward & lives & has_backward
 
-    def _freed_in(self, rows: Int64s) -> Int64s:
-        """Return the phase that freed each allocation, -1 if none did or its free was not seen."""
-        ended = self.ended[rows]
-        seen = (ended >= 0) & ~self.is_new[ended]
-        return np.where(seen, self.phase[ended].astype(np.int64), NONE)
-
     def _by_place(self, rows: Int64s) -> Iterator[tuple[tuple[Path, str], Int64s]]:
         """Group events by their own path and phase."""
         place = self.paths.of_node[self.node[rows]].astype(np.int64) * len(PHASES) + self.phase[rows]
@@ -267,9 +264,6 @@ class _Measuring:
         for key, begin, end in zip(keys.tolist(), first.tolist(), ends if len(keys) else [], strict=True):
             number, phase = divmod(key, len(PHASES))
             yield (self.paths.paths[number] if number >= 0 else (), PHASES[phase]), rows[order[begin:end]]
-
-    def _place(self, number: int) -> tuple[Path, str]:
-        return self.paths.paths[number], PHASES[self.paths.phase[number]]
 
     def _path(self, event: int) -> Path:
         node = self.node[event]

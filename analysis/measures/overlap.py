@@ -16,7 +16,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import categorize
 from ..support.small_numbers import distinct
-from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace, Work
+from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace
 from ..vocabulary import PHASES
 from .intervals import Intervals, union
 from .spans import Extents
@@ -86,6 +86,8 @@ def each_gpu(extents: Extents, phases: Collection[str] = PHASES) -> Iterator[One
     for number in distinct(extents.gpu[rows]).tolist():
         of_gpu = rows[extents.gpu[rows] == number]
         everything = attribution.of_all_work.trace.work.take(np.flatnonzero(extents.gpu_of_all == number))
+        of_kernels = (everything.kind == KERNEL) & ~communicates[everything.name_id]
+        computing = of_kernels | (everything.kind == GRAPH)
         windows = extents.windows(number, phases)
         if not len(windows):  # of a phase that no range opens
             windows = union(work.start_ns[of_gpu], work.end_ns[of_gpu])
@@ -97,14 +99,8 @@ def each_gpu(extents: Extents, phases: Collection[str] = PHASES) -> Iterator[One
             extents.gpus[number],
             windows,
             busy=union(everything.start_ns, everything.end_ns),
-            any_compute=_compute_of(everything, communicates),
+            any_compute=union(everything.start_ns[computing], everything.end_ns[computing]),
         )
-
-
-def _compute_of(work: Work, communicates: Bools) -> Intervals:
-    """Return when any of this work computes."""
-    rows = ((work.kind == KERNEL) & ~communicates[work.name_id]) | (work.kind == GRAPH)
-    return union(work.start_ns[rows], work.end_ns[rows])
 
 
 def communication(trace: Trace) -> Bools:

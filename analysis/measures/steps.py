@@ -16,7 +16,7 @@ from ..attribution.paths import Paths
 from ..attribution.steps import measured_steps, step_of_nodes
 from ..report import Path
 from ..support.small_numbers import bounds, summed
-from ..trace import KERNEL, KINDS, Bools, Int32s, Int64s
+from ..trace import KERNEL, KINDS, Int32s, Int64s
 from ..vocabulary import PHASES
 from .spans import Extents
 
@@ -32,15 +32,6 @@ def _steps(places: Instances, steps: Int32s) -> Int64s:
             step[places.parent[of_depth]] >= 0, step[places.parent[of_depth]], step[of_depth]
         )
     return step
-
-
-def _linked(attribution: Attribution, places: Instances) -> Bools:
-    """Return, per instance, whether it or a place above it has linked work."""
-    linked = np.zeros(len(places), np.bool_)
-    linked[places.of_node[:-1][attribution.linked]] = True
-    for of_depth in places.of_depth()[1:]:
-        linked[of_depth] |= linked[places.parent[of_depth]]
-    return linked
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +141,12 @@ def _by_name_and_step(
     rows, step = rows.take(step >= 0), step[step >= 0]
     count = max(1, len(steps))
     cells, cell = np.unique(name_of_node[places.node[rows.instance]] * count + step, return_inverse=True)
-    span_ns = np.where(_linked(attribution, places)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
+    # Instances that have linked work, or are below one that has.
+    linked = np.zeros(len(places), np.bool_)
+    linked[places.of_node[:-1][attribution.linked]] = True
+    for of_depth in places.of_depth()[1:]:
+        linked[of_depth] |= linked[places.parent[of_depth]]
+    span_ns = np.where(linked[rows.instance], np.nan, rows.end_ns - rows.start_ns)
     return (
         *np.divmod(cells, count),
         summed(cell, rows.kernel_ns, len(cells)),
