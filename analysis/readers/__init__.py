@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotAReport
-from .safety import Identity, identity, require_unchanged
+from .safety import identity, require_unchanged
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -52,11 +52,13 @@ READERS = (
         (".nsys-rep",),
     ),
     Reader(
-        "nsys Parquet folder", lambda path, _: _has_parquet(path), "nvtx_kernels.analysis.readers.nsys_parquet"
+        "nsys Parquet folder",
+        lambda path, _: path.is_dir() and any(path.glob("*.parquet")),
+        "nvtx_kernels.analysis.readers.nsys_parquet",
     ),
     Reader(
         PYTORCH_TRACE,
-        lambda _, head: _may_be_json(head),
+        lambda _, head: head.startswith(GZIP_MAGIC) or head.lstrip().startswith(b"{"),
         "nvtx_kernels.analysis.readers.pytorch_trace",
         (".pt.trace.json", ".pt.trace.json.gz"),
     ),
@@ -76,20 +78,15 @@ def read(path: Path | str) -> Trace:
     """
     path = Path(path)
     reader, before = reader_of(path), identity(path)
-    trace = _read(reader, path, before)
-    require_unchanged(path, before)
-    importlib.import_module(REQUIREMENTS).require_plausible(trace, path)
-    named: Trace = importlib.import_module(MODULE_NAMES).with_module_names(trace)
-    return named
-
-
-def _read(reader: Reader, path: Path, before: Identity) -> Trace:
     try:
         trace: Trace = importlib.import_module(reader.module).read(path)
     except (NotAReport, OSError):
         require_unchanged(path, before)  # half of one state and half of another looks damaged
         raise
-    return trace
+    require_unchanged(path, before)
+    importlib.import_module(REQUIREMENTS).require_plausible(trace, path)
+    named: Trace = importlib.import_module(MODULE_NAMES).with_module_names(trace)
+    return named
 
 
 def reader_of(path: Path) -> Reader:
@@ -99,14 +96,6 @@ def reader_of(path: Path) -> Reader:
         if reader.recognises(path, head):
             return reader
     raise NotAReport(_what_it_is(path, head))
-
-
-def _has_parquet(path: Path) -> bool:
-    return path.is_dir() and any(path.glob("*.parquet"))
-
-
-def _may_be_json(head: bytes) -> bool:
-    return head.startswith(GZIP_MAGIC) or head.lstrip().startswith(b"{")
 
 
 def _first_bytes(path: Path) -> bytes:

@@ -94,16 +94,17 @@ class Columns:
         if rows.dtype == np.bool_ and rows.all():
             return
         rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        calls = [partial(self._keep_number, name, rows) for name in self.numbers]
-        at_once([*calls, *(partial(self._keep_codes, name, rows) for name in self.codes)], len(rows))
 
-    def _keep_number(self, name: str, rows: Int64s) -> None:
-        values = self.numbers[name]
-        equal = values.itemsize == 1 and len(values) and values.min() == values.max()
-        self.numbers[name] = values[: len(rows)] if equal else values[rows]
+        def keep_number(name: str) -> None:
+            values = self.numbers[name]
+            equal = values.itemsize == 1 and len(values) and values.min() == values.max()
+            self.numbers[name] = values[: len(rows)] if equal else values[rows]
 
-    def _keep_codes(self, name: str, rows: Int64s) -> None:
-        self.codes[name] = self.codes[name].where(rows)
+        def keep_codes(name: str) -> None:
+            self.codes[name] = self.codes[name].where(rows)
+
+        calls = [partial(keep_number, name) for name in self.numbers]
+        at_once([*calls, *(partial(keep_codes, name) for name in self.codes)], len(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +171,9 @@ def _compact(layout: Layout, part: Part) -> Columns:
         {name: ints(table, name).astype(width, copy=False) for name, width in layout.numbers.items()},
         {name: encode(table[name] if _is_text(table, name) else ints(table, name)) for name in layout.codes},
     )
-    return columns if layout.aside is None else _with_aside(columns, *layout.aside)
-
-
-def _with_aside(columns: Columns, number: str, values: Sequence[int]) -> Columns:
+    if layout.aside is None:
+        return columns
+    number, values = layout.aside
     column = columns.numbers[number]
     apart = np.logical_or.reduce([column == value for value in values])  # a tenth of what isin takes
     aside = columns.where(np.flatnonzero(apart))

@@ -64,7 +64,9 @@ class Message(NamedTuple):
 def message_of(args: Args) -> Message:
     """Read a kernel's arguments."""
     size = ELEMENT_BYTES.get(str(args.dtype).lower(), 0)
-    group = " ".join(str(part) for part in (args.group, _compact(args.group_ranks)) if part not in (None, ""))
+    ranks = "" if args.group_ranks is None else args.group_ranks  # a list, or the text of one
+    listed = (ranks if isinstance(ranks, str) else json.dumps(ranks)).replace(" ", "")
+    group = " ".join(str(part) for part in (args.group, listed) if part not in (None, ""))
     return Message(
         collective=str(args.collective),
         group=group,
@@ -98,8 +100,3 @@ def _count(value: Any) -> int:
 def _bytes(elements: Any, size: int) -> int:
     count = _count(elements)
     return count * size if size and count >= 0 else -1
-
-
-def _compact(ranks: Any) -> str:
-    """Write a list of ranks, or the text of one, without blanks."""
-    return "" if ranks is None else (ranks if isinstance(ranks, str) else json.dumps(ranks)).replace(" ", "")

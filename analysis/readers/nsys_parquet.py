@@ -150,7 +150,7 @@ class NsysParquet:
 
     def graph_nodes(self) -> Sequence[Part]:
         """Return the creations of CUDA graphs' nodes."""
-        return self._parts(NODE_TABLE, NODES, _as_read)
+        return self._parts(NODE_TABLE, NODES, lambda nodes: nodes)
 
     def allocations(self) -> Sequence[Part]:
         """Return CUDA's own allocations and frees, as nsys saw them."""
@@ -281,10 +281,6 @@ def _with_payload(events: pa.Table) -> pa.Table:
 def _calls(calls: pa.Table) -> pa.Table:
     cuda = pc.is_in(calls["event_class"], arrow.integers(CUDA_EVENT_CLASSES))
     return _with(calls, foreign_class=pc.cast(pc.invert(cuda), pa.int64()))
-
-
-def _as_read(table: pa.Table) -> pa.Table:
-    return table
 
 
 def _usage(events: pa.Table) -> pa.Table:

@@ -12,10 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from ..errors import NotAReport, UsageError
 from ..support.progress import advance, expect, stage
@@ -82,7 +80,8 @@ def _exported(nsys: str, path: Path, folder: Path) -> Path:
         place = _parquet_in(folder, path)
         tables = f"--tables={','.join(nsys_parquet.TABLES)}"
         _export([nsys, "export", "--type", "parquetdir", tables, "--output", str(place), "--", str(path)])
-        if _is_whole(place):
+        exported = {file.stem for file in place.glob("*.parquet")}
+        if "StringIds" in exported and not exported.isdisjoint(PROOFS):
             return place
     place = _sqlite_in(folder, path)
     status, last_line = _export([nsys, "export", "--type", "sqlite", "--output", str(place), "--", str(path)])
@@ -101,12 +100,6 @@ def _version(nsys: str) -> tuple[int, ...]:
         return ()
     version = re.search(rb"(\d{4})\.(\d+)", output)
     return tuple(int(number) for number in version.groups()) if version else ()
-
-
-def _is_whole(folder: Path) -> bool:
-    """Return whether a folder holds the tables that prove an export."""
-    there = {file.stem for file in folder.glob("*.parquet")}
-    return "StringIds" in there and bool(there.intersection(PROOFS))
 
 
 def _export(command: list[str]) -> tuple[int, str]:
@@ -129,7 +122,7 @@ def _followed(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     clock.start()
     output, progress = b"", 0
     try:
-        for piece in _pieces(process.stdout):
+        while piece := os.read(process.stdout.fileno(), LAST_WORDS):
             output = (output + piece)[-LAST_WORDS:]
             percent = max([progress, *(int(number) for number in re.findall(rb"\b(\d{1,2}|100) ?%", output))])
             advance(percent - progress)
@@ -140,7 +133,3 @@ def _followed(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
         raise
     finally:
         clock.cancel()
-
-
-def _pieces(stream: IO[bytes]) -> Iterable[bytes]:
-    return iter(lambda: os.read(stream.fileno(), LAST_WORDS), b"")

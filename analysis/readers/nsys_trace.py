@@ -114,7 +114,10 @@ class _Assembly:
         tables.clear()
         self.creations = self.created(created) if created is not None else None
         launches, keys = self.launches(calls)
-        gpu_work = _joined([self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None])
+        none = np.empty(0, np.int64)
+        no_work = Work(none, none, *(none.astype(kind) for kind in ("u1", "i4", "i4", "i8", "i4", "i4", "i4")))
+        of_kinds = [self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None]
+        gpu_work = Work.joined(of_kinds or [no_work])
         of_table = allocations(memory, self.thread, self.process, (launches, keys)) if memory else None
         del keys, calls, work  # each is as large as what was made of it
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, gpu_work.end_ns))
@@ -344,10 +347,3 @@ def _shortfalls(meta: Mapping[str, str]) -> Iterator[str]:
         yield f"The program was interrupted by {error}: its last step may be incomplete."
     if unrecorded_ns:
         yield f"{time_text(unrecorded_ns)} in between were not recorded: an operator or block was open meanwhile."
-
-
-def _joined(parts: list[Work]) -> Work:
-    if not parts:
-        none = np.empty(0, np.int64)
-        return Work(none, none, *(none.astype(kind) for kind in ("u1", "i4", "i4", "i8", "i4", "i4", "i4")))
-    return Work.joined(parts)

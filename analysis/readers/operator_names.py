@@ -27,12 +27,11 @@ def with_bare_names(events: pa.Table) -> pa.Table:
 
     Marks and the names of domains stay whole.
     """
-    batches = events.combine_chunks().to_batches() or [_no_rows(events.schema)]
+    batches = events.combine_chunks().to_batches()
+    if not batches:
+        columns = [pa.array([], field.type) for field in events.schema]
+        batches = [pa.RecordBatch.from_arrays(columns, schema=events.schema)]
     return pa.Table.from_batches([_bare(batch) for batch in batches])
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _bare(events: pa.RecordBatch) -> pa.RecordBatch:
@@ -61,11 +60,10 @@ def _encoded(column: pa.Array) -> tuple[Int32s | None, pa.Array]:
         if codes.null_count:
             texts = pa.concat_arrays([texts.cast(pa.binary()), arrow.binary([""]).cast(pa.binary())])
             codes = pc.fill_null(codes, arrow.integer(len(texts) - 1).cast(pa.int32()))
-    return None if codes is None else arrow.to_numpy(codes), _without_missing(texts.cast(pa.binary()))
-
-
-def _without_missing(texts: pa.Array) -> pa.Array:
-    return pc.fill_null(texts, arrow.binary([""]).cast(pa.binary())[0]) if texts.null_count else texts
+    texts = texts.cast(pa.binary())
+    if texts.null_count:
+        texts = pc.fill_null(texts, arrow.binary([""]).cast(pa.binary())[0])
+    return None if codes is None else arrow.to_numpy(codes), texts
 
 
 def _without_suffixes(texts: pa.Array) -> tuple[Int32s, pa.Array, Int64s]:

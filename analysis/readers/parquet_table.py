@@ -34,28 +34,22 @@ class ParquetTable:
         self.columns = [name for name in names if name in read_columns]
         if repeated := [name for name, count in Counter(self.columns).items() if count > 1]:
             raise NotAReport(f"{path} has several columns {repeated[0]!r}: it is not nsys's.")
+        # The columns' bytes in memory: a number per row each, and texts as the file states. Its statistics of
+        # single columns are not read: where they are damaged, Arrow ends the process.
         with self._refusing():
-            unpacked = self._unpacked_bytes()
-        require_within(path, unpacked)
-
-    def _unpacked_bytes(self) -> int:
-        """Return the bytes of the columns in memory: a number per row each, and texts as the file states.
-
-        All columns count, because Arrow ends the process when asked for one whose statistics are damaged.
-        """
-        stored = sum(self.metadata.row_group(group).total_byte_size for group in self.groups)
-        return int(max(stored, self.rows * NUMBER_BYTES * len(self.columns)))
+            stored = sum(self.metadata.row_group(group).total_byte_size for group in self.groups)
+        require_within(path, int(max(stored, self.rows * NUMBER_BYTES * len(self.columns))))
 
     def read(self, groups: Sequence[int]) -> pa.Table:
         """Return the rows of some groups; texts come as dictionaries."""
         few = len(self.groups) < cores()  # then the columns of a group are read side by side
-        with self._refusing(), self._opened() as file:
+        with (
+            self._refusing(),
+            pq.ParquetFile(self.path, metadata=self.metadata, read_dictionary=self.texts) as file,
+        ):
             table = file.read_row_groups(groups, columns=self.columns, use_threads=few)
             _check_codes(table)
             return table
-
-    def _opened(self) -> pq.ParquetFile:
-        return pq.ParquetFile(self.path, metadata=self.metadata, read_dictionary=self.texts)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

@@ -8,9 +8,7 @@ correlation id. Without a GPU, operators' self time takes the place of kernels, 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -114,7 +112,13 @@ class _Assembly:
     def trace(self) -> Trace:
         """Return the trace."""
         ran_on = np.unique(self.columns.work["device"]).tolist() if self.columns.work.rows else []
-        gpus, run = _gpus(self.envelope, ran_on), _run(self.envelope)
+        # The GPUs that anything ran on, else those in the machine, each once.
+        devices = self.envelope.devices or self.envelope.old_devices
+        named = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+        used = [device for device in named if device.get("id") in ran_on]
+        gpus = tuple(dict.fromkeys(str(device["name"]) for device in used or named if device.get("name")))
+        info, _ = fitting(DistributedInfo, self.envelope.distributed)
+        run = msgspec.to_builtins(info) if info else {}  # its rank among several
         ranges = self.ranges()
         on_cpu = not (self.columns.work.rows or self.columns.launches.rows or gpus)
         work, launches = self.operators_as_work(ranges) if on_cpu else self.gpu_work(ranges)
@@ -344,17 +348,3 @@ def _sole_owner(key: Int64s, owner: Int32s, keys: Int64s) -> Int32s:
     position = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
     sole = (distinct[position] == keys) & (count[position] == 1) & (keys >= 0)
     return np.where(sole, pairs[1][first[position]], -1).astype(np.int32)
-
-
-def _gpus(envelope: Envelope, ran_on: Collection[int]) -> tuple[str, ...]:
-    """Return the names of the GPUs that anything ran on, else of those in the machine, each once."""
-    devices = envelope.devices or envelope.old_devices
-    named = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
-    used = [device for device in named if device.get("id") in ran_on]
-    return tuple(dict.fromkeys(str(device["name"]) for device in used or named if device.get("name")))
-
-
-def _run(envelope: Envelope) -> dict[str, Any]:
-    """Return the trace's rank among several, as it records it."""
-    info, _ = fitting(DistributedInfo, envelope.distributed)
-    return msgspec.to_builtins(info) if info else {}

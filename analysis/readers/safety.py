@@ -27,9 +27,10 @@ def require_within(path: Path, unpacked_bytes: int) -> None:
         return
     most = allowed_bytes(path)
     if unpacked_bytes > most:
+        gigabytes = max(1, -(-unpacked_bytes * 4 // 10**9))
         raise NotAReport(
             f"{path} unpacks to more than {most / 1e6:,.0f} MB, far more than any report of its size. If "
-            f"you trust it, allow more: {MAX_SIZE}={_raised(unpacked_bytes)}"
+            f"you trust it, allow more: {MAX_SIZE}={gigabytes}G"
         )
 
 
@@ -44,21 +45,17 @@ def allowed_bytes(path: Path) -> int:
     return int(float(size[1]) * UNITS[size[2].upper()])
 
 
-def _raised(unpacked_bytes: int) -> str:
-    return f"{max(1, -(-unpacked_bytes * 4 // 10**9))}G"
-
-
 def identity(path: Path) -> Identity:
     """Return what changes when a report is written, moved or replaced: of a folder, that of its Parquet files.
 
     Raises OSError where it cannot be looked at.
     """
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    return tuple(_of_file(os.fspath(file.name), file.stat()) for file in files)
-
-
-def _of_file(name: str, status: os.stat_result) -> tuple[str, int, int, int, int, int]:
-    return name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return tuple(
+        (file.name, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        for file in files
+        for status in [file.stat()]
+    )
 
 
 def require_unchanged(path: Path, before: Identity) -> None:

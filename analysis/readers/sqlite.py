@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,10 @@ def require_at_rest(path: Path) -> None:
 
     A journal next to it belongs to it, and without a lock SQLite would not read that.
     """
-    if _size(path, "-wal") > WAL_HEADER_BYTES:
+    log_bytes = 0
+    with suppress(OSError):
+        log_bytes = path.with_name(f"{path.name}-wal").stat().st_size
+    if log_bytes > WAL_HEADER_BYTES:
         raise NotAReport(
             f"{path} is incomplete: {path.name}-wal next to it has changes to it. Close the program that writes "
             f"it, or run: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)'"
@@ -63,13 +66,6 @@ def require_at_rest(path: Path) -> None:
         )
     if _is_locked(path):
         raise NotAReport(f"{path} is being written by another program. Wait until it is written.")
-
-
-def _size(path: Path, suffix: str) -> int:
-    try:
-        return path.with_name(path.name + suffix).stat().st_size
-    except OSError:
-        return 0
 
 
 def _is_hot(path: Path) -> bool:
@@ -205,7 +201,8 @@ class Database:
 def _damaged(path: Path, error: BaseException) -> NotAReport:
     if missing := _MISSING.search(str(error)):
         return trimmed(path, f"{missing[1]} {missing[2]}")
-    return NotAReport(f"{path} is damaged: {_first_line(error)}. Export it again.")
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return NotAReport(f"{path} is damaged: {first_line}. Export it again.")
 
 
 def trimmed(path: Path, missing: str) -> NotAReport:
@@ -214,7 +211,3 @@ def trimmed(path: Path, missing: str) -> NotAReport:
         f"{path} has no {missing}: it is an export that was trimmed, or another program's. Export the whole "
         "report."
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
