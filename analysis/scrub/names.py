@@ -84,39 +84,34 @@ EXPORT_FACTS = frozenset(
 NCCL_OPERATIONS = EXCHANGES.union(SHARES, ("ncclallreduce", "ncclbroadcast", "ncclreduce"))
 PAYLOAD_FIELDS = frozenset({COMMUNICATOR, BYTES, RANKS})
 
-# Names that mean the same as another: of ranges whose words alone would not, and of kernels by their category.
-_KERNEL_SHAPES = {
-    "gemm": ("gemm_{}", "splitk_reduce_{}"),
-    "attention": ("attention_{}",),
-    "convolution": ("fprop_{}", "init_device_workspace_{}"),
-    "elementwise": ("elementwise_kernel_{}",),
-    "reduction": ("reduce_kernel_{}",),
-    "softmax": ("softmax_{}",),
-    "normalization": ("layer_norm_{}",),
-    "copy": ("CatArrayBatchedCopy_{}",),
-    "index": ("index_elementwise_{}",),
-    "rng": ("distribution_{}",),
-    "scan": ("radix_sort_{}",),
-    "linalg": ("cholesky_{}",),
-    "optimizer": ("multi_tensor_apply_{}",),
-    "communication": ("ncclDevKernel_{}",),
-    "other": ("other_{}",),
+# Words with which a kernel's name is of a category, and that of an operator, which is one on a CPU.
+_KERNEL_WORDS = {
+    "gemm": ("gemm", "splitk_reduce"),
+    "attention": ("attention",),
+    "convolution": ("fprop", "init_device_workspace"),
+    "elementwise": ("elementwise_kernel",),
+    "reduction": ("reduce_kernel",),
+    "softmax": ("softmax",),
+    "normalization": ("layer_norm",),
+    "copy": ("CatArrayBatchedCopy",),
+    "index": ("index_elementwise",),
+    "rng": ("distribution",),
+    "scan": ("radix_sort",),
+    "linalg": ("cholesky",),
+    "optimizer": ("multi_tensor_apply",),
+    "communication": ("ncclDevKernel",),
+    "other": ("other",),
 }
+# Names of ranges that mean what other names do, whose words alone would not.
 _RANGE_SHAPES = (
     *(f"{phase}: {{}}" for phase in PHASES),
     *("warmup {}", "loss: {}", "FSDP::pre_backward ({})", "zero_grad: {}", "range {}", "range {} Backward0"),
     *("custom::{}", "nccl_custom::{}", "custom::{}Backward0", "{}Backward0", "cub::{}", "cublasGemm_{}"),
     *("nccl_custom_{}Backward0", "nccl:{}", "ncclGroup_{}"),
-    # operators that are kernels, too, as on a CPU
-    *(
-        f"custom::{shape}{node}"
-        for shapes in _KERNEL_SHAPES.values()
-        for shape in shapes
-        for node in ("", "Backward0")
-    ),
+    *(f"nccl:{collective}_{{}}" for collective in COLLECTIVES),
 )
 # Of what libraries' ranges have a category, too, if they are called as operators are.
-_LIBRARIES = ("aten::", "cublas_", "cublasLt_", "cub_", "cub::", "nccl_", "nccl:")
+_LIBRARIES = ("custom::", "aten::", "cublas_", "cublasLt_", "cub_", "cub::", "nccl_", "nccl:")
 # What a GEMM's name can say of its arithmetic, and a communication kernel's of its collective.
 _KERNEL_DETAILS = (
     "",
@@ -205,7 +200,8 @@ class Names:
                 if int(digits) >= _FIRST_NUMBER:  # a copy's, as in afc900005, which looks like hex
                     continue
             unknown = [word.span() for word in WORD.finditer(token) if not self._is_word(word[0], hide_own)]
-            if token.lower() in words() and not (hide_own and self._is_own(token)):
+            is_own = hide_own and not self.own.isdisjoint({token.lower(), *map(letters, WORD.findall(token))})
+            if token.lower() in words() and not is_own:
                 continue
             if not is_plain(token) or (hide_own and any(word in token.lower() for word in self._own_tokens)):
                 yield begin, end
@@ -227,9 +223,6 @@ class Names:
         if hide_own and (bare in self.own or word.lower() in self.own):
             return False
         return len(bare) <= 1 or (bare in words() and (self.of_copy or not _COPIED_WORD.fullmatch(word)))
-
-    def _is_own(self, token: str) -> bool:
-        return not self.own.isdisjoint({token.lower(), *map(letters, WORD.findall(token))})
 
     def _numbered(self, token: str) -> str:
         """Return the word for an unknown one, in lower case, upper case or capitalized as that is."""
@@ -259,14 +252,10 @@ class Names:
             return ENGINE_OPERATOR + self.bare_range(name.removeprefix(ENGINE_OPERATOR))
         if any(pattern.match(name) for pattern in self.kept):
             return name
-        needed = meaning(name)
         candidates = self._range_candidates(name)
         first = next(candidates)
-        return (
-            first
-            if meaning(first) == needed
-            else next((new for new in candidates if meaning(new) == needed), first)
-        )
+        same = (new for new in chain([first], candidates) if meaning(new) == meaning(name))
+        return next(same, first)
 
     def _range_candidates(self, name: str) -> Iterator[str]:
         """Yield what may take a name's place: its known words, those that its meaning needs, other names."""
@@ -280,11 +269,10 @@ class Names:
         together, alone = self._numbered(f"{collapsed(name)}\0"), self._numbered(f"{name}\0")
         category = classify([name])[0][0]
         of_category = (
-            f"{library}{shape}{node}"
-            for library, shape, node in product(_LIBRARIES, _KERNEL_SHAPES[category], ("", "Backward0"))
+            f"{library}{word}_{{}}{node}"
+            for library, word, node in product(_LIBRARIES, _KERNEL_WORDS[category], ("", "Backward0"))
         )
-        of_collective = (f"nccl:{collective}_{{}}" for collective in COLLECTIVES)
-        for shape in chain(_RANGE_SHAPES, of_category, of_collective):
+        for shape in chain(_RANGE_SHAPES, of_category):
             yield " ".join([shape.format(together), *map(self.in_words, _INDEX.findall(name[:LONGEST]))])
             yield shape.format(alone)
 
@@ -303,20 +291,16 @@ class Names:
         if is_kept or (self.is_known(name) and (self.of_copy or not _COPIED_KERNEL.search(name))):
             return name
         category, *_ = needed = kernel_meaning(name)
-        if (
-            compiled_parts(name)
-            and len(name) <= LONGEST
-            and kernel_meaning(in_words := self.in_words(name)) == needed
-        ):
+        in_words = self.in_words(name) if compiled_parts(name) and len(name) <= LONGEST else ""
+        if in_words and kernel_meaning(in_words) == needed:
             return in_words
         number = self._numbered(f"{name}\0").replace("name", "name_")
-        for shape, detail in product(_KERNEL_SHAPES[category], _KERNEL_DETAILS):
-            new = shape.format(detail + number)
-            if (
-                kernel_meaning(new)[:-1] == needed[:-1]
-            ):  # which operators it fuses is not in a name of its category
-                return new
-        return f"{category}_{number}"
+        candidates = (
+            f"{word}_{detail}{number}" for word, detail in product(_KERNEL_WORDS[category], _KERNEL_DETAILS)
+        )
+        # Which operators it fuses is not in a name of its category.
+        same = (new for new in candidates if kernel_meaning(new)[:-1] == needed[:-1])
+        return next(same, f"{category}_{number}")
 
     def fact(self, text: str) -> str:
         """Return a fact of the export or of the run: a version, or known words."""
@@ -342,8 +326,9 @@ class Names:
         return text if shared == facts else prefix + json.dumps(shared, ensure_ascii=False, separators=(",", ":"))
 
     def _json(self, value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {self._key(name): self._json(fact) for name, fact in value.items()}
+        if isinstance(value, dict):  # names of fields, or of an arithmetic, or paths
+            is_fixed = {name: name in Peaks.__struct_fields__ or ARITHMETIC.fullmatch(name) for name in value}
+            return {name if is_fixed[name] else self.path(name): self._json(fact) for name, fact in value.items()}
         if isinstance(value, list | tuple):
             return [self._json(item) for item in value]
         if isinstance(value, str):
@@ -358,10 +343,6 @@ class Names:
                 else self.path(value)
             )
         return value
-
-    def _key(self, name: str) -> str:
-        """Return the name of a field or of an arithmetic unchanged, and a path name by name."""
-        return name if name in Peaks.__struct_fields__ or ARITHMETIC.fullmatch(name) else self.path(name)
 
     def path(self, text: str) -> str:
         """Return a path of ranges, or of modules, name by name."""
