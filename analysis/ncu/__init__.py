@@ -31,7 +31,6 @@ from ..vocabulary import PHASES
 
 if TYPE_CHECKING:
     from .filters import Filter
-    from .wanted import Kernels
 
 EPILOG = """\
 without --run or --read   print ncu's command line, and how many kernels of the report its filter selects
@@ -104,7 +103,15 @@ def _answer(options: argparse.Namespace, program: Sequence[str]) -> None:
             return
         sys.stderr.write("\n".join(remarks(chosen)) + "\n")
         run_ncu(words, options.counters)
-    write(_counters(requested, options.read or options.counters, options), options.output)
+    from ..attribution.steps import measured_steps
+    from .counters import read
+    from .joining import join
+    from .tables import document
+
+    file = options.read or options.counters
+    steps = len(measured_steps(requested.attribution, include_warm_up=options.include_warmup))
+    joined = join(requested, read(file), steps)
+    write(presented(document(requested, joined, file, detail_of(options)), options), options.output)
 
 
 def remarks(chosen: Filter) -> list[str]:
@@ -127,13 +134,3 @@ def remarks(chosen: Filter) -> list[str]:
             "Push/pop ranges count per process here, as PyTorch launches backward from autograd's own thread."
         )
     return [f"# {line}" for line in lines]
-
-
-def _counters(kernels: Kernels, file: Path, options: argparse.Namespace) -> str | bytes:
-    from ..attribution.steps import measured_steps
-    from .counters import read
-    from .joining import join
-    from .tables import document
-
-    steps = len(measured_steps(kernels.attribution, include_warm_up=options.include_warmup))
-    return presented(document(kernels, join(kernels, read(file), steps), file, detail_of(options)), options)

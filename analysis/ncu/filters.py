@@ -96,9 +96,9 @@ def choose(kernels: Kernels) -> Filter:
     nearest, filters, selected = best
     requested, is_complete = kernels.requested, best_cost is not None and not best_cost[0]
     functions = np.array([function_name(kernels.name(row)) for row in kernels.rows.tolist()], np.str_)
-    pattern = (
-        "" if is_complete and np.array_equal(selected, requested) else _pattern(set(functions[requested].tolist()))
-    )
+    is_exact = is_complete and np.array_equal(selected, requested)
+    patterns = sorted(map(re.escape, set(functions[requested].tolist())))
+    pattern = "" if is_exact or len(patterns) > MOST_KERNEL_NAMES else f"^({'|'.join(patterns)})$"
     matching = np.isin(functions, functions[requested]) if pattern else np.ones(len(requested), np.bool_)
     count = int(requested.sum())
     if nearest is not None and is_complete:
@@ -128,9 +128,3 @@ def _guard(kernels: Kernels) -> str:
 def function_name(name: str) -> str:
     """Return what ncu calls a kernel's function by default: without its scope, arguments and parameters."""
     return split_name(name)[0].rsplit("::", 1)[-1]
-
-
-def _pattern(functions: set[str]) -> str:
-    if len(functions) > MOST_KERNEL_NAMES:
-        return ""
-    return f"^({'|'.join(sorted(map(re.escape, functions)))})$"

@@ -125,16 +125,15 @@ def _mean(launches: Sequence[Launch], names: Iterable[str]) -> float | None:
     """Return the mean of the first metric that is there; of a rate, weighted by ncu's time if the file has it."""
     for name in names:
         if having := [launch for launch in launches if name in launch.metrics]:
-            times = [_mean_time(launch) for launch in having]
+            times = [
+                next((launch.metrics[time] for time in SHOWN[TIME] if time in launch.metrics), 0.0)
+                for launch in having
+            ]
             weighted = _RATES.fullmatch(having[0].units[name]) and all(times)
             weights = times if weighted else [1.0] * len(having)
             total = sum(launch.metrics[name] * weight for launch, weight in zip(having, weights, strict=True))
             return total / sum(weights)
     return None
-
-
-def _mean_time(launch: Launch) -> float:
-    return next((launch.metrics[name] for name in SHOWN[TIME] if name in launch.metrics), 0.0)
 
 
 def _for_people(table: Table) -> Table:

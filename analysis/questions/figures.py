@@ -11,8 +11,8 @@ from ..attribution.causes import Attribution
 from ..attribution.steps import in_measured_steps
 from ..measures import attention_parts as attention
 from ..measures.agreement import PhaseTimes, phase_times
-from ..measures.launch_groups import STEP, Explanation, LaunchGroups
-from ..report import KernelRow, Number, Path, Report, added, per_step
+from ..measures.launch_groups import STEP, LaunchGroups
+from ..report import KernelRow, Number, Report, added, per_step
 from ..summary.collapsing import naming_of
 from ..summary.totals import summarize
 from ..views.rows import require_measured
@@ -69,17 +69,12 @@ def _formulas(report: Report, groups: LaunchGroups) -> Iterator[tuple[str, str]]
             continue
         paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (longest.kernel, phase)}
         launches = groups.explain(longest.kernel, phase, paths=paths, naming=naming_of(report))
-        if launches.unit:
-            yield phase, _formula(launches)
-
-
-def _formula(launches: Explanation) -> str:
-    """Write the launches in each step as a sum, or where there are only the phase's ranges, those in each."""
-    count = f"{launches.launches:,}"
-    is_trivial = launches.formula in (count, f"1·{launches.launches}")
-    if launches.unit == STEP:
-        return count if is_trivial else launches.formula
-    return f"{count}{'' if is_trivial else f' = {launches.formula}'} per {launches.unit}"
+        count = f"{launches.launches:,}"
+        is_trivial = launches.formula in (count, f"1·{launches.launches}")
+        if launches.unit == STEP:
+            yield phase, count if is_trivial else launches.formula
+        elif launches.unit:  # there are only the phase's ranges
+            yield phase, f"{count}{'' if is_trivial else f' = {launches.formula}'} per {launches.unit}"
 
 
 SOFTMAX, MASK, SCALE, ROPE, NORM = attention.SOFTMAX, attention.MASK, attention.SCALE, "rope", "norm"
@@ -116,7 +111,13 @@ def operations_of(report: Report) -> dict[str, Number]:
     operations |= {CASTS, COPIES, REST, *([RESIDUAL] if layers else [])}
     sums: dict[str, Number] = dict.fromkeys(operations, 0)
     for row in (row for row in rows if row.category != "gemm"):
-        sums[_operation(row, layers)] += row.total_ns
+        operation = next((operation for name in row.path if (operation := named(name))), "")
+        if not operation and row.category == "copy":
+            operation = CASTS if CAST.search(row.kernel) else COPIES
+        elif not operation:
+            is_layer = row.path in layers and not opens_phase(row.path[-1])
+            operation = RESIDUAL if is_layer and row.category == "elementwise" else REST
+        sums[operation] += row.total_ns
     return sums
 
 
@@ -125,12 +126,3 @@ def named(name: str) -> str:
     """Return the operation that a range's name names, or nothing."""
     bare = name.lstrip(":").strip()
     return next((operation for operation, pattern in NAMES.items() if pattern.fullmatch(bare)), "")
-
-
-def _operation(row: KernelRow, layers: Collection[Path]) -> str:
-    if operation := next((operation for name in row.path if (operation := named(name))), ""):
-        return operation
-    if row.category == "copy":
-        return CASTS if CAST.search(row.kernel) else COPIES
-    is_layer = row.path in layers and not opens_phase(row.path[-1])
-    return RESIDUAL if is_layer and row.category == "elementwise" else REST

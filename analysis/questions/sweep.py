@@ -199,7 +199,8 @@ def identity(
     names: Sequence[str], reports: Sequence[Report]
 ) -> tuple[tuple[Column, ...], list[tuple[object, ...]]]:
     """Return the first columns of every table, and each report's cells of them."""
-    columns = _differing(reports)
+    marked = [report for report in reports if report.provenance.run]
+    columns = tuple(column for column in SETTINGS if len({str(_value(row, column.key)) for row in marked}) > 1)
     cells = [tuple(_value(report, column.key) for column in columns) for report in reports]
     if columns and len(set(cells)) == len(cells) and all(report.provenance.run for report in reports):
         return columns, cells
@@ -218,11 +219,6 @@ def heading(reports: Sequence[Report], given: int) -> str:
     """Report how many reports of how many given there are, and what they have in common."""
     common = headings.common([headings.facts(report)[1:] for report in reports])
     return " · ".join([f"{len(reports)} of {given} reports", *common])
-
-
-def _differing(reports: Sequence[Report]) -> tuple[Column, ...]:
-    marked = [report for report in reports if report.provenance.run]
-    return tuple(column for column in SETTINGS if len({str(_value(report, column.key)) for report in marked}) > 1)
 
 
 def _value(report: Report, key: str) -> Any:

@@ -38,7 +38,15 @@ def read(path: Path) -> list[Row]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-    rows = [row for row in map(_parsed, lines) if _is_plain(row)]
+    rows = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:  # the last line of a sweep that was killed
+            continue
+        match row:
+            case {"status": "ok", "cell": {"capture": "none"}, "state": dict(state), "measured": list()}:
+                rows += [] if "watched_by" in state else [row]
     if not rows:
         command = f"nvtx-kernels benchmark --into {path.name}"
         raise UsageError(f"{path} holds no times of runs that nothing watched: make some with `{command}`.")
@@ -47,7 +55,17 @@ def read(path: Path) -> list[Row]:
 
 def of_run(run: Mapping[str, Any], rows: Sequence[Row], phase: str) -> Timed | None:
     """Return a phase's times with a run's settings and GPU, of the most warm-up: the newest of each repeat."""
-    same = [row for row in rows if _is_same(run, row) and any(phase in step for step in row["measured"])]
+    # A run's size names the dimensions too that were changed.
+    settings = {name: run.get(name) for name in SAME}
+    if isinstance(size := run.get("size"), str):
+        settings["size"] = size.partition(",")[0]
+    same = [
+        row
+        for row in rows
+        if all(row["cell"].get(name) == setting for name, setting in settings.items())
+        and row["state"].get("device_name") == run.get("device_name")
+        and any(phase in step for step in row["measured"])
+    ]
     if not same or not run:
         return None
     newest = max(same, key=lambda row: (row["cell"].get("warmup") or 0, str(row.get("started"))))
@@ -59,29 +77,3 @@ def of_run(run: Mapping[str, Any], rows: Sequence[Row], phase: str) -> Timed | N
 def _cell(row: Row) -> dict[str, Any]:
     """Return what identifies a run, whichever of its repeats it is."""
     return {name: value for name, value in row["cell"].items() if name != "repeat"}
-
-
-def _parsed(line: str) -> Row:
-    try:
-        row = json.loads(line)
-    except ValueError:  # the last line of a sweep that was killed
-        return {}
-    return row if isinstance(row, dict) else {}
-
-
-def _is_plain(row: Row) -> bool:
-    cell, state, measured = (row.get(name) for name in ("cell", "state", "measured"))
-    if not (isinstance(cell, dict) and isinstance(state, dict) and isinstance(measured, list)):
-        return False
-    return row.get("status") == "ok" and cell.get("capture") == "none" and "watched_by" not in state
-
-
-def _is_same(run: Mapping[str, Any], row: Row) -> bool:
-    same = all(_base(run, name) == row["cell"].get(name) for name in SAME)
-    return same and run.get("device_name") == row["state"].get("device_name")
-
-
-def _base(run: Mapping[str, Any], name: str) -> Any:
-    """Return a setting of a mark; its size names the dimensions too that were changed."""
-    value = run.get(name)
-    return value.partition(",")[0] if name == "size" and isinstance(value, str) else value
