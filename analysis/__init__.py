@@ -23,7 +23,7 @@ if __name__ == "analysis":  # imported by its bare name
 
 
 def read(path: Path | str) -> Trace:
-    """Read a report: an nsys export, a .nsys-rep, a recording of ours, or a PyTorch profiler trace.
+    """Read a report: of nsys (an export or a .nsys-rep), of PyTorch's profiler, of rocprofv3, or our recording.
 
     Raises analysis.errors.NotAReport; its text names what the file is, and a next step.
     """

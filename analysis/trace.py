@@ -36,6 +36,11 @@ class Provenance:
         return self.tool.startswith("PyTorch")
 
     @property
+    def is_of_rocprof(self) -> bool:
+        """Whether AMD's rocprofv3 recorded it, whose ranges are roctx's."""
+        return self.tool.startswith("rocprof")
+
+    @property
     def is_recording(self) -> bool:
         """Whether our own recorder wrote it, without nsys."""
         return self.tool.startswith("nvtx-kernels")
@@ -232,6 +237,7 @@ class Trace:
     memory: Allocations | None = None  # only where they were recorded
     kernel_calls: Bools | None = None  # of each launch, whether its name is of a call that launches a kernel
     facts: tuple[Fact, ...] = ()  # in the order of time
+    launch_times_known: bool = True  # else a launch only says on which thread, and in which range, it was
 
     def process_of_thread(self) -> Int32s:
         """Return the process of each thread; of none a 0, so that no rows can be looked up in it."""

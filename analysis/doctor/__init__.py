@@ -17,7 +17,11 @@ WIDTH = 80
 def parser(prog: str = "python -m analysis.doctor") -> argparse.ArgumentParser:
     """Describe the command line."""
     parser = CommandParser(prog=prog, description=__doc__, epilog=EPILOG)
-    parser.add_argument("report", type=Path, help="an nsys export, a .nsys-rep, a recording, or a PyTorch trace")
+    parser.add_argument(
+        "report",
+        type=Path,
+        help="an nsys export, a .nsys-rep, a recording, a PyTorch trace, or a rocprofv3 database",
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser
 

@@ -14,7 +14,7 @@ from ..attribution.placing import ADOPTED
 from ..attribution.steps import kernels_per_step
 from ..errors import AnalysisError
 from ..readers import read
-from ..readers.requirements import RECORD, require_work
+from ..readers.requirements import require_work, words_of
 from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Report
 from ..summary import caveats
 from ..summary.arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
@@ -34,13 +34,14 @@ ONE_PIECE = 0.5
 # The remedy for work in no range, by the reason.
 REMEDIES = {
     LAUNCHED_OUTSIDE: "push ranges around the whole program, or capture only the measured steps",
-    NO_LAUNCH: "record the CUDA calls too, from before the work is launched until it is done: begin and end the "
-    "capture where the GPU is idle (torch.cuda.synchronize)",
+    NO_LAUNCH: "record the {calls} calls too, from before the work is launched until it is done: begin and end "
+    "the capture where the GPU is idle (torch.cuda.synchronize)",
 }
 # What a kernel may start before its call by: clocks agree to a microsecond.
 EARLIER_BY_NS = 1_000
 # The share of launches without a kernel from which some must have been dropped: a capture may end between the two.
 LOST_LAUNCHES = 0.005
+NSYS_STATS = "`--like-nsys` with what `nsys stats`"
 # An export is written after its report; file systems keep times to two seconds.
 OLDER_BY_S = 2
 
@@ -104,12 +105,7 @@ def _content(patient: Patient) -> Iterator[Finding]:
     if kernels or (trace.work.kind == GRAPH).any():
         yield Finding("good", f"{counts}, {trace.provenance.tool or 'by an unknown tool'}")
     else:
-        of_pytorch = trace.provenance.is_of_pytorch
-        remedy = (
-            "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-            if of_pytorch
-            else f"record: {RECORD}"
-        )
+        remedy = words_of(trace.provenance).record
         yield Finding("problem", f"there are copies or memsets but no kernels ({counts})", remedy)
 
 
@@ -186,10 +182,11 @@ def _open_ranges(patient: Patient) -> Iterator[Finding]:
 
 def _no_ranges(patient: Patient) -> Iterator[Finding]:
     if not len(patient.trace.ranges):
+        words = words_of(patient.trace.provenance)
         yield Finding(
             "problem",
-            "there are no NVTX ranges, so no kernel can be assigned to a part of the program",
-            "record with `-t cuda,nvtx` a program that pushes ranges",
+            f"there are no {words.ranges}, so no kernel can be assigned to a part of the program",
+            f"open some {words.opened}",
         )
         return
     if unused := caveats.of_unused(patient.attribution):
@@ -207,11 +204,12 @@ def _outside(patient: Patient) -> Iterator[Finding]:
     totals = patient.report.totals
     share = totals.outside_ns / max(totals.work_ns, 1)
     if len(patient.trace.ranges) and share > OUTSIDE[0]:
+        calls = words_of(patient.trace.provenance).calls
         reasons = dict.fromkeys(row.reason for row in patient.report.outside if row.reason in REMEDIES)
         yield Finding(
             "problem" if share > OUTSIDE[1] else "warning",
             f"{share_text(share)} of the {patient.work} is in no range, {' and '.join(reasons)}",
-            "; ".join(REMEDIES[reason] for reason in reasons),
+            "; ".join(REMEDIES[reason].format(calls=calls) for reason in reasons),
         )
 
 
@@ -223,9 +221,7 @@ def _ambiguous(patient: Patient) -> Iterator[Finding]:
             "problem" if share > AMBIGUOUS[1] else "warning",
             f"{share_text(share)} of the {patient.work} was launched on autograd's threads while two threads "
             "could have waited for it",
-            "record with the CPU's activities, whose operators have numbers, which say where it belongs"
-            if patient.trace.provenance.is_of_pytorch
-            else "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which records where it belongs",
+            words_of(patient.trace.provenance).numbered,
         )
 
 
@@ -282,7 +278,8 @@ def _cut_off(patient: Patient) -> Iterator[Finding]:
 
 def _schema(patient: Patient) -> Iterator[Finding]:
     if doubt := caveats.of_schema(patient.trace.provenance):
-        yield Finding("warning", doubt, "compare `--like-nsys` with what `nsys stats` prints")
+        theirs = "the sums with what `rocpd summary`" if patient.trace.provenance.is_of_rocprof else NSYS_STATS
+        yield Finding("warning", doubt, f"compare {theirs} prints")
 
 
 def _shortfalls(patient: Patient) -> Iterator[Finding]:

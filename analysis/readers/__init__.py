@@ -40,6 +40,12 @@ class Reader:
 NSYS_SQLITE, PYTORCH_TRACE = "nsys SQLite export", "PyTorch profiler trace"
 READERS = (
     Reader(
+        "rocprofv3 database",
+        lambda path, head: head.startswith(SQLITE_MAGIC) and _has_table(path, "rocpd_"),
+        "nvtx_kernels.analysis.readers.rocpd",
+        ("_results.db",),
+    ),
+    Reader(
         NSYS_SQLITE,
         lambda _, head: head.startswith(SQLITE_MAGIC),
         "nvtx_kernels.analysis.readers.nsys_sqlite",
@@ -66,6 +72,7 @@ READERS = (
 
 # Imports numpy, as the readers do: when a report is read, not before.
 REQUIREMENTS = "nvtx_kernels.analysis.readers.requirements"
+SQLITE_GUARD = "nvtx_kernels.analysis.readers.sqlite_guard"
 MODULE_NAMES = "nvtx_kernels.analysis.readers.module_names"
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 
@@ -98,6 +105,11 @@ def reader_of(path: Path) -> Reader:
     raise NotAReport(_what_it_is(path, head))
 
 
+def _has_table(path: Path, begins: str) -> bool:
+    has_table: bool = importlib.import_module(SQLITE_GUARD).has_table(path, begins)
+    return has_table
+
+
 def _first_bytes(path: Path) -> bytes:
     try:
         mode = path.stat().st_mode
@@ -115,8 +127,8 @@ def _first_bytes(path: Path) -> bytes:
 
 def _what_it_is(path: Path, head: bytes) -> str:
     formats = (
-        "an nsys export (.sqlite, or the folder of --type parquetdir), a .nsys-rep or a PyTorch profiler trace "
-        "(.pt.trace.json)"
+        "an nsys export (.sqlite, or the folder of --type parquetdir), a .nsys-rep, a PyTorch profiler trace "
+        "(.pt.trace.json) or a database of rocprofv3's (-f rocpd)"
     )
     if path.is_dir() and (
         inside := sorted(inside_path.name for inside_path in path.glob("*") if inside_path.name.endswith(ENDINGS))

@@ -106,8 +106,6 @@ WHERE name LIKE 'nccl%' AND typeof(binaryData) = 'blob' AND typeof(start) = 'int
 """
 
 ROWS_PER_PART = 200_000
-# Arrow's types of values that can occur in place of a number.
-NO_NUMBERS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 
@@ -177,10 +175,10 @@ class NsysSqlite:
         parts = self.database.stretches(table, ROWS_PER_PART)
         for statement in filter(None, (sql, packed)):
             self.database.require_plain(statement.format(rows=parts[0][0]))
-        plain = [partial(self._part, sql.format(rows=rows), most) for rows, most in parts]
+        plain = [partial(self.database.part, sql.format(rows=rows), most) for rows, most in parts]
         if not packed:
             return plain
-        faster = [partial(self._part, packed.format(rows=rows), most) for rows, most in parts]
+        faster = [partial(self.database.part, packed.format(rows=rows), most) for rows, most in parts]
         return [partial(self._unpacked, *both) for both in zip(faster, plain, strict=True)]
 
     def _unpacked(self, packed: Part, plain: Part) -> pa.Table:
@@ -191,16 +189,6 @@ class NsysSqlite:
                     return table
         self._fits = False
         return plain()
-
-    def _part(self, query: str, most_rows: int) -> pa.Table:
-        part = self.database.table(query, most_rows)
-        # SQLite stores what it is given; in a damaged record a number can be a text.
-        for field in part.schema:
-            if field.name != "text" and (wrong_type := NO_NUMBERS.get(str(field.type))):
-                raise NotAReport(
-                    f"{self.path} is damaged: it has {wrong_type} for a {field.name}. Export it again."
-                )
-        return part
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the text of these string ids; an id without text is left out."""

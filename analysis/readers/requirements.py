@@ -3,16 +3,69 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import NoGpuWork, NotAReport
-from ..trace import Int64s, Trace
+from ..trace import Int64s, Provenance, Trace
 
 WORK = {"GPU": "kernel, copy or memset", "CPU": "operator"}
 #: How a note begins that repeats a message of nsys.
 NSYS_SAYS = "nsys says: "
 RECORD = "nsys profile -t cuda,nvtx python train.py"
+RECORD_ROCM = "rocprofv3 --marker-trace --kernel-trace --memory-copy-trace --hip-trace -f rocpd -- python train.py"
+REPLAYS = "record the capture too (from the program's start, or with it inside the capture range)"
+
+
+class Words(NamedTuple):
+    """How ranges are called where a tool recorded them, and what to do with it for what a report lacks."""
+
+    ranges: str
+    opened: str
+    calls: str
+    record: str
+    numbered: str  # backward's work, by autograd's numbers
+    replayed: str  # modules of replayed graphs
+
+
+_NSYS = Words(
+    "NVTX ranges",
+    "with `nvtx_kernels.annotate.range` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`",
+    "CUDA",
+    f"record: {RECORD}",
+    "record with emit_nvtx or `nsys profile --pytorch=autograd-nvtx`, which records where it belongs",
+    f"annotate them and {REPLAYS}, with `nsys profile --cuda-graph-trace=node`",
+)
+_RECORDER = _NSYS._replace(
+    ranges="ranges",
+    opened="with `nvtx_kernels.profile(model)`, `nvtx_kernels.annotate.range` or `record_function`",
+)
+_PYTORCH = Words(
+    "record_function blocks",
+    "with `torch.profiler.record_function`",
+    "CUDA",
+    "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+    "record with the CPU's activities, whose operators have numbers, which say where it belongs",
+    f"{_NSYS.replayed}, or let PyTorch 2.15 annotate its graphs (torch.cuda.graph_annotations)",
+)
+_ROCPROF = Words(
+    "roctx ranges",
+    "with `torch.cuda.nvtx`, which is roctx on ROCm, and record with `rocprofv3 --marker-trace`",
+    "HIP",
+    f"record: {RECORD_ROCM}",
+    "record with emit_nvtx, whose ranges have numbers, which say where it belongs",
+    "run the program without graphs: rocprofv3 does not record where a graph's kernels were captured",
+)
+
+
+def words_of(provenance: Provenance) -> Words:
+    """Return the words and remedies for what a tool recorded."""
+    if provenance.is_of_pytorch:
+        return _PYTORCH
+    if provenance.is_of_rocprof:
+        return _ROCPROF
+    return _RECORDER if provenance.is_recording else _NSYS
 
 
 def require_work(trace: Trace) -> None:
@@ -28,6 +81,12 @@ def require_work(trace: Trace) -> None:
         )
     if trace.provenance.is_of_pytorch:
         raise NoGpuWork(f"{name} contains no work: {_seen(trace)}. {' '.join(trace.notes)}".rstrip())
+    if trace.provenance.is_of_rocprof:
+        ranges = f", but {len(trace.ranges):,} roctx ranges" if len(trace.ranges) else ""
+        raise NoGpuWork(
+            f"{name} contains no kernel and no copy{ranges}: rocprofv3 was not asked for them, or nothing ran on "
+            f"the GPU. Record again: {RECORD_ROCM}"
+        )
     nsys_says = "".join(f". {note}" for note in trace.notes if note.startswith(NSYS_SAYS))
     if len(trace.launches):
         raise NoGpuWork(

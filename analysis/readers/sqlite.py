@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -10,14 +9,13 @@ from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from ..errors import NotAReport
 from ..support.progress import expect
 from .safety import require_within
-from .sqlite_guard import columns_of_tables, guarded, require_plain
+from .sqlite_guard import columns_of_tables, guarded, read_only_uri, require_plain
 
 # Where SQLite's header has the page size, the number of pages, how often the file was changed, and the change for
 # which that number was written (https://www.sqlite.org/fileformat2.html, 1.3).
@@ -25,15 +23,6 @@ HEADER_BYTES = 100
 HEADER_FIELDS = slice(16, 18), slice(28, 32), slice(24, 28), slice(92, 96)
 READ_VERSION, WAL_VERSION = 19, b"\2"
 WAL_HEADER_BYTES = 32
-
-
-def read_only_uri(path: Path, *, locking: bool = False) -> str:
-    """Return the URI that opens an SQLite file without ever writing to it or next to it.
-
-    Any name is accepted, also one that is not valid UTF-8.
-    """
-    name = quote(os.fsencode(path.absolute()))
-    return f"file:{name}?mode=ro" if locking else f"file:{name}?mode=ro&immutable=1"
 
 
 def require_whole(path: Path) -> None:
@@ -96,9 +85,11 @@ def _is_locked(path: Path) -> bool:
 MAX_PARTS = 256
 # Few enough that a batch of the longest names there are fits in memory before it is looked at.
 BATCH_ROWS = 8192
+# Arrow's types of values that can occur in place of a number.
+NO_NUMBERS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
 # SQLite's names for a row's number; a column can take one of them.
 ROW_NUMBERS = ("rowid", "_rowid_", "oid")
-_MISSING = re.compile(r"no such (table|column): (?:main\.)?(\w+)")
+_MISSING = re.compile(r"no such (table|column): (?:\w+\.)*(\w+)")
 
 
 class Database:
@@ -186,6 +177,20 @@ class Database:
         except (adbc.Error, pa.ArrowInvalid, OSError) as error:
             raise _damaged(self.path, error) from error
 
+    def part(self, sql: str, most_rows: int) -> pa.Table:
+        """Return a part of a table, all of whose columns but `text` are numbers.
+
+        Raises NotAReport as `table` does, and for another value in place of a number: SQLite stores what it is
+        given.
+        """
+        part = self.table(sql, most_rows)
+        for field in part.schema:
+            if field.name != "text" and (wrong_type := NO_NUMBERS.get(str(field.type))):
+                raise NotAReport(
+                    f"{self.path} is damaged: it has {wrong_type} for a {field.name}. Export it again."
+                )
+        return part
+
     def _whole(self, batches: pa.RecordBatchReader, most_rows: int | None) -> pa.Table:
         read, rows = [], 0
         for batch in batches:
@@ -208,6 +213,6 @@ def _damaged(path: Path, error: BaseException) -> NotAReport:
 def trimmed(path: Path, missing: str) -> NotAReport:
     """Return the error for a complete database that lacks tables or columns of an export."""
     return NotAReport(
-        f"{path} has no {missing}: it is an export that was trimmed, or another program's. Export the whole "
-        "report."
+        f"{path} has no {missing}: it is an export that was trimmed, or another program's. Export or record the "
+        "whole report."
     )

@@ -8,10 +8,12 @@ statement ends when it takes more operations than a report of its size needs.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from ..errors import NotAReport
 
@@ -30,6 +32,15 @@ PRAGMAS = frozenset({"table_xinfo", "freelist_count"})
 NO_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "zeroblob", "randomblob"})
 # Operations of SQLite's virtual machine: a lookup takes some twenty, and no statement here visits a byte so often.
 OPERATIONS, OPERATIONS_PER_BYTE, STEP = 50_000_000, 4, 100_000
+
+
+def read_only_uri(path: Path, *, locking: bool = False) -> str:
+    """Return the URI that opens an SQLite file without ever writing to it or next to it.
+
+    Any name is accepted, also one that is not valid UTF-8.
+    """
+    name = quote(os.fsencode(path.absolute()))
+    return f"file:{name}?mode=ro" if locking else f"file:{name}?mode=ro&immutable=1"
 
 
 @contextmanager
@@ -71,6 +82,16 @@ def _authorized(action: int, first: str | None, second: str | None, _: str | Non
         UPDATE: first == SCHEMA,
     }
     return sqlite3.SQLITE_OK if through is None and allowed.get(action, False) else sqlite3.SQLITE_DENY
+
+
+def has_table(path: Path, begins: str) -> bool:
+    """Return whether a SQLite file has a table whose name begins so; False for one that cannot be looked at."""
+    try:
+        with guarded(path, read_only_uri(path)) as connection:
+            sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND substr(name, 1, ?) = ? LIMIT 1"
+            return connection.execute(sql, (len(begins), begins)).fetchone() is not None
+    except (sqlite3.Error, UnicodeError, NotAReport):
+        return False
 
 
 def columns_of_tables(path: Path, connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

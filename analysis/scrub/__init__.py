@@ -104,5 +104,7 @@ def is_trace(path: Path) -> bool:
     format_ = reader_of(path).format
     if format_ in (NSYS_SQLITE, PYTORCH_TRACE):
         return format_ == PYTORCH_TRACE
-    instead = "Make one with `nsys export --type sqlite` and scrub that."
-    raise NotAReport(f"{path} is an {format_}, not an SQLite export. {instead}")
+    if format_.startswith("nsys"):
+        instead = "Make one with `nsys export --type sqlite` and scrub that."
+        raise NotAReport(f"{path} is an {format_}, not an SQLite export. {instead}")
+    raise NotAReport(f"{path} is a {format_}, of which no copy can be made: share what a command prints of it.")

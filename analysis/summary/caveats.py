@@ -14,6 +14,7 @@ from nvtx_kernels import DOMAIN
 from ..attribution.causes import HOW, Attribution
 from ..attribution.steps import kernels_per_step, measured_steps
 from ..attribution.user_ranges import named_phases, of_titles
+from ..readers.requirements import words_of
 from ..report import KernelRow, Number
 from ..support.small_numbers import distinct
 from ..support.units import share_text, time_text
@@ -22,16 +23,8 @@ from ..vocabulary import BACKWARD, FORWARD, FUSED, OTHER, PHASES, fused_parts, s
 from .arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
 
 CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
-# What opens a range, by what recorded it.
-NVTX = ("NVTX ranges", "with `nvtx_kernels.annotate.range` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`")
-TELL_REPLAYS = (
-    "To have their modules, annotate them and record the capture too (from the program's start, or with it "
-    "inside the capture range), {}."
-)
 # Copies between a replay's graphs, and kernels of libraries, are captured in no range of a model.
 MOST_UNTOLD = 0.1
-BLOCKS = ("record_function blocks", "with `torch.profiler.record_function`")
-EITHER = ("ranges", "with `nvtx_kernels.profile(model)`, `nvtx_kernels.annotate.range` or `record_function`")
 
 
 def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow]) -> Iterator[str]:
@@ -72,10 +65,7 @@ def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Itera
 
 def how_to_tell_replays(provenance: Provenance) -> str:
     """Return how to record a program so that replayed kernels have modules, with the tool that recorded it."""
-    with_tool = "with `nsys profile --cuda-graph-trace=node`"
-    if provenance.is_of_pytorch:
-        with_tool += ", or let PyTorch 2.15 annotate its graphs (torch.cuda.graph_annotations)"
-    return TELL_REPLAYS.format(with_tool)
+    return f"To have their modules, {words_of(provenance).replayed}."
 
 
 def of_replays(attribution: Attribution) -> str:
@@ -132,8 +122,7 @@ def _of_warm_up(attribution: Attribution, left_out: Bools) -> Iterator[str]:
 
 def _of_annotation(attribution: Attribution) -> Iterator[str]:
     """Return a note on the ranges to open if there are none, or none that opens a phase."""
-    provenance = attribution.trace.provenance
-    ranges, how = BLOCKS if provenance.is_of_pytorch else EITHER if provenance.is_recording else NVTX
+    ranges, how = words_of(attribution.trace.provenance)[:2]
     present = {PHASES[phase] for phase in distinct(attribution.phase).tolist()}
     if unused := of_unused(attribution):
         yield _sentence(unused)
@@ -202,8 +191,8 @@ def of_counting(attribution: Attribution, left_out: Bools) -> str:
 # A step with fewer kernels than this share of the median was cut off.
 WHOLE_STEP = 0.5
 SHOWN = 6
-# The newest of nsys's export schemas that is documented and was read: nsys 2026.4.
-NEWEST_SCHEMA = "3.28.1"
+# The newest schemas that are documented and were read: of nsys 2026.4's exports, and of rocprofv3's databases.
+NEWEST_SCHEMA, NEWEST_ROCPD = "3.28.1", "3"
 VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
 
 
@@ -234,10 +223,11 @@ def of_arithmetic(run: Mapping[str, Any], launches: Mapping[str, Number]) -> str
 
 def of_schema(provenance: Provenance) -> str:
     """Return a note if an export is newer than any that was tested."""
-    if not VERSION.fullmatch(provenance.schema) or _numbers(provenance.schema) <= _numbers(NEWEST_SCHEMA):
+    newest = NEWEST_ROCPD if provenance.is_of_rocprof else NEWEST_SCHEMA
+    if not VERSION.fullmatch(provenance.schema) or _numbers(provenance.schema) <= _numbers(newest):
         return ""
     return (
-        f"the export's schema is {provenance.schema}, and the newest that was tested {NEWEST_SCHEMA}: what its "
+        f"the export's schema is {provenance.schema}, and the newest that was tested {newest}: what its "
         "columns mean may have changed"
     )
 

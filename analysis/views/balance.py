@@ -56,11 +56,13 @@ NO_RANGES = (
 def view(subject: Subject) -> Document:
     """Show how busy the GPU is in each phase, and what it waits for.
 
-    Raises ReportError for a report of a CPU.
+    Raises ReportError for a report of a CPU, and for one that does not say when work was launched.
     """
     report = subject.report
     if report.provenance.unit_of_work == "CPU":
         raise ReportError("The report is of a CPU, which waits for no launches. Record on a GPU.")
+    if not subject.attribution.trace.launch_times_known:
+        raise ReportError("The report does not say when work was launched. Record with rocprofv3 --hip-trace.")
     require_measured(report)
     phases = {row.phase for row in report.phases} if subject.some_phases else PHASES
     balanced = balance(subject.attribution, phases, include_warm_up=report.warm_up_included)

@@ -63,7 +63,7 @@ PROVED = {
     "No range matches": "test_order_and_whole_names_of_wildcards_matter",
     "No range of the forward is named after": "no row of the table",
     "The report has no NVTX push/pop ranges": "test_what_is_not_there_is_a_sentence_and_no_empty_table",
-    "there are no NVTX ranges": "test_what_is_wrong_is_named_with_its_remedy",
+    "there are no {}, so no kernel": "test_what_is_wrong_is_named_with_its_remedy",
     "Only {} has ranges inside": "test_ranges_are_compared_where_both_reports_divide_alike_and_that_is_said",
     "The report has no {} work": "no work of the phase in the report",
     "has no name in the report": "test_a_nameless_autograd_thread_is_told_but_not_wrong",

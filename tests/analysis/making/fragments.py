@@ -11,8 +11,11 @@ from pathlib import Path
 from nvtx_kernels.analysis.readers.nsys_sqlite import STRINGS
 from nvtx_kernels.analysis.scrub.allowed import TABLES
 
+from tests.analysis.making import generated
+from tests.analysis.making.building import thread
 from tests.analysis.making.bundled import DATA, OTHERS, OURS, SHARED
 from tests.analysis.making.kineto import MAIN, PROCESS, Block, Call, Program, Work, events_of, trace_text
+from tests.analysis.making.rocpd_database import of_process, sayable, write
 
 KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 OTHER_WORK = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("MEMCPY", "MEMSET", "GRAPH_TRACE"))
@@ -34,7 +37,8 @@ REPORTS = [path for path in [*map(DATA.joinpath, OURS), *map(SHARED.joinpath, OT
 @cache
 def fragments():
     """Return stretches of every report at hand: each a small database without types or constraints."""
-    return (*(stretch for path in REPORTS for stretch in of_report(path)), ANNOTATED.encode(), with_payloads())
+    stretches = (stretch for path in REPORTS for stretch in of_report(path))
+    return (*stretches, ANNOTATED.encode(), with_payloads(), of_rocprof())
 
 
 @cache
@@ -133,6 +137,13 @@ def with_payloads():
     ranges = [START, ("ncclAllReduce", 10, size(4096)), ("ncclAllGather", 40, size(64))]
     with tempfile.TemporaryDirectory() as folder:
         return report(Path(folder), ranges, [12, 60]).read_bytes()
+
+
+def of_rocprof():
+    """Return a database of rocprofv3's, with calls, ranges, dispatches and copies of one process."""
+    rows = of_process(sayable(generated.Program(7).run()), thread(100) >> 24)
+    with tempfile.TemporaryDirectory() as folder:
+        return write(Path(folder) / "12_results.db", rows, guid="").read_bytes()
 
 
 def trace(stretch):

@@ -76,6 +76,8 @@ READ_TABLES = (
     "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "ThreadNames",
     "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
     "TARGET_INFO_GPU", "META_DATA_EXPORT", "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+    "rocpd_region", "rocpd_event", "rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_string",
+    "rocpd_info_process", "rocpd_info_kernel_symbol",
 )  # fmt: skip
 # What is done to a table, with its name, a column, a row, another row, and a value as the parameter.
 IN_TABLES = {

@@ -1,0 +1,259 @@
+"""What rocprofv3 (ROCm 7) writes with `-f rocpd`: a SQLite database with a set of tables for each process.
+
+Tables and columns are those of rocprofiler-sdk's rocpd_tables.sql, and what is in them is by its
+lib/output/generateRocpd.cpp. A region is a call (of HIP, HSA, RCCL) or a roctx range, whose text is the message in
+its event's `extdata`. `stack_id` of an event is rocprofiler's own correlation id: a dispatch or copy has that of
+the call which was innermost on its thread, or without traced calls, of the roctx range that was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from ..errors import NotAReport
+from ..trace import KERNEL, MEMCPY, Trace
+from .columns import Part
+from .nccl_payloads import Field, PayloadEvent
+from .nsys_tables import PUSH_POP_TYPES, START_END_TYPES
+from .nsys_trace import read_trace
+from .operator_names import with_bare_names
+from .requirements import RECORD_ROCM
+from .sqlite import Database
+
+RANGES_KIND = "MARKER_CORE_RANGE_API"
+PUSH_POP_CALLS, START_END_CALLS = (
+    ("roctxThreadRangeA", "roctxRangePushA"),
+    ("roctxProcessRangeA", "roctxRangeStartA"),
+)
+NEEDED = ("string", "event", "region", "kernel_dispatch", "memory_copy")
+NEEDED_OF_INFO = ("info_process", "info_thread", "info_agent", "info_kernel_symbol")
+MOST_PROCESSES, ROWS_PER_PART = 1024, 200_000
+NO_CALLS = (
+    "The file has no HIP calls: work is in the roctx range that was open on its thread when it was dispatched, "
+    "and when it was launched is not known. rocprofv3 --hip-trace records it."
+)
+
+# Ids are numbered like nsys's: bits 24 and up of a thread's are its process's, which begin with the set of tables.
+PROCESS_NUMBER = "(({number} << 24) | (coalesce(process.pid, event_of.pid) & 0xFFFFFF))"
+THREAD = f"(({PROCESS_NUMBER} << 24) | (coalesce(thread.tid, event_of.tid) & 0xFFFFFF))"
+PROCESS = f"({PROCESS_NUMBER} << 24)"
+EVENTS = """
+FROM (SELECT * FROM {table} WHERE {rows}) AS event_of LEFT JOIN {event} AS event ON event.id = event_of.event_id
+LEFT JOIN {info_process} AS process ON process.id = event_of.pid
+LEFT JOIN {info_thread} AS thread ON thread.id = event_of.tid
+"""
+CORRELATION = "coalesce(nullif(event.stack_id, 0), -1) AS correlation"
+RANGES_SQL = f"""
+SELECT event_of.start AS start, event_of."end" AS "end",
+    CASE WHEN event_of.name_id IN {{start_end}} THEN {START_END_TYPES[0]} ELSE {PUSH_POP_TYPES[0]} END AS event,
+    {THREAD} AS thread, 0 AS domain, -1 AS text_id, 0 AS category,
+    CAST(coalesce(iif(json_valid(event.extdata), json_extract(event.extdata, '$.message'), ''), '') AS TEXT)
+        AS text
+{EVENTS} WHERE event.category_id IN {{of_ranges}} AND event_of.name_id IN {{ranges}}
+"""
+IS_RANGE = "coalesce(event.category_id IN {of_ranges}, 0)"
+CALLS_SQL = f"""
+SELECT event_of.start AS start, iif({IS_RANGE}, event_of.start, event_of."end") AS "end", {THREAD} AS thread,
+    {CORRELATION}, event_of.name_id * {{names}} + 2 * {{number}} AS name, 0 AS foreign_class
+{EVENTS} WHERE {IS_RANGE} = {{ranges_launch}}
+"""
+# A grid is given in work-items.
+GRID = " * ".join(
+    f"((event_of.grid_size_{axis} + max(event_of.workgroup_size_{axis}, 1) - 1)"
+    f" / max(event_of.workgroup_size_{axis}, 1))"
+    for axis in "xyz"
+)
+WORK_SQL = {
+    KERNEL: f"""
+SELECT event_of.start AS start, event_of."end" AS "end", {PROCESS} AS process, {CORRELATION},
+    coalesce(agent.type_index, event_of.agent_id) AS device, coalesce(event_of.stream_id, 0) AS stream,
+    event_of.kernel_id * {{names}} + 2 * {{number}} + 1 AS name, coalesce({GRID}, 0) AS grid
+{EVENTS} LEFT JOIN {{info_agent}} AS agent ON agent.id = event_of.agent_id
+""",
+    # A copy's direction as CUPTI numbers it.
+    MEMCPY: f"""
+SELECT event_of.start AS start, event_of."end" AS "end", {PROCESS} AS process, {CORRELATION},
+    coalesce(iif(target.type = 'GPU', target.type_index, source.type_index), 0) AS device,
+    coalesce(event_of.stream_id, 0) AS stream,
+    CASE source.type || target.type WHEN 'CPUGPU' THEN 1 WHEN 'GPUCPU' THEN 2 WHEN 'CPUCPU' THEN 9
+        WHEN 'GPUGPU' THEN iif(source.id = target.id, 8, 10) ELSE 0 END AS name, 0 AS grid
+{EVENTS} LEFT JOIN {{info_agent}} AS source ON source.id = event_of.src_agent_id
+LEFT JOIN {{info_agent}} AS target ON target.id = event_of.dst_agent_id
+""",
+}
+TABLES = {KERNEL: "kernel_dispatch", MEMCPY: "memory_copy"}
+GPUS_SQL = """
+SELECT DISTINCT coalesce(nullif(product_name, ''), name) FROM {info_agent}
+WHERE type = 'GPU' AND id IN (SELECT agent_id FROM {kernel_dispatch})
+"""
+HAS_CALL_SQL = f"""
+SELECT 1 FROM {{region}} AS event_of JOIN {{event}} AS event ON event.id = event_of.event_id
+WHERE NOT {IS_RANGE} LIMIT 1
+"""  # noqa: S608 - constants only
+# What names a kernel whatever rocprofv3 was told to display.
+KERNELS_SQL = """
+SELECT id, coalesce(iif(json_valid(extdata), json_extract(extdata, '$.demangled_kernel_name'), NULL),
+    nullif(display_name, ''), kernel_name)
+FROM {info_kernel_symbol} WHERE id IN (SELECT value FROM json_each(?))
+"""
+STRINGS_SQL = "SELECT id, string FROM {string} WHERE id IN (SELECT value FROM json_each(?))"
+#: How the names of kernels' symbols end.
+SYMBOL_ENDS = (" [clone .kd]", ".kd")
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """The set of tables of one process: whether it has calls, and what takes the place of names in braces."""
+
+    has_calls: bool
+    terms: dict[str, str]
+
+
+class Rocpd:
+    """One database of rocprofv3's, as the tables that nsys has."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database = Database(path)
+        tables = [re.fullmatch(r"rocpd_kernel_dispatch(\w*)", name, re.ASCII) for name in self.database.columns]
+        suffixes = [table[1] for table in tables if table]
+        if not suffixes or len(suffixes) > MOST_PROCESSES:
+            raise NotAReport(
+                f"{path} has rocpd's tables of {len(suffixes):,} processes, and no dispatches to read by these: "
+                f"record it again with {RECORD_ROCM}"
+            )
+        self.processes = [self._process(number, suffix, len(suffixes)) for number, suffix in enumerate(suffixes)]
+
+    def _process(self, number: int, suffix: str, count: int) -> _Process:
+        tables = {name: f'"rocpd_{name}{suffix}"' for name in (*NEEDED, *NEEDED_OF_INFO)}
+        missing = [name for name in tables.values() if name.strip('"') not in self.database.columns]
+        if missing:
+            raise NotAReport(
+                f"{self.path} has no table {missing[0]}, which rocprofv3 writes for each process: record it again "
+                f"with {RECORD_ROCM}"
+            )
+        ids = {
+            "of_ranges": (RANGES_KIND,),
+            "ranges": (*PUSH_POP_CALLS, *START_END_CALLS),
+            "start_end": START_END_CALLS,
+        }
+        sql = f"SELECT id FROM {tables['string']} WHERE string IN (SELECT value FROM json_each(?))"  # noqa: S608
+        listed = {
+            name: [number for (number,) in self.database.rows(sql, json.dumps(texts)) if isinstance(number, int)]
+            for name, texts in ids.items()
+        }
+        sets = {name: f"({', '.join(map(str, numbers))})" for name, numbers in listed.items()}
+        terms = {**tables, **sets, "number": str(number), "names": str(2 * count)}
+        has_calls = bool(self.database.rows(HAS_CALL_SQL.format(**terms)))
+        return _Process(has_calls, {**terms, "ranges_launch": str(int(not has_calls))})
+
+    def ranges(self) -> Sequence[Part]:
+        """Return roctx ranges; they have neither domains nor categories."""
+        return [partial(_with_bare_names, part) for part in self._parts("region", RANGES_SQL)]
+
+    def launches(self) -> Sequence[Part]:
+        """Return calls, or where none were traced, of each roctx range the moment at which it opened."""
+        return self._parts("region", CALLS_SQL)
+
+    def work(self, kind: int) -> Sequence[Part]:
+        """Return the dispatches or copies; memsets are dispatches, and graphs' kernels are listed."""
+        return self._parts(TABLES[kind], WORK_SQL[kind]) if kind in TABLES else ()
+
+    def graph_nodes(self) -> Sequence[Part]:
+        """Return nothing: where graphs' nodes were created is not recorded."""
+        return ()
+
+    def allocations(self) -> Sequence[Part]:
+        """Return nothing: a free does not say how many bytes it gives back."""
+        return ()
+
+    def payload_fields(self) -> list[Field]:
+        """Return nothing: roctx has no payloads."""
+        return []
+
+    def payloads(self) -> Iterable[PayloadEvent]:
+        """Return nothing: roctx has no payloads."""
+        return []
+
+    def strings(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the texts of these numbers: of kernels (the odd ones), and of calls."""
+        count = 2 * len(self.processes)
+        wanted: dict[int, list[int]] = {}
+        for code in ids:
+            wanted.setdefault(code % count, []).append(code // count)
+        texts = {}
+        for kind, numbers in wanted.items():
+            sql = (KERNELS_SQL if kind % 2 else STRINGS_SQL).format(**self.processes[kind // 2].terms)
+            for number, text in self.database.rows(sql, json.dumps(sorted(numbers))):
+                if isinstance(number, int) and isinstance(text, str):
+                    texts[number * count + kind] = _without_end(text)
+        return texts
+
+    def thread_names(self) -> list[tuple[int, str]]:
+        """Return (global thread id, name) rows of the threads that have a name."""
+        sql = f"""SELECT {THREAD}, event_of.name FROM {{info_thread}} AS event_of
+            LEFT JOIN {{info_process}} AS process ON process.id = event_of.pid
+            LEFT JOIN {{info_thread}} AS thread ON thread.id = event_of.id"""  # noqa: S608 - constants only
+        rows = [row for process in self.processes for row in self.database.rows(sql.format(**process.terms))]
+        return [(thread, name) for thread, name in rows if isinstance(thread, int) and isinstance(name, str)]
+
+    def gpus(self) -> tuple[str, ...]:
+        """Return the names of the GPUs to which kernels were dispatched, each once; a node has others too."""
+        rows = [row for process in self.processes for row in self.database.rows(GPUS_SQL.format(**process.terms))]
+        return tuple(dict.fromkeys(str(name) for (name,) in rows if name))
+
+    def diagnostics(self) -> list[str]:
+        """Return nothing: rocprofv3 writes no messages into it."""
+        return []
+
+    def green_contexts(self) -> list[tuple[int, int]]:
+        """Return nothing: HIP has no green contexts."""
+        return []
+
+    def metadata(self) -> dict[str, str]:
+        """Return what wrote it, and the schema's version."""
+        tables = [name for name in self.database.columns if re.fullmatch(r"rocpd_metadata\w*", name, re.ASCII)]
+        sql = "SELECT value FROM \"{}\" WHERE tag = 'schema_version'"
+        versions = [str(value) for table in tables for (value,) in self.database.rows(sql.format(table))]
+        return {"EXPORT_PRODUCT_NAME": "rocprofv3", "EXPORT_SCHEMA_VERSION": versions[0] if versions else ""}
+
+    def _parts(self, table: str, sql: str) -> list[Part]:
+        """Divide a table of every process into parts of its rows."""
+        parts: list[Part] = []
+        for process in self.processes:
+            name = process.terms[table]
+            if not self.database.has(name.strip('"')):
+                continue
+            for rows, most in self.database.stretches(name.strip('"'), ROWS_PER_PART):
+                statement = sql.format(**process.terms, table=name, rows=rows)
+                self.database.require_plain(statement)
+                parts.append(partial(self.database.part, statement, most))
+        return parts
+
+
+def _with_bare_names(part: Part) -> pa.Table:
+    return with_bare_names(part())
+
+
+def _without_end(text: str) -> str:
+    end = next(filter(text.endswith, SYMBOL_ENDS), "")
+    return text.removesuffix(end)
+
+
+def read(path: Path) -> Trace:
+    """Read a database of rocprofv3's.
+
+    Raises NotAReport for one of other tables, for a damaged one, and for one that is being written.
+    """
+    tables = Rocpd(path)
+    trace = read_trace(tables)
+    if not len(trace.work) or all(process.has_calls for process in tables.processes):
+        return trace
+    return replace(trace, notes=(*trace.notes, NO_CALLS), launch_times_known=False)
