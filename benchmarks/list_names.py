@@ -22,7 +22,8 @@ does not match.
 
 A forward of a serving engine is *prefill* where its step computes prompts, *decode* where it computes the next
 token of each request, and forward where it does both. A forward range inside such a step has the step's phase.
-Where the names of steps count requests and tokens, a note says the kernel time of each.
+Where the names of steps count requests and tokens, a note says the kernel time of each, and `view steps`
+lists them with tokens per second.
 """
 MODULES = """\
 

@@ -18,6 +18,7 @@ from ..report import Path
 from ..support.small_numbers import bounds, summed
 from ..trace import KERNEL, KINDS, Int32s, Int64s
 from ..vocabulary import PHASES
+from ..vocabulary.served import Held, held
 from .spans import Extents
 
 
@@ -46,6 +47,13 @@ class StepFigures:
     kernels: int
     span_ns: int | None
     cpu_ns: int
+    held: Held | None  # of a serving engine's step, what its name says that it held
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """How many tokens it computed per second of its GPU span; None where either is not known."""
+        tokens = self.held.tokens if self.held else None
+        return tokens / (self.span_ns / 1e9) if tokens is not None and self.span_ns else None
 
     @property
     def kernel_ns(self) -> int:
@@ -102,6 +110,7 @@ def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> tupl
             kernels=int(kernels[number]),
             span_ns=int(end[number]) - int(start[number]) if end[number] >= start[number] else None,
             cpu_ns=int(cpu_ns[number]),
+            held=held(attribution.trace.names[ranges.name_id[extents.steps[number]]]),
         )
         for number in range(count)
     )

@@ -1,71 +1,95 @@
-"""What a serving engine's steps held, by their names: a sentence with the kernel time of a token and of a request.
-
-One module of its own because it alone reads numbers out of names; which names carry them is SERVED_NAMES.
-"""
+"""What a serving engine's steps held, by their names: a sentence with the time of a token and of a request."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..report import RangeRow
 from ..support.units import count_text, time_text
 from ..vocabulary import DECODE, PREFILL
-from ..vocabulary.range_names import SERVED_NAMES
-
-_PATTERNS = tuple(re.compile(pattern, re.IGNORECASE) for pattern in SERVED_NAMES)
+from ..vocabulary.served import Held, held
 
 
 @dataclass(slots=True)
 class _Served:
-    """Steps of one phase: how many, for how many requests and tokens (-1: not said), and their kernels' time."""
+    """Steps of one phase: how many, for how many requests and tokens (None: not said), and their time, ns."""
 
     steps: int = 0
     requests: int = 0
-    tokens: int = 0
+    tokens: int | None = 0
     kernel_ns: float = 0
+    span_ns: float | None = 0
+
+    def add(self, row: RangeRow, requests: int, tokens: int | None) -> None:
+        """Add the instances of a row, each of which held so much."""
+        steps = int(row.instances or 0)
+        self.steps += steps
+        self.requests += steps * requests
+        self.tokens = None if tokens is None or self.tokens is None else self.tokens + steps * tokens
+        self.kernel_ns += row.inclusive_ns
+        self.span_ns = None if row.span_ns is None or self.span_ns is None else self.span_ns + row.span_ns
 
 
 def of_steps(ranges: Iterable[RangeRow]) -> Iterator[str]:
-    """Yield a sentence for prefill and one for decode, where the names of steps say what these held."""
+    """Yield sentences for prefill, for decode, and for steps of both, where names of steps say what these held."""
     served = {PREFILL: _Served(), DECODE: _Served()}
+    both = {PREFILL: _Served(), DECODE: _Served()}
     for row in ranges:
-        held = _held(row.path[-1], row.phase) if row.phase in served and row.path and row.instances else None
-        if held is None:
+        step = held(row.path[-1]) if row.path and row.instances else None
+        if step is None:
             continue
-        (requests, tokens), steps, phase = held, int(row.instances or 0), served[row.phase]
-        phase.steps += steps
-        phase.requests += steps * requests
-        phase.tokens = -1 if tokens < 0 or phase.tokens < 0 else phase.tokens + steps * tokens
-        phase.kernel_ns += row.inclusive_ns
-    for phase_name, phase in served.items():
-        if phase.steps and phase.kernel_ns:
-            yield _sentence(phase_name, phase)
+        parts = _parts(step)
+        for phase, numbers in parts.items():
+            (both if len(parts) > 1 else served)[phase].add(row, *numbers)
+    for phase, of_phase in served.items():
+        if of_phase.steps and of_phase.kernel_ns:
+            yield _sentence(phase, of_phase)
+    if both[PREFILL].steps and both[PREFILL].kernel_ns:
+        yield _of_both(both[PREFILL], both[DECODE])
 
 
-def _held(name: str, phase: str) -> tuple[int, int] | None:
-    """Return the requests and tokens that a step's name says it computes in a phase; tokens are -1 if unsaid."""
-    for pattern in _PATTERNS:
-        if match := pattern.fullmatch(name.strip()):
-            numbers = match.groupdict()
-            requests, tokens = numbers.get(f"{phase}_requests"), numbers.get(f"{phase}_tokens")
-            return (int(requests), int(tokens) if tokens else -1) if requests else None
-    return None
+def _parts(step: Held) -> dict[str, tuple[int, int | None]]:
+    """Return the requests and tokens of the phases of which a step held any."""
+    requests = {PREFILL: step.prefill_requests or 0, DECODE: step.decode_requests or 0}
+    tokens = {PREFILL: step.prefill_tokens, DECODE: step.decode_tokens}
+    return {phase: (count, tokens[phase]) for phase, count in requests.items() if count}
 
 
 def _sentence(phase: str, served: _Served) -> str:
-    held = f"{count_text(served.requests)} request{'s' if served.requests > 1 else ''}"
     per_request = f"{time_text(served.kernel_ns / served.requests)} of kernel time a request"
-    if served.tokens <= 0:
-        return f"{phase.capitalize()}: {_steps(served)} for {held} (a request counts in each), {per_request}."
-    per_token = f"{time_text(served.kernel_ns / served.tokens)} of kernel time a token"
-    tokens = f"{count_text(served.tokens)} token{'s' if served.tokens > 1 else ''}"
+    steps = f"{phase.capitalize()}: {_counted(served.steps, 'step')}"
+    requests = _counted(served.requests, "request")
+    if not served.tokens:
+        return f"{steps} for {requests} (a request counts in each), {per_request}."
     return (
-        f"{phase.capitalize()}: {_steps(served)} for {tokens} of {held} (a request counts in each step), "
-        f"{per_token}, by the names of the steps."
+        f"{steps} for {_counted(served.tokens, 'token')} of {requests} (a request counts in each step), "
+        f"{time_text(served.kernel_ns / served.tokens)} of kernel time a token{_rate(served.tokens, served)}, "
+        "by the names of the steps."
     )
 
 
-def _steps(served: _Served) -> str:
-    return f"{count_text(served.steps)} step{'s' if served.steps > 1 else ''}"
+def _of_both(prompts: _Served, generating: _Served) -> str:
+    """Describe the steps that held both, whose time cannot be divided between them."""
+    parts = []
+    for part, kind in ((prompts, "prompt"), (generating, "generating request")):
+        tokens = f"{_counted(part.tokens, 'token')} of " if part.tokens else ""
+        parts.append(f"{tokens}{_counted(part.requests, kind)}")
+    both_known = prompts.tokens is not None and generating.tokens is not None
+    all_tokens = (prompts.tokens or 0) + (generating.tokens or 0) if both_known else None
+    time = f"{time_text(prompts.kernel_ns)} of kernel time together"
+    return (
+        f"Prefill and decode in one: {_counted(prompts.steps, 'step')} for {' and '.join(parts)}, {time}"
+        f"{_rate(all_tokens, prompts)}, by the names of the steps."
+    )
+
+
+def _rate(tokens: int | None, served: _Served) -> str:
+    """Return how many tokens a second of the steps' GPU spans; empty where either is not known."""
+    return (
+        f", {tokens / served.span_ns * 1e9:,.0f} tokens a second of GPU span" if tokens and served.span_ns else ""
+    )
+
+
+def _counted(count: float, thing: str) -> str:
+    return f"{count_text(count)} {thing}{'' if count == 1 else 's'}"

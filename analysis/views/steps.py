@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import isnan
 from statistics import median
@@ -16,6 +16,7 @@ from ..report import Report, tree_order
 from ..summary.collapsing import naming_of
 from ..summary.selection import with_indices_collapsed
 from ..vocabulary import OTHER, PHASES
+from ..vocabulary.served import NUMBERS, Held
 from . import graphs, headings
 from .registry import Subject
 from .rows import depths, in_tree, label, last_names, more, require_measured
@@ -26,6 +27,9 @@ NO_STEPS = (
 )
 NO_RANGES = "No requested range contains work of a measured step, so there is nothing to compare."
 SHOWN_STEPS = 20
+#: How the numbers of what an engine's step held are headed.
+SERVED = ("prompts", "prompt tokens", "generating", "their tokens")
+NOTHING_HELD = (None,) * len(NUMBERS)
 Measured = TypeVar("Measured")
 
 
@@ -43,9 +47,13 @@ def view(subject: Subject) -> Document:
     else:  # graphs that ran whole count among the kernels that they hide
         attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
         steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-        tables = [_steps(report, steps), _ranges(report, _selected(subject, attribution), subject.detail.top)]
+        tables = [
+            _steps(report, steps),
+            _served(steps),
+            _ranges(report, _selected(subject, attribution), subject.detail.top),
+        ]
     with_rows = [table for table in tables if table.rows]
-    notes = report.notes if len(with_rows) == len(tables) else (NO_RANGES, *report.notes)
+    notes = report.notes if subject.detail.whole or tables[-1].rows else (NO_RANGES, *report.notes)
     return headings.answer(report, with_rows, notes, accounting=headings.accounting_per_step(report))
 
 
@@ -99,6 +107,41 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     return Table("steps", title, columns, tuple(rows), " ".join(sentences))
 
 
+def _served(steps: tuple[StepFigures, ...]) -> Table:
+    """Show the requests and tokens of a serving engine's steps, and of all of them; no rows for other programs."""
+    columns = (
+        Column("step", "step"),
+        *(Column(key, heading, "count") for key, heading in zip(NUMBERS, SERVED, strict=True)),
+        Column("span_ns", "GPU span", "ns"),
+        Column("tokens_per_s", "tokens/s", "count"),
+    )
+    known = [step for step in steps if step.held]
+    rows = [Row((str(s.step), *(s.held or ()), s.span_ns, _rounded(s.tokens_per_s))) for s in known[:SHOWN_STEPS]]
+    if known:
+        held = Held(*(_sum(column) for column in zip(*(step.held or () for step in known), strict=True)))
+        span_ns = _sum(step.span_ns for step in known)
+        rate = held.tokens / (span_ns / 1e9) if held.tokens is not None and span_ns else None
+        rows.append(Row(("all", *held, span_ns, _rounded(rate)), strong=True))
+    caption = (
+        "By the names of the steps: requests whose prompts were computed, and that generated, with the tokens "
+        "computed for each. tokens/s: all of a step's tokens, by its GPU span; of all steps, by the sum of their "
+        "spans."
+    )
+    hidden = len(known) - SHOWN_STEPS
+    more_steps = f" {hidden} more steps: --format csv." if hidden > 0 else ""
+    return Table("served", "What the steps of the engine held", columns, tuple(rows), caption + more_steps)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """Add numbers up; None where one is not known."""
+    known = list(numbers)
+    return None if None in known else sum(number or 0 for number in known)
+
+
+def _rounded(rate: float | None) -> int | None:
+    return None if rate is None else round(rate)
+
+
 def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
     """Show the longest ranges and those around them, with their time over the steps; siblings by their medians."""
     order = tree_order([(row.path, (row.median_ns,)) for row in selected])
@@ -150,6 +193,7 @@ def _every_value(subject: Subject) -> Table:
         ("kernels", "count"),
         ("span_ns", "ns"),
         ("cpu_ns", "ns"),
+        *((key, "count") for key in (*NUMBERS, "tokens_per_s")),
     )
     columns = tuple(Column(key, key, kind) for key, kind in keys)
     rows: list[tuple[object, ...]] = []
@@ -157,17 +201,18 @@ def _every_value(subject: Subject) -> Table:
     steps = _alone_and_with_graphs(subject, partial(steps_of, include_warm_up=subject.report.warm_up_included))
     for step, counted in steps:
         graph_ns = counted.kernel_ns - step.kernel_ns
-        rows.append(("step", "", "", step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns))
+        figures = (step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns)
+        rows.append(("step", "", "", *figures, *(step.held or NOTHING_HELD), _rounded(step.tokens_per_s)))
         rows += [
-            ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None)
+            ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None, *NOTHING_HELD, None)
             for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True)
             if counted_ns
         ]
     for row, counted_row in _alone_and_with_graphs(subject, partial(_selected, subject)):
-        figures = (row.steps, row.kernel_ns, counted_row.kernel_ns, row.span_ns)
-        for number, ns, counted_ns, span in zip(*figures, strict=True):
-            span_ns = None if isnan(span) else int(span)
-            rows.append(("range", label(row.path), row.phase, number, ns, counted_ns - ns, None, span_ns, None))
+        of_steps = (row.steps, row.kernel_ns, counted_row.kernel_ns, row.span_ns)
+        for number, ns, counted_ns, span in zip(*of_steps, strict=True):
+            times = (ns, counted_ns - ns, None, None if isnan(span) else int(span), None)
+            rows.append(("range", label(row.path), row.phase, number, *times, *NOTHING_HELD, None))
     title = f"each of {subject.report.steps} steps, its phases and its ranges"
     return Table("steps", title, columns, tuple(map(Row, rows)))
 

@@ -75,6 +75,9 @@ _OLD_FSDP = "PyTorch 2.11, torch/distributed/fsdp/_runtime_utils.py"
 _SGLANG = "SGLang, python/sglang/srt/utils/profile_utils.py"
 _VLLM = "vLLM, vllm/v1/worker/gpu_worker.py"
 _TRT_LLM = "TensorRT-LLM, tensorrt_llm/_torch/pyexecutor/py_executor.py and model_engine.py"
+_ATOM = "ATOM, ROCm's engine, by TraceLens/TraceUtils/annotation_utils.py"
+# A batch padded to a CUDA graph's, and what follows the tokens: context lengths, and numbers.
+_PADDED, _ATOM_MORE = r"(?:/\d+)?", r"(?: (?:ctx|[pd]|spec|sqsq|sqsk|sk|tbo)=[\d, \[\].+]+)*"
 _DEEPSPEED = "DeepSpeed, deepspeed/utils/nvtx.py: the qualified names of functions"
 
 PHASE_NAMES: tuple[NamePattern, ...] = (
@@ -152,6 +155,27 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
         f"{_VLLM}: prompts and tokens together",
         "execute_8192_context_9(8155)_generation_37(37)",
         "execute_context_0(0)_generation_0(0)",
+    ),
+    NamePattern(
+        "prefill",
+        rf"prefill\[bs=\d+ tok=\d+{_ATOM_MORE}\]",
+        _ATOM,
+        "prefill[bs=2 tok=14721 ctx=[7803, 6918]]",
+        "prefill[0]",
+    ),
+    NamePattern(
+        "forward",
+        rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+ p=[1-9]\d*{_ATOM_MORE}\]",
+        f"{_ATOM}: prompts and tokens together",
+        "decode[bs=128 tok=384 p=2 d=126]",
+        "decode[bs=128 tok=384 p=]",
+    ),
+    NamePattern(
+        "decode",
+        rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
+        _ATOM,
+        "decode[bs=117/128 tok=117 d=117]",
+        "decode[bs=64]",
     ),
     NamePattern(
         "prefill",
@@ -371,10 +395,17 @@ STEP_NAMES: tuple[NamePattern, ...] = (
         "execute_context_1(512)_generation_63(63)",
         "execute_model",
     ),
+    NamePattern(
+        "step",
+        rf"(?:prefill|(?:eager_)?decode)\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
+        _ATOM,
+        "prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3]",
+        "decode[bs=64]",
+    ),
 )
 
 #: The steps that serving engines name by what each held: all of them are steps of one kind.
-ENGINE_STEP_NAMES = tuple(row for row in STEP_NAMES if row.source in (_SGLANG, _VLLM))
+ENGINE_STEP_NAMES = tuple(row for row in STEP_NAMES if row.source in (_SGLANG, _VLLM, _ATOM))
 
 _ROUNDS = r"(?:steps?|iters?|iterations?|rounds?|runs?|pass(?:es)?|loop|phase|batch(?:es)?|epochs?)"
 WARM_UP_NAMES: tuple[NamePattern, ...] = (
@@ -384,12 +415,21 @@ WARM_UP_NAMES: tuple[NamePattern, ...] = (
 )
 
 # Names of steps that say what these held: requests and tokens of prompts (prefill), and of tokens (decode). A
-# decoding step of SGLang's computes one token a request.
+# decoding step of SGLang's computes one token a request, unless it says how many (g_sq). Of vLLM's and SGLang's
+# detailed names, sq is the number of tokens, and the others are for rooflines.
+_SUMS = r"(?:sk\d+sqsq\d+sqsk\d+)?"
 SERVED_NAMES = (
     r"step\[extend bs=(?P<prefill_requests>\d+) toks=(?P<prefill_tokens>\d+)(?: \w+=\d+)*\]",
+    r"step\[decode bs=(?P<decode_requests>\d+) g_sq=(?P<decode_tokens>\d+)(?: \w+=\d+)*\]",
     r"step\[decode bs=(?P<decode_requests>(?P<decode_tokens>\d+))(?: \w+=\d+)*\]",
-    r"execute_(?:\d+_)?context_(?P<prefill_requests>\d+)\((?P<prefill_tokens>\d+)\)"
-    r"_generation_(?P<decode_requests>\d+)\((?P<decode_tokens>\d+)\)",
+    r"step\[mixed bs=\d+ c=(?P<prefill_requests>\d+) g=(?P<decode_requests>\d+)"
+    r"(?: c_sq=(?P<prefill_tokens>\d+)(?: c_\w+=\d+)* g_sq=(?P<decode_tokens>\d+)(?: g_\w+=\d+)*)?\]",
+    rf"execute_(?:\d+_)?context_(?P<prefill_requests>\d+)\((?:sq)?(?P<prefill_tokens>\d+){_SUMS}\)"
+    rf"_generation_(?P<decode_requests>\d+)\((?:sq)?(?P<decode_tokens>\d+){_SUMS}\)",
     r"(?:\[executor\] )?_forward_step(?: \d+)?: (?P<prefill_requests>\d+) ctx reqs, "
     r"(?P<decode_requests>\d+) gen reqs",
+    rf"prefill\[bs=(?P<prefill_requests>\d+) tok=(?P<prefill_tokens>\d+){_ATOM_MORE}\]",
+    rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+ p=(?P<prefill_requests>[1-9]\d*) d=(?P<decode_requests>\d+)"
+    rf"{_ATOM_MORE}\]",
+    rf"(?:eager_)?decode\[bs=(?P<decode_requests>\d+){_PADDED} tok=(?P<decode_tokens>\d+){_ATOM_MORE}\]",
 )
