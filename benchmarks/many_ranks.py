@@ -5,7 +5,7 @@ python -m benchmarks.many_ranks --ranks 64 1024 --folder summaries
 
 Each summary is a real report's, with noise of its own, and steps and collectives in which ranks wait for each
 other. Every measurement is the whole command in a fresh process, confined to as many cores as asked for. `growth`
-is the time of one rank more, from the row above.
+is the CPU time of one rank more, from the row above, which other work on the machine disturbs least.
 """
 
 import argparse
@@ -44,15 +44,15 @@ def main() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
         one, five, fifteen = os.getloadavg()
         print(f"load of the machine before: {one:.1f}, {five:.1f}, {fifteen:.1f}; cores: {options.cores}\n")
-        print("| ranks | summaries, MiB | s | CPU s | growth, ms a rank | peak memory, MiB |")
+        print("| ranks | summaries, MiB | s | CPU s | growth, CPU ms a rank | peak memory, MiB |")
         print("|---|---|---|---|---|---|")
         before = None
         for (folder, ranks), size in zip(sets, sizes, strict=True):
             command = [sys.executable, "-m", "nvtx_kernels", "rank", str(folder)]
             runs = [measured(command) for _ in range(options.repeats)]
             (wall_s, cpu_s, _), memory = min(runs), max(run[-1] for run in runs)
-            growth = f"{(wall_s - before[1]) / (ranks - before[0]) * 1e3:.2f}" if before else ""
-            before = ranks, wall_s
+            growth = f"{(cpu_s - before[1]) / (ranks - before[0]) * 1e3:.1f}" if before else ""
+            before = ranks, cpu_s
             figures = f"{size / MEBIBYTE:,.1f} | {wall_s:.2f} | {cpu_s:.2f} | {growth} | {memory:,}"
             print(f"| {ranks:,} | {figures} |", flush=True)
 
