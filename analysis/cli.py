@@ -115,7 +115,7 @@ def add_shape(parser: argparse.ArgumentParser, *, every_index: bool = True) -> A
     shape.add_argument("--full-names", action="store_true", help="kernel names in full")
     if every_index:
         shape.add_argument(
-            "--every-index", action="store_true", help="keep `layer 0`, `layer 1`, … apart in tables"
+            "--every-index", action="store_true", help="keep `layers.0`, `layers.1`, … apart in tables"
         )
     return shape
 

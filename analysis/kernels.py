@@ -63,7 +63,9 @@ def add_part(parser: argparse.ArgumentParser, *, takes_range: bool = True) -> An
     part = parser.add_argument_group("what to look at")
     if takes_range:
         part.add_argument(
-            "--range", metavar="PATTERN", help="only ranges matching a name, or 'attention > softmax'"
+            "--range",
+            metavar="PATTERN",
+            help="only ranges matching a name, 'attention > softmax', or a module (layers.3.mlp)",
         )
     part.add_argument("--phase", action="append", choices=PHASES, help="only this phase (several)")
     part.add_argument(

@@ -25,6 +25,8 @@ class Provenance:
     run: Mapping[str, Any] = field(default_factory=dict)  # what the run wrote about itself in its mark
     # What annotated models wrote: by a model's name, each module's class by its path of ranges below the model.
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # And what PyTorch calls each module: vocabulary/modules.py has both.
+    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     steps: str = ""  # what the ranges that annotation opened as steps count: "steps of AdamW"
 
     # What each process counted in one step: `ranges` by phase and path, `calls` of models, operators `uncounted`.

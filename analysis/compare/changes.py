@@ -14,9 +14,9 @@ from .. import report as reports
 from ..errors import ReportError
 from ..measures.steps import StepTimes
 from ..report import KernelRow, Number, Report
-from ..summary.collapsing import naming_of
-from ..summary.selection import with_indices_collapsed
+from ..summary.selection import naming_of, renamed
 from ..vocabulary import PHASES, some_of
+from ..vocabulary.modules import Naming
 from .spread import spread_ns
 
 Axis = Literal["phase", "category", "range", "kernel"]
@@ -104,6 +104,10 @@ class Comparison:
     def rows(self, report: Report) -> list[KernelRow]:
         """Return the rows of one of the reports that are compared."""
         return [row for row in report.kernels if self.all_work or row.kind == "kernel"]
+
+    def naming(self, *, every_index: bool = False) -> Naming:
+        """Return how screens name the ranges of both reports."""
+        return naming_of(self.a, self.b, every_index=every_index)
 
     @property
     def whole(self) -> str:
@@ -194,19 +198,16 @@ def named_apart(reports: Sequence[Report], paths: Sequence[Path]) -> list[Report
     ]
 
 
-def changes(comparison: Comparison, axis: Axis, *, collapse: bool = False) -> list[Change]:
+def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[Change]:
     """Compare along one axis, largest differences first; phases in their own order.
 
     Work in ranges that only one report has, inside a range that the other does not divide, counts for that range.
-    With `collapse`, ranges that differ only in an index are merged.
+    Ranges to which `naming` gives one name are merged.
     """
     a, b = comparison.a, comparison.b
-    naming: Callable[[Key], Key] = tuple
     if axis == "range":
         a, b = comparison.in_common_ranges(a), comparison.in_common_ranges(b)
-    if collapse and axis == "range":
-        naming = naming_of(a, b)
-        a, b = with_indices_collapsed(a, naming), with_indices_collapsed(b, naming)
+        a, b = renamed(a, naming), renamed(b, naming)
     by_key = filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
     if any(comparison.times):
         by_key = _with_spreads(comparison, axis, naming, by_key)
@@ -216,7 +217,7 @@ def changes(comparison: Comparison, axis: Axis, *, collapse: bool = False) -> li
 
 
 def _with_spreads(
-    comparison: Comparison, axis: Axis, naming: Callable[[Key], Key], by_key: Mapping[Key, Change]
+    comparison: Comparison, axis: Axis, naming: Naming, by_key: Mapping[Key, Change]
 ) -> dict[Key, Change]:
     """Add to each change by how much the steps of each report differ in it."""
     leaves = frozenset.union(*comparison.undivided) if axis == "range" else frozenset()

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from typing import Literal
 
 from ..report import KernelRow, Path
-from ..summary.collapsing import naming_of
 from ..vocabulary import fused_parts
+from ..vocabulary.modules import Naming
 from .changes import Change, Comparison, by_size, filed
 
 Group = Literal["fused", "saved", "lost", "unchanged"]
@@ -23,13 +23,12 @@ GROUPS: dict[Group, str] = {
 }
 
 
-def grouped(comparison: Comparison, *, collapse: bool = True) -> dict[Group, list[Change]]:
+def grouped(comparison: Comparison, naming: Naming) -> dict[Group, list[Change]]:
     """Return the differences by what a compiler did, the largest first; {} where neither report has a fusion.
 
-    With `collapse`, ranges that differ in an index only are taken together.
+    Ranges to which `naming` gives one name are taken together.
     """
     a, b = comparison.a, comparison.b
-    naming = naming_of(a, b) if collapse else tuple
     paths = [{naming(row.path) for row in report.ranges} for report in (a, b)]
     fusions = {path for of_report in paths for path in of_report if fused_parts(path[-1])}
     if not fusions:

@@ -12,6 +12,7 @@ from ..kernel_names.spelling import canonical_spelling
 from ..report import TO_HAVE_STEPS, KernelRow, Report
 from ..summary.selection import of_ranges
 from ..support.units import UNITS_NS
+from ..views.rows import label
 from ..vocabulary import collapsed
 from .changes import Change, Comparison
 
@@ -169,5 +170,6 @@ def _described(kind: str, name: str, comparison: Comparison) -> str:
     if kind != "range":
         return f"{kind} {name}"
     paths = {row.path for report in (comparison.a, comparison.b) for row in _matching(report, name).ranges}
-    outermost = sorted(collapsed(path[-1]) for path in paths if path[:-1] not in paths)
+    naming = comparison.naming()
+    outermost = sorted(label(naming(path)[-1:]) for path in paths if path[:-1] not in paths)
     return f"range {_listed(outermost)}"

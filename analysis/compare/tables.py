@@ -155,15 +155,13 @@ class _Drawing:
 
     def __init__(self, comparison: Comparison, detail: Detail) -> None:
         self.comparison, self.detail = comparison, detail
-        self.collapse = not detail.every_index
+        self.naming = comparison.naming(every_index=detail.every_index)
         a = comparison.a
         self.what = f"All {headings.work(a)}" if comparison.all_work else headings.kernel_time(a)
 
     def ranked(self, axis: Axis) -> Table:
         """Rank one axis by the size of the difference; what is cut and the total are rows too."""
-        changed = [
-            row for row in changes(self.comparison, axis, collapse=self.collapse) if row.a_count or row.b_count
-        ]
+        changed = [row for row in changes(self.comparison, axis, self.naming) if row.a_count or row.b_count]
         top = self.detail.top if axis in ("range", "kernel") else len(changed)
         top_rows, cut = changed[:top], changed[top:]
         names = self.names(axis, changed, top_rows)
@@ -202,7 +200,7 @@ class _Drawing:
 
     def tree(self) -> Table:
         """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
-        changed = changes(self.comparison, "range", collapse=self.collapse)
+        changed = changes(self.comparison, "range", self.naming)
         order = tree_order((row.key, (max(row.a_inside_ns, row.b_inside_ns),)) for row in changed)
         inside = sorted((row for row in changed if row.key), key=lambda row: order(row.key))
         lines = [(row.key[-1], row, len(row.key) - 1) for row in inside]
@@ -221,7 +219,7 @@ class _Drawing:
 
     def fusions(self) -> tuple[Table, ...]:
         """Show what a compiler fused, saved and lost, with each group's sum; no table where nothing is fused."""
-        groups = grouped(self.comparison, collapse=self.collapse)
+        groups = grouped(self.comparison, self.naming)
         if not groups:
             return ()
         common = common_length(row.key for changed in groups.values() for row in changed)

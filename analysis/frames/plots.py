@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..report import Report, added
-from ..summary.selection import with_indices_collapsed
+from ..summary.selection import renamed
 from ..support.text import head_of
 from ..support.units import time_unit
 from ..views.rows import label
@@ -61,7 +61,7 @@ def _phases(axes: Axes, report: Report, per: str) -> None:
 
 def _ranges(axes: Axes, report: Report, per: str) -> None:
     """Draw the ranges in which most kernel time was launched directly."""
-    rows = sorted(with_indices_collapsed(report).ranges, key=lambda row: -row.self_ns)[:MOST_RANGES]
+    rows = sorted(renamed(report).ranges, key=lambda row: -row.self_ns)[:MOST_RANGES]
     unit = time_unit([row.self_ns for row in rows])
     names = [head_of(label(row.path[-3:]), LABEL_WIDTH) for row in rows]
     axes.barh(range(len(rows)), [row.self_ns / unit.ns for row in rows], tick_label=names)

@@ -18,7 +18,6 @@ from ..readers import read
 from ..readers.requirements import require_work
 from ..report import Report
 from ..report.plain import as_dict
-from ..summary.selection import with_indices_collapsed
 from ..summary.totals import summarize
 from ..support.units import time_text
 from ..trace import Trace
@@ -62,7 +61,7 @@ class Ranking:
 
     def overview(self) -> Document:
         """Return what `nvtx-kernels rank` shows: phases by category, the longest ranges, the accounting."""
-        return overview(with_indices_collapsed(self.report))
+        return overview(self.report)
 
     def show(self, width: int = WIDTH) -> None:
         """Print the overview."""

@@ -50,7 +50,7 @@ def parser(prog: str = "python -m analysis.ncu") -> argparse.ArgumentParser:
     )
     parser.add_argument("report", type=Path, help="an nsys export, a .nsys-rep, a recording, or a PyTorch trace")
     add = parser.add_argument_group("which kernels").add_argument
-    add("--range", default="", metavar="PATTERN", help="those in ranges such as 'backward > softmax'")
+    add("--range", default="", metavar="PATTERN", help="those in ranges such as 'backward > layers.3.mlp'")
     add("--phase", action="append", default=[], choices=PHASES, help="those of this phase (several)")
     add("--kernel", default="", metavar="NAME", help="those whose name holds this")
     add("--include-warmup", action="store_true", help="those in warm-up ranges too")

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..attribution.user_ranges import of_titles
 from ..kernel_names.parts import split_name
+from ..summary.selection import naming_of
 from ..trace import Bools
 from .stacks import PROCESS, THREAD, Stack, Stacks, stacks
 from .wanted import Kernels
@@ -74,13 +75,14 @@ def choose(kernels: Kernels) -> Filter:
     kernels are taken by name and order.
     """
     guard, paths = _guard(kernels), kernels.paths()
+    naming = naming_of(kernels.attribution.trace, every_index=True)
     best_cost: tuple[int, ...] | None = None
     best: tuple[Stacks | None, list[Stack], Bools] = None, [], kernels.requested
     for seen in stacks(kernels):
         name_chains: dict[Stack, None] = {}
         for path, stack, is_requested in zip(paths, seen.of_kernel, kernels.requested.tolist(), strict=True):
             if is_requested:
-                names = {guard, *kernels.request.named(path)} & seen.usable
+                names = {guard, *kernels.request.named(path, naming)} & seen.usable
                 name_chains[tuple(dict.fromkeys(name for name in stack if name in names))] = None
         # Names that are among those of another filter, in their order, select all that the other selects.
         filters = [names for names in name_chains if names]

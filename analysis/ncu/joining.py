@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from ..kernel_names.short import short_name
 from ..kernel_names.spelling import abridged, spelled_like
 from ..report import Path
-from ..summary.selection import collapsed_path
 from ..support.text import fit
+from ..vocabulary.modules import naming
 from .counters import Launch
 from .filters import function_name
 from .wanted import Kernels
@@ -43,12 +43,12 @@ class Joined:
 def join(kernels: Kernels, launches: Sequence[Launch], steps: int) -> Joined:
     """Join the wanted kernels of a report, in so many measured steps, and the launches in a file of ncu's."""
     twins_of: dict[str, list[Twin]] = defaultdict(list)
-    grid = kernels.attribution.trace.work.grid
+    grid, together = kernels.attribution.trace.work.grid, naming({}, {})
     for row, path, is_requested in zip(
         kernels.rows.tolist(), kernels.paths(), kernels.requested.tolist(), strict=True
     ):
         if is_requested:
-            twins_of[kernels.name(row)].append(Twin(row, collapsed_path(path), int(grid[row])))
+            twins_of[kernels.name(row)].append(Twin(row, together(path), int(grid[row])))
     launches_of, strangers = _by_name(twins_of, launches)
     joined, notes, rounds = [], [], set()
     for name, twins in twins_of.items():

@@ -11,6 +11,7 @@ from pathlib import Path as File
 from ..document import Column, Detail, Document, Kind, Row, Table, with_columns
 from ..kernel_names.short import distinct_short_names
 from ..report import Path
+from ..summary.selection import naming_for
 from ..views.rows import common_length, label
 from ..vocabulary import PHASES
 from .counters import Launch
@@ -50,6 +51,7 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
     """
     attribution = kernels.attribution
     duration, source = attribution.trace.work.duration_ns, attribution.trace.provenance
+    naming = naming_for(detail, attribution.trace)
     groups: dict[Key, list[Twin]] = defaultdict(list)
     total_ns: dict[Key, int] = defaultdict(int)
     for twin in joined.twins:
@@ -70,8 +72,8 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
         mean_ns = total_ns[path, phase, kernel] / len(twins)
         counts = len(twins), len(launches), mean_ns
         values = [_mean(launches, (name,)) for name in units] if detail.whole else _shown(launches, units)
-        rows.append(Row((label(path, common), phase, short[kernel], *counts, *values)))
-    inside = " > ".join(keys[0][0][:common]) if keys and common else ""
+        rows.append(Row((label(naming(path), common), phase, short[kernel], *counts, *values)))
+    inside = label(naming(keys[0][0][:common])) if keys and common else ""
     phases = {phase for _, phase, _ in keys}
     of_phase = f" of {phases.pop()}" if len(phases) == 1 else ""
     title = f"Counters of kernels{of_phase}{f' in {inside}' if inside else ''}"

@@ -10,9 +10,10 @@ from ..attribution.causes import Attribution
 from ..errors import ReportError
 from ..kernel_names.short import short_name
 from ..report import Path
-from ..summary.selection import named_by, path_matcher
+from ..summary.selection import named_by, naming_of, path_matcher
 from ..trace import KERNEL, Bools, Int64s
 from ..vocabulary import PHASES, phase_of, some_of
+from ..vocabulary.modules import Naming
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,9 @@ class Asked:
     kernel: str = ""
     include_warm_up: bool = False
 
-    def named(self, path: Path) -> Path:
+    def named(self, path: Path, naming: Naming) -> Path:
         """Return the names in a path that were asked for, by themselves or by their phase."""
-        of_pattern = (named_by(self.ranges)(path) or ()) if self.ranges else ()
+        of_pattern = (named_by(self.ranges, naming)(path) or ()) if self.ranges else ()
         return (*(name for name in path if self.phases and phase_of(name) in self.phases), *of_pattern)
 
 
@@ -67,7 +68,9 @@ def kernels(attribution: Attribution, request: Asked) -> Kernels:
     for name_id in np.unique(trace.work.name_id[rows]).tolist():
         name = trace.names[name_id]
         is_named[name_id] = part in name.lower() or part in short_name(name).lower()
-    matches = path_matcher(request.ranges) if request.ranges else lambda _: True
+    matches = (
+        path_matcher(request.ranges, naming_of(trace, every_index=True)) if request.ranges else lambda _: True
+    )
     in_request = np.array([bool(matches(path)) for path in paths], np.bool_)  # the last is of work in no range
     if not request.include_warm_up:
         in_request[:-1] &= ~attribution.warm_up

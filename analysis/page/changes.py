@@ -11,8 +11,9 @@ from ..support.text import fit
 from ..support.units import count_text, share_text, time_text
 from ..views import headings
 from ..views.headings import category, worded
-from ..vocabulary import OTHER, PATH_SEPARATOR
-from .icicle import LONGEST_KERNEL, common_path, kernel_texts, path_texts
+from ..views.rows import label
+from ..vocabulary import OTHER
+from .icicle import LONGEST_KERNEL, LONGEST_RANGE, common_path, kernel_texts
 from .sections import as_table
 
 MAX_ROWS = 400
@@ -59,7 +60,7 @@ def _signed(text: str, value: float) -> str:
 
 
 def _axis(comparison: Comparison, axis: Axis) -> dict[str, Any]:
-    rows = [row for row in changes(comparison, axis, collapse=True) if row.a_count or row.b_count]
+    rows = [row for row in changes(comparison, axis, comparison.naming()) if row.a_count or row.b_count]
     drawn_rows, left_out = rows[:MAX_ROWS], rows[MAX_ROWS:]
     names = _texts(axis, drawn_rows)
     return {
@@ -78,10 +79,7 @@ def _texts(axis: Axis, rows: list[Change]) -> list[tuple[str, str]]:
         return [texts[row.key[0]] for row in rows]
     if axis == "range":
         above = len(common_path([row.key for row in rows if row.key]))
-        return [
-            (PATH_SEPARATOR.join(path_texts(row.key[above:])), PATH_SEPARATOR.join(path_texts(row.key)))
-            for row in rows
-        ]
+        return [(fit(label(row.key, above), LONGEST_RANGE), fit(label(row.key), LONGEST_KERNEL)) for row in rows]
     return [(category(row.key[0]), "") for row in rows]
 
 

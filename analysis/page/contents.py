@@ -16,8 +16,7 @@ from ..measures.counts import counts_of
 from ..measures.gpu_peaks import Peak, peak_for
 from ..measures.steps import RangeSteps, ranges_of
 from ..report import Number, Report, added, per_step
-from ..summary.collapsing import naming_of
-from ..summary.selection import with_indices_collapsed
+from ..summary.selection import naming_of, renamed
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_text, time_unit
 from ..views import graphs, headings
@@ -67,13 +66,13 @@ def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
     counted_ranges = counted_rows(subject)
     parts, look = sections(subject, counted_ranges)
     counted = graphs.counted(report)
-    together = with_indices_collapsed(counted)
+    together = renamed(counted)
     per = report.steps or 1
     total_ns = sum(row.kernel_ns for row in counted.phases)
     unit = time_unit([time / per for time in (total_ns, *(row.inclusive_ns for row in together.ranges))])
     icicles = {"together": icicle(together)}
     if len(together.ranges) < len(report.ranges):
-        icicles["apart"] = icicle(counted)
+        icicles["apart"] = icicle(renamed(counted, naming_of(counted, every_index=True)))
     with_graphs = attribution if counted is report else graphs.counted_work(attribution)
     return {
         "verdict": verdict(drawn_report),

@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 
 from ..kernel_names.short import distinct_short_names
 from ..report import KernelRow, Number, Path, Report
-from ..summary.selection import collapsed_path
+from ..summary.selection import naming_of
 from ..support.text import fit
 from ..views import graphs, headings
 from ..views.headings import worded
-from ..views.rows import NOWHERE, common_length
-from ..vocabulary import PATH_SEPARATOR
+from ..views.rows import NOWHERE, common_length, label
+from ..vocabulary.modules import ModuleName, Naming
 
 T = TypeVar("T")
 
@@ -45,12 +45,12 @@ def icicle(report: Report) -> dict[str, Any]:
     """
     rows = [row for row in report.kernels if row.kind == "kernel"]
     above = common_path([row.path for row in rows])
-    root = _tree(rows, len(above), _phases(report))
+    root = _tree(rows, len(above), _phases(report), naming_of(report))
     with_graphs = any(row.category == graphs.CATEGORY for row in rows)
     root.label = worded(f"all {graphs.COUNTED if with_graphs else 'kernels'}", report.provenance)
     boxes = _chosen(root)
     return {
-        "above": path_texts(collapsed_path(above)) if above else [],
+        "above": path_texts(naming_of(report)(above)) if above else [],
         "label": [box.label for box in boxes],
         "name": [box.name for box in boxes],
         "detail": [box.detail for box in boxes],
@@ -75,17 +75,17 @@ def common_path(paths: Sequence[Path]) -> Path:
     return paths[0][: common_length(path[:-1] for path in paths)] if all(paths) and paths else ()
 
 
-def _tree(rows: Sequence[KernelRow], skipped: int, phases: dict[Path, str]) -> _Box:
+def _tree(rows: Sequence[KernelRow], skipped: int, phases: dict[Path, str], naming: Naming) -> _Box:
     root = _Box("", "", "all", "")
     texts = kernel_texts(row.kernel for row in rows)
     for row in rows:
         box = root
         _add(box, row)
         for depth in range(skipped + 1, len(row.path) + 1):
-            box = _inner(box, row.path[:depth], phases.get(row.path[:depth], row.phase))
+            box = _inner(box, row.path[:depth], phases.get(row.path[:depth], row.phase), naming)
             _add(box, row)
         if not row.path:
-            box = _inner(box, (), row.phase)
+            box = _inner(box, (), row.phase, naming)
             _add(box, row)
         short, full = texts[row.kernel]
         leaf = box.inner.setdefault((row.kernel, row.phase), _Box(short, row.phase, "kernel", full, parent=box))
@@ -93,10 +93,10 @@ def _tree(rows: Sequence[KernelRow], skipped: int, phases: dict[Path, str]) -> _
     return root
 
 
-def _inner(box: _Box, path: Path, phase: str) -> _Box:
+def _inner(box: _Box, path: Path, phase: str, naming: Naming) -> _Box:
     if path not in box.inner:
-        names, name = path_texts(path), path_texts(collapsed_path(path[-1:]))[-1]
-        box.inner[path] = _Box(names[-1], phase, "range", PATH_SEPARATOR.join(names), name, box)
+        own_text, text = fit(label(path[-1:]), LONGEST_RANGE), fit(label(path), LONGEST_KERNEL)
+        box.inner[path] = _Box(own_text, phase, "range", text, path_texts(naming(path))[-1], box)
     return box.inner[path]
 
 
@@ -188,9 +188,19 @@ class _Numbers(Generic[T]):
 LONGEST_KERNEL, LONGEST_RANGE = 1_000, 120
 
 
+#: Begins a name that a page writes directly behind the one before it, as in `layers.3` and `.mlp`.
+JOINED = "\u2060"
+
+
 def path_texts(path: Path) -> list[str]:
     """Return a path's names for a page; work outside all ranges has a word of its own."""
-    return [fit(name, LONGEST_RANGE) for name in path] or [NOWHERE]
+    return [fit(_page_text(name), LONGEST_RANGE) for name in path] or [NOWHERE]
+
+
+def _page_text(name: str) -> str:
+    if not isinstance(name, ModuleName):
+        return name
+    return JOINED + name.joined if name.joined else name.alone
 
 
 def kernel_texts(kernels: Iterable[str]) -> dict[str, tuple[str, str]]:

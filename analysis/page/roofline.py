@@ -14,12 +14,12 @@ from ..document import Detail
 from ..errors import ReportError
 from ..measures.efficiency import NEITHER
 from ..measures.gpu_peaks import Peak
+from ..report import Path
 from ..support.text import fit
 from ..support.units import share_text, time_text
 from ..views import efficiency
 from ..views.registry import Subject
 from ..views.rows import common_length, label
-from ..vocabulary import PATH_SEPARATOR
 from .icicle import LONGEST_KERNEL
 
 MAX_POINTS = 400
@@ -54,7 +54,7 @@ def roofline(rows: Sequence[Row], peak: Peak | None) -> dict[str, Any] | None:
     return {
         "memory": peak.bytes,
         "roofs": _roofs(peak, {kind for row in drawn for kind in row["arithmetic"].split(" + ")}),
-        "points": [_point(row, outer=row["range"] in around) for row in drawn[:MAX_POINTS]],
+        "points": [_point(row, outer=row["range"].path in around) for row in drawn[:MAX_POINTS]],
         "left_out": {"without": len(rows) - len(drawn), "smaller": max(0, len(drawn) - MAX_POINTS)},
     }
 
@@ -62,17 +62,13 @@ def roofline(rows: Sequence[Row], peak: Peak | None) -> dict[str, Any] | None:
 def far_below(rows: Sequence[Row]) -> Iterator[str]:
     """Name the range with the most kernel time that is bound by neither, of those with no other inside."""
     around = _around(rows)
-    far = [row for row in rows if row["bound"] == NEITHER and row["range"] not in around]
+    far = [row for row in rows if row["bound"] == NEITHER and row["range"].path not in around]
     if not far:
         return
     most = max(far, key=lambda row: row["kernel_ns"])
-    names, inner = (
-        most["range"].split(PATH_SEPARATOR),
-        [row["range"] for row in rows if row["range"] not in around],
-    )
-    common = common_length(tuple(path.split(PATH_SEPARATOR)) for path in inner)
-    path = fit(label(tuple(names), common), LONGEST_KERNEL)
-    phase = "" if most["phase"] in names else f"{most['phase']}, "
+    common = common_length(row["range"].path for row in rows if row["range"].path not in around)
+    path = fit(label(most["range"].path, common), LONGEST_KERNEL)
+    phase = "" if most["phase"] in most["range"].path else f"{most['phase']}, "
     reached = [
         f"{share_text(most[key])} of peak {rate}"
         for key, rate in (("compute_share", "FLOP/s"), ("memory_share", "B/s"))
@@ -84,10 +80,9 @@ def far_below(rows: Sequence[Row]) -> Iterator[str]:
     )
 
 
-def _around(rows: Iterable[Row]) -> set[str]:
+def _around(rows: Iterable[Row]) -> set[Path]:
     """Return the paths around others."""
-    paths = [row["range"].split(PATH_SEPARATOR) for row in rows]
-    return {PATH_SEPARATOR.join(path[:length]) for path in paths for length in range(1, len(path))}
+    return {row["range"].path[:length] for row in rows for length in range(1, len(row["range"].path))}
 
 
 def _roofs(peak: Peak, used: set[str]) -> list[Row]:

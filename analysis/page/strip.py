@@ -11,10 +11,13 @@ from ..attribution.causes import Attribution
 from ..attribution.paths import Paths
 from ..attribution.steps import step_of_nodes
 from ..measures.memory import held_over_time, memory
+from ..summary.selection import naming_of
+from ..support.text import fit
 from ..support.units import bytes_text
 from ..trace import Bools, Int64s, Path
-from ..vocabulary import OTHER, PATH_SEPARATOR, PHASES
-from .icicle import common_path, path_texts
+from ..views.rows import label
+from ..vocabulary import OTHER, PHASES
+from .icicle import LONGEST_KERNEL, common_path, path_texts
 
 MAX_BOXES, MAX_STREAMS, MAX_MOMENTS, MAX_HOLDERS = 1_500, 16, 800, 6
 # Of the strip's width: a shorter gap cannot be seen before it is zoomed into.
@@ -28,7 +31,7 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
     first work, path (a position in `paths`), phase, busy ns and pieces of work. Where there are too many boxes,
     those of inner ranges are joined, and then those between which the gaps are short.
     """
-    work = attribution.trace.work
+    work, naming = attribution.trace.work, naming_of(attribution.trace, every_index=True)
     step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node].astype(np.int64)
     number, steps = _median_step(step, work.start_ns, work.end_ns)
     rows = np.flatnonzero(step == number if steps else np.ones(len(work), np.bool_))
@@ -67,7 +70,7 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
             for place in streams.T[busiest].tolist()
         ],
         "left_out": len(counts) - len(busiest),
-        "paths": [path_texts(path) for path in distinct],
+        "paths": [path_texts(naming(path)) for path in distinct],
         "above": above,
         "stream": stream[of_box].tolist(),
         "start": start[of_box].tolist(),
@@ -141,6 +144,7 @@ def memory_curve(attribution: Attribution, *, include_warm_up: bool) -> dict[str
     whole_run = [peak for peak in facts.peaks if not peak.phase] if facts else []
     if facts is None or not whole_run:
         return None
+    naming = naming_of(attribution.trace, every_index=True)
     peak = max(whole_run, key=lambda peak: peak.held_bytes)
     at_ns, held = held_over_time(attribution)[peak.device]
     stretch = (at_ns - at_ns[0]) * MAX_MOMENTS // max(int(at_ns[-1] - at_ns[0]) + 1, 1)
@@ -155,7 +159,7 @@ def memory_curve(attribution: Attribution, *, include_warm_up: bool) -> dict[str
         "held": held[highest].tolist(),
         "holders": [
             (
-                PATH_SEPARATOR.join(path_texts(holder.path))
+                fit(label(naming(holder.path)), LONGEST_KERNEL)
                 if holder.path is not None
                 else "before the recording",
                 bytes_text(holder.held_bytes),

@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Table
-from ..support.text import printable
+from ..support.text import cells, printable
 from . import cell_text
 from .layout import GAP, PROSE, Layout, layout, shortened
 
@@ -85,6 +85,7 @@ def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, 
             max_width=PROSE if column.kind == "prose" else None,
         )
     lines = texts if full_names else _shortened(table, texts, laid_out)
+    lines = _with_classes(table, lines, laid_out, width)
     for row, line in zip(table.rows, lines, strict=True):
         cells_ = [Text(laid_out.indented(row, place) + printable(text)) for place, text in enumerate(line)]
         drawn.add_row(*cells_, style="bold" if row.strong else "")
@@ -94,11 +95,12 @@ def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, 
 def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
     """Return the texts and their layout; percentages lose their decimals where that makes the table fit."""
     heads = [printable(head) for head in cell_text.headings(table)]
-    exact = cell_text.texts(table)
-    plain = layout(table, exact, heads, width)
+    exact = cell_text.texts(table, classes=False)
+    with_classes = layout(table, cell_text.texts(table), heads, width)
+    plain = with_classes if with_classes.cuts_no_name else layout(table, exact, heads, width)
     if plain.width <= width:
         return exact, plain
-    rounded = cell_text.texts(table, decimals=0)
+    rounded = cell_text.texts(table, decimals=0, classes=False)
     narrow = layout(table, rounded, heads, width)
     return (rounded, narrow) if narrow.width <= width else (exact, plain)
 
@@ -109,6 +111,20 @@ def _shortened(table: Table, texts: Sequence[Sequence[str]], laid_out: Layout) -
     for place, room in laid_out.rooms.items() if columns else ():
         rooms = [room - len(laid_out.indented(row, place)) for row in table.rows]
         columns[place] = shortened(columns[place], rooms)
+    return [list(line) for line in zip(*columns, strict=True)]
+
+
+def _with_classes(table: Table, lines: Sequence[Sequence[str]], laid_out: Layout, width: int) -> list[list[str]]:
+    """Write the classes of modules behind their names where there is room."""
+    columns, left = [list(column) for column in zip(*lines, strict=True)], max(0, width - laid_out.width)
+    for place, column_room in laid_out.rooms.items() if columns else ():
+        widest = column_room
+        for number, row in enumerate(table.rows):
+            text = columns[place][number] + cell_text.behind(row.values[place])
+            needed = len(laid_out.indented(row, place)) + cells(text)
+            if needed <= column_room + left:
+                columns[place][number], widest = text, max(widest, needed)
+        left -= widest - column_room
     return [list(line) for line in zip(*columns, strict=True)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..document import Column, Document, Row, Table, seen_by
 from ..support import units
+from ..vocabulary.modules import Shown
 
 #: Makes a text safe in a format.
 Text = Callable[[str], str]
@@ -71,23 +72,28 @@ def headings(table: Table) -> list[str]:
     ]
 
 
-def texts(table: Table, *, decimals: int = 1) -> list[list[str]]:
-    """Return all values as text; percentages with this many decimals."""
+def texts(table: Table, *, decimals: int = 1, classes: bool = True) -> list[list[str]]:
+    """Return all values as text; percentages with this many decimals, names of modules with their classes."""
     times = units_of(table)
     return [
         [
-            _text(value, row, column, unit, decimals)
+            _text(value, row, column, unit, decimals) + (behind(value) if classes else "")
             for value, column, unit in zip(row.values, table.columns, times, strict=True)
         ]
         for row in table.rows
     ]
 
 
+def behind(value: Any) -> str:
+    """Return what follows the name of a module: its class, where one is true of all in the row."""
+    return f" {value.class_name}" if isinstance(value, Shown) and value.class_name else ""
+
+
 def _text(value: Any, row: Row, column: Column, unit: units.TimeUnit, decimals: int) -> str:
     if value is None:
         return units.ABSENT
     if isinstance(value, str):
-        return value
+        return str(value)
     kind = row.kind or column.kind
     if kind == "share":
         return units.share_text(value, decimals).removesuffix("%" if "%" in column.heading else "")

@@ -13,7 +13,7 @@ from ..measures import attention_parts as attention
 from ..measures.agreement import PhaseTimes, phase_times
 from ..measures.launch_groups import STEP, LaunchGroups
 from ..report import KernelRow, Number, Report, added, per_step
-from ..summary.collapsing import naming_of
+from ..summary.selection import naming_of
 from ..summary.totals import summarize
 from ..views.rows import require_measured
 from ..vocabulary import BACKWARD, FORWARD, PHASES, opens_phase

@@ -58,7 +58,7 @@ def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
             notes.append(ABSENT)
     heading = " · ".join(filter(None, parts))
     return headings.document(
-        ranks.source, heading, tuple(table for table in tables if table.rows), (), tuple(notes)
+        ranks.provenance, heading, tuple(table for table in tables if table.rows), (), tuple(notes)
     )
 
 
@@ -99,7 +99,7 @@ def _phases(ranks: Ranks) -> Table:
 
 def _named(ranks: Ranks, detail: Detail, path: Path) -> str:
     """Return a range for people without what is around all that have kernels, such as `measure > step`."""
-    return label(path, 0 if detail.whole else ranks.common_ranges)
+    return label(path) if detail.whole else label(ranks.naming(path), ranks.common_ranges)
 
 
 def _ranges(ranks: Ranks, detail: Detail) -> Table:

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,12 +25,14 @@ from ..measures.alignment import Aligned, Parts, align
 from ..measures.collectives import COLLECTIVES, listed_ranks
 from ..summary.file import ALL, Head, columns_of, read_groups
 from ..summary.parallel import names_of
+from ..summary.selection import naming_of
 from ..support import arrow
 from ..support.cores import cores
 from ..support.progress import each
 from ..support.small_numbers import distinct, grouped
 from ..trace import Bools, Int64s, Path, Provenance
 from ..views.rows import common_length
+from ..vocabulary.modules import Naming, agreed
 
 SEPARATOR = "\x1f"
 Floats = NDArray[np.float64]
@@ -108,7 +111,7 @@ class Ranks:
     """
 
     ranks: tuple[Rank, ...]
-    source: Provenance
+    provenance: Provenance
     gpus: tuple[str, ...]
     world_size: int
     phases: tuple[list[str], Floats]
@@ -117,6 +120,11 @@ class Ranks:
     span_ns: Floats
     exchanges: Exchanges
     missing: tuple[str, ...]
+
+    @cached_property
+    def naming(self) -> Naming:
+        """How screens name the ranges of all ranks: each with its own index."""
+        return naming_of(self, every_index=True)
 
     @cached_property
     def common_ranges(self) -> int:
@@ -227,7 +235,7 @@ def read_one(path: FilePath) -> tuple[Head, Tables]:
     """Return what the reduction needs of one summary: what it is of, and rows of the work in measured steps."""
     wanted = {table: [*texts, *NUMBERS[table]] for table, texts in TEXTS.items()}
     head, groups = read_groups(path, wanted)
-    head.provenance = replace(head.provenance, models={}, counted=())  # the most of it, and not of ranks
+    head.provenance = replace(head.provenance, counted=())  # the most of it, and not of ranks
     parts: dict[str, list[pa.Table]] = {table: [] for table in wanted}
     for table, of, rows in groups:
         if of == (head.of if table in ("phases", "ranges") else ALL):
@@ -289,12 +297,16 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
     """Join summaries, in any order; raises ReportError if none can be read, or if they count different work."""
     texts: dict[str, _Texts] = {name: _Texts() for name in ("path", "phase", "collective", "group")}
     whole: list[tuple[str, Head, dict[str, _Columns]]] = []
+    sources: dict[bytes, Provenance] = {}  # by what they say of their models, which is the same of most ranks
     problems = []
     for name, content in summaries:
         if isinstance(content, str):
             problems.append(f"{name} is left out: {content}")
             continue
         head, tables = content
+        source = head.provenance
+        sources.setdefault(msgspec.json.encode((source.models, source.attributes)), source)
+        head.provenance = replace(source, models={}, attributes={})
         columns: dict[str, _Columns] = {
             table: {column: texts[column].numbers(rows[column]) for column in TEXTS[table]}
             | {column: _numbers(rows[column]) for column in NUMBERS[table]}
@@ -317,7 +329,11 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
     )
     return Ranks(
         tuple(Rank(_short(name), head.rank, head.host, head.steps_of_a_rank) for name, head, _ in whole),
-        heads[0].provenance,
+        replace(
+            heads[0].provenance,
+            models=agreed(source.models for source in sources.values()),
+            attributes=agreed(source.attributes for source in sources.values()),
+        ),
         tuple(sorted({gpu for head in heads for gpu in head.provenance.gpus})),
         max(int(head.provenance.run.get("world_size") or 0) for head in heads),
         ([phase for (phase,) in phases], phase_ns / np.maximum(steps, 1)),

@@ -124,12 +124,16 @@ class DistributedInfo(msgspec.Struct):
 
 
 class ModelMark(msgspec.Struct):
-    """What annotation says of a model: its modules' classes by their paths of ranges, and its categories."""
+    """What annotation says of a model: its modules' classes by their paths of ranges, and its categories.
+
+    `attributes` has what PyTorch calls the modules whose ranges have another name; marks before version 3 lack it.
+    """
 
     version: Count = 0
     model: Text = ""
     modules: Count = 0
     classes: dict[Text, Text] = {}
+    attributes: dict[Text, Text] | UnsetType = UNSET
     steps: Text = ""  # what the ranges that annotation opened as steps count: "steps of AdamW"
     categories: dict[Text, CategoryNumber] = {}
 

@@ -326,7 +326,8 @@ class _Assembly:
             gpus=self.tables.gpus(),
             unit_of_work="CPU" if meta.get("NVTX_KERNELS_WORK") == "CPU" else "GPU",
             run=self.written.run,
-            models=self.written.models,
+            models=self.written.models(),
+            attributes=self.written.attributes(),
             steps=self.written.steps,
             counted=tuple(self.written.counted.values()),
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from ..trace import EVALUATION, GRADIENT, MODEL_BACKWARD, MODEL_FORWARD, NO_GRADIENT, TIMELINE, Fact, Int8s, Int32s
+from ..vocabulary.modules import agreed, at
 from .marked_allocations import MarkedAllocations
 from .marks import FactMark, FlopsMark, MemoryMark, ModelMark, RunMark, read_mark
 
@@ -28,12 +30,18 @@ ANNOTATED = (*CATEGORIES, "phase")
 Key = tuple[int, int]
 
 
+def _every_attribute(classes: Mapping[str, str], attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return what PyTorch calls every module: what the mark says, else what its range is called."""
+    others = (place for place in classes if at(attributes, place) is None)
+    return {**attributes, **{place: place.rpartition("/")[2] for place in others}}
+
+
 class Written:
     """Collects these, one row of the report at a time."""
 
     def __init__(self) -> None:
         self.run: dict[str, Any] = {}
-        self.models: dict[str, dict[str, str]] = {}
+        self._models: dict[str, ModelMark] = {}  # by text, for they are sent often
         self.steps = ""  # what annotation's ranges `step` count
         self.counted: dict[int, dict[str, Any]] = {}  # by process
         self.allocations: dict[int, MarkedAllocations] = {}  # by process
@@ -59,10 +67,22 @@ class Written:
                     number: CATEGORIES[name] for name, number in mark.categories.items() if name in CATEGORIES
                 }
                 self._categories[domain] = numbers | self._categories.get(domain, {})
-                self.models |= {mark.model: mark.classes} if mark.model else {}
+                self._models |= {text: mark} if mark.model else {}
                 self.steps = self.steps or mark.steps
             case FactMark():
                 self.facts.append(Fact(at_ns, thread, mark))
+
+    def models(self) -> dict[str, dict[str, str]]:
+        """Return the classes of each model's modules by their paths of ranges."""
+        return agreed({mark.model: mark.classes} for mark in self._models.values())
+
+    def attributes(self) -> dict[str, dict[str, str]]:
+        """Return what PyTorch calls the modules of each model: what its mark says, else as their ranges."""
+        return agreed(
+            {mark.model: _every_attribute(mark.classes, mark.attributes)}
+            for mark in self._models.values()
+            if mark.attributes is not UNSET
+        )
 
     @staticmethod
     def _join_counts(counts: dict[str, Any], mark: FlopsMark) -> None:

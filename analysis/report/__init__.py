@@ -15,6 +15,7 @@ from ..errors import ReportError
 from ..kernel_names.spelling import spelled_like
 from ..trace import Path as Path
 from ..trace import Provenance
+from ..vocabulary.modules import agreed
 
 Number = int | float
 
@@ -181,9 +182,11 @@ def merged(reports: Sequence[Report], name: str) -> Report:
     """
     reports = in_one_spelling(reports)
     first = reports[0]
+    models = agreed(report.provenance.models for report in reports)
+    attributes = agreed(report.provenance.attributes for report in reports)
     return replace(
         first,
-        provenance=replace(first.provenance, file=name),
+        provenance=replace(first.provenance, file=name, models=models, attributes=attributes),
         totals=added((report.totals for report in reports), ())[0],
         phases=added((row for report in reports for row in report.phases), ("phase",)),
         ranges=in_tree_order(added((row for report in reports for row in report.ranges), ("path", "phase"))),

@@ -33,7 +33,7 @@ def as_object(report: Report) -> dict[str, Any]:
     provenance = asdict(report.provenance)
     return {
         "report": {
-            **{name: value for name, value in provenance.items() if name != "gpus"},
+            **{name: value for name, value in provenance.items() if name not in ("gpus", "attributes")},
             "writes": {},  # as is `split_fused`, of an earlier version
             "gpus": list(report.provenance.gpus),
             **{name: getattr(report, name) for name in ABOUT},

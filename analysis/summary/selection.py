@@ -6,12 +6,14 @@ import fnmatch
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from typing import Protocol
 
+from ..document import Detail
 from ..errors import ReportError
 from ..report import Path, Report, added, in_tree_order
-from ..vocabulary import PATH_SEPARATOR, collapsed, some_of
-from .collapsing import Naming, naming_of
+from ..trace import Provenance
+from ..vocabulary import PATH_SEPARATOR, some_of
+from ..vocabulary.modules import ModuleName, Naming, agreed, naming
 
 
 def of_phases(report: Report, *phases: str) -> Report:
@@ -37,11 +39,12 @@ def of_ranges(report: Report, pattern: str) -> Report:
     """Keep the ranges that match a pattern, and what is inside them.
 
     A pattern is a part of a range's name, or with `*` and `?` a whole name; `a > b` asks for b somewhere inside
-    a. Case is ignored. The totals and phases stay those of the whole report.
+    a. A module is named as recorded (`layer 3 > mlp`), or as screens write it (`layers.3.mlp`), by whole
+    attributes. Case is ignored. The totals and phases stay those of the whole report.
 
     Raises ReportError if nothing matches.
     """
-    matches = path_matcher(pattern)
+    matches = path_matcher(pattern, naming_of(report, every_index=True))
     ranges = tuple(row for row in report.ranges if matches(row.path))
     if not ranges:
         names = some_of(name for row in report.ranges for name in row.path)
@@ -55,12 +58,38 @@ def _where(report: Report) -> str:
     return " in the measured steps (--totals counts all work)" if beyond else ""
 
 
-def with_indices_collapsed(report: Report, naming: Naming | None = None) -> Report:
-    """Merge paths that differ in an index only: `layer 0` … `layer 11` become `layer *`.
+class OfReport(Protocol):
+    """What says of which report it is: a report, a trace, the head of a summary."""
 
-    Modules known to be of different classes are not merged; `naming` names the paths instead, if given.
+    @property
+    def provenance(self) -> Provenance: ...  # noqa: D102
+
+
+def naming_of(*reports: OfReport, every_index: bool = False) -> Naming:
+    """Return how screens name the paths of these reports, which are compared if there are several.
+
+    What one report says of its modules applies to the others too, unless another differs.
+    """
+    classes = agreed(report.provenance.models for report in reports)
+    attributes = agreed(report.provenance.attributes for report in reports)
+    return naming(classes, attributes, every_index=every_index)
+
+
+def naming_for(detail: Detail, *reports: OfReport) -> Naming:
+    """Return how an answer of this detail names paths: programs get them as they are recorded."""
+    if detail.whole and detail.every_index:
+        return tuple
+    return naming_of(*reports, every_index=detail.every_index)
+
+
+def renamed(report: Report, naming: Naming | None = None) -> Report:
+    """Name the paths of a report as screens do, and merge those that get one name; `layer 3` is `layer *`.
+
+    `naming` names them instead, if given.
     """
     named = naming or naming_of(report)
+    if named is tuple:
+        return report
     ranges = (replace(row, path=named(row.path)) for row in report.ranges)
     kernels = (replace(row, path=named(row.path)) for row in report.kernels)
     return replace(
@@ -70,28 +99,37 @@ def with_indices_collapsed(report: Report, naming: Naming | None = None) -> Repo
     )
 
 
-@lru_cache(maxsize=65_536)
-def collapsed_path(path: Path) -> Path:
-    """Collapse the indices in every name of a path."""
-    return tuple(collapsed(name) for name in path)
-
-
-def path_matcher(pattern: str) -> Callable[[Path], bool]:
+def path_matcher(pattern: str, naming: Naming) -> Callable[[Path], bool]:
     """Return what tells whether a path holds the names of a pattern, in their order; see `of_ranges`."""
-    find = named_by(pattern)
+    find = named_by(pattern, naming)
     return lambda path: find(path) is not None
 
 
-def named_by(pattern: str) -> Callable[[Path], Path | None]:
-    """Return what finds the names of a path that a pattern's parts are for, the outermost of each, or None."""
-    parts = [_name_matcher(part.strip()) for part in pattern.split(PATH_SEPARATOR.strip())]
+def named_by(pattern: str, naming: Naming) -> Callable[[Path], Path | None]:
+    """Return what finds the names of a path that a pattern's parts are for, the outermost of each, or None.
+
+    `naming` knows modules, and keeps every index.
+    """
+    parts = [part.strip() for part in pattern.split(PATH_SEPARATOR.strip())]
+    matchers = [(_name_matcher(part), _module_matcher(part), part.count(".") + 1) for part in parts]
 
     def find(path: Path) -> Path | None:
-        names: list[str] = []
-        for name in path:
-            if len(names) < len(parts) and parts[len(names)](name):
+        left, names = iter(matchers), []
+        is_named, is_module, attributes = next(left)
+        modules: list[ModuleName] = []
+        for name in naming(path):
+            modules += [name] if isinstance(name, ModuleName) else []
+            if is_named(name):
                 names.append(name)
-        return tuple(names) if len(names) == len(parts) else None
+            elif isinstance(name, ModuleName) and any(map(is_module, (name.dotted or name.alone).split(" "))):
+                names += modules[-attributes:]
+            else:
+                continue
+            following = next(left, None)
+            if following is None:
+                return tuple(names)
+            is_named, is_module, attributes = following
+        return None
 
     return find
 
@@ -101,3 +139,12 @@ def _name_matcher(pattern: str) -> Callable[[str], bool]:
     regex = fnmatch.translate(pattern) if wild else re.escape(pattern)
     compiled = re.compile(regex, re.IGNORECASE)
     return lambda name: bool(compiled.match(name) if wild else compiled.search(name))
+
+
+def _module_matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a dotted path holds a pattern by whole attributes, or ends with a wild one."""
+    wild = {"*": "[^.]*", "?": "[^.]"}
+    regex = "".join(wild.get(character, re.escape(character)) for character in pattern)
+    end = "$" if any(character in pattern for character in wild) else r"(?:\.|$)"
+    compiled = re.compile(rf"(?:^|\.){regex}{end}", re.IGNORECASE)
+    return lambda dotted: bool(compiled.search(dotted))

@@ -18,7 +18,7 @@ from ..measures.balance import (
 )
 from ..measures.spans import ALL, NAMES, STEP
 from ..report import Number, Report, added
-from ..summary.collapsing import naming_of
+from ..summary.selection import naming_for
 from ..vocabulary import PHASES
 from . import headings
 from .registry import Subject
@@ -129,7 +129,7 @@ class _Drawing:
 
     def owners(self) -> Table:
         """Rank the ranges by the idle time that ended when their work began."""
-        naming = tuple if self.detail.every_index else naming_of(self.report)
+        naming = naming_for(self.detail, self.report)
         named = added((replace(owner, path=naming(owner.path)) for owner in self.balanced.owners), ("path",))
         owners = sorted(named, key=lambda owner: (-owner.idle_ns, owner.path))
         all_idle_ns = sum(owner.idle_ns for owner in owners)

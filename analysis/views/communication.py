@@ -12,11 +12,12 @@ from ..measures.communication import Communication, Sums, communicated
 from ..measures.exchanges import Exchanges, exchanges, together
 from ..report import Number, Path, Report, quotient
 from ..summary.parallel import Ranked
-from ..summary.selection import path_matcher
+from ..summary.selection import naming_for, naming_of, path_matcher
 from ..vocabulary import OTHER, PHASES, opens_phase, some_of
+from ..vocabulary.modules import Naming
 from . import headings
 from .registry import Subject
-from .rows import common_length, label, more, require_measured, share
+from .rows import common_length, in_phase, label, more, require_measured, share
 
 NOTHING = "No kernel communicates between GPUs: the report is of one GPU, or its program uses copies instead."
 NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: --by kernel names them."
@@ -60,6 +61,7 @@ def view(subject: Subject) -> Document:
         scope=headings.scope_of_a_gpu(report, len(held.gpus)),
         of_pytorch=report.provenance.is_of_pytorch,
         detail=subject.detail,
+        naming=_naming(subject.detail, report),
     )
     narrowed = [NARROWED.format(held.ranges)] if held.ranges else []
     return headings.answer(report, drawing.tables(), (*narrowed, *report.notes, *drawing.notes()))
@@ -74,6 +76,11 @@ def _require_communication(held: Exchanges, communication: Communication, doubts
     raise ReportError(NO_MATCH.format(held.ranges, some_of(label(path) for path, _ in held.places)))
 
 
+def _naming(detail: Detail, *reports: Report) -> Naming:
+    """Return how paths are named: each with its own index."""
+    return naming_for(replace(detail, every_index=True), *reports)
+
+
 def held_by(subject: Subject) -> Exchanges:
     """Return what communicates in a report; it can be sent to another process."""
     report = subject.report
@@ -82,7 +89,7 @@ def held_by(subject: Subject) -> Exchanges:
         {row.phase for row in report.phases} if subject.some_phases else PHASES,
         include_warm_up=report.warm_up_included,
         step=report.step,
-        matches=path_matcher(subject.ranges) if subject.ranges else None,
+        matches=path_matcher(subject.ranges, naming_of(report, every_index=True)) if subject.ranges else None,
     )
     return replace(communicating, ranges=subject.ranges)
 
@@ -113,6 +120,7 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
         steps=_steps_of(gpus),
         scope=scope,
         detail=detail,
+        naming=_naming(detail, *reports),
         one_clock=False,
         of_pytorch=all(source.is_of_pytorch for source in sources),
     )
@@ -144,6 +152,7 @@ class _Drawing:
     steps: Mapping[str, tuple[int, int]]
     scope: str
     detail: Detail
+    naming: Naming
     one_clock: bool = True
     of_pytorch: bool = False
 
@@ -216,7 +225,11 @@ class _Drawing:
         gpus = len(self.communication.gpus)
         ranked = sorted(self.exposed_by_module().items(), key=lambda item: item[1][1], reverse=True)
         rows = [
-            (label(module) if module else "(in no module)", quotient(time_ns, gpus), quotient(exposed_ns, gpus))
+            (
+                label(self.naming(module)) if module else "(in no module)",
+                quotient(time_ns, gpus),
+                quotient(exposed_ns, gpus),
+            )
             for module, (time_ns, exposed_ns) in ranked
         ]
         all_exposed_ns = sum(exposed_ns for *_, exposed_ns in rows)
@@ -239,9 +252,11 @@ class _Drawing:
         common = 0 if detail.whole else common_length(row.path for row in rows)
         lines = []
         for row in rows[: detail.top]:
-            name = label(row.path, common)
+            name = label(self.naming(row.path), common)
             if not detail.whole and row.phase not in row.path and row.phase != OTHER:
-                name += f" ({row.phase})"  # people see the phase where the path does not begin with it
+                name = in_phase(
+                    name, f" ({row.phase})"
+                )  # people see the phase where the path does not begin with it
             lines.append(Row((name, row.phase, row.collective, row.gpu, *self.cells(row.gpu, row.sums))))
         columns = (
             Column("range", "range", "name"),

@@ -14,7 +14,7 @@ from ..measures.efficiency import FAR_BELOW, Efficiency, Joined
 from ..measures.gpu_peaks import Peak, peak_for
 from ..measures.steps import steps_of
 from ..report import Report, tree_order
-from ..summary.collapsing import naming_of
+from ..summary.selection import naming_for
 from ..support.units import count_text, share_text
 from ..vocabulary import some_of
 from . import headings
@@ -114,7 +114,7 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
         wanted = some_of(dict.fromkeys(label(row.path[-1:]) for row in report.ranges))
         counted = some_of(dict.fromkeys(label(row.path[-1:]) for row in joined.rows))
         raise ReportError(NOT_COUNTED.format(wanted, counted))
-    naming = tuple if detail.every_index else naming_of(report)
+    naming = naming_for(detail, report)
     named = efficiency.by_name(rows, {row.path: naming(row.path) for row in rows})
     order = tree_order([(row.path, (row.kernel_ns,)) for row in named])
     rows = sorted(named, key=lambda row: (order(row.path), row.phase))

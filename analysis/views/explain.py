@@ -10,7 +10,7 @@ from ..errors import ReportError
 from ..kernel_names.short import distinct_short_names, short_name
 from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
 from ..report import Report, added
-from ..summary.collapsing import naming_of
+from ..summary.selection import naming_for
 from ..vocabulary import OTHER, PHASES
 from . import headings
 from .registry import Subject
@@ -41,7 +41,7 @@ def view(subject: Subject) -> Document:
     report, detail = subject.report, subject.detail
     requested = _requested(subject)
     groups = LaunchGroups(subject.attribution, include_warm_up=report.warm_up_included)
-    naming = tuple if detail.every_index else naming_of(report)
+    naming = naming_for(detail, report)
     explained = []
     for kernel, phase in requested[: detail.top]:
         paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (kernel, phase)}

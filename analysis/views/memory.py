@@ -9,10 +9,10 @@ from ..errors import ReportError
 from ..measures import memory as measures
 from ..measures.memory import Holder, Memory, RangeMemory
 from ..report import Report, added, tree_order
-from ..summary.collapsing import Naming, naming_of
-from ..summary.selection import path_matcher
+from ..summary.selection import naming_for, naming_of, path_matcher
 from ..support.units import bytes_text
 from ..vocabulary import some_of
+from ..vocabulary.modules import Naming, Shown
 from . import headings
 from .registry import Subject
 from .rows import NOWHERE, depths, in_tree, label, last_names, more, per_step, share
@@ -61,9 +61,9 @@ def view(subject: Subject) -> Document:
         raise ReportError(NO_MEMORY)
     if not memory.peaks:
         raise ReportError(NOT_MEASURED)
-    naming = tuple if subject.detail.every_index else naming_of(report)
+    naming = naming_for(subject.detail, report)
     accounting = _accounting(report, memory)
-    memory = _of_ranges(memory, subject.ranges) if subject.ranges else memory
+    memory = _of_ranges(report, memory, subject.ranges) if subject.ranges else memory
     if subject.some_phases:  # what is held at the peak stays
         phases = {row.phase for row in report.phases}
         memory = replace(
@@ -87,12 +87,12 @@ def view(subject: Subject) -> Document:
     return headings.answer(report, [table for table in tables if table.rows], notes, accounting=accounting)
 
 
-def _of_ranges(memory: Memory, pattern: str) -> Memory:
+def _of_ranges(report: Report, memory: Memory, pattern: str) -> Memory:
     """Leave what is of the ranges that match, and at a peak one sum of all else.
 
     Raises ReportError if nothing is of them.
     """
-    matches = path_matcher(pattern)
+    matches = path_matcher(pattern, naming_of(report, every_index=True))
     ranges = tuple(row for row in memory.ranges if matches(row.path))
     if not ranges:
         names = some_of(name for row in memory.ranges for name in row.path)
@@ -165,7 +165,7 @@ def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
         lines = [Row((label(row.path), row.phase, *figures(row))) for row in (*rows, *outside)]
         return Table("memory", title, columns, tuple(lines), SUMS)
     chosen = in_tree(rows, "allocated_bytes", detail.top, report.phase_names)
-    names = [row.path[-1] for row in chosen] if subject.ranges else last_names(chosen)
+    names = [label(row.path[-1:]) for row in chosen] if subject.ranges else last_names(chosen)
     lines = [
         Row((name, *([row.phase] if with_phase else []), *figures(row)), indent=depth)
         for name, depth, row in zip(names, depths(chosen), chosen, strict=True)
@@ -194,7 +194,7 @@ def _peaks(memory: Memory, naming: Naming) -> Table:
 
 def _holders(subject: Subject, memory: Memory, naming: Naming) -> Table:
     """Show which ranges had allocated what was in use at the peak; the rows add up to it."""
-    sums: dict[tuple[str, str, str], tuple[int, int]] = {}
+    sums: dict[tuple[str, Shown | str, str], tuple[int, int]] = {}
     device_bytes: dict[str, int] = {}
     for holder in memory.holders:
         range_name = UNEXPLAINED if holder.path is None else label(naming(holder.path))

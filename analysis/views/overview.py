@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..document import SHORT, Column, Detail, Document, Row, Table
 from ..kernel_names.short import names_by_kernel
 from ..report import KernelRow, Path, Report, added
-from ..summary.selection import with_indices_collapsed
+from ..summary.selection import naming_for, renamed
 from ..vocabulary import OTHER
 from . import graphs, headings, verdict
 from .every_row import everything
@@ -17,6 +17,7 @@ from .rows import (
     RANKED,
     common_length,
     count_of,
+    in_phase,
     in_tree,
     label,
     last_names,
@@ -41,7 +42,7 @@ def overview(report: Report, detail: Detail = SHORT, *, by: str | None = None) -
     if detail.whole:
         return everything(report, by=by)
     require_measured(report)
-    report = report if detail.every_index else with_indices_collapsed(report)
+    report = renamed(report, naming_for(detail, report))
     if by == "kernel":
         tables = [kernels(report, detail)]
     elif by == "category":
@@ -73,7 +74,7 @@ def ranges_with_kernels(report: Report, detail: Detail) -> Table:
     for (key, range_kernels), phase in zip(top, phases_to_say(list(longest)), strict=True):
         time_ns = time_of(range_kernels)
         cells = (time_ns, share(time_ns, total_ns), count_of(range_kernels))
-        rows.append(Row((label(key[0], common) + phase, *cells), strong=True))
+        rows.append(Row((in_phase(label(key[0], common), phase), *cells), strong=True))
         for kernel in longest[key]:
             cells = (kernel.total_ns, share(kernel.total_ns, total_ns), kernel.count)
             rows.append(Row((short_names[kernel.kernel], *cells), indent=1))

@@ -10,11 +10,11 @@ from ..errors import ReportError
 from ..report import TO_HAVE_STEPS, Number, Path, Report, merged
 from ..report import per_step as divided
 from ..summary.parallel import Ranked
-from ..summary.selection import with_indices_collapsed
-from ..vocabulary import PATH_SEPARATOR, PHASES
+from ..summary.selection import naming_for, renamed
+from ..vocabulary import PHASES
 from . import headings
 from .overview import ranges_with_kernels
-from .rows import more, with_levels
+from .rows import label, more, with_levels
 
 SOME = 6
 NO_STEPS = (
@@ -30,8 +30,7 @@ def ranks(ranked: Sequence[Ranked[Report]], detail: Detail = SHORT, *, per_step:
     them.
     """
     by_name = {entry.name: entry.report for entry in ranked if entry.report is not None}
-    if not detail.every_index:
-        by_name = {name: with_indices_collapsed(report) for name, report in by_name.items()}
+    by_name = {name: renamed(report, naming_for(detail, report)) for name, report in by_name.items()}
     stepless = [name for name, report in by_name.items() if per_step and not report.steps]
     compared = {name: report for name, report in by_name.items() if name not in stepless}
     if not compared:
@@ -122,7 +121,7 @@ def _spread(reports: dict[str, Report], top: int) -> Table:
         times = [by_report.get(name, 0) for name in names]
         low, high = min(times), max(times)
         spread, slowest = high / low if low else None, names[times.index(high)]
-        rows.append(Row((PATH_SEPARATOR.join(path), low, median(times), high, spread, slowest)))
+        rows.append(Row((label(path), low, median(times), high, spread, slowest)))
     columns = (
         Column("range", "range", "name"),
         Column("min_ns", "min", "ns"),

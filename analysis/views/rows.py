@@ -13,7 +13,8 @@ from ..errors import ReportError
 from ..measures.annotation import Price
 from ..report import KernelRow, Number, Path, Report, quotient
 from ..support.units import count_text, time_text
-from ..vocabulary import PATH_SEPARATOR, PHASES, PhaseNames, phase_matcher
+from ..vocabulary import PHASES, PhaseNames, phase_matcher
+from ..vocabulary.modules import Shown, shown
 
 #: A row of a path and a phase.
 Placed = TypeVar("Placed", bound=Any)
@@ -70,9 +71,9 @@ def common_length(paths: Iterable[Path]) -> int:
     return len(commonprefix([path for path in paths if path]))  # noqa: RUF071 - of tuples, not of letters
 
 
-def label(path: Path, common: int = 0) -> str:
+def label(path: Path, common: int = 0) -> Shown:
     """Write a path without the ranges that all paths begin with, except its last."""
-    return PATH_SEPARATOR.join(path[min(common, len(path) - 1) :] if path else ()) or NOWHERE
+    return shown(path, common) if path else Shown(NOWHERE)
 
 
 def share(part: Number, total: Number) -> float | None:
@@ -106,7 +107,12 @@ def phases_to_say(rows: Sequence[tuple[Path, str]]) -> list[str]:
 def last_names(rows: Sequence[Placed]) -> list[str]:
     """Return each row's last name, with its phase where the path has rows in several."""
     phases = phases_to_say([(row.path, row.phase) for row in rows])
-    return [row.path[-1] + phase for row, phase in zip(rows, phases, strict=True)]
+    return [in_phase(label(row.path[-1:]), phase) for row, phase in zip(rows, phases, strict=True)]
+
+
+def in_phase(name: Shown, phase: str) -> Shown:
+    """Return a name with the suffix that says its phase, if any, which then stands in the class's place."""
+    return Shown(f"{name}{phase}") if phase else name
 
 
 def level(name: str) -> str:

@@ -13,8 +13,7 @@ from ..document import Column, Document, Kind, Row, Table
 from ..errors import ReportError
 from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
 from ..report import Report, tree_order
-from ..summary.collapsing import naming_of
-from ..summary.selection import with_indices_collapsed
+from ..summary.selection import naming_for, renamed
 from ..vocabulary import OTHER, PHASES
 from ..vocabulary.served import NUMBERS, Held
 from . import graphs, headings
@@ -59,12 +58,10 @@ def view(subject: Subject) -> Document:
 
 def _selected(subject: Subject, attribution: Attribution) -> list[RangeSteps]:
     """Return the requested ranges in their steps."""
-    report, every_index = subject.report, subject.detail.every_index
-    naming = tuple if every_index else naming_of(report)
+    report, naming = subject.report, naming_for(subject.detail, subject.report)
     rows = ranges_of(attribution, naming, include_warm_up=report.warm_up_included)
     by_range = {(row.path, row.phase): row for row in rows}
-    selected = report if every_index else with_indices_collapsed(report)
-    keys = ((row.path, row.phase) for row in selected.ranges)
+    keys = ((row.path, row.phase) for row in renamed(report, naming).ranges)
     return [by_range[key] for key in keys if key in by_range]
 
 

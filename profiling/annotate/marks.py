@@ -1,14 +1,18 @@
-"""The mark of an annotated model in a report: the class of each module.
+"""The mark of an annotated model in a report: the class of each module, and what PyTorch calls it.
 
 One NVTX mark in our domain, `MARK` followed by a JSON object:
 
-    nvtx-kernels annotation: {"version": 2, "model": "GPT2", "modules": 86,
+    nvtx-kernels annotation: {"version": 3, "model": "GPT2", "modules": 86,
                               "classes": {"layer */attn": "GPT2Attention", "layer */mlp/mlp 0": "Linear"},
+                              "attributes": {"layer *": "layers.*", "layer */mlp/mlp *": "*"},
                               "categories": {"model/forward": 1, "model/backward": 2, "phase": 3}}
 
 `model` is the name of the outermost range and the model's class. The keys of `classes` are paths of ranges
-below it, joined by `/`; a `*` is any index, where all modules of that path are of one class. `categories` are the
-numbers of the ranges' categories: nsys keeps no names of categories and domains from before its capture range.
+below it, joined by `/`; a `*` is any index, where all modules of that path are of one class. `attributes` are the
+modules' paths below the module of the next outer range, where they are not the range's name; a last `*` is the
+name's index, any other stands for several. What modules of one path of ranges do not share is empty.
+`categories` are the numbers of the ranges' categories: nsys keeps no names of categories and domains from before
+its capture range.
 
 The mark is sent before the model's first call that is recorded, and then at most ten times a second, because a
 report keeps only what happened inside its capture range. All marks of a model are equal. From version 2 on, ranges
@@ -21,27 +25,48 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from . import range_stack
 
 MARK = "nvtx-kernels annotation: "
-VERSION = 2
+VERSION = 3
 _AGAIN_AFTER_S = 0.1
 _INDEX = re.compile(r"(?<= )\d+(?=/|$)")
 _INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
+_INDEX_OF_ATTRIBUTE = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+class Place(NamedTuple):
+    """A module's path of ranges below the model's, its class, and its path below the next outer range's module."""
+
+    range_path: str
+    class_name: str
+    attribute: str
 
 
 class Mark:
     """The mark of one annotated model."""
 
-    def __init__(self, model: str, classes: Mapping[str, str]) -> None:
+    def __init__(self, model: str, places: Iterable[Place]) -> None:
         self.model = model
+        class_names, attributes = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+        for place in places:
+            class_names[place.range_path].add(place.class_name)
+            attributes[place.range_path].add(_without_own_index(place))
+        classes = {path: names.pop() if len(names) == 1 else "" for path, names in class_names.items()}
+        called = {path: _joined(of_path) for path, of_path in attributes.items()}
         self._content = {
             "version": VERSION,
             "model": model,
             "modules": len(classes),
             "classes": {short: classes[path] for path, short in collapsed(classes).items()},
+            "attributes": {
+                short: called[path]
+                for path, short in collapsed(called).items()
+                if called[path] != path.rpartition("/")[2]
+            },
         }
         self._sent_to: object = None
         self._sent_s = 0.0
@@ -56,6 +81,19 @@ class Mark:
         content = self._content | ({"categories": numbers} if numbers else {})
         range_stack.mark(MARK + json.dumps(content, ensure_ascii=False))
         return True
+
+
+def _without_own_index(place: Place) -> str:
+    """Return a module's attribute, with `*` for the index that its range's name has too."""
+    holders, dot, last = place.attribute.rpartition(".")
+    return f"{holders}{dot}*" if last.isdigit() and place.range_path.endswith(f" {last}") else place.attribute
+
+
+def _joined(attributes: set[str]) -> str:
+    """Return the attribute of all modules of one path: where they differ, with `*` for indices, or nothing."""
+    if len(attributes) > 1:
+        attributes = {_INDEX_OF_ATTRIBUTE.sub("*", attribute) for attribute in attributes}
+    return attributes.pop() if len(attributes) == 1 else ""
 
 
 def collapsed(

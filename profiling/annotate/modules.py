@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import NamedTuple
@@ -31,7 +31,7 @@ Choice = str | type[nn.Module] | Iterable[str | type[nn.Module]]
 class Named(NamedTuple):
     """A module of a model: its dotted path there, and the name, payload and path of its ranges.
 
-    `depth` counts the ranges around it, `range_path` begins below the model's own, and `parent` is what holds it.
+    `depth` counts the ranges around it, and `parent` is what holds it.
     """
 
     module: nn.Module
@@ -40,7 +40,6 @@ class Named(NamedTuple):
     name: str
     payload: Payload
     depth: int
-    range_path: str
     is_container: bool
     parent: Named | None
 
@@ -51,8 +50,7 @@ class ModuleAnnotation:
     def __init__(self, model: nn.Module, chosen: list[Named]) -> None:
         self.name = chosen[0].name if chosen else ""
         self._model = weakref.ref(model)
-        classes = {named.range_path: type(named.module).__name__ for named in chosen[1:] if not named.is_container}
-        self._mark = marks.Mark(self.name, classes)
+        self._mark = marks.Mark(self.name, _places(chosen))
         self._plans: list[Plan] = []
         self._in_compiled_code: Registered | None = None
         self._counted: FirstStep | None = None
@@ -200,7 +198,7 @@ def _matches(named: Named, choice: Choice) -> bool:
 def _named(model: nn.Module, name: str | None) -> Iterator[Named]:
     """Yield a model and the modules in it, each once, in the order of `named_modules`."""
     root_name = name or optimizers.model_name(model)
-    yield from _visit(Named(model, "", "", root_name, None, 0, "", type(model) in CONTAINERS, None), set())
+    yield from _visit(Named(model, "", "", root_name, None, 0, type(model) in CONTAINERS, None), set())
 
 
 def _visit(holder: Named, seen: set[nn.Module]) -> Iterator[Named]:
@@ -215,10 +213,24 @@ def _visit(holder: Named, seen: set[nn.Module]) -> Iterator[Named]:
             name, payload = f"{re.sub(r'(?<=[^s])s$', '', list_name)} {attribute}", int(attribute)
         is_container = type(module) in CONTAINERS
         path = f"{holder.path}.{attribute}".lstrip(".")
-        range_path = holder.range_path if is_container else f"{holder.range_path}/{name}".lstrip("/")
         depth = holder.depth + (not is_container)
-        child = Named(module, path, attribute, name, payload, depth, range_path, is_container, holder)
+        child = Named(module, path, attribute, name, payload, depth, is_container, holder)
         yield from _visit(child, seen)
+
+
+def _places(chosen: Sequence[Named]) -> Iterator[marks.Place]:
+    """Yield the path of ranges below the model of each module that has one, its class, and its attribute there."""
+    range_paths = {id(chosen[0].module): ""} if chosen else {}
+    for named in chosen[1:]:
+        if named.is_container:
+            continue
+        holder = named.parent
+        while holder is not None and id(holder.module) not in range_paths:
+            holder = holder.parent
+        above, path_above = (range_paths[id(holder.module)], holder.path) if holder else ("", "")
+        range_path = range_paths[id(named.module)] = f"{above}/{named.name}".lstrip("/")
+        attribute = named.path.removeprefix(path_above).lstrip(".")
+        yield marks.Place(range_path, type(named.module).__name__, attribute)
 
 
 def _around(named: Named) -> Iterator[nn.Module]:

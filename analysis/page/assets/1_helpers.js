@@ -44,7 +44,12 @@ function withPrefix(value, unit) {
 // Names come from whoever wrote the program: nothing that reads HTML gets one that is not inert.
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const inert = (text) => String(text).replace(/[&<>"']/g, (character) => ENTITIES[character]);
-const pathText = (path) => path.join(" > ");
+// A name that begins with JOINED of icicle.py follows the one before it directly: layers.3 and .mlp.
+const pathText = (path) =>
+  path.reduce((text, name) => {
+    if (!name.startsWith("\u2060")) return text ? `${text} > ${name}` : name;
+    return text ? text + name.slice(1) : name.slice(2);
+  }, "");
 
 // How many names all paths begin with; one is always left of each.
 function commonLength(paths) {

@@ -51,7 +51,7 @@ def test_differences_along_every_axis_sum_to_the_total_difference(a, b, all_work
     comparison = compare(a, b, basis=basis, all_work=all_work)
     total = comparison.total()
     for axis in AXES:
-        rows = changes(comparison, axis, collapse=collapse)
+        rows = changes(comparison, axis, comparison.naming(every_index=not collapse))
         assert sum(row.a_ns for row in rows) == pytest.approx(total.a_ns)
         assert sum(row.delta_ns for row in rows) == pytest.approx(total.delta_ns, abs=1e-3)
         assert sum(row.b_count - row.a_count for row in rows) == pytest.approx(total.b_count - total.a_count)
@@ -83,7 +83,8 @@ def test_each_report_is_divided_by_its_own_steps():
 
 
 def test_a_range_has_what_is_launched_inside_it_beside_its_own():
-    rows = {row.key: row for row in changes(compare(BEFORE, AFTER), "range", collapse=True)}
+    comparison = compare(BEFORE, AFTER)
+    rows = {row.key: row for row in changes(comparison, "range", comparison.naming())}
     layer = rows["step", "forward", "layer *"]
     assert (layer.a_ns, layer.b_ns, layer.a_inside_ns, layer.b_inside_ns) == (4e6, 4e6, 6e6, 6.1e6)
 

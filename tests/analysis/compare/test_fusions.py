@@ -34,9 +34,10 @@ WITH_FUSIONS = st.builds(lambda rows: report_of(*rows), st.lists(ROWS, min_size=
 
 
 def test_fusions_are_rows_of_their_own_and_other_ranges_are_joined_where_both_have_them():
+    comparison = compare(EAGER, COMPILED)
     found = {
         group: [(change.key[-1], change.a_ns, change.b_ns) for change in changes]
-        for group, changes in grouped(compare(EAGER, COMPILED)).items()
+        for group, changes in grouped(comparison, comparison.naming()).items()
     }
     assert found == {
         "fused": [("norm + q projection", 0, 600)],
@@ -49,7 +50,8 @@ def test_fusions_are_rows_of_their_own_and_other_ranges_are_joined_where_both_ha
 @given(WITH_FUSIONS, WITH_FUSIONS, st.booleans())
 def test_what_is_fused_saved_and_lost_sums_to_the_difference_to_the_nanosecond(a, b, collapse):
     comparison = compare(a, b, basis="total")
-    groups, total = grouped(comparison, collapse=collapse), comparison.total()
+    groups = grouped(comparison, comparison.naming(every_index=not collapse))
+    total = comparison.total()
     if not groups:
         return
     rows = [change for changes in groups.values() for change in changes]

@@ -40,6 +40,7 @@ MARKS = {
     },
     "nvtx-kernels annotation: ": {
         "version": 1, "model": "layer", "modules": 2, "classes": {"layer *": "Linear"}, "steps": "steps of AdamW",
+        "attributes": {"layer *": "layers.*"},
         "categories": {"model/forward": 1, "model/backward": 2, "phase": 3},
     },
     "nvtx-kernels flops: ": {

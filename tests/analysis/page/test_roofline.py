@@ -10,6 +10,7 @@ from nvtx_kernels.analysis.page.roofline import far_below
 from nvtx_kernels.analysis.report import per_step
 from nvtx_kernels.analysis.views.efficiency import NO_COUNTS
 from nvtx_kernels.analysis.views.registry import Subject
+from nvtx_kernels.analysis.views.rows import label
 
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING
 from tests.analysis.making.shown_page import Page, answer, page
@@ -39,8 +40,8 @@ def section(found):
 
 def row(path, ns, bound, of_memory=0.1, of_compute=None):
     return {
-        "range": path, "phase": "forward", "kernel_ns": ns, "bound": bound, "memory_share": of_memory,
-        "compute_share": of_compute,
+        "range": label(tuple(path.split(" > "))), "phase": "forward", "kernel_ns": ns, "bound": bound,
+        "memory_share": of_memory, "compute_share": of_compute,
     }  # fmt: skip
 
 

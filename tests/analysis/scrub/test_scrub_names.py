@@ -198,8 +198,10 @@ COUNTED = {"part": 0, "ranges": {"forward": {"forward > Net > layer *": [2, 64, 
 # The facts of each mark, and what a copy has of them.
 MARK_FACTS = {
     RUN_MARK: (RUN | {"acme": 3, "flops": {"forward > jdoe": 3}}, RUN | {"flops": {"forward > name1": 3}}),
-    MODEL_MARK: (ANNOTATION | {"model": "AcmeNet", "classes": {"layer */attn": "JdoeAttention"}},
-                 ANNOTATION | {"model": "Name1Net", "classes": {"layer */attn": "Name2Attention"}}),
+    MODEL_MARK: (ANNOTATION | {"model": "AcmeNet", "classes": {"layer */attn": "JdoeAttention", "x": ""},
+                               "attributes": {"layer *": "acme_layers.*"}},
+                 ANNOTATION | {"model": "Name1Net", "classes": {"layer */attn": "Name2Attention", "x": ""},
+                               "attributes": {"layer *": "name1_layers.*"}}),
     FLOPS_MARK: (COUNTED | {"uncounted": {"aten.mul": [3, 96], "acme.op": [1, 8]}, "calls": {"fwd > jdoe": 1}},
                  COUNTED | {"uncounted": {"aten.mul": [3, 96], "name2.op": [1, 8]}, "calls": {"fwd > name1": 1}}),
 }  # fmt: skip

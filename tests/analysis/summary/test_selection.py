@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.report import RangeRow, in_tree_order
-from nvtx_kernels.analysis.summary.selection import of_phases, of_ranges, with_indices_collapsed
+from nvtx_kernels.analysis.summary.selection import of_phases, of_ranges, renamed
 
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row
 
@@ -75,7 +75,7 @@ def test_an_absent_phase_is_refused_with_those_that_are_there():
 
 @given(REPORTS)
 def test_collapsing_conserves_time_launches_and_rows_of_each_phase(report):
-    merged = with_indices_collapsed(report)
+    merged = renamed(report)
     for phase in ("forward", "backward", "other"):
         before, after = ([found for found in r.kernels if found.phase == phase] for r in (report, merged))
         assert kernel_total(before) == kernel_total(after)
@@ -88,7 +88,7 @@ def test_collapsed_rows_add_up_but_for_extremes_and_what_is_absent():
     report = replace(REPORT, ranges=(one, replace(one, path=("layer 1",), span_ns=None)), kernels=(
         replace(row("k", 10, "layer 0"), min_ns=2), replace(row("k", 30, "layer 1"), min_ns=5),
     ))  # fmt: skip
-    merged = with_indices_collapsed(report)
+    merged = renamed(report)
     assert merged.ranges == (RangeRow(("layer *",), "forward", 4, 6, 2, 20, 60, 22, 62, None, 10),)
     assert [(found.total_ns, found.min_ns, found.max_ns) for found in merged.kernels] == [(40, 2, 30)]
 
@@ -97,7 +97,7 @@ def test_a_range_without_work_takes_no_span_from_those_that_have_one():
     one = RangeRow(("layer 0",), "forward", 1, 3, 1, 10, 30, 11, 31, 7, 5)
     empty = RangeRow(("layer 1",), "forward", 1, 0, 0, 0, 0, 0, 0, None, 4)
     for ranges in ((one, empty), (empty, one)):
-        (merged,) = with_indices_collapsed(replace(REPORT, ranges=ranges)).ranges
+        (merged,) = renamed(replace(REPORT, ranges=ranges)).ranges
         assert (merged.instances, merged.span_ns, merged.cpu_ns) == (2, 7, 9)
 
 

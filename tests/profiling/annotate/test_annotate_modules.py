@@ -295,7 +295,40 @@ def test_mark_says_the_class_of_each_module():
             "layer */ffn/ffn 1": "GELU",
             "lm": "Linear",
         },
+        "attributes": {"layer *": "layers.*", "layer */ffn/ffn *": "*", "lm": "heads.lm"},
     }
+
+
+class Twins(nn.Module):
+    """Two dicts whose modules have ranges of one name, and a list of lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = (nn.ModuleDict({"x": layer, "y": nn.GELU()}) for layer in (nn.GELU(), nn.ReLU()))
+        self.stages = nn.ModuleList(nn.ModuleList(nn.Linear(4, 4) for _ in range(2)) for _ in range(2))
+
+    def forward(self, x):
+        return self.stages[0][1](x)
+
+
+def mark_of(model, **choice):
+    heard = Heard()
+    with annotate.annotate_modules(model, **choice), annotate.listen(heard):
+        model(leaf())
+    (mark,) = heard.marks
+    content = json.loads(mark.removeprefix(marks.MARK))
+    return content["classes"], content["attributes"]
+
+
+def test_mark_says_nothing_that_is_not_true_of_all_modules_of_one_path():
+    classes, attributes = mark_of(Twins())
+    assert classes == {"x": "", "y": "GELU", "0 *": "Linear", "1 *": "Linear"}
+    assert attributes == {"x": "", "y": "", "0 *": "stages.0.*", "1 *": "stages.1.*"}
+
+
+def test_mark_of_chosen_modules_is_of_the_ranges_that_they_open():
+    assert mark_of(Model(), only="layers.*.ffn.0") == ({"ffn *": "Linear"}, {"ffn *": "layers.*.ffn.*"})
+    assert mark_of(Model(), only="heads.lm") == ({"lm": "Linear"}, {"lm": "heads.lm"})
 
 
 def test_each_listener_that_comes_hears_the_mark():

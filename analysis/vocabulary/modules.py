@@ -1,0 +1,195 @@
+"""The modules of annotated models in paths of ranges: their classes, and what a screen shows of them.
+
+Annotation writes two tables of each model into a report, by paths of ranges below the model's own, which are
+joined by `/`; a `*` is any index, where all modules of that path are alike. `classes` are the modules' classes.
+`attributes` are what PyTorch calls the modules, below the module of the next outer range: `layers.*` for
+`layer *`. Recordings of earlier versions have classes alone; their names are shown as they are recorded.
+
+A path keeps its recorded names, for what is compared and written for programs; `naming` makes names of it that
+know what a screen shows, and `shown` writes it: `backward > GPT2 > layers.*.mlp.0` for
+`backward > GPT2 > layer * > mlp > mlp 0`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Self
+
+from . import FUSED, PATH_SEPARATOR, collapsed, fused_parts
+
+Path = tuple[str, ...]
+Naming = Callable[[Path], Path]
+#: By a model's name, what is known of its modules by their paths of ranges.
+Models = Mapping[str, Mapping[str, str]]
+
+_INDEX = re.compile(r"(?<= )\d+(?=/|$)")
+_INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
+# The last attribute of a dotted path that is no index, and the indices behind it.
+_LAST_ATTRIBUTE = re.compile(r"[^.]*(?:\.(?:\d+|\*))*$")
+_IS_INDEX = re.compile(r"(?:\d+|\*)(?:\.|$)")
+
+
+class Shown(str):
+    """What a screen shows of a path, which it keeps."""
+
+    path: Path
+
+    def __new__(cls, text: str, path: Path = ()) -> Self:
+        """Take both."""
+        shown_text = super().__new__(cls, text)
+        shown_text.path = path
+        return shown_text
+
+    @property
+    def class_name(self) -> str:
+        """The class of the path's last module, if it is true of all in the row."""
+        return getattr(self.path[-1], "class_name", "") if self.path else ""
+
+
+class ModuleName(str):
+    """A recorded name in a path of ranges that is a module's.
+
+    `dotted` is the module's path behind the model's name (`GPT2.layers.3.mlp`), empty where it is not known;
+    `alone` is what the module is called where nothing stands before it (`mlp`, `mlp.2`), and `joined` what is
+    written behind the range around it (`.mlp`), empty where that is not of the module that holds this one.
+    """
+
+    dotted: str = ""
+    alone: str = ""
+    joined: str = ""
+    class_name: str = ""
+
+
+def shown(path: Path, common: int = 0) -> Shown:
+    """Write a path without the ranges that all begin with, except its last, and modules by their attributes."""
+    text = ""
+    for name in path[min(common, len(path) - 1) :] if path else ():
+        alone, joined = (name.alone, name.joined) if isinstance(name, ModuleName) else (name, "")
+        text = f"{text}{joined or PATH_SEPARATOR + alone}" if text else alone
+    return Shown(text, path)
+
+
+def naming(classes: Models, attributes: Models, *, every_index: bool = False) -> Naming:
+    """Return what gives a path the names that a screen shows, by the tables of models.
+
+    Names that differ in an index alone are one (`layer *`) unless `every_index`, but for modules of different
+    classes: `nn.Sequential(Linear, GELU, Linear)` is three rows, and not one of `mlp *`.
+    """
+    models = {}
+    for model_name, of_model in classes.items():
+        known = frozenset(_INDEX.sub("*", place) for place in of_model)
+        models[model_name] = _Model(model_name, of_model, attributes.get(model_name, {}), known)
+
+    @cache
+    def named(path: Path) -> Path:
+        names: list[str] = []
+        model: _Model | None = None
+        place = row_place = ""  # of the last module, as recorded and as shown
+        holders: dict[str, tuple[int, ModuleName | None]] = {}
+        for depth, name in enumerate(path):
+            below = f"{place}/{name}".lstrip("/")
+            if model and _INDEX.sub("*", below) in model.known:
+                row_name = name if every_index else model.without_index(name, below)
+                row_place = f"{row_place}/{row_name}".lstrip("/")
+                holder_depth, holder = holders[place]
+                module = model.module(row_name, row_place, holder, follows=holder_depth == depth - 1)
+                if not module.dotted and not every_index and row_name != collapsed(name):
+                    module.alone, module.class_name = f"{row_name} {module.class_name}".strip(), ""
+                place, holders[below] = below, (depth, module)
+                names.append(module)
+            elif name in models:
+                model, place, row_place, holders = models[name], "", "", {"": (depth, None)}
+                names.append(name)
+            else:
+                row_name = name if every_index else collapsed(name)
+                if model and fused_parts(row_name):
+                    row_name = model.fusion(row_name, row_place, holders[place][1])
+                names.append(row_name)
+        return tuple(names)
+
+    return named
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A model's tables, and the paths of its modules with `*` for every index."""
+
+    name: str
+    classes: Mapping[str, str]
+    attributes: Mapping[str, str]
+    known: frozenset[str]
+
+    def without_index(self, name: str, place: str) -> str:
+        """Return a module's name without its index, unless its siblings are of other classes."""
+        together = collapsed(name)
+        if together == name or _INDEX.sub("*", place) in self.classes:
+            return together
+        return together if at(self.classes, place) is None else name
+
+    def module(self, name: str, place: str, holder: ModuleName | None, *, follows: bool) -> ModuleName:
+        """Return the name of a module at a place, below its holder; the model holds the outermost ones."""
+        module = ModuleName(name)
+        module.alone = name
+        module.class_name = at(self.classes, place) or ""
+        attribute, holder_path = at(self.attributes, place), self.name if holder is None else holder.dotted
+        if not attribute or not holder_path:
+            return module
+        if attribute.endswith("*") and " " in name:  # the index that the name has
+            attribute = attribute[:-1] + name.rsplit(" ", 1)[1]
+        module.dotted = f"{holder_path}.{attribute}"
+        is_index = _IS_INDEX.match(attribute)
+        list_name = _LAST_ATTRIBUTE.search(holder_path) if is_index else None
+        module.alone = f"{list_name[0]}.{attribute}" if list_name else attribute
+        module.joined = f".{attribute}" if follows and (holder is not None or is_index) else ""
+        return module
+
+    def fusion(self, name: str, place: str, holder: ModuleName | None) -> ModuleName:
+        """Return the name of a fusion below a place; its parts begin with modules there."""
+        fusion, texts = ModuleName(name), []
+        for part in fused_parts(name):
+            words, length = part.split(" "), part.count(" ") + 1
+            while length and _INDEX.sub("*", f"{place}/{' '.join(words[:length])}".lstrip("/")) not in self.known:
+                length -= 1
+            first = " ".join(words[:length])
+            module = self.module(first, f"{place}/{first}".lstrip("/"), holder, follows=False)
+            texts.append(" ".join([module.alone, *words[length:]]).strip())
+        fusion.alone = FUSED.join(texts)
+        return fusion
+
+
+def at(table: Mapping[str, str], place: str) -> str | None:
+    """Return what a table has of a path of ranges, in the first of the forms in which it may be there."""
+    return next((table[form] for form in _forms(place) if form in table), None)
+
+
+def _forms(place: str) -> Iterator[str]:
+    """Yield the forms in which a table may have a path of ranges."""
+    yield place
+    yield _INDEX_ABOVE.sub("*", place)
+    yield _INDEX.sub("*", place)
+
+
+def agreed(tables: Iterable[Models]) -> dict[str, dict[str, str]]:
+    """Merge what several marks or reports say of the same models; what they do not agree on is empty."""
+    told: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for models in tables:
+        for model, values in models.items():
+            of_model = told[model]
+            for place, value in values.items():
+                of_model[place].add(value)
+    return {model: _agreed(values) for model, values in told.items()}
+
+
+def _agreed(told: Mapping[str, set[str]]) -> dict[str, str]:
+    """Return the one value of each path, or none where a form of it that stands for several has another."""
+    together = {place: set(values) for place, values in told.items()}
+    for place, values in told.items():
+        for form in _forms(place):
+            if form != place and form in told and told[form] != values:
+                together[place] |= told[form]
+                together[form] |= values
+    return {place: values.pop() if len(values) == 1 else "" for place, values in together.items()}
