@@ -194,13 +194,13 @@ JOINED = "\u2060"
 
 def path_texts(path: Path) -> list[str]:
     """Return a path's names for a page; work outside all ranges has a word of its own."""
-    return [fit(_page_text(name), LONGEST_RANGE) for name in path] or [NOWHERE]
+    return [_page_text(name) for name in path] or [NOWHERE]
 
 
 def _page_text(name: str) -> str:
-    if not isinstance(name, ModuleName):
-        return name
-    return JOINED + name.joined if name.joined else name.alone
+    if isinstance(name, ModuleName) and name.joined:
+        return JOINED + fit(name.joined, LONGEST_RANGE)
+    return fit(label((name,)), LONGEST_RANGE)
 
 
 def kernel_texts(kernels: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -50,6 +50,8 @@ const pathText = (path) =>
     if (!name.startsWith("\u2060")) return text ? `${text} > ${name}` : name;
     return text ? text + name.slice(1) : name.slice(2);
   }, "");
+// An index is named with its list: mlp.2.
+const lastName = (path) => pathText(path.slice(/^\u2060\.[\d*]/.test(path[path.length - 1]) ? -2 : -1));
 
 // How many names all paths begin with; one is always left of each.
 function commonLength(paths) {

@@ -19,7 +19,7 @@ function stripLines(report, n) {
   const path = strip.paths[strip.path[n]];
   const width = strip.end[n] - strip.start[n];
   return [
-    path.length > strip.above ? pathText(path.slice(-1)) : strip.phase[n],
+    path.length > strip.above ? lastName(path) : strip.phase[n],
     pathText(path),
     `${strip.phase[n]}, ${strip.streams[strip.stream[n]]}`,
     `from ${withUnit(strip.start[n])}, for ${withUnit(width)}; busy ${percent(strip.ns[n] / (width || 1))}`,

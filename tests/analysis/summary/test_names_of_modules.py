@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from nvtx_kernels.analysis.compare.changes import changes, compare
 from nvtx_kernels.analysis.document import WHOLE, Detail
+from nvtx_kernels.analysis.page.icicle import JOINED, path_texts
 from nvtx_kernels.analysis.presenters import as_csv, as_table
 from nvtx_kernels.analysis.report import merged
 from nvtx_kernels.analysis.summary.selection import of_ranges, renamed
@@ -74,6 +75,11 @@ def test_a_screen_writes_a_module_as_its_attributes_and_keeps_what_is_recorded(
 def test_a_row_that_is_cut_from_its_holder_names_the_list_of_its_index():
     path = naming({"GPT": CLASSES}, {"GPT": ATTRIBUTES})(("GPT", "layer 7", "mlp", "mlp 1"))
     assert [label(path, common) for common in (1, 2, 3, 9)] == ["layers.*.mlp.1", "mlp.1", "mlp.1", "mlp.1"]
+
+
+def test_a_page_joins_the_names_of_a_path_itself():
+    path = naming({"GPT": CLASSES}, {"GPT": ATTRIBUTES})(("step 3", "GPT", "layer 7", "mlp", "mlp 1"))
+    assert path_texts(path) == ["step *", "GPT", "layers.*", f"{JOINED}.mlp", f"{JOINED}.1"]
 
 
 def test_a_class_is_shown_only_if_it_is_true_of_all_in_a_row():
