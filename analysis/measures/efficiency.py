@@ -108,16 +108,17 @@ def joined(report: Report, counts: Counts) -> Joined:
 
 def other_calls(report: Report, counts: Counts) -> tuple[str, float, float] | None:
     """Return a model that the counted step called more or less often than a measured one: its path and both."""
-    steps = _steps(report)
-    for path, counted in counts.calls.items():
-        rows = [
-            row
-            for row in report.ranges
-            if row.phase == FORWARD
-            and row.instances is not None
-            and (step := _step_of(row.path, steps))
-            and PATH_SEPARATOR.join(row.path[len(step) :]) == path
-        ]
+    steps, models = _steps(report), report.provenance.models
+    calls: dict[str, list[RangeRow]] = {path: [] for path in counts.calls}
+    for row in report.ranges:
+        tail = _tail(row.path, steps)
+        path = PATH_SEPARATOR.join(tail)
+        is_in_step = row.phase == FORWARD and row.instances is not None and tail != row.path
+        is_model = tail[-1:] and tail[-1] in models and not any(name in models for name in tail[:-1])
+        if is_in_step and (path in calls or (is_model and not counts.is_stated)):
+            calls.setdefault(path, []).append(row)
+    for path, rows in calls.items():
+        counted = counts.calls.get(path, 0)
         step_count = sum(steps[_step_of(row.path, steps)] for row in rows)
         measured = sum(row.instances or 0 for row in rows) / step_count if step_count else counted
         if abs(measured - counted) > 0.01 * counted:

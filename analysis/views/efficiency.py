@@ -35,7 +35,8 @@ NO_JOIN = (
 )
 OTHER_CALLS = (
     "The counted step called {} {} times, and a measured step {} times, so its FLOPs are not those of the "
-    "measured steps. Let the last step of warm-up be like the measured ones."
+    "measured steps. Let the last step of warm-up be like the measured ones: with several optimizers, record with "
+    "--warmup 2 (warmup=2)."
 )
 NOT_COUNTED = (
     "No FLOPs or bytes were counted in these ranges: {}. Counted are ranges of nk.annotate, torch.cuda.nvtx and, "

@@ -54,6 +54,13 @@ class Capture:
         if self._failure is not None:
             raise self._failure
 
+    def count(self) -> None:
+        """Count FLOPs from here on, anew where another optimizer than the one before turns out to end the steps."""
+        if self.counting is not None:
+            self.counting = Counting()
+            self.counting.listen()
+            self.counting.begin()
+
     @contextmanager
     def measuring(self) -> Iterator[None]:
         """Let nsys capture the measured steps, which are this block, with what a report should know of them."""

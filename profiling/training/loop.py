@@ -139,8 +139,17 @@ class Phases:
         if self.is_over:
             return
         self._updates.setdefault(name, []).append(next(self._moments))
-        if not self._calls and name == self._ending_optimizer():
+        if not self._calls and name == self._ending_optimizer() and not self._may_go_on(name):
             self._step_ended()
+
+    def _may_go_on(self, name: str) -> bool:
+        """Return whether another optimizer, yet to update (again), may turn out to end this step."""
+        given, moments = self._given, self._updates[name]
+        if given:
+            later = given[given.index(name) + 1 :] if name in given else ()
+            return len(moments) == 1 and any(other not in {*self._updates, *self._inside} for other in later)
+        others = self._updates.values()
+        return len(moments) > 1 and any(len(other) == 1 and other[0] > moments[-2] for other in others)
 
     def _ending_optimizer(self) -> str:
         return ending_optimizer(self._updates, self._given, self._inside)
@@ -169,9 +178,8 @@ class Phases:
         if self._capture.is_watched:
             number_shown = max(0, number - self._warmup * self._is_measuring)
             self._step = range_stack.draw(label("step", number_shown, "timeline"))
-        if self._capture.counting is not None and number == self._warmup - 1:
-            self._capture.counting.listen()
-            self._capture.counting.begin()
+        if number == self._warmup - 1 and not self._is_measuring:
+            self._capture.count()
 
     def _end_step(self) -> None:
         self._end_forward()

@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 import torch
+from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.profiling import record, run
 from torch import nn
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
@@ -86,6 +87,28 @@ def test_a_program_that_is_run_as_it_is_can_be_counted(tmp_path):
     assert record.main(["-o", str(report), "--flops", str(script)]) == 0
     flops = nk.efficiency(report, per_step=True)["efficiency"].set_index("range").flops
     assert flops["step"] == 2 * product(2, 8, 4)
+
+
+TWO_MODELS = """
+import torch
+models = [torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)]
+optimizers = [torch.optim.SGD(models[0].parameters()), torch.optim.AdamW(models[1].parameters())]
+for _ in range(4):
+    for model, optimizer in zip(models, optimizers):
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_counted_step_that_ended_before_the_second_optimizer_is_refused_with_the_remedy(tmp_path):
+    script, report = tmp_path / "train.py", tmp_path / "report.sqlite"
+    script.write_text(TWO_MODELS)
+    assert record.main(["-o", str(report), "--flops", str(script)]) == 0
+    with pytest.raises(ReportError, match=r"called forward > Linear#2 0 times, and .* 1 times, .* --warmup 2"):
+        nk.efficiency(report)
+    assert record.main(["-o", str(report), "--flops", "--warmup", "2", str(script)]) == 0
+    answer = nk.efficiency(report, per_step=True)["efficiency"].set_index("range").flops
+    assert answer["step"] == 2 * 2 * product(2, 8, 4)
 
 
 def test_a_run_counts_what_the_model_says_of_its_products(tmp_path):
