@@ -245,12 +245,12 @@ def _warm_up(patient: Patient) -> Iterator[Finding]:
     attribution, totals = patient.attribution, patient.report.totals
     fix = "measure steps outside the range named warm-up, or count it with --include-warmup"
     if totals.excluded_ns and totals.excluded_ns == totals.work_ns:
-        yield Finding("problem", f"all {patient.work} is inside warm-up ranges, so nothing is left to rank", fix)
+        yield Finding("problem", f"all {patient.work} is in warm-up, so nothing is left to rank", fix)
         return
     present = {PHASES[phase] for phase in np.unique(attribution.phase).tolist()}
     lost = sorted(present - {row.phase for row in patient.report.phases}, key=PHASES.index)
     if lost:
-        yield Finding("problem", f"all {' and '.join(lost)} work is inside warm-up ranges and left out", fix)
+        yield Finding("problem", f"all {' and '.join(lost)} work is in warm-up and left out", fix)
 
 
 def _precision(patient: Patient) -> Iterator[Finding]:

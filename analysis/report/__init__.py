@@ -32,7 +32,7 @@ class Totals:
     captured_ns: Number  # replayed by a CUDA graph, and led to the ranges of its capture
     outside_ns: Number  # inside no range, or without a launch row
     ambiguous_ns: Number  # two threads could have waited for it
-    excluded_ns: Number  # inside warm-up ranges
+    excluded_ns: Number  # in warm-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,13 @@ class Report:
     busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
     # The same of the work in measured steps, where some work lies in none; it follows from the rest.
     measured: Report | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def all_warm_up(self) -> str:
+        """Why nothing is left, if all work is in warm-up; else empty."""
+        if not self.totals.work_ns or self.totals.excluded_ns != self.totals.work_ns:
+            return ""
+        return f"All {self.provenance.unit_of_work} work is in warm-up and left out; --include-warmup counts it."
 
 
 Row = TypeVar("Row", bound=Any)  # a dataclass: a row above, or one of a measure's

@@ -117,7 +117,7 @@ def _of_warm_up(attribution: Attribution, left_out: Bools) -> Iterator[str]:
     for number, phase in enumerate(PHASES):
         of_phase = attribution.phase == number
         if (of_phase & left_out).any() and not (of_phase & ~left_out).any():
-            yield f"All {phase} work is inside warm-up ranges and left out; --include-warmup counts it."
+            yield f"All {phase} work is in warm-up and left out; --include-warmup counts it."
 
 
 def _of_annotation(attribution: Attribution) -> Iterator[str]:

@@ -39,7 +39,8 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
     """Add up the work; what lies in warm-up ranges is left out unless asked for."""
     everything = _Summary(attribution, include_warm_up)
     if not everything.steps()[0]:
-        return replace(everything.noted(*_added_up(everything)), no_steps=attribution.steps.refusal)
+        report = everything.noted(*_added_up(everything))
+        return replace(report, no_steps=report.all_warm_up or attribution.steps.refusal)
     of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
     in_steps = _Summary(of_steps, include_warm_up, everything.paths)
     if len(in_steps.kept) == len(everything.kept):

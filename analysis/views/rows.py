@@ -35,9 +35,11 @@ def require_measured(report: Report) -> None:
     """Raise ReportError, with the reason, if nothing is left to show."""
     if report.kernels:
         return
-    if report.totals.work_ns and report.totals.excluded_ns == report.totals.work_ns:
-        raise ReportError("All GPU work is inside warm-up ranges and left out; --include-warmup counts it.")
-    raise ReportError("The selection contains no GPU work. Leave out --range or --phase to see what there is.")
+    work = f"{report.provenance.unit_of_work} work"
+    raise ReportError(
+        report.all_warm_up
+        or f"The selection contains no {work}. Leave out --range or --phase to see what there is."
+    )
 
 
 def per_step(report: Report, value: Number) -> Number:

@@ -164,8 +164,9 @@ def test_warm_up_is_left_out_and_said_so_unless_it_is_asked_for(tmp_path):
 
 def test_a_report_of_warm_up_alone_says_how_to_see_it(tmp_path):
     report = build(tmp_path, ranges=[Range("warm-up", 0, 90)], **launched((10, 20)))
-    assert refused("rank", report)[::2] == (1, "error: All GPU work is inside warm-up ranges and left out; "
-                                   "--include-warmup counts it.\n")  # fmt: skip
+    says = "error: All GPU work is in warm-up and left out; --include-warmup counts it.\n"
+    for words in (["rank"], ["rank", "--per-step"], ["view", "steps"], ["view", "balance"]):
+        assert refused(*words, report)[::2] == (1, says)
     assert "warm-up" in answered("rank", report, "--include-warmup")
 
 

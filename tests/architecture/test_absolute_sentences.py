@@ -41,7 +41,7 @@ PROVED = {
     "The report has no kernels whose launches": "no row of kernels",
     "No kernel name contains": "test_a_kernel_is_found_by_its_exact_name_before_parts_of_it",
     "The selection contains no kernels": "test_copies_alone_are_no_kernels_to_rank",
-    "The selection contains no GPU work": "test_copies_alone_are_no_kernels_to_rank",
+    "The selection contains no {}. Leave": "test_copies_alone_are_no_kernels_to_rank",
     "It has no kernels": "no row of kernels in a phase",
     "one of the phases has no kernels": "a row of the table has a dash",
     "There are no {} kernels": "no work of the phase, and none that is in no phase",
