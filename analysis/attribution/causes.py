@@ -78,9 +78,9 @@ class _Attributing:
         spots = Spots(calls.thread, calls.start_ns, calls.end_ns)
 
         def unnamed() -> Unnamed | None:
-            """Return what finds the phase of work in no named one, if an annotated model can tell it."""
-            annotated = self.own_ranges.of_model.any()
-            return Unnamed(self.trace, self.facts, self.own_ranges) if annotated else None
+            """Return what finds the phase of work in no named one, if a node or a model can tell it."""
+            can_tell = self.own_ranges.of_model.any() or self.facts.backward_operator.any()
+            return Unnamed(self.trace, self.facts, self.own_ranges) if can_tell else None
 
         steps: list[Callable[[], Any]] = [partial(placing.place, spots), unnamed]
         placed, self.unnamed = at_once(steps, len(spots))

@@ -184,15 +184,13 @@ class _Turns:
 
 
 class Unnamed:
-    """Finds the phase of work in no range that has one, in processes with an annotated model."""
+    """Finds the phase of work in no range that has one: in a backward node, or around an annotated model."""
 
     def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges) -> None:
         self._trace, self._facts, self._ranges = trace, facts, ranges
         self._process = trace.process_of_thread()
-        annotated = distinct(self._process[ranges.thread[ranges.of_model]])
         is_node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
-        is_node &= (trace.ranges.style == PUSH_POP) & np.isin(self._process, annotated)[trace.ranges.thread]
-        self._nodes = np.flatnonzero(is_node)
+        self._nodes = np.flatnonzero(is_node & (trace.ranges.style == PUSH_POP))
         self._calls = self._calls_of_models()
 
     def phase(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int8s:

@@ -205,10 +205,10 @@ class Reference(Threads):
 
     def unnamed(self, call):
         """Return the phase of a call in no range that says one: by the node, or by the turn that it is in."""
-        if not any(r.part and process_of(r.thread) == process_of(call.thread) for r in self.users):
-            return "other"
         if self.around(call, self.nodes):
             return "backward"
+        if not any(r.part and process_of(r.thread) == process_of(call.thread) for r in self.users):
+            return "other"
         return "forward" if self.leads_to_backward(call) else "other"
 
     def leads_to_backward(self, call):
