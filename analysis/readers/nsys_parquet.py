@@ -85,7 +85,12 @@ CONTEXTS: Columns = {
     "green": ("isGreenContext", 0),
     "multiprocessors": ("numMultiprocessors", 0),
 }
-DEVICES: Columns = {"device": ("cudaId", 0), "process": ("pid", 0), "multiprocessors": ("numMultiprocessors", 0)}
+DEVICES: Columns = {
+    "device": ("cudaId", 0),
+    "process": ("pid", 0),
+    "gpu": ("gpuId", -1),
+    "multiprocessors": ("numMultiprocessors", 0),
+}
 # The additional columns of each kind of work, and its table. Columns that no table has are filled in.
 WORK_TABLES: Mapping[int, tuple[str, Columns]] = {
     KERNEL: (
@@ -193,10 +198,19 @@ class NsysParquet:
         pairs = zip(rows["thread"].to_pylist(), rows["name"].to_pylist(), strict=True)
         return [(thread, names[name]) for thread, name in pairs if thread >= 0 and name in names]
 
-    def gpus(self) -> tuple[str, ...]:
-        """Return the names of the GPUs in the machine, each once."""
-        table = self._integers("TARGET_INFO_GPU", {}, texts=("name",))
-        return tuple(dict.fromkeys(filter(None, _decoded(table["name"])))) if table is not None else ()
+    def gpus(self) -> list[tuple[int, str]]:
+        """Return (id, name) rows of the GPUs in the machine."""
+        table = self._integers("TARGET_INFO_GPU", {"id": ("id", -1)}, texts=("name",))
+        if table is None:
+            return []
+        rows = zip(table["id"].to_pylist(), _decoded(table["name"]), strict=True)
+        return [(gpu, name) for gpu, name in rows if name]
+
+    def cuda_devices(self) -> list[tuple[int, int, int]]:
+        """Return (process id, CUDA's number in that process, GPU's id) rows; none where there is no such table."""
+        devices = self._integers("TARGET_INFO_CUDA_DEVICE", DEVICES)
+        rows = devices.to_pylist() if devices is not None else []
+        return [(row["process"], row["device"], row["gpu"]) for row in rows]
 
     def diagnostics(self) -> list[str]:
         """Return nsys's own messages, of which a folder of Parquet has none that is read."""

@@ -48,6 +48,7 @@ SELECT start AS start, "end" AS "end", coalesce(globalTid, 0) AS thread,
 FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {{rows}}
 """
 CONTEXTS, DEVICES = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE"
+DEVICES_SQL = f"SELECT DISTINCT pid, cudaId, gpuId FROM {DEVICES}"  # noqa: S608 - a name of ours
 GREEN_SQL = f"""
 SELECT DISTINCT contexts.numMultiprocessors, devices.numMultiprocessors
 FROM {CONTEXTS} AS contexts JOIN {DEVICES} AS devices
@@ -203,15 +204,18 @@ class NsysSqlite:
                  ORDER BY ThreadNames.rowid"""
         return [(tid, _text(name)) for tid, name in self.database.rows(sql) if tid is not None]
 
-    def gpus(self) -> tuple[str, ...]:
-        """Return the names of the GPUs in the machine, each once."""
-        if not self.database.has("TARGET_INFO_GPU") or not self.database.has_column("TARGET_INFO_GPU", "name"):
-            return ()
-        return tuple(
-            dict.fromkeys(
-                _text(name) for (name,) in self.database.rows("SELECT name FROM TARGET_INFO_GPU") if name
-            )
-        )
+    def gpus(self) -> list[tuple[int, str]]:
+        """Return (id, name) rows of the GPUs in the machine."""
+        if not all(self.database.has_column("TARGET_INFO_GPU", column) for column in ("id", "name")):
+            return []
+        rows = self.database.rows("SELECT id, name FROM TARGET_INFO_GPU")
+        return [(gpu, _text(name)) for gpu, name in rows if name]
+
+    def cuda_devices(self) -> list[tuple[int, int, int]]:
+        """Return (process id, CUDA's number in that process, GPU's id) rows; none where there is no such table."""
+        if not all(self.database.has_column(DEVICES, column) for column in ("pid", "cudaId", "gpuId")):
+            return []
+        return [*self.database.rows(DEVICES_SQL)]
 
     def diagnostics(self) -> list[str]:
         """Return the first of nsys's own messages about CUDA; none where the export has no such table."""

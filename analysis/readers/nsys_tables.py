@@ -82,8 +82,12 @@ class NsysTables(Protocol):
         """Return (global thread id, name) rows; a thread may have several."""
         ...
 
-    def gpus(self) -> tuple[str, ...]:
-        """Return the names of the GPUs in the machine, each once."""
+    def gpus(self) -> list[tuple[int, str]]:
+        """Return (id, name) rows of the GPUs in the machine."""
+        ...
+
+    def cuda_devices(self) -> list[tuple[int, int, int]]:
+        """Return (process id, CUDA's number in that process, GPU's id) rows; none without such a table."""
         ...
 
     def diagnostics(self) -> list[str]:

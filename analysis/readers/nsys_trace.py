@@ -147,7 +147,7 @@ class _Assembly:
             threads=threads,
             processes=[Process(global_id & 0xFFFFFF) for global_id in self.process],
             domains=[Domain(*key, self.domain_names.get(key, "")) for key in self.domain],
-            provenance=self.provenance(),
+            provenance=self.provenance(gpu_work),
             notes=(*self.notes, *shortfalls),
             shortfalls=shortfalls,
             captures=self.creations[0].captures(self.made_by, self.creations[1]) if self.creations else None,
@@ -314,7 +314,18 @@ class _Assembly:
             self.notes.append(f"{(~keep).sum()} {rows_name} end before they start and are left out.")
         table.keep(keep)
 
-    def provenance(self) -> Provenance:
+    def gpus(self, work: Work) -> tuple[str, ...]:
+        """Return the names of the GPUs that anything ran on, each once; of all where the export does not say."""
+        named, pids = self.tables.gpus(), [global_id & 0xFFFFFF for global_id in self.process]
+        ran_on = {
+            (pids[process], int(device))
+            for process in range(len(pids))
+            for device in distinct(work.device_id[work.process == process])
+        }
+        used = {gpu for pid, device, gpu in self.tables.cuda_devices() if (pid, device) in ran_on}
+        return tuple(dict.fromkeys([name for gpu, name in named if gpu in used] or [name for _, name in named]))
+
+    def provenance(self, work: Work) -> Provenance:
         """Return where the report comes from."""
         meta = self.tables.metadata()
         product = meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems")
@@ -323,7 +334,7 @@ class _Assembly:
             file=self.tables.path.name,
             tool=f"{TOOLS.get(product, product)} {version}".strip(),
             schema=meta.get("EXPORT_SCHEMA_VERSION", ""),
-            gpus=self.tables.gpus(),
+            gpus=self.gpus(work),
             unit_of_work="CPU" if meta.get("NVTX_KERNELS_WORK") == "CPU" else "GPU",
             run=self.written.run,
             models=self.written.models(),

@@ -113,7 +113,7 @@ TABLES: Mapping[str, Columns] = {
     },
     ENTRIES_TABLE: {"domainId": NUMBER, "schemaId": NUMBER, "type": NUMBER, "name": TEXT, "offset": NUMBER},
     CONTEXTS: {"processId": NUMBER, "deviceId": NUMBER, "isGreenContext": NUMBER, "numMultiprocessors": NUMBER},
-    DEVICES: {"pid": NUMBER, "cudaId": NUMBER, "numMultiprocessors": NUMBER},
+    DEVICES: {"pid": NUMBER, "cudaId": NUMBER, "gpuId": NUMBER, "numMultiprocessors": NUMBER},
     **{table: {"name": LISTED, "value": TEXT} for table in METADATA_TABLES},
 }
 STRING_COLUMNS: Columns = {"id": NUMBER, "value": TEXT}

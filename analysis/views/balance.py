@@ -40,7 +40,8 @@ BUSY = (
     "time before the launch call of the next work had returned. "
     f"GPU-bound: busy at least {GPU_BOUND_FROM:.0%} of the span; copy-bound or communication-bound where only "
     f"copies or only communication ran for {FILLED_FROM:.0%} of that. launch-bound: busy less than "
-    f"{LAUNCH_BOUND_BELOW:.0%}, and at least {WAITING_FROM:.0%} of the idle time unlaunched. undecided: neither."
+    f"{LAUNCH_BOUND_BELOW:.0%}, and at least {WAITING_FROM:.0%} of the idle time unlaunched. undecided: neither; "
+    "see phases: neither of the whole, but of a phase in it."
 )
 QUEUE = (
     "launches: of kernels. idle gaps: before work of any kind. lag: from the start of a launch call to the start "
@@ -105,12 +106,16 @@ class _Drawing:
             Column("unlaunched_share", "% of idle", "share"),
             Column("verdict", "verdict"),
         )
+        phases = [row for row in self.balanced.phases if row.name in PHASES]
+        bound = {row.gpu for row in phases if row.verdict != "undecided"}
         rows = []
         for row in self.balanced.phases:
+            is_mixed = row not in phases and row.gpu in bound and row.verdict == "undecided"
+            verdict = "see phases" if is_mixed else row.verdict
             span_ns, busy_ns, idle_ns, waiting_ns = map(
                 self.gpu_mean, (row.span_ns, row.busy_ns, row.idle_ns, row.waiting_ns)
             )
-            rows.append((span_ns, busy_ns, row.busy_share, idle_ns, waiting_ns, row.waiting_share, row.verdict))
+            rows.append((span_ns, busy_ns, row.busy_share, idle_ns, waiting_ns, row.waiting_share, verdict))
         return self.table("balance", f"How busy the GPU is, {{unit}} {self.scope}", columns, rows, BUSY)
 
     def queue(self) -> Table:

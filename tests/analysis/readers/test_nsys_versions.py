@@ -90,6 +90,14 @@ def test_green_contexts_say_their_share_of_the_gpu(tmp_path):
         assert note.startswith("Green contexts had 66 of 132 multiprocessors of their GPU: ")
 
 
+def test_gpus_on_which_nothing_ran_are_not_named(tmp_path):
+    gpus = ["NVIDIA H200", "NVIDIA T4", "Intel Iris"]
+    devices = [f"INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES ({n}, {n}, 100, '', 132)" for n in (0, 1)]
+    path = alter(build(tmp_path, Dialect(year=2025), **rows(), gpus=gpus), DEVICES, *devices)
+    for report in (path, as_parquet(path, tmp_path / "report_pqtdir")):
+        assert read(report).provenance.gpus == ("NVIDIA H200",)
+
+
 def test_json_lines_are_refused_with_what_to_export_instead(tmp_path):
     """Since nsys 2026.4, `--type jsonlines` takes the place of `--type json`."""
     path = tmp_path / "report.jsonl"

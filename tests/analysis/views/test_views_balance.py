@@ -197,3 +197,8 @@ def test_work_without_duration_outside_the_steps_is_all_that_is_shown(tmp_path, 
     report = build(tmp_path, ranges=[Range("step", 0, 500)], **launched((900, 910), (920, 930), lasts=0))
     assert view.main(["balance", str(report)]) == 0
     assert "\nall work " in capsys.readouterr().out
+
+
+def test_a_step_of_which_only_phases_say_what_bounds_it_refers_to_them():
+    shown = by(viewed("balance", OURS), "balance", "phase")
+    assert [shown[name]["verdict"] for name in ("optimizer", "step")] == ["launch-bound", "see phases"]
