@@ -21,13 +21,14 @@ AGREES_WITHIN = 0.03
 class PhaseTimes:
     """One phase or the measured steps, over all its ranges that have GPU work; times are sums, ns.
 
-    `ranges` counts no parts of a phase where ranges of the whole are. `late` counts the ranges whose work ran
-    on after they had closed, and `late_ns` is for how long. A phase known only by its threads has no
-    `ranges`, and None as `cpu_ns`.
+    `ranges` counts no parts of a phase where ranges of the whole are; `with_parts` counts these, too. `late`
+    counts those of `with_parts` whose work ran on after they had closed, and `late_ns` is for how long. A phase
+    known only by its threads has no `ranges`, and None as `cpu_ns`.
     """
 
     name: str
     ranges: int
+    with_parts: int
     late: int
     late_ns: int
     cpu_ns: int | None
@@ -77,6 +78,7 @@ def _times(name: str, spans: Spans) -> PhaseTimes:
     return PhaseTimes(
         name=name,
         ranges=int((spans.ranged & ~spans.part).sum()) or int(spans.ranged.sum()),
+        with_parts=int(spans.ranged.sum()),
         late=int(late.sum()),
         late_ns=int(over[late].sum()),
         cpu_ns=int((spans.cpu_end_ns - spans.cpu_start_ns).sum()) if spans.ranged.any() else None,

@@ -123,7 +123,7 @@ def _against_times(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
 def _late(times: tuple[PhaseTimes, ...]) -> list[str]:
     """Name the phases whose CPU ranges closed before their work was done."""
     return [
-        f"{row.name}: in {row.late} of {row.ranges} ranges the GPU worked on after the range had closed, on "
+        f"{row.name}: in {row.late} of {row.with_parts} ranges the GPU worked on after the range had closed, on "
         f"average for {time_text(row.late_ns / row.late)}. Their CPU range does not measure the GPU: "
         "synchronize before the range closes, or read the GPU span."
         for row in times

@@ -63,6 +63,15 @@ def test_an_unsynchronized_phase_says_for_how_long_the_gpu_worked_on(tmp_path):
     assert "in 1 of 1 ranges the GPU worked on after the range had closed, on average for 500 ns" in notes
 
 
+def test_a_late_part_of_a_phase_is_counted_among_all_ranges(tmp_path):
+    ranges = [Range("forward", 0, 100), Range("loss", 150, 200)]
+    report = build(tmp_path, ranges=ranges, launches=[Launch(1, 20, 30), Launch(2, 160, 170)],
+                   work=[Work(1, 40, 120), Work(2, 180, 260)])  # fmt: skip
+    answer = viewed("agreement", report)
+    assert table(answer, "agreement")[0]["ranges"] == 1
+    assert "forward: in 2 of 2 ranges the GPU worked on" in " ".join(answer.notes)
+
+
 def test_per_step_figures_are_means():
     whole, mean = (by(viewed("agreement", OURS, per_step=per), "agreement", "phase") for per in (False, True))
     assert whole["forward"]["cpu_ns"] == 2 * mean["forward"]["cpu_ns"]
