@@ -13,6 +13,7 @@ from nvtx_kernels.analysis import report as reports
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.attribution.steps import in_measured_steps, measured_steps
 from nvtx_kernels.analysis.errors import NoGpuWork
+from nvtx_kernels.analysis.measures.agreement import phase_times
 from nvtx_kernels.analysis.measures.balance import balance
 from nvtx_kernels.analysis.measures.communication import communicated
 from nvtx_kernels.analysis.measures.exchanges import exchanges
@@ -30,22 +31,24 @@ from tests.analysis.making.traces import trace_of
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def made(*pieces, ranks=1, ranges=()):
-    """Return the rows of a report: pieces are (launched at, start, end, name, stream[, thread]) of each rank."""
+def made(*pieces, ranks=1, ranges=(), apart=0):
+    """Return the rows of a report: pieces are (launched at, start, end, name, stream[, thread]) of each rank.
+
+    One launched at None has lost its launch. Ranks are `apart` from one another in time.
+    """
     rows = Rows()
     for rank in range(ranks):
-        main = thread(100 + rank)
+        main, later = thread(100 + rank), rank * apart
         for name, start, end in ranges:
-            rows.ranges.append(Range(name, start, end, main))
+            rows.ranges.append(Range(name, start + later, end + later, main))
         for at, start, end, name, stream, *other in pieces:
             number, on = len(rows.launches), thread(100 + rank, 500) if other else main
             kind = "graph" if name == "graph" else "memcpy" if name == 1 else "kernel"
-            rows.launches.append(Launch(number, at, at + 1, on))
-            rows.work.append(
-                Work(
-                    number, start + rank, end + 2 * rank, name, kind, process_of(main), device=rank, stream=stream
-                )
-            )
+            if at is not None:
+                rows.launches.append(Launch(number, at + later, at + later + 1, on))
+            begin, end_ns = start + rank + later, end + 2 * rank + later
+            launch = None if at is None else number
+            rows.work.append(Work(launch, begin, end_ns, name, kind, process_of(main), device=rank, stream=stream))
     return rows
 
 
@@ -78,6 +81,13 @@ MADE = {
     ),
     "steps overlap on the GPU": made(
         (110, 120, 230, "sgemm", 7), (210, 200, 260, "sgemm", 8), (220, 250, 280, ALL_REDUCE, 8), ranges=STEPS,
+    ),
+    "ranks half a step apart": made(
+        (110, 120, 140, ALL_REDUCE, 8), (120, 130, 160, "sgemm", 7), (210, 230, 260, ALL_REDUCE, 8),
+        (220, 235, 240, "sgemm", 9), ranks=2, ranges=STEPS, apart=50,
+    ),
+    "a lost launch": made(
+        (110, 120, 140, "sgemm", 7), (None, 130, 190, "sgemm", 8), (210, 230, 260, ALL_REDUCE, 8), ranges=STEPS,
     ),
     "no steps and no ranges": made((10, 20, 30, "sgemm", 7), (15, 25, 60, ALL_REDUCE, 8), (70, 90, 95, 1, 7)),
 }  # fmt: skip
@@ -143,6 +153,9 @@ def test_all_views_agree_with_each_other_and_with_brute_force(name, per_step, in
     if per_step:
         assert sum(step.kernel_ns for step in steps_of(whole, **counted)) == kernel_ns
         assert report.steps == len(measured_steps(whole, **counted))
+        times = {row.name: row.kernel_ns for row in phase_times(seen, **counted)}
+        assert times["step"] == kernel_ns
+        assert sum(row.self_ns for row in shown.ranges) == kernel_ns
         mean = reports.per_step(report)
         assert sum(row.total_ns for row in mean.kernels if row.kind == "kernel") == pytest.approx(
             kernel_ns / report.steps
