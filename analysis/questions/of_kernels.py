@@ -272,7 +272,7 @@ def gemm_share(sweep: Sweep) -> Answer:
             f"(d) GEMM launches, {sweep.scope}",
             [Column(f"{key}_gemms", called.get(key, key), "count") for key in COUNTS],
             _gemms,
-            (SPLIT_K if sweep.unit == "GPU" else "") + absent(COUNTS),
+            f"{SPLIT_K if sweep.unit == 'GPU' else ''}{absent(COUNTS)}".strip(),
         ),
     ]
     parts = []

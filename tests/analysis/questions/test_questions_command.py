@@ -64,6 +64,7 @@ def test_every_table_has_rows_columns_and_says_what_its_shares_are_of(path):
         captions = [later.caption for later in answer.tables[number:] if later.key[0] == one.key[0]]
         assert not shares or any("% is of" in caption for caption in captions)
         assert len(one.columns) > 1
+        assert one.caption == one.caption.strip()
 
 
 @pytest.mark.parametrize("letters", [*QUESTIONS, "be"])
