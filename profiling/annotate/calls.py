@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from . import range_stack, regions
-from .engine import pass_id
+from .engine import in_backward
 from .open_ranges import DependentRange, Label, Thread
 from .regions import Frame, Names
 
@@ -35,7 +35,7 @@ class Plan:
 
     A `quiet` module launches nothing while it does not train; `around` are the labels of the backward of the
     modules around it, from the inside. `on_call` and `on_return` are called before and after a call that is in
-    no other annotated one; `roots` keeps what such calls leave to their backward.
+    no other annotated one.
     """
 
     __slots__ = (
@@ -50,12 +50,17 @@ class Plan:
         "users",
     )
 
-    on_return: Callable[[], None] | None
-
-    def __init__(self, names: Names, *, quiet: bool, on_call: Callable[[], None] | None) -> None:
-        self.names, self.quiet, self.on_call = names, quiet, on_call
-        self.on_return = None
-        self.around: tuple[Label, ...] = ()
+    def __init__(
+        self,
+        names: Names,
+        around: tuple[Label, ...],
+        *,
+        quiet: bool,
+        on_call: Callable[[], None],
+        on_return: Callable[[], None],
+    ) -> None:
+        self.names, self.around, self.quiet = names, around, quiet
+        self.on_call, self.on_return = on_call, on_return
         self.inside: Plan | None = None
         self.users = 1
         self.key = 0
@@ -100,7 +105,15 @@ def remove(plan: Plan) -> None:
         plan.users -= 1
         if plan.users:
             return
-        _link(plan.key, [other_plan for other_plan in _chain(_plans.get(plan.key)) if other_plan is not plan])
+        outer = _plans.get(plan.key)
+        while outer is not None and outer is not plan and outer.inside is not plan:
+            outer = outer.inside
+        if outer is plan and plan.inside is not None:
+            _plans[plan.key] = plan.inside
+        elif outer is plan:
+            del _plans[plan.key]
+        elif outer is not None:
+            outer.inside = plan.inside
         _install(range_stack.active)
 
 
@@ -114,23 +127,6 @@ def _forget(key: int) -> None:
 def any_left() -> bool:
     """Return whether any module is annotated."""
     return bool(_plans)
-
-
-def _chain(plan: Plan | None) -> list[Plan]:
-    chain = []
-    while plan is not None:
-        chain.append(plan)
-        plan = plan.inside
-    return chain
-
-
-def _link(key: int, chain: list[Plan]) -> None:
-    for outer, inner in zip(chain, [*chain[1:], None], strict=False):
-        outer.inside = inner
-    if chain:
-        _plans[key] = chain[0]
-    else:
-        _plans.pop(key, None)
 
 
 def _install(is_heard: bool) -> None:
@@ -178,16 +174,14 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     category_around = thread.compiled_call
     try:
         thread.compiled_call = _label(plan.names, compiled).category
-        if plan.on_call is not None:
-            plan.on_call()
+        plan.on_call()
     except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a compiled model is not announced")
     try:
         return _call(module, *args, **kwargs)
     finally:
         thread.compiled_call = category_around
-        if plan.on_return is not None:
-            plan.on_return()
+        plan.on_return()
 
 
 def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -215,13 +209,13 @@ def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict
             range_stack.close(opened)
         else:
             regions.end(frame)
-        if is_outermost and plan.on_return is not None:
+        if is_outermost:
             plan.on_return()
 
 
 def _label(names: Names, module: nn.Module) -> Label:
     """Return the label of a call from outside, which says whether it is without gradient, and why."""
-    if torch.is_grad_enabled() or pass_id() != -1 or in_function():
+    if torch.is_grad_enabled() or in_backward() or in_function():
         return names.forward
     return names.no_gradient if module.training else names.evaluation
 
@@ -252,8 +246,7 @@ def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: 
     try:
         if is_outermost:
             regions.close_interrupted(thread)
-            if plan.on_call is not None:
-                plan.on_call()
+            plan.on_call()
         return regions.begin(plan.names, opened, thread, plan.around)
     except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a module is not annotated")

@@ -19,19 +19,26 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from nvtx_kernels.analysis.vocabulary import is_library_domain, is_step
+from nvtx_kernels.analysis.vocabulary import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    OTHER,
+    PATH_SEPARATOR,
+    is_library_domain,
+    is_step,
+)
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import others, range_stack
-from .counts import PATH_SEPARATOR, Counts, Path
+from .counts import Counts, Path
+from .engine import in_backward
 from .open_ranges import OpenRange, Payload, Thread
 
-FORWARD, BACKWARD, OPTIMIZER, OTHER = "forward", "backward", "optimizer", "other"
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-_NO_PASS = -1
 _BLOCKS = "record_function"
 
 
@@ -83,7 +90,7 @@ class _Calls:
         """Count a call of a model."""
         ranges = range_stack.stack()
         inside = [opened.label.category in range_stack.FORWARD_CATEGORIES for opened in ranges]
-        if inside and inside[-1] and not any(inside[:-1]) and torch._C._current_graph_task_id() == _NO_PASS:
+        if inside and inside[-1] and not any(inside[:-1]) and not in_backward():
             self.counts.calls[PATH_SEPARATOR.join(opened.label.name for opened in ranges)] += 1
 
     def pop(self) -> None:
@@ -228,7 +235,7 @@ def _place(owner: Thread, program: _ProgramsOwn) -> tuple[str, Path]:
 
 
 def _phase(ranges: list[OpenRange]) -> str:
-    if torch._C._current_graph_task_id() != _NO_PASS:
+    if in_backward():
         return BACKWARD
     names = {opened.label.name for opened in ranges if opened.label.category == "phase"}
     if OPTIMIZER in names:

@@ -22,14 +22,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from nvtx_kernels.analysis.vocabulary import ELEMENTWISE
+from nvtx_kernels.analysis.vocabulary import ELEMENTWISE, PATH_SEPARATOR
 
 from . import known_peaks, operator_cost
 from .marks import collapsed
 
 MARK = "nvtx-kernels flops: "
-# Between the names of a path in a mark, as the analysis shows paths.
-PATH_SEPARATOR = " > "
 VERSION = 1
 # nsys keeps long messages, but how long is not documented; a mark has at most this many paths.
 PATHS_PER_MARK = 100

@@ -24,9 +24,14 @@ pass_id = torch._C._current_graph_task_id
 _current_node: Callable[[], Node] = torch._C._current_autograd_node
 _is_run: Callable[[Node], bool] = torch._C._will_engine_execute_node
 _is_compiling = torch.compiler.is_dynamo_compiling
-_NO_PASS = -1
 _local = range_stack.local
+NO_PASS = -1
 _RECOMPUTE = label("recompute", None, "model/forward")
+
+
+def in_backward() -> bool:
+    """Return whether this thread runs a node of autograd's."""
+    return pass_id() != NO_PASS
 
 
 def reach(part: Part | None, number: int, is_sure: bool = False) -> None:
@@ -146,11 +151,6 @@ class Recomputation:
         self._interrupted = ranges[self._kept :]
         range_stack.shrink(self._kept)
         self._opened = range_stack.push(OpenRange(_RECOMPUTE))
-
-    @staticmethod
-    def is_due() -> bool:
-        """Return whether a forward that begins now, with gradients recorded, is inside a backward."""
-        return pass_id() != _NO_PASS
 
     def end(self) -> None:
         """Close the range and bring the interrupted backward ranges back."""

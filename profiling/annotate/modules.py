@@ -52,41 +52,30 @@ class ModuleAnnotation:
         self._model = weakref.ref(model)
         self._mark = marks.Mark(self.name, _places(chosen))
         self._plans: list[Plan] = []
-        self._in_compiled_code: Registered | None = None
-        self._counted: FirstStep | None = None
+        # The ranges of what the model is compiled to from now on, and what counts the next step, where wanted.
+        self.in_compiled_code: Registered | None = None
+        self.counted: FirstStep | None = None
         if chosen:
             optimizers.watch(model, self.name)
-        ranges = {
-            id(named.module): regions.names(named.name, named.payload)
-            for named in chosen
-            if not named.is_container
-        }
+        names = {id(named.module): regions.names(named.name, named.payload) for named in chosen}
         for named in chosen:
+            around = tuple(names[id(outer)].backward for outer in _around(named) if id(outer) in names)
             plan = Plan(
-                regions.names(named.name, named.payload),
+                names[id(named.module)],
+                around,
                 quiet=type(named.module) in QUIET_IN_EVAL,
                 on_call=self._before_a_call,
+                on_return=optimizers.after_forward,
             )
-            plan.on_return = optimizers.after_forward
-            plan.around = tuple(ranges[id(outer)].backward for outer in _around(named) if id(outer) in ranges)
             self._plans.append(calls.add(named.module, plan))
-
-    def follow_into_compiled_code(self, chosen: list[Named]) -> None:
-        """Give the modules their ranges in what the model is compiled to from now on."""
-        self._in_compiled_code = Registered((named.module, named.name) for named in chosen)
-
-    def count_a_step(self) -> None:
-        """Count the FLOPs and bytes of the next step."""
-        self._counted = FirstStep(self.name)
 
     def _before_a_call(self) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
         optimizers.before_forward()
-        counted = self._counted
-        if counted is not None:
-            counted.before_call()
-        if self._mark.send() and counted is not None:
-            counted.counting.send()
+        if self.counted is not None:
+            self.counted.before_call()
+        if self._mark.send() and self.counted is not None:
+            self.counted.counting.send()
 
     def remove(self) -> None:
         """Remove the ranges from the model.
@@ -102,10 +91,10 @@ class ModuleAnnotation:
     def _remove(self) -> None:
         with Held():
             plans, self._plans, model = self._plans, [], self._model()
-            if self._in_compiled_code is not None:
-                self._in_compiled_code.remove()
-            if self._counted is not None:
-                self._counted.end()
+            if self.in_compiled_code is not None:
+                self.in_compiled_code.remove()
+            if self.counted is not None:
+                self.counted.end()
             if plans and model is not None:
                 optimizers.unwatch(model, self.name)
             for plan in reversed(plans):
@@ -167,9 +156,9 @@ def annotate_modules(
                 )
             annotation = ModuleAnnotation(model, chosen)
             if compiled:
-                annotation.follow_into_compiled_code(chosen)
+                annotation.in_compiled_code = Registered((named.module, named.name) for named in chosen)
             if flops:
-                annotation.count_a_step()
+                annotation.counted = FirstStep(annotation.name)
     except BaseException:  # such as the Ctrl-C that was held
         if annotation is not None:
             annotation.remove()
@@ -234,7 +223,8 @@ def _places(chosen: Sequence[Named]) -> Iterator[marks.Place]:
 
 
 def _around(named: Named) -> Iterator[nn.Module]:
-    """Yield the modules around one, from the inside."""
+    """Yield the modules around one that are called, from the inside."""
     while named.parent is not None:
         named = named.parent
-        yield named.module
+        if not named.is_container:
+            yield named.module

@@ -18,7 +18,7 @@ from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from . import accelerator, places, range_stack, regions
-from .engine import pass_id, reach
+from .engine import NO_PASS, pass_id, reach
 from .places import (
     LEAF_NUMBER,
     Call,
@@ -52,7 +52,7 @@ class _Hook:
 
     def __call__(self, _gradient: object) -> None:
         number = pass_id()
-        if number < 0:
+        if number == NO_PASS:
             return
         node = _current_node()
         part = self.part_of(node._sequence_nr())

@@ -32,6 +32,7 @@ from torch.optim.optimizer import (
 )
 
 from . import calls, range_stack
+from .engine import in_backward, pass_id
 from .open_ranges import Label, OpenRange, Thread, label
 from .replacing import replaced
 
@@ -171,8 +172,7 @@ def before_forward() -> None:
     if thread.step is not None and thread.step.ended:
         thread.step = None
     is_due = thread.step is None and _training.counting() is not None
-    in_backward = torch._C._current_graph_task_id() != -1
-    if is_due and torch.is_grad_enabled() and not in_backward and own_range(STEP, WHOLE_PHASE) is None:
+    if is_due and torch.is_grad_enabled() and not in_backward() and own_range(STEP, WHOLE_PHASE) is None:
         thread.step = range_stack.push(AutomaticRange(Label("step", _training.steps, "timeline")))
 
 
@@ -221,8 +221,7 @@ def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     name = _training.name(optimizer)
     if _graphs.is_capturing(name):
         return
-    run_of_autograd = torch._C._current_graph_task_id()
-    tell("update", optimizer=name, **({"backward": run_of_autograd} if run_of_autograd != -1 else {}))
+    tell("update", optimizer=name, **({"backward": pass_id()} if in_backward() else {}))
     if _training.guide is not None:
         _training.guide.after_update(name)
         return

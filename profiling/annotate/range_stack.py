@@ -137,15 +137,6 @@ def close(opened: OpenRange) -> None:
             other.ended = True
 
 
-def insert(opened: OpenRange, index: int) -> OpenRange:
-    """Open a range on this thread below its innermost ones from `index` on, which are closed and opened again."""
-    ranges = local.thread.ranges
-    above = [pop(ranges) for _ in range(len(ranges) - index)]
-    for range_to_open in (opened, *reversed(above)):
-        open_in(ranges, range_to_open)
-    return opened
-
-
 def shrink(length: int) -> None:
     """Pop this thread's innermost ranges until `length` are left."""
     ranges = local.thread.ranges

@@ -16,7 +16,7 @@ from functools import lru_cache
 import torch
 
 from . import range_stack
-from .engine import Recomputation, pass_id
+from .engine import Recomputation, in_backward, pass_id
 from .open_ranges import DependentRange, Label, OpenRange, Payload, Thread, label
 from .places import Call, Part, places_of
 
@@ -81,7 +81,7 @@ def begin(labels: Names, opened: OpenRange, thread: Thread, around: Sequence[Lab
     frame = Frame(labels.backward, running_frame(thread), opened, thread)
     if frame.parent is None:
         frame.call = places_of(thread).begin_call()
-        if Recomputation.is_due():
+        if in_backward():
             frame.recomputation = Recomputation(labels.backward, around)
     range_stack.push(opened)
     thread.frame = frame

@@ -20,6 +20,7 @@ the interpreter ends.
 
 import atexit
 import os
+import shlex
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ from pathlib import Path
 from types import TracebackType
 
 import torch
+from nvtx_kernels.analysis.support.units import bytes_text
 
 from .. import annotate
 from ..annotate import others
@@ -39,7 +41,7 @@ from .open_blocks import is_open
 from .process import alone, reminding, terminated_by_signal
 from .range_log import RangeLog, category_row, domain_row, range_row
 from .session import Session, can_profile_all_threads, making_way
-from .trace_file import AbandonedError, TraceFile, TraceFileError, global_tid, of_rank, written
+from .trace_file import AbandonedError, TraceFile, TraceFileError, global_tid, of_rank
 
 # Writing pauses the program, so it waits for an outer range to end; long inner ones cannot delay it forever.
 OUTER_DEPTH = 1
@@ -73,7 +75,7 @@ class Recording:
         self._session: Session | None = self._new_session()
         self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
-        self._clock_error_ns = self._unrecorded_ns = 0
+        self._unrecorded_ns = 0
         self._failure: TraceFileError | None = None
         self._owner = (os.getpid(), threading.get_ident())
         self._pause: tuple[int, str] | None = None
@@ -91,14 +93,22 @@ class Recording:
         return self._rows.works
 
     @property
-    def steps(self) -> int:
-        """Return how many ranges `step` have ended."""
-        return self.ranges.steps
+    def shortfall(self) -> str:
+        """Return a sentence on what is missing because recording ended early, empty for a complete one."""
+        if not self.ended_early:
+            return ""
+        dropped = f"; {self.ranges.dropped:,} later ranges and their work are missing"
+        return f"The recording ended early: {self.ended_early}{dropped if self.ranges.dropped else ''}."
 
-    @property
-    def dropped_ranges(self) -> int:
-        """Return how many ranges and marks came after recording had ended early."""
-        return self.ranges.dropped
+    def outcome(self, path: Path) -> str:
+        """Return what was written, what is missing, and the next command, for a report that is called so."""
+        if not self.works:
+            return f"{path} is an empty recording: no work was seen. Next: run the training steps inside the block"
+        steps = self.ranges.steps
+        counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
+        command = f"nvtx-kernels rank {shlex.quote(str(path))}{' --per-step' if steps else ''}"
+        written = f"{path}, {bytes_text(path.stat().st_size)}, {counted}. Next: {command}"
+        return "\n".join(filter(None, (written, self.shortfall)))
 
     def flush(self) -> None:
         """Write what was recorded so far and go on; for where no operator or record_function block is open."""
@@ -225,7 +235,6 @@ class Recording:
             return False
         session, self._session = self._session, None
         seen = session.stop()
-        self._clock_error_ns = max(self._clock_error_ns, seen.clock_error_ns)
         self._rows.add(seen.events, seen.details, self.ranges.tells_optimizer)
         self._rows.add_allocations(seen.allocations)
         self._write_ranges()
@@ -273,9 +282,8 @@ class Recording:
         outcome = {
             "NVTX_KERNELS_INTERRUPTED_BY": interrupted_by,
             "NVTX_KERNELS_ENDED_EARLY": ended_early,
-            "NVTX_KERNELS_RANGES_DROPPED": self.dropped_ranges,
+            "NVTX_KERNELS_RANGES_DROPPED": self.ranges.dropped,
             "NVTX_KERNELS_UNRECORDED_NS": self._unrecorded_ns,
-            "NVTX_KERNELS_CLOCK_ERROR_NS": self._clock_error_ns,
         }
         return {
             **export_metadata(on_gpu=self._on_gpu),
@@ -378,7 +386,7 @@ class Block(ContextDecorator):
                 return
             recording.is_written = True
         if not self._quiet:
-            sys.stderr.write(f"{written(trace.path, recording)}\n")
+            sys.stderr.write(f"{recording.outcome(trace.path)}\n")
 
     def _abandon(self) -> None:
         if self._trace is not None:

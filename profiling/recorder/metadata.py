@@ -9,8 +9,6 @@ import torch
 from .trace_file import SCHEMA_VERSION, Row
 
 PRODUCT = "nvtx-kernels recorder"
-# What a kernel's time is, by the unit of work that NVTX_KERNELS_WORK names.
-KERNEL_TIMES = {"GPU": "time of GPU kernels", "CPU": "self time of CPU operators"}
 VM_ID = 1 << 48
 SCHEMA_PARTS = tuple(f"EXPORT_SCHEMA_VERSION_{part}" for part in ("MAJOR", "MINOR", "MICRO"))
 
@@ -24,15 +22,13 @@ def own_version() -> str:
 
 
 def export_metadata(*, on_gpu: bool) -> dict[str, str]:
-    """Return who wrote a recording, after which schema, and what its kernel times are times of."""
-    work = "GPU" if on_gpu else "CPU"
+    """Return who wrote a recording, after which schema, and whether its work is the GPU's or a CPU's operators."""
     return {
         "EXPORT_PRODUCT_NAME": PRODUCT,
         "EXPORT_PRODUCT_VERSION": own_version(),
         "EXPORT_SCHEMA_VERSION": SCHEMA_VERSION,
         **dict(zip(SCHEMA_PARTS, SCHEMA_VERSION.split("."), strict=True)),
-        "NVTX_KERNELS_WORK": work,
-        "NVTX_KERNELS_KERNEL_TIMES": KERNEL_TIMES[work],
+        "NVTX_KERNELS_WORK": "GPU" if on_gpu else "CPU",
         "NVTX_KERNELS_TORCH_VERSION": torch.__version__,
     }
 

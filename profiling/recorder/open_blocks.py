@@ -20,8 +20,8 @@ import torch
 
 from ..annotate import others
 from ..annotate.compiled.ranges import in_generated_code
+from ..annotate.engine import in_backward
 
-NO_BACKWARD = -1
 MOST_CALLS = 4096
 # The library of Python's bindings is there for Dynamo's frames too; the operators among its calls are in others
 # as well, except for autograd Functions.
@@ -44,7 +44,7 @@ class _Place(ctypes.Structure):
 
 def is_open() -> bool:
     """Return whether an operator or block may be open on this thread."""
-    if torch._C._current_graph_task_id() != NO_BACKWARD or others.in_block() or in_generated_code():
+    if in_backward() or others.in_block() or in_generated_code():
         return True
     frame: Any = sys._getframe()
     while frame is not None:

@@ -15,7 +15,7 @@ from ..annotate.replacing import replaced
 from .allocations import MEMORY_EVENT, Allocation, allocations_of
 from .gpu_details import Details, details_of
 
-CLOCK_CHECK = "nvtx-kernels clock check"
+LAST = "nvtx-kernels end of a session"
 # Around all that a session sees of its thread where memory is recorded: the profiler's trees lack the allocations
 # of a GPU that are in no other event (torch/csrc/autograd/profiler_kineto.cpp takes only the CPU's as roots).
 AROUND_ALL = "nvtx-kernels recording"
@@ -38,15 +38,13 @@ def _of_all_threads() -> Any:
 class Seen(NamedTuple):
     """What a session saw.
 
-    `clock_error_ns` is by how much the profiler's clock left two readings of `time.time_ns` that bracket
-    one of its events. With `has_open_block`, an operator or record_function block was still running: the
-    check of the clock was inside it. `failure` is the GPU's error if waiting for it failed; its work is
-    then missing. `allocations` are empty unless the session was asked for them.
+    With `has_open_block`, an operator or record_function block was still running: our last one was inside it.
+    `failure` is the GPU's error if waiting for it failed; its work is then missing. `allocations` are empty unless
+    the session was asked for them.
     """
 
     events: list[Any]
     details: Callable[[str, Any], Details]
-    clock_error_ns: int
     has_open_block: bool
     failure: str
     allocations: list[Allocation]
@@ -79,10 +77,8 @@ class Session:
 
     def stop(self) -> Seen:
         """End the session, after the GPU has finished its work."""
-        before_ns = time.time_ns()
-        with record_function(CLOCK_CHECK):
+        with record_function(LAST):
             pass
-        after_ns = time.time_ns()
         self._around_all.__exit__(None, None, None)
         failure = ""
         try:
@@ -93,17 +89,15 @@ class Session:
             # PyTorch waits for the GPU before it ends its profiler, which must not outlive this session.
             results, failure = torch._C._autograd._disable_profiler(), str(error).partition("\n")[0]
         events = results.events()
-        check = next(event for event in events if event.name() == CLOCK_CHECK)
         roots = results.experimental_event_tree()
-        ours = (CLOCK_CHECK, AROUND_ALL, MEMORY_EVENT)
+        ours = (LAST, AROUND_ALL, MEMORY_EVENT)
         of_program = [event for event in events if event.name() not in ours]
         # What is not below another event, or below the one that is around all, is in no block of the program.
         outermost = [event for root in roots for event in (root.children if root.name == AROUND_ALL else (root,))]
         return Seen(
             of_program,
             details_of(results, of_program),
-            max(before_ns - check.start_ns(), check.end_ns() - after_ns, 0),
-            all(event.name != CLOCK_CHECK for event in outermost),
+            all(event.name != LAST for event in outermost),
             failure,
             allocations_of(roots, events, on_gpu=self._on_gpu) if self._memory else [],
         )

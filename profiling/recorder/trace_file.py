@@ -11,17 +11,14 @@ import itertools
 import os
 import re
 import secrets
-import shlex
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
 
 import sqlite_utils
 from nvtx_kernels.analysis.support.files import Unfinished
-from nvtx_kernels.analysis.support.units import bytes_text
 
 Row = Mapping[str, int | float | str | None]
 
@@ -260,41 +257,3 @@ def writing(path: str | Path) -> Iterator[TraceFile]:
         trace.publish()
     finally:
         trace.discard()
-
-
-class Recorded(Protocol):
-    """What a recording says of itself."""
-
-    ended_early: str
-
-    @property
-    def works(self) -> int:
-        """How many kernels and copies were seen."""
-
-    @property
-    def steps(self) -> int:
-        """How many ranges `step` were recorded."""
-
-    @property
-    def dropped_ranges(self) -> int:
-        """How many ranges came after it had ended early."""
-
-
-def written(path: Path, recording: Recorded) -> str:
-    """Return a sentence: what was written, what is missing, and the next command."""
-    if not recording.works:
-        return f"{path} is an empty recording: no work was seen. Next: run the training steps inside the block"
-    steps = recording.steps
-    counted = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no range `step`"
-    per_step = " --per-step" if steps else ""
-    size = bytes_text(path.stat().st_size)
-    command = f"nvtx-kernels rank {shlex.quote(str(path))}{per_step}"
-    return f"{path}, {size}, {counted}. Next: {command}{shortfall(recording)}"
-
-
-def shortfall(recording: Recorded) -> str:
-    """Return a line that says what is missing from a recording that ended early, empty for a complete one."""
-    if not recording.ended_early:
-        return ""
-    dropped = f"; {recording.dropped_ranges:,} later ranges and their work are missing"
-    return f"\nThe recording ended early: {recording.ended_early}{dropped if recording.dropped_ranges else ''}."

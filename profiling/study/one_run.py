@@ -19,7 +19,7 @@ from nvtx_kernels.analysis.support.files import replace_file
 
 from ..annotate import range_stack
 from ..recorder import Recording
-from ..recorder.trace_file import check_writable, written
+from ..recorder.trace_file import check_writable
 from . import memory, probes, results
 from .configurations import Cell
 from .environment import environment, limit_memory
@@ -163,7 +163,7 @@ def less_work(settings: Settings, reduced: list[str]) -> Iterator[str]:
 def recorded(recording: Recording, path: str, device_type: str) -> Iterator[str]:
     """Yield what the report contains and lacks."""
     yield f"Recorded {recording.works:,} {WORK_IN_REPORT[device_type]}; recording slows the steps down."
-    yield written(Path(path).with_name(recording.path.name), recording)
+    yield recording.outcome(Path(path).with_name(recording.path.name))
 
 
 def memory_document(workload: Workload) -> Document:

@@ -22,6 +22,7 @@ from nvtx_kernels.analysis.vocabulary import BACKWARD
 from nvtx_kernels.analysis.vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
 from ..annotate import calls, optimizers, range_stack
+from ..annotate.engine import in_backward
 from ..annotate.open_ranges import OpenRange, label
 from ..annotate.optimizers import AutomaticRange
 from ..annotate.replacing import replaced
@@ -30,7 +31,6 @@ from .capture import Capture
 GRADIENT = "gradient"
 BY_HAND, BY_BACKWARD = "calls of step()", "updates in backward"
 WHOLE_BLOCK = "the whole block, in which nothing ended a step"
-_NO_PASS = -1
 
 
 class Phases:
@@ -109,7 +109,7 @@ class Phases:
 
     def before_forward(self) -> None:
         """Begin the phase."""
-        if torch._C._current_graph_task_id() != _NO_PASS or self.is_over:
+        if in_backward() or self.is_over:
             return
         self._has_begun = True
         is_open = self._forward is not None and not self._forward.ended
@@ -230,7 +230,7 @@ class Phases:
         Inside another backward only a gradient has a range. One inside a model's call is nested in its forward.
         Optimizers that update in it are one, which updates at its end.
         """
-        if torch._C._current_graph_task_id() != _NO_PASS and kind == BACKWARD:
+        if in_backward() and kind == BACKWARD:
             yield
             return
         if ends_forward and range_stack.here().calls() is None:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from nvtx_kernels.analysis.support.units import bytes_text
 
-from ..recorder.trace_file import shortfall
 from .capture import Capture
 from .loop import Phases
 
@@ -66,5 +65,5 @@ def _remarks(phases: Phases, capture: Capture, *, has_models: bool) -> Iterator[
         yield f"{name} was given, and never updated."
     if capture.memory_trouble:
         yield f"The report has no memory by range: {capture.memory_trouble}."
-    if capture.recording is not None and (missing := shortfall(capture.recording)):
-        yield missing.strip()
+    if capture.recording is not None and capture.recording.shortfall:
+        yield capture.recording.shortfall

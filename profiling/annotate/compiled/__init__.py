@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from nvtx_kernels.analysis.vocabulary import collapsed
 from torch import nn
 
 from .. import range_stack
@@ -23,7 +24,6 @@ from .late import after_import
 
 __all__ = ["Registered", "restore"]
 
-_INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 # Changes with what is written into generated code, and with what names a kernel, so that no cache brings back what
 # an older release wrote.
 FORMAT = 5
@@ -69,14 +69,10 @@ def _is_named_by(path: str, name: str) -> bool:
 def _name_of_its_like(module: nn.Module, name: str) -> str | None:
     """Return a name that holds for every annotated module of this class: the code may serve them all."""
     like = {entry[1] for entry in _names.values() if type(entry[0]()) is type(module)}
-    names_of_all = {name, *like}
-    return name if len(names_of_all) == 1 else _collapsed(names_of_all)
-
-
-def _collapsed(names_of_all: set[str]) -> str | None:
-    """Return what is left of several names where their indices are made `*`; None if they differ still."""
-    collapsed = {_INDEX.sub("*", name) for name in names_of_all}
-    return collapsed.pop() if len(collapsed) == 1 else None
+    if like <= {name}:
+        return name
+    without_indices = {collapsed(name) for name in (name, *like)}
+    return without_indices.pop() if len(without_indices) == 1 else None
 
 
 class _Installed:

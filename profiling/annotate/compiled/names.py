@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from nvtx_kernels.analysis.vocabulary import FUSED
+
 Names = tuple[str, ...]
 REGIONS = "nvtx_kernels"
-RECOMPUTE, SELF, JOINER = "recompute", "self", " + "
+RECOMPUTE, SELF = "recompute", "self"
 MAX_PARTS, MAX_PART = 4, 48
 
 # The name of the module that a key and a value of `nn_module_stack` refer to; None for one without a range.
@@ -107,7 +109,7 @@ def fusion_name(parts: Sequence[Names]) -> str:
     more = len(labels) - MAX_PARTS
     if more > 1:
         labels[MAX_PARTS:] = [f"{more} more"]
-    return JOINER.join(labels)
+    return FUSED.join(labels)
 
 
 def _short(part: Names) -> str:

@@ -169,33 +169,15 @@ def test_block_closed_on_another_thread_is_popped_by_its_own(kind):
 
 
 @each_kind
-def test_threads_may_share_one_object(kind):
-    shared = kind("shared")
+def test_threads_may_share_one_object_and_have_stacks_of_their_own(kind):
+    shared, barrier = kind("shared"), threading.Barrier(3)
 
     def work():
-        for _ in range(200):
-            with shared, shared:
-                pass
-
-    def program():
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    assert sorted(heard_from(program)) == ["shared"] * 800 + ["shared/shared"] * 800
-
-
-@each_kind
-def test_threads_have_stacks_of_their_own(kind):
-    barrier = threading.Barrier(3)
-
-    def work():
-        with kind("outer"):
-            barrier.wait(10)
-            with kind("inner"):
+        for _ in range(20):
+            with shared:
                 barrier.wait(10)
+                with shared:
+                    barrier.wait(10)
 
     def program():
         threads = [threading.Thread(target=work) for _ in range(3)]
@@ -204,7 +186,7 @@ def test_threads_have_stacks_of_their_own(kind):
         for thread in threads:
             thread.join()
 
-    assert sorted(heard_from(program)) == ["outer"] * 3 + ["outer/inner"] * 3
+    assert sorted(heard_from(program)) == ["shared"] * 60 + ["shared/shared"] * 60
 
 
 def test_asynchronous_generator_stays_as_it_is(caplog):

@@ -1,7 +1,5 @@
 """Backward ranges where programs are not plain: what is opened, and that nothing changes."""
 
-import copy
-import threading
 from collections import OrderedDict
 from contextlib import suppress
 
@@ -249,15 +247,6 @@ class Fails(torch.autograd.Function):
         raise ArithmeticError
 
 
-def test_next_backward_after_one_that_raised_starts_afresh():
-    def program():
-        with suppress(ArithmeticError):
-            linear("failing", Fails.apply(leaf()), leaf()).sum().backward()
-        linear("next", leaf(), leaf()).sum().backward()
-
-    assert heard_from(program) == ["failing", "failing", "next", "next"]
-
-
 def test_failed_backward_leaves_no_range_open():
     heard, x, seen = Heard(), leaf() * 1, []
     with annotate.listen(heard):
@@ -361,45 +350,3 @@ def test_leaf_keeps_no_hooks_of_graphs_that_are_gone():
             linear("part", torch.ones(4, 4), weight)
     handle = node.register_hook(lambda *_: None)
     assert len(handle.hooks_dict_ref()) == 1
-
-
-def test_region_that_names_no_output_has_its_backward_range():
-    def program():
-        with annotate.region("silent"):
-            x = leaf() * 2
-        backward_of(x)
-
-    assert heard_from(program) == ["silent", "backward", "backward/silent"]
-
-
-def test_each_thread_has_backward_ranges_of_its_own():
-    def program():
-        threads = [threading.Thread(target=two_regions) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    one = heard_from(two_regions)
-    assert sorted(heard_from(program)) == sorted(one * 4)
-
-
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.hessian])
-def test_function_transforms_give_what_they_give_without_annotation(transform):
-    x, weight = torch.arange(16.0).reshape(4, 4) / 16, torch.ones(4, 4)
-    results = []
-
-    def program():
-        results.append(transform(lambda x: linear("part", x, weight).sum())(x))
-
-    program()
-    heard_from(program)
-    assert torch.equal(*results)
-
-
-def test_model_that_ran_annotated_can_be_copied_and_pickled():
-    layer = torch.nn.Linear(4, 4)
-    annotated = annotate.annotate_modules(layer)
-    heard_from(lambda: layer(leaf()).sum().backward())
-    assert torch.equal(copy.deepcopy(layer)(leaf()), layer(leaf()))
-    annotated.remove()

@@ -118,7 +118,7 @@ def test_recording_goes_on_after_a_block_that_nobody_could_see(path, monkeypatch
         if ends_inside:
             torch.ops.profiler._record_function_exit._RecordFunction(block)
             train(steps=2)
-    assert (recording.ended_early, recording.dropped_ranges) == ("", 0)
+    assert (recording.ended_early, recording.ranges.dropped) == ("", 0)
     assert range_names(path).count("step") == 7 if ends_inside else 5
     assert int(metadata(path)["NVTX_KERNELS_UNRECORDED_NS"]) > 0
     reasons = rows(path, "SELECT value FROM PROFILER_OVERHEAD JOIN StringIds ON id = nameId")
@@ -131,7 +131,7 @@ def test_recording_goes_on_after_another_profiler_that_began_inside_a_block(path
         with record_function("an epoch"), torch.profiler.profile():
             train(steps=2)
         torch.ones(3).prod()
-    assert (recording.ended_early, recording.dropped_ranges) == ("", 0)
+    assert (recording.ended_early, recording.ranges.dropped) == ("", 0)
     assert [name for name, _ in kernels(path)].count("aten::prod") == 1
 
 
@@ -141,7 +141,7 @@ def test_recording_goes_on_under_an_open_block_of_python(path, monkeypatch):
         for _ in range(2):
             with record_function("an epoch"):
                 train(steps=2)
-    assert (recording.ended_early, recording.dropped_ranges) == ("", 0)
+    assert (recording.ended_early, recording.ranges.dropped) == ("", 0)
     assert range_names(path) == ["measure", *["step", "forward", "backward"] * 2] * 2
     assert len(rows(path, "SELECT 1 FROM PROFILER_OVERHEAD")) == 2
     assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE text = 'an epoch'") == [(2,)]
