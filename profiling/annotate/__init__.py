@@ -80,16 +80,6 @@ class _Annotation(ABC):
         self.name, self.payload = name, payload
 
     @abstractmethod
-    def __enter__(self) -> Self:
-        """Open the range."""
-
-    @abstractmethod
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the range, also when the block raised."""
-
-    @abstractmethod
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Call the function inside a range."""
 

@@ -21,7 +21,7 @@ from .places import Part, places_of
 
 _engine = torch.autograd.Variable._execution_engine
 pass_id = torch._C._current_graph_task_id
-_current_node: Callable[[], Node] = torch._C._current_autograd_node
+current_node: Callable[[], Node] = torch._C._current_autograd_node
 _is_run: Callable[[Node], bool] = torch._C._will_engine_execute_node
 _is_compiling = torch.compiler.is_dynamo_compiling
 _local = range_stack.local
@@ -48,7 +48,7 @@ def reach(part: Part | None, number: int, is_sure: bool = False) -> None:
         return
     last: Part | None = top.part if top is not None and top.pass_id == number else None
     parent = part.parent
-    if last is part or not (is_sure or _is_run(_current_node())):
+    if last is part or not (is_sure or _is_run(current_node())):
         return
     if top is None or last is None:
         _open_path(thread, number, part.path())

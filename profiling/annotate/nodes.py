@@ -18,7 +18,7 @@ from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from . import accelerator, places, range_stack, regions
-from .engine import NO_PASS, pass_id, reach
+from .engine import NO_PASS, current_node, pass_id, reach
 from .places import (
     LEAF_NUMBER,
     Call,
@@ -32,7 +32,6 @@ from .places import (
     places_of,
 )
 
-_current_node: Callable[[], Node] = torch._C._current_autograd_node
 _run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 _local = range_stack.local
 _library: Any = None
@@ -54,7 +53,7 @@ class _Hook:
         number = pass_id()
         if number == NO_PASS:
             return
-        node = _current_node()
+        node = current_node()
         part = self.part_of(node._sequence_nr())
         ranges, makes_nodes = _local.thread.ranges, torch.is_grad_enabled()
         if ranges and ranges[-1].part is part and ranges[-1].pass_id == number and not makes_nodes:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.autograd.graph import Node
@@ -66,21 +66,11 @@ class Part:
         return parts[::-1]
 
 
-class Table(Protocol):
-    """Which part was innermost from which number on, on the thread that made the table."""
-
-    def enter(self, part: Part | None) -> None:
-        """Make this part the innermost from this thread's next number on."""
-
-    def forget(self, number: int, recent: int) -> None:
-        """Drop the entries below a number, except for the latest ones."""
-
-    def __len__(self) -> int:
-        """Return the number of entries."""
-
-
 class PythonTable:
-    """The table where the library in C++ is not built."""
+    """Which part was innermost from which number on, on the thread that made the table.
+
+    Where the library in C++ is built, its `Table` has the same methods, but for `part_of`.
+    """
 
     __slots__ = ("columns",)
 
@@ -209,7 +199,7 @@ def _metadata_of(node: Any) -> dict[str, Any]:
     return metadata
 
 
-new_table: Callable[[], Table] = PythonTable
+new_table: Callable[[], Any] = PythonTable
 
 
 def places_of(thread: Thread) -> Places:

@@ -15,6 +15,7 @@ from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.recorder.allocation_marks import COLUMNS, LEAST_MARKS, MARK, parts
 from nvtx_kernels.profiling.recorder.allocations import Allocation
+from nvtx_kernels.profiling.training import capture
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -118,7 +119,7 @@ def test_no_allocations_are_no_data():
 
 def test_a_profile_that_nsys_watches_tells_what_the_allocator_did(tmp_path, monkeypatch):
     """What hears the marks stands in for nsys, at whose place nothing is recorded here."""
-    monkeypatch.setattr("nvtx_kernels.profiling.training.watcher", lambda variables: {"watched_by": "nsys"})
+    monkeypatch.setattr(capture, "watcher", lambda variables: {"watched_by": "nsys"})
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     optimizer, heard = torch.optim.SGD(model.parameters()), Heard()
     with annotate.listen(heard), nk.profile(model, optimizer, tmp_path / "none", warmup=1, steps=2, memory=True):
@@ -148,7 +149,7 @@ def test_nothing_is_told_unless_asked(tmp_path):
 
 
 def test_another_profiler_is_left_alone_and_said(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("nvtx_kernels.profiling.training.watcher", lambda variables: {"watched_by": "nsys"})
+    monkeypatch.setattr(capture, "watcher", lambda variables: {"watched_by": "nsys"})
     model, heard = nn.Linear(4, 4), Heard()
     optimizer = torch.optim.SGD(model.parameters())
     watched = nk.profile(model, optimizer, tmp_path / "none", warmup=0, steps=1, memory=True)
