@@ -12,7 +12,7 @@ from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 from nvtx_kernels.profiling import annotate
 from torch.autograd import DeviceType
 
-from tests.profiling.making.hearing import Heard, linear
+from tests.profiling.making.hearing import Heard, linear, nodes_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -94,17 +94,6 @@ def test_backward_ranges_open_on_the_thread_that_runs_the_nodes():
     assert set(heard.threads[forward:]) == node_threads
     assert threading.get_native_id() not in node_threads
     assert heard.left_open() == []
-
-
-def nodes_of(root):
-    nodes = {root: None}
-    todo = [root]
-    for node in todo:
-        for following, _ in node.next_functions:
-            if following is not None and following not in nodes:
-                nodes[following] = None
-                todo.append(following)
-    return todo
 
 
 @pytest.mark.parametrize("attention", ["reference", "sdpa"])

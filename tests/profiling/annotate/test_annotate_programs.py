@@ -8,6 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nvtx_kernels.profiling import annotate
 
+from tests.profiling.making.hearing import nodes_of
+
 OPERATIONS = {
     "sin": lambda a, b: a.sin(),
     "exp": lambda a, b: a.exp(),
@@ -71,13 +73,6 @@ def forward(block):
     tensors = [leaf]
     run(block, tensors, [0])
     return leaf, torch.stack([leaf, *tensors[-3:]]).sum()
-
-
-def nodes_of(root):
-    todo = [root]
-    for node in todo:
-        todo += [following for following, _ in node.next_functions if following and following not in todo]
-    return todo
 
 
 # A branch of the outer region's own that passes by the inner one.

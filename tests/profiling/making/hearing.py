@@ -1,4 +1,4 @@
-"""A listener for tests, and a region around a small computation."""
+"""A listener for tests, a region around a small computation, and the nodes of its graph."""
 
 import threading
 
@@ -48,3 +48,15 @@ def linear(name, x, weight):
 def leaf(*, rows=4):
     """A leaf tensor of four columns that wants a gradient."""
     return torch.full((rows, 4), 0.5, requires_grad=True)
+
+
+def nodes_of(root):
+    """Return the nodes of autograd that a node leads to, and itself."""
+    nodes = [root]
+    seen = {root}
+    for node in nodes:
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                nodes.append(following)
+    return nodes
