@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 Payload = int | float | None
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Listener(Protocol):
@@ -35,17 +37,20 @@ class Label:
         self.attributes: Any = None
 
 
-@lru_cache(maxsize=4096, typed=True)
-def _label(name: str, payload: Payload, category: str) -> Label:
-    return Label(name, payload, category)
+def made_once(make: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that makes something of a name and a payload, the same each time."""
+    cached = lru_cache(maxsize=4096, typed=True)(make)
+
+    def made(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return cached(*args, **kwargs)  # type: ignore[arg-type]
+        except TypeError:  # a payload that is not a number, and cannot be looked up either
+            return make(*args, **kwargs)
+
+    return made
 
 
-def label(name: str, payload: Payload, category: str) -> Label:
-    """Return the label of this name, payload and category, the same one each time."""
-    try:
-        return _label(name, payload, category)
-    except TypeError:  # a payload that is not a number, and cannot be looked up either
-        return Label(name, payload, category)
+label = made_once(Label)
 
 
 class OpenRange:

@@ -11,13 +11,12 @@ fan-out, and gradients accumulated into a leaf, run right after the node that ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 
 from . import range_stack
 from .engine import Recomputation, in_backward, pass_id
-from .open_ranges import DependentRange, Label, OpenRange, Payload, Thread, label
+from .open_ranges import DependentRange, Label, OpenRange, Payload, Thread, label, made_once
 from .places import Call, Part, places_of
 
 
@@ -33,15 +32,7 @@ class Names:
         self.evaluation = label(name, payload, "model/evaluation")
 
 
-_names = lru_cache(maxsize=4096, typed=True)(Names)
-
-
-def names(name: str, payload: Payload) -> Names:
-    """Return the labels of a part, the same each time."""
-    try:
-        return _names(name, payload)
-    except TypeError:  # a payload that is not a number
-        return Names(name, payload)
+names = made_once(Names)
 
 
 class Frame(Part):

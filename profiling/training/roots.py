@@ -26,28 +26,23 @@ def annotating_roots(**choice: Any) -> Iterator[None]:
     """Annotate each module with parameters whose call is in no other module's, from its first call on."""
     call, thread = nn.Module.__call__, _Thread()
     annotated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-    with ExitStack() as annotations:
+    entered = ExitStack()
 
-        def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if thread.is_inside or torch.compiler.is_compiling():
-                return call(self, *args, **kwargs)
-            if self not in annotated and any(True for _ in self.parameters()):
-                annotated.add(self)
-                annotations.enter_context(annotate.annotate_modules(self, **choice))
-                return nn.Module.__call__(self, *args, **kwargs)
-            thread.is_inside = True
-            try:
-                return call(self, *args, **kwargs)
-            finally:
-                thread.is_inside = False
-
-        nn.Module.__call__ = seen  # type: ignore[method-assign]
+    def seen(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if thread.is_inside or torch.compiler.is_compiling():
+            return call(self, *args, **kwargs)
+        if self not in annotated and any(True for _ in self.parameters()):
+            annotated.add(self)
+            entered.enter_context(annotate.annotate_modules(self, **choice))
+            return nn.Module.__call__(self, *args, **kwargs)
+        thread.is_inside = True
         try:
-            yield
+            return call(self, *args, **kwargs)
         finally:
-            annotations.close()
-            if nn.Module.__call__ is seen:
-                nn.Module.__call__ = call  # type: ignore[method-assign]
+            thread.is_inside = False
+
+    with replaced((nn.Module, "__call__", seen)), entered:
+        yield
 
 
 @contextmanager
