@@ -67,19 +67,6 @@ def test_recursion_nests(kind):
 
 
 @each_kind
-def test_one_object_can_be_entered_again_while_it_is_open(kind):
-    again = kind("again")
-
-    def program():
-        with again, again:
-            pass
-        with again:
-            pass
-
-    assert heard_from(program) == ["again", "again/again", "again"]
-
-
-@each_kind
 def test_generator_is_in_its_range_only_while_it_runs(kind):
     @kind("generator")
     def count():

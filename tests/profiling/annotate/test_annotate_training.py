@@ -166,6 +166,31 @@ def test_step_inside_a_step_is_part_of_it(optimizer):
     assert trained(steps, nn.Linear(4, 4), optimizer) == FIRST + STEP * 2
 
 
+class Graph:
+    """In the place of PyTorch's, which needs a GPU."""
+
+    def capture_begin(self):
+        pass
+
+    capture_end = replay = capture_begin
+
+
+def test_replays_of_a_graph_in_which_an_optimizer_stepped_are_its_updates(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    methods, heard = dict(vars(Graph)), Heard()
+    model, graph = nn.Linear(4, 4), Graph()
+    with annotate.annotate_modules(model), annotate.listen(heard):
+        graph.capture_begin()
+        steps(model, torch.optim.SGD(model.parameters()), 1)
+        graph.capture_end()
+        before = [mark for mark in heard.marks if mark.startswith(optimizers.TRAINING_MARK)]
+        graph.replay()
+        graph.replay()
+    told = [mark for mark in heard.marks if mark.startswith(optimizers.TRAINING_MARK)]
+    assert (before, told) == ([], [optimizers.TRAINING_MARK + '{"event": "update", "optimizer": "SGD"}'] * 2)
+    assert vars(Graph) == methods
+
+
 def test_nothing_is_left_on_optimizers_when_nobody_listens():
     from torch.optim import optimizer
 
