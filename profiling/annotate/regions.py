@@ -50,7 +50,7 @@ class Frame(Part):
         self.recomputation: Recomputation | None = None
 
     def note_given(self, arguments: object) -> None:
-        """Note of what led to the tensors in `given` that it is not this region's."""
+        """Note of the nodes that led to tensors in `arguments` that they are not this region's."""
         if self.call is not None:
             self.call.places.note_given(arguments)
 
