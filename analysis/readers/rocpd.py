@@ -204,10 +204,14 @@ class Rocpd:
         rows = [row for process in self.processes for row in self.database.rows(sql.format(**process.terms))]
         return [(thread, name) for thread, name in rows if isinstance(thread, int) and isinstance(name, str)]
 
-    def gpus(self) -> tuple[str, ...]:
-        """Return the names of the GPUs to which kernels were dispatched, each once; a node has others too."""
+    def gpus(self) -> list[tuple[int, str]]:
+        """Return (number, name) rows of the GPUs to which kernels were dispatched; a node has others too."""
         rows = [row for process in self.processes for row in self.database.rows(GPUS_SQL.format(**process.terms))]
-        return tuple(dict.fromkeys(str(name) for (name,) in rows if name))
+        return list(enumerate(str(name) for (name,) in rows if name))
+
+    def cuda_devices(self) -> list[tuple[int, int, int]]:
+        """Return nothing: all of `gpus` ran something."""
+        return []
 
     def diagnostics(self) -> list[str]:
         """Return nothing: rocprofv3 writes no messages into it."""
