@@ -124,8 +124,9 @@ def annotate_modules(
     """Give the submodules of `model`, and the model itself, a range in forward and one in backward.
 
     Names are constant strings: an attribute's own name (`lm_head`), list items as the singular of their
-    list with the index, which is the payload too (`layers.3` is `layer 3`), the model `name`, or else its class's
-    name, with a number from the second model of that name on (`Sequential#2`). A module that is reached under two
+    list with the index, which is the payload too (`layers.3` is `layer 3`; what such an item holds
+    by its class: `layers.3.0` is `Sequential 0` in `layer 3`), the model `name`, or else its class's name, with
+    a number from the second model of that name on (`Sequential#2`). A module that is reached under two
     names has the first. Containers that are never called have none. What `torch.compile` made of a model is
     annotated as that model.
 
@@ -198,7 +199,9 @@ def _visit(holder: Named, seen: set[nn.Module]) -> Iterator[Named]:
     for attribute, module in holder.module.named_children():
         name, payload = attribute, None
         if attribute.isdigit():
-            list_name = holder.attribute or type(holder.module).__name__
+            is_indexed = holder.attribute.isdigit() and not holder.is_container  # its own range has the index
+            list_name = "" if is_indexed else holder.attribute
+            list_name = list_name or type(holder.module).__name__
             name, payload = f"{re.sub(r'(?<=[^s])s$', '', list_name)} {attribute}", int(attribute)
         is_container = type(module) in CONTAINERS
         path = f"{holder.path}.{attribute}".lstrip(".")

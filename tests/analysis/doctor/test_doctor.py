@@ -71,7 +71,7 @@ WRONG = {
         "ranges": [Range("step", n, n + 90) for n in (0, 100, 200)],
         **launched((1, 2), (5, 6), (9, 10), (101, 102), (201, 202), (205, 206), (209, 210))}),
     "all warm-up": ("problem", "all GPU work is in warm-up", {"ranges": [Range("warm-up", 0, 500)], **TWO}),
-    "a warm-up phase": ("problem", "all forward work is inside warm-up", {
+    "a warm-up phase": ("problem", "all forward work is in warm-up and left out", {
         "ranges": [Range("warm-up", 0, 25), Range("forward", 5, 24), Range("step", 28, 90)], **TWO}),
     "some outside": ("warning", "33.3% of the GPU work is in no range", {"ranges": STEP, **LATE}),
     "most outside": ("problem", "66.7% of the GPU work is in no range", {

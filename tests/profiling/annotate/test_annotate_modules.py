@@ -13,6 +13,7 @@ import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import marks
 from nvtx_kernels.profiling.annotate.interrupts import HELD_SIGNALS
+from nvtx_kernels.profiling.annotate.modules import _named
 from torch import nn
 
 from tests.profiling.making.hearing import Heard, heard_from, leaf
@@ -296,6 +297,12 @@ def test_compiled_model_has_the_name_of_its_own_class():
     with annotate.annotate_modules(torch.compile(model, backend="eager")) as annotation, annotate.listen(heard):
         model(leaf())
     assert (annotation.name, heard.paths) == ("Model", FORWARD)
+
+
+def test_items_of_an_item_are_called_alike_in_all_items():
+    model = nn.Sequential(OrderedDict(layers=nn.ModuleList(nn.Sequential(nn.Linear(4, 4)) for _ in range(2))))
+    named = [module.name for module in _named(model, None)]
+    assert named == ["Sequential", "layers", "layer 0", "Sequential 0", "layer 1", "Sequential 0"]
 
 
 def test_child_whose_name_has_a_dot_is_annotated():
