@@ -160,11 +160,11 @@ def annotate_modules(
                 annotation.in_compiled_code = Registered((named.module, named.name) for named in chosen)
             if flops:
                 annotation.counted = FirstStep(annotation.name)
+        return annotation
     except BaseException:  # such as the Ctrl-C that was held
         if annotation is not None:
             annotation.remove()
         raise
-    return annotation
 
 
 def _is_chosen(named: Named, depth: int | None, only: Choice | None, skip: Choice) -> bool:

@@ -58,4 +58,5 @@ def test_the_question_is_answered(ran):
 
 
 def test_the_modules_are_ranked(ran):
-    assert "ward > Sequential > Sequential " in ran["rank"][1]  # which ones take longest, the machine decides
+    # Which ones take longest, the machine decides.
+    assert re.search(r"ward > Sequential\.\d (Linear|GELU)", ran["rank"][1])

@@ -26,7 +26,7 @@ __all__ = ["Registered", "restore"]
 
 # Changes with what is written into generated code, and with what names a kernel, so that no cache brings back what
 # an older release wrote.
-FORMAT = 5
+FORMAT = 6
 
 _names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
 
@@ -59,11 +59,16 @@ def _name_of(key: str, value: tuple[str, Any]) -> str | None:
 
 def _is_named_by(path: str, name: str) -> bool:
     """Return whether a module's name comes from its path in the program: then its like have it too."""
-    _local, _root, *attributes = re.findall(
-        r"\w+", path
-    )  # L['self'].layers.3, in some releases L['self']._modules['layers']…
+    _, attributes = _local_and_attributes(path)
     last = attributes[-1] if attributes else ""
     return bool(attributes) and (name == last or (last.isdigit() and name.endswith(f" {last}")))
+
+
+def _local_and_attributes(path: str) -> tuple[str, list[str]]:
+    """Return the local variable and the attributes of a module's path in the program."""
+    # L['self'].layers.3, in some releases L['self']._modules['layers']…
+    words = [word for word in re.findall(r"\w+", path) if word != "_modules"]
+    return "".join(words[1:2]), words[2:]
 
 
 def _name_of_its_like(module: nn.Module, name: str) -> str | None:
@@ -73,6 +78,26 @@ def _name_of_its_like(module: nn.Module, name: str) -> str | None:
         return name
     without_indices = {collapsed(name) for name in (name, *like)}
     return without_indices.pop() if len(without_indices) == 1 else None
+
+
+def _model_of(module: Any) -> str | None:
+    """Return the name of the annotated model whose forward a graph is of, if no node of it has the model's call.
+
+    Where the model's class is a program's own, Dynamo begins with its forward, and not with the call around that.
+    """
+    stacks = (names.modules_of(meta) for meta in inductor.metas_of_graph(module))
+    key, (path, _) = next((entry for stack in stacks for entry in stack.items()), ("", ("", None)))
+    local, attributes = _local_and_attributes(path)
+    number = key.partition("@")[0]
+    if local != "self" or not attributes or not number.isdigit():
+        return None
+    for reference, name in list(_names.values()):
+        model = part = reference()
+        for attribute in attributes:
+            part = part._modules.get(attribute) if part is not None else None
+        if model is not None and id(part) == int(number):
+            return _name_of_its_like(model, name)
+    return None
 
 
 class _Installed:
@@ -129,14 +154,14 @@ def _chained(before: Any) -> Any:
             module, backward = inductor.graph_in_work()
             if _installed is None or not _is_annotated(module) or not wrapper.fits(parent):
                 return generator
-            return wrapper.annotated(generator, parent, wrapper.Naming(_name_of, backward))
+            return wrapper.annotated(generator, parent, wrapper.Naming(_name_of, backward, _model_of(module)))
 
     return Chained
 
 
 def _is_annotated(module: Any) -> bool:
     metas = inductor.metas_of_graph(module)
-    return any(names.path_of(meta, _name_of) for meta in metas)
+    return any(names.path_of(meta, _name_of) for meta in metas) or _model_of(module) is not None
 
 
 def _digest(module: Any) -> str:
@@ -144,4 +169,4 @@ def _digest(module: Any) -> str:
     if _installed is None or not _is_annotated(module):
         return ""
     paths = [names.path_of(meta, _name_of) for meta in inductor.metas_of_graph(module)]
-    return hashlib.sha256(repr((FORMAT, ranges.__name__, paths)).encode()).hexdigest()
+    return hashlib.sha256(repr((FORMAT, ranges.__name__, _model_of(module), paths)).encode()).hexdigest()

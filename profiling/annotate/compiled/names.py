@@ -29,16 +29,20 @@ Meta = Mapping[str, Any]
 
 def path_of(meta: Meta, name_of: ModuleName) -> Names:
     """Return the names of the ranges around a node, outermost first; () for a node of no annotated part."""
-    modules: Mapping[str, tuple[str, Any]] = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
     regions = list((meta.get("custom") or {}).get(REGIONS, ()))
     path: list[str] = []
-    for depth, (key, value) in enumerate(modules.items()):
+    for depth, (key, value) in enumerate(modules_of(meta).items()):
         while regions and regions[0][0] <= depth:
             path.append(regions.pop(0)[1])
         name = name_of(key, value)
         if name is not None:
             path.append(name)
     return (*path, *(name for _, name in regions))
+
+
+def modules_of(meta: Meta) -> Mapping[str, tuple[str, Any]]:
+    """Return the modules that were running when a node was traced, outermost first: `nn_module_stack`."""
+    return meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
 
 
 def is_recomputed(meta: Meta) -> bool:

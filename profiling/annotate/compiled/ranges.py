@@ -6,8 +6,9 @@
         ...
         at(-1)              # and the next one to none
 
-Moving closes and opens as few ranges as it takes. The block closes what is open, also when it raises. With
-no tool and no listener, nothing is opened, and a move costs a call of an empty function.
+Moving closes and opens as few ranges as it takes. The block closes what is open, also when it raises. Where the
+code is of a model whose own call is in no path, the block has the range of that call, if nothing else opened it.
+With no tool and no listener, nothing is opened, and a move costs a call of an empty function.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .leaves import Leaves, follow
 from .names import Names
 
 NOWHERE = -1
-FORWARD = "model/forward"
+FORWARD, BACKWARD = "model/forward", "model/backward"
 
 #: How many ranges stay open between two paths, and what is opened after them.
 Change = tuple[int, list[Label]]
@@ -42,14 +43,22 @@ def in_generated_code() -> bool:
 
 
 class Ranges:
-    """The paths of one generated module, by their number in its code; for a backward, those of its gradients."""
+    """The paths of one generated module, by their number in its code; for a backward, those of its gradients.
 
-    def __init__(self, paths: Sequence[Names], category: str, leaves: Leaves = ()) -> None:
+    `model` is the name of the model whose forward the code is of, if that is in none of the paths.
+    """
+
+    def __init__(
+        self, paths: Sequence[Names], category: str, leaves: Leaves = (), model: str | None = None
+    ) -> None:
         self.paths, self.category, self.leaves = tuple(paths), category, leaves
+        self._model = model
+        self.model_label = None if model is None else label(model, None, category)
         names = {name for path in self.paths for name in path}
         self.labels = {name: label(name, None, category) for name in names}
         self._changes: dict[tuple[int, int], Change] = {}
         self._without_gradient: dict[str, Ranges] = {}
+        self._below_model: Ranges | None = None
 
     def opened(self) -> Opened:
         """Return the block in which a call of the generated code runs; its ranges say if that has no gradient."""
@@ -57,8 +66,16 @@ class Ranges:
         if self.category != FORWARD or category == FORWARD:
             return Opened(self)
         if category not in self._without_gradient:
-            self._without_gradient[category] = Ranges(self.paths, category)
+            self._without_gradient[category] = Ranges(self.paths, category, model=self._model)
         return Opened(self._without_gradient[category])
+
+    def below_model(self) -> Ranges:
+        """Return the same paths, with the range of the model's call above each."""
+        if self._model is None:
+            return self
+        if self._below_model is None:
+            self._below_model = Ranges([(self._model, *path) for path in self.paths], self.category)
+        return self._below_model
 
     def change(self, old: int, new: int) -> Change:
         """Return how many ranges both paths have in common, and the labels of the others of the new one."""
@@ -84,26 +101,40 @@ class _GeneratedRange(OpenRange):
 class Opened:
     """The ranges of one call of generated code, on the thread that runs it."""
 
-    __slots__ = ("_at", "_of", "_opened")
+    __slots__ = ("_at", "_model", "_of", "_opened")
 
     def __init__(self, ranges: Ranges) -> None:
         self._of = ranges
         self._at = NOWHERE
         self._opened: list[OpenRange] = []
+        self._model: OpenRange | None = None
 
     def __enter__(self) -> Callable[[int], None]:
         _thread.blocks += 1
         if not range_stack.active:
             return _stay
+        if self._of.model_label is not None and not self._is_in_model():
+            self._model = range_stack.push(_GeneratedRange(self._of.model_label))
         return self._move
+
+    def _is_in_model(self) -> bool:
+        """Return whether the call of a model, or the backward of its part, has a range around the block."""
+        stack = range_stack.stack()
+        if self._of.category == BACKWARD:
+            return bool(stack) and stack[-1].label.category == BACKWARD
+        return range_stack.here().calls() is not None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._shrink(0, range_stack.stack())
+        paths = self._of
+        if self._model is not None:
+            range_stack.close(self._model)
+            paths = paths.below_model()
         _thread.blocks -= 1
         if self._of.leaves and error is None and range_stack.active:
-            follow(self._of.leaves, Opened(self._of)._move, NOWHERE)
+            follow(self._of.leaves, Opened(paths)._move, NOWHERE)
 
     def _move(self, number: int) -> None:
         """Close and open what differs; it runs before each kernel call, and so takes the stack's shortest ways."""

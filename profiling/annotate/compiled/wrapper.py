@@ -33,6 +33,7 @@ class Naming:
 
     module_name: ModuleName
     backward: bool
+    model: str | None  # whose forward the graph is of, if its call is in no node
 
     def kernel(self, nodes: list[torch.fx.Node]) -> names.Kernel:
         """Return where a kernel call made of these nodes of the graph belongs; its path is () if nowhere."""
@@ -88,7 +89,7 @@ class _Annotated:
         naming = self._nk_naming
         category = "model/backward" if naming.backward else "model/forward"
         leaves = self._nk_leaves() if naming.backward else ()
-        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r})"
+        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r}, {naming.model!r})"
         self.header.writeline(f"from {ranges.__name__} import Ranges as NvtxKernelsRanges")  # type: ignore[attr-defined]
         self.header.writeline(f"{TABLE} = {table}")  # type: ignore[attr-defined]
 

@@ -197,7 +197,13 @@ def test_folder_in_the_librarys_place_is_named_and_leftovers_of_a_killed_build_g
     for folder in (old, running):
         folder.mkdir()
     os.utime(old, (0, 0))
-    accelerate.build()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        accelerate.build()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
     assert sorted(empty_cache.iterdir()) == sorted([running, accelerator.place()])
 
 

@@ -82,7 +82,7 @@ def train(call, rows=4):
 def compiled_paths(model, call=None):
     """Return the paths heard in a training step of a model, after one that compiled it."""
     with annotate.listen(Heard()):  # the model's own range is that of `__call__`, which is looked up here
-        call = call or torch.compile(model)
+        call = torch.compile(model) if call is None else call
         train(call)
     return heard_from(lambda: train(call))
 
@@ -106,6 +106,28 @@ def test_modules_and_regions_of_a_compiled_model_nest_as_those_of_the_eager_one(
         "Net/layer 1/down",
         "Net/layer 0/down",
     ]
+
+
+@pytest.mark.parametrize("way", ["compiled before anything listened", "compiled in place"])
+def test_the_call_of_a_compiled_model_has_one_range_however_it_was_compiled(way):
+    model = Net()
+    call = torch.compile(model) if "before" in way else model
+    if call is model:
+        model.compile()
+    with annotate.annotate_modules(model):
+        heard = compiled_paths(model, call)
+        where = stored(model, call)
+    assert heard[: len(FORWARD)] == FORWARD
+    backward = heard[len(FORWARD) :]
+    assert {path.split("/")[0] for path in (*backward, *where.values())} == {"Net"}
+    assert not any("Net/Net" in path for path in backward)
+
+
+def test_a_model_without_ranges_inside_has_that_of_its_call():
+    model = Net()
+    call = torch.compile(model)
+    with annotate.annotate_modules(model, depth=0):
+        assert {*compiled_paths(model, call)} == {"Net", "Net/activation"}  # regions are ranges all the same
 
 
 def test_a_kernel_of_several_parts_is_named_for_them_below_what_they_share():
@@ -227,7 +249,7 @@ def test_dynamic_shapes_keep_ranges_and_graphs():
         call = torch.compile(model, dynamic=True, fullgraph=True)
         train(call)
         graphs = counters["stats"]["unique_graphs"]
-        assert "layer 0/down" in heard_from(lambda: train(call, rows=7))
+        assert "Net/layer 0/down" in heard_from(lambda: train(call, rows=7))
     assert counters["stats"]["unique_graphs"] == graphs == 1
 
 

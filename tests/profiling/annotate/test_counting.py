@@ -277,7 +277,7 @@ def test_layers_that_compute_the_same_are_one_entry_of_a_mark():
     made = checkpointed()
     texts = counted(made).texts()
     ranges = json.loads(texts[0].removeprefix(MARK))["ranges"]["forward"]
-    assert ranges["Checkpointed > block * > * 0"] == [
+    assert ranges["Checkpointed > block * > Sequential 0"] == [
         2, 4 * (B * T * D + D * 40 + 40 + B * T * 40), {"fp32": product(B * T, D, 40)}
     ]  # fmt: skip
 
