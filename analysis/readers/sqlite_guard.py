@@ -48,7 +48,7 @@ def guarded(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
     """Yield a connection that reads only ordinary tables, for a limited number of operations.
 
     Raises NotAReport if a statement takes more of them, and sqlite3.Error if SQLite or the authorizer
-    refuses.
+    refuses, and KeyboardInterrupt as always.
     """
     left = (OPERATIONS + OPERATIONS_PER_BYTE * path.stat().st_size) // STEP
 
@@ -68,6 +68,8 @@ def guarded(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
                 raise NotAReport(
                     f"{path} keeps SQLite busy for longer than a report does. Export it again."
                 ) from error
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:  # Ctrl-C came inside `is_over`
+                raise KeyboardInterrupt from error
             raise
 
 
