@@ -3,6 +3,7 @@ import gc
 import io
 import json
 import signal
+import subprocess
 import sys
 import threading
 import weakref
@@ -17,6 +18,7 @@ from nvtx_kernels.profiling.annotate.modules import _named
 from torch import nn
 
 from tests.profiling.making.hearing import Heard, heard_from, leaf
+from tests.profiling.making.recordings import REPOSITORY
 
 
 class Block(nn.Module):
@@ -328,6 +330,12 @@ def test_model_that_is_freed_while_it_is_annotated_leaves_nothing():
 
 @pytest.mark.parametrize("phase", ["install", "remove"])
 def test_ctrl_c_while_a_model_is_annotated_or_freed_of_it_leaves_none_of_it(phase):
+    # In a process of its own: what is interrupted inside the interpreter's code may stay so for later tests.
+    program = f"from {__name__} import interrupted_everywhere; interrupted_everywhere({phase!r})"
+    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True)
+
+
+def interrupted_everywhere(phase):
     """A signal after so many lines of our code, however many there are."""
     interrupted_at, handlers = 1, [signal.getsignal(number) for number in HELD_SIGNALS]
     while interrupted_at:
