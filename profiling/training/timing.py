@@ -146,6 +146,8 @@ def timed(program: Callable[[], int], wanted: int) -> Timed:
     phases = Phases(Capture(flops=False, memory=False, facts=dict), 0, None, ())
     clock, status = _Clock(phases, wanted), None
     with ExitStack() as watching:
+        # The range in whose push the program was stopped is nobody's.
+        watching.callback(range_stack.shrink, len(range_stack.stack()))
         watching.enter_context(range_stack.listen(clock))
         watching.enter_context(others.hear(_Deaf()))
         watching.enter_context(phases.running())

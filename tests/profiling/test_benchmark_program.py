@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.benchmark import main
 from nvtx_kernels.profiling.training.timing import BY_FORWARD, timed
 
@@ -46,6 +47,7 @@ def test_each_phase_of_the_steps_after_warm_up_is_timed(program, tmp_path, capsy
     found = {(row["phase"], row["warmup"]): row["n"] for row in rows}
     phases = ("forward", "backward", "optimizer", "step")
     assert (status, found) == (0, {(phase, warm_up): 3 for phase in phases for warm_up in (0, 2)})
+    assert range_stack.stack() == []
     assert "ran 5 steps, and was then stopped; what ends a step: steps of SGD" in said
     assert not (tmp_path / "done").exists()
 
