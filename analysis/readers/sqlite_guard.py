@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ..errors import NotAReport
@@ -51,24 +52,33 @@ def guarded(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
     refuses, and KeyboardInterrupt as always.
     """
     left = (OPERATIONS + OPERATIONS_PER_BYTE * path.stat().st_size) // STEP
+    denials = 0
 
     def is_over() -> bool:
         nonlocal left
         left -= 1
         return left < 0
 
+    def is_allowed(*request: Any) -> int:
+        nonlocal denials
+        answer = _authorized(*request)
+        denials += answer == sqlite3.SQLITE_DENY
+        return answer
+
     with closing(sqlite3.connect(uri, uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.set_authorizer(_authorized)
+        connection.set_authorizer(is_allowed)
         connection.set_progress_handler(is_over, STEP)
         try:
             yield connection
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             if left < 0:
                 raise NotAReport(
                     f"{path} keeps SQLite busy for longer than a report does. Export it again."
                 ) from error
-            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:  # Ctrl-C came inside `is_over`
+            # SQLite takes a Ctrl-C inside one of these functions as its answer.
+            code = getattr(error, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_INTERRUPT or (code == sqlite3.SQLITE_AUTH and not denials):
                 raise KeyboardInterrupt from error
             raise
 
