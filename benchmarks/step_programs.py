@@ -25,7 +25,7 @@ from torch.nn.functional import mse_loss
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nvtx_kernels.profiling import annotate
+from stranger_programs import language, marked, synchronize, train_step
 
 import nvtx_kernels as nk
 
@@ -37,11 +37,9 @@ Program = tuple[list[nn.Module], list[torch.optim.Optimizer], Iteration]
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Mark a phase that its work does not outlast."""
-    annotate.mark(f"begins: {name}")
-    yield
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    annotate.mark(f"ends: {name}")
+    with marked(name):
+        yield
+        synchronize()
 
 
 def net(device: torch.device, out: int = WIDTH) -> nn.Sequential:
@@ -56,13 +54,7 @@ def adam(*models: nn.Module) -> torch.optim.Optimizer:
 
 def trained(optimizer: torch.optim.Optimizer, loss_of: Callable[[], Tensor]) -> None:
     """Run the usual three phases."""
-    with phase("forward"):
-        loss = loss_of()
-    with phase("backward"):
-        loss.backward()
-    with phase("optimizer"):
-        optimizer.step()
-        optimizer.zero_grad()
+    train_step(phase, loss_of, optimizer)
 
 
 class FixedPoint(torch.autograd.Function):
@@ -283,18 +275,11 @@ def policy(device: torch.device) -> Program:
     return [actor], [optimizer], iteration
 
 
-def language_model(device: torch.device) -> tuple[nn.Module, Tensor]:
-    """Return a small Llama and tokens."""
-    from stranger_programs import language
-
-    return language(device, "llama")
-
-
 def fsdp1(device: torch.device) -> Program:
     """Train with the first FSDP."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    model, tokens = language_model(device)
+    model, tokens = language(device, "llama")
     sharded = FullyShardedDataParallel(model, device_id=device)
     optimizer = adam(sharded)
     return (
@@ -358,9 +343,8 @@ def run(name: str, build: Callable[[torch.device], Program], device: torch.devic
         models, optimizers, iteration = build(device)
         with nk.profile(models, optimizers, out / f"{name}{rank}.sqlite", warmup=WARM_UP) as profile:
             for number in range(ITERATIONS):
-                annotate.mark(f"begins: iteration {number}")
-                iteration(profile)
-                annotate.mark(f"ends: iteration {number}")
+                with marked(f"iteration {number}"):
+                    iteration(profile)
     except Exception:  # the others still run
         print(f"left out: {name}: {traceback.format_exc().splitlines()[-1]}", file=sys.stderr)
 

@@ -51,9 +51,27 @@ def opened(name: str) -> Iterator[None]:
         with annotate.range(name):
             yield
         return
+    with marked(name):
+        yield
+
+
+@contextmanager
+def marked(name: str) -> Iterator[None]:
+    """Mark the begin and the end of a phase."""
     annotate.mark(f"begins: {name}")
     yield
     annotate.mark(f"ends: {name}")
+
+
+def train_step(phase: Phase, loss_of: Callable[[], torch.Tensor], optimizer: Any) -> None:
+    """Run the usual three phases."""
+    with phase("forward"):
+        loss = loss_of()
+    with phase("backward"):
+        loss.backward()
+    with phase("optimizer"):
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def annotated(model: nn.Module) -> Any:
@@ -67,17 +85,7 @@ def trained(model: nn.Module, loss_of: Callable[[], torch.Tensor], optimizer: An
     """Return the usual step of a model."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters())
     annotated(model)
-
-    def step(phase: Phase) -> None:
-        with phase("forward"):
-            loss = loss_of()
-        with phase("backward"):
-            loss.backward()
-        with phase("optimizer"):
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return step
+    return partial(train_step, loss_of=loss_of, optimizer=optimizer)
 
 
 def language(device: torch.device, kind: str = "gpt2") -> tuple[nn.Module, torch.Tensor]:
