@@ -19,6 +19,13 @@ from torch.distributed.fsdp import fully_shard
 from .table import Model, program, sgd, train, x_of
 
 
+def run_together(workers):
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
 @program(threads=True)
 def threads_that_share_a_model(annotate):
     model, results = annotate(Model().eval()), {}
@@ -26,19 +33,14 @@ def threads_that_share_a_model(annotate):
     def answer(number):
         results[number] = model(x_of(number + 1)).detach()
 
-    workers = [threading.Thread(target=answer, args=(number,)) for number in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    run_together([threading.Thread(target=answer, args=(number,)) for number in range(3)])
     return sorted(results.items())
 
 
 @program(threads=True)
 def threads_that_train(annotate):
-    models = [annotate(Model().eval()) for _ in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(train, models))
+    workers = [threading.Thread(target=train, args=(annotate(Model().eval()),)) for _ in range(2)]
+    run_together(workers)
 
 
 @program(threads=True)
@@ -46,8 +48,7 @@ def forward_here_and_backward_there(annotate):
     model = annotate(Model())
     loss = model(x_of()).square().sum()
     worker = threading.Thread(target=loss.backward)
-    worker.start()
-    worker.join()
+    run_together([worker])
 
 
 @program(threads=True)
@@ -64,8 +65,7 @@ def thread_that_ends_within_a_step(annotate):
     optimizer = sgd(model)
     train(model, optimizer)
     worker = threading.Thread(target=lambda: model(x_of()).sum().backward())
-    worker.start()
-    worker.join()
+    run_together([worker])
 
 
 @program(threads=True)
