@@ -80,14 +80,14 @@ ENTRIES: Columns = {
 }
 # Green contexts, and the GPUs that they are of.
 CONTEXTS: Columns = {
-    "device": ("deviceId", 0),
-    "process": ("processId", 0),
+    "device": ("deviceId", -1),
+    "process": ("processId", -1),
     "green": ("isGreenContext", 0),
     "multiprocessors": ("numMultiprocessors", 0),
 }
 DEVICES: Columns = {
-    "device": ("cudaId", 0),
-    "process": ("pid", 0),
+    "device": ("cudaId", -1),
+    "process": ("pid", -1),
     "gpu": ("gpuId", -1),
     "multiprocessors": ("numMultiprocessors", 0),
 }
@@ -204,13 +204,14 @@ class NsysParquet:
         if table is None:
             return []
         rows = zip(table["id"].to_pylist(), _decoded(table["name"]), strict=True)
-        return [(gpu, name) for gpu, name in rows if name]
+        return [(gpu, name) for gpu, name in rows if gpu >= 0 and name]
 
     def cuda_devices(self) -> list[tuple[int, int, int]]:
         """Return (process id, CUDA's number in that process, GPU's id) rows; none where there is no such table."""
         devices = self._integers("TARGET_INFO_CUDA_DEVICE", DEVICES)
         rows = devices.to_pylist() if devices is not None else []
-        return [(row["process"], row["device"], row["gpu"]) for row in rows]
+        numbers = [(row["process"], row["device"], row["gpu"]) for row in rows]
+        return [row for row in numbers if min(row) >= 0]
 
     def diagnostics(self) -> list[str]:
         """Return nsys's own messages, of which a folder of Parquet has none that is read."""
@@ -222,7 +223,8 @@ class NsysParquet:
         devices = self._integers("TARGET_INFO_CUDA_DEVICE", DEVICES)
         if contexts is None or devices is None:
             return []
-        of_gpu = {(row["device"], row["process"]): row["multiprocessors"] for row in devices.to_pylist()}
+        numbered = [row for row in devices.to_pylist() if min(row["device"], row["process"]) >= 0]
+        of_gpu = {(row["device"], row["process"]): row["multiprocessors"] for row in numbered}
         green = [row for row in contexts.to_pylist() if row["green"] == 1 and row["multiprocessors"]]
         pairs = {(row["multiprocessors"], of_gpu.get((row["device"], row["process"]), 0)) for row in green}
         return sorted((of_context, whole_gpu) for of_context, whole_gpu in pairs if whole_gpu)

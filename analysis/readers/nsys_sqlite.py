@@ -48,7 +48,7 @@ SELECT start AS start, "end" AS "end", coalesce(globalTid, 0) AS thread,
 FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {{rows}}
 """
 CONTEXTS, DEVICES = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE"
-DEVICES_SQL = f"SELECT DISTINCT pid, cudaId, gpuId FROM {DEVICES}"  # noqa: S608 - a name of ours
+DEVICES_SQL = f"SELECT DISTINCT pid, cudaId, gpuId FROM {DEVICES} WHERE min(pid, cudaId, gpuId) >= 0"  # noqa: S608 - our name
 GREEN_SQL = f"""
 SELECT DISTINCT contexts.numMultiprocessors, devices.numMultiprocessors
 FROM {CONTEXTS} AS contexts JOIN {DEVICES} AS devices
@@ -122,8 +122,8 @@ class NsysSqlite:
 
     def ranges(self) -> Sequence[Part]:
         """Return NVTX ranges, marks and domain names."""
-        text_id = "textId" if self.database.has_column("NVTX_EVENTS", "textId") else "NULL"
-        category = "category" if self.database.has_column("NVTX_EVENTS", "category") else "0"
+        text_id = "textId" if self.database.has_columns("NVTX_EVENTS", "textId") else "NULL"
+        category = "category" if self.database.has_columns("NVTX_EVENTS", "category") else "0"
         sql = RANGES_SQL.format(text_id=text_id, category=category, rows="{rows}")
         columns = {"event": "eventType", "domain": "domainId", "text_id": text_id}
         packed = packed_sql({**columns, "category": f"(coalesce({category}, 0) & 255)"}, missing=-1)
@@ -133,14 +133,14 @@ class NsysSqlite:
     def launches(self) -> Sequence[Part]:
         """Return CUDA API calls, the runtime's and the driver's."""
         table = "CUPTI_ACTIVITY_KIND_RUNTIME"
-        name = "nameId" if self.database.has_column(table, "nameId") else "NULL"
+        name = "nameId" if self.database.has_columns(table, "nameId") else "NULL"
         return self._parts(table, LAUNCHES_SQL.format(name=name))
 
     def work(self, kind: int) -> Sequence[Part]:
         """Return the GPU work of one kind."""
         table, name, grid = WORK_TABLES[kind]
-        process = "globalPid" if self.database.has_column(table, "globalPid") else "NULL"
-        node = NODE_COLUMN if self.database.has_column(table, "graphNodeId") else "-1 AS graph_node, "
+        process = "globalPid" if self.database.has_columns(table, "globalPid") else "NULL"
+        node = NODE_COLUMN if self.database.has_columns(table, "graphNodeId") else "-1 AS graph_node, "
         node = node if self.database.has(NODE_TABLE) else ""
         sql = WORK_SQL.format(table=table, name=name, grid=grid, process=process, node=node)
         return self._parts(table, sql)
@@ -157,7 +157,7 @@ class NsysSqlite:
 
     def payload_fields(self) -> list[Field]:
         """Return the fields of the payloads that NVTX ranges carry; none where the export has no payloads."""
-        has_payloads = self.database.has_column("NVTX_EVENTS", "binaryData") and self.database.has(ENTRIES_TABLE)
+        has_payloads = self.database.has_columns("NVTX_EVENTS", "binaryData") and self.database.has(ENTRIES_TABLE)
         return [Field(*row) for row in self.database.rows(FIELDS_SQL)] if has_payloads else []
 
     def payloads(self) -> Iterable[PayloadEvent]:
@@ -171,7 +171,7 @@ class NsysSqlite:
         """
         if not self.database.has(table):
             return ()
-        if '"end"' in sql and not self.database.has_column(table, "end"):  # a word of SQL's, read as a text
+        if '"end"' in sql and not self.database.has_columns(table, "end"):  # a word of SQL's, read as a text
             raise trimmed(self.path, "column end")
         parts = self.database.stretches(table, ROWS_PER_PART)
         for statement in filter(None, (sql, packed)):
@@ -206,29 +206,32 @@ class NsysSqlite:
 
     def gpus(self) -> list[tuple[int, str]]:
         """Return (id, name) rows of the GPUs in the machine."""
-        if not all(self.database.has_column("TARGET_INFO_GPU", column) for column in ("id", "name")):
+        if not self.database.has_columns("TARGET_INFO_GPU", "id", "name"):
             return []
-        rows = self.database.rows("SELECT id, name FROM TARGET_INFO_GPU")
+        rows = self.database.rows("SELECT id, name FROM TARGET_INFO_GPU WHERE id >= 0")
         return [(gpu, _text(name)) for gpu, name in rows if name]
 
     def cuda_devices(self) -> list[tuple[int, int, int]]:
         """Return (process id, CUDA's number in that process, GPU's id) rows; none where there is no such table."""
-        if not all(self.database.has_column(DEVICES, column) for column in ("pid", "cudaId", "gpuId")):
+        if not self.database.has_columns(DEVICES, "pid", "cudaId", "gpuId"):
             return []
         return [*self.database.rows(DEVICES_SQL)]
 
     def diagnostics(self) -> list[str]:
         """Return the first of nsys's own messages about CUDA; none where the export has no such table."""
-        if not self.database.has("DIAGNOSTIC_EVENT") or not self.database.has_column("DIAGNOSTIC_EVENT", "text"):
+        if not self.database.has_columns("DIAGNOSTIC_EVENT", "text"):
             return []
         sql = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA%' LIMIT 3"
         return [_text(text) for (text,) in self.database.rows(sql)]
 
     def green_contexts(self) -> list[tuple[int, int]]:
         """Return of each kind of green context its multiprocessors, and those of its GPU."""
-        tables = (CONTEXTS, "isGreenContext"), (CONTEXTS, "numMultiprocessors"), (DEVICES, "numMultiprocessors")
-        are_known = all(self.database.has_column(table, column) for table, column in tables)
-        return [(of_context, of_gpu) for of_context, of_gpu in self.database.rows(GREEN_SQL)] if are_known else []
+        of_context = "deviceId", "processId", "isGreenContext", "numMultiprocessors"
+        if not self.database.has_columns(CONTEXTS, *of_context):
+            return []
+        if not self.database.has_columns(DEVICES, "cudaId", "pid", "numMultiprocessors"):
+            return []
+        return [*self.database.rows(GREEN_SQL)]
 
     def metadata(self) -> dict[str, str]:
         """Return the export's own description of itself; empty before nsys 2022.1."""

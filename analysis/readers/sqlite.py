@@ -107,9 +107,9 @@ class Database:
         """Return whether the table exists and has at least one row."""
         return table in self.columns and bool(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1'))  # noqa: S608
 
-    def has_column(self, table: str, column: str) -> bool:
-        """Return whether a table has a column; SQLite ignores the case of names."""
-        return column.lower() in (name.lower() for name in self.columns.get(table, ()))
+    def has_columns(self, table: str, *columns: str) -> bool:
+        """Return whether a table has these columns; SQLite ignores the case of names."""
+        return {name.lower() for name in columns} <= {name.lower() for name in self.columns.get(table, ())}
 
     def stretches(self, table: str, rows: int) -> list[tuple[str, int]]:
         """Return SQL conditions that cut a table, by row id, into parts of about this many rows, and their most.

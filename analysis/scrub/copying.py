@@ -111,7 +111,7 @@ class Sharing:
         self.database = export.database
         self.tables: dict[str, Columns] = {}
         for table, allowed in TABLES.items():
-            columns = {name: kind for name, kind in allowed.items() if self.database.has_column(table, name)}
+            columns = {name: kind for name, kind in allowed.items() if self.database.has_columns(table, name)}
             if columns and (table not in METADATA_TABLES or len(columns) == len(allowed)):
                 self.tables[table] = columns
         for table, kinds in {**self.tables, STRINGS: STRING_COLUMNS}.items():

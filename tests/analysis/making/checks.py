@@ -18,6 +18,7 @@ from nvtx_kernels.analysis.presenters.as_csv import FORMULA_STARTS
 
 from tests.analysis.making.parquet_folders import as_parquet
 
+BY_PATH = {"flops", "bytes"}  # of a run: a number per path
 NOT_COPIED = ("Marks say", "The export's schema", "The bytes of", "The payloads of", "The report's allocations")
 PARTS = ("own_ns", "adopted_ns", "linked_ns", "captured_ns", "outside_ns", "ambiguous_ns", "excluded_ns")
 HARMLESS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*")
@@ -80,10 +81,15 @@ def answers_alike(out, folder):
 def without_names(value):
     """Return an answer's numbers, rows that differ in names alone in any order."""
     if isinstance(value, dict):
-        return [(key, without_names(part)) for key, part in value.items()]
+        return [(key, without_names(by_rows(part) if key in BY_PATH else part)) for key, part in value.items()]
     if isinstance(value, list):
         return sorted(map(without_names, value), key=repr)
     return "" if isinstance(value, str) else value
+
+
+def by_rows(value):
+    """Return a table whose keys are names as rows; `flops` of a row is a number."""
+    return [list(row) for row in value.items()] if isinstance(value, dict) else value
 
 
 def answers_as_parquet(out, folder):

@@ -67,6 +67,8 @@ FOUND = {
     "FLOPs beyond 64 bits": (0, [Change("a mark", 0, 0, 3, 0, RUN + f'{{"flops": {{"forward": {10**30}}}}}')]),
     "FLOPs beyond all": (0, [Change("a mark", 0, 0, 3, 0, RUN + '{"flops": {"forward": 1e999}, "size": NaN}')]),
     "counts that are no numbers": (0, [Change("a mark", 0, 0, 3, 0, FLOPS + '{"calls": {"m": 1e999}}')]),
+    "a GPU without a number": (4, [Change("no column", 8, 0, 0, 0, 0)]),
+    "a range's name of which the run counts bytes": (8, [Change("flipped", 0, 0, 12, 400, 0)]),
     "an escape sequence for the unit of work": (8, [Change("a column", 9, 1, 0, 0, "\x1b")]),
 }
 

@@ -49,7 +49,8 @@ def fresh(tmp_path_factory):
     program = [sys.executable, "train.py", private.ARGUMENT, private.OUTPUT]
     for command in (profile_command("nsys", program, report), export_command("nsys", report)):
         environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
-        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert not done.returncode, done.stdout + done.stderr
     return report.with_suffix(".sqlite")
 
 

@@ -12,7 +12,7 @@ def compiled(annotate):
     train(torch.compile(annotate(Model()), backend="aot_eager"))
 
 
-@program(compiles=True, slow=True)
+@program(compiles=True, rehearsals=1, slow=True)
 def compiled_in_place_with_graph_breaks(annotate):
     class Breaks(nn.Module):
         def __init__(self):
