@@ -47,19 +47,19 @@ def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow
 
 
 def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Iterator[str]:
-    """Return a note on the kernel time that several ranges share, whose work a compiler fused."""
+    """Return a note on the work that several ranges share, as a compiler fused it."""
     if all(domain.name != DOMAIN for domain in attribution.trace.domains):
         return
-    rows = [row for row in kernels if row.kind == "kernel"]
+    rows = list(kernels)
     shared = [(row, parts) for row in rows if row.path and (parts := fused_parts(row.path[-1]))]
     if shared:
         all_ns = sum(row.total_ns for row in rows) or 1
         across = sum(row.total_ns for row, parts in shared if spans_layers(parts))
         fused = sum(row.total_ns for row, _ in shared)
         yield (
-            f"{share_text(fused / all_ns)} of the kernel time is shared by several ranges, whose work a compiler "
-            f"fused: a row of their names, joined by `{FUSED.strip()}`. {share_text(across / all_ns)} is shared "
-            "by several layers."
+            f"{share_text(fused / all_ns)} of the {attribution.trace.provenance.unit_of_work} work is shared by "
+            f"several ranges, whose work a compiler fused: a row of their names, joined by `{FUSED.strip()}`. "
+            f"{share_text(across / all_ns)} is shared by several layers."
         )
 
 

@@ -142,8 +142,7 @@ def annotate_modules(
     """
     if range_stack.off:
         return ModuleAnnotation(model, [])
-    if type(model).__name__ == "OptimizedModule":  # of torch._dynamo, which takes seconds to import
-        model = getattr(model, "_orig_mod", model)
+    model = _uncompiled(model)
     annotation: ModuleAnnotation | None = None
     try:
         with Held():
@@ -167,20 +166,26 @@ def annotate_modules(
         raise
 
 
+def _uncompiled(module: nn.Module) -> nn.Module:
+    """Return the module that `torch.compile` wrapped, or the module itself."""
+    is_wrapper = type(module).__name__ == "OptimizedModule"  # of torch._dynamo, which takes seconds to import
+    return getattr(module, "_orig_mod", module) if is_wrapper else module
+
+
 def _is_chosen(named: Named, depth: int | None, only: Choice | None, skip: Choice) -> bool:
     if not named.path:
         return True
     if depth is not None and named.depth > depth:
         return False
     if only is None:
-        return type(named.module) not in NEVER_LAUNCH and not _matches(named, skip)
+        return type(_uncompiled(named.module)) not in NEVER_LAUNCH and not _matches(named, skip)
     return _matches(named, only) and not _matches(named, skip)
 
 
 def _matches(named: Named, choice: Choice) -> bool:
     patterns = [choice] if isinstance(choice, str | type) else choice
     return any(
-        fnmatchcase(named.path, pattern) if isinstance(pattern, str) else isinstance(named.module, pattern)
+        fnmatchcase(named.path, pattern) if isinstance(pattern, str) else isinstance(_uncompiled(named.module), pattern)
         for pattern in patterns
     )
 
@@ -196,12 +201,12 @@ def _visit(holder: Named, seen: set[nn.Module]) -> Iterator[Named]:
         return
     seen.add(holder.module)
     yield holder
-    for attribute, module in holder.module.named_children():
+    for attribute, module in _uncompiled(holder.module).named_children():
         name, payload = attribute, None
         if attribute.isdigit():
             is_indexed = holder.attribute.isdigit() and not holder.is_container  # its own range has the index
             list_name = "" if is_indexed else holder.attribute
-            list_name = list_name or type(holder.module).__name__
+            list_name = list_name or type(_uncompiled(holder.module)).__name__
             name, payload = f"{re.sub(r'(?<=[^s])s$', '', list_name)} {attribute}", int(attribute)
         is_container = type(module) in CONTAINERS
         path = f"{holder.path}.{attribute}".lstrip(".")
@@ -222,7 +227,7 @@ def _places(chosen: Sequence[Named]) -> Iterator[marks.Place]:
         above, path_above = (range_paths[id(holder.module)], holder.path) if holder else ("", "")
         range_path = range_paths[id(named.module)] = f"{above}/{named.name}".lstrip("/")
         attribute = named.path.removeprefix(path_above).lstrip(".")
-        yield marks.Place(range_path, type(named.module).__name__, attribute)
+        yield marks.Place(range_path, type(_uncompiled(named.module)).__name__, attribute)
 
 
 def _around(named: Named) -> Iterator[nn.Module]:

@@ -301,6 +301,17 @@ def test_compiled_model_has_the_name_of_its_own_class():
     assert (annotation.name, heard.paths) == ("Model", FORWARD)
 
 
+def test_compiled_layers_have_the_paths_depths_and_classes_of_their_own():
+    model = nn.Sequential(OrderedDict(layers=nn.ModuleList([nn.Sequential(nn.Linear(4, 4))])))
+    before = [(one.name, one.path, one.depth) for one in _named(model, None)]
+    model.layers[0] = torch.compile(model.layers[0], backend="eager")
+    assert [(one.name, one.path, one.depth) for one in _named(model, None)] == before
+    with annotate.annotate_modules(model), annotate.listen(heard := Heard()):
+        model.layers[0](leaf())
+    mark = json.loads(heard.marks[0].removeprefix(marks.MARK))
+    assert mark["classes"] == {"layer *": "Sequential", "layer */Sequential *": "Linear"}
+
+
 def test_items_of_an_item_are_called_alike_in_all_items():
     model = nn.Sequential(OrderedDict(layers=nn.ModuleList(nn.Sequential(nn.Linear(4, 4)) for _ in range(2))))
     named = [module.name for module in _named(model, None)]
