@@ -1,13 +1,14 @@
 """How much of what a GPU can do each range gets: FLOPs and bytes of a counted step, joined to kernel times.
 
-A range's figures join the report's range of the same phase and the same path below its step. A range then has
-its own and those of all ranges inside it, times the number of its steps.
+A range's figures join the report's range of the same phase and the same path below its step; where the report
+lacks that, the nearest range around it. A range then has its own and those of all ranges inside it, times the
+number of its steps.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..report import Number, Path, RangeRow, Report
@@ -65,13 +66,13 @@ class Efficiency:
 class Joined:
     """The ranges with what was counted in them, and the counted paths that the report has no range for.
 
-    `steps` is over how many steps the figures are; `lost` are the figures of those paths, over as many.
+    The figures of those paths, `moved`, are in those of the ranges around them.
     """
 
     rows: tuple[Efficiency, ...]
     all_computed: Figures
     model: Figures  # of forward and backward, without what is computed again
-    lost: Figures
+    moved: Figures
     unjoined: tuple[Key, ...]
 
 
@@ -80,14 +81,17 @@ def joined(report: Report, counts: Counts) -> Joined:
     steps = _steps(report)
     places = _places(report, counts)
     figures: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
-    for key, of_key in places.items():
-        each = counts.by_key[key].of_each(len({_tail(path, steps) for path, _ in of_key}))
+    unjoined = tuple(key for key in counts.by_key if key not in places)
+    around = _around(report, counts, unjoined)
+    for key, of_key in (*places.items(), *around.items()):
+        tails = len({_tail(path, steps) for path, _ in of_key})
+        entry = counts.by_key[key]
+        each = entry.of_each(tails) if key in places else entry.whole.times(1 / tails)
         for place in of_key:
             figures[place] += each.times(steps[_step_of(place[0], steps)])
     rows = {(row.path, row.phase): row for row in report.ranges}
     inclusive = _with_inner(figures, rows)
     count = 1 if report.per_step else report.steps
-    unjoined = tuple(key for key in counts.by_key if key not in places)
     model = (
         entry.whole
         for (phase, path), entry in counts.by_key.items()
@@ -101,7 +105,7 @@ def joined(report: Report, counts: Counts) -> Joined:
         ),
         all_computed=counts.whole.times(count),
         model=sum(model, NOTHING).times(count),
-        lost=sum((counts.by_key[key].whole for key in unjoined), NOTHING).times(count),
+        moved=sum((counts.by_key[key].whole for key in unjoined), NOTHING).times(count),
         unjoined=unjoined,
     )
 
@@ -163,22 +167,41 @@ def _tail(path: Path, steps: Mapping[Path, float]) -> Path:
 def _places(report: Report, counts: Counts) -> dict[Key, list[Place]]:
     """Return the report's ranges of each counted path: those of its phase, else those of the only other one."""
     steps = _steps(report)
+    by_key: defaultdict[Key, list[Place]] = defaultdict(list)
+    for place, phase, tail in _inside(report, counts):
+        key = next((key for key in keys_of(phase, tail) if key in counts.by_key), None)
+        if key is not None:
+            by_key[key].append(place)
+    # Where the report has more or fewer paths of a name than were counted, they are other ranges.
+    paths = {key: len({_tail(path, steps) for path, _ in places}) for key, places in by_key.items()}
+    return {key: places for key, places in by_key.items() if counts.by_key[key].paths in (None, paths[key])}
+
+
+def _around(report: Report, counts: Counts, unjoined: Iterable[Key]) -> dict[Key, list[Place]]:
+    """Return the nearest ranges around each counted path that the report lacks, at last the steps."""
+    by_key: defaultdict[Key, list[Place]] = defaultdict(list)
+    for place, phase, tail in _inside(report, counts):
+        for key in dict.fromkeys(keys_of(phase, tail)):
+            by_key[key].append(place)
+    around: dict[Key, list[Place]] = {}
+    for phase, path in unjoined:
+        names = path.split(PATH_SEPARATOR)
+        outer = (PATH_SEPARATOR.join(names[:length]) for length in range(len(names) - 1, -1, -1))
+        around[phase, path] = next((by_key[phase, above] for above in outer if (phase, above) in by_key), [])
+    return {key: places for key, places in around.items() if places}
+
+
+def _inside(report: Report, counts: Counts) -> Iterator[tuple[Place, str, Path]]:
+    """Yield the ranges in steps, with each phase whose counts they may have, and their path below the step."""
+    steps = _steps(report)
     inside = [row for row in report.ranges if _step_of(row.path, steps)]
     phases: defaultdict[Path, set[str]] = defaultdict(set)
     for row in inside:
         phases[row.path].add(row.phase)
-    by_key: defaultdict[Key, list[Place]] = defaultdict(list)
     for row in inside:
-        tail = _tail(row.path, steps)
         for phase in {key[0] for key in counts.by_key}:
-            if phase != row.phase and (phase in phases[row.path] or len(phases[row.path]) > 1):
-                continue
-            key = next((key for key in keys_of(phase, tail) if key in counts.by_key), None)
-            if key is not None:
-                by_key[key].append((row.path, row.phase))
-    # Where the report has more or fewer paths of a name than were counted, they are other ranges.
-    paths = {key: len({_tail(path, steps) for path, _ in places}) for key, places in by_key.items()}
-    return {key: places for key, places in by_key.items() if counts.by_key[key].paths in (None, paths[key])}
+            if phase == row.phase or (phase not in phases[row.path] and len(phases[row.path]) == 1):
+                yield (row.path, row.phase), phase, _tail(row.path, steps)
 
 
 def _with_inner(of_places: Mapping[Place, Figures], rows: Mapping[Place, RangeRow]) -> dict[Place, Figures]:

@@ -25,7 +25,7 @@ SMALLEST_GAP = 1 / 4_000
 
 
 def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
-    """Return the step whose GPU work takes the median time, or all work where there are no steps, as boxes.
+    """Return the step whose GPU work takes the median time, or all that counts where there are no steps, as boxes.
 
     A box is work of one stream, phase and range without a gap in between: its stream, start and end in ns from the
     first work, path (a position in `paths`), phase, busy ns and pieces of work. Where there are too many boxes,
@@ -34,7 +34,8 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
     work, naming = attribution.trace.work, naming_of(attribution.trace, every_index=True)
     step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node].astype(np.int64)
     number, steps = _median_step(step, work.start_ns, work.end_ns)
-    rows = np.flatnonzero(step == number if steps else np.ones(len(work), np.bool_))
+    warm_up = np.append(attribution.warm_up, False)[attribution.node]
+    rows = np.flatnonzero(step == number if steps else include_warm_up | ~warm_up)
     places = np.stack(
         [work.process[rows].astype(np.int64), work.device_id[rows].astype(np.int64), work.stream_id[rows]]
     )

@@ -29,10 +29,6 @@ NO_STEPS = (
     "FLOPs are those of one step, and the report has no measured step ranges. Push a range named 'step' around "
     "each of them, or say with --step which ranges are the steps."
 )
-NO_JOIN = (
-    "None of the ranges in which FLOPs were counted is in the report, so their times are not known. Counted: {}. "
-    "Record again, with the same ranges in the counted step as in the measured ones."
-)
 OTHER_CALLS = (
     "The counted step called {} {} times, and a measured step {} times, so its FLOPs are not those of the "
     "measured steps. Let the last step of warm-up be like the measured ones: with several optimizers, record with "
@@ -57,8 +53,8 @@ CONVENTION = "2 per multiply-add, of matrix products, convolutions and attention
 BYTES = "Bytes are the least: inputs and outputs of each operator, once."
 #: Kinds of kernels that operators with a formula launch.
 WITH_FLOPS = frozenset(("gemm", "convolution", "attention"))
-#: Shown only where a share of the counted FLOPs is in no range.
-LEAST_LOST = 1e-9
+#: Shown only where a share of the counted FLOPs is in a range around theirs.
+LEAST_MOVED = 1e-9
 
 RANGE, PHASE = Column("range", "range", "name"), Column("phase", "phase")
 COLUMNS = {
@@ -89,8 +85,6 @@ def view(subject: Subject) -> Document:
     if counts is None or (unfit := why_unfit(subject.whole, counts)):
         raise ReportError(NO_COUNTS if counts is None else unfit)
     joined = efficiency.joined(subject.whole, counts)  # steps are around the ranges that were chosen
-    if not joined.rows:
-        raise ReportError(NO_JOIN.format(some_of(path for _, path in joined.unjoined)))
     peak = peak_for(report.provenance.gpus, counts.peaks)
     tables = (_ranges(subject, joined, peak), _step(subject, joined, peak))
     return headings.answer(report, tables, (*report.notes, *_notes(report, counts, joined, peak)))
@@ -211,10 +205,13 @@ def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) ->
     if counts.is_stated:
         convention = report.provenance.run.get("flops_convention")
         yield f"FLOPs and bytes are what the run states for its sizes: {convention}."
-    if joined.lost.total > LEAST_LOST * joined.all_computed.total:
-        lost = share_text(joined.lost.total / joined.all_computed.total)
+    if joined.moved.total > LEAST_MOVED * joined.all_computed.total:
+        moved = share_text(joined.moved.total / joined.all_computed.total)
         names = some_of((path for _, path in joined.unjoined), most=4)
-        yield f"{lost} of the FLOPs were counted in ranges that the report lacks, and are in no row: {names}."
+        yield (
+            f"{moved} of the FLOPs were counted in ranges that the report lacks, and are those of the ranges "
+            f"around them: {names}."
+        )
     if counts.uncounted:
         kernels = [row for row in report.kernels if row.kind == "kernel"]
         kernel_ns = sum(row.total_ns for row in kernels)

@@ -1,115 +1,50 @@
 """All views of a report agree with each other and with brute force: docs/attribution.md lists equal sums.
 
 Each is asked per step and in total, with and without warm-up, of the real reports and of made ones with what these
-lack: several ranks, other threads' work inside a step, warm-up between steps, graphs that ran whole.
+lack: several ranks, other threads' work inside a step, warm-up between steps, whole graphs, memory and FLOPs.
 """
 
-from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
+import json
+from collections import Counter, defaultdict
+from dataclasses import astuple
 
 import pytest
 from nvtx_kernels.analysis import report as reports
-from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.attribution.steps import in_measured_steps, measured_steps
+from nvtx_kernels.analysis.document import WHOLE
 from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.analysis.measures.agreement import phase_times
 from nvtx_kernels.analysis.measures.balance import balance
 from nvtx_kernels.analysis.measures.communication import communicated
+from nvtx_kernels.analysis.measures.counts import counts_of
 from nvtx_kernels.analysis.measures.exchanges import exchanges
+from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.measures.overlap import overlap
 from nvtx_kernels.analysis.measures.steps import steps_of
-from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.readers.requirements import require_work
 from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.timeline.as_chrome_trace import Timeline
+from nvtx_kernels.analysis.timeline.slices import Drawn
+from nvtx_kernels.analysis.trace import KERNEL
+from nvtx_kernels.analysis.views.registry import Subject, viewer
+from nvtx_kernels.analysis.views.rows import NOWHERE
 
-from tests.analysis.making.building import Launch, Range, Rows, Work, process_of, thread
-from tests.analysis.making.bundled import DATA, SHARED, unpacked
+from tests.analysis.making.cross_cases import BEFORE, COUNTED, MADE, attributed, cases
+from tests.analysis.making.plain_sums import (
+    attention,
+    blocks_of,
+    flops,
+    inclusive,
+    launch_groups,
+    median_step,
+    memory_of_ranges,
+    on_page,
+    peaks,
+    rows_of,
+)
 from tests.analysis.making.states import states
-from tests.analysis.making.traces import trace_of
-
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-
-
-def made(*pieces, ranks=1, ranges=(), apart=0):
-    """Return the rows of a report: pieces are (launched at, start, end, name, stream[, thread]) of each rank.
-
-    One launched at None has lost its launch. Ranks are `apart` from one another in time.
-    """
-    rows = Rows()
-    for rank in range(ranks):
-        main, later = thread(100 + rank), rank * apart
-        for name, start, end in ranges:
-            rows.ranges.append(Range(name, start + later, end + later, main))
-        for at, start, end, name, stream, *other in pieces:
-            number, on = len(rows.launches), thread(100 + rank, 500) if other else main
-            kind = "graph" if name == "graph" else "memcpy" if name == 1 else "kernel"
-            if at is not None:
-                rows.launches.append(Launch(number, at + later, at + later + 1, on))
-            begin, end_ns = start + rank + later, end + 2 * rank + later
-            launch = None if at is None else number
-            rows.work.append(Work(launch, begin, end_ns, name, kind, process_of(main), device=rank, stream=stream))
-    return rows
-
-
-STEPS = [
-    ("warm-up", 0, 90),
-    ("step 1", 100, 190),
-    ("forward", 101, 150),
-    ("step 2", 200, 290),
-    ("forward", 201, 250),
-]
-MADE = {
-    "another thread keeps the GPU busy": made(
-        (110, 120, 140, "sgemm", 7), (160, 200, 210, "sgemm", 7), (210, 220, 230, "sgemm", 7),
-        (5, 100, 290, "sgemm", 9, "other"), ranges=STEPS,
-    ),
-    "compute of warm-up and of no step hides": made(
-        (10, 20, 125, "sgemm", 7), (110, 120, 140, ALL_REDUCE, 8), (120, 150, 160, "sgemm", 7),
-        (193, 155, 240, "sgemm", 9), (210, 230, 260, ALL_REDUCE, 8), (220, 270, 280, 1, 9), ranges=STEPS,
-    ),
-    "warm-up between what is measured": made(
-        (2, 3, 8, "sgemm", 7), (20, 30, 50, "sgemm", 7), (21, 60, 80, "sgemm", 7), (110, 120, 140, "sgemm", 7),
-        (111, 130, 160, ALL_REDUCE, 8), ranges=[("warm-up", 10, 90), ("forward", 100, 190)],
-    ),
-    "two ranks": made(
-        (110, 120, 140, ALL_REDUCE, 8), (120, 130, 160, "sgemm", 7), (210, 230, 260, ALL_REDUCE, 8),
-        (220, 235, 240, "sgemm", 9), ranks=2, ranges=STEPS,
-    ),
-    "graphs that ran whole": made(
-        (110, 120, 140, "graph", 7), (120, 125, 150, ALL_REDUCE, 8), (210, 230, 260, "graph", 7), ranges=STEPS,
-    ),
-    "steps overlap on the GPU": made(
-        (110, 120, 230, "sgemm", 7), (210, 200, 260, "sgemm", 8), (220, 250, 280, ALL_REDUCE, 8), ranges=STEPS,
-    ),
-    "ranks half a step apart": made(
-        (110, 120, 140, ALL_REDUCE, 8), (120, 130, 160, "sgemm", 7), (210, 230, 260, ALL_REDUCE, 8),
-        (220, 235, 240, "sgemm", 9), ranks=2, ranges=STEPS, apart=50,
-    ),
-    "a lost launch": made(
-        (110, 120, 140, "sgemm", 7), (None, 130, 190, "sgemm", 8), (210, 230, 260, ALL_REDUCE, 8), ranges=STEPS,
-    ),
-    "no steps and no ranges": made((10, 20, 30, "sgemm", 7), (15, 25, 60, ALL_REDUCE, 8), (70, 90, 95, 1, 7)),
-}  # fmt: skip
-REAL = sorted(path for folder in (DATA, SHARED / "h200", SHARED / "corpus") for path in folder.glob("*.sqlite*"))
-
-
-@cache
-def attributed(name):
-    """Attribute all work of a made or a real report."""
-    if name in MADE:
-        return attribute(trace_of(MADE[name]))
-    path = Path(name)
-    return attribute(read(unpacked(name, Path(mkdtemp())) if path.suffix == ".xz" else path))
-
-
-def cases():
-    for name in [*MADE, *map(str, REAL)]:
-        for per_step in (False, True):
-            for include_warm_up in (False, True):
-                yield pytest.param(
-                    name, per_step, include_warm_up, id=f"{Path(name).name[:24]}-{per_step:d}{include_warm_up:d}"
-                )
+from tests.analysis.making.subjects import table
 
 
 @pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
@@ -165,3 +100,144 @@ def test_all_views_agree_with_each_other_and_with_brute_force(name, per_step, in
         assert (row.span_ns, row.busy_ns, row.kernels) == tuple(
             sum(getattr(each, key) for each in of_phase) for key in ("span_ns", "busy_ns", "kernels")
         )
+
+
+TOTALS = [case for case in cases() if not case.values[1]]
+
+
+def subject(name, per_step, include_warm_up, **options):
+    """Return what a view looks at, with every row and every index, and the rows that it should count."""
+    whole = attributed(name)
+    report = summarize(whole, include_warm_up=include_warm_up)
+    if not report.kernels or (per_step and not report.steps):
+        pytest.skip("nothing ran on a GPU, or no measured steps")
+    if whole.trace.provenance.unit_of_work == "CPU":
+        pytest.skip("of a CPU, which has no such states")
+    rows = rows_of(whole, per_step=per_step, include_warm_up=include_warm_up)
+    counted = in_measured_steps(whole, include_warm_up=include_warm_up) if per_step else whole
+    report = reports.per_step(report) if per_step else report
+    return Subject(report, counted, WHOLE, **options), [row for row in rows if row.counted]
+
+
+@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
+def test_explain_groups_the_launches_of_all_kernels_as_brute_force_does(name, per_step, include_warm_up):
+    asked, rows = subject(name, per_step, include_warm_up, kernel="e")
+    found = defaultdict(list)
+    if expected := {key: groups for key, groups in launch_groups(rows).items() if "e" in key[0].lower()}:
+        for row in table(viewer("explain").view(asked), "explained"):
+            figures = row["blocks"] or 0, row["launches"], row["ranges"], row["total_ns"]
+            found[row["kernel"], row["phase"]].append(figures)
+    assert {key: sorted(groups) for key, groups in found.items() if key in expected} == expected
+
+
+@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
+def test_parts_of_attention_have_the_kernels_inside_their_ranges(name, per_step, include_warm_up):
+    asked, rows = subject(name, per_step, include_warm_up)
+    expected = attention(rows)
+    if not expected:
+        pytest.skip("no range is a part of attention")
+    divided = asked.report.steps if per_step else 1
+    found = {
+        (row["phase"], row["part"]): tuple(row[key] * divided for key in ("kernel_ns", "gemm_ns", "kernels"))
+        for row in table(viewer("attention").view(asked), "attention")
+        if row["level"] != "phase"
+    }
+    assert found == {key: pytest.approx(figures) for key, figures in expected.items()}
+
+
+@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
+def test_efficiency_joins_the_kernel_time_of_ranges_to_what_was_counted_in_them(name, per_step, include_warm_up):
+    asked, rows = subject(name, per_step, include_warm_up)
+    if not asked.report.steps or not counts_of(asked.report):
+        pytest.skip("no FLOPs, or no steps")
+    divided, time = asked.report.steps if per_step else 1, inclusive(rows)
+    found = {
+        (tuple(row["range"].split(" > ")), row["phase"]): row
+        for row in table(viewer("efficiency").view(asked), "efficiency")
+    }
+    assert {key: row["kernel_ns"] * divided for key, row in found.items()} == {
+        key: pytest.approx(time[key]) for key in found
+    }
+    if name in MADE:
+        ranges = [(row.path, row.phase) for row in asked.report.ranges]
+        steps = Counter({row.path: row.instances * divided for row in asked.report.ranges if len(row.path) == 1})
+        expected = flops(ranges, COUNTED, steps)
+        assert {key: (row["flops"] * divided, row["bytes"] * divided) for key, row in found.items()} == expected
+    else:
+        stated = asked.report.provenance.run["flops"]
+        whole = sum(row["flops"] for (path, _), row in found.items() if len(path) == min(map(len, dict(found))))
+        assert whole == pytest.approx(sum(stated.values()) * (1 if per_step else asked.report.steps))
+
+
+@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), [*cases()])
+def test_memory_of_ranges_peaks_and_holders_are_those_of_brute_force(name, per_step, include_warm_up):
+    asked, _ = subject(name, per_step, include_warm_up)
+    if asked.attribution.trace.memory is None:
+        pytest.skip("no memory was recorded")
+    blocks = blocks_of(attributed(name), per_step=per_step, include_warm_up=include_warm_up)
+    seen = memory(asked.attribution, include_warm_up=include_warm_up, in_steps=per_step)
+    assert {(row.path, row.phase): astuple(row)[2:] for row in seen.ranges} == memory_of_ranges(blocks)
+    assert sorted(peak.held_bytes for peak in seen.peaks if not peak.phase) == sorted(
+        held for held, _ in peaks(blocks).values()
+    )
+    assert sum(holder.held_bytes for holder in seen.holders) == sum(held for held, _ in peaks(blocks).values())
+    divided = asked.report.steps if per_step else 1
+    shown = {
+        (tuple(row["range"].split(" > ")), row["phase"]): row["allocated_bytes"] * divided
+        for row in table(viewer("memory").view(asked), "memory")
+    }
+    assert shown == {
+        (path or (NOWHERE,), phase): pytest.approx(figures[1])
+        for (path, phase), figures in memory_of_ranges(blocks).items()
+    }
+    assert [(balance.before_bytes, balance.unseen_bytes) for balance in seen.balances] == [(BEFORE, 0)] * len(
+        seen.balances
+    )
+
+
+@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS)
+def test_a_page_draws_the_kernel_time_of_its_steps_in_every_part(name, per_step, include_warm_up):
+    asked, rows = subject(name, per_step, include_warm_up)
+    (page,) = contents([(asked.attribution, asked.report)]).reports
+    drawn = on_page(rows, steps=asked.report.steps)
+    kernel_ns, boxes = sum(row.ns for row in drawn), page["icicles"]["together"]
+    assert boxes["ns"][0] == page["kernels"]["total_ns"] == sum(map(sum, page["phases"]["ns"])) == kernel_ns
+    leaves = [ns for ns, kind in zip(boxes["ns"], boxes["kind"], strict=True) if kind in ("kernel", "rest")]
+    assert sum(leaves) == kernel_ns
+    by_phase = Counter()
+    for row in drawn:
+        by_phase[row.phase] += row.ns
+    columns = zip(*page["phases"]["ns"], strict=True)
+    assert dict(zip(page["phases"]["phases"], map(sum, columns), strict=True)) == by_phase
+    strip, step = page["strip"], median_step(rows)
+    first, last = min(row.start for row in step), max(row.end for row in step)
+    assert strip["left_out"] or (sum(strip["ns"]), sum(strip["count"]), strip["span_ns"]) == (
+        sum(row.ns for row in step), len(step), last - first,
+    )  # fmt: skip
+    if memory_drawn := page["memory"]:
+        assert memory_drawn["peak_bytes"] == max(
+            held
+            for held, _ in peaks(
+                blocks_of(asked.attribution, per_step=bool(asked.report.steps), include_warm_up=include_warm_up)
+            ).values()
+        )
+
+
+@pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS[1::2])
+def test_a_timeline_draws_all_work_once_and_projects_what_ranges_contain(name, per_step, include_warm_up):
+    asked, rows = subject(name, per_step, include_warm_up)
+    events = json.loads("".join(Timeline(Drawn(asked.attribution), arrows=False).lines()))["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    drawn, expected, projected, inside = Counter(), Counter(), Counter(), Counter()
+    for event in slices:
+        if "given" in event.get("args", {}):
+            key = event["args"]["path"], event["args"]["phase"], event["cat"], event["args"]["blocks"]
+            drawn[key] += int(event["dur"] * 1000)
+        elif event["cat"] == "projected range":
+            projected[event["args"]["path"]] += event["args"]["kernel_ns"]
+    for row in rows:
+        expected[" > ".join(row.path), row.phase, row.category, row.blocks] += row.ns
+        for path, _ in row.around:
+            inside[" > ".join(path)] += row.ns * (row.kind == KERNEL)
+    assert drawn == expected
+    assert projected == inside

@@ -79,7 +79,6 @@ PROVED = {
     "No FLOPs or bytes were counted in these ranges": (
         "test_ranges_in_which_nothing_was_counted_are_refused_with_those_that_have_counts"
     ),
-    "None of the ranges in which FLOPs were counted": "no counted path is a row of the report",
     "is not in the table of GPUs' peaks": "the table has no row of that name",
     "The table of GPUs' peaks has no": "the GPU's row has no figure of that kind",
     "there are no peaks to compare with": "test_a_cpu_has_no_peaks_and_the_screen_says_so",
