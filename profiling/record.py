@@ -8,6 +8,7 @@ import argparse
 import multiprocessing.process
 import os
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -134,10 +135,8 @@ def _record(options: argparse.Namespace, program: list[str], is_module: bool) ->
             raise
         status = 1
     if processes:
-        one = len(processes) == 1
-        sys.stderr.write(
-            NOT_RECORDED.format(len(processes), "" if one else "es", "was" if one else "were", program[0])
-        )
+        es, were = ("", "was") if len(processes) == 1 else ("es", "were")
+        sys.stderr.write(NOT_RECORDED.format(len(processes), es, were, shlex.quote(program[0])))
     if options.open and profile.path.exists():
         _open_page(profile.path)
     return status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -129,7 +130,7 @@ def _unknown_kernels(patient: Patient) -> Iterator[Finding]:
             "warning",
             f"{share_text(share)} of the kernel time is in kernels that no rule knows: what counts as GEMM, "
             "communication or another category can miss them",
-            f"nvtx-kernels {patient.path.name} --by kernel names them (category other)",
+            f"nvtx-kernels {shlex.quote(patient.path.name)} --by kernel names them (category other)",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,7 +51,9 @@ def _summarize(options: argparse.Namespace) -> None:
     if rank < 0 and (number := NUMBER.search(path.name)):
         rank = int(number[1])
     write(as_parquet(attribution, report, rank=rank, host=options.host), output)
-    say_written(output, f"Next: nvtx-kernels rank {output.parent} compares all summaries of that folder.")
+    say_written(
+        output, f"Next: nvtx-kernels rank {shlex.quote(str(output.parent))} compares all summaries of that folder."
+    )
 
 
 def of_summaries(paths: Sequence[Path], detail: Detail, *, scheduler: str | None = None) -> Document:

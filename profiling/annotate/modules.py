@@ -185,7 +185,9 @@ def _is_chosen(named: Named, depth: int | None, only: Choice | None, skip: Choic
 def _matches(named: Named, choice: Choice) -> bool:
     patterns = [choice] if isinstance(choice, str | type) else choice
     return any(
-        fnmatchcase(named.path, pattern) if isinstance(pattern, str) else isinstance(_uncompiled(named.module), pattern)
+        fnmatchcase(named.path, pattern)
+        if isinstance(pattern, str)
+        else isinstance(_uncompiled(named.module), pattern)
         for pattern in patterns
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +41,7 @@ def of(path: Path, phases: Phases, capture: Capture, *, has_models: bool) -> Out
     steps = f"{phases.measured} step{'' if phases.measured == 1 else 's'}{warmed}{by}"
     if phases.warmed and not phases.measured:
         steps = f"no measured step, {phases.warmed} of warm-up"
-    report = "REPORT.nsys-rep" if capture.is_watched else str(path)
+    report = "REPORT.nsys-rep" if capture.is_watched else shlex.quote(str(path))
     size = 0 if capture.is_watched or not path.exists() else path.stat().st_size
     options = " --per-step" if phases.measured else " --include-warmup"
     if capture.recording is not None and capture.recording.ended_early:

@@ -1,6 +1,7 @@
 """The work of `benchmark train.py`: time the phases of a program, and show them as those of the course's model."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -71,7 +72,7 @@ def _sentences(words: list[str], found: Timed, warm_ups: list[int], rows: list[R
     program = words[0]
     stopped = ", and was then stopped" if found.status is None else ""
     yield f"{Path(program).name} ran {len(found.steps)} steps{stopped}; what ends a step: {found.by}. {BETWEEN}"
-    yield NEXT.format(" ".join(words))
+    yield NEXT.format(shlex.join(words))
     if len(rows) > 1:
         yield ONE_RUN
     if missing := warm_ups[len(rows) :]:

@@ -1,5 +1,6 @@
 """One line around a training loop: phases, steps, and the loops that people write."""
 
+import shlex
 import sqlite3
 
 import pytest
@@ -218,6 +219,15 @@ def test_without_a_model_steps_follow_each_other(path, capsys):
     assert phases(path) == [*step, "measure", *step, *step]
     assert profile.outcome.measured == steps(path) == 2
     assert "No model was given: its phases are backward and optimizer" in capsys.readouterr().err
+
+
+def test_next_command_can_be_copied_where_the_path_has_a_space(tmp_path):
+    path = tmp_path / "my run.sqlite"
+    model = net()
+    with Profile(model, None, path, warmup=0) as profile:
+        model(torch.ones(2, 4)).sum().backward()
+        profile.step()
+    assert shlex.split(profile.outcome.next) == ["nvtx-kernels", "rank", str(path), "--per-step"]
 
 
 def test_steps_by_hand(path):
