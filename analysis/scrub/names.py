@@ -295,11 +295,11 @@ class Names:
         if in_words and kernel_meaning(in_words) == needed:
             return in_words
         number = self._numbered(f"{name}\0").replace("name", "name_")
-        candidates = (
-            f"{word}_{detail}{number}" for word, detail in product(_KERNEL_WORDS[category], _KERNEL_DETAILS)
-        )
+        shapes = product(_KERNEL_WORDS[category], _KERNEL_DETAILS)
+        candidates = [f"{word}_{detail}{number}" for word, detail in shapes]
+        found = zip(candidates, _kernel_meanings(candidates), strict=True)
         # Which operators it fuses is not in a name of its category.
-        same = (new for new in candidates if kernel_meaning(new)[:-1] == needed[:-1])
+        same = (new for new, meant in found if meant[:-1] == needed[:-1])
         return next(same, f"{category}_{number}")
 
     def fact(self, text: str) -> str:
@@ -372,14 +372,19 @@ def meaning(name: str) -> tuple[object, ...]:
 
 def kernel_meaning(name: str) -> tuple[Any, ...]:
     """Return all that the analysis reads from the name of a kernel: its category first, what it fuses last."""
-    category, is_gemm = classify([name])[0]
-    loop = compiled_parts(name)
-    return (
-        category, is_gemm,
-        arithmetic_of(name) if is_gemm else "",
-        collective_of(name) if category == "communication" else "",
-        loop and (loop[0], len(fused_ops(name))),
-    )  # fmt: skip
+    return _kernel_meanings([name])[0]
+
+
+def _kernel_meanings(names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the meaning of each name; classifying several takes hardly longer than one."""
+    meanings = []
+    for name, (category, is_gemm) in zip(names, classify(names), strict=True):
+        arithmetic = arithmetic_of(name) if is_gemm else ""
+        collective = collective_of(name) if category == "communication" else ""
+        loop = compiled_parts(name)
+        fused = loop and (loop[0], len(fused_ops(name)))
+        meanings.append((category, is_gemm, arithmetic, collective, fused))
+    return meanings
 
 
 def thread_name(text: str) -> str | None:
