@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from .support.text import printable
 
+#: What to do with a damaged report, whichever tool wrote it.
+AGAIN = "Export or record it again."
+
 
 class AnalysisError(Exception):
     """Base of every error this package raises on purpose; its text is for people."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import NoGpuWork, NotAReport
+from ..errors import AGAIN, NoGpuWork, NotAReport
 from ..trace import Int64s, Provenance, Trace
 
 WORK = {"GPU": "kernel, copy or memset", "CPU": "operator"}
@@ -128,9 +128,7 @@ def require_plausible(trace: Trace, path: Path) -> None:
         ("ranges", ranges.start_ns, ranges.end_ns, LATEST_NS),
     ):
         if _beyond(start) or _beyond(end) or float(np.sum(end - start, dtype=np.float64)) > most:
-            raise NotAReport(
-                f"{path} is damaged: it has times of {rows_name} beyond any capture. Export it again."
-            )
+            raise NotAReport(f"{path} is damaged: it has times of {rows_name} beyond any capture. {AGAIN}")
 
 
 def _beyond(times: Int64s) -> bool:

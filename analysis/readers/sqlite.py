@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import NotAReport
+from ..errors import AGAIN, NotAReport
 from ..support.progress import expect
 from .safety import require_within
 from .sqlite_guard import columns_of_tables, guarded, read_only_uri, require_plain
@@ -32,7 +32,9 @@ def require_whole(path: Path) -> None:
     page, pages, counter, valid_for = (int.from_bytes(header[field]) for field in HEADER_FIELDS)
     size, complete = path.stat().st_size, (65_536 if page == 1 else page) * pages
     if counter == valid_for and size < complete:
-        raise NotAReport(f"{path} is truncated after {size:,} of {complete:,} bytes. Copy or export it again.")
+        raise NotAReport(
+            f"{path} is truncated after {size:,} of {complete:,} bytes. Copy, export or record it again."
+        )
 
 
 def require_at_rest(path: Path) -> None:
@@ -51,7 +53,7 @@ def require_at_rest(path: Path) -> None:
     if _is_hot(path):
         raise NotAReport(
             f"{path} is being written, or its writing was interrupted: {path.name}-journal is next to it. Wait "
-            "until it is written, or export it again."
+            "until it is written, or export or record it again."
         )
     if _is_locked(path):
         raise NotAReport(f"{path} is being written by another program. Wait until it is written.")
@@ -121,7 +123,7 @@ class Database:
         # Asked one at a time, either end is one step down the tree; both at once would scan the table.
         first, last = (self.rows(f'SELECT {end}({row}) FROM "{table}"')[0][0] for end in ("min", "max"))  # noqa: S608
         if first is None or last is None or last < first:  # it has rows; a page of another table numbers none
-            raise NotAReport(f"{self.path} is damaged: the rows of {table} are out of order. Export it again.")
+            raise NotAReport(f"{self.path} is damaged: the rows of {table} are out of order. {AGAIN}")
         count = min((last - first) // rows + 1, MAX_PARTS)
         expect(last - first + 1)
         bounds = [first + (last + 1 - first) * part // count for part in range(count + 1)]
@@ -186,9 +188,7 @@ class Database:
         part = self.table(sql, most_rows)
         for field in part.schema:
             if field.name != "text" and (wrong_type := NO_NUMBERS.get(str(field.type))):
-                raise NotAReport(
-                    f"{self.path} is damaged: it has {wrong_type} for a {field.name}. Export it again."
-                )
+                raise NotAReport(f"{self.path} is damaged: it has {wrong_type} for a {field.name}. {AGAIN}")
         return part
 
     def _whole(self, batches: pa.RecordBatchReader, most_rows: int | None) -> pa.Table:
@@ -198,7 +198,7 @@ class Database:
             self.bytes_read += batch.nbytes
             require_within(self.path, self.bytes_read)
             if rows > min(most_rows or rows, self.size_bytes):
-                raise NotAReport(f"{self.path} is damaged: it has more rows than fit into it. Export it again.")
+                raise NotAReport(f"{self.path} is damaged: it has more rows than fit into it. {AGAIN}")
             read.append(batch)
         return pa.Table.from_batches(read, batches.schema)
 
@@ -207,7 +207,7 @@ def _damaged(path: Path, error: BaseException) -> NotAReport:
     if missing := _MISSING.search(str(error)):
         return trimmed(path, f"{missing[1]} {missing[2]}")
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return NotAReport(f"{path} is damaged: {first_line}. Export it again.")
+    return NotAReport(f"{path} is damaged: {first_line}. {AGAIN}")
 
 
 def trimmed(path: Path, missing: str) -> NotAReport:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import NotAReport
+from ..errors import AGAIN, NotAReport
 
 # SQLite writes the text of an ordinary table so; that of a virtual one begins otherwise.
 ORDINARY = "create table "
@@ -73,9 +73,7 @@ def guarded(path: Path, uri: str) -> Iterator[sqlite3.Connection]:
             yield connection
         except sqlite3.DatabaseError as error:
             if left < 0:
-                raise NotAReport(
-                    f"{path} keeps SQLite busy for longer than a report does. Export it again."
-                ) from error
+                raise NotAReport(f"{path} keeps SQLite busy for longer than a report does. {AGAIN}") from error
             # SQLite takes a Ctrl-C inside one of these functions as its answer.
             code = getattr(error, "sqlite_errorcode", None)
             if code == sqlite3.SQLITE_INTERRUPT or (code == sqlite3.SQLITE_AUTH and not denials):
@@ -113,11 +111,11 @@ def columns_of_tables(path: Path, connection: sqlite3.Connection) -> dict[str, t
     """
     for name, text in connection.execute("SELECT name, sql FROM sqlite_master WHERE lower(type) = 'table'"):
         if not str(text).lower().startswith(ORDINARY):
-            raise NotAReport(f"{path} has a virtual table, {name!r}, as no export does. Export it again.")
+            raise NotAReport(f"{path} has a virtual table, {name!r}, as no report does. {AGAIN}")
     columns: dict[str, tuple[str, ...]] = {}
     for table, column, computed in connection.execute(SCHEMA_SQL):
         if computed:
-            raise NotAReport(f"{path} computes columns, as no export does. Export it again.")
+            raise NotAReport(f"{path} computes columns, as no report does. {AGAIN}")
         columns[table] = (*columns.get(table, ()), column)
     return columns
 
@@ -128,4 +126,4 @@ def require_plain(path: Path, connection: sqlite3.Connection, sql: str) -> None:
     Raises sqlite3.Error where the authorizer refuses it.
     """
     if any(row[1] == "VOpen" for row in connection.execute(f"EXPLAIN {sql}")):
-        raise NotAReport(f"{path} has a virtual table in place of a table. Export it again.")
+        raise NotAReport(f"{path} has a virtual table in place of a table. {AGAIN}")

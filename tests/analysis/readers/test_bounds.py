@@ -122,7 +122,7 @@ def test_a_virtual_table_is_refused_however_it_calls_itself(tmp_path):
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"CREATE VIRTUAL TABLE {KERNELS} USING rtree(id, low, high)")
     with_schema(path, f"UPDATE sqlite_master SET rootpage = 2, type = 'TABLE' WHERE name = '{KERNELS}'")
-    with pytest.raises(NotAReport, match=f"has a virtual table, '{KERNELS}', as no export does"):
+    with pytest.raises(NotAReport, match=f"has a virtual table, '{KERNELS}', as no report does"):
         analysis.read(path)
 
 

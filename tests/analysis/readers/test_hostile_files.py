@@ -99,9 +99,9 @@ TABLES = {
     "endless strings": (endless_view("StringIds"), 1, "not one that `nsys export` wrote"),
     "virtual table": (
         ("DROP TABLE StringIds", "CREATE VIRTUAL TABLE StringIds USING fts5(id, value)"), 1,
-        "has a virtual table, 'StringIds', as no export does",
+        "has a virtual table, 'StringIds', as no report does",
     ),
-    "computed column": (computed_text(), 1, "computes columns, as no export does"),
+    "computed column": (computed_text(), 1, "computes columns, as no report does"),
     "5,000 tables": (("BEGIN", *(f"CREATE TABLE t{n} (a, b, c)" for n in range(5000))), 0, RIGHT),
 }  # fmt: skip
 VALUES = {
