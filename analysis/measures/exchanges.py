@@ -18,7 +18,7 @@ from ..attribution.paths import Paths
 from ..trace import Bools, Columns, Int64s, Path
 from ..vocabulary import PHASES, collapsed, is_operator, opens_phase, step_matcher
 from .collectives import collectives
-from .overlap import each_gpu
+from .overlap import communicated_ns, each_gpu
 from .spans import Extents
 
 #: FSDP2's own ranges, which name the module whose parameters are gathered or gradients reduced; PyTorch 2.13,
@@ -57,7 +57,8 @@ class Kernels(Columns):
 class Exchanges:
     """What communicates in one report, or several: the kernels, their GPUs, paths with phases, and groups.
 
-    `ranges` is the pattern of those that were asked for, empty for all.
+    `ranges` is the pattern of those that were asked for, empty for all. `report_ns` is the time of all kernels of
+    the report that communicate, also of those that are not held.
     """
 
     kernels: Kernels
@@ -65,6 +66,7 @@ class Exchanges:
     places: tuple[tuple[Path, str], ...]
     groups: tuple[str, ...]
     ranges: str = ""
+    report_ns: int = 0
 
 
 def exchanges(
@@ -106,6 +108,7 @@ def exchanges(
         gpus=tuple(extents.gpus),
         places=places,
         groups=tuple(trace.names[name] if name >= 0 else "" for name in groups.tolist()),
+        report_ns=communicated_ns(attribution),
     )
 
 
@@ -128,7 +131,14 @@ def together(reports: Sequence[tuple[str, Exchanges]]) -> Exchanges:
             )
         )
         gpus += [name if len(held.gpus) == 1 else f"{name} {gpu}" for gpu in held.gpus]
-    return Exchanges(Kernels.joined(parts), tuple(gpus), tuple(places), tuple(groups), reports[0][1].ranges)
+    return Exchanges(
+        Kernels.joined(parts),
+        tuple(gpus),
+        tuple(places),
+        tuple(groups),
+        reports[0][1].ranges,
+        sum(held.report_ns for _, held in reports),
+    )
 
 
 def _joined(parts: list[Int64s]) -> Int64s:

@@ -112,6 +112,13 @@ def communication(trace: Trace) -> Bools:
     return communicates
 
 
+def communicated_ns(attribution: Attribution) -> int:
+    """Add up the kernels that communicate, ns, also those of which the attribution is no part."""
+    trace = attribution.of_all_work.trace
+    chosen = (trace.work.kind == KERNEL) & communication(trace)[trace.work.name_id]
+    return int(trace.work.duration_ns[chosen].sum())
+
+
 class OneGpu:
     """The measured work of one GPU, the windows that it is in, and when any work and any compute ran there."""
 

@@ -13,6 +13,7 @@ from ..measures.exchanges import Exchanges, exchanges, together
 from ..report import Number, Path, Report, quotient
 from ..summary.parallel import Ranked
 from ..summary.selection import naming_for, naming_of, path_matcher
+from ..support.units import time_text
 from ..vocabulary import OTHER, PHASES, opens_phase, some_of
 from ..vocabulary.modules import Naming
 from . import headings
@@ -21,6 +22,10 @@ from .rows import common_length, in_phase, label, more, require_measured, share
 
 NOTHING = "No kernel communicates between GPUs: the report is of one GPU, or its program uses copies instead."
 NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: --by kernel names them."
+ELSEWHERE = (
+    "All communication between GPUs, {} of kernels, is outside of what is shown: in another phase, in warm-up or "
+    "in no measured step. --totals and --include-warmup count it."
+)
 NO_MATCH = "No communication is in a range that matches {!r}. It is in: {}."
 NARROWED = "All but the accounting is of the ranges that match {!r}, and of no other communication."
 ON_CPU = "The report is of a CPU: no kernel communicates between GPUs. Record on a GPU."
@@ -54,7 +59,7 @@ def view(subject: Subject) -> Document:
     require_measured(report)
     held = held_by(subject)
     communication = communicated(held, world_size=headings.world_size(report.provenance))
-    _require_communication(held, communication, headings.doubts_of_absence(report))
+    _require_communication(held, communication, headings.doubts_of_absence(subject.whole))
     drawing = _Drawing(
         communication,
         steps=_steps_of([(report, held.gpus)]),
@@ -71,6 +76,8 @@ def _require_communication(held: Exchanges, communication: Communication, doubts
     """Raise ReportError if nothing communicates, or nothing in the ranges that were chosen."""
     if communication.rows:
         return
+    if not len(held.kernels) and held.report_ns:
+        raise ReportError(ELSEWHERE.format(time_text(held.report_ns)))
     if not len(held.kernels):
         raise ReportError(NONE_KNOWN.format(doubts) if doubts else NOTHING)
     raise ReportError(NO_MATCH.format(held.ranges, some_of(label(path) for path, _ in held.places)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from ..document import Column, Document, Row, Table, with_columns
 from ..errors import ReportError
 from ..kernel_names.short import names_by_kernel
-from ..measures.overlap import COMMUNICATION, Overlap, overlap
+from ..measures.overlap import COMMUNICATION, Overlap, communicated_ns, overlap
+from ..support.units import time_text
 from ..vocabulary import PHASES
 from . import headings
+from .communication import ELSEWHERE
 from .registry import Subject
 from .rows import more, per_step_of_a_gpu, require_measured, share
 
@@ -35,11 +37,17 @@ def view(subject: Subject) -> Document:
     require_measured(report)
     phases = {row.phase for row in report.phases} if subject.some_phases else PHASES
     overlaps = overlap(subject.attribution, phases, include_warm_up=report.warm_up_included)
-    doubts = headings.doubts_of_absence(report)
-    absence = NONE_KNOWN.format(doubts) if doubts else NO_COMMUNICATION
-    notes = [] if any(gpu.communication_ns for gpu in overlaps.gpus) else [absence]
+    notes = [] if any(gpu.communication_ns for gpu in overlaps.gpus) else [_absence(subject)]
     tables = [_gpus(subject, overlaps), *([_transfers(subject, overlaps)] if overlaps.transfers else [])]
     return headings.answer(report, tables, (*report.notes, *notes))
+
+
+def _absence(subject: Subject) -> str:
+    """Return that nothing communicates between GPUs, in what is shown or at all, or is not known to."""
+    if elsewhere_ns := communicated_ns(subject.attribution):
+        return ELSEWHERE.format(time_text(elsewhere_ns))
+    doubts = headings.doubts_of_absence(subject.whole)
+    return NONE_KNOWN.format(doubts) if doubts else NO_COMMUNICATION
 
 
 def _gpus(subject: Subject, overlaps: Overlap) -> Table:

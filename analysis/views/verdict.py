@@ -69,7 +69,8 @@ def _time(report: Report, counted: Report, kernel_ns: Number) -> str:
         gemm = f"{in_graphs} is in CUDA graphs launched whole, whose kernels are not in the report"
     else:
         gemm_ns = sum(row.total_ns for row in report.kernels if row.category == "gemm")
-        gemm = f"{_percent(gemm_ns, kernel_ns) if gemm_ns else 'none'} is GEMM"
+        none = "none is known to be" if headings.share_of_other(report) > headings.MUCH_OTHER else "none is"
+        gemm = f"{_percent(gemm_ns, kernel_ns)} is GEMM" if gemm_ns else f"{none} GEMM"
     shares = "; ".join([*parts, gemm] if len(phases) > 1 else [gemm])
     on_cpu = report.provenance.unit_of_work == "CPU"
     counted_time = "operators' own CPU time" if on_cpu else graphs.counted_time(report)

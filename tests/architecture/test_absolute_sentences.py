@@ -26,6 +26,7 @@ PROVED = {
     "No communication is in a range that matches": (
         "test_a_range_that_communicates_nothing_is_refused_with_those_that_do"
     ),
+    "none is known to be": "test_kernels_of_no_known_category_are_in_the_first_lines",
     ", all of it in": "test_all_of_a_step_is_in_a_phase_only_if_no_other_has_kernels",
     "is exposed: compute runs meanwhile": "test_all_views_agree_with_each_other_and_with_brute_force",
     "The report has no launch of": "test_work_whose_launch_is_lost_is_said_of_figures_per_step",

@@ -27,7 +27,7 @@ from nvtx_kernels.analysis.views.registry import Subject, viewer
 from nvtx_kernels.analysis.views.verdict import verdict
 
 from tests.analysis.making.allocated import with_memory
-from tests.analysis.making.building import Launch, Range, Work, build
+from tests.analysis.making.building import Launch, Range, Work, build, launched
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
 from tests.analysis.making.shown_page import answer
@@ -108,6 +108,15 @@ def test_times_in_the_steps_of_real_reports_sum_to_their_ranges(path):
     known = {(row.path, row.phase): row.inclusive_ns for row in report.ranges}
     assert sums.items() <= known.items()
     assert bool(sums) == bool(report.steps)
+
+
+@pytest.mark.parametrize(("longest", "named"), [(1004, False), (1300, True)])
+def test_the_slowest_step_is_named_only_where_it_is_much_slower(tmp_path, longest, named):
+    lengths, starts = (1000, 1000, longest), (0, 2000, 4000)
+    ranges = [Range("step", at, at + lasts) for at, lasts in zip(starts, lengths, strict=True)]
+    path = build(tmp_path, ranges=ranges, **launched(*((at + 10, at + 20) for at in starts), lasts=900))
+    look = " ".join(text for text, _ in contents([answer(path)]).reports[0]["look"])
+    assert ("step 2 is the slowest: its CPU range takes 1.30 µs, 30.0% more" in look) == named
 
 
 def beyond_steps(folder):

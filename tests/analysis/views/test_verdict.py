@@ -10,7 +10,7 @@ from nvtx_kernels.analysis.measures.balance import balance
 from nvtx_kernels.analysis.views.verdict import commands, verdict
 
 from nvtx_kernels.__main__ import main
-from tests.analysis.making.building import MAIN, Range, build, launched
+from tests.analysis.making.building import MAIN, Launch, Range, Work, build, launched, thread
 from tests.analysis.making.plain_sql import OURS
 from tests.analysis.making.subjects import SHARED, attributed, subject
 
@@ -92,6 +92,35 @@ def test_the_report_holds_what_the_view_of_the_balance_measures(path):
         of = found[row.phase]
         assert (row.span_ns, row.busy_ns, row.waiting_ns) == (of.span_ns, of.busy_ns, of.waiting_ns)
         assert (row.kernels, row.gpus, row.verdict) == (of.kernels, 1, of.verdict)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (("sgemm", "void secret::k(int)"), "50% is GEMM. 50% is in kernels of no known category (other)."),
+        (("softmax", "void secret::k(int)"), "none is known to be GEMM. 50% is in kernels of no known category"),
+        (("softmax", "softmax"), ": none is GEMM. The GPU"),
+    ],
+)
+def test_kernels_of_no_known_category_are_in_the_first_lines(tmp_path, names, says):
+    work = [Work(number, 30 * number + 20, 30 * number + 40, name) for number, name in enumerate(names)]
+    launches = [Launch(number, 5 * number, 5 * number + 1) for number in range(len(names))]
+    assert says in verdict(subject(build(tmp_path, launches=launches, work=work)).report)
+
+
+def test_times_of_ranks_that_run_at_once_are_not_what_a_phase_takes(tmp_path):
+    other = thread(200)
+    ranges = [Range("forward", 0, 100, each) for each in (MAIN, other)]
+    path = build(tmp_path, ranges=ranges, **launched((10, 20, MAIN), (11, 20, other), lasts=40))
+    assert verdict(subject(path).report).startswith("The GPUs together have 80 ns of kernel time of forward")
+
+
+def test_a_phase_without_kernels_does_not_count_them(tmp_path):
+    path = report_in(tmp_path)
+    rows = [replace(row, verdict="launch-bound", kernels=0) for row in subject(path).report.busy]
+    said = verdict(replace(subject(path).report, busy=tuple(rows)))
+    assert "wait for launches." in said
+    assert "(0 kernels)" not in said
 
 
 def test_two_gpus_add_up(tmp_path):

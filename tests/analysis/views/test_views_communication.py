@@ -242,6 +242,21 @@ def test_no_kernel_communicates_only_where_all_kernels_are_known(tmp_path, name,
     assert not sentence or ("No kernel communicates" in words) == (name == "sgemm")
 
 
+@pytest.mark.parametrize("view", ["communication", "overlap"])
+@pytest.mark.parametrize(
+    "asked", [{"per_step": True}, {"per_step": True, "phase": "forward"}, {"phase": "forward"}]
+)
+def test_communication_outside_of_what_is_shown_is_not_said_to_be_absent(tmp_path, view, asked):
+    done = [("warm-up", ALL_REDUCE, 10, 30), ("none", ALL_REDUCE, 40, 50), ("forward", "sgemm", 60, 90)]
+    report = ranks_of(tmp_path, done, ranges=[("step", 39, 55)])
+    try:
+        words = told(viewed(view, report, **asked))
+    except ReportError as error:
+        words = str(error)
+    assert "All communication between GPUs, 30 ns of kernels, is outside of what is shown" in words
+    assert "No kernel" not in words
+
+
 def test_a_job_of_several_ranks_is_not_of_one_gpu(tmp_path):
     trace = write_kineto(
         tmp_path / "rank0.pt.trace.json",
