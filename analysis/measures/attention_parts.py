@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ..attribution.causes import Attribution
 from ..report import KernelRow, Number, Path, RangeRow, Report
+from ..support.small_numbers import distinct
 from ..vocabulary import PATH_SEPARATOR, PHASES
 from .counts import NOTHING, Figures, counts_of
 from .efficiency import joined, other_calls
@@ -52,6 +54,13 @@ class Part:
     def computing_ns(self) -> Number:
         """The time its FLOPs take: that of a matmul's GEMMs, else all of it."""
         return self.gemm_ns if self.name in MATMULS else self.kernel_ns
+
+
+def names_attention(attribution: Attribution) -> bool:
+    """Return whether any range is named as attention or a part of it, with work or without."""
+    names = attribution.trace.names
+    named = [names[name_id].lstrip(":").strip() for name_id in distinct(attribution.ranges.name_id).tolist()]
+    return any(NAMES[part].fullmatch(name) for name in named for part in (SCORES, SOFTMAX, FINAL, FUSED))
 
 
 def parts_of(report: Report, whole: Report | None = None) -> tuple[Part, ...]:

@@ -25,12 +25,13 @@ class Answered(Report):
 
     `times` are of each phase's ranges in the measured steps, ns, over all of these even in a report per step;
     `parts` are attention's; `formulas` say by phase how the launches of its longest kernel come about, such as
-    `5·12 + 1`.
+    `5·12 + 1`; `names_attention` is true if ranges are named as attention's parts, with work or without.
     """
 
     times: tuple[PhaseTimes, ...] = ()
     parts: tuple[attention.Part, ...] = ()
     formulas: Mapping[str, str] = field(default_factory=dict)
+    names_attention: bool = False
 
 
 def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answered:
@@ -48,6 +49,7 @@ def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answ
         **{column.name: getattr(of_steps, column.name) for column in fields(Report)},
         times=phase_times(attribution, include_warm_up=include_warm_up),
         parts=attention.parts_of(of_steps),
+        names_attention=attention.names_attention(attribution),
         formulas=dict(_formulas(report.measured or report, groups)),
     )
 

@@ -10,7 +10,17 @@ from ..measures.agreement import PhaseTimes
 from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of
 from ..support.units import digits_text, time_text
 from ..views import agreement
-from ..views.attention import COUNTED, FORMULAS, IS_FUSED, NONE, is_counted, no_work, ratio, why_no_flops
+from ..views.attention import (
+    COUNTED,
+    ELSEWHERE,
+    FORMULAS,
+    IS_FUSED,
+    NONE,
+    is_counted,
+    no_work,
+    ratio,
+    why_no_flops,
+)
 from ..vocabulary import BACKWARD, FORWARD, OTHER
 from .figures import Answered
 from .sweep import Answer, Cells, Sweep, by_phase, lacking, led, no_kernels
@@ -168,7 +178,7 @@ def _no_parts(report: Answered, phase: str) -> str:
     if ratio(parts):
         return ""
     if not report.parts:
-        return IS_FUSED if fused_of(report) else NONE
+        return IS_FUSED if fused_of(report) else ELSEWHERE if report.names_attention else NONE
     *absent, last = (name for name in (SOFTMAX, *MATMULS) if name not in parts)
     names = f"{', '.join(absent)} or {last}" if absent else last
     return no_kernels(report, phase) or no_work(phase, f"a range of {names}")

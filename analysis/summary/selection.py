@@ -24,7 +24,7 @@ def of_phases(report: Report, *phases: str) -> Report:
     present = [row.phase for row in report.phases]
     if missing := [phase for phase in phases if phase not in present]:
         raise ReportError(
-            f"The report has no {missing[0]} work{_where(report)}. Its phases: {', '.join(present) or 'none'}."
+            f"The report has no {missing[0]} work{where(report)}. Its phases: {', '.join(present) or 'none'}."
         )
     return replace(
         report,
@@ -48,14 +48,16 @@ def of_ranges(report: Report, pattern: str) -> Report:
     ranges = tuple(row for row in report.ranges if matches(row.path))
     if not ranges:
         names = some_of(name for row in report.ranges for name in row.path)
-        raise ReportError(f"No range matches {pattern!r}{_where(report)}. Ranges: {names}.")
+        raise ReportError(f"No range matches {pattern!r}{where(report)}. Ranges: {names}.")
     return replace(report, ranges=ranges, kernels=tuple(row for row in report.kernels if matches(row.path)))
 
 
-def _where(report: Report) -> str:
-    """Return a sentence: only the measured steps were searched, and how to search everything."""
-    beyond = report.per_step and (report.unmeasured_ns or report.warm_up_ns)
-    return " in the measured steps (--totals counts all work)" if beyond else ""
+def where(report: Report) -> str:
+    """Return the end of a sentence: what of the report was searched, if not all, and how to search the rest."""
+    of_warm_up = "--include-warmup counts warm-up" if report.warm_up_ns or report.totals.excluded_ns else ""
+    of_no_step = "--totals counts all work" if report.per_step and report.unmeasured_ns else ""
+    options = ", ".join(filter(None, (of_no_step, of_warm_up)))
+    return f" in {'the measured steps' if report.per_step else 'what is measured'} ({options})" if options else ""
 
 
 class OfReport(Protocol):

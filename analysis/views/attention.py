@@ -8,7 +8,7 @@ from typing import Any
 
 from ..document import Column, Document, Row, Table
 from ..errors import ReportError
-from ..measures.attention_parts import FUSED, MATMULS, SOFTMAX, Part, fused_of, parts_of
+from ..measures.attention_parts import FUSED, MATMULS, SOFTMAX, Part, fused_of, names_attention, parts_of
 from ..measures.counts import counts_of
 from ..report import Number, Report
 from ..summary.totals import summarize
@@ -23,6 +23,10 @@ NONE = (
     "nk.annotate.region('computing attention scores'), ('computing softmax') and ('final matmul') around them, as "
     "docs/questions.md has it. nn.MultiheadAttention and scaled_dot_product_attention compute all in one call, in "
     "which no range can be opened: write attention out."
+)
+ELSEWHERE = (
+    "The report has ranges that are named as attention or its parts, but what is shown has no work inside them: "
+    "--totals counts work in no measured step, and --include-warmup that of warm-up."
 )
 TIMES = (
     "time: of all kernels inside the part's ranges, scale and mask with scores where they are inside. GEMMs: of "
@@ -90,7 +94,7 @@ def _why_none(subject: Subject) -> str:
     report = summarize(subject.attribution, include_warm_up=subject.report.warm_up_included)
     phases = list(dict.fromkeys(part.phase for part in parts_of(report) or fused_of(report)))
     if not phases:
-        return NONE
+        return ELSEWHERE if names_attention(subject.attribution) else NONE
     requested = ", ".join(row.phase for row in subject.report.phases)
     return f"No {requested} work is inside the ranges of attention: they contain work of {' and '.join(phases)}."
 

@@ -10,7 +10,7 @@ from ..errors import ReportError
 from ..kernel_names.short import distinct_short_names, short_name
 from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
 from ..report import Report, added
-from ..summary.selection import naming_for
+from ..summary.selection import naming_for, where
 from ..vocabulary import OTHER, PHASES
 from . import headings
 from .registry import Subject
@@ -74,8 +74,10 @@ def _requested(subject: Subject) -> list[tuple[str, str]]:
     exact = [key for key in ranked if pattern in names[key[0]]]
     matching = exact or [key for key in ranked if any(pattern in name for name in names[key[0]])]
     if not matching:
+        phases = " and ".join(row.phase for row in subject.report.phases)
+        searched = where(subject.report) + (f" of {phases}" if subject.some_phases else "")
         some = "; ".join(short_name(kernel) for kernel in list(names)[:6])
-        raise ReportError(f"No kernel name contains {subject.kernel!r}. The longest kernels: {some}.")
+        raise ReportError(f"No kernel name{searched} contains {subject.kernel!r}. The longest kernels: {some}.")
     return matching
 
 

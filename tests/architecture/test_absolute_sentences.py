@@ -40,7 +40,7 @@ PROVED = {
         "test_a_range_without_a_kernel_is_found_and_an_unknown_one_refused"
     ),
     "The report has no kernels whose launches": "no row of kernels",
-    "No kernel name contains": "test_a_kernel_is_found_by_its_exact_name_before_parts_of_it",
+    "No kernel name{} contains": "test_a_kernel_is_found_by_its_exact_name_before_parts_of_it",
     "The selection contains no kernels": "test_copies_alone_are_no_kernels_to_rank",
     "The selection contains no {}. Leave": "test_copies_alone_are_no_kernels_to_rank",
     "It has no kernels": "no row of kernels in a phase",
@@ -51,6 +51,7 @@ PROVED = {
     ),
     # of ranges
     "No range with GPU work opens a phase or a step": "no row of phase_times has ranges",
+    "what is shown has no work inside": ("test_attention_outside_of_what_is_shown_is_not_said_to_have_no_ranges"),
     "No range is named as a part of attention": "no row of parts_of",
     "work is inside the ranges of attention": "test_a_phase_without_attention_is_not_taken_for_a_report_without",
     "work is inside {}": "the phase has no time in the parts",

@@ -6,6 +6,7 @@ from nvtx_kernels.analysis.views.attention import view
 
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.plain_sql import GEMM_TIME, OURS, value
+from tests.analysis.making.questioned import asked
 from tests.analysis.making.subjects import by, subject, table, viewed, with_run
 
 NAMES = {
@@ -117,6 +118,15 @@ def test_a_report_without_such_ranges_is_refused(tmp_path):
     report = build(tmp_path, ranges=[Range("forward", 0, 99)], **launched((10, 20)))
     with pytest.raises(ReportError, match="computing softmax"):
         viewed("attention", report)
+
+
+@pytest.mark.parametrize("at", [0, 500])
+def test_attention_outside_of_what_is_shown_is_not_said_to_have_no_ranges(tmp_path, at):
+    ranges = [Range("warm-up", 0, 100), Range("step", 200, 300), Range("softmax", at + 10, at + 90)]
+    path = build(tmp_path, ranges=ranges, **launched((at + 20, at + 30), (220, 230)))
+    with pytest.raises(ReportError, match=r"has ranges that are named as attention .* has no work inside them"):
+        viewed("attention", path, per_step=True)
+    assert any("has no work inside them" in note for note in asked(path).notes)
 
 
 def test_a_phase_without_attention_is_not_taken_for_a_report_without():

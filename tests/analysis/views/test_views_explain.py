@@ -114,6 +114,24 @@ def test_a_kernel_is_found_by_its_exact_name_before_parts_of_it(tmp_path):
         explained(report, kernel="conv")
 
 
+@pytest.mark.parametrize(
+    ("shown", "says"),
+    [
+        ({"per_step": True}, "in the measured steps (--totals counts all work, --include-warmup counts warm-up)"),
+        ({}, "in what is measured (--include-warmup counts warm-up)"),
+        ({"per_step": True, "phase": "forward"}, "counts warm-up) of forward"),
+    ],
+)  # fmt: skip
+def test_a_kernel_outside_of_what_is_shown_is_not_said_to_have_no_name(tmp_path, shown, says):
+    ranges = [Range("warm-up", 0, 100), Range("step", 200, 300), Range("forward", 210, 290)]
+    calls = launched((220, 230), (400, 410), name="sgemm")
+    early = launched((20, 30), name="softmax", first=9)
+    path = build(tmp_path, ranges=ranges, **{key: calls[key] + early[key] for key in calls})
+    with pytest.raises(ReportError) as refusal:
+        viewed("explain", path, kernel="softmax", **shown)
+    assert f"{says} contains 'softmax'. The longest kernels: sgemm." in str(refusal.value)
+
+
 def test_what_is_not_shown_is_counted(tmp_path):
     one, two = launched((10, 20), name="a_gemm"), launched((30, 40), name="b_gemm", first=2)
     report = build(tmp_path, ranges=[Range("forward", 0, 99)], **{key: one[key] + two[key] for key in one})
