@@ -51,7 +51,8 @@ def overview(report: Report, detail: Detail = SHORT, *, by: str | None = None) -
         tables = [range_tree(report, detail.top)]
     else:
         tables = [phases(report), ranges_with_kernels(report, detail)]
-    tables = [table for table in tables if table.rows]
+    has_kernels = any(row.kind in RANKED for row in report.kernels)
+    tables = [table for table in tables if table.rows and (has_kernels or by == "range")]
     empty = NO_RANGES if by == "range" else NO_KERNELS
     answer = headings.answer(report, tables, report.notes if tables else (empty, *report.notes))
     return replace(answer, verdict="" if by else verdict.verdict(report))

@@ -58,16 +58,15 @@ def made(*pieces, ranks=1, ranges=(), apart=0):
 
 
 def _allocations(launched, device):
-    """Yield a block at each launch, of which every second one is freed at the next but one; 1,000 are there."""
+    """Yield a block at each launch; every second launch first frees the block before."""
     held = BEFORE
     for number, (at, on) in enumerate(launched):
-        size = 8 + 2**number
-        held += size
-        yield Allocation(at, size, number, held, on, device)
-        if number >= 2 and number % 2:
-            size = 8 + 2 ** (number - 2)
-            held -= size
-            yield Allocation(at + 1, -size, number - 2, held, on, device)
+        freed = 8 + 2 ** (number - 1) if number and number % 2 == 0 else 0
+        if freed:
+            held -= freed
+            yield Allocation(at, -freed, number - 1, held, on, device)
+        held += 8 + 2**number
+        yield Allocation(at + bool(freed), 8 + 2**number, number, held, on, device)
 
 
 STEP = (

@@ -284,9 +284,10 @@ def test_what_is_not_there_is_a_sentence_and_no_empty_table(tmp_path):
     assert [len(table.rows) for table in like_nsys(attributed(none).trace, WHOLE).tables] == [0, 0]
 
 
-def test_copies_alone_are_no_kernels_to_rank(tmp_path):
+@pytest.mark.parametrize("by", [None, "kernel", "category"])
+def test_copies_alone_are_no_kernels_to_rank(tmp_path, by):
     copies = build(tmp_path, ranges=[Range("forward", 0, 90)], **launched((10, 20), kind="memcpy", name=1))
-    document = overview(subject(copies).report, by="kernel")
+    document = overview(subject(copies).report, by=by)
     assert (document.tables, document.notes[0][:21]) == ((), "The selection contain")
 
 
