@@ -59,7 +59,8 @@ def view(subject: Subject) -> Document:
     require_measured(report)
     held = held_by(subject)
     communication = communicated(held, world_size=headings.world_size(report.provenance))
-    _require_communication(held, communication, headings.doubts_of_absence(subject.whole))
+    doubts = headings.doubts_of_absence(subject.whole, subject.attribution.trace.shortfalls)
+    _require_communication(held, communication, doubts)
     drawing = _Drawing(
         communication,
         steps=_steps_of([(report, held.gpus)]),

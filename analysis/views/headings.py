@@ -194,10 +194,15 @@ def world_size(source: Provenance) -> int:
     return size if isinstance(size, int) and not isinstance(size, bool) else 0
 
 
-def doubts_of_absence(report: Report) -> str:
-    """Return why kernels of a kind can be there though none is known; empty if nothing speaks for it."""
+def doubts_of_absence(report: Report, shortfalls: Sequence[str] = ()) -> str:
+    """Return why kernels of a kind can be there though none is known; empty if nothing speaks for it.
+
+    `shortfalls` are what the recording could not record.
+    """
     ranks, unknown = world_size(report.provenance), share_of_other(report)
     doubts = [f"the job has {ranks:,} ranks"] if ranks > 1 else []
+    if shortfalls:
+        doubts.append("the recording is not complete")
     if unknown > MUCH_OTHER:
         doubts.append(f"{share_text(unknown)} of the kernel time is in kernels that no rule knows")
     return " and ".join(doubts)

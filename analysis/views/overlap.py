@@ -46,7 +46,7 @@ def _absence(subject: Subject) -> str:
     """Return that nothing communicates between GPUs, in what is shown or at all, or is not known to."""
     if elsewhere_ns := communicated_ns(subject.attribution):
         return ELSEWHERE.format(time_text(elsewhere_ns))
-    doubts = headings.doubts_of_absence(subject.whole)
+    doubts = headings.doubts_of_absence(subject.whole, subject.attribution.trace.shortfalls)
     return NONE_KNOWN.format(doubts) if doubts else NO_COMMUNICATION
 
 

@@ -257,6 +257,13 @@ def test_communication_outside_of_what_is_shown_is_not_said_to_be_absent(tmp_pat
     assert "No kernel" not in words
 
 
+def test_a_recording_that_ended_early_is_not_of_one_gpu(tmp_path):
+    early = {"NVTX_KERNELS_ENDED_EARLY": "the disk is full"}
+    report = build(tmp_path, metadata=early, **launched((10, 20), name="sgemm"))
+    with pytest.raises(ReportError, match="known to communicate between GPUs, but the recording is not complete"):
+        viewed("communication", report)
+
+
 def test_a_job_of_several_ranks_is_not_of_one_gpu(tmp_path):
     trace = write_kineto(
         tmp_path / "rank0.pt.trace.json",
