@@ -23,9 +23,9 @@ MaybeCount: TypeAlias = Count | UnsetType | None
 MaybeFlag: TypeAlias = bool | UnsetType | None
 CategoryNumber: TypeAlias = Annotated[int, Meta(ge=0, le=255)]
 #: FLOPs and bytes of a step: counted whole, or calculated.
-Amount: TypeAlias = Count | Annotated[float, Meta(ge=0, lt=1e24)]
+Amount: TypeAlias = Count | Annotated[float, Meta(ge=1, lt=1e24)]
 #: TFLOP/s and GB/s that a GPU can reach.
-Rate: TypeAlias = Annotated[float, Meta(gt=0, lt=1e6)]
+Rate: TypeAlias = Annotated[float, Meta(ge=1e-6, lt=1e6)]
 #: What FLOPs are counted by: bf16, tf32, complex64, ….
 Arithmetic: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{1,19}\Z")]
 

@@ -244,9 +244,10 @@ class _Assembly:
         """
         text_id, seq = events.codes.pop("text_id"), events.numbers["seq"]
         name = events.codes.pop("text").numbered(self.name)
-        registered = {code: without_suffixes(text) for code, text in self.tables.strings(text_id.values).items()}
+        strings = self.tables.strings(code for code in text_id.values if code >= 0)
+        registered = {code: without_suffixes(text) for code, text in strings.items()}
         if registered:
-            rows = np.flatnonzero(np.array([code >= 0 for code in text_id.values], np.bool_)[text_id.codes])
+            rows = np.flatnonzero(np.array([code in registered for code in text_id.values])[text_id.codes])
             bare = Encoded(text_id.codes[rows], [registered.get(code, ("", -1)) for code in text_id.values])
             name[rows] = bare.numbered(lambda bare_name: self.name(bare_name[0]))
             seq[rows] = np.array([number for _, number in bare.values], np.int64)[bare.codes]

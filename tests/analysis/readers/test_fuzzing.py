@@ -69,6 +69,11 @@ FOUND = {
     "counts that are no numbers": (0, [Change("a mark", 0, 0, 3, 0, FLOPS + '{"calls": {"m": 1e999}}')]),
     "a GPU without a number": (4, [Change("no column", 8, 0, 0, 0, 0)]),
     "a range's name of which the run counts bytes": (8, [Change("flipped", 0, 0, 12, 400, 0)]),
+    "a registered string that is missing": (14, [Change("a value", 0, 12, 8, 8, -1)]),
+    "bytes close to zero": (
+        0,
+        [Change("a mark", 0, 0, 3, 0, RUN + '{"flops": {"forward": 1}, "bytes": {"forward": 1e-320}}')],
+    ),
     "an escape sequence for the unit of work": (8, [Change("a column", 9, 1, 0, 0, "\x1b")]),
 }
 
