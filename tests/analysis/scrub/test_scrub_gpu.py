@@ -47,11 +47,15 @@ def fresh(tmp_path_factory):
     path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
     report = folder / "r.nsys-rep"
     program = [sys.executable, "train.py", private.ARGUMENT, private.OUTPUT]
-    for command in (profile_command("nsys", program, report), export_command("nsys", report)):
-        environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+    export = report.with_suffix(".sqlite")
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+    for command, made in (
+        (profile_command("nsys", program, report), report),
+        (export_command("nsys", report), export),
+    ):
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        assert not done.returncode, done.stdout + done.stderr
-    return report.with_suffix(".sqlite")
+        assert (done.returncode, made.exists()) == (0, True), done.stdout + done.stderr
+    return export
 
 
 def planted():
