@@ -35,7 +35,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Narrow on a CPU, where kernels would otherwise be all that is measured.
 WIDTH, TOKENS, IMAGE = (768, 128, 64) if DEVICE == "cuda" else (48, 8, 32)
 # Steps of one way before its times are taken, and in a row: what changes `nn.Module`, as annotating does, has
-# Python look up the attributes of all modules anew for some calls, of the way after it too.
+# Python look up the attributes of all modules again for some calls, of the way after it too.
 WARMUP, STEPS = 2, 3
 AIMS = {"annotated": (1.15, 1.35), "annotated, C++": (1.10, 1.15)}
 

@@ -32,10 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 T = TypeVar("T")
 
-EVENTS = (
-    "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-)  # fmt: skip
+KINDS = ("RUNTIME", "KERNEL", "MEMCPY", "MEMSET")
+EVENTS = ("NVTX_EVENTS", *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in KINDS))
 
 # The columns that attribution needs, read one table after the other into Arrow.
 BARE_READ = """

@@ -22,10 +22,8 @@ MODES = ("eager", "compiled", "graphed", "autotuned")
 FRAME = 3
 COMMUNICATION = "communication"
 #: The head of the summary: shares are of the kernel time without communication.
-SUMMARY = (
-    "program", "mode", "phase", "ms", "in module or fusion %", "in one alone %", "fused %", "across layers %",
-    "GEMMs", "same kernel", "worst ratio",
-)  # fmt: skip
+PLACED = ("in module or fusion %", "in one alone %", "fused %", "across layers %")
+SUMMARY = ("program", "mode", "phase", "ms", *PLACED, "GEMMs", "same kernel", "worst ratio")
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,11 @@ from nvtx_kernels.profiling.recorder import record
 
 #: What each mode compiles with; None for eager.
 MODES: dict[str, str | None] = {
-    "eager": None, "compiled": "default", "graphed": "reduce-overhead", "autotuned": "max-autotune",
-}  # fmt: skip
+    "eager": None,
+    "compiled": "default",
+    "graphed": "reduce-overhead",
+    "autotuned": "max-autotune",
+}
 BASIC, WITH_GRAPHS = ("eager", "compiled"), ("eager", "compiled", "graphed")
 
 

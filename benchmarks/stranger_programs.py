@@ -188,9 +188,16 @@ def trainer(device: torch.device) -> Step:
     model, tokens = language(device)
     rows = [{"input_ids": row, "labels": row} for row in tokens.repeat(2, 1).cpu()]
     arguments = TrainingArguments(
-        "/tmp/strangers", per_device_train_batch_size=BATCH, max_steps=1, report_to=[], save_strategy="no",
-        use_cpu=device.type == "cpu", logging_strategy="no", disable_tqdm=True, dataloader_pin_memory=False,
-    )  # fmt: skip
+        "/tmp/strangers",
+        per_device_train_batch_size=BATCH,
+        max_steps=1,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=device.type == "cpu",
+        logging_strategy="no",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
 
     def step(phase: Phase) -> None:
         class Phased(Trainer):  # type: ignore[misc]

@@ -52,8 +52,9 @@ def repeat(source: Path, megabytes: int, out: Path) -> int:
         text = file.read().decode("utf-8", "replace")
     begins, ends = EVENTS.search(text).end(), text.rindex("]")
     pieces = SHIFTED.split(text[begins:ends])
-    numbers = [(key, [value for one, value in zip(pieces[1::3], pieces[2::3], strict=True) if key in one])
-               for key in ("ts", "correlation", "xternal id", '"id"', "Sequence number")]  # fmt: skip
+    fields = list(zip(pieces[1::3], pieces[2::3], strict=True))
+    keys = ("ts", "correlation", "xternal id", '"id"', "Sequence number")
+    numbers = [(key, [value for field, value in fields if key in field]) for key in keys]
     by = {key: max(map(_thousandths, found), default=0) + 1000 for key, found in numbers if key != "ts"}
     times = sorted(map(_thousandths, numbers[0][1]))
     times = [time for time in times if time > times[len(times) // 2] // 2]  # metadata is at 0

@@ -358,16 +358,23 @@ def meaning(name: str) -> tuple[object, ...]:
     module = called(name)
     of_operator = is_operator(name)
     return (
-        phase_of(name), opens_phase(name), is_warm_up(name), is_step(name), name == RECOMPUTE,
-        of_operator, bool(BACKWARD_OPERATORS.match(name)), name.startswith("aten::"),
-        bool(LIBRARY_RANGES.match(name)), bool(NCCL_RANGES.match(name)),
+        phase_of(name),
+        opens_phase(name),
+        is_warm_up(name),
+        is_step(name),
+        name == RECOMPUTE,
+        of_operator,
+        bool(BACKWARD_OPERATORS.match(name)),
+        name.startswith("aten::"),
+        bool(LIBRARY_RANGES.match(name)),
+        bool(NCCL_RANGES.match(name)),
         collective_of(name) if name.startswith("nccl:") else "",
         name.lower() if name.lower() in NCCL_OPERATIONS else "",
         classify([name])[0] if of_operator else None,
         [part for part, pattern in ATTENTION_PARTS.items() if pattern.fullmatch(name.lstrip(":").strip())],
         [match.groupdict() for pattern in _SERVED if (match := pattern.fullmatch(name))],
         module and module.outputs,
-    )  # fmt: skip
+    )
 
 
 def kernel_meaning(name: str) -> tuple[Any, ...]:

@@ -65,7 +65,7 @@ def _of_variables(variables: Iterable[str]) -> Iterator[str]:
 
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:
-    """Return the words and tokens in texts; single letters and small numbers are nobody's."""
+    """Return the words and tokens in texts; without single letters and small numbers."""
     lowered: set[str] = set()
     for text in texts:
         if not _OPTION.fullmatch(text):

@@ -62,7 +62,7 @@ def copy(report: Path, target: Path, *, keep: Sequence[str] = ()) -> Copied:
 
 
 def _checked(lines: Iterator[str], report: Path, before: Identity) -> Iterator[str]:
-    """Yield lines; raise NotAReport, so that nothing is put in place, if the report changed meanwhile."""
+    """Yield lines; raise NotAReport, so that nothing is put in place, if the report changed while it was read."""
     yield from lines
     require_unchanged(report, before)
 

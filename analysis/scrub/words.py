@@ -48,8 +48,8 @@ def words() -> frozenset[str]:
         *(row.example for row in (*PHASE_NAMES, *STEP_NAMES)),
         *(rule.example for rule in RULES),
         *(word for names in PLAIN_WORDS.values() for word in names),
-        *PHASES, *LIBRARY_DOMAINS, *MEANINGS, *ATTENTION_PARTS, *ANNOTATED, RECOMPUTE,
-    )  # fmt: skip
+        *(*PHASES, *LIBRARY_DOMAINS, *MEANINGS, *ATTENTION_PARTS, *ANNOTATED, RECOMPUTE),
+    )
     named = {letters(word) for text in own_tables for word in WORD.findall(text)}
     tokens = {token.lower() for text in own_tables for token in TOKEN.findall(text) if not token.isdigit()}
     return frozenset(listed | named | {token for token in tokens if token.isascii()}) - NEVER

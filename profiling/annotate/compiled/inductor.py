@@ -26,9 +26,13 @@ WRAPPER_METHODS = (ANNOUNCE, "run_wrapper_ir_passes", "generate_return", "writel
 
 # Lines of generated code that start nothing on a device, between one kernel call and the next.
 BOOKKEEPING_LINES = (
-    "MemoryPlanningLine", "CommentLine", "FreeLine", "KernelDefinitionLine",
-    "AssertSizeStrideLine", "GroupedAssertSizeStrideLine",
-)  # fmt: skip
+    "MemoryPlanningLine",
+    "CommentLine",
+    "FreeLine",
+    "KernelDefinitionLine",
+    "AssertSizeStrideLine",
+    "GroupedAssertSizeStrideLine",
+)
 BOOKKEEPING_TEXT = ("#", "del ", "assert", "\n")
 # How many nodes are looked at to place one that no module made.
 _MAX_BEFORE = 256
