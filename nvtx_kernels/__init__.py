@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if not Path(__file__).with_name("analysis").exists():  # in a checkout, its packages are the folders beside it
+if not Path(__file__).with_name("analysis").exists():  # in a checkout, its packages are the folders next to it
     __path__.append(str(Path(__file__).resolve().parents[1]))
 
 #: The NVTX domain of our ranges: recording writes them into it, and reading knows them by it.

@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
 
 
 def _refuse_settings(command: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
-    """End the command where a program stands beside options that it has none of."""
+    """Refuse options of the course's model where a program is timed."""
     script = options["program"][0]
     if not Path(script).is_file():
         command.error(f"{script} is not a file: write the script to time, and before it the options")

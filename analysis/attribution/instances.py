@@ -85,14 +85,9 @@ def projections(
     below, merged_levels = rows.take(np.zeros(len(rows), np.bool_)), []
     for level in range(int(depth.max(initial=-1)), -1, -1):
         merged_levels.append(_merged(Projections.joined([rows.take(np.flatnonzero(depth == level)), below])))
-        below = _above(merged_levels[-1], places)
+        parent = places.parent[merged_levels[-1].instance]
+        below = replace(merged_levels[-1], instance=parent).take(parent >= 0)
     return Projections.joined(merged_levels[::-1]) if merged_levels else below
-
-
-def _above(rows: Projections, places: Instances) -> Projections:
-    """Move rows to the instances above them."""
-    parent = places.parent[rows.instance]
-    return replace(rows, instance=parent).take(parent >= 0)
 
 
 def _merged(rows: Projections) -> Projections:

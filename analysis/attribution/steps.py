@@ -71,12 +71,11 @@ def in_measured_steps(attribution: Attribution, *, include_warm_up: bool = False
     )
 
 
-def kernels_per_step(attribution: Attribution, *, include_warm_up: bool = False) -> Int64s:
+def kernels_per_step(attribution: Attribution) -> Int64s:
     """Count the kernels inside each of `measured_steps`, including adopted and linked ones: int64 (steps,)."""
-    of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
-    step = of_node[attribution.node[attribution.trace.work.kind == KERNEL]]
-    steps = len(measured_steps(attribution, include_warm_up=include_warm_up))
-    return np.bincount(step[step >= 0], minlength=steps).astype(np.int64)
+    step_of_node = step_of_nodes(attribution, include_warm_up=False)
+    step = step_of_node[attribution.node[attribution.trace.work.kind == KERNEL]]
+    return np.bincount(step[step >= 0], minlength=len(measured_steps(attribution))).astype(np.int64)
 
 
 def evaluation_ns(attribution: Attribution) -> int:

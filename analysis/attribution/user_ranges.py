@@ -52,7 +52,7 @@ class NameFacts:
         return backward
 
 
-def name_facts(trace: Trace, step: str = "", phase_names: PhaseNames = ()) -> NameFacts:
+def name_facts(trace: Trace, step: str, phase_names: PhaseNames) -> NameFacts:
     """Return what each name means; names used only by kernels cost nothing.
 
     `step` and `phase_names` are what the user calls a step and the phases, if not by their usual names; raises
@@ -89,7 +89,7 @@ def _require_some(matches: Iterable[bool], called: str, names: Iterable[str]) ->
         raise UsageError(f"No range is called {called!r}. Ranges: {some_of(names)}.")
 
 
-def nested_ranges(trace: Trace, domains: Sequence[str] = ()) -> Bools:
+def nested_ranges(trace: Trace, domains: Sequence[str]) -> Bools:
     """Mark the ranges that can be parents: push/pop ranges of no library's domain.
 
     `domains` restricts them to these domains (the default domain is called `default`).

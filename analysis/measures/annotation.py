@@ -29,7 +29,7 @@ class Price:
     ns: int
 
 
-def prices(attribution: Attribution, *, include_warm_up: bool = False) -> dict[str, Price]:
+def prices(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Price]:
     """Return the price of annotation by phase, for the phases that have ranges of it.
 
     Of an attribution of the measured steps these are the ranges in steps.

@@ -132,7 +132,7 @@ def balance(
     return Balance(rows, _owners(attribution.of_all_work, gaps, inside(spans, gaps)))
 
 
-def busy_rows(attribution: Attribution, *, include_warm_up: bool = False) -> tuple[BusyRow, ...]:
+def busy_rows(attribution: Attribution, *, include_warm_up: bool) -> tuple[BusyRow, ...]:
     """Add up each phase, and the steps, over the GPUs; empty for a CPU, which waits for no launches."""
     extents = Extents(attribution, include_warm_up=include_warm_up)
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):

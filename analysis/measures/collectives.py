@@ -50,7 +50,7 @@ class Collectives(Columns):
     """Columns by kernel: its collective (a position in COLLECTIVES), group, and bytes.
 
     `group` is a position in `Trace.names`, `ranks` how many it has, `message_bytes` the size of the whole buffer,
-    and `bus_bytes` what of it each GPU's link carries; -1, 0, -1 and NaN where the report does not say.
+    and `bus_bytes` the part that each GPU's link carries; -1, 0, -1 and NaN where the report does not say.
     """
 
     collective: Int32s

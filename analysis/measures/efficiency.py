@@ -51,7 +51,7 @@ class Efficiency:
         return rate / peak.bytes if rate else None
 
     def bound(self, peak: Peak) -> str | None:
-        """Return which roof of the two it is nearer to, or neither; None where there is nothing to tell by."""
+        """Return which of the two limits it is nearer to, or neither; None if that is unknown."""
         if self.figures.total and seconds(self.figures.flops, peak) is None:
             return None
         compute, memory = self.of_compute(peak) or 0.0, self.of_memory(peak) or 0.0
@@ -141,13 +141,13 @@ def by_name(rows: Iterable[Efficiency], named: Mapping[Path, Path]) -> tuple[Eff
 
 
 def seconds(flops: Mapping[str, float], peak: Peak) -> float | None:
-    """Return how long FLOPs take at least, each arithmetic at its peak; None where one has none in the table."""
+    """Return the least time of FLOPs, each arithmetic at its peak; None where a peak is unknown."""
     rates = {kind: peak.flops(kind) for kind, count in flops.items() if count}
     return sum(flops[kind] / rate for kind, rate in rates.items() if rate) if all(rates.values()) else None
 
 
 def _steps(report: Report) -> dict[Path, float]:
-    """Return by the path of a step how many steps there are of it, over what the report's figures are."""
+    """Count the steps of the report's figures by path."""
     is_step = step_matcher(report.step)
     counts: defaultdict[Path, float] = defaultdict(float)
     for row in report.ranges:
@@ -178,7 +178,7 @@ def _places(report: Report, counts: Counts) -> dict[Key, list[Place]]:
 
 
 def _around(report: Report, counts: Counts, unjoined: Iterable[Key]) -> dict[Key, list[Place]]:
-    """Return the nearest ranges around each counted path that the report lacks, at last the steps."""
+    """Return the nearest ranges around each counted path that the report lacks, or else the steps."""
     by_key: defaultdict[Key, list[Place]] = defaultdict(list)
     for place, phase, tail in _inside(report, counts):
         for key in dict.fromkeys(keys_of(phase, tail)):

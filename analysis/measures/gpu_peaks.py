@@ -34,7 +34,7 @@ class Peak(NamedTuple):
     source: str
 
     def flops(self, arithmetic: str) -> float | None:
-        """Return FLOP/s of an arithmetic; None where the GPU has none of it, or the table does not say."""
+        """Return FLOP/s of an arithmetic; None where the GPU lacks it or the table does not say."""
         tflops = self.tflops.get(arithmetic)
         return None if tflops is None else tflops * 1e12
 

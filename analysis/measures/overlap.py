@@ -77,7 +77,7 @@ def overlap(
     return Overlap(tuple(gpus), tuple(sorted(transfers, key=lambda row: (-row.union_ns, row.gpu, row.name))))
 
 
-def each_gpu(extents: Extents, phases: Collection[str] = PHASES) -> Iterator[OneGpu]:
+def each_gpu(extents: Extents, phases: Collection[str]) -> Iterator[OneGpu]:
     """Yield the work of these phases of each GPU that has some."""
     attribution, work = extents.attribution, extents.attribution.trace.work
     chosen = [number for number, phase in enumerate(PHASES) if phase in phases]
@@ -113,7 +113,7 @@ def communication(trace: Trace) -> Bools:
 
 
 def communicated_ns(attribution: Attribution) -> int:
-    """Add up the kernels that communicate, ns, also those of which the attribution is no part."""
+    """Add up the kernels that communicate, ns, also those that the attribution leaves out."""
     trace = attribution.of_all_work.trace
     chosen = (trace.work.kind == KERNEL) & communication(trace)[trace.work.name_id]
     return int(trace.work.duration_ns[chosen].sum())

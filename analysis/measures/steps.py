@@ -65,7 +65,7 @@ class StepFigures:
 class RangeSteps:
     """A path in the steps where it has GPU work: the time of the kernels inside and the GPU span, ns, by step.
 
-    Spans are NaN where one of its places holds work that was linked to it: such a place has none of its own.
+    Spans are NaN where one of its places holds linked work, which has no span.
     """
 
     path: Path

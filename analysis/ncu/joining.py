@@ -103,7 +103,7 @@ def _unique(names: Iterable[str], short: Callable[[str], str]) -> dict[str, str]
 
 
 def _period(twins: Sequence[Twin], profiled: Sequence[Launch], steps: int) -> int:
-    """Return after how many launches they begin anew: a step's, where each is alike and the counts are unequal."""
+    """Return after how many launches they repeat: a step's, where each is alike and the counts are unequal."""
     per_step, remainder = divmod(len(twins), steps or 1)
     if len(profiled) == len(twins) or remainder:
         return len(twins)

@@ -33,7 +33,7 @@ TIMES = ("ranges", "kernel_ns", "kernel_share", "span_ns", "span_share", "cpu_ns
 TIMES_CAPTION = (
     f"{agreement.RANGES} {agreement.KERNEL_TIME} {agreement.SPAN} {agreement.CPU_RANGE} {agreement.SHARE}"
 )
-BESIDE = (
+TIMED_CAPTION = (
     "median, min, max: of n steps without a profiler, synchronized; all repeats of the newest run with the same "
     "settings and GPU, and the most warm-up. % is of that median."
 )
@@ -44,7 +44,7 @@ LATE = (
 
 
 def times(sweep: Sweep) -> Answer:
-    """Show kernel time, GPU span and CPU range of forward and backward, also beside times without a profiler."""
+    """Show kernel time, GPU span and CPU range of forward and backward, also against times without a profiler."""
 
     def missing(report: Answered, phase: str) -> str:
         unopened = f"No range opens {phase}: its kernels are known by their thread alone."
@@ -83,17 +83,17 @@ def times(sweep: Sweep) -> Answer:
         for name, report in sweep.named
         if (phase_times := _times(report, phase)) and phase_times.late
     ]
-    beside = by_phase(sweep, missing_run, partial(_beside, sweep)) if sweep.timed else Answer(())
+    timed = by_phase(sweep, missing_run, partial(_against_timed, sweep)) if sweep.timed else Answer(())
     lead = f"(a) {'; '.join(sentences)}." if sentences else ""
-    return Answer((*led(lead, answer.tables), *beside.tables), (*answer.lacks, *late, *beside.lacks))
+    return Answer((*led(lead, answer.tables), *timed.tables), (*answer.lacks, *late, *timed.lacks))
 
 
 def _times(report: Answered, phase: str) -> PhaseTimes | None:
     return next((times for times in report.times if times.name == phase and times.ranges), None)
 
 
-def _beside(sweep: Sweep, phase: str) -> Table:
-    """Hold the times of one range of a phase against its wall time without a profiler."""
+def _against_timed(sweep: Sweep, phase: str) -> Table:
+    """Compare the times of one range of a phase to its wall time without a profiler."""
 
     def cells(report: Answered) -> Cells:
         phase_times, run = _times(report, phase), of_run(report.provenance.run, sweep.timed, phase)
@@ -119,7 +119,7 @@ def _beside(sweep: Sweep, phase: str) -> Table:
     for key, heading in (("kernel", "kernel time"), ("span", sweep.span), ("cpu", "CPU range")):
         columns += [Column(f"{key}_ns", heading, "ns"), Column(f"{key}_share", "%", "share")]
     title = f"(a) {phase} against its wall time without a profiler, {{unit}} for each of its ranges"
-    return sweep.table(f"a_{phase}_timed", title, columns, cells, BESIDE, phase)
+    return sweep.table(f"a_{phase}_timed", title, columns, cells, TIMED_CAPTION, phase)
 
 
 # (e): softmax against the matrix products of attention, in time and in FLOPs.

@@ -39,11 +39,13 @@ def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
         *(table(ranks, detail) for table in (_late, _collectives, _ranges, _steps)),
     )
     hosts = sorted({rank.host for rank in ranks.ranks if rank.host})
+    step_counts = [rank.steps for rank in ranks.ranks]
+    fewest, most = min(step_counts), max(step_counts)
     parts = (
         f"{len(ranks.ranks)} ranks",
         f"{len(hosts)} hosts" if hosts else "",
         " + ".join(ranks.gpus[:2]),
-        _counts([rank.steps for rank in ranks.ranks]),
+        f"{fewest} steps measured" if fewest == most else f"{fewest} to {most} steps measured",
     )
     notes = list(ranks.missing)
     if ranks.aligned is not None:
@@ -60,11 +62,6 @@ def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
     return headings.document(
         ranks.provenance, heading, tuple(table for table in tables if table.rows), (), tuple(notes)
     )
-
-
-def _counts(steps: list[int]) -> str:
-    fewest, most = min(steps), max(steps)
-    return f"{fewest} steps measured" if fewest == most else f"{fewest} to {most} steps measured"
 
 
 def _spread(ranks: Ranks, values_ns: Floats) -> tuple[float, float, float, str, str]:

@@ -328,7 +328,12 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
         _by_step(parts["steps"], column, steps, whole_step) for column in NUMBERS["steps"][1:]
     )
     return Ranks(
-        tuple(Rank(_short(name), head.rank, head.host, head.steps_of_a_rank) for name, head, _ in whole),
+        tuple(
+            Rank(
+                name.removesuffix(".parquet").removesuffix(".summary"), head.rank, head.host, head.steps_of_a_rank
+            )
+            for name, head, _ in whole
+        ),
         replace(
             heads[0].provenance,
             models=agreed(source.models for source in sources.values()),
@@ -343,10 +348,6 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
         _exchanges(parts["exchanges"], texts),
         (*sorted(problems), *_absent(heads)),
     )
-
-
-def _short(name: str) -> str:
-    return name.removesuffix(".parquet").removesuffix(".summary")
 
 
 def _matrix(

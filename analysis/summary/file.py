@@ -8,7 +8,7 @@ not have is null. What the numbers are of stands in the file's metadata under KE
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import UnionType
@@ -41,7 +41,7 @@ TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(
 
 
 class Head(msgspec.Struct, forbid_unknown_fields=True):
-    """What a file's metadata says: its version, which rank it is of, and all of a report that is no table."""
+    """What a file's metadata says: its version, which rank it is of, and a report's fields other than tables."""
 
     version: int
     rank: int
@@ -102,20 +102,10 @@ def _columns(table: str, extent: str, rows: Sequence[Any], times: StepTimes, sch
 
 
 def _about(report: Report) -> dict[str, Any]:
-    """Return the fields of a report that are no tables and not what it is of."""
+    """Return a report's fields other than its tables, source and measured steps."""
     apart = {*SUMS, "provenance", "measured"}
     about = {field.name: getattr(report, field.name) for field in fields(report) if field.name not in apart}
     return {**about, "totals": asdict(report.totals)}
-
-
-def is_summary(path: Path) -> bool:
-    """Return whether a file is a summary, by its metadata."""
-    if path.suffix != ".parquet" or not path.is_file():
-        return False
-    try:
-        return KEY in (pq.read_schema(path).metadata or {})
-    except (OSError, pa.ArrowException):
-        return path.name.endswith(".summary.parquet")  # which is damaged
 
 
 def columns_of(names: Sequence[str]) -> pa.Schema:
@@ -134,7 +124,7 @@ class Group(NamedTuple):
 def read_groups(path: Path, columns: Mapping[str, Sequence[str]]) -> tuple[Head, list[Group]]:
     """Return what a summary is of, and the rows of some tables with the columns asked for of each.
 
-    A file's groups of rows are of one table each, so that nothing else of it is read.
+    A file's groups of rows are of one table each, so that only those wanted are read.
     Raises NotAReport if the file is damaged, or of a later version.
     """
     try:
@@ -169,7 +159,11 @@ def read_summary(path: Path) -> Report:
     for group in groups:
         rows.setdefault((group.of, group.table), []).extend(group.rows.to_pylist())
     try:
-        reports = dict(_reports(head, rows))
+        provenance = msgspec.to_builtins(head.provenance)
+        reports: dict[str, Report] = {}
+        for extent, about in head.reports.items():
+            tables = {table: rows.get((extent, table), []) for table in SUMS}
+            reports[extent] = msgspec.convert({**about, **tables, "provenance": provenance}, Report)
     except msgspec.ValidationError as error:
         raise NotAReport(f"{path} is not a whole summary ({error}); write it again with `summarize`.") from error
     report = replace(reports[ALL], measured=reports.get(MEASURED))
@@ -186,12 +180,3 @@ def read_step_times(path: Path) -> StepTimes:
         for row in group.rows.to_pylist()
         if row["step_ns"] is not None
     }
-
-
-def _reports(head: Head, rows: dict[tuple[str, str], list[dict[str, Any]]]) -> Iterator[tuple[str, Report]]:
-    for extent, about in head.reports.items():
-        tables = {table: rows.get((extent, table), []) for table in SUMS}
-        yield (
-            extent,
-            msgspec.convert({**about, **tables, "provenance": msgspec.to_builtins(head.provenance)}, Report),
-        )

@@ -108,13 +108,9 @@ def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize[T]], Iter
             running = {client.submit(attempt, path.absolute(), summarize, pure=False): path for path in paths}
             for future in completed(list(running)):  # type: ignore[no-untyped-call]
                 # A lost worker takes with it what it had not begun: each is tried once more, alone.
-                path, finished = running[future], future.status == "finished"
-                yield path, future.result() if finished else _alone(client, path, summarize)
+                path, last_try = running[future], future
+                if future.status != "finished":
+                    last_try = client.submit(attempt, path.absolute(), summarize, pure=False)
+                yield path, last_try.result() if last_try.exception() is None else LOST
 
     return run
-
-
-def _alone(client: Any, path: Path, summarize: Summarize[T]) -> T | str:
-    future = client.submit(attempt, path.absolute(), summarize, pure=False)
-    summary: T | str = future.result() if future.exception() is None else LOST
-    return summary

@@ -1,4 +1,4 @@
-"""What a summary holds beside a report's sums: each measured step, and each kernel that communicates."""
+"""What a summary holds in addition to a report's sums: each measured step, and each kernel that communicates."""
 
 from __future__ import annotations
 

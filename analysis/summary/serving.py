@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..report import RangeRow
 from ..support.units import count_text, time_text
 from ..vocabulary import DECODE, PREFILL
-from ..vocabulary.served import Held, held
+from ..vocabulary.served import held
 
 
 @dataclass(slots=True)
@@ -39,21 +39,17 @@ def of_steps(ranges: Iterable[RangeRow]) -> Iterator[str]:
         step = held(row.path[-1]) if row.path and row.instances else None
         if step is None:
             continue
-        parts = _parts(step)
-        for phase, numbers in parts.items():
-            (both if len(parts) > 1 else served)[phase].add(row, *numbers)
+        prefills, decodes = step.prefill_requests or 0, step.decode_requests or 0
+        of_step = both if prefills and decodes else served
+        if prefills:
+            of_step[PREFILL].add(row, prefills, step.prefill_tokens)
+        if decodes:
+            of_step[DECODE].add(row, decodes, step.decode_tokens)
     for phase, of_phase in served.items():
         if of_phase.steps and of_phase.kernel_ns:
             yield _sentence(phase, of_phase)
     if both[PREFILL].steps and both[PREFILL].kernel_ns:
         yield _of_both(both[PREFILL], both[DECODE])
-
-
-def _parts(step: Held) -> dict[str, tuple[int, int | None]]:
-    """Return the requests and tokens of the phases of which a step held any."""
-    requests = {PREFILL: step.prefill_requests or 0, DECODE: step.decode_requests or 0}
-    tokens = {PREFILL: step.prefill_tokens, DECODE: step.decode_tokens}
-    return {phase: (count, tokens[phase]) for phase, count in requests.items() if count}
 
 
 def _sentence(phase: str, served: _Served) -> str:

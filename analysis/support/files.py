@@ -27,7 +27,7 @@ COMPRESSION = 4  # of 1 to 9: a larger file, written in half the time of the def
 class Unfinished:
     """A new file next to a target, which replaces the target when it is published.
 
-    `target` is the path with links followed, so that a link that changes meanwhile does not lead elsewhere. Raises
+    `target` is the path with links followed, so that a link that changes later does not lead elsewhere. Raises
     OSError if the target is not a regular file.
     """
 

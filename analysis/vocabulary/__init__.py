@@ -106,7 +106,7 @@ _LONGEST = 512
 FUSED = " + "
 _ITEM = re.compile(r".*?(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
-# A longer name is nobody's list of layers, and one of 100 MB would take seconds each time.
+# Nobody writes a longer list of layers, and one of 100 MB would take seconds each time.
 _LONGEST_COLLAPSED = 1 << 16
 
 

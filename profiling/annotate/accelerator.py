@@ -34,13 +34,13 @@ def place() -> Path:
 
 
 def seal(file: Path) -> None:
-    """Append the digest of a library to it, which is no part of the library."""
+    """Append a digest to a library's file."""
     content = file.read_bytes()
     file.write_bytes(content + hashlib.sha256(content).digest())
 
 
 def load() -> Any:
-    """Return the built library; None where there is none, or where it is switched off."""
+    """Return the built library; None if it was not built or is switched off."""
     if os.environ.get(SWITCH, "1") == "0":
         return None
     try:

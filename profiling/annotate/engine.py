@@ -100,7 +100,7 @@ class BackwardRange(DependentRange):
 class _Pass:
     """One run of the engine on one thread; only the engine holds it, and calls it at the end if nothing failed.
 
-    One that failed lets go of it on the thread that called backward.
+    One that failed releases it on the thread that called backward.
     """
 
     __slots__ = ("__weakref__", "number")

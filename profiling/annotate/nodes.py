@@ -188,7 +188,7 @@ def _carry(hooks: Any) -> None:
 def _watched_run(
     tensors: Any, grad_tensors: Any, keep_graph: Any, create_graph: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Run a backward pass, with hooks where the library in C++ does not hear of its nodes."""
+    """Run a backward pass, with hooks where the library in C++ does not see its nodes."""
     run = partial(_run, tensors, grad_tensors, keep_graph, create_graph, *args, **kwargs)
     if torch.compiler.is_dynamo_compiling():
         return run()

@@ -37,7 +37,7 @@ from .open_ranges import Label, OpenRange, Thread, label
 from .replacing import replaced
 
 TRAINING_MARK = "nvtx-kernels training: "
-#: What the program's own ranges may mean, beside a phase that they are or are a part of.
+#: What the program's own ranges may mean, in addition to their phase.
 STEP, WHOLE_PHASE = "step", "whole phase"
 _OPTIMIZER = label("optimizer", None, "phase")
 _is_compiling = torch.compiler.is_compiling
@@ -139,7 +139,7 @@ def watch(model: nn.Module, name: str) -> None:
 
 
 def unwatch(model: nn.Module, name: str) -> None:
-    """Undo one `watch`; updates of an optimizer whose models are no longer annotated are drawn no more."""
+    """Undo one `watch`; updates of an optimizer whose models are no longer annotated get no range."""
     _training.models[model] -= Counter([name])
     if not _training.models[model]:
         del _training.models[model]
@@ -292,7 +292,7 @@ class _Graphs:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Hear of captures and replays while the block runs."""
+        """Follow captures and replays while the block runs."""
         graph: Any = torch.cuda.CUDAGraph
         begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
 

@@ -4,7 +4,7 @@
         ...
 
 These are heard: `nvtx.annotate` (block and decorator), `nvtx.push_range` and `pop_range`, and `range`,
-`range_push` and `range_pop` of `torch.cuda.nvtx`, which do not raise meanwhile without CUDA. Not heard:
+`range_push` and `range_pop` of `torch.cuda.nvtx`, which do not raise without CUDA while this listens. Not heard:
 functions decorated by `nvtx.annotate` before (nvtx returns them unchanged if no tool listens), `push_range`
 imported by name before, `nvtx.Domain` objects, start/end ranges, and NVTX of C++ code. Where a tool listens, the
 package nvtx is left as it is, and only torch.cuda.nvtx is heard.

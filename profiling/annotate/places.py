@@ -163,7 +163,7 @@ class Places:
     def note_given(self, arguments: object) -> None:
         """Note of what a call is given that another thread made it, unless this one is known to have.
 
-        The library in C++ need not be told.
+        The library in C++ does not need this.
         """
         is_alone = len(everywhere) == 1 and threading.get_ident() == threading.main_thread().ident
         if is_alone or not isinstance(self.table, PythonTable):

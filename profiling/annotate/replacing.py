@@ -1,4 +1,4 @@
-"""Attributes of modules and classes that are others while a block runs."""
+"""Replace attributes of modules and classes while a block runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def replaced(*attributes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Set attributes, each an object, a name and a value; afterwards put back what nobody has set meanwhile."""
+    """Set attributes, each an object, a name and a value; afterwards put back those that still have it."""
     before = [getattr(target, name) for target, name, _ in attributes]
     for target, name, value in attributes:
         setattr(target, name, value)

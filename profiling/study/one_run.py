@@ -87,7 +87,7 @@ def run(options: Mapping[str, Any]) -> None:
         sys.stdout.write(f"Times and state are in {row_to}.\n")
 
 
-def first_facts(settings: Settings, capture: Capture, memory_fraction: float | None = None) -> Row:
+def first_facts(settings: Settings, capture: Capture, memory_fraction: float | None) -> Row:
     """Return the beginning of a run's row: what identifies it, and the state of the machine."""
     return {
         "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -55,7 +55,7 @@ class Capture:
             raise self._failure
 
     def count(self) -> None:
-        """Count FLOPs from here on; anew where another optimizer turns out to end the steps."""
+        """Count FLOPs from here on; start again where another optimizer turns out to end the steps."""
         if self.counting is not None:
             self.counting = Counting()
             self.counting.listen()

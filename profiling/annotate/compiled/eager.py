@@ -1,4 +1,4 @@
-"""Small for a reason: what of this package Dynamo must leave to Python, where a program calls it directly.
+"""Leave functions of this package to Python, not Dynamo, where a program calls them directly.
 
 Where Dynamo inlines an annotation into a graph, the annotation sees that it is traced, and opens nothing.
 Where a compiled program calls one between its graphs (a hook of the module that is compiled, a region around

@@ -1,4 +1,4 @@
-"""Small for a reason: calls a function when the program has imported a module that takes seconds to import."""
+"""Call a function when the program has imported a module that takes seconds to import."""
 
 from __future__ import annotations
 

@@ -97,11 +97,8 @@ def path_of_sum(metas: Iterable[Meta], name_of: ModuleName) -> Names:
 
 def shared(paths: Sequence[Names]) -> Names:
     """Return the names that all paths begin with."""
-    return tuple(names[0] for names in takewhile(_is_one, zip(*paths, strict=False)))
-
-
-def _is_one(names: Names) -> bool:
-    return len(set(names)) == 1
+    common = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    return tuple(names[0] for names in common)
 
 
 def fusion_name(parts: Sequence[Names]) -> str:

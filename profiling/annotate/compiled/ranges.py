@@ -82,13 +82,11 @@ class Ranges:
         change = self._changes.get((old, new))
         if change is None:
             before, after = (self.paths[number] if number != NOWHERE else () for number in (old, new))
-            common = sum(1 for _ in takewhile(_is_same, zip(before, after, strict=False)))
+            common = sum(
+                1 for _ in takewhile(lambda names: names[0] == names[1], zip(before, after, strict=False))
+            )
             change = self._changes[old, new] = (common, [self.labels[name] for name in after[common:]])
         return change
-
-
-def _is_same(names: tuple[str, str]) -> bool:
-    return names[0] == names[1]
 
 
 class _GeneratedRange(OpenRange):

@@ -193,7 +193,7 @@ PyObject* watch(PyObject*, PyObject* function) {
   Py_RETURN_NONE;
 }
 
-// In a forked child, a lock that another thread had is nobody's.
+// In a forked child, no thread is left to release a lock that another thread held.
 PyObject* after_fork(PyObject*, PyObject*) {
   new (&lock) std::shared_mutex;
   Py_RETURN_NONE;
