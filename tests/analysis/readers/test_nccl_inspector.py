@@ -126,6 +126,7 @@ REFUSED = {
     "other times": (lambda each: record(each, coll_exec_time_us=7 * each[3]), nccl_inspector.NO_FIT),
     "other kinds": (lambda each: record(each, coll="Broadcast"), nccl_inspector.NO_RECORDS),
     "equal times": (lambda each: record(each, coll_exec_time_us=500), nccl_inspector.SIZES_DIFFER),
+    "too few kernels": (record, nccl_inspector.TOO_FEW),
 }
 
 
@@ -133,16 +134,10 @@ REFUSED = {
 def test_what_cannot_be_placed_is_said_in_one_sentence(tmp_path, case):
     change, reason = REFUSED[case]
     run = [(*each[:3], 500) for each in run_of()] if case == "equal times" else run_of()
-    carried, _, notes = joined(report_of(tmp_path, run[20:35]), written(tmp_path / "a.log", map(change, run)))
-    assert carried == [-1] * 15
+    kernels = run[20 : 27 if case == "too few kernels" else 35]
+    carried, _, notes = joined(report_of(tmp_path, kernels), written(tmp_path / "a.log", map(change, run)))
+    assert carried == [-1] * len(kernels)
     assert notes == [nccl_inspector.UNPLACED.format("kernels of AllReduce", reason)]
-
-
-def test_too_few_kernels_are_not_joined_by_chance(tmp_path):
-    run = run_of()
-    carried, _, notes = joined(report_of(tmp_path, run[20:27]), written(tmp_path / "a.log", map(record, run)))
-    assert carried == [-1] * 7
-    assert notes == [nccl_inspector.UNPLACED.format("kernels of AllReduce", nccl_inspector.TOO_FEW)]
 
 
 def test_sends_and_receives_are_said_not_to_be_joined(tmp_path):

@@ -15,10 +15,6 @@ from nvtx_kernels import analysis
 from tests.analysis.making.traces import summary
 
 
-def report_of(path):
-    return summary(path)
-
-
 def train(steps):
     """Train a few layers, with blocks around the phases and one part."""
     model = torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.LayerNorm(48), torch.nn.Linear(48, 8))
@@ -82,7 +78,7 @@ def test_blocks_and_operators_become_ranges_with_their_sequence_numbers(recorded
 
 
 def test_backward_of_a_part_is_linked_to_it(recorded):
-    report = report_of(recorded[0])
+    report = summary(recorded[0])
     layers = {row.path[1:]: row for row in report.ranges if row.path[-1] == "layers"}
     assert set(layers) == {("forward", "layers"), ("backward", "layers")}
     assert layers["backward", "layers"].phase == "backward"
@@ -92,7 +88,7 @@ def test_backward_of_a_part_is_linked_to_it(recorded):
 
 
 def test_cpu_trace_says_whose_time_it_counts(recorded):
-    report = report_of(recorded[0])
+    report = summary(recorded[0])
     assert report.provenance.unit_of_work == "CPU"
     assert report.notes == (
         "The trace contains no GPU work: operators' own CPU time is counted instead. If the model ran on a "
@@ -105,9 +101,9 @@ def test_cpu_trace_says_whose_time_it_counts(recorded):
 def test_gzipped_trace_gives_the_same_report(recorded, tmp_path):
     packed = tmp_path / recorded[0].with_suffix(".json.gz").name
     packed.write_bytes(gzip.compress(recorded[0].read_bytes()))
-    report = report_of(packed)
+    report = summary(packed)
     assert report.provenance.file == "rank0.pt.trace.json.gz"
-    assert replace(report, provenance=report_of(recorded[0]).provenance) == report_of(recorded[0])
+    assert replace(report, provenance=summary(recorded[0]).provenance) == summary(recorded[0])
 
 
 def test_self_times_sum_to_the_time_of_the_outermost_operators(recorded):

@@ -202,20 +202,16 @@ def test_other_json_is_refused_in_one_sentence(tmp_path, content, sentence):
     assert "\n" not in str(refusal.value)
 
 
-def test_trace_of_calls_without_gpu_activity_says_how_much_the_profiler_saw(tmp_path):
-    path = write_kineto(tmp_path / "a.pt.trace.json", replace(STEP, work=[]))
-    with pytest.raises(NoGpuWork, match="saw 13 operators and blocks and 9 calls of the device, but no kernel"):
-        require_work(analysis.read(path))
-
-
 @pytest.mark.parametrize(
     ("device", "says"),
     [("cuda", "ProfilerActivity.CUDA"), ("mtia", "an MTIA device: record"), ("xpu", "ProfilerActivity.XPU")],
 )
-def test_trace_of_an_untraced_device_names_its_activity(tmp_path, device, says):
+def test_trace_of_an_untraced_device_says_what_it_has_and_names_the_activity(tmp_path, device, says):
     path = write_kineto(tmp_path / "a.pt.trace.json", replace(STEP, work=[]))
     path.write_text(path.read_text().replace("cuda_runtime", f"{device}_runtime"))
-    with pytest.raises(NoGpuWork) as refusal:
+    with pytest.raises(
+        NoGpuWork, match="saw 13 operators and blocks and 9 calls of the device, but no"
+    ) as refusal:
         require_work(analysis.read(path))
     assert says in str(refusal.value)
     assert ("CUDA" in str(refusal.value)) == (device == "cuda")

@@ -41,16 +41,41 @@ def test_names_are_inline_or_registered_or_both_in_one_file(tmp_path, year, regi
     assert attributed(report) == ["own: step > layer 0"]
 
 
+OTHER = thread(200)
+CALL, PLACED = Launch(1, 10, 12), ["own: step > layer 0"]
+OF_LIBRARIES = [Range("ncclAllReduce", 8, 20, domain=1), Range("my block", 8, 20, domain=2)]
+PROCESSES = {MAIN: "NCCL", OTHER: "mine"}
+OF_TWO_PROCESSES = [Range(name, -9, None, who, 1, DOMAIN_CREATE) for who, name in PROCESSES.items()]
+OF_TWO_PROCESSES += [Range("step", 0, 100, who, 1) for who in PROCESSES]
+BY_DRIVER = {"launches": [Launch(1, 10, 12, event_class=1)], "work": [Work(1, 20, 30)]}
+BY_GRAPH = {"launches": [CALL], "work": [Work(1, 20 + n, 30 + n) for n in range(3)]}
+CROSSED = [Work(1, 30, 40, process=process_of(who)) for who in (OTHER, MAIN)]
+ONE_ID = {"launches": [CALL, Launch(1, 20, 22, OTHER)], "work": CROSSED}
+# Ranges; calls and their work; the ranges of that.
+TRAPS = {
+    "no name": ([Range(None, 0, 100), STEP[1]], ONE_CALL, ["own:  > layer 0"]),
+    "start and end": ([*STEP, Range("request", 8, 300, event=START_END)], ONE_CALL, PLACED),
+    "push with payload": ([STEP[0], Range("extended", 5, 50, event=70)], ONE_CALL, ["own: step > extended"]),
+    "start with payload": ([STEP[0], Range("extended", 5, 50, event=71)], ONE_CALL, ["own: step"]),
+    **{f"event {kind}": ([*STEP, Range(None, 6, 40, event=kind)], ONE_CALL, PLACED) for kind in (33, 39, 76)},
+    "domain ids repeat": (OF_TWO_PROCESSES, launched((10, 12), (10, 12, OTHER)), ["outside", "own: step"]),
+    "library without domain name": ([*STEP, *OF_LIBRARIES], ONE_CALL, ["own: step > layer 0 > my block"]),
+    "ids repeat": ([Range("a", 0, 100), Range("b", 0, 100, OTHER)], ONE_ID, ["own: b", "own: a"]),
+    "driver": (STEP, BY_DRIVER, PLACED),
+    "graph": (STEP, BY_GRAPH, PLACED * 3),
+}
+
+
+@pytest.mark.parametrize(("ranges", "rows", "expected"), TRAPS.values(), ids=TRAPS)
+def test_work_is_attributed_past_each_trap(tmp_path, ranges, rows, expected):
+    assert attributed(build(tmp_path, ranges=ranges, **rows)) == expected
+
+
 @pytest.mark.parametrize("registered", ["none", "all"])
 def test_pytorchs_suffixes_come_off_inline_and_registered_names(tmp_path, registered):
     name = "aten::mm, seq = 12, op_id = 7, sizes = [[2, 3], [3, 4]]"
     trace = read(build(tmp_path, Dialect(2025, registered), ranges=[Range(name, 0, 9)]))
     assert (names_of(trace), trace.ranges.seq.tolist()) == (["aten::mm"], [12])
-
-
-def test_a_range_without_a_name_still_owns_its_work(tmp_path):
-    report = build(tmp_path, ranges=[Range(None, 0, 100), Range("layer 0", 5, 50)], **ONE_CALL)
-    assert attributed(report) == ["own:  > layer 0"]
 
 
 def test_a_registered_name_that_is_missing_is_no_name(tmp_path):
@@ -66,28 +91,9 @@ def test_a_range_that_was_never_closed_ends_with_the_capture_and_is_counted(tmp_
     assert any("1 ranges were never closed" in note for note in summary(report).notes)
 
 
-def test_marks_are_no_ranges(tmp_path):
-    report = build(tmp_path, ranges=[*STEP, Range("here", 10, None, event=MARK)], **ONE_CALL)
-    assert names_of(read(report)) == ["step", "layer 0"]
-
-
-def test_start_end_ranges_are_read_and_own_nothing(tmp_path):
-    crossing = Range("request", 8, 300, event=START_END)
-    report = build(tmp_path, ranges=[*STEP, crossing], **ONE_CALL)
-    assert names_of(read(report)) == ["step", "layer 0", "request"]
-    assert attributed(report) == ["own: step > layer 0"]
-
-
-@pytest.mark.parametrize(("event", "path"), [(70, "own: step > extended"), (71, "own: step")])
-def test_ranges_with_an_extended_payload_are_ranges(tmp_path, event, path):
-    report = build(tmp_path, ranges=[STEP[0], Range("extended", 5, 50, event=event)], **ONE_CALL)
-    assert attributed(report) == [path]
-
-
-@pytest.mark.parametrize("event", [33, 39, 76])
-def test_other_rows_of_the_events_table_are_ignored(tmp_path, event):
-    report = build(tmp_path, ranges=[*STEP, Range(None, 6, 40, event=event)], **ONE_CALL)
-    assert attributed(report) == ["own: step > layer 0"]
+def test_marks_are_no_ranges_and_start_end_ranges_are(tmp_path):
+    ranges = [*STEP, Range("here", 10, None, event=MARK), Range("request", 8, 300, event=START_END)]
+    assert names_of(read(build(tmp_path, ranges=ranges, **ONE_CALL))) == ["step", "layer 0", "request"]
 
 
 @pytest.mark.parametrize("registered", ["none", "all"])
@@ -99,41 +105,11 @@ def test_domains_are_named_by_rows_of_their_own(tmp_path, registered):
     assert attributed(report) == ["own: step > layer 0"]
 
 
-def test_domain_ids_count_per_process(tmp_path):
-    other = thread(200)
-    rows = [Range("NCCL", -9, None, MAIN, 1, DOMAIN_CREATE), Range("mine", -9, None, other, 1, DOMAIN_CREATE)]
-    ranges = [*rows, Range("step", 0, 100, MAIN, 1), Range("step", 0, 100, other, 1)]
-    report = build(tmp_path, ranges=ranges, **launched((10, 12), (10, 12, other)))
-    assert attributed(report) == ["outside", "own: step"]
-
-
-def test_a_library_is_known_by_its_ranges_where_its_domain_has_no_name(tmp_path):
-    ranges = [*STEP, Range("ncclAllReduce", 8, 20, domain=1), Range("my block", 8, 20, domain=2)]
-    report = build(tmp_path, ranges=ranges, **ONE_CALL)
-    assert attributed(report) == ["own: step > layer 0 > my block"]
-
-
-def test_correlation_ids_repeat_between_processes(tmp_path):
-    other = thread(200)
-    ranges = [Range("rank 0", 0, 100), Range("rank 1", 0, 100, other)]
-    launches = [Launch(1, 10, 12), Launch(1, 20, 22, other)]
-    work = [Work(1, 30, 40, process=process_of(t)) for t in (other, MAIN)]
-    assert attributed(build(tmp_path, ranges=ranges, launches=launches, work=work)) == [
-        "own: rank 1",
-        "own: rank 0",
-    ]
-
-
 def test_of_two_rows_of_one_call_cudas_own_counts_and_each_kernel_once(tmp_path):
     launches = [Launch(1, 2, 40, event_class=67), Launch(1, 10, 12)]
     report = build(tmp_path, ranges=STEP, launches=launches, work=[Work(1, 20, 30)])
     trace = read(report)
     assert (len(trace.work), trace.work.launch.tolist()) == (1, [1])
-    assert attributed(report) == ["own: step > layer 0"]
-
-
-def test_calls_of_the_driver_launch_too(tmp_path):
-    report = build(tmp_path, ranges=STEP, launches=[Launch(1, 10, 12, event_class=1)], work=[Work(1, 20, 30)])
     assert attributed(report) == ["own: step > layer 0"]
 
 
@@ -143,12 +119,6 @@ def test_work_without_a_launch_is_outside_and_said_to_be(tmp_path, correlation):
     (row,) = summary(report).outside
     assert (row.kind, row.count, row.total_ns) == ("kernel", 1, 10)
     assert "no launch" in row.reason
-
-
-def test_one_graph_launch_owns_all_of_its_kernels(tmp_path):
-    work = [Work(1, 20 + n, 30 + n) for n in range(3)]
-    report = build(tmp_path, ranges=STEP, launches=[Launch(1, 10, 12)], work=work)
-    assert attributed(report) == ["own: step > layer 0"] * 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -109,29 +109,28 @@ def answers_or_refuses(path, whole):
         return str(refusal).startswith(str(path))
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    return write_nsys(tmp_path_factory.mktemp("whole") / "report.sqlite", STEP)
+def every_cut_is_refused_or_right(export, lengths, path):
+    """Hold the first bytes of an export, as many as each length says, against the report of the whole."""
+    content, whole = export.read_bytes(), summary(export, file="")
+    for length in lengths(len(content)):
+        path.write_bytes(content[:length])
+        assert answers_or_refuses(path, whole), length
 
 
-def lengths(size):
+def at_pages(size):
     """Return where to cut: through the header, at the pages and just beside them, and in between."""
     pages = [page + beside for page in range(0, size, PAGE) for beside in (-1, 0, 1, 1777)]
     return sorted({length for length in (*range(0, 100, 9), *pages, size - 1) if 0 <= length < size})
 
 
-def test_export_that_breaks_off_is_refused_or_right(report, tmp_path):
-    raw, whole, path = report.read_bytes(), summary(report, file=""), tmp_path / "cut.sqlite"
-    for length in lengths(len(raw)):
-        path.write_bytes(raw[:length])
-        assert answers_or_refuses(path, whole), length
+def test_export_that_breaks_off_is_refused_or_right(tmp_path):
+    every_cut_is_refused_or_right(write_nsys(tmp_path / "report.sqlite", STEP), at_pages, tmp_path / "cut.sqlite")
 
 
 @pytest.mark.parametrize("export", REAL, ids=lambda path: path.stem)
 def test_real_export_that_breaks_off_is_refused_or_right(export, tmp_path):
     if not export.exists():
         pytest.skip("the real reports next to the repository are absent")
-    raw, whole, path = export.read_bytes(), summary(export, file=""), tmp_path / "cut.sqlite"
-    for length in random.Random(7).sample(range(len(raw)), 60):
-        path.write_bytes(raw[:length])
-        assert answers_or_refuses(path, whole), length
+    every_cut_is_refused_or_right(
+        export, lambda size: random.Random(7).sample(range(size), 60), tmp_path / "cut.sqlite"
+    )
