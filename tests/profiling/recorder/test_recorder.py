@@ -24,37 +24,35 @@ from tests.profiling.making.recordings import (
 )
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "report.sqlite"
-
-
-def test_ranges_are_written_with_name_payload_domain_and_nesting(path):
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Return a recording of two steps."""
+    path = tmp_path_factory.mktemp("recorded") / "report.sqlite"
     with recorder.record(path, device="cpu"):
         train(steps=2)
-    assert range_names(path) == ["measure", *["step", "forward", "backward"] * 2]
-    payloads = rows(path, "SELECT int64Value FROM NVTX_EVENTS WHERE int64Value IS NOT NULL ORDER BY start")
+    return path
+
+
+def test_ranges_are_written_with_name_payload_domain_and_nesting(recorded):
+    assert range_names(recorded) == ["measure", *["step", "forward", "backward"] * 2]
+    payloads = rows(recorded, "SELECT int64Value FROM NVTX_EVENTS WHERE int64Value IS NOT NULL ORDER BY start")
     assert payloads == [(0,), (1,)]
-    (measure, *inner) = rows(path, RANGES)
+    (measure, *inner) = rows(recorded, RANGES)
     assert all(measure[1] < start < end < measure[2] for _, start, end in inner)
-    assert rows(path, "SELECT text, domainId FROM NVTX_EVENTS WHERE eventType = 75") == [(annotate.DOMAIN, 1)]
+    assert rows(recorded, "SELECT text, domainId FROM NVTX_EVENTS WHERE eventType = 75") == [(annotate.DOMAIN, 1)]
 
 
-def test_operators_are_launched_in_the_ranges_they_ran_in(path):
-    with recorder.record(path, device="cpu"):
-        train(steps=3)
-    count = {name: len(launched_in(path, name)) for name in ("step", "forward", "backward")}
+def test_operators_are_launched_in_the_ranges_they_ran_in(recorded):
+    count = {name: len(launched_in(recorded, name)) for name in ("step", "forward", "backward")}
     assert count["forward"] > 0 < count["backward"]
-    assert count["step"] == count["forward"] + count["backward"] == len(kernels(path))
+    assert count["step"] == count["forward"] + count["backward"] == len(kernels(recorded))
 
 
-def test_operator_counts_are_torchs_own(path):
+def test_operator_counts_are_torchs_own(recorded):
     with profile(acc_events=True) as profiler:
         train()
-    with recorder.record(path, device="cpu"):
-        train()
     seen = Counter(event.name() for event in profiler.profiler.kineto_results.events())
-    ours = Counter(name for name, _ in kernels(path))
+    ours = Counter(name for name, _ in kernels(recorded))
     for name in ("aten::addmm", "aten::_softmax", "aten::_softmax_backward_data", "aten::mm", "aten::copy_"):
         assert ours[name] == seen[name] > 0
 
@@ -72,20 +70,16 @@ def test_kernel_times_are_torchs_own_self_times(path):
         assert ours[name] == pytest.approx(of_torch[name], abs=1)
 
 
-def test_every_kernel_has_one_launch_and_starts_no_earlier(path):
-    with recorder.record(path, device="cpu"):
-        train()
-    launches = rows(path, "SELECT count(*), count(DISTINCT correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    assert launches == rows(path, "SELECT count(*), count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+def test_every_kernel_has_one_launch_and_starts_no_earlier(recorded):
+    launches = rows(recorded, "SELECT count(*), count(DISTINCT correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
+    assert launches == rows(recorded, "SELECT count(*), count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
     early = """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
                USING (correlationId) WHERE k.start < r.start OR (r.globalTid >> 24) != (k.globalPid >> 24)"""
-    assert rows(path, early) == [(0,)]
+    assert rows(recorded, early) == [(0,)]
 
 
-def test_metadata_says_that_work_is_of_a_cpu(path):
-    with recorder.record(path, device="cpu"):
-        train()
-    found = metadata(path)
+def test_metadata_says_that_work_is_of_a_cpu(recorded):
+    found = metadata(recorded)
     assert found["EXPORT_PRODUCT_NAME"] == "nvtx-kernels recorder"
     assert found["NVTX_KERNELS_WORK"] == "CPU"
     assert "NVTX_KERNELS_INTERRUPTED_BY" not in found

@@ -47,29 +47,26 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "report.sqlite"
-
-
 def recorded_by_command(program, path):
     assert record_command(["-o", str(path), str(program)]) == 0
 
 
-def recorded_by_block(program, path):
+def started(program):
+    """Return the generator of a program that is being run, its model and its optimizer."""
     space = {"__name__": "program"}
     exec(compile(program.read_text(), program, "exec"), space)
     running = space["main"]()
-    model, _ = next(running)
+    return running, *next(running)
+
+
+def recorded_by_block(program, path):
+    running, model, _ = started(program)
     with annotate.annotate_modules(model), nk.record(path):
         list(running)
 
 
 def recorded_by_profile(program, path):
-    space = {"__name__": "program"}
-    exec(compile(program.read_text(), program, "exec"), space)
-    running = space["main"]()
-    model, optimizer = next(running)
+    running, model, optimizer = started(program)
     with nk.profile(model, optimizer, path) as p:
         list(running)
     assert (p.outcome.warmed, p.outcome.measured, p._capture.recording.ended_early) == (1, 4, "")
@@ -184,12 +181,10 @@ def test_what_a_recording_lacks_is_said_in_answers_and_by_the_doctor(path):
 
 
 def test_a_profile_has_its_ranking_and_its_page(path):
-    model = nn.Linear(3, 3)
+    model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters())
     with nk.profile(model, optimizer, path) as p:
-        for _ in range(3):
-            model(torch.ones(3)).sum().backward()
-            optimizer.step()
+        steps_of(model, optimizer)
     assert p.rank(per_step=True).report.steps == 2
     page = p.page()
     assert repr(page) == f"{path.with_suffix('.html')}: open it in a browser"
@@ -198,13 +193,11 @@ def test_a_profile_has_its_ranking_and_its_page(path):
 
 
 def test_a_profile_shows_what_there_is(path, capsys):
-    model = nn.Linear(3, 3)
+    model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters())
     with nk.profile(model, optimizer, path) as p:
         p._capture.recording._end_early("the disk is full")
-        for _ in range(3):
-            model(torch.ones(3)).sum().backward()
-            optimizer.step()
+        steps_of(model, optimizer)
     p.show()
     path.unlink()
     nk.profile(model, optimizer, path).show()

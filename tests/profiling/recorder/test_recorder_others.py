@@ -30,11 +30,6 @@ def step(way):
         loss.backward()
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "report.sqlite"
-
-
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_ranges_opened_without_us_own_their_work(path, way):
     with recorder.record(path, device="cpu"), way("step"):

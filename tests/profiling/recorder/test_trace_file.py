@@ -1,5 +1,4 @@
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +15,8 @@ from nvtx_kernels.profiling.recorder.trace_file import (
 )
 
 from tests.analysis.making import nodes
+from tests.profiling.making.recordings import REPOSITORY, rows
 
-REPOSITORY = Path(__file__).parents[3]
 REPORT_OF_NSYS = REPOSITORY.parent / "shared" / "h200" / "train_fp32.sqlite"
 # Those that nsys has too, and whose shape is its own.
 TABLES_OF_NSYS = sorted(set(TABLES) - {"TARGET_INFO_GPU", "ThreadNames", "NVTX_KERNELS_ALLOCATIONS"})
@@ -34,11 +33,6 @@ with writing(sys.argv[1]) as trace:
         trace.add("CUPTI_ACTIVITY_KIND_RUNTIME", [row] * 1000)
         print(batch, flush=True)
 """
-
-
-def rows(path: Path, query: str) -> list[tuple]:
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-        return connection.execute(query).fetchall()
 
 
 def columns(path: Path, table: str) -> list[tuple]:
@@ -160,14 +154,3 @@ def test_a_kill_while_writing_leaves_the_old_report(tmp_path):
         assert [writer.stdout.readline() for _ in range(5)] == ["0\n", "1\n", "2\n", "3\n", "4\n"]
         writer.send_signal(signal.SIGKILL)
     assert path.read_text() == "old"
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_said_and_leaves_the_old_report(tmp_path):
-    path = tmp_path / "r.sqlite"
-    path.write_text("old")
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
-    command = [sys.executable, "-c", limit + WRITE_FOREVER, str(path)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert f"TraceFileError: cannot write {path}: " in done.stderr
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("r.sqlite", "old")]

@@ -38,11 +38,6 @@ def in_forward(path):
     return {" > ".join(names[1:]) for names in inside["path"]}
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "report.sqlite"
-
-
 @pytest.mark.slow
 def test_hugging_face(path, tmp_path):
     transformers = pytest.importorskip("transformers")

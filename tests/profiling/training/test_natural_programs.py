@@ -137,14 +137,14 @@ PROGRAMS = [implicit, with_a_teacher, forces, maml, adversaries, policy, updates
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_steps_and_phases_are_those_of_the_program(program, tmp_path):
+def test_steps_and_phases_are_those_of_the_program(program, path):
     models, optimizers, iteration, linears = program()
-    with Profile(models, optimizers, tmp_path / "report.sqlite") as profile:
+    with Profile(models, optimizers, path) as profile:
         calls.clear()
         for _ in range(5):
             iteration(profile)
     assert calls["linear"] == 5 * linears
-    report = per_step(summarize(attribute(analysis.read(tmp_path / "report.sqlite"))))
+    report = per_step(summarize(attribute(analysis.read(path))))
     assert report.steps == 4
     made = Counter()
     for row in report.kernels:
@@ -166,12 +166,12 @@ def ranges_of(path):
     return {" > ".join(row.path) for row in per_step(summarize(attribute(analysis.read(path)))).ranges}
 
 
-def test_updates_in_one_backward_are_one_where_models_are_annotated_alone(tmp_path):
+def test_updates_in_one_backward_are_one_where_models_are_annotated_alone(path):
     [model], _, iteration, _ = updates_in_backward()
-    with annotate_modules(model), record(tmp_path / "report.sqlite"):
+    with annotate_modules(model), record(path):
         for _ in range(5):
             iteration(None)
-    assert len(measured_steps(attribute(analysis.read(tmp_path / "report.sqlite")))) == 4
+    assert len(measured_steps(attribute(analysis.read(path)))) == 4
 
 
 class Tuned(nn.Module):
@@ -187,14 +187,13 @@ class Tuned(nn.Module):
         return torch.cos(self.head(x))
 
 
-def test_a_backward_inside_a_models_call_is_backward_and_what_follows_is_forward(tmp_path):
+def test_a_backward_inside_a_models_call_is_backward_and_what_follows_is_forward(path):
     model, x = Tuned(), torch.ones(2, 4)
     optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
-    with Profile(model, optimizer, tmp_path / "report.sqlite"):
+    with Profile(model, optimizer, path):
         for _ in range(3):
             torch.tan(model(x)).sum().backward()
             optimizer.step()
-    path = tmp_path / "report.sqlite"
     assert phases_of(path, "aten::cos") == phases_of(path, "aten::tan") == {"forward": 1}
     assert "step > forward > Tuned > backward" in ranges_of(path)
 
@@ -213,20 +212,19 @@ class Penalised(torch.autograd.Function):
         return gradient * slope.detach()
 
 
-def test_a_gradient_inside_a_backward_is_a_range_of_it(tmp_path):
+def test_a_gradient_inside_a_backward_is_a_range_of_it(path):
     model, x = net(), torch.ones(2, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Profile(model, optimizer, tmp_path / "report.sqlite"):
+    with Profile(model, optimizer, path):
         for _ in range(3):
             Penalised.apply(model(x)).sum().backward()
             optimizer.step()
-    path = tmp_path / "report.sqlite"
     assert phases_of(path, "aten::cos") == phases_of(path, "aten::sin") == {"backward": 1}
     assert "step > backward > gradient" in ranges_of(path)
 
 
 @pytest.mark.parametrize(("is_of_a_loss", "phase"), [(False, "backward"), (True, "forward")])
-def test_torch_func_grad_is_backward_unless_a_loss_is_made_of_it(is_of_a_loss, phase, tmp_path):
+def test_torch_func_grad_is_backward_unless_a_loss_is_made_of_it(is_of_a_loss, phase, path):
     model, x = net(1), torch.ones(2, 4)
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     scale = torch.ones((), requires_grad=True)
@@ -235,7 +233,7 @@ def test_torch_func_grad_is_backward_unless_a_loss_is_made_of_it(is_of_a_loss, p
     def loss(weights, scale):
         return torch.cos(scale * torch.func.functional_call(model, weights, (x,))).mean()
 
-    with Profile(model, optimizer, tmp_path / "report.sqlite") as profile:
+    with Profile(model, optimizer, path) as profile:
         for _ in range(3):
             slopes = torch.func.grad(loss)(weights, scale if is_of_a_loss else scale.detach())
             if is_of_a_loss:
@@ -243,9 +241,9 @@ def test_torch_func_grad_is_backward_unless_a_loss_is_made_of_it(is_of_a_loss, p
                 optimizer.step()
             else:
                 profile.step()
-    assert phase in phases_of(tmp_path / "report.sqlite", "aten::sin")
-    assert "forward" in phases_of(tmp_path / "report.sqlite", "aten::cos")
-    is_in_gradient = any("gradient" in row for row in ranges_of(tmp_path / "report.sqlite"))
+    assert phase in phases_of(path, "aten::sin")
+    assert "forward" in phases_of(path, "aten::cos")
+    is_in_gradient = any("gradient" in row for row in ranges_of(path))
     assert is_in_gradient == is_of_a_loss
 
 
@@ -254,10 +252,10 @@ def test_torch_func_grad_is_backward_unless_a_loss_is_made_of_it(is_of_a_loss, p
 @pytest.mark.skipif(
     not hasattr(torch.fx.traceback, "annotate"), reason="older than 2.10: no ranges in compiled code"
 )
-def test_evaluation_of_a_compiled_model_is_in_no_step(tmp_path):
+def test_evaluation_of_a_compiled_model_is_in_no_step(path):
     model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), torch.ones(2, 4)
     optimizer, compiled = torch.optim.SGD(model.parameters(), lr=0.01), torch.compile(model)
-    with Profile(model, optimizer, tmp_path / "report.sqlite"):
+    with Profile(model, optimizer, path):
         for number in range(5):
             compiled(x).sum().backward()
             optimizer.step()
@@ -267,7 +265,7 @@ def test_evaluation_of_a_compiled_model_is_in_no_step(tmp_path):
                     compiled(x)
                     compiled(x)
                 model.train()
-    attribution = attribute(analysis.read(tmp_path / "report.sqlite"))
+    attribution = attribute(analysis.read(path))
     assert len(measured_steps(attribution)) == 4
     assert evaluation_ns(attribution) > 0
     assert any("is evaluation, in 1 stretches" in note for note in attribution.steps.notes)

@@ -23,13 +23,13 @@ STEP = ["forward", "backward", "optimizer"]
 EVENTS = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON textId = id ORDER BY start"
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "report.sqlite"
-
-
 def net():
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+
+def net_and_sgd():
+    model = net()
+    return model, torch.optim.SGD(model.parameters())
 
 
 def loss_of(*models):
@@ -92,6 +92,23 @@ def penalized(model, optimizer):
         optimizer.step()
 
 
+def skipping(model, optimizer):
+    """A batch that does not fit is part of the step."""
+    with pytest.raises(RuntimeError):
+        model(torch.ones(2, 3))
+    plain(model, optimizer, steps=1)
+
+
+def naming(model, optimizer):
+    """The program's own ranges come first."""
+    with annotate.range("step"):
+        with annotate.range("forward"):
+            loss = loss_of(model)
+        loss.backward()
+        with annotate.range("optimizer"):
+            optimizer.step()
+
+
 ACCUMULATED = ["forward", "backward", "forward", "backward", "optimizer"]
 PENALIZED = ["forward", "gradient", "backward", "optimizer"]
 LOOPS = {
@@ -100,6 +117,8 @@ LOOPS = {
     scaled: [*STEP, "measure", *STEP],
     evaluating: [*STEP, "measure", "forward", *STEP, "forward"],
     penalized: [*PENALIZED, "measure", *PENALIZED],
+    skipping: ["measure", *STEP],
+    naming: ["measure", *STEP],
 }
 
 
@@ -107,10 +126,11 @@ LOOPS = {
 def test_phases_of_a_loop(path, loop):
     model = net()
     optimizer = torch.optim.AdamW(model.parameters())
-    with Profile(model, optimizer, path) as profile:
+    warmup = int(LOOPS[loop][0] != "measure")
+    with Profile(model, optimizer, path, warmup=warmup) as profile:
         loop(model, optimizer)
     assert phases(path) == LOOPS[loop]
-    assert profile.outcome.measured == steps(path) == LOOPS[loop].count("optimizer") - 1
+    assert profile.outcome.measured == steps(path) == LOOPS[loop].count("optimizer") - warmup
     assert "steps of AdamW" in profile.outcome.steps
 
 
@@ -183,8 +203,7 @@ def test_models_called_in_one_another_share_a_forward(path):
 
 
 def test_an_exception_leaves_a_report_and_no_half_step(path):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
+    model, optimizer = net_and_sgd()
     profile = Profile(model, optimizer, path)
 
     def run():
@@ -198,17 +217,6 @@ def test_an_exception_leaves_a_report_and_no_half_step(path):
     assert phases(path)[-2:] == ["forward", "backward"]
     assert (profile.outcome.measured, steps(path)) == (1, 1)
     assert (profile.outcome.measured, metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"]) == (1, "ZeroDivisionError")
-
-
-def test_a_skipped_batch_is_part_of_the_step(path):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
-    with Profile(model, optimizer, path, warmup=0) as profile:
-        with pytest.raises(RuntimeError):
-            model(torch.ones(2, 3))
-        plain(model, optimizer, steps=1)
-    assert phases(path) == ["measure", "forward", "backward", "optimizer"]
-    assert profile.outcome.measured == steps(path) == 1
 
 
 def test_without_a_model_steps_follow_each_other(path, capsys):
@@ -243,8 +251,7 @@ def test_steps_by_hand(path):
 
 
 def test_measured_steps_are_as_many_as_asked_for_and_written_at_once(path):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
+    model, optimizer = net_and_sgd()
     with Profile(model, optimizer, path, warmup=2, steps=3) as profile:
         plain(model, optimizer, steps=6)
         assert path.exists()
@@ -261,23 +268,9 @@ def test_a_block_without_an_optimizer_is_one_step(path):
     assert profile.outcome.steps.startswith("1 step (the whole block")
 
 
-def test_the_programs_own_ranges_come_first(path):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
-    with Profile(model, optimizer, path, warmup=0) as profile, annotate.range("step"):
-        with annotate.range("forward"):
-            loss = loss_of(model)
-        loss.backward()
-        with annotate.range("optimizer"):
-            optimizer.step()
-    assert phases(path) == ["measure", *STEP]
-    assert profile.outcome.measured == steps(path) == 1
-
-
 @pytest.mark.parametrize("name", ["epoch 0", "batch loop", "forward-backward", "optimizer comparison", "main"])
 def test_a_range_of_the_programs_own_around_its_loop_hides_no_step(path, name):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
+    model, optimizer = net_and_sgd()
     with Profile(model, optimizer, path), annotate.range(name):
         plain(model, optimizer, steps=4)
     assert (steps(path), range_names(path).count(name)) == (3, 1)
@@ -287,8 +280,7 @@ def test_a_range_of_the_programs_own_around_its_loop_hides_no_step(path, name):
 
 
 def test_the_model_and_pytorch_are_as_they_were(path):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
+    model, optimizer = net_and_sgd()
     before = (nn.Module.__call__, torch.autograd.graph._engine_run_backward, torch.autograd._engine_run_backward)
     for depth in (None, 0):
         with Profile(model, optimizer, path, depth=depth):
@@ -300,8 +292,7 @@ def test_the_model_and_pytorch_are_as_they_were(path):
 
 
 def test_modules_are_annotated_once_however_often(path):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
+    model, optimizer = net_and_sgd()
     with annotate.annotate_modules(model), Profile(model, optimizer, path, warmup=0):
         plain(model, optimizer, steps=1)
     assert range_names(path).count("Sequential 0") == 2  # forward and backward
@@ -329,8 +320,7 @@ def test_a_report_that_cannot_be_written_is_said_at_once(tmp_path):
 
 
 def test_the_overview_is_shown_after_the_block(path, capsys):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
+    model, optimizer = net_and_sgd()
     with nk.profile(model, optimizer, path) as profile:
         plain(model, optimizer)
     said = capsys.readouterr()
@@ -341,8 +331,7 @@ def test_the_overview_is_shown_after_the_block(path, capsys):
 
 
 def test_where_only_warm_up_ran_it_is_shown(path, capsys):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters())
+    model, optimizer = net_and_sgd()
     with nk.profile(model, optimizer, path) as profile:
         plain(model, optimizer, steps=1)
     assert "--include-warmup" in capsys.readouterr().err
