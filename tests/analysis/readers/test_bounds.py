@@ -2,9 +2,7 @@
 
 import gzip
 import io
-import sqlite3
 import time
-from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +15,7 @@ from nvtx_kernels.analysis.trace import KERNEL
 
 from nvtx_kernels import analysis
 from tests.analysis.making import hostile
+from tests.analysis.making.building import alter
 from tests.analysis.making.hostile import KERNELS, LAUNCHES, RANGES
 from tests.analysis.making.kineto import STEP, event, trace_text, write_kineto
 from tests.analysis.making.parquet_folders import as_parquet
@@ -108,20 +107,15 @@ def test_what_may_unpack_is_said_by_the_file_or_by_the_environment(tmp_path, mon
         require_within(path, FLOOR_BYTES + 1)
 
 
-def with_schema(path, *changes):
-    """Change a schema's own rows, as no program of SQLite's does."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("PRAGMA writable_schema = ON")
-        for change in changes:
-            database.execute(change)
-    return path
-
-
 def test_a_virtual_table_is_refused_however_it_calls_itself(tmp_path):
     path = hostile.report(tmp_path, f"ALTER TABLE {KERNELS} RENAME TO theirs")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"CREATE VIRTUAL TABLE {KERNELS} USING rtree(id, low, high)")
-    with_schema(path, f"UPDATE sqlite_master SET rootpage = 2, type = 'TABLE' WHERE name = '{KERNELS}'")
+    alter(path, f"CREATE VIRTUAL TABLE {KERNELS} USING rtree(id, low, high)")
+    # As no program of SQLite's does.
+    alter(
+        path,
+        "PRAGMA writable_schema = ON",
+        f"UPDATE sqlite_master SET rootpage = 2, type = 'TABLE' WHERE name = '{KERNELS}'",
+    )
     with pytest.raises(NotAReport, match=f"has a virtual table, '{KERNELS}', as no report does"):
         analysis.read(path)
 
@@ -151,10 +145,8 @@ OTHER_CASE = {RANGES: ("start", "globalTid", "textId"), KERNELS: ("start", "glob
 def test_names_of_columns_may_be_in_other_case(tmp_path):
     path = hostile.report(tmp_path)
     before = analysis.read(path)
-    with closing(sqlite3.connect(path)) as database:
-        for table, columns in OTHER_CASE.items():
-            for column in columns:
-                database.execute(f'ALTER TABLE {table} RENAME COLUMN "{column}" TO "{column.upper()}"')
+    for table, columns in OTHER_CASE.items():
+        alter(path, *(f'ALTER TABLE {table} RENAME COLUMN "{name}" TO "{name.upper()}"' for name in columns))
     after = analysis.read(path)
     for column in before.work.__slots__:
         np.testing.assert_array_equal(getattr(before.work, column), getattr(after.work, column), column)

@@ -8,7 +8,7 @@ import pytest
 from nvtx_kernels.analysis.readers import read
 
 import nvtx_kernels as nk
-from tests.analysis.making.building import MAIN, Range, Work, build, launched, thread
+from tests.analysis.making.building import MAIN, Range, Work, alter, build, launched, thread
 from tests.analysis.making.parquet_folders import as_parquet
 
 NCCL, INIT, REDUCE, SHARE, PEER = 1, 16777218, 16777223, 16777220, 16777225
@@ -152,8 +152,6 @@ def test_communication_has_bytes_and_bus_bandwidth(tmp_path):
 
 def test_threads_do_not_share_operations(tmp_path):
     path = report(tmp_path, [START, ("ncclAllReduce", 10, size(8))], [12])
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = ?", (thread(100, 77),))
-        database.commit()
+    alter(path, f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = {thread(100, 77)}")
     assert thread(100, 77) != MAIN
     assert carried(path) == ()
