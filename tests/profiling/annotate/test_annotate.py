@@ -8,7 +8,7 @@ import pytest
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import range_stack
 
-from tests.profiling.making.hearing import Heard, heard_from
+from tests.profiling.making.hearing import Heard, heard_from, in_threads
 
 KINDS = {"range": annotate.range, "region": annotate.region}
 each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -146,9 +146,7 @@ def test_block_closed_on_another_thread_is_popped_by_its_own(kind):
     def program():
         block = kind("block")
         block.__enter__()
-        other = threading.Thread(target=block.__exit__, args=(None, None, None))
-        other.start()
-        other.join()
+        in_threads(lambda: block.__exit__(None, None, None))
         with kind("next"):
             pass
 
@@ -166,14 +164,7 @@ def test_threads_may_share_one_object_and_have_stacks_of_their_own(kind):
                 with shared:
                     barrier.wait(10)
 
-    def program():
-        threads = [threading.Thread(target=work) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    assert sorted(heard_from(program)) == ["shared"] * 60 + ["shared/shared"] * 60
+    assert sorted(heard_from(lambda: in_threads(work, work, work))) == ["shared"] * 60 + ["shared/shared"] * 60
 
 
 def test_asynchronous_generator_stays_as_it_is(caplog):

@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import weakref
 from collections import OrderedDict
 
@@ -17,7 +16,7 @@ from nvtx_kernels.profiling.annotate.interrupts import HELD_SIGNALS
 from nvtx_kernels.profiling.annotate.modules import _named
 from torch import nn
 
-from tests.profiling.making.hearing import Heard, heard_from, leaf
+from tests.profiling.making.hearing import Heard, heard_from, in_threads, leaf
 from tests.profiling.making.recordings import REPOSITORY
 
 
@@ -128,16 +127,9 @@ def test_modules_can_be_annotated_twice_and_regions_stand_inside():
 
 def test_threads_may_share_an_annotated_model():
     model = Model()
-
-    def program():
-        threads = [threading.Thread(target=step, args=[model]) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
     with annotate.annotate_modules(model):
-        assert sorted(heard_from(program)) == sorted(FORWARD * 6)
+        heard = heard_from(lambda: in_threads(*[lambda: step(model)] * 3))
+    assert sorted(heard) == sorted(FORWARD * 6)
 
 
 def test_copies_and_saved_models_are_plain_and_need_nothing_of_ours():
@@ -201,12 +193,21 @@ def test_leaves_that_can_launch_nothing_have_no_range(training):
     assert heard == ["Sequential", *["Sequential/drop"] * training, "Sequential/norm"]
 
 
-def test_mark_says_the_class_of_each_module():
-    model, heard = Model(), Heard()
-    with annotate.annotate_modules(model), annotate.listen(heard):
-        step(model)
+def mark_of(model, call=None, **choice):
+    """Return what the mark says that a call of a model sends."""
+    with annotate.annotate_modules(model, **choice), annotate.listen(heard := Heard()):
+        (call or model)(leaf())
     (mark,) = heard.marks
-    assert json.loads(mark.removeprefix(marks.MARK)) == {
+    return json.loads(mark.removeprefix(marks.MARK))
+
+
+def named_in_mark(model, **choice):
+    content = mark_of(model, **choice)
+    return content["classes"], content["attributes"]
+
+
+def test_mark_says_the_class_of_each_module():
+    assert mark_of(Model()) == {
         "version": marks.VERSION,
         "model": "Model",
         "modules": 11,
@@ -234,24 +235,15 @@ class Twins(nn.Module):
         return self.stages[0][1](x)
 
 
-def mark_of(model, **choice):
-    heard = Heard()
-    with annotate.annotate_modules(model, **choice), annotate.listen(heard):
-        model(leaf())
-    (mark,) = heard.marks
-    content = json.loads(mark.removeprefix(marks.MARK))
-    return content["classes"], content["attributes"]
-
-
 def test_mark_says_nothing_that_is_not_true_of_all_modules_of_one_path():
-    classes, attributes = mark_of(Twins())
+    classes, attributes = named_in_mark(Twins())
     assert classes == {"x": "", "y": "GELU", "0 *": "Linear", "1 *": "Linear"}
     assert attributes == {"x": "", "y": "", "0 *": "stages.0.*", "1 *": "stages.1.*"}
 
 
 def test_mark_of_chosen_modules_is_of_the_ranges_that_they_open():
-    assert mark_of(Model(), only="layers.*.ffn.0") == ({"ffn *": "Linear"}, {"ffn *": "layers.*.ffn.*"})
-    assert mark_of(Model(), only="heads.lm") == ({"lm": "Linear"}, {"lm": "heads.lm"})
+    assert named_in_mark(Model(), only="layers.*.ffn.0") == ({"ffn *": "Linear"}, {"ffn *": "layers.*.ffn.*"})
+    assert named_in_mark(Model(), only="heads.lm") == ({"lm": "Linear"}, {"lm": "heads.lm"})
 
 
 def test_each_listener_that_comes_hears_the_mark():
@@ -287,18 +279,16 @@ def test_models_of_one_class_are_numbered_and_keep_their_numbers():
 
 
 def test_callers_name_is_that_of_range_and_mark_and_not_of_its_children():
-    model, heard = nn.Sequential(nn.ReLU()), Heard()
-    with annotate.annotate_modules(model, name="G"), annotate.listen(heard):
-        model(leaf())
-    assert heard.paths == ["G", "G/Sequential 0"]
-    assert json.loads(heard.marks[0].removeprefix(marks.MARK))["model"] == "G"
+    model = nn.Sequential(nn.ReLU())
+    with annotate.annotate_modules(model, name="G"):
+        assert heard_from(lambda: model(leaf())) == ["G", "G/Sequential 0"]
+    assert mark_of(model, name="G")["model"] == "G"
 
 
 def test_compiled_model_has_the_name_of_its_own_class():
-    model, heard = Model(), Heard()
-    with annotate.annotate_modules(torch.compile(model, backend="eager")) as annotation, annotate.listen(heard):
-        model(leaf())
-    assert (annotation.name, heard.paths) == ("Model", FORWARD)
+    model = Model()
+    with annotate.annotate_modules(torch.compile(model, backend="eager")) as annotation:
+        assert (annotation.name, heard_from(lambda: model(leaf()))) == ("Model", FORWARD)
 
 
 def test_compiled_layers_have_the_paths_depths_and_classes_of_their_own():
@@ -306,10 +296,10 @@ def test_compiled_layers_have_the_paths_depths_and_classes_of_their_own():
     before = [(one.name, one.path, one.depth) for one in _named(model, None)]
     model.layers[0] = torch.compile(model.layers[0], backend="eager")
     assert [(one.name, one.path, one.depth) for one in _named(model, None)] == before
-    with annotate.annotate_modules(model), annotate.listen(heard := Heard()):
-        model.layers[0](leaf())
-    mark = json.loads(heard.marks[0].removeprefix(marks.MARK))
-    assert mark["classes"] == {"layer *": "Sequential", "layer */Sequential *": "Linear"}
+    assert mark_of(model, model.layers[0])["classes"] == {
+        "layer *": "Sequential",
+        "layer */Sequential *": "Linear",
+    }
 
 
 def test_items_of_an_item_are_called_alike_in_all_items():

@@ -8,7 +8,7 @@ import torch
 from nvtx_kernels.profiling import annotate
 from torch import nn
 
-from tests.profiling.making.hearing import Heard, heard_from, leaf
+from tests.profiling.making.hearing import Heard, heard_from, in_threads, leaf
 
 
 class Branches(nn.Module):
@@ -81,11 +81,7 @@ def test_replicas_in_threads_that_end_have_their_backward():
         def run(index):
             outputs[index] = replicas[index](inputs[index])
 
-        threads = [threading.Thread(target=run, args=[index]) for index in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(lambda: run(0), lambda: run(1))
         sum(outputs[index].sum() for index in range(2)).backward()
 
     with annotate.annotate_modules(model):

@@ -33,10 +33,6 @@ STEP = ["step", "step/Linear", "step/Linear", "step/optimizer"]
 FIRST = ["Linear", "Linear", "optimizer"]
 
 
-def test_steps_begin_with_a_forward_and_end_with_the_optimizer():
-    assert trained(steps, nn.Linear(4, 4)) == FIRST + STEP * 2
-
-
 def test_steps_are_numbered():
     model, heard = nn.Linear(4, 4), Heard()
     with annotate.annotate_modules(model):
@@ -66,17 +62,48 @@ def test_ranges_of_the_program_come_first(name, opened):
     assert sorted(names - {"Linear", ""}) == opened
 
 
-def test_optimizer_of_another_model_opens_nothing():
-    def program(model, _):
-        other = nn.Linear(4, 4)
-        steps(other, torch.optim.SGD(other.parameters(), lr=0.1))
-
-    assert trained(program, nn.Linear(4, 4)) == []
-
-
 class Fails(torch.optim.SGD):
     def step(self, closure=None):
         raise ArithmeticError
+
+
+def of_another_model(model, _):
+    other = nn.Linear(4, 4)
+    steps(other, torch.optim.SGD(other.parameters(), lr=0.1))
+
+
+def after_one_that_raised(model, optimizer):
+    for _ in range(2):
+        with suppress(ArithmeticError):
+            steps(model, Fails(model.parameters(), lr=0.1), 1)
+        optimizer.step()
+
+
+def second_is_skipped(model, optimizer):
+    for index in range(3):
+        model(leaf()).sum().backward()
+        if index != 1:
+            optimizer.step()
+
+
+def by_two_optimizers(model, first):
+    second = torch.optim.Adam(model.parameters())
+    for optimizer in (first, second, first):
+        steps(model, optimizer, 1)
+
+
+PROGRAMS = {
+    steps: FIRST + STEP * 2,
+    of_another_model: [],
+    after_one_that_raised: [*FIRST, "optimizer", *STEP, "step/optimizer"],
+    second_is_skipped: [*FIRST, "step", *["step/Linear"] * 4, "step/optimizer"],
+    by_two_optimizers: [*FIRST, "step", *["step/Linear", "step/Linear", "step/optimizer"] * 2],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_steps_begin_with_a_forward_and_end_with_the_first_optimizer(program):
+    assert trained(program, nn.Linear(4, 4)) == PROGRAMS[program]
 
 
 def test_step_that_raises_ends_at_the_next_forward():
@@ -90,26 +117,6 @@ def test_step_that_raises_ends_at_the_next_forward():
         program(model, Fails(model.parameters(), lr=0.1))
         assert heard.left_open() == ["optimizer"]
     assert heard.paths == FIRST * 2
-
-
-def test_step_after_one_that_raised_is_a_step():
-    def program(model, optimizer):
-        for _ in range(2):
-            with suppress(ArithmeticError):
-                steps(model, Fails(model.parameters(), lr=0.1), 1)
-            optimizer.step()
-
-    assert trained(program, nn.Linear(4, 4)) == [*FIRST, "optimizer", *STEP, "step/optimizer"]
-
-
-def test_step_that_is_skipped_makes_the_next_one_longer():
-    def program(model, optimizer):
-        for index in range(3):
-            model(leaf()).sum().backward()
-            if index != 1:
-                optimizer.step()
-
-    assert trained(program, nn.Linear(4, 4)) == [*FIRST, "step", *["step/Linear"] * 4, "step/optimizer"]
 
 
 def test_forward_and_backward_inside_an_optimizer_are_outside_its_range():
@@ -133,16 +140,6 @@ def test_forward_and_backward_inside_an_optimizer_are_outside_its_range():
     assert set(heard) == {"optimizer", "Linear"}
     assert heard[:4] == ["optimizer", "Linear", "Linear", "optimizer"]
     assert set(trained(program_with_its_range, nn.Linear(4, 4), lbfgs)) == {"optimizer", "optimizer/Linear"}
-
-
-def test_steps_of_several_optimizers_are_those_of_the_first():
-    def program(model, first):
-        second = torch.optim.Adam(model.parameters())
-        for optimizer in (first, second, first):
-            steps(model, optimizer, 1)
-
-    longer = ["step", *["step/Linear", "step/Linear", "step/optimizer"] * 2]
-    assert trained(program, nn.Linear(4, 4)) == FIRST + longer
 
 
 class Outer(torch.optim.Optimizer):

@@ -1,7 +1,6 @@
 """FLOPs counted by range: equal by hand, conserved, and without a trace in results or in the process."""
 
 import json
-import threading
 from collections import Counter
 
 import nvtx
@@ -17,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
 from tests.profiling.making.counted_models import MAKERS, B, D, T, checkpointed, compiled, mlp, product
-from tests.profiling.making.hearing import Heard
+from tests.profiling.making.hearing import Heard, in_threads
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=lambda make: make.__name__)
@@ -260,9 +259,7 @@ def test_work_of_autograds_threads_is_below_the_ranges_of_the_thread_that_waits(
             found.append(counting._place(owner, counting._ProgramsOwn()))
 
     with annotate.listen(Heard()), annotate.range("backward"):
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
+        in_threads(run)
     assert found == [("backward", ("backward", "layer 0"))]
 
 

@@ -30,6 +30,15 @@ class Heard:
         return [name for stack in self.open.values() for name in stack]
 
 
+def in_threads(*runs):
+    """Run functions at the same time, each in a thread of its own, and wait for all."""
+    threads = [threading.Thread(target=run) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def heard_from(run):
     """Run a function and return the paths it opened, after seeing that all were closed."""
     heard = Heard()

@@ -2,7 +2,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from contextlib import ExitStack
 
@@ -12,6 +11,7 @@ from nvtx_kernels.profiling import annotate, recorder
 from nvtx_kernels.profiling.recorder.trace_file import TraceFileError
 from torch.profiler import record_function
 
+from tests.profiling.making.hearing import in_threads
 from tests.profiling.making.recordings import (
     RANGES,
     REPOSITORY,
@@ -159,15 +159,7 @@ def run_program(code, *arguments):
     return done.returncode, done.stderr.splitlines()[-1] if "Traceback" in done.stderr else ""
 
 
-def on_another_thread(run):
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-
-
-@pytest.mark.parametrize(
-    "call", [lambda run: run(), on_another_thread], ids=["inside the first", "another thread"]
-)
+@pytest.mark.parametrize("call", [lambda run: run(), in_threads], ids=["inside the first", "another thread"])
 def test_a_second_recording_is_refused_in_a_sentence(path, tmp_path, call):
     refused = []
 
