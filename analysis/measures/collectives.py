@@ -50,7 +50,8 @@ class Collectives(Columns):
     """Columns by kernel: its collective (a position in COLLECTIVES), group, and bytes.
 
     `group` is a position in `Trace.names`, `ranks` how many it has, `message_bytes` the size of the whole buffer,
-    and `bus_bytes` the part that each GPU's link carries; -1, 0, -1 and NaN where the report does not say.
+    `bus_bytes` the part that each GPU's link carries, and `root_or_peer` a rank of the group; -1, 0, -1, NaN and -1
+    where the report does not say.
     """
 
     collective: Int32s
@@ -58,6 +59,7 @@ class Collectives(Columns):
     ranks: Int64s
     message_bytes: Int64s
     bus_bytes: NDArray[np.float64]
+    root_or_peer: Int64s
 
 
 def collectives(trace: Trace, kernels: Int64s) -> Collectives:
@@ -68,7 +70,7 @@ def collectives(trace: Trace, kernels: Int64s) -> Collectives:
     in_range = around != _NO_RANGE
     collective[in_range] = _by_name(trace, around[in_range])
     group, ranks = np.full(len(kernels), -1, np.int32), np.zeros(len(kernels), np.int64)
-    size = np.full(len(kernels), -1, np.int64)
+    size, root_or_peer = np.full((2, len(kernels)), -1, np.int64)
     if trace.messages is not None:
         messages = trace.messages
         place = np.minimum(np.searchsorted(messages.launch, launch), len(messages) - 1)
@@ -77,9 +79,11 @@ def collectives(trace: Trace, kernels: Int64s) -> Collectives:
         collective[rows] = _by_name(trace, messages.collective[place])
         group[rows], ranks[rows] = messages.group[place], messages.ranks[place]
         size[rows] = np.maximum(messages.sent_bytes[place], messages.received_bytes[place])
+        root_or_peer[rows] = messages.root_or_peer[place]
     factor, pairs = cache(bus_factor), zip(collective.tolist(), ranks.tolist(), strict=True)
     factors = np.array([factor(COLLECTIVES[kind], count) for kind, count in pairs], np.float64)
-    return Collectives(collective, group, ranks, size, np.where(size >= 0, size, np.nan) * factors)
+    bus_bytes = np.where(size >= 0, size, np.nan) * factors
+    return Collectives(collective, group, ranks, size, bus_bytes, root_or_peer)
 
 
 def named(text: str) -> str:

@@ -6,6 +6,7 @@ their hidden parts to its hidden part.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,13 +51,14 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class CommunicationRow:
-    """One range, phase, collective and GPU."""
+    """One range, phase, collective and GPU; `root_or_peer` is the rank that all its kernels name, None if none is."""
 
     path: Path
     phase: str
     collective: str
     gpu: str
     sums: Sums
+    root_or_peer: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +158,26 @@ def _to_add(kernels: Kernels, aligned: Aligned) -> tuple[NDArray[Any], ...]:
 
 def _rows(held: Exchanges, aligned: Aligned) -> tuple[CommunicationRow, ...]:
     kernels = held.kernels
-    chosen = np.flatnonzero(kernels.matching)
-    sums = _sums(kernels, aligned, (kernels.place, kernels.collective, kernels.gpu), chosen)
+    chosen, keys = np.flatnonzero(kernels.matching), (kernels.place, kernels.collective, kernels.gpu)
+    named: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    for *key, rank in zip(*(column[chosen].tolist() for column in (*keys, kernels.root_or_peer)), strict=True):
+        named[tuple(key)].add(rank)
     rows = (
-        CommunicationRow(*held.places[place], COLLECTIVES[collective], held.gpus[gpu], of_row)
-        for (place, collective, gpu), of_row in sums.items()
+        CommunicationRow(
+            *held.places[place],
+            COLLECTIVES[collective],
+            held.gpus[gpu],
+            of_row,
+            _one(named[place, collective, gpu]),
+        )
+        for (place, collective, gpu), of_row in _sums(kernels, aligned, keys, chosen).items()
     )
     return tuple(sorted(rows, key=lambda row: (-row.sums.exposed_ns, -row.sums.time_ns, row.path, row.gpu)))
+
+
+def _one(ranks: set[int]) -> int | None:
+    """Return the one known rank; None where there are several, or one is unknown."""
+    return next(iter(ranks)) if len(ranks) == 1 and min(ranks) >= 0 else None
 
 
 def _last(exchanged: Exchanges, aligned: Aligned) -> tuple[LastRow, ...]:

@@ -50,6 +50,7 @@ class Kernels(Columns):
     hidden_ns: Int64s
     message_bytes: Int64s
     bus_bytes: NDArray[np.float64]
+    root_or_peer: Int64s
     matching: Bools
 
 
@@ -103,6 +104,7 @@ def exchanges(
             hidden,
             facts.message_bytes,
             facts.bus_bytes,
+            facts.root_or_peer,
             chosen,
         ),
         gpus=tuple(extents.gpus),

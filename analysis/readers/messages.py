@@ -87,7 +87,8 @@ def messages_of(work: Int64s, launch: Int32s, **columns: Int64s) -> Messages | N
     if not len(rows):
         return None
     collective, group = (columns[key][rows].astype(np.int32) for key in ("collective", "group"))
-    return Messages(launches[has_launch], collective, group, *(columns[key][rows] for key in SIZES))
+    sizes = (columns[key][rows] for key in SIZES)
+    return Messages(launches[has_launch], collective, group, *sizes, root_or_peer=np.full(len(rows), -1, np.int64))
 
 
 def _count(value: Any) -> int:

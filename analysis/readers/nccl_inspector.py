@@ -304,7 +304,8 @@ def _with_messages(trace: Trace, joined: Sequence[tuple[int, _Record]]) -> Trace
         sent, received = (size * header.n_ranks if is_of_all else size for is_of_all in (sends_all, receives_all))
         columns.append((launch, number_of(collective.coll), group, header.n_ranks, sent, received))
     launch, collective_name, group, ranks, sent, received = np.array(columns, np.int64).T
-    new = Messages(launch, collective_name.astype(np.int32), group.astype(np.int32), ranks, sent, received)
+    sizes, unknown = (ranks, sent, received), np.full(len(launch), -1, np.int64)
+    new = Messages(launch, collective_name.astype(np.int32), group.astype(np.int32), *sizes, root_or_peer=unknown)
     if trace.messages:
         new = Messages.joined([trace.messages.take(~np.isin(trace.messages.launch, launch)), new])
     messages = new.take(np.argsort(new.launch, kind="stable"))

@@ -1,4 +1,4 @@
-"""What NCCL's own NVTX ranges carry, as nsys exports it: the communicator, its ranks, and bytes of a collective.
+"""What NCCL's own NVTX ranges carry, as nsys exports it: the communicator, its ranks, and an operation's bytes and root or peer.
 
 NCCL registers a schema for each kind of payload (NVTX_PAYLOAD_SCHEMA_ENTRIES: the fields' names, types and
 offsets), and NVTX_EVENTS.binaryData has a header and the payload. A kernel is of the operations that its thread
@@ -36,6 +36,8 @@ _FORMATS = {
     22: "<Q",
 }
 COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
+ROOT, PEER = "Root", "Peer rank"
+FIELDS = (COMMUNICATOR, BYTES, RANKS, ROOT, PEER)
 MOST_BYTES, MOST_RANKS = 1 << 48, 1 << 24
 EXCHANGES = frozenset({"ncclsend", "ncclrecv"})
 #: Operations whose bytes are those of one rank's share.
@@ -72,6 +74,7 @@ class _Operation:
     name: str
     communicator: int
     bytes: int
+    root_or_peer: int
 
 
 @dataclass(slots=True)
@@ -124,7 +127,7 @@ class Figures:
         places = self._schemas[domain, schema]
         end = max((offset + struct.calcsize(form) for form, offset in places.values() if form), default=0)
         content = bytearray(min(len(payload) - _HEADER.size, max(end, 0)))
-        for name in (COMMUNICATOR, BYTES, RANKS):
+        for name in FIELDS:
             if name in numbers:
                 number = numbers[name]
                 if name == COMMUNICATOR:
@@ -157,11 +160,12 @@ def messages_of(
         elif 0 < numbers.get(RANKS, 0) < MOST_RANKS:
             ranks_of[numbers.get(COMMUNICATOR, 0)] = numbers[RANKS]
         elif 0 <= numbers.get(BYTES, -1) < MOST_BYTES:
-            operation = _Operation(event.name, numbers.get(COMMUNICATOR, 0), numbers[BYTES])
+            root_or_peer = numbers.get(ROOT, numbers.get(PEER, -1))
+            operation = _Operation(event.name, numbers.get(COMMUNICATOR, 0), numbers[BYTES], root_or_peer)
             calls[thread_number(event.thread)].append((event.start_ns, 0, operation))
     notes = [UNREADABLE.format(unreadable)] if unreadable else []
 
-    carried: list[tuple[int, int, int, int, int, int]] = []
+    carried: list[tuple[int, ...]] = []
     undecided = 0
     for of_thread in calls.values():
         for batch in _batches(sorted(of_thread, key=lambda call: call[:2])):
@@ -170,14 +174,13 @@ def messages_of(
             for row, operations in pairs:
                 first, ranks = operations[0], ranks_of.get(operations[0].communicator, 0)
                 group = f"communicator {first.communicator:#x}"
-                carried.append(
-                    (row, name_number(first.name), name_number(group), ranks, *_sizes(operations, ranks))
-                )
+                numbers_of = name_number(first.name), name_number(group), ranks
+                carried.append((row, *numbers_of, *_sizes(operations, ranks), _root_or_peer(operations, ranks)))
     notes += [UNDECIDED.format(undecided)] if undecided else []
     if not carried:
         return None, notes
-    launch, name, group, ranks, sent, received = np.array(sorted(carried), np.int64).T
-    return Messages(launch, name.astype(np.int32), group.astype(np.int32), ranks, sent, received), notes
+    launch, name, group, *figures = np.array(sorted(carried), np.int64).T
+    return Messages(launch, name.astype(np.int32), group.astype(np.int32), *figures), notes
 
 
 def _batches(calls: Iterable[tuple[int, int, _Operation | int]]) -> Iterable[_Batch]:
@@ -212,3 +215,10 @@ def _sizes(operations: Sequence[_Operation], ranks: int) -> tuple[int, int]:
     if name in SHARES:  # what is whole has a share of each rank
         return (-1, -1) if not ranks else (total, total * ranks)
     return total, total
+
+
+def _root_or_peer(operations: Sequence[_Operation], ranks: int) -> int:
+    """Return the one rank that all operations name, -1 where they name none, several, or none of the group's."""
+    named = {operation.root_or_peer for operation in operations}
+    rank = named.pop()
+    return rank if not named and 0 <= rank < (ranks or MOST_RANKS) else -1

@@ -26,7 +26,7 @@ from ..measures.collectives import named as collective_of
 from ..measures.gpu_peaks import peak_of
 from ..readers.marks import ARITHMETIC, CHOSEN, MARKS, Peaks, TrainingMark, decoded, parsed
 from ..readers.module_names import BEGINNING, called
-from ..readers.nccl_payloads import BYTES, COMMUNICATOR, EXCHANGES, RANKS, SHARES
+from ..readers.nccl_payloads import EXCHANGES, FIELDS, SHARES
 from ..readers.written import ANNOTATED
 from ..summary.arithmetic import arithmetic_of
 from ..vocabulary import (
@@ -82,7 +82,6 @@ EXPORT_FACTS = frozenset(
     }
 )
 NCCL_OPERATIONS = EXCHANGES.union(SHARES, ("ncclallreduce", "ncclbroadcast", "ncclreduce"))
-PAYLOAD_FIELDS = frozenset({COMMUNICATOR, BYTES, RANKS})
 
 # Words with which a kernel's name is of a category, and that of an operator, which is one on a CPU.
 _KERNEL_WORDS = {
@@ -152,7 +151,7 @@ class Names:
             Role.CALL: lambda text: text if self.is_known(text) else None,
             Role.FACT: self.fact,
             Role.GPU: self.gpu,
-            Role.FIELD: lambda text: text if text in PAYLOAD_FIELDS else self.in_words(text),
+            Role.FIELD: lambda text: text if text in FIELDS else self.in_words(text),
         }
 
     @property

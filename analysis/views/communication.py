@@ -265,13 +265,15 @@ class _Drawing:
                 name = in_phase(
                     name, f" ({row.phase})"
                 )  # people see the phase where the path does not begin with it
-            lines.append(Row((name, row.phase, row.collective, row.gpu, *self.cells(row.gpu, row.sums))))
+            cells = self.cells(row.gpu, row.sums)
+            lines.append(Row((name, row.phase, row.collective, row.gpu, *cells, row.root_or_peer)))
         columns = (
             Column("range", "range", "name"),
             Column("phase", "phase", seen_by="programs"),
             Column("collective", "collective"),
             Column("gpu", "GPU", "name", seen_by="all" if len(self.communication.gpus) > 1 else "programs"),
             *self.columns(),
+            Column("root_or_peer", "root or peer", "count", seen_by="programs"),
         )
         title = f"Communication by range, the most exposed first, {{unit}} {self.scope}"
         waits = (WAITING if self.one_clock else OWN_CLOCKS) if self.waiting_is_known() else ""

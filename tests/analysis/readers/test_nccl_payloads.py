@@ -5,13 +5,14 @@ import struct
 from contextlib import closing
 
 import pytest
+from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.readers import read
 
 import nvtx_kernels as nk
 from tests.analysis.making.building import MAIN, Range, Work, alter, build, launched, thread
 from tests.analysis.making.parquet_folders import as_parquet
 
-NCCL, INIT, REDUCE, SHARE, PEER = 1, 16777218, 16777223, 16777220, 16777225
+NCCL, INIT, REDUCE, SHARE, PEER, ROOT = 1, 16777218, 16777223, 16777220, 16777225, 16777222
 #: As nsys 2026.2 writes them: the first field's offset is NULL, and rows repeat per process.
 ENTRIES = [
     (INIT, 0, 18, "NCCL communicator ID", None),
@@ -26,6 +27,9 @@ ENTRIES = [
     (PEER, 0, 18, "NCCL communicator ID", None),
     (PEER, 1, 22, "Message size [bytes]", 8),
     (PEER, 2, 5, "Peer rank", 16),
+    (ROOT, 0, 18, "NCCL communicator ID", None),
+    (ROOT, 1, 22, "Message size [bytes]", 8),
+    (ROOT, 2, 5, "Root", 16),
 ] * 2
 COMMUNICATOR = 0xFEDCBA9876543210
 
@@ -41,6 +45,10 @@ def init(ranks=4):
 
 def size(number, schema=REDUCE, communicator=COMMUNICATOR):
     return payload(schema, "<QQ", communicator, number)
+
+
+def of_rank(rank, schema=ROOT):
+    return payload(schema, "<QQi", COMMUNICATOR, 64, rank)
 
 
 def report(folder, ranges, kernels, entries=ENTRIES):
@@ -125,6 +133,40 @@ def test_a_kernel_is_of_the_operations_called_since_the_last_one(tmp_path, case)
     path = report(tmp_path, ranges, kernels)
     assert carried(path) == expected
     assert carried(as_parquet(path, tmp_path / "report_pqtdir")) == expected
+
+
+ONE_LAUNCH = {
+    "a root": ([START, ("ncclBroadcast", 10, of_rank(2))], 2),
+    "a peer": ([("ncclSend", 10, of_rank(3, PEER))], 3),
+    "both ways with one peer": ([("ncclSend", 10, of_rank(1, PEER)), ("ncclRecv", 20, of_rank(1, PEER))], 1),
+    "several peers": ([("ncclSend", 10, of_rank(1, PEER)), ("ncclRecv", 20, of_rank(2, PEER))], -1),
+    "no root": ([START, ("ncclAllReduce", 10, size(64))], -1),
+    "a rank that the group does not have": ([START, ("ncclBroadcast", 10, of_rank(4))], -1),
+    "a negative rank": ([START, ("ncclBroadcast", 10, of_rank(-5))], -1),
+}
+
+
+@pytest.mark.parametrize("case", ONE_LAUNCH)
+def test_root_or_peer_is_the_rank_that_all_operations_of_a_launch_name(tmp_path, case):
+    ranges, rank = ONE_LAUNCH[case]
+    path = report(tmp_path, ranges, [30])
+    for written in (path, as_parquet(path, tmp_path / "report_pqtdir")):
+        assert read(written).messages.root_or_peer.tolist() == [rank]
+
+
+def test_payload_cut_before_its_root_is_left_out_and_said(tmp_path):
+    path = report(tmp_path, [START, ("ncclBroadcast", 10, of_rank(2)[:-8])], [12])
+    assert "The payloads of 1 of NCCL's ranges cannot be read and are left out." in carried(path)
+
+
+@pytest.mark.parametrize(("roots", "shown"), [((2, 2), 2), ((2, 3), None)])
+def test_communication_shows_the_root_that_all_kernels_of_a_row_have(tmp_path, capsys, roots, shown):
+    ranges = [("ncclBroadcast", at, of_rank(root)) for at, root in zip((10, 40), roots, strict=True)]
+    path = report(tmp_path, [START, *ranges], [12, 42])
+    rows = nk.communication(str(path))["communication"].to_dict("records")
+    assert [row["root_or_peer"] if row["root_or_peer"] == row["root_or_peer"] else None for row in rows] == [shown]
+    assert view.main(["communication", str(path)]) == 0
+    assert "root" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("case", UNTOLD)

@@ -25,7 +25,7 @@ from tests.analysis.making import private
 from tests.analysis.making.allocated import two_steps
 from tests.analysis.making.bundled import DATA, OURS, REPORTS, unpacked
 from tests.analysis.making.copies import answers, inside, rows, scrubbed
-from tests.analysis.readers.test_nccl_payloads import COMMUNICATOR, SHARE, START, payload, size
+from tests.analysis.readers.test_nccl_payloads import COMMUNICATOR, SHARE, START, of_rank, payload, size
 from tests.analysis.readers.test_nccl_payloads import report as report_of_nccl
 from tests.analysis.readers.test_nsys_versions import GREEN, alter
 
@@ -86,8 +86,9 @@ def with_payloads(folder):
         ("ncclAllGather", 60, size(1 << 16, SHARE)),
         ("ncclReduceScatter", 70, payload(SHARE, "<QQ", COMMUNICATOR, 4096)),
         ("ncclBroadcast", 80, b"jdoe"),
+        ("ncclReduce", 90, of_rank(2)),
     ]
-    return report_of_nccl(folder, ranges, [45, 62, 72, 82])
+    return report_of_nccl(folder, ranges, [45, 62, 72, 82, 92])
 
 
 SPECIAL = {"payloads": with_payloads, "green contexts": with_green_contexts, "allocations": two_steps}
@@ -126,7 +127,8 @@ def test_copy_of_payloads_has_the_figures_alone(tmp_path, capsys):
     }
     copy = scrubbed(report)
     messages, of_copy = read(report).messages, read(copy).messages
-    for field in ("launch", "ranks", "sent_bytes", "received_bytes"):
+    assert max(messages.root_or_peer) == 2
+    for field in ("launch", "ranks", "sent_bytes", "received_bytes", "root_or_peer"):
         assert getattr(messages, field).tolist() == getattr(of_copy, field).tolist() != []
     assert read(copy).notes == read(report).notes
     assert [word for word in ("Green contexts", "payloads of 1 ") if word not in str(read(copy).notes)] == []
