@@ -182,9 +182,8 @@ class Messages(Columns):
     ranks: Int64s  # in the group; 0 where unknown
     sent_bytes: Int64s  # -1 where unknown
     received_bytes: Int64s  # -1 where unknown
-    root_or_peer: (
-        Int64s  # the group's rank that a collective is from or to, or of a send's other end; -1 where unknown
-    )
+    #: The group's rank that a collective is from or to, or the other end of a send; -1 where unknown.
+    root_or_peer: Int64s
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import TooTangled
+from ..errors import AGAIN, TooTangled
 from ..support.small_numbers import distinct
 from ..support.threads import in_pieces, positions
 from ..trace import Bools, Int32s, Int64s, Ranges
@@ -187,7 +187,7 @@ class _Clock:
         if self._stride * (self._threads + 2) >= 2**63:
             raise TooTangled(
                 f"Its ranges span {self._last - self._first} ns on {self._threads} threads: the times are "
-                "damaged. Export the report again."
+                f"damaged. {AGAIN}"
             )
 
     def at(self, thread: Int32s, time_ns: Int64s) -> Int64s:

@@ -51,7 +51,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class CommunicationRow:
-    """One range, phase, collective and GPU; `root_or_peer` is the rank that all its kernels name, None if none is."""
+    """One range, phase, collective and GPU; `root_or_peer` is the rank that all its kernels name, or None."""
 
     path: Path
     phase: str

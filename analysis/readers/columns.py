@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import NotAReport
+from ..errors import AGAIN, NotAReport
 from ..support import arrow
 from ..support.heap import give_back
 from ..support.progress import advance
@@ -159,7 +159,7 @@ def ints(table: pa.Table, column: str) -> Int64s:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise NotAReport(f"The column {column!r} contains a value that is not an integer: {error}.") from error
     if values.null_count:
-        raise NotAReport(f"The column {column!r} has {values.null_count} missing values. Export the report again.")
+        raise NotAReport(f"The column {column!r} has {values.null_count} missing values. {AGAIN}")
     chunks = [arrow.to_numpy(chunk) for chunk in values.chunks]
     return np.concatenate([*chunks, np.empty(0, np.int64)]) if len(chunks) != 1 else chunks[0]
 

@@ -1,4 +1,4 @@
-"""What NCCL's own NVTX ranges carry, as nsys exports it: the communicator, its ranks, and an operation's bytes and root or peer.
+"""What NCCL's own NVTX ranges carry, as nsys exports it: communicator, ranks, bytes, and the root or the peer.
 
 NCCL registers a schema for each kind of payload (NVTX_PAYLOAD_SCHEMA_ENTRIES: the fields' names, types and
 offsets), and NVTX_EVENTS.binaryData has a header and the payload. A kernel is of the operations that its thread
