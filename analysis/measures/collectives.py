@@ -50,7 +50,7 @@ class Collectives(Columns):
     """Columns by kernel: its collective (a position in COLLECTIVES), group, and bytes.
 
     `group` is a position in `Trace.names`, `ranks` how many it has, `message_bytes` the size of the whole buffer,
-    `bus_bytes` the part that each GPU's link carries, and `root_or_peer` a rank of the group; -1, 0, -1, NaN and -1
+    `bus_bytes` the part that each GPU's link carries, and `root_or_peer` a rank of the group; -1, 0, -1, NaN, -1
     where the report does not say.
     """
 
