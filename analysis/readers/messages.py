@@ -87,8 +87,9 @@ def messages_of(work: Int64s, launch: Int32s, **columns: Int64s) -> Messages | N
     if not len(rows):
         return None
     collective, group = (columns[key][rows].astype(np.int32) for key in ("collective", "group"))
-    sizes = (columns[key][rows] for key in SIZES)
-    return Messages(launches[has_launch], collective, group, *sizes, root_or_peer=np.full(len(rows), -1, np.int64))
+    ranks, sent, received = (columns[key][rows] for key in SIZES)
+    unknown = np.full(len(rows), -1, np.int64)
+    return Messages(launches[has_launch], collective, group, ranks, sent, received, root_or_peer=unknown)
 
 
 def _count(value: Any) -> int:
