@@ -178,9 +178,9 @@ def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
     most = max(rows, key=lambda row: row["exposed_ns"])
     communication_of = f"of {time_text(most['communication_ns'])} of communication on {most['gpu']}"
     if most["exposed_ns"]:
-        yield f"{time_text(most['exposed_ns'])} {communication_of} is exposed: no compute runs meanwhile."
+        yield f"{time_text(most['exposed_ns'])} {communication_of} is exposed: no compute runs at that time."
     else:
-        yield f"None {communication_of} is exposed: compute runs meanwhile."
+        yield f"None {communication_of} is exposed: compute runs at the same time."
 
 
 def _communication(tables: Mapping[str, Table]) -> Iterator[str]:

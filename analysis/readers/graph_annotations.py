@@ -76,7 +76,7 @@ def paths_in(side_file: FilePath) -> dict[int, Path]:
         nodes = _SIDE_FILE.decode(side_file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise NotAReport(
-            f"{side_file} is no file of graph annotations: {error}. Move it away, or write it again."
+            f"{side_file} is not a file of graph annotations: {error}. Move it away, or write it again."
         ) from error
     paths = {}
     for node, of_node in nodes.items():

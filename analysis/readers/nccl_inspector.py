@@ -120,7 +120,7 @@ def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[_Reco
             if own:  # of the records of a dump only if it begins one
                 context = own if line.dump_stats else None
             if about is None or not (line.coll_perf or line.p2p_perf or line.dump_stats or line.proxy_trace):
-                raise ValueError("it is no record of NCCL Inspector's, or of no communicator")
+                raise ValueError("it is not a record of NCCL Inspector, or names no communicator")
             header, metadata = about
             _require_plausible(header, line.coll_perf)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
@@ -153,7 +153,9 @@ def with_inspector(trace: Trace, path: FilePath) -> Trace:
     for record in _records(_file_of(trace, path), notes):
         header = record.header
         if ranks.setdefault(header.id, header.rank) != header.rank:
-            raise NotAReport(f"{path} has the records of several ranks of a process: they cannot be told apart.")
+            raise NotAReport(
+                f"{path} has the records of several ranks of a process: they cannot be distinguished."
+            )
         exchanges += record.collective is None
         if record.collective:
             of_kind[record.collective.coll][header.id].append(record)

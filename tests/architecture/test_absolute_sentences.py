@@ -28,7 +28,7 @@ PROVED = {
     ),
     "none is known to be": "test_kernels_of_no_known_category_are_in_the_first_lines",
     ", all of it in": "test_all_of_a_step_is_in_a_phase_only_if_no_other_has_kernels",
-    "is exposed: compute runs meanwhile": "test_all_views_agree_with_each_other_and_with_brute_force",
+    "is exposed: compute runs at the same time": "test_all_views_agree_with_each_other_and_with_brute_force",
     "The report has no launch of": "test_work_whose_launch_is_lost_is_said_of_figures_per_step",
     "because the report has no launch of it": "test_work_in_no_range_gets_the_remedy_of_its_reason",
     "kernels that CUDA graphs replayed are placed by": (

@@ -214,9 +214,10 @@ def test_exposed_communication_is_looked_at(tmp_path):
     launches = [Launch(1, 20, 30), Launch(2, 32, 34)]
     ranges = [Range("step", 0, 100), Range("forward", 10, 90)]
     shown = contents([answer(build(tmp_path, ranges=ranges, launches=launches, work=work))]).reports[0]
-    assert ("30 ns of 40 ns of communication on GPU 0 is exposed: no compute runs meanwhile.", "overlap") in shown[
-        "look"
-    ]
+    assert (
+        "30 ns of 40 ns of communication on GPU 0 is exposed: no compute runs at that time.",
+        "overlap",
+    ) in shown["look"]
     assert next(one["open"] for one in shown["sections"] if one["name"] == "overlap")
 
 

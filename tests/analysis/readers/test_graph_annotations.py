@@ -79,7 +79,9 @@ def test_a_side_file_that_is_none_is_refused_with_its_name(tmp_path, content):
     (tmp_path / "kernel_annotations_rank0_3.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     (tmp_path / "traces").mkdir()
     path = write_kineto(tmp_path / "traces" / "t.pt.trace.json", replays(annotated=False))
-    with pytest.raises(NotAReport, match=r"kernel_annotations_rank0_3\.json is no file of graph annotations: .+"):
+    with pytest.raises(
+        NotAReport, match=r"kernel_annotations_rank0_3\.json is not a file of graph annotations: .+"
+    ):
         read(path)
 
 
