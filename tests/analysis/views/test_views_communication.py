@@ -308,6 +308,14 @@ def test_bytes_and_bus_bandwidth_are_those_of_nccls_tests(tmp_path):
     assert (row["waiting_ns"], row["transferring_ns"]) == (None, None)
 
 
+def test_a_trace_of_pytorch_without_sizes_is_not_referred_to_such_traces(tmp_path):
+    program = Program([Block("forward", 0, 1000)], [Call(0, 10, 20)], [Ran(0, 100, 200, ALL_GATHER)])
+    document = viewed("communication", write_kineto(tmp_path / "rank0.pt.trace.json", program))
+    (note,) = [note for note in document.notes if "sizes" in note.lower()]
+    assert "this trace has none" in note
+    assert "traces of PyTorch's profiler have them" not in note
+
+
 @pytest.mark.parametrize("damaged", ["many", -1, 1 << 60, None, True])
 def test_what_is_no_size_is_no_size(tmp_path, damaged):
     document = viewed("communication", kineto(tmp_path, 0, (2000, 4000), elements=0))
