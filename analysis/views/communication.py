@@ -21,7 +21,7 @@ from .registry import Subject
 from .rows import common_length, in_phase, label, more, require_measured, share
 
 NOTHING = "No kernel communicates between GPUs: the report is of one GPU, or its program uses copies instead."
-NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: --by kernel names them."
+NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: --by kernel names all kernels."
 ELSEWHERE = (
     "All communication between GPUs, {} of kernels, is outside of what is shown: in another phase, in warm-up or "
     "in no measured step. --totals and --include-warmup count it."

@@ -23,7 +23,7 @@ TRANSFERS = (
     "time: when any of them ran, overlaps counted once. hidden: while any compute ran on that GPU; % is of time."
 )
 NO_COMMUNICATION = "No kernel communicates between GPUs."
-NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: what they do counts as compute here."
+NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: what is not known counts as compute here."
 
 
 def view(subject: Subject) -> Document:
