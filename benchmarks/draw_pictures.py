@@ -43,7 +43,7 @@ class Shot(NamedTuple):
 
 
 SHOTS = (
-    Shot("page-light", (REPORT,)),
+    Shot("page-light", (REPORT,), height=1480),
     Shot("page-dark", (REPORT,), "at=balance", "dark"),
     Shot("page-narrow", (REPORT,), width=420, height=1300),
     Shot("page-roofline", (REPORT,), "at=efficiency", height=1000),
