@@ -20,6 +20,8 @@ from .gpu_peaks import Peak
 FAR_BELOW = 0.25
 COMPUTE, MEMORY, NEITHER = "compute", "memory", "neither"
 Place = tuple[Path, str]
+#: A range, a phase whose counts it may have, and its path below its step.
+Inside = tuple[Place, str, Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,11 @@ class Joined:
 def joined(report: Report, counts: Counts) -> Joined:
     """Join counts to the ranges of a whole report."""
     steps = _steps(report)
-    places = _places(report, counts)
+    inside = [*_inside(report, counts, steps)]
+    places = _places(inside, counts)
     figures: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
     unjoined = tuple(key for key in counts.by_key if key not in places)
-    around = _around(report, counts, unjoined)
+    around = _around(inside, unjoined)
     for key, of_key in (*places.items(), *around.items()):
         tails = len({_tail(path, steps) for path, _ in of_key})
         entry = counts.by_key[key]
@@ -164,23 +167,23 @@ def _tail(path: Path, steps: Mapping[Path, float]) -> Path:
     return path[len(_step_of(path, steps)) :]
 
 
-def _places(report: Report, counts: Counts) -> dict[Key, list[Place]]:
+def _places(inside: Iterable[Inside], counts: Counts) -> dict[Key, list[Place]]:
     """Return the report's ranges of each counted path: those of its phase, else those of the only other one."""
-    steps = _steps(report)
     by_key: defaultdict[Key, list[Place]] = defaultdict(list)
-    for place, phase, tail in _inside(report, counts):
+    paths: defaultdict[Key, set[Path]] = defaultdict(set)
+    for place, phase, tail in inside:
         key = next((key for key in keys_of(phase, tail) if key in counts.by_key), None)
         if key is not None:
             by_key[key].append(place)
+            paths[key].add(tail)
     # Where the report has more or fewer paths of a name than were counted, they are other ranges.
-    paths = {key: len({_tail(path, steps) for path, _ in places}) for key, places in by_key.items()}
-    return {key: places for key, places in by_key.items() if counts.by_key[key].paths in (None, paths[key])}
+    return {key: places for key, places in by_key.items() if counts.by_key[key].paths in (None, len(paths[key]))}
 
 
-def _around(report: Report, counts: Counts, unjoined: Iterable[Key]) -> dict[Key, list[Place]]:
+def _around(inside: Iterable[Inside], unjoined: Iterable[Key]) -> dict[Key, list[Place]]:
     """Return the nearest ranges around each counted path that the report lacks, or else the steps."""
     by_key: defaultdict[Key, list[Place]] = defaultdict(list)
-    for place, phase, tail in _inside(report, counts):
+    for place, phase, tail in inside:
         for key in dict.fromkeys(keys_of(phase, tail)):
             by_key[key].append(place)
     around: dict[Key, list[Place]] = {}
@@ -191,9 +194,8 @@ def _around(report: Report, counts: Counts, unjoined: Iterable[Key]) -> dict[Key
     return {key: places for key, places in around.items() if places}
 
 
-def _inside(report: Report, counts: Counts) -> Iterator[tuple[Place, str, Path]]:
+def _inside(report: Report, counts: Counts, steps: Mapping[Path, float]) -> Iterator[Inside]:
     """Yield the ranges in steps, with each phase whose counts they may have, and their path below the step."""
-    steps = _steps(report)
     inside = [row for row in report.ranges if _step_of(row.path, steps)]
     phases: defaultdict[Path, set[str]] = defaultdict(set)
     for row in inside:
