@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -110,7 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the steps and the state as a line")
     options = parser.parse_args(arguments)
     settings = with_defaults(vars(options))
-    lines = cold_steps(settings)
+    with tempfile.TemporaryDirectory() as caches:
+        # Nothing that an earlier process compiled.
+        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor", "TRITON_CACHE_DIR": f"{caches}/triton"}
+        lines = cold_steps(settings)
     print(f"{settings.by_name()}\n\n{table_of(lines)}\n", flush=True)
     if options.json is not None:
         with options.json.open("a") as file:

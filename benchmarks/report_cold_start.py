@@ -19,8 +19,7 @@ $ python benchmarks/cold_start.py --compile reduce-overhead
 ```
 
 PyTorch's profiler watches, so that eager steps take longer here than above; kernels in a replayed CUDA graph have
-no launch of their own and are not counted. `benchmarks/h200_session.sh` runs these before the command above, whose
-compiled run then finds Inductor's cache filled.
+no launch of their own and are not counted. Each process here and above begins with empty caches of compiled code.
 
 """
 

@@ -110,8 +110,9 @@ def measured(cell: Cell, plan: Plan) -> Row:
             arguments = command(cell, folder, plan.nsys_flags)
         except NsysError as error:
             return {**row, "message": str(error)}
+        cold = cell.settings.warmup == 0
         # The process knows neither which repeat it is nor that nsys runs it.
-        row = {**row, **row_of(arguments, folder, plan.cell_s), "cell": cell.key}
+        row = {**row, **row_of(arguments, folder, plan.cell_s, cold=cold), "cell": cell.key}
         for report in Path(folder).glob(f"{REPORT}.*"):
             if plan.keep_report is not None and row["status"] == "ok":
                 plan.keep_report(report, row)
@@ -138,10 +139,16 @@ def program(options: Iterable[str]) -> list[str]:
     return [sys.executable, "-m", "nvtx_kernels.profiling.run", *options]
 
 
-def row_of(arguments: Sequence[str], folder: str, longest_s: float | None) -> Row:
-    """Run a program that leaves its row in a folder, and return it, or how the program ended."""
+def row_of(arguments: Sequence[str], folder: str, longest_s: float | None, *, cold: bool = False) -> Row:
+    """Run a program that leaves its row in a folder, and return it, or how the program ended.
+
+    A `cold` program finds nothing that an earlier one compiled: the caches of Inductor and Triton are in the folder.
+    """
     log = Path(folder, "output.txt")
-    with log.open("wb") as output, _running(arguments, output) as process:
+    caches = (
+        {f"{tool}_CACHE_DIR": f"{folder}/{tool.lower()}" for tool in ("TORCHINDUCTOR", "TRITON")} if cold else {}
+    )
+    with log.open("wb") as output, _running(arguments, output, {**os.environ, **caches}) as process:
         try:
             status = process.wait(longest_s)
         except subprocess.TimeoutExpired:
@@ -155,10 +162,12 @@ def row_of(arguments: Sequence[str], folder: str, longest_s: float | None) -> Ro
 
 
 @contextmanager
-def _running(arguments: Sequence[str], output: Any) -> Iterator["subprocess.Popen[bytes]"]:
+def _running(
+    arguments: Sequence[str], output: Any, environment: Mapping[str, str]
+) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a process that never outlives the block; its standard input stays open as long as this process."""
-    options: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(arguments, start_new_session=True, **options) as process:
+    streams: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(arguments, start_new_session=True, env=environment, **streams) as process:
         try:
             yield process
         finally:

@@ -145,6 +145,16 @@ def test_process_that_leaves_no_row_is_told_by_its_end(program, message, tmp_pat
     assert row_of([sys.executable, "-c", program], str(tmp_path), None) == {"message": message}
 
 
+@pytest.mark.parametrize("cold", [True, False])
+def test_cold_program_has_caches_of_its_own(cold, tmp_path):
+    program = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
+    environment = row_of(
+        [sys.executable, "-c", program, str(tmp_path / "row.json")], str(tmp_path), None, cold=cold
+    )
+    caches = [environment.get("TORCHINDUCTOR_CACHE_DIR", ""), environment.get("TRITON_CACHE_DIR", "")]
+    assert [cache.startswith(str(tmp_path)) for cache in caches] == [cold, cold]
+
+
 def test_error_in_the_measured_program_is_a_failed_row():
     told = measured(Cell(Settings(**TINY), capture="emit-nvtx"), Plan())
     assert told["status"] == "failed"
