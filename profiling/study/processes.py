@@ -142,13 +142,12 @@ def program(options: Iterable[str]) -> list[str]:
 def row_of(arguments: Sequence[str], folder: str, longest_s: float | None, *, cold: bool = False) -> Row:
     """Run a program that leaves its row in a folder, and return it, or how the program ended.
 
-    A `cold` program finds nothing that an earlier one compiled: the caches of Inductor and Triton are in the folder.
+    A `cold` program finds nothing that an earlier one compiled: Inductor's and Triton's caches are in the folder.
     """
-    log = Path(folder, "output.txt")
-    caches = (
-        {f"{tool}_CACHE_DIR": f"{folder}/{tool.lower()}" for tool in ("TORCHINDUCTOR", "TRITON")} if cold else {}
-    )
-    with log.open("wb") as output, _running(arguments, output, {**os.environ, **caches}) as process:
+    log, environment = Path(folder, "output.txt"), dict(os.environ)
+    if cold:
+        environment |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+    with log.open("wb") as output, _running(arguments, output, environment) as process:
         try:
             status = process.wait(longest_s)
         except subprocess.TimeoutExpired:
