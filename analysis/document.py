@@ -149,6 +149,12 @@ def with_columns(table: Table, places: Sequence[int]) -> Table:
     return replace(table, columns=tuple(table.columns[place] for place in places), rows=rows)
 
 
+def records(table: Table) -> list[dict[str, Any]]:
+    """Return a table's rows by the columns' keys; None also where a value has no place."""
+    keys = [column.key for column in table.columns]
+    return [dict(zip(keys, row.known, strict=True)) for row in table.rows]
+
+
 def as_one(document: Document) -> Table:
     """Return all rows of a document's tables for programs, as one table with a leading column `table`.
 
@@ -160,10 +166,10 @@ def as_one(document: Document) -> Table:
         keys["phase"] = Column("phase", "phase")
     for column in (column for table in tables for column in table.columns):
         keys.setdefault(column.key, column)
-    rows = []
-    for table in tables:
-        places = {"table": table.key, "phase": table.phase or None}
-        keys_of_table = [column.key for column in table.columns]
-        rows += [{**places, **dict(zip(keys_of_table, row.values, strict=True))} for row in table.rows]
+    rows = [
+        {"table": table.key, "phase": table.phase or None, **record}
+        for table in tables
+        for record in records(table)
+    ]
     lines = tuple(Row(tuple(row.get(key) for key in keys)) for row in rows)
     return Table("tables", document.heading, tuple(keys.values()), lines)

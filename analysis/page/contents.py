@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, get_args
 
 from ..attribution.causes import Attribution
 from ..attribution.steps import in_measured_steps
+from ..compare import tables
+from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
 from ..document import Detail
 from ..errors import ReportError
 from ..measures.counts import counts_of
-from ..measures.gpu_peaks import Peak, peak_for
-from ..measures.steps import RangeSteps, ranges_of
-from ..report import Number, Report, added, per_step
+from ..measures.gpu_peaks import peak_for
+from ..measures.steps import ranges_of
+from ..report import Report, added, per_step
 from ..summary.selection import naming_of, renamed
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_text, time_unit
 from ..views import graphs, headings
-from ..views.headings import worded
+from ..views.headings import category, worded
 from ..views.registry import Subject
+from ..views.rows import label
 from ..views.verdict import verdict
 from ..vocabulary import OTHER, step_matcher
-from .changes import differences
-from .icicle import icicle, kernel_rows, path_texts
+from .icicle import LONGEST_KERNEL, LONGEST_RANGE, common_path, icicle, kernel_rows, kernel_texts, path_texts
 from .roofline import counted_rows, roofline
-from .sections import sections
+from .sections import as_table, sections
 from .strip import memory_curve, strip
 
 #: How much of the views is on a page.
 DETAIL = Detail(top=10)
+LONGEST_FACT = 200
+MAX_RANGES, MAX_VALUES, MAX_DIFFERENCES = 150, 30_000, 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Contents:
     title: str
     reports: tuple[dict[str, Any], ...]
     differences: tuple[dict[str, Any], ...]
-    on_cpu: bool = False
+    on_cpu: bool
 
 
 def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
@@ -53,16 +57,24 @@ def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
     return Contents(
         title=" and ".join(dict.fromkeys(fit(report.provenance.file, LONGEST_FACT) for report in reports)),
         reports=tuple(_report(attribution, report) for attribution, report in answers),
-        differences=tuple(_differences(reports[0], report) for report in reports[1:]),
+        differences=tuple(differences(reports[0], report) for report in reports[1:]),
         on_cpu=all(report.provenance.unit_of_work == "CPU" for report in reports),
     )
 
 
 def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
-    """Draw one report; graphs that ran whole count among the kernels that they hide."""
-    attribution, report = _counted(attribution, whole_report)
-    drawn_report = per_step(whole_report) if report.steps else whole_report
-    subject = Subject(drawn_report, attribution, DETAIL)
+    """Draw one report: the work in measured steps, of which figures are means; all of it where steps hold none.
+
+    Graphs that ran whole count among the kernels that they hide.
+    """
+    with_warm_up, report = whole_report.warm_up_included, whole_report.measured or whole_report
+    if whole_report.steps and report.kernels:
+        attribution = in_measured_steps(attribution, include_warm_up=with_warm_up)
+        drawn_report, accounting = per_step(whole_report), headings.accounting_per_step(whole_report)
+    else:
+        report = replace(whole_report, steps=0)
+        drawn_report, accounting = whole_report, headings.accounting_of(whole_report)
+    subject, counts = Subject(drawn_report, attribution, DETAIL), counts_of(report)
     counted_ranges = counted_rows(subject)
     parts, look = sections(subject, counted_ranges)
     counted = graphs.counted(report)
@@ -73,90 +85,39 @@ def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
     icicles = {"together": icicle(together)}
     if len(together.ranges) < len(report.ranges):
         icicles["apart"] = icicle(renamed(counted, naming_of(counted, every_index=True)))
-    with_graphs = attribution if counted is report else graphs.counted_work(attribution)
     return {
         "verdict": verdict(drawn_report),
         "look": look,
         "sections": parts,
-        "roofline": roofline(counted_ranges, _peak(report)),
-        "scope": scope(report),
+        "roofline": roofline(counted_ranges, peak_for(report.provenance.gpus, counts.peaks if counts else {})),
+        "scope": _scope(report),
         "per": per,
         "unit": {"ns": unit.ns, "name": unit.name, "decimals": unit.decimals},
-        "facts": facts(report, _accounting(whole_report)),
+        "facts": _facts(report, accounting),
         "phases": phases(counted),
         "icicles": icicles,
-        "strip": strip(attribution, include_warm_up=report.warm_up_included),
-        "memory": memory_curve(attribution, include_warm_up=report.warm_up_included),
+        "strip": strip(attribution, include_warm_up=with_warm_up),
+        "memory": memory_curve(attribution, include_warm_up=with_warm_up),
         "kernels": kernel_rows(together),
-        "steps": steps(with_graphs, report),
+        "steps": steps(attribution if counted is report else graphs.counted_work(attribution), report),
     }
 
 
-def _peak(report: Report) -> Peak | None:
-    counts = counts_of(report)
-    return peak_for(report.provenance.gpus, counts.peaks if counts else {})
+def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
+    """Return heading, provenance, accounting and the figures at the top as texts, and the work's parts in ns.
 
-
-def _counted(attribution: Attribution, report: Report) -> tuple[Attribution, Report]:
-    """Keep the work in measured steps, of which figures per step are means; all of it where steps hold none."""
-    measured = report.measured or report
-    if not (report.steps and measured.kernels):
-        return attribution, replace(report, steps=0)
-    return in_measured_steps(attribution, include_warm_up=report.warm_up_included), measured
-
-
-def _differences(a: Report, b: Report) -> dict[str, Any]:
-    """Compare two reports; two that cannot be compared say why instead."""
-    try:
-        return differences(a, b)
-    except ReportError as error:
-        return {"refused": str(error), "lead": "", "fused": []}
-
-
-LONGEST_FACT = 200
-
-
-def facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
-    """Return heading, provenance, accounting and the figures at the top as texts, and the work's parts in ns."""
-    return {
-        "heading": [fit(part, LONGEST_FACT) for part in headings.facts(report)],
-        "measured": _measured(report),
-        "time": worded(graphs.counted_time(report), report.provenance),
-        "span": headings.span(report),
-        "provenance": [(name, fit(str(value), LONGEST_FACT)) for name, value in _provenance(report)],
-        "accounting": [worded(line, report.provenance) for line in accounting],
-        "parts": [
-            (worded(label, report.provenance), getattr(report.totals, key))
-            for key, label in headings.PARTS
-            if getattr(report.totals, key)
-        ],
-        "figures": _figures(report),
-        "notes": [fit(note, 5 * LONGEST_FACT) for note in report.notes],
-    }
-
-
-def _measured(report: Report) -> str:
-    """Name what is measured, as headings do."""
+    A figure is a label, its text, and what it is of: the whole, each phase, GEMMs and launches.
+    """
+    source, per = report.provenance, report.steps or 1
     time = graphs.counted_time(report)
-    return f"{time[0].upper()}{time[1:]}" if graphs.of_graphs(report) else headings.kernel_time(report)
-
-
-def _accounting(report: Report) -> tuple[str, ...]:
-    """Return where the work went, per step where the page's figures are."""
-    in_steps = report.steps and (report.measured or report).kernels
-    return headings.accounting_per_step(report) if in_steps else headings.accounting_of(report)
-
-
-def scope(report: Report) -> str:
-    """Return over what the page's figures are counted: they are means per step where there are steps."""
-    return (
-        f"per step, mean of {report.steps}" if report.steps > 1 else "in the one step" if report.steps else "total"
-    )
-
-
-def _provenance(report: Report) -> list[tuple[str, object]]:
-    source = report.provenance
-    facts = [
+    of_graphs = bool(graphs.of_graphs(report))
+    measured = f"{time[0].upper()}{time[1:]}" if of_graphs else headings.kernel_time(report)
+    kernels = [row for row in graphs.counted(report).phases if row.kernels]
+    total_ns, gemm_ns = sum(row.kernel_ns for row in kernels), sum(row.gemm_ns for row in kernels)
+    launches = sum(row.kernels for row in kernels)
+    shares = [row.kernel_ns / total_ns if total_ns else 0 for row in kernels]
+    launches_name = worded(f"{'kernel and graph' if of_graphs else 'kernel'} launches", source)
+    provenance = [
         ("File", source.file),
         ("GPU", ", ".join(source.gpus)),
         ("Recorded by", source.tool),
@@ -164,33 +125,47 @@ def _provenance(report: Report) -> list[tuple[str, object]]:
         ("Unit of work", source.unit_of_work),
         ("Measured steps", report.steps or "none"),
         ("Warm-up", "counted" if report.warm_up_included else "left out"),
-        *((f"Run: {key.replace('_', ' ')}", value) for key, value in source.run.items() if not _of_ranges(value)),
+        # What a run says of each of its ranges is too much for a list of facts.
+        *((f"Run: {key.replace('_', ' ')}", value) for key, value in source.run.items() if not _is_map(value)),
     ]
-    return [(name, value) for name, value in facts if value not in ("", None, "unknown")]
+    return {
+        "heading": [fit(part, LONGEST_FACT) for part in headings.facts(report)],
+        "measured": measured,
+        "time": worded(time, source),
+        "span": headings.span(report),
+        "provenance": [
+            (name, fit(str(value), LONGEST_FACT))
+            for name, value in provenance
+            if value not in ("", None, "unknown")
+        ],
+        "accounting": [worded(line, source) for line in accounting],
+        "parts": [
+            (worded(part, source), getattr(report.totals, key))
+            for key, part in headings.PARTS
+            if getattr(report.totals, key)
+        ],
+        "figures": [
+            (measured, time_text(total_ns / per), _scope(report)),
+            *(
+                (row.phase, time_text(row.kernel_ns / per), f"{share_text(share)} of it")
+                for row, share in zip(kernels, shares, strict=True)
+            ),
+            ("GEMM", share_text(gemm_ns / total_ns if total_ns else 0), time_text(gemm_ns / per)),
+            (launches_name, count_text(round(launches / per, 1)), _scope(report)),
+        ],
+        "notes": [fit(note, 5 * LONGEST_FACT) for note in report.notes],
+    }
 
 
-def _of_ranges(value: object) -> bool:
-    """Return whether a run says this of each of its ranges: too much for a list of facts."""
+def _is_map(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
-def _figures(report: Report) -> list[tuple[str, str, str]]:
-    """Return (label, figure, what it is of) of the whole and of each phase."""
-    per = report.steps or 1
-    kernels = [row for row in graphs.counted(report).phases if row.kernels]
-    total_ns, gemm = sum(row.kernel_ns for row in kernels), sum(row.gemm_ns for row in kernels)
-    launches = sum(row.kernels for row in kernels)
-    work_name = "kernel and graph" if graphs.of_graphs(report) else "kernel"
-    return [
-        (_measured(report), time_text(total_ns / per), scope(report)),
-        *((row.phase, time_text(row.kernel_ns / per), _of(row.kernel_ns, total_ns)) for row in kernels),
-        ("GEMM", share_text(gemm / total_ns if total_ns else 0), f"{time_text(gemm / per)}"),
-        (worded(f"{work_name} launches", report.provenance), count_text(round(launches / per, 1)), scope(report)),
-    ]
-
-
-def _of(part: Number, total: Number) -> str:
-    return f"{share_text(part / total if total else 0)} of it"
+def _scope(report: Report) -> str:
+    """Return over what the page's figures are counted: they are means per step where there are steps."""
+    if not report.steps:
+        return "total"
+    return f"per step, mean of {report.steps}" if report.steps > 1 else "in the one step"
 
 
 def phases(report: Report) -> dict[str, Any]:
@@ -199,18 +174,13 @@ def phases(report: Report) -> dict[str, Any]:
     kernels = [row for row in report.kernels if row.kind == "kernel"]
     cells = {(row.category, row.phase): row for row in added(kernels, ("category", "phase"))}
     ranked = sorted(added(kernels, ("category",)), key=lambda row: -row.total_ns)
-    categories = [row.category for row in ranked]
+    lines = [[cells.get((row.category, name)) for name in names] for row in ranked]
     return {
         "phases": names,
-        "categories": [headings.category(category) for category in categories],
-        **{
-            key: [[getattr(cells.get((category, phase)), name, 0) for phase in names] for category in categories]
-            for key, name in (("ns", "total_ns"), ("count", "count"))
-        },
+        "categories": [category(row.category) for row in ranked],
+        "ns": [[cell.total_ns if cell else 0 for cell in line] for line in lines],
+        "count": [[cell.count if cell else 0 for cell in line] for line in lines],
     }
-
-
-MAX_RANGES, MAX_VALUES = 150, 30_000
 
 
 def steps(attribution: Attribution, report: Report) -> dict[str, Any]:
@@ -223,31 +193,27 @@ def steps(attribution: Attribution, report: Report) -> dict[str, Any]:
         return {"count": 0, "ranges": [], "left_out": 0}
     range_steps = ranges_of(attribution, naming_of(report), include_warm_up=report.warm_up_included)
     ranked = sorted(range_steps, key=lambda range_: -sum(range_.kernel_ns))
-    with_values, is_step = MAX_VALUES // report.steps, step_matcher(report.step)
-    return {
-        "count": report.steps,
-        "ranges": [
-            _range(range_, report.steps if place < with_values else 0, is_step)
-            for place, range_ in enumerate(ranked[:MAX_RANGES])
-        ],
-        "left_out": max(0, len(ranked) - MAX_RANGES),
-    }
-
-
-def _range(range_steps: RangeSteps, count: int, is_step: Callable[[str], bool]) -> dict[str, Any]:
-    """Return a range's statistics, and its times in each of the first `count` steps; a step is called so."""
-    stands_for = range_steps.phase == OTHER and is_step(range_steps.path[-1].replace("*", "0"))
-    has_span = not any(map(isnan, range_steps.span_ns))
-    return {
-        "path": path_texts(range_steps.path),
-        "phase": "step" if stands_for else range_steps.phase,
-        "steps": len(range_steps.steps),
-        "slowest": range_steps.slowest,
-        "kernel": _statistics(range_steps.kernel_ns),
-        "span": _statistics(range_steps.span_ns) if has_span else None,
-        "kernel_ns": _in_steps(range_steps, range_steps.kernel_ns, count),
-        "span_ns": _in_steps(range_steps, range_steps.span_ns, count),
-    }
+    is_step = step_matcher(report.step)
+    ranges: list[dict[str, Any]] = []
+    for range_ in ranked[:MAX_RANGES]:
+        count = report.steps if len(ranges) < MAX_VALUES // report.steps else 0
+        stands_for_step = range_.phase == OTHER and is_step(range_.path[-1].replace("*", "0"))
+        times = {"kernel": range_.kernel_ns, "span": range_.span_ns}
+        in_steps = {}
+        for name, values in times.items():
+            time_of_step = {step: ns for step, ns in zip(range_.steps, values, strict=True) if not isnan(ns)}
+            in_steps[f"{name}_ns"] = [time_of_step.get(step) for step in range(count)] or None
+        ranges.append(
+            {
+                "path": path_texts(range_.path),
+                "phase": "step" if stands_for_step else range_.phase,
+                "steps": len(range_.steps),
+                "slowest": range_.slowest,
+                **{name: None if any(map(isnan, ns)) else _statistics(ns) for name, ns in times.items()},
+                **in_steps,
+            }
+        )
+    return {"count": report.steps, "ranges": ranges, "left_out": max(0, len(ranked) - MAX_RANGES)}
 
 
 def _statistics(values: Sequence[float]) -> dict[str, float]:
@@ -256,6 +222,77 @@ def _statistics(values: Sequence[float]) -> dict[str, float]:
     return {"median": median(values), "min": min(values), "max": max(values), "mean": fmean(values), "std": std}
 
 
-def _in_steps(range_steps: RangeSteps, values: Sequence[float], count: int) -> list[float | None] | None:
-    time_of_step = {step: value for step, value in zip(range_steps.steps, values, strict=True) if not isnan(value)}
-    return [time_of_step.get(step) for step in range(count)] or None
+def differences(a: Report, b: Report) -> dict[str, Any]:
+    """Return both totals as texts, and the largest differences along each axis with the sum of the others.
+
+    Two reports that cannot be compared say why instead.
+    """
+    try:
+        comparison = compare(a, b)
+    except ReportError as error:
+        return {"refused": str(error), "lead": "", "fused": []}
+    total, launches = comparison.total(), worded("launches", a.provenance)
+    change = "" if total.change is None else f"{_signed(share_text(total.change), total.change)} of A"
+    return {
+        "lead": _lead(comparison),
+        "fused": [as_table(table) for table in tables.fusions(comparison)],
+        "measured": headings.kernel_time(a),
+        "scope": tables.scope(comparison),
+        "figures": [
+            ("A", time_text(total.a_ns), f"{count_text(round(total.a_count, 1))} {launches}"),
+            ("B", time_text(total.b_ns), f"{count_text(round(total.b_count, 1))} {launches}"),
+            ("B − A", _signed(time_text(total.delta_ns), total.delta_ns), change),
+        ],
+        "notes": [fit(note, LONGEST_KERNEL) for note in notes(comparison)],
+        "total": _numbers(total),
+        "by": {axis: _axis(comparison, axis) for axis in get_args(Axis)},
+    }
+
+
+def _lead(comparison: Comparison) -> str:
+    """Describe what changed in the step, and which phase and category changed most."""
+    total = comparison.total()
+    scope_text = "A step" if comparison.per_step else "All of it"
+    a, b = time_text(total.a_ns), time_text(total.b_ns)
+    if not total.delta_ns:
+        return f"{scope_text} takes as long in B as in A: {a}."
+    change = "" if total.change is None else f", {_signed(share_text(total.change), total.delta_ns)}"
+    difference = f"{_signed(time_text(total.delta_ns), total.delta_ns)}{change}"
+    most = [
+        f"by {axis} {category(row.key[0])} ({_signed(time_text(row.delta_ns), row.delta_ns)})"
+        for axis in ("phase", "category")
+        for row in [max(changes(comparison, axis), key=lambda row: abs(row.delta_ns))]
+        if row.delta_ns and row.key[0] != OTHER
+    ]
+    parts = f" Most changed {' and '.join(most)}." if most else ""
+    return f"{scope_text} takes {b} in B and {a} in A: {difference}.{parts}"
+
+
+def _signed(text: str, value: float) -> str:
+    """Write a difference with its sign."""
+    return f"+{text}" if value > 0 else text.replace("-", "−")
+
+
+def _axis(comparison: Comparison, axis: Axis) -> dict[str, Any]:
+    """Return the largest differences along an axis, each with its name, and in full where that is longer."""
+    every = [row for row in changes(comparison, axis, comparison.naming()) if row.a_count or row.b_count]
+    rows, left_out = every[:MAX_DIFFERENCES], every[MAX_DIFFERENCES:]
+    if axis == "kernel":
+        texts = kernel_texts(row.key[0] for row in rows)
+        names = [texts[row.key[0]] for row in rows]
+    elif axis == "range":
+        above = len(common_path([row.key for row in rows if row.key]))
+        names = [(fit(label(row.key, above), LONGEST_RANGE), fit(label(row.key), LONGEST_KERNEL)) for row in rows]
+    else:
+        names = [(category(row.key[0]), "") for row in rows]
+    return {
+        "rows": [
+            {"name": name, "detail": detail, **_numbers(row)}
+            for (name, detail), row in zip(names, rows, strict=True)
+        ],
+        "left_out": {"rows": len(left_out), "delta_ns": sum(row.delta_ns for row in left_out)},
+    }
+
+
+def _numbers(row: Change) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ("a_ns", "b_ns", "a_count", "b_count", "state")}

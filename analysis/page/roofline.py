@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..document import Detail
+from ..document import Detail, records
 from ..errors import ReportError
 from ..measures.efficiency import NEITHER
 from ..measures.gpu_peaks import Peak
@@ -25,6 +25,18 @@ from .icicle import LONGEST_KERNEL
 MAX_POINTS = 400
 #: Peaks of integers are not FLOP/s.
 INTEGERS = frozenset(("int8",))
+#: What a point says of its range, and in which column of the view it stands.
+POINT = {
+    "phase": "phase",
+    "ns": "kernel_ns",
+    "flops": "flops_per_s",
+    "bytes": "bytes_per_s",
+    "intensity": "flops_per_byte",
+    "arithmetic": "arithmetic",
+    "of_compute": "compute_share",
+    "of_memory": "memory_share",
+    "bound": "bound",
+}
 Row = dict[str, Any]
 
 
@@ -34,8 +46,7 @@ def counted_rows(subject: Subject) -> list[Row]:
         table = efficiency.view(replace(subject, detail=Detail(whole=True))).tables[0]
     except ReportError:
         return []
-    keys = [column.key for column in table.columns]
-    return [dict(zip(keys, row.values, strict=True)) for row in table.rows if row.values[2]]
+    return [row for row in records(table) if row["kernel_ns"]]
 
 
 def roofline(rows: Sequence[Row], peak: Peak | None) -> dict[str, Any] | None:
@@ -50,11 +61,25 @@ def roofline(rows: Sequence[Row], peak: Peak | None) -> dict[str, Any] | None:
     drawn = sorted((row for row in rows if row["flops_per_byte"]), key=lambda row: -row["kernel_ns"])
     if peak is None or not drawn:
         return None
-    around = _around(rows)
+    around, used = _around(rows), {kind for row in drawn for kind in row["arithmetic"].split(" + ")}
+    heights: dict[float, list[str]] = {}  # of peaks that are equally high, one roof
+    for kind in peak.tflops:
+        if kind not in INTEGERS or kind in used:
+            heights.setdefault(peak.flops(kind) or 0.0, []).append(kind)
     return {
         "memory": peak.bytes,
-        "roofs": _roofs(peak, {kind for row in drawn for kind in row["arithmetic"].split(" + ")}),
-        "points": [_point(row, outer=row["range"].path in around) for row in drawn[:MAX_POINTS]],
+        "roofs": [
+            {"flops": height, "kinds": kinds, "used": bool(used & set(kinds))}
+            for height, kinds in sorted(heights.items(), reverse=True)
+        ],
+        "points": [
+            {
+                "path": fit(row["range"], LONGEST_KERNEL),
+                **{name: row[key] for name, key in POINT.items()},
+                "outer": row["range"].path in around,
+            }
+            for row in drawn[:MAX_POINTS]
+        ],
         "left_out": {"without": len(rows) - len(drawn), "smaller": max(0, len(drawn) - MAX_POINTS)},
     }
 
@@ -83,31 +108,3 @@ def far_below(rows: Sequence[Row]) -> Iterator[str]:
 def _around(rows: Iterable[Row]) -> set[Path]:
     """Return the paths around others."""
     return {row["range"].path[:length] for row in rows for length in range(1, len(row["range"].path))}
-
-
-def _roofs(peak: Peak, used: set[str]) -> list[Row]:
-    """Return the peaks, those of equal height as one; without integers', which are not FLOPs."""
-    heights: dict[float, list[str]] = {}
-    for kind in peak.tflops:
-        if kind not in INTEGERS or kind in used:
-            heights.setdefault(peak.flops(kind) or 0.0, []).append(kind)
-    return [
-        {"flops": height, "kinds": kinds, "used": bool(used & set(kinds))}
-        for height, kinds in sorted(heights.items(), reverse=True)
-    ]
-
-
-def _point(row: Row, *, outer: bool) -> Row:
-    return {
-        "path": fit(row["range"], LONGEST_KERNEL),
-        "phase": row["phase"],
-        "ns": row["kernel_ns"],
-        "flops": row["flops_per_s"],
-        "bytes": row["bytes_per_s"],
-        "intensity": row["flops_per_byte"],
-        "arithmetic": row["arithmetic"],
-        "of_compute": row["compute_share"],
-        "of_memory": row["memory_share"],
-        "bound": row["bound"],
-        "outer": outer,
-    }

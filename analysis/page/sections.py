@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from ..document import Document, Row, Table, without_commands
+from ..document import Document, Table, records, without_commands
 from ..errors import ReportError
 from ..measures.balance import GPU_BOUND_FROM
 from ..measures.steps import steps_of
@@ -60,7 +60,12 @@ def sections(
     `counted_ranges` are those with FLOPs or bytes, as roofline.counted_rows returns them. A view that cannot
     answer is a section that says why, and has nothing to look at.
     """
-    answers = {name: _answer(name, subject) for name in SECTIONS}
+    answers: dict[str, Document | str] = {}
+    for name in SECTIONS:
+        try:
+            answers[name] = without_commands(viewer(name).view(subject))
+        except ReportError as error:
+            answers[name] = str(error)
     items = [
         (text, name)
         for name, look in LOOK.items()
@@ -72,32 +77,27 @@ def sections(
     items = [(worded(text, subject.report.provenance), section) for text, section in items]
     about, known_notes = {section for _, section in items}, set(subject.report.notes)
     on_gpu = subject.report.provenance.unit_of_work == "GPU"
-    return [
-        _section(name, answers[name], section.open or name in about, known_notes)
-        for name, section in SECTIONS.items()
-        if (on_gpu or not section.of_gpus) and answers[name] not in section.absent
-    ], items
-
-
-def _answer(name: str, subject: Subject) -> Document | str:
-    """Return a view's answer, or why there is none."""
-    try:
-        return without_commands(viewer(name).view(subject))
-    except ReportError as error:
-        return str(error)
-
-
-def _section(name: str, answer: Document | str, open_: bool, known_notes: set[str]) -> dict[str, Any]:
-    heading = {"name": name, "title": SECTIONS[name].title, "command": f"nvtx-kernels view {name}"}
-    if isinstance(answer, str):
-        return {**heading, "open": False, "tables": [], "notes": [answer]}
-    notes = [fit(note, LONGEST_KERNEL) for note in answer.notes if note not in known_notes]
-    return {
-        **heading,
-        "open": open_,
-        "tables": [as_table(table) for table in cell_text.for_people(answer)],
-        "notes": notes,
-    }
+    shown = []
+    for name, section in SECTIONS.items():
+        answer = answers[name]
+        if answer in section.absent or (section.of_gpus and not on_gpu):
+            continue
+        if isinstance(answer, str):
+            tables, notes = [], [answer]
+        else:
+            tables = [as_table(table) for table in cell_text.for_people(answer)]
+            notes = [fit(note, LONGEST_KERNEL) for note in answer.notes if note not in known_notes]
+        shown.append(
+            {
+                "name": name,
+                "title": section.title,
+                "command": f"nvtx-kernels view {name}",
+                "open": (section.open or name in about) and isinstance(answer, Document),
+                "tables": tables,
+                "notes": notes,
+            }
+        )
+    return shown, items
 
 
 def as_table(table: Table) -> dict[str, Any]:
@@ -105,34 +105,30 @@ def as_table(table: Table) -> dict[str, Any]:
 
     Cells of shares of a whole hold their `share` too, cut to 0 to 1, for a bar.
     """
-    heads = zip(cell_text.headings(table), table.columns, strict=True)
+    numbers = [cell_text.is_number(column) for column in table.columns]
+    shares = [column.kind == "share" and column.key != "change" for column in table.columns]
+    rows = []
+    for row, texts in zip(table.rows, cell_text.texts(table), strict=True):
+        cells = [
+            {
+                "text": fit(text, LONGEST_KERNEL),
+                "number": number,
+                "share": min(1.0, max(0.0, float(value))) if share and isinstance(value, int | float) else None,
+            }
+            for text, value, number, share in zip(texts, row.values, numbers, shares, strict=True)
+        ]
+        rows.append({"strong": row.strong, "indent": row.indent, "cells": cells})
     return {
         "title": cell_text.title(table),
         "caption": table.caption,
-        "headings": [(head, cell_text.is_number(column)) for head, column in heads],
-        "rows": [
-            {"strong": row.strong, "indent": row.indent, "cells": list(_cells(table, row, texts))}
-            for row, texts in zip(table.rows, cell_text.texts(table), strict=True)
-        ],
+        "headings": list(zip(cell_text.headings(table), numbers, strict=True)),
+        "rows": rows,
     }
-
-
-def _cells(table: Table, row: Row, texts: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for text, value, column in zip(texts, row.values, table.columns, strict=True):
-        is_share = column.kind == "share" and column.key != "change" and isinstance(value, int | float)
-        share = min(1.0, max(0.0, float(value))) if is_share else None
-        yield {"text": fit(text, LONGEST_KERNEL), "number": cell_text.is_number(column), "share": share}
-
-
-def _rows(table: Table) -> list[dict[str, Any]]:
-    """Return a table's rows by the columns' keys."""
-    keys = [column.key for column in table.columns]
-    return [dict(zip(keys, row.values, strict=True)) for row in table.rows]
 
 
 def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the phases that something other than their kernels bounds, or say that none is."""
-    rows, kernels = _rows(tables["balance"]), _rows(tables["queue"])
+    rows, kernels = records(tables["balance"]), records(tables["queue"])
     rows = [{**row, **queue} for row, queue in zip(rows, kernels, strict=True)]
     phases = [row for row in rows if row["level"] == "phase"] or rows
     for phase, verdict in dict.fromkeys((row["phase"], row["verdict"]) for row in phases):
@@ -158,7 +154,7 @@ def _waiting(rows: list[dict[str, Any]]) -> str:
 
 def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the phases whose CPU range does not measure what the GPU did, and both times."""
-    rows = _rows(tables["agreement"])
+    rows = records(tables["agreement"])
     span = next(column.heading for column in tables["agreement"].columns if column.key == "span_ns")
     for verdict in ("CPU longer", "not synchronized"):
         times = [
@@ -172,7 +168,7 @@ def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
     """Report how much communication is exposed, on the GPU with the most."""
-    rows = [row for row in _rows(tables["overlap"]) if row["communication_ns"]]
+    rows = [row for row in records(tables["overlap"]) if row["communication_ns"]]
     if not rows:
         return
     most = max(rows, key=lambda row: row["exposed_ns"])
@@ -185,7 +181,7 @@ def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _communication(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the range whose collectives are exposed the longest, of those that are."""
-    first = _rows(tables["communication"])[0]
+    first = records(tables["communication"])[0]
     if first["exposed_ns"]:
         where = fit(first["range"], LONGEST_KERNEL)
         yield (
@@ -196,8 +192,8 @@ def _communication(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _memory(tables: Mapping[str, Table]) -> Iterator[str]:
     """Say where each device held most, and which range had allocated most of that."""
-    for peak in (row for row in _rows(tables["peaks"]) if row["phase"] == memory.WHOLE_RUN):
-        held = next(row for row in _rows(tables["holders"]) if row["device"] == peak["device"])
+    for peak in (row for row in records(tables["peaks"]) if row["phase"] == memory.WHOLE_RUN):
+        held = next(row for row in records(tables["holders"]) if row["device"] == peak["device"])
         where, whose = (fit(row["range"], LONGEST_KERNEL) for row in (peak, held))
         yield (
             f"{peak['device']} holds at most {bytes_text(peak['held_bytes'])}, in {where}: "
@@ -207,7 +203,7 @@ def _memory(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
     """Report MFU: what share of the GPU's peak the model's FLOPs reach in a step."""
-    model = _rows(tables["step"])[0]
+    model = records(tables["step"])[0]
     if model.get("share") is not None:
         yield (
             f"MFU is {share_text(model['share'])}: a step computes {si_text(model['flops'], 'FLOP')} of the model "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from ..attribution.paths import Paths
 from ..attribution.steps import step_of_nodes
 from ..measures.memory import held_over_time, memory
 from ..summary.selection import naming_of
+from ..support.small_numbers import bounds, grouped
 from ..support.text import fit
 from ..support.units import bytes_text
 from ..trace import Bools, Int64s, Path
@@ -44,18 +45,17 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
     position = np.full(len(counts), -1)
     position[busiest] = np.arange(len(busiest))
     stream = position[stream.reshape(-1)]
-    rows, stream = rows[stream >= 0], stream[stream >= 0]
     order = np.lexsort((work.start_ns[rows], stream))
+    order = order[stream[order] >= 0]
     rows, stream = rows[order], stream[order]
+    on_cpu = attribution.trace.provenance.unit_of_work == "CPU"
+    of_process = "process {} · " if len(np.unique(streams[0])) > 1 else ""
     paths = Paths(attribution)
     numbers = paths.of_node[attribution.node[rows]].tolist()
     every_path = [paths.paths[number] if number >= 0 else () for number in numbers]
     first = int(work.start_ns[rows].min(initial=2**62)) if len(rows) else 0
-    start, end, phase = (
-        work.start_ns[rows] - first,
-        work.end_ns[rows] - first,
-        attribution.phase[rows].astype(np.int64),
-    )
+    start, end = work.start_ns[rows] - first, work.end_ns[rows] - first
+    phase = attribution.phase[rows].astype(np.int64)
     span = int(end.max(initial=0))
     begins, depth = _boxes(stream, start, end, phase, every_path, span)
     of_box = np.flatnonzero(begins)
@@ -67,8 +67,8 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
         "steps": steps,
         "span_ns": span,
         "streams": [
-            _stream_text(place, streams, attribution.trace.provenance.unit_of_work)
-            for place in streams.T[busiest].tolist()
+            f"thread {stream_id}" if on_cpu else f"{of_process.format(process)}GPU {device} · stream {stream_id}"
+            for process, device, stream_id in streams.T[busiest].tolist()
         ],
         "left_out": len(counts) - len(busiest),
         "paths": [path_texts(naming(path)) for path in distinct],
@@ -85,14 +85,11 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
 
 def _median_step(step: Int64s, start_ns: Int64s, end_ns: Int64s) -> tuple[int, int]:
     """Return the step whose time from first to last work is the median, and how many steps have work."""
-    numbers = np.unique(step[step >= 0])
+    inside = step >= 0
+    numbers, position = grouped(step[inside])
+    first, last = bounds(position, start_ns[inside], end_ns[inside], len(numbers))
     if not len(numbers):
         return -1, 0
-    first, last = np.full(len(numbers), 2**62), np.zeros(len(numbers), np.int64)
-    inside = np.flatnonzero(step >= 0)
-    at_step = np.searchsorted(numbers, step[inside])
-    np.minimum.at(first, at_step, start_ns[inside])
-    np.maximum.at(last, at_step, end_ns[inside])
     return int(numbers[np.argsort(last - first, kind="stable")[len(numbers) // 2]]), len(numbers)
 
 
@@ -110,7 +107,10 @@ def _boxes(
     ended = np.maximum.accumulate(end + stream * 2 * span) - stream * 2 * span
     gap = np.append(0, start[1:] - ended[:-1])
     other_stream = np.append(True, stream[1:] != stream[:-1])
-    for depth, shortest_gap in _joinings(max(map(len, paths)), span):
+    # How deep ranges are shown, and up to which gap their boxes are joined, the finest first.
+    joinings = [(depth, span * SMALLEST_GAP) for depth in range(max(map(len, paths)), -1, -1)]
+    joinings += [(0, span * SMALLEST_GAP * 4**power) for power in range(1, 6)]
+    for depth, shortest_gap in (*joinings, (-1, span)):
         numbers: dict[object, int] = {}
         keys = (path[:depth] if depth >= 0 else () for path in paths)
         code = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
@@ -119,21 +119,6 @@ def _boxes(
         if begins.sum() <= MAX_BOXES:
             break
     return begins, depth
-
-
-def _joinings(deepest: int, span: int) -> Iterator[tuple[int, float]]:
-    """Yield how deep ranges are shown, and up to which gap their boxes are joined, the finest first."""
-    yield from ((depth, span * SMALLEST_GAP) for depth in range(deepest, -1, -1))
-    yield from ((0, span * SMALLEST_GAP * 4**power) for power in range(1, 6))
-    yield -1, span
-
-
-def _stream_text(place: Sequence[int], streams: Int64s, unit_of_work: str) -> str:
-    process, device, stream = place
-    if unit_of_work == "CPU":
-        return f"thread {stream}"
-    several = len(np.unique(streams[0])) > 1
-    return f"{f'process {process} · ' if several else ''}GPU {device} · stream {stream}"
 
 
 def memory_curve(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any] | None:

@@ -14,8 +14,10 @@ from ..document import Document, as_one
 def present(document: Document) -> bytes:
     """Write the tables of a document; times are in nanoseconds and shares fractions of one."""
     table = as_one(document)
-    rows = [row.known for row in table.rows]
-    columns = {column.key: _column([row[place] for row in rows]) for place, column in enumerate(table.columns)}
+    columns = {
+        column.key: _column([row.values[place] for row in table.rows])
+        for place, column in enumerate(table.columns)
+    }
     about = {
         "heading": document.heading,
         "titles": "\n".join(table.title.replace("{unit}", "ns") for table in document.tables),

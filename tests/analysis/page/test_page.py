@@ -15,8 +15,7 @@ from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.steps import ranges_of
 from nvtx_kernels.analysis.page import as_html
 from nvtx_kernels.analysis.page import icicle as icicles
-from nvtx_kernels.analysis.page.changes import differences
-from nvtx_kernels.analysis.page.contents import contents, phases, steps
+from nvtx_kernels.analysis.page.contents import contents, differences, phases, steps
 from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
 from nvtx_kernels.analysis.presenters import cell_text
 from nvtx_kernels.analysis.report import per_step
