@@ -53,25 +53,20 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 def _write(options: argparse.Namespace) -> None:
     from ..support.files import write_lines
+    from .as_chrome_trace import chrome_trace
+    from .as_collapsed import collapsed_stacks
 
     spare([options.report], options.output)
-    lines = _lines(options)
+    attribution = attributed(trace_of(options.report), options)
+    if options.format == "collapsed":
+        lines = collapsed_stacks(attribution)
+    else:
+        lines = chrome_trace(attribution, arrows=not options.no_arrows)
     try:
         write_lines(_watched(lines) if sys.stderr.isatty() else lines, options.output)
     except OSError as error:
         raise UsageError(f"{options.output} cannot be written: {error.strerror}.") from error
     say_written(options.output, NEXT[options.format])
-
-
-def _lines(options: argparse.Namespace) -> Iterator[str]:
-    from .as_chrome_trace import Timeline
-    from .as_collapsed import collapsed_stacks
-    from .slices import Drawn
-
-    attribution = attributed(trace_of(options.report), options)
-    if options.format == "collapsed":
-        return collapsed_stacks(attribution)
-    return Timeline(Drawn(attribution), arrows=not options.no_arrows).lines()
 
 
 def _watched(lines: Iterable[str]) -> Iterator[str]:

