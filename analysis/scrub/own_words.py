@@ -33,8 +33,8 @@ _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 #: Folders and programs that are on many machines, as far as words.txt or kernels have their names.
 EVERYBODYS = frozenset(
     """
-    bin conda cuda cudnn data dist env gpu include lib local models nccl nvidia nsight nsys nvtx opt packages
-    profiling python run scratch share site src system systems target targets temp tmp torch triton
+    bin conda cuda cudnn data dist env gpu host include lib linux local models nccl nvidia nsight nsys nvtx opt
+    packages profiling python run scratch share site src system systems target targets temp tmp torch triton x64
     """.split()  # noqa: SIM905
 )
 SHORTEST_NUMBER = 4

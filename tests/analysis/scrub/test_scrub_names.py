@@ -69,6 +69,7 @@ def test_other_words_and_joined_numbers_are_replaced(name, shared):
         ("python -m train --size large", "large model", "name1 model"),
         ("forward", "forward", "forward"),  # a phase is one under any name
         ("softmax", "computing softmax", "computing softmax"),
+        ("/opt/nvidia/nsight-systems/2025.3.2/host-linux-x64", "simt_sgemm_64x64_8x5", "simt_sgemm_64x64_8x5"),
         (
             "engine",
             "autograd::engine::evaluate_function: MmBackward0",
