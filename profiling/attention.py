@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .cli import CommandParser, add_output, add_running, ended, list_of
+from .study.studies import KINDS
 
 DESCRIPTION = "Time attention alone: batch 8, one head, causal; forward, backward, memory between them."
-KINDS = ("reference", "compiled", "sdpa")
 
 
 def parser(prog: str = "python -m profiling.attention") -> argparse.ArgumentParser:

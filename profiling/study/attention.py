@@ -2,8 +2,7 @@
 
 import gc
 import itertools
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -14,30 +13,16 @@ from torch import Tensor
 
 from . import memory, results
 from .environment import environment
-from .one_run import out_of_memory
 from .results import Row
 from .settings import AUTOCAST_DTYPE, Settings, SettingsError, apply_precision, default_device
-from .workload import NoMemoryError, in_memory
+from .studies import KINDS
+from .workload import NoMemoryError, in_memory, timed
 
 GRID_OF_DEVICE: Mapping[str, Mapping[str, Any]] = {
     "cuda": {"dims": [16, 32, 64, 128], "lengths": [256, 1024, 4096, 8192, 16384], "steps": 100},
     "cpu": {"dims": [16, 64], "lengths": [64, 128, 256], "steps": 5},
 }
 HEADS = 1
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def _compiled() -> Attend:
-    # Each length gets its own graph, as if it were the only one.
-    torch.compiler.reset()
-    return torch.compile(reference_attention, dynamic=False)
-
-
-KINDS: dict[str, Callable[[], Attend]] = {
-    "reference": lambda: reference_attention,
-    "compiled": _compiled,
-    "sdpa": lambda: fused_attention,
-}
 
 
 @dataclass(frozen=True)
@@ -99,7 +84,7 @@ def measure(case: Case) -> Row:
     try:
         return {**row, "status": "ok", **_measured(case)}
     except NoMemoryError as error:
-        return {**row, **out_of_memory(error)}
+        return {**row, **error.row}
     except Exception as error:
         return {**row, "status": "failed", "message": f"{type(error).__name__}: {error}"}
     finally:
@@ -108,42 +93,37 @@ def measure(case: Case) -> Row:
             torch.cuda.empty_cache()
 
 
+def function_of(kind: str) -> Callable[..., Tensor]:
+    """Return the attention of a kind: from queries, keys and values to what they give."""
+    if kind != "compiled":
+        return fused_attention if kind == "sdpa" else reference_attention
+    # Each length gets its own graph, as if it were the only one.
+    torch.compiler.reset()
+    return torch.compile(reference_attention, dynamic=False)
+
+
 def _measured(case: Case) -> Row:
-    attend = KINDS[case.kind]()
+    """Run forward and backward again and again: times of each pair in ms, and bytes held between the two."""
+    attend = function_of(case.kind)
     torch.manual_seed(0)
     shape = (case.batch_size, HEADS, case.length, case.d)
     dtype = AUTOCAST_DTYPE.get(case.dtype, torch.float32)
     with in_memory("making the inputs"):
         *inputs, gradient = (torch.randn(shape, device=case.device, dtype=dtype) for _ in range(4))
         inputs = [x.requires_grad_() for x in inputs]
-    forward = partial(attend, *inputs)
-    passes = list(_passes(case, forward, gradient, inputs))
-    with in_memory("forward"):
-        held_bytes = memory.held_after(forward, case.device, (*inputs, gradient))
-    return {"warmup": passes[: case.warmup], "measured": passes[case.warmup :], "held_bytes": held_bytes}
-
-
-def _passes(
-    case: Case, forward: Callable[[], Tensor], gradient: Tensor, inputs: list[Tensor]
-) -> Iterator[dict[str, float]]:
-    """Run forward and backward again and again, and yield the times of each pair in ms."""
-
-    def synchronize() -> None:
+    passes = []
+    for _ in range(case.warmup + case.steps):
+        times: dict[str, float] = {}
         if case.device.startswith("cuda"):
             torch.cuda.synchronize(case.device)
-
-    for _ in range(case.warmup + case.steps):
-        synchronize()
-        began_ns = time.perf_counter_ns()
-        with in_memory("forward"):
-            output = forward()
-            synchronize()
-        between_ns = time.perf_counter_ns()
-        with in_memory("backward"):
+        with in_memory("forward"), timed(case.device, "forward", times):
+            output = attend(*inputs)
+        with in_memory("backward"), timed(case.device, "backward", times):
             output.backward(gradient)  # type: ignore[no-untyped-call]
-            synchronize()
-        ended_ns = time.perf_counter_ns()
         del output
         for x in inputs:
             x.grad = None
-        yield {"forward": (between_ns - began_ns) / 1e6, "backward": (ended_ns - between_ns) / 1e6}
+        passes.append(times)
+    with in_memory("forward"):
+        held_bytes = memory.held_after(partial(attend, *inputs), case.device, (*inputs, gradient))
+    return {"warmup": passes[: case.warmup], "measured": passes[case.warmup :], "held_bytes": held_bytes}

@@ -20,6 +20,8 @@ import torch
 from ..recorder.metadata import own_version
 from .settings import AUTOCAST_DTYPE, Settings
 
+# How the mark begins in which a report has all that affects its numbers.
+MARK = "nvtx-kernels.run"
 # cuBLAS obeys this variable whatever PyTorch asks for: 0 forbids TF32, 1 forces it.
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 # What nsys gives every process it watches: the session's id, and its own library to load. Other tools come in

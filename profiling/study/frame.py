@@ -17,11 +17,12 @@ from typing import Any
 
 import pandas as pd
 from nvtx_kernels.analysis.measures.gpu_peaks import peak_of
-from nvtx_kernels.model.config import CONFIGS, config_of, name_of
+from nvtx_kernels.model.config import config_of, name_of
 from nvtx_kernels.model.cost import matmul_flops
 
 from . import results
 from .results import Row
+from .studies import CHOICES, KINDS
 
 ALL_MEMORY = 1.0
 # Measurements so far apart may have been made on another host, or while other work ran.
@@ -53,13 +54,8 @@ CONFIGURATION: Mapping[str, str] = {
 }
 # The order of lines where it is not that of the values themselves.
 ORDER: Mapping[str, Sequence[Any]] = {
-    "kind": ("reference", "compiled", "sdpa"),
-    "size": list(CONFIGS),
-    "mode": ("forward", "forward-backward", "train"),
-    "dtype": ("fp32", "tf32", "bf16", "fp16"),
-    "attention": ("reference", "sdpa"),
-    "compile": (False, True, "reduce-overhead"),
-    "optimizer": ("reference", "forloop", "foreach", "fused"),
+    **CHOICES,
+    "kind": KINDS,
     "capture": ("none", "bare", "recorder", "emit-nvtx"),
     "phase": PHASES,
 }
@@ -122,35 +118,31 @@ def _lines(group: list[Row]) -> Iterator[Row]:
     if failure is not None:
         yield {**shared, **{name: failure.get(name) for name in ("status", "phase", "requested_bytes", "message")}}
         return
+    first = group[0]
+    peaks = dict(first.get("phase_peak_bytes") or {})
+    peaks["step"] = max(peaks.values(), default=None)
     for phase in PHASES:
         times = [step[phase] for row in group for step in row["measured"] if phase in step]
-        if times:
-            yield {
-                **shared,
-                "status": "ok",
-                "phase": phase,
-                "parameters": group[0].get("parameters"),
-                "processes": len(group),
-                **statistics_of(times),
-                "first_ms": statistics.fmean(_first(row, phase) for row in group),
-                **_rates(group[0], phase, statistics.fmean(times)),
-                "peak_bytes": _peak_bytes(group[0], phase),
-                "held_bytes": group[0].get("held_bytes") if phase == "forward" else None,
-                "sm_mhz": (group[0].get("clocks") or {}).get("sm_mhz"),
-            }
-
-
-def _first(row: Row, phase: str) -> float:
-    """Return the time of the first step that has a phase."""
-    return float(next(step[phase] for step in row["warmup"] + row["measured"] if phase in step))
-
-
-def statistics_of(times: Sequence[float]) -> dict[str, float | None]:
-    """Return statistics of the measured times of a phase; std is the sample's, None for one value."""
-    mean = statistics.fmean(times)
-    std = statistics.stdev(times) if len(times) > 1 else None
-    values = (len(times), mean, std, std and 100 * std / mean, min(times), statistics.median(times), max(times))
-    return dict(zip(STATISTICS, values, strict=True))
+        if not times:
+            continue
+        mean, std = statistics.fmean(times), statistics.stdev(times) if len(times) > 1 else None
+        spread = (std, std and 100 * std / mean, min(times), statistics.median(times), max(times))
+        first_steps = [
+            next(step[phase] for step in row["warmup"] + row["measured"] if phase in step) for row in group
+        ]
+        yield {
+            **shared,
+            "status": "ok",
+            "phase": phase,
+            "parameters": first.get("parameters"),
+            "processes": len(group),
+            **dict(zip(STATISTICS, (len(times), mean, *spread), strict=True)),
+            "first_ms": statistics.fmean(first_steps),
+            **_rates(first, phase, mean),
+            "peak_bytes": peaks.get(phase),
+            "held_bytes": first.get("held_bytes") if phase == "forward" else None,
+            "sm_mhz": (first.get("clocks") or {}).get("sm_mhz"),
+        }
 
 
 def _rates(row: Row, phase: str, mean_ms: float) -> dict[str, float | None]:
@@ -177,25 +169,16 @@ def peak_tflops(device_name: str, dtype: str) -> float | None:
     return peak and peak.tflops.get(dtype)
 
 
-def _peak_bytes(row: Row, phase: str) -> int | None:
-    by_phase = row.get("phase_peak_bytes") or {}
-    return by_phase.get(phase) if phase in FORWARDS_OF_PHASE else max(by_phase.values(), default=None)
-
-
 def sessions(started: Iterable[str]) -> list[tuple[datetime, datetime]]:
-    """Return the first and last moment of every session, APART or more from the next."""
+    """Return the first and last moment of every session, APART or more from the next; texts may join several."""
     spans: list[tuple[datetime, datetime]] = []
-    for moment in sorted(datetime.fromisoformat(text.replace("Z", "+00:00")) for text in started):
+    moments = (text.replace("Z", "+00:00") for texts in started for text in texts.split())
+    for moment in sorted(map(datetime.fromisoformat, moments)):
         if spans and moment - spans[-1][1] < APART:
             spans[-1] = (spans[-1][0], moment)
         else:
             spans.append((moment, moment))
     return spans
-
-
-def sessions_of(lines: pd.DataFrame) -> list[tuple[datetime, datetime]]:
-    """Return the sessions in which lines were measured."""
-    return sessions(text for texts in lines["started"].dropna() for text in texts.split())
 
 
 def varying(lines: pd.DataFrame) -> list[str]:

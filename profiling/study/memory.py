@@ -15,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,35 +67,37 @@ def check(path: str | Path | None, settings: Settings) -> None:
 
 def phase_peaks(workload: Workload) -> dict[str, int]:
     """Run one more step and return the most bytes that tensors held in each of its phases."""
+    settings = workload.settings
     peaks: dict[str, int] = {}
-    if workload.settings.device_type == "cuda":
-        run_phases(workload, partial(_gpu_peak, workload.settings.device, peaks))
+    if settings.device_type == "cuda":
+
+        @contextmanager
+        def noting_peak(phase: str) -> Iterator[None]:
+            torch.cuda.reset_peak_memory_stats(settings.device)
+            yield
+            peaks[phase] = torch.cuda.max_memory_allocated(settings.device)
+
+        run_phases(workload, noting_peak)
         return peaks
+
     span_of_phase: dict[str, tuple[int, int]] = {}
+
+    @contextmanager
+    def noting_span(phase: str) -> Iterator[None]:
+        began_ns = time.time_ns()
+        yield
+        span_of_phase[phase] = (began_ns, time.time_ns())
+
     with _allocations() as changes:
         # The profiler sees no end of what was allocated before it: let a step replace all that a step does.
-        run_phases(workload, partial(_noting_span, {}))
+        run_phases(workload, noting_span)
         held_bytes, began_ns = sum(_bytes_of(held_tensors(workload)).values()), time.time_ns()
-        run_phases(workload, partial(_noting_span, span_of_phase))
+        run_phases(workload, noting_span)
     for phase, (phase_ns, ended_ns) in span_of_phase.items():
         before = held_bytes + sum(change for at_ns, change in changes if began_ns <= at_ns < phase_ns)
         inside = [change for at_ns, change in changes if phase_ns <= at_ns <= ended_ns]
         peaks[phase] = max(itertools.accumulate(inside, initial=before))
     return peaks
-
-
-@contextmanager
-def _gpu_peak(device: str, peaks: dict[str, int], phase: str) -> Iterator[None]:
-    torch.cuda.reset_peak_memory_stats(device)
-    yield
-    peaks[phase] = torch.cuda.max_memory_allocated(device)
-
-
-@contextmanager
-def _noting_span(span_of_phase: dict[str, tuple[int, int]], phase: str) -> Iterator[None]:
-    began_ns = time.time_ns()
-    yield
-    span_of_phase[phase] = (began_ns, time.time_ns())
 
 
 def held_after(run: Callable[[], object], device: str, before: Iterable[Tensor]) -> int:
@@ -141,20 +142,12 @@ def _bytes_of(tensors: Iterable[Tensor]) -> dict[int, int]:
     return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
-@dataclass(frozen=True)
-class LayerMemory:
-    """Bytes of one part of the model: kept for its backward, and of its parameters' gradients."""
+def layer_memory(workload: Workload) -> dict[str, tuple[int, int]]:
+    """Run one step's forward and backward, and return the bytes of `layer 0`, ... and of `outside the layers`.
 
-    kept_bytes: int
-    gradient_bytes: int
-
-
-def layer_memory(workload: Workload) -> dict[str, LayerMemory]:
-    """Run one step's forward and backward, and return the memory of `layer 0`, ... and of `outside the layers`.
-
-    Kept for backward (activations, or residuals) is every storage that autograd saves, counted once, in the
-    first layer that saves it; weights, buffers and the batch are held anyway and do not count. Of a compiled
-    model this is what it keeps when it runs eagerly.
+    They are what each keeps for its backward (activations, or residuals), and its parameters' gradients. Kept is
+    every storage that autograd saves, counted once, in the first layer that saves it; weights, buffers and the
+    batch are held anyway and do not count. Of a compiled model this is what it keeps when it runs eagerly.
     """
     layers = {f"layer {index}": layer for index, layer in enumerate(workload.model.layers)}
     counted = set(_bytes_of(held_tensors(workload)))
@@ -186,5 +179,5 @@ def layer_memory(workload: Workload) -> dict[str, LayerMemory]:
         for name, part in parts.items()
     }
     gradient_bytes[OUTSIDE] -= sum(gradient_bytes[name] for name in layers)
-    workload.drop_gradients()
-    return {name: LayerMemory(kept_bytes[name], size) for name, size in gradient_bytes.items()}
+    workload.model.zero_grad()
+    return {name: (kept_bytes[name], size) for name, size in gradient_bytes.items()}

@@ -13,10 +13,9 @@ from nvtx_kernels.analysis.presenters.output import format_of
 from nvtx_kernels.analysis.support.files import replacing
 
 from . import results
-from .configurations import Cell
 from .environment import gpu_facts
 from .nsight import NsysError, export_command, find_nsys
-from .processes import Plan, program, sweep, under_nsys
+from .processes import RUN, Plan, sweep, under_nsys
 from .results import NSYS, Row
 from .studies import STUDIES
 from .sweeps import cells_of
@@ -46,7 +45,16 @@ def capture(options: Mapping[str, Any]) -> int:
     cells = cells_of({**options, "captures": [f"{NSYS}{options['preset']}"]}, STUDIES["times"])
     folder, index = options["reports"], options["reports"] / INDEX
     if options["print_command"]:
-        return _print_commands(cells, folder, options["flags"])
+        try:
+            nsys = find_nsys()
+        except NsysError:
+            nsys = "nsys"  # as one would type it elsewhere
+        for cell in cells:
+            device = cell.settings.device
+            gpu = str(gpu_facts(device)["device_name"]) if device.startswith("cuda") else "CPU"
+            words, report = [*RUN, *cell.options(str(folder))], folder / name_of(cell.key, gpu)
+            sys.stdout.write(f"{shlex.join(under_nsys(cell, nsys, words, report, options['flags']))}\n")
+        return 0
 
     nsys, reports, failures = find_nsys(), [], []
 
@@ -66,35 +74,17 @@ def capture(options: Mapping[str, Any]) -> int:
 
     limits = {"budget_s": options["budget"], "cell_s": options["longest"]}
     plan = {**limits, "nsys_flags": tuple(options["flags"]), "keep_report": keep_report}
-    lost = [cell for cell in cells if _lost_report(cell, folder)]
-    sweep(lost, index, Plan(again=True, **plan))
+    keys = [cell.key for cell in cells]
+    captured = [row for row in results.of_cells(results.rows_in([index]), keys) if row["status"] == "ok"]
+    names = [(row["cell"], name_of(row["cell"], row["state"]["device_name"])) for row in captured]
+    lost = [key for key, name in names if not any(folder.glob(f"{name}.*rep"))]
+    sweep([cell for cell in cells if cell.key in lost], index, Plan(again=True, **plan))
     sweep(cells, index, Plan(again=options["again"], **plan))
-    rows = results.of_cells(results.read(index)[0], (cell.key for cell in cells))
+    rows = results.of_cells(results.rows_in([index]), keys)
     show(rows, options, {"by": "phase"})
     for path in reports:
         sys.stdout.write(f"{path}\n")
     return int(any(row["status"] == "failed" for row in rows) or bool(failures))
-
-
-def _print_commands(cells: list[Cell], folder: Path, flags: list[str]) -> int:
-    """Print a command for each cell that captures it, as one would type it; nsys may be missing here."""
-    try:
-        nsys = find_nsys()
-    except NsysError:
-        nsys = "nsys"
-    for cell in cells:
-        device = cell.settings.device
-        gpu = str(gpu_facts(device)["device_name"]) if device.startswith("cuda") else "CPU"
-        words = under_nsys(cell, nsys, program(cell.options(str(folder))), folder / name_of(cell.key, gpu), flags)
-        sys.stdout.write(f"{shlex.join(words)}\n")
-    return 0
-
-
-def _lost_report(cell: Cell, folder: Path) -> bool:
-    """Return whether a cell was captured before, and its report is gone."""
-    rows = results.of_cells(results.read(folder / INDEX)[0], [cell.key])
-    names = [name_of(row["cell"], row["state"]["device_name"]) for row in rows if row["status"] == "ok"]
-    return any(not list(folder.glob(f"{name}.*rep")) for name in names)
 
 
 def name_of(cell: Mapping[str, Any], gpu: str) -> str:

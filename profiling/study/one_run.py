@@ -1,37 +1,153 @@
 """One configuration in this process: measure it, show its times, and leave them as a row of results."""
 
 import json
+import re
+import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import torch
 from nvtx_kernels.analysis.document import Column, Document, Table
 from nvtx_kernels.analysis.document import Row as Line
 from nvtx_kernels.analysis.presenters.output import presented
 from nvtx_kernels.analysis.support import progress
 from nvtx_kernels.analysis.support.files import replace_file
+from nvtx_kernels.model.config import name_of
+from nvtx_kernels.model.cost import cost_by_range
 
+from .. import annotate
 from ..annotate import range_stack
-from ..recorder import Recording
+from ..annotate.counting import Counting
+from ..recorder import Recording, record
+from ..recorder.session import Session
 from ..recorder.trace_file import check_writable
 from . import memory, probes, results
-from .configurations import Cell
-from .environment import environment, limit_memory
-from .measurement import Capture, measure
-from .processes import announce
+from .environment import MARK, environment, limit_memory
+from .processes import Cell, announce
 from .results import Row
-from .settings import WORK_OF_DEVICE, Settings, SettingsError, apply_precision, reduced_by_cpu, with_defaults
-from .workload import NoMemoryError, Workload
+from .settings import AUTOCAST_DTYPE, WORK_OF_DEVICE, Settings, SettingsError, apply_precision, with_defaults
+from .workload import NoMemoryError, Workload, timed_steps
 
+FLOPS_CONVENTION = "2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step"
 PEAK_OF_DEVICE = {"cuda": "held by tensors on the GPU while measuring", "cpu": "of the whole process"}
 WORK_IN_REPORT = {"cuda": "kernels and copies", "cpu": "operators"}
 GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Capture:
+    """How the measured steps are captured: recorded to a file or not, with a range per operator or not.
+
+    With `flops`, the last step of warm-up is counted, and the counts go into what is captured.
+    With `memory`, the recording has every allocation.
+    """
+
+    record_to: str | None = None
+    operators: bool = False
+    flops: bool = False
+    memory: bool = False
+
+    def check(self, settings: Settings) -> None:
+        """Raise, before any work is done, for what would make the capture fail later."""
+        if self.flops and not settings.warmup:
+            raise SettingsError("--flops counts the last step of warm-up: with it, --warmup must be ≥ 1")
+        if self.memory and self.record_to is None:
+            raise SettingsError("--memory writes allocations into a recording: add --record FILE")
+        if self.record_to is not None:
+            check_writable(self.record_to)
+        elif self.operators and settings.device_type != "cuda":
+            raise SettingsError("without a GPU, ranges for operators need a recording: add --record FILE")
+
+    @contextmanager
+    def measuring(self, settings: Settings) -> Iterator[Recording | None]:
+        """Capture the block, and mark it as what `nsys profile -c cudaProfilerApi` captures."""
+        with ExitStack() as capturing:
+            recording = None
+            if self.record_to is not None:
+                options = {"operators": self.operators, "memory": self.memory}
+                recorder = record(self.record_to, device=settings.device_type, quiet=True, **options)
+                recording = capturing.enter_context(recorder)
+            elif self.operators:
+                capturing.enter_context(torch.autograd.profiler.emit_nvtx())  # type: ignore[no-untyped-call]
+            if settings.device_type == "cuda":
+                cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+                cudart.cudaProfilerStart()
+                capturing.callback(cudart.cudaProfilerStop)
+                capturing.callback(torch.cuda.synchronize, settings.device)
+            yield recording
+
+
+def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None]:
+    """Run the warm-up steps and the measured steps, of which only the latter are captured.
+
+    Return what a row has of them, and the recording, None without one: times in ms of every step, by phase and of
+    the whole `step`, and the peak of memory in bytes, that of tensors while measuring on a GPU, of the whole
+    process on a CPU.
+    """
+    settings, counting = workload.settings, Counting()
+    on_gpu = settings.device_type == "cuda"
+    with ExitStack() as warming:
+        if capture.record_to is not None:
+            # The warm-up is profiled, and what the profiler saw dropped: measuring begins with it warm.
+            warming.callback(Session(on_gpu=on_gpu).stop)
+        warming.enter_context(annotate.range("warmup"))
+        warmup = list(timed_steps(workload, settings.warmup - capture.flops))
+        if capture.flops:
+            with counting.step():
+                warmup += timed_steps(workload, 1)
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(settings.device)
+    with capture.measuring(settings) as recording, annotate.range("measure"):
+        annotate.mark(mark_text(workload))
+        counting.send()
+        measured = list(timed_steps(workload, settings.steps))
+    most_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak_bytes = torch.cuda.max_memory_allocated(settings.device) if on_gpu else most_kib * 1024
+    return {"warmup": warmup, "measured": measured, "peak_bytes": int(peak_bytes)}, recording
+
+
+def mark_text(workload: Workload) -> str:
+    """Return the message of the mark: what affects the run's numbers, as JSON."""
+    settings = workload.settings
+    state = environment(settings)
+    state.pop("host_cpu", None)
+    flops, least_bytes = costs(settings)
+    description = {
+        **settings.by_name(),
+        "size": name_of(settings.by_name()),
+        "parameters": workload.parameters,
+        **state,
+        "flops_convention": FLOPS_CONVENTION,
+        "flops": flops,
+        "bytes": least_bytes,
+    }
+    return f"{MARK} {json.dumps(description, separators=(',', ':'))}"
+
+
+def costs(settings: Settings) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the FLOPs and the least bytes moved of one step by range, of the phases that the mode runs."""
+    flops: Counter[str] = Counter()
+    least_bytes: Counter[str] = Counter()
+    for path, cost in cost_by_range(
+        settings.config,
+        settings.batch_size,
+        settings.context_length,
+        attention=settings.attention,
+        element_bytes=2 if settings.dtype in AUTOCAST_DTYPE else 4,
+    ).items():
+        if path[0] in settings.phases and not (settings.mode == "forward" and "loss" in path):
+            name = re.sub(r"\blayer \d+", "layer *", " > ".join(path))
+            flops[name] += cost.flops
+            least_bytes[name] += cost.bytes
+    return {name: count for name, count in flops.items() if count}, dict(least_bytes)
 
 
 def run(options: Mapping[str, Any]) -> None:
@@ -54,51 +170,52 @@ def run(options: Mapping[str, Any]) -> None:
     apply_precision(settings)
     limit_memory(settings, options["memory_fraction"])
 
-    row, began_s = first_facts(settings, capture, options["memory_fraction"]), time.monotonic()
+    began_s = time.monotonic()
+    row: Row = {
+        "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "version": results.VERSION,
+        "kind": results.MODEL,
+        "cell": Cell(settings, capture_name(capture), options["memory_fraction"]).key,
+        "state": environment(settings),
+        "phase_peak_bytes": None,
+        "clocks": None,
+        "warnings": [],
+    }
     try:
         with progress.on_screen("steps"):
             announce(f"{Cell(settings).label}: {settings.warmup + settings.steps} steps")
             progress.expect(settings.warmup + settings.steps)
             workload = Workload(settings)
             with memory.snapshot(memory_to):
-                measurement = measure(workload, capture, partial(progress.advance, 1))
-        row |= {"status": "ok", "parameters": workload.parameters, "peak_bytes": measurement.peak_bytes}
-        row |= {"warmup": measurement.warmup, "measured": measurement.measured}
+                measured, recording = measure(workload, capture)
+        row |= {"status": "ok", "parameters": workload.parameters, **measured}
         if not options["quiet"]:
-            sentences = [*less_work(settings, reduced_by_cpu(options, settings))]
             peak = PEAK_OF_DEVICE[settings.device_type]
-            sentences.append(f"Peak memory {peak}: {measurement.peak_bytes / GIB:.2f} GiB.")
-            if measurement.recording is not None:
-                sentences += recorded(measurement.recording, str(record_to), settings.device_type)
-            sys.stdout.write("\n" + screen(row, sentences))
+            sentences = [*less_work(options, settings), f"Peak memory {peak}: {row['peak_bytes'] / GIB:.2f} GiB."]
+            if recording is not None:
+                work = f"{recording.works:,} {WORK_IN_REPORT[settings.device_type]}"
+                sentences.append(f"Recorded {work}; recording slows the steps down.")
+                sentences.append(recording.outcome(Path(record_to).with_name(recording.path.name)))
+            # Pandas takes a second to import; a sweep's processes need none.
+            from .table import document
+
+            table = document([row])
+            table = replace(table, accounting=(*sentences, *table.accounting))
+            sys.stdout.write("\n" + str(presented(table, "table", None)))
         if memory_to:
-            sys.stdout.write("\n" + presented(memory_document(workload), "table", None))  # type: ignore[operator]
+            sys.stdout.write("\n" + str(presented(memory_document(workload), "table", None)))
         # nsys would count more steps as the program's, unless the sweep that asks stopped it before.
         if row_to and (options["quiet"] or "watched_by" not in row["state"]):
             row |= more_facts(workload)
     except NoMemoryError as error:
-        row |= out_of_memory(error)
+        row |= error.row
         raise
     finally:
         if row_to and "status" in row:
             row["seconds"] = round(time.monotonic() - began_s, 3)
-            publish(row, Path(row_to))
+            replace_file(Path(row_to), (json.dumps(row) + "\n").encode())
     if row_to and not options["quiet"]:
         sys.stdout.write(f"Times and state are in {row_to}.\n")
-
-
-def first_facts(settings: Settings, capture: Capture, memory_fraction: float | None) -> Row:
-    """Return the beginning of a run's row: what identifies it, and the state of the machine."""
-    return {
-        "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "version": results.VERSION,
-        "kind": results.MODEL,
-        "cell": Cell(settings, capture_name(capture), memory_fraction).key,
-        "state": environment(settings),
-        "phase_peak_bytes": None,
-        "clocks": None,
-        "warnings": [],
-    }
 
 
 def capture_name(capture: Capture) -> str:
@@ -132,38 +249,13 @@ def more_facts(workload: Workload) -> Row:
     return {**facts, "warnings": [*(facts["warnings"] or ()), *failures]}
 
 
-def out_of_memory(error: NoMemoryError) -> Row:
-    """Return the result of a run out of memory: the phase, and the bytes it asked for if that is known."""
-    size = None if error.requested_gib is None else round(error.requested_gib * GIB)
-    return {"status": "oom", "phase": error.phase, "requested_bytes": size}
-
-
-def publish(row: Row, path: Path) -> None:
-    """Write a row as one line of JSON, complete or not at all."""
-    replace_file(path, (json.dumps(row) + "\n").encode())
-
-
-def screen(row: Row, sentences: list[str]) -> str:
-    """Return the times of a row as a terminal shows them, with sentences of this run."""
-    # Pandas takes a second to import; a sweep's processes need none.
-    from .table import document
-
-    table = document([row], "phase", ("times",))
-    return str(presented(replace(table, accounting=(*sentences, *table.accounting)), "table", None))
-
-
-def less_work(settings: Settings, reduced: list[str]) -> Iterator[str]:
-    """Yield a sentence on the assignment's defaults that are reduced on a CPU."""
-    if reduced:
+def less_work(options: Mapping[str, Any], settings: Settings) -> Iterator[str]:
+    """Yield a sentence on the assignment's defaults that are reduced on a CPU, where the options name none."""
+    reduced = [name for name in WORK_OF_DEVICE["cpu"] if options.get(name) is None]
+    if reduced and settings.device_type == "cpu":
         defaults = WORK_OF_DEVICE["cuda"]
         parts = (f"{name.replace('_', ' ')} {getattr(settings, name)} not {defaults[name]}" for name in reduced)
         yield f"Reduced because this is a CPU: {', '.join(parts)}."
-
-
-def recorded(recording: Recording, path: str, device_type: str) -> Iterator[str]:
-    """Yield what the report contains and lacks."""
-    yield f"Recorded {recording.works:,} {WORK_IN_REPORT[device_type]}; recording slows the steps down."
-    yield recording.outcome(Path(path).with_name(recording.path.name))
 
 
 def memory_document(workload: Workload) -> Document:
@@ -177,12 +269,10 @@ def memory_document(workload: Workload) -> Document:
     if "backward" in workload.settings.phases:
         rows = []
         layers = memory.layer_memory(workload)
-        for (kept_bytes, gradient_bytes), names in groupby(
-            layers, key=lambda name: (layers[name].kept_bytes, layers[name].gradient_bytes)
-        ):
+        for sizes, names in groupby(layers, key=layers.__getitem__):
             first, *others = names
             name = f"{first} to {others[-1].rpartition(' ')[2]}, each" if others else first
-            rows.append(Line((name, kept_bytes, gradient_bytes)))
+            rows.append(Line((name, *sizes)))
         of_layers = (
             Column("part", "part"),
             Column("kept_bytes", "kept for backward MiB", "MiB"),

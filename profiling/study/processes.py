@@ -1,5 +1,6 @@
-"""Measure cells one after another, each in its own process, and write every row at once."""
+"""Cells of a sweep, measured one after another, each in its own process, and every row written at once."""
 
+import itertools
 import json
 import os
 import signal
@@ -7,34 +8,119 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from nvtx_kernels.analysis.support import progress
+from nvtx_kernels.model.config import name_of
 
 from . import results
-from .configurations import Cell
-from .nsight import MEASURED_STEPS, NsysError, find_nsys, profile_command
+from .nsight import MEASURED_STEPS, PRESETS, NsysError, find_nsys, profile_command
 from .results import NSYS, Row
+from .settings import Settings, SettingsError, with_defaults
 
 PATIENCE_S = 10
 TAIL_LINES = 3
 ROW = "row.json"
 REPORT = "report"
+RUN = (sys.executable, "-m", "nvtx_kernels.profiling.run")
+
+
+# How a cell's measured steps are watched, and the options that make `profiling.run` do so. Names that begin with
+# `nsys-` run the process under that preset of `profiling.nsys`.
+CAPTURES: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "bare": ("--no-annotate",),
+    "recorder": ("--record", "{folder}/recording.sqlite"),
+    "emit-nvtx": ("--emit-nvtx",),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration: settings, how it is watched, which of several repeats, how much memory it may use.
+
+    `memory_fraction` is of the GPU's memory, on a CPU of the machine's; None leaves memory unlimited.
+    """
+
+    settings: Settings
+    capture: str = "none"
+    memory_fraction: float | None = None
+    repeat: int = 0
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return what identifies the cell in a file of results; the optimizer does not where none runs."""
+        identity = {**self.settings.by_name(), **asdict(self)}
+        del identity["settings"]
+        if "optimizer" not in self.settings.phases:
+            identity["optimizer"] = None
+        return identity
+
+    @property
+    def label(self) -> str:
+        """Return the cell in a few words, for progress and errors."""
+        settings = self.settings
+        words = [name_of(settings.by_name()), f"ctx{settings.context_length}", settings.mode, settings.dtype]
+        extras = {
+            f"b{settings.batch_size}": True,
+            settings.attention: settings.attention != "reference",
+            "compiled": settings.compile is True,
+            str(settings.compile): isinstance(settings.compile, str),
+            settings.optimizer: settings.mode == "train",
+            f"w{settings.warmup}": True,
+            self.capture: self.capture != "none",
+            f"repeat {self.repeat + 1}": self.repeat > 0,
+        }
+        return " ".join([*words, *(word for word, applies in extras.items() if applies)])
+
+    def options(self, folder: str) -> list[str]:
+        """Return the options with which `profiling.run` measures this cell, files going to `folder`."""
+        values = self.settings.by_name()
+        compiles = values.pop("compile")
+        words = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        if compiles:
+            words += ["--compile"] if compiles is True else ["--compile", compiles]
+        if self.memory_fraction is not None:
+            words += ["--memory-fraction", str(self.memory_fraction)]
+        is_nsys = self.capture.startswith(NSYS)
+        watching = PRESETS[self.capture.removeprefix(NSYS)].program_options if is_nsys else CAPTURES[self.capture]
+        return [*words, *(word.format(folder=folder) for word in watching)]
+
+
+def product(
+    lists: Mapping[str, Sequence[Any]],
+    *,
+    captures: Sequence[str] = ("none",),
+    repeats: int = 1,
+    memory_fraction: float | None = None,
+) -> list[Cell]:
+    """Return the cells of the product of lists of settings, without those that measure the same.
+
+    Repeats are apart in time: all cells once, then all again. Raises SettingsError for impossible settings.
+    """
+    names = (*CAPTURES, *(f"{NSYS}{preset}" for preset in PRESETS))
+    for capture in captures:
+        if capture not in names:
+            raise SettingsError(f"capture must be one of {', '.join(names)}, not {capture}")
+    cells: dict[tuple[Any, ...], Cell] = {}
+    for repeat, values, capture in itertools.product(range(repeats), itertools.product(*lists.values()), captures):
+        settings = with_defaults(dict(zip(lists, values, strict=True)))
+        cell = Cell(settings, capture, memory_fraction, repeat)
+        cells.setdefault(tuple(cell.key.items()), cell)
+    return list(cells.values())
 
 
 class Measurable(Protocol):
-    """A cell of a sweep: what identifies it in a file of results, a few words for it, and where it runs."""
+    """A cell of a sweep: what identifies it in a file of results, and a few words for it."""
 
     @property
     def key(self) -> dict[str, Any]: ...  # noqa: D102
     @property
     def label(self) -> str: ...  # noqa: D102
-    @property
-    def device(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -91,8 +177,8 @@ def missing(cells: Sequence[Measurable], path: Path, kind: str = results.MODEL) 
     final = {results.identity(row["cell"], row["state"]) for row in rows if row["status"] in results.FINAL}
     if not final:
         return list(cells)
-    states = {device: state_of(device) for device in {cell.device for cell in cells}}
-    return [cell for cell in cells if results.identity(cell.key, states[cell.device]) not in final]
+    states = {device: state_of(device) for device in {cell.key["device"] for cell in cells}}
+    return [cell for cell in cells if results.identity(cell.key, states[cell.key["device"]]) not in final]
 
 
 def state_of(device: str) -> Row:
@@ -106,74 +192,56 @@ def measured(cell: Cell, plan: Plan) -> Row:
     """Measure one cell in a separate process and return its row, however the process ends."""
     row = {"version": results.VERSION, "kind": results.MODEL, "cell": cell.key, "state": {}, "status": "failed"}
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            arguments = command(cell, folder, plan.nsys_flags)
-        except NsysError as error:
-            return {**row, "message": str(error)}
+        words = [*RUN, *cell.options(folder), "--quiet", "--json", f"{folder}/{ROW}"]
+        if not cell.capture.startswith(NSYS):
+            words.append("--die-with-parent")
+        else:
+            try:
+                words = under_nsys(cell, find_nsys(), words, Path(folder, REPORT), plan.nsys_flags)
+            except NsysError as error:
+                return {**row, "message": str(error)}
         cold = cell.settings.warmup == 0
         # The process knows neither which repeat it is nor that nsys runs it.
-        row = {**row, **row_of(arguments, folder, plan.cell_s, cold=cold), "cell": cell.key}
+        row = {**row, **row_of(words, folder, plan.cell_s, cold=cold), "cell": cell.key}
         for report in Path(folder).glob(f"{REPORT}.*"):
             if plan.keep_report is not None and row["status"] == "ok":
                 plan.keep_report(report, row)
     return row
 
 
-def command(cell: Cell, folder: str, nsys_flags: Sequence[str] = ()) -> list[str]:
-    """Return the arguments that measure a cell, under nsys if it asks for that. Raises NsysError without nsys."""
-    options = [*cell.options(folder), "--quiet", "--json", f"{folder}/{ROW}"]
-    if not cell.capture.startswith(NSYS):
-        return [*program(options), "--die-with-parent"]
-    return under_nsys(cell, find_nsys(), program(options), Path(folder, REPORT), nsys_flags)
-
-
-def under_nsys(cell: Cell, nsys: str, arguments: Sequence[str], report: Path, flags: Sequence[str]) -> list[str]:
+def under_nsys(cell: Cell, nsys: str, words: Sequence[str], report: Path, flags: Sequence[str]) -> list[str]:
     """Return the arguments that run a program under a cell's nsys preset, of which its measured steps are kept."""
     steps = MEASURED_STEPS[cell.settings.device_type]
     preset = cell.capture.removeprefix(NSYS)
-    return profile_command(nsys, arguments, report, preset=preset, flags=(*steps, *flags))
+    return profile_command(nsys, words, report, preset=preset, flags=(*steps, *flags))
 
 
-def program(options: Iterable[str]) -> list[str]:
-    """Return the arguments that run one configuration."""
-    return [sys.executable, "-m", "nvtx_kernels.profiling.run", *options]
-
-
-def row_of(arguments: Sequence[str], folder: str, longest_s: float | None, *, cold: bool = False) -> Row:
+def row_of(words: Sequence[str], folder: str, longest_s: float | None, *, cold: bool = False) -> Row:
     """Run a program that leaves its row in a folder, and return it, or how the program ended.
 
-    A `cold` program finds nothing that an earlier one compiled: Inductor's and Triton's caches are in the folder.
+    Its standard input stays open as long as this process, and it never outlives the call. A `cold` program finds
+    nothing that an earlier one compiled: Inductor's and Triton's caches are in the folder.
     """
     log, environment = Path(folder, "output.txt"), dict(os.environ)
     if cold:
         environment |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
-    with log.open("wb") as output, _running(arguments, output, environment) as process:
+    with log.open("wb") as output:
+        options: dict[str, Any] = {"env": environment, "stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(words, start_new_session=True, stdout=output, **options)
+    with process:
         try:
             status = process.wait(longest_s)
         except subprocess.TimeoutExpired:
             return {"message": f"took longer than {longest_s:g} s"}
+        finally:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if process.poll() is None:
+                    os.killpg(process.pid, number)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(PATIENCE_S)
     try:
         return dict(json.loads(Path(folder, ROW).read_bytes()))
     except FileNotFoundError:
         lines = [line.strip() for line in log.read_text(errors="replace").split("\n") if line.strip()]
         ending = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
         return {"message": f"the process {ending}; its last words: {' / '.join(lines[-TAIL_LINES:]) or 'none'}"}
-
-
-@contextmanager
-def _running(
-    arguments: Sequence[str], output: Any, environment: Mapping[str, str]
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a process that never outlives the block; its standard input stays open as long as this process."""
-    streams: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(arguments, start_new_session=True, env=environment, **streams) as process:
-        try:
-            yield process
-        finally:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                if process.poll() is None:
-                    os.killpg(process.pid, number)
-                    try:
-                        process.wait(PATIENCE_S)
-                    except subprocess.TimeoutExpired:
-                        continue

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from nvtx_kernels.analysis.errors import UsageError
-from nvtx_kernels.model.config import CONFIGS, DIMENSIONS, ModelConfig, changed, config_of, size_in
-from nvtx_kernels.model.transformer import ATTENTION, Attention
+from nvtx_kernels.model.config import DIMENSIONS, Attention, ModelConfig, changed, config_of, size_in
 
-from .adamw import OPTIMIZERS
+from .studies import CHOICES
 
 # What a mode runs in each step, in order. `forward` encloses the loss wherever there is a backward.
 PHASES_OF_MODE = {
@@ -20,20 +19,11 @@ PHASES_OF_MODE = {
 }
 # `tf32` allows TF32 in FP32 matrix products; `bf16` and `fp16` are autocast over FP32 parameters. fp16
 # runs without a GradScaler: it adds kernels of its own, and these runs measure time, not convergence.
-MATMUL_PRECISION = {"fp32": "highest", "tf32": "high", "bf16": "highest", "fp16": "highest"}
 AUTOCAST_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # The assignment's defaults on a GPU, and the same model with less work on a CPU.
 WORK_OF_DEVICE: Mapping[str, Mapping[str, int]] = {
     "cuda": {"context_length": 512, "batch_size": 4, "warmup": 5, "steps": 10},
     "cpu": {"context_length": 64, "batch_size": 1, "warmup": 1, "steps": 3},
-}
-CHOICES = {
-    "size": tuple(CONFIGS),
-    "mode": tuple(PHASES_OF_MODE),
-    "dtype": tuple(MATMUL_PRECISION),
-    "attention": tuple(ATTENTION),
-    "compile": (False, True, "reduce-overhead"),
-    "optimizer": tuple(OPTIMIZERS),
 }
 AT_LEAST = {"context_length": 1, "batch_size": 1, "warmup": 0, "steps": 1, **dict.fromkeys(DIMENSIONS, 1)}
 
@@ -131,16 +121,9 @@ def with_defaults(options: Mapping[str, Any]) -> Settings:
     return Settings(**{**defaults, **given, "device": device})
 
 
-def reduced_by_cpu(options: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Return the names of settings that were not given and are smaller than the assignment's."""
-    if settings.device_type == "cuda":
-        return []
-    return [name for name in WORK_OF_DEVICE["cpu"] if options.get(name) is None]
-
-
 def apply_precision(settings: Settings) -> None:
     """Set the process-wide precision of FP32 matrix products, TF32 or not, as the settings ask."""
-    torch.set_float32_matmul_precision(MATMUL_PRECISION[settings.dtype])
+    torch.set_float32_matmul_precision("high" if settings.dtype == "tf32" else "highest")
 
 
 def autocast(settings: Settings) -> AbstractContextManager[Any]:

@@ -3,48 +3,47 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
+
+from nvtx_kernels.model.config import CONFIGS, size_in
 
 from ..cli import list_of
 
-
-class Option(NamedTuple):
-    """An option that is a list: the setting it is about, how an element is read, what it is."""
-
-    setting: str
-    read: Callable[[str], Any]
-    what: str
-
-
+# What a setting can be, in the order of a table's lines.
+CHOICES: Mapping[str, Sequence[Any]] = {
+    "size": tuple(CONFIGS),
+    "mode": ("forward", "forward-backward", "train"),
+    "dtype": ("fp32", "tf32", "bf16", "fp16"),
+    "attention": ("reference", "sdpa"),
+    "compile": (False, True, "reduce-overhead"),
+    "optimizer": ("reference", "forloop", "foreach", "fused"),
+}
+# The kinds of attention that can be measured alone.
+KINDS = ("reference", "compiled", "sdpa")
 COMPILE = {"on": True, "off": False, "reduce-overhead": "reduce-overhead"}
-LISTS = {
-    "--sizes": Option("size", str, "tiny, small, medium, large, xl, 2.7B, 10B"),
-    "--contexts": Option("context_length", int, "tokens in a sequence"),
-    "--d-model": Option("d_model", int, "the model's width, instead of the sizes' own"),
-    "--d-ff": Option("d_ff", int, "the feed-forward's width, instead of the sizes' own"),
-    "--layers": Option("layers", int, "layers, instead of the sizes' own"),
-    "--heads": Option("heads", int, "attention heads, instead of the sizes' own"),
-    "--vocab-size": Option("vocab_size", int, "tokens in the vocabulary, instead of the sizes' own"),
-    "--batch-sizes": Option("batch_size", int, "sequences in a batch"),
-    "--modes": Option("mode", str, "forward, forward-backward, train"),
-    "--dtypes": Option("dtype", str, "fp32, tf32, bf16, fp16"),
-    "--attention": Option("attention", str, "reference, sdpa"),
-    "--compile": Option("compile", COMPILE.__getitem__, ", ".join(COMPILE)),
-    "--optimizer": Option("optimizer", str, "reference, forloop, foreach, fused"),
-    "--warmup": Option("warmup", int, "steps before measuring"),
-    "--steps": Option("steps", int, "measured steps"),
-    "--seed": Option("seed", int, "of weights and tokens"),
-    "--device": Option("device", str, "cuda, cuda:1, cpu"),
+# The settings that can be lists: the option of each, how an element is read, what it is.
+LISTS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "size": ("--sizes", str, ", ".join(CHOICES["size"])),
+    "context_length": ("--contexts", int, "tokens in a sequence"),
+    "d_model": ("--d-model", int, "the model's width, instead of the sizes' own"),
+    "d_ff": ("--d-ff", int, "the feed-forward's width, instead of the sizes' own"),
+    "layers": ("--layers", int, "layers, instead of the sizes' own"),
+    "heads": ("--heads", int, "attention heads, instead of the sizes' own"),
+    "vocab_size": ("--vocab-size", int, "tokens in the vocabulary, instead of the sizes' own"),
+    "batch_size": ("--batch-sizes", int, "sequences in a batch"),
+    "mode": ("--modes", str, ", ".join(CHOICES["mode"])),
+    "dtype": ("--dtypes", str, ", ".join(CHOICES["dtype"])),
+    "attention": ("--attention", str, ", ".join(CHOICES["attention"])),
+    "compile": ("--compile", COMPILE.__getitem__, ", ".join(COMPILE)),
+    "optimizer": ("--optimizer", str, ", ".join(CHOICES["optimizer"])),
+    "warmup": ("--warmup", int, "steps before measuring"),
+    "steps": ("--steps", int, "measured steps"),
+    "seed": ("--seed", int, "of weights and tokens"),
+    "device": ("--device", str, "cuda, cuda:1, cpu"),
 }
 # What `--by` compares, and the setting that it is.
 BY = {
-    "phase": "phase",
-    "mode": "mode",
-    "warmup": "warmup",
-    "capture": "capture",
-    "compile": "compile",
-    "attention": "attention",
-    "dtype": "dtype",
+    **{name: name for name in ("phase", "mode", "warmup", "capture", "compile", "attention", "dtype")},
     "optimizer": "optimizer",
     "context": "context_length",
     "batch": "batch_size",
@@ -71,16 +70,22 @@ STUDIES = {
     "modes": Study("mode", {"mode": ("forward", "forward-backward")}, phases=("step",)),
     "overhead": Study("capture", captures=("none", "bare", "recorder", "nsys-light")),
     "compile": Study("compile", {"compile": (False, True)}),
-    "attention": Study("attention", {"attention": ("reference", "sdpa")}),
+    "attention": Study("attention", {"attention": CHOICES["attention"]}),
     "context": Study("context", {"context_length": (128, 256, 512, 1024)}),
     "precision": Study("dtype", {"dtype": ("fp32", "tf32", "bf16")}),
-    "optimizer": Study("optimizer", {"optimizer": ("reference", "forloop", "foreach", "fused")}),
+    "optimizer": Study("optimizer", {"optimizer": CHOICES["optimizer"]}),
 }
 
 
 def add_lists(options: argparse.ArgumentParser) -> None:
     """Add the options that are lists of settings."""
-    for name, option in LISTS.items():
-        options.add_argument(
-            name, metavar="LIST", dest=option.setting, type=list_of(option.read), help=option.what
-        )
+    for setting, (option, read, what) in LISTS.items():
+        options.add_argument(option, metavar="LIST", dest=setting, type=list_of(read), help=what)
+
+
+def lists_of(options: Mapping[str, Any], study: Study) -> dict[str, Sequence[Any]]:
+    """Return the requested lists of settings, completed by a study's, with our names of sizes."""
+    lists = {**study.lists, **{name: options[name] for name in LISTS if options[name]}}
+    if "size" in lists:
+        lists["size"] = [size_in(options["year"], size) for size in lists["size"]]
+    return lists

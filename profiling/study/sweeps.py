@@ -1,7 +1,7 @@
 """The work of `profiling.benchmark`: which cells and rows its options mean, and their table."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,11 @@ from nvtx_kernels.model.config import CONFIGS, DIMENSIONS, config_of, size_in
 
 from . import results
 from .results import Row
-from .studies import COLUMNS, LISTS, STUDIES, Study
+from .studies import COLUMNS, STUDIES, Study, lists_of
 from .table import show
 
 if TYPE_CHECKING:
-    from .configurations import Cell
+    from .processes import Cell
 
 
 def benchmark(options: Mapping[str, Any]) -> int:
@@ -38,18 +38,9 @@ def benchmark(options: Mapping[str, Any]) -> int:
     return 1 if any(row["status"] == "failed" for row in rows) else 0
 
 
-def lists_of(options: Mapping[str, Any], study: Study) -> dict[str, Sequence[Any]]:
-    """Return the requested lists of settings, completed by a study's, with our names of sizes."""
-    settings = [option.setting for option in LISTS.values()]
-    lists = {**study.lists, **{name: options[name] for name in settings if options[name]}}
-    if "size" in lists:
-        lists["size"] = [size_in(options.get("year"), size) for size in lists["size"]]
-    return lists
-
-
 def cells_of(options: Mapping[str, Any], study: Study) -> list["Cell"]:
     """Return the cells that lists, completed by a study's, ask for."""
-    from .configurations import product
+    from .processes import product
 
     return product(
         lists_of(options, study),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -9,10 +10,9 @@ from nvtx_kernels.analysis.document import Column, Document, Kind, Table
 from nvtx_kernels.analysis.document import Row as Line
 from nvtx_kernels.analysis.presenters.output import format_of, presented, write
 from nvtx_kernels.analysis.support.units import bytes_text
-from nvtx_kernels.model.config import YEARS_OF_SIZE
+from nvtx_kernels.model.config import YEARS_OF_SIZE, name_of
 
-from .frame import CONFIGURATION, constant, frame, peak_tflops, places, sessions_of, varying, word
-from .listing import listing
+from .frame import CONFIGURATION, constant, frame, peak_tflops, places, sessions, varying, word
 from .results import ATTENTION, Row, capture_of
 from .studies import BY
 
@@ -140,7 +140,7 @@ def table(
         columns.append(number(f"/ {name}", "ratio", "ratio"))
         if by == "mode":
             columns.append(number(f"- {name} ms", "difference_ms", "ms"))
-    if len(sessions_of(lines)) > 1:
+    if len(sessions(lines["started"].dropna())) > 1:
         columns.append(Shown("at, UTC", "text", _minutes))
     if (lines["status"] != "ok").any():
         columns.append(Shown("result", "prose", outcome))
@@ -174,7 +174,7 @@ def document(
         accounting.append(
             f"Steps of the same configuration in several processes are pooled: up to {most:g}, by n."
         )
-    if (count := len(sessions_of(lines))) > 1:
+    if (count := len(sessions(lines["started"].dropna()))) > 1:
         accounting.append(
             f"Measured in {count} sessions: launch-bound times may differ between them with the host's pace."
         )
@@ -240,12 +240,51 @@ def _warnings(rows: Sequence[Row], lines: pd.DataFrame, by: str) -> Iterator[str
         yield "A mode that does more took less time, in another process: the difference is no backward."
 
 
+def steps_of(row: Row) -> Iterator[str]:
+    """Yield every step's time in seconds, as a benchmark script prints it while it goes.
+
+    In mode forward a step is its forward, and not listed again.
+    """
+    cell, phases = row["cell"], list(row["measured"][0])
+    words = [f"mode: {cell['mode']}", cell["dtype"], f"{cell['attention']} attention"]
+    words.append("compiled" if cell["compile"] else "eager")
+    if cell["optimizer"]:
+        words.append(f"{cell['optimizer']} AdamW")
+    yield from ("=" * 60, f"{name_of(cell).upper()} MODEL", "=" * 60)
+    yield f"Parameters: {row['parameters']:,}"
+    yield f"Context length: {cell['context_length']}, batch size: {cell['batch_size']}, {', '.join(words)}, " + (
+        f"capture {capture_of(row)}"
+    )
+    mean_s = {}
+    for phase in phases[:1] if phases == ["forward", "step"] else phases:
+        yield from ("", f"{phase.capitalize()}:")
+        for title, steps in (("Warmup", row["warmup"]), ("Measurement", row["measured"])):
+            yield f"  {title} steps:"
+            for index, times in enumerate(steps, 1):
+                yield f"    Step {index}: {times[phase] / 1e3:.6f} seconds"
+        seconds = [times[phase] / 1e3 for times in row["measured"]]
+        mean_s[phase] = fmean(seconds)
+        spread = ""
+        if len(seconds) > 1:
+            std = stdev(seconds)
+            spread = f" ± {std:.6f} seconds (CV: {100 * std / mean_s[phase]:.2f}%)"
+        yield f"  Mean: {mean_s[phase]:.6f}{spread or ' seconds'}"
+    if "backward" in mean_s:
+        difference = mean_s["step"] - mean_s["forward"] - mean_s.get("optimizer", 0)
+        yield (
+            f"  Backward-only (total - forward): {difference:.6f} seconds "
+            f"({difference / mean_s['forward']:.2f}x forward)"
+        )
+    yield ""
+
+
 def show(rows: Sequence[Row], options: Mapping[str, Any], table_of: Mapping[str, Any]) -> None:
     """Write the document of rows as the options `format` and `output` ask, and draw it with `plot`."""
     chosen = document(rows, **table_of)
     text = presented(chosen, format_of(options["format"], options["output"]), options["output"])
     if options.get("steps_listing") and isinstance(text, str):
-        text = listing(rows) + text
+        lines = [line for row in rows if row["status"] == "ok" for line in steps_of(row)]
+        text = "".join(f"{line}\n" for line in lines) + text
     write(text, options["output"])
     if options.get("plot") is not None:
         from .plots import draw

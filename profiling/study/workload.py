@@ -9,37 +9,82 @@ synchronization inside its range, so that a phase's CPU time is real time. `opti
 the dropping of gradients (no kernel); in mode forward-backward they are dropped after the last phase.
 """
 
+import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import Any
 
 import torch
+from nvtx_kernels.analysis.support import progress
 from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 from torch import Tensor
+from torch.optim import AdamW, Optimizer
 
 from .. import annotate
-from .adamw import OPTIMIZERS
 from .settings import Settings, apply_precision, autocast
 
+ADAMW: dict[str, Any] = {"lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
 # What PyTorch's CPU allocator says; on a GPU it raises torch.OutOfMemoryError.
-GIB_OF = {"bytes": 2**-30, "KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0, "TiB": 1024.0}
+BYTES_OF = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 NO_CPU_MEMORY = ("can't allocate memory", "not enough memory")
 
 
 class NoMemoryError(Exception):
     """The workload does not fit in the device's memory; the text is a sentence for the user.
 
-    `phase` is what was running, `requested_gib` the size of the allocation that failed, if known.
+    `row` is what a row of results has of it: the phase that ran, and the bytes of the allocation that failed, None
+    if these are not known.
     """
 
     def __init__(self, phase: str, reason: str) -> None:
-        request = re.search(rf"allocate ([\d.]+) ({'|'.join(GIB_OF)})", reason)
-        self.phase = phase
-        self.requested_gib = None if request is None else float(request[1]) * GIB_OF[request[2]]
-        size = "" if self.requested_gib is None else f": could not allocate another {self.requested_gib:.2f} GiB"
-        super().__init__(f"out of memory in {phase}{size}")
+        request = re.search(rf"allocate ([\d.]+) ({'|'.join(BYTES_OF)})", reason)
+        size = None if request is None else round(float(request[1]) * BYTES_OF[request[2]])
+        self.row = {"status": "oom", "phase": phase, "requested_bytes": size}
+        words = "" if size is None else f": could not allocate another {size / (1 << 30):.2f} GiB"
+        super().__init__(f"out of memory in {phase}{words}")
+
+
+class ReferenceAdamW(Optimizer):
+    """AdamW as the Stanford CS336 course writes it: a Python loop over tensors, 16 kernels for each.
+
+    Per tensor and step: 14 elementwise kernels, and two fills for the zeros that `state.get` is given as
+    default and drops on every step but the first. Weight decay comes first, as in the 2026 course.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        super().__init__(parameters, ADAMW)
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update every parameter that has a gradient; a closure is called first and its loss returned."""
+        loss = None if closure is None else closure()
+        for group in self.param_groups:
+            (beta1, beta2), lr = group["betas"], group["lr"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state, gradient = self.state[parameter], parameter.grad.data
+                t = state.get("t", 1)
+                m = state.get("m", torch.zeros_like(gradient))
+                v = state.get("v", torch.zeros_like(gradient))
+                parameter.data -= lr * group["weight_decay"] * parameter.data
+                m = beta1 * m + (1 - beta1) * gradient
+                v = beta2 * v + (1 - beta2) * torch.square(gradient)
+                corrected_lr = lr * math.sqrt(1 - beta2**t) / (1 - beta1**t)
+                parameter.data -= corrected_lr * m / (torch.sqrt(v) + group["eps"])
+                state["m"], state["v"], state["t"] = m, v, t + 1
+        return loss
+
+
+# The AdamWs that a training step can use, by the name of how they launch their kernels.
+OPTIMIZERS: dict[str, Callable[[Iterable[Tensor]], Optimizer]] = {
+    "reference": ReferenceAdamW,
+    "forloop": partial(AdamW, **ADAMW, foreach=False),
+    "foreach": partial(AdamW, **ADAMW, foreach=True),
+    "fused": partial(AdamW, **ADAMW, fused=True),
+}
 
 
 class Workload:
@@ -72,48 +117,35 @@ class Workload:
             logits = self._call(self.inputs_BT)
             return logits if self.settings.mode == "forward" else cross_entropy(logits, self.targets_BT)
 
-    def backward(self, loss: Tensor) -> None:
-        """Compute the gradients of the loss."""
-        loss.backward()  # type: ignore[no-untyped-call]
-
-    def optimizer_step(self) -> None:
-        """Update the parameters and drop the gradients."""
-        self.optimizer.step()
-        self.drop_gradients()
-
-    def drop_gradients(self) -> None:
-        """Free the gradients, so that the next backward writes instead of adding."""
-        self.model.zero_grad(set_to_none=True)
-
-    def synchronize(self) -> None:
-        """Wait until the device has finished its work."""
-        if self.settings.device_type == "cuda":
-            torch.cuda.synchronize(self.settings.device)
-
 
 def timed_steps(workload: Workload, count: int) -> Iterator[dict[str, float]]:
     """Run steps, and after each yield its times: ms per phase, and of the whole as `step`."""
     for index in range(count):
         times: dict[str, float] = {}
-        with annotate.range("step", payload=index), timed(workload, "step", times):
+        with annotate.range("step", payload=index), timed(workload.settings.device, "step", times):
             run_phases(workload, partial(timed_phase, workload, times))
+        progress.advance(1)
         yield times
 
 
 def run_phases(workload: Workload, phase: Callable[[str], AbstractContextManager[object]]) -> None:
-    """Run the phases of one step, each in the context that `phase` returns for its name."""
+    """Run the phases of one step, each in the context that `phase` returns for its name.
+
+    Gradients are dropped at its end, so that the next backward writes instead of adding.
+    """
     phases = workload.settings.phases
     with phase("forward"):
-        result = workload.forward()
+        output = workload.forward()
     if "backward" in phases:
         with phase("backward"):
-            workload.backward(result)
-    del result
+            output.backward()  # type: ignore[no-untyped-call]
+    del output
     if "optimizer" in phases:
         with phase("optimizer"):
-            workload.optimizer_step()
+            workload.optimizer.step()
+            workload.model.zero_grad()
     else:
-        workload.drop_gradients()
+        workload.model.zero_grad()
 
 
 @contextmanager
@@ -121,10 +153,9 @@ def in_memory(phase: str) -> Iterator[None]:
     """Turn PyTorch's ways to say that memory is full into NoMemoryError with the phase."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise NoMemoryError(phase, str(error)) from error
     except (RuntimeError, MemoryError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_CPU_MEMORY):
+        is_known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not is_known and not any(words in str(error) for words in NO_CPU_MEMORY):
             raise
         raise NoMemoryError(phase, str(error)) from error
 
@@ -132,14 +163,15 @@ def in_memory(phase: str) -> Iterator[None]:
 @contextmanager
 def timed_phase(workload: Workload, times: dict[str, float], phase: str) -> Iterator[None]:
     """Open a phase's range, wait for its work and note its time in ms."""
-    with annotate.range(phase), timed(workload, phase, times), in_memory(phase):
+    with annotate.range(phase), timed(workload.settings.device, phase, times), in_memory(phase):
         yield
 
 
 @contextmanager
-def timed(workload: Workload, name: str, times: dict[str, float]) -> Iterator[None]:
+def timed(device: str, name: str, times: dict[str, float]) -> Iterator[None]:
     """Note the time of the block in ms, the device's work included."""
     began_ns = time.perf_counter_ns()
     yield
-    workload.synchronize()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
     times[name] = (time.perf_counter_ns() - began_ns) / 1e6

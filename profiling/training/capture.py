@@ -19,8 +19,7 @@ from ..annotate.open_ranges import OpenRange, label
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
 from ..recorder.trace_file import TraceFileError
-from ..study.environment import watcher
-from ..study.measurement import MARK
+from ..study.environment import MARK, watcher
 
 
 class Capture:

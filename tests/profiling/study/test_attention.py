@@ -9,7 +9,7 @@ import pytest
 import torch
 from nvtx_kernels.profiling.attention import main
 from nvtx_kernels.profiling.study import results
-from nvtx_kernels.profiling.study.attention import KINDS, Case, measure
+from nvtx_kernels.profiling.study.attention import KINDS, Case, function_of, measure
 from nvtx_kernels.profiling.study.frame import frame
 from nvtx_kernels.profiling.study.plots import drawing
 from nvtx_kernels.profiling.study.settings import SettingsError
@@ -43,7 +43,7 @@ def test_all_kinds_compute_the_same(kind):
     torch.manual_seed(0)
     inputs = torch.randn(3, 2, 1, 64, 16)
     expected = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=True)
-    torch.testing.assert_close(KINDS[kind]()(*inputs), expected)
+    torch.testing.assert_close(function_of(kind)(*inputs), expected)
 
 
 def test_cases_that_nsys_watched_say_so():

@@ -7,8 +7,8 @@ import pytest
 from nvtx_kernels.profiling.benchmark import main
 from nvtx_kernels.profiling.run import parser
 from nvtx_kernels.profiling.study import results
-from nvtx_kernels.profiling.study.configurations import Cell, product
 from nvtx_kernels.profiling.study.frame import frame
+from nvtx_kernels.profiling.study.processes import Cell, product
 from nvtx_kernels.profiling.study.settings import Settings, SettingsError, with_defaults
 
 from tests.profiling.making.measured_rows import CELL, H200, failed, file_of, no_memory, row

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.study.measurement import Capture, measure
+from nvtx_kernels.profiling.study.one_run import Capture, measure
 from nvtx_kernels.profiling.study.settings import Settings
 from nvtx_kernels.profiling.study.workload import Workload
 
@@ -45,7 +45,7 @@ def logged(run, settings=TINY):
 
 
 def test_cuda_profiler_api_surrounds_the_measured_steps_and_nothing_else():
-    log = logged(lambda workload: measure(workload, Capture(), lambda: None))
+    log = logged(lambda workload: measure(workload, Capture()))
     steps = ["step", "end of step"]
     kept = [word for word in log if word != "GPU is waited for"]
     before = ["warmup", *steps, "end of warmup", "peak is reset", "profiler starts"]
@@ -53,24 +53,22 @@ def test_cuda_profiler_api_surrounds_the_measured_steps_and_nothing_else():
 
 
 def test_profiler_stops_once_the_gpu_has_done_all_it_was_given():
-    log = logged(lambda workload: measure(workload, Capture(), lambda: None))
+    log = logged(lambda workload: measure(workload, Capture()))
     assert log[-3:] == ["end of measure", "GPU is waited for", "profiler stops"]
 
 
 def test_every_phase_and_step_ends_when_the_gpu_has_finished_it():
-    log = logged(lambda workload: measure(workload, Capture(), lambda: None))
+    log = logged(lambda workload: measure(workload, Capture()))
     waits = [before for before, word in pairwise(log) if word == "end of step"]
     assert waits == ["GPU is waited for"] * 3
     assert log.count("GPU is waited for") == 3 * 2 + 1
 
 
 def test_profiler_stops_when_a_step_fails():
-    def failing():
-        raise ZeroDivisionError
-
     def run(workload):
+        workload.forward = lambda: 1 / 0
         with pytest.raises(ZeroDivisionError):
-            measure(workload, Capture(), failing)
+            measure(workload, Capture())
 
     log = logged(run, replace(TINY, warmup=0))
     assert (log.count("step"), log[-1]) == (1, "profiler stops")
@@ -78,5 +76,5 @@ def test_profiler_stops_when_a_step_fails():
 
 def test_cpu_is_measured_without_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "cudart", lambda: 1 / 0)
-    done = measure(Workload(TINY), Capture(), lambda: None)
-    assert (len(done.warmup), len(done.measured)) == (1, 2)
+    row, _ = measure(Workload(TINY), Capture())
+    assert (len(row["warmup"]), len(row["measured"])) == (1, 2)

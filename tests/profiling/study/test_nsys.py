@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from nvtx_kernels.profiling import nsys
 from nvtx_kernels.profiling.study import nsight, nsys_reports, results
-from nvtx_kernels.profiling.study.configurations import Cell
-from nvtx_kernels.profiling.study.processes import Plan, measured
+from nvtx_kernels.profiling.study.processes import Cell, Plan, measured
 from nvtx_kernels.profiling.study.settings import Settings
 
 from tests.profiling.making.measured_rows import CELL

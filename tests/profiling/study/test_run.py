@@ -214,7 +214,7 @@ def test_operators_become_ranges_on_request(tmp_path, capsys):
 
 def test_a_failing_program_says_in_its_metadata_how_it_ended(tmp_path, monkeypatch, capsys):
     path = tmp_path / "r.sqlite"
-    monkeypatch.setattr("nvtx_kernels.profiling.study.measurement.mark_text", lambda workload: 1 / 0)
+    monkeypatch.setattr("nvtx_kernels.profiling.study.one_run.mark_text", lambda workload: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(f"--size tiny --device cpu --record {path}".split())
     assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == "ZeroDivisionError"

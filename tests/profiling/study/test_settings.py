@@ -5,8 +5,8 @@ import torch
 from nvtx_kernels.model.config import CONFIGS, DIMENSIONS
 from nvtx_kernels.profiling import run
 from nvtx_kernels.profiling.study.environment import environment, limit_memory, tf32_allowed, watcher
-from nvtx_kernels.profiling.study.measurement import costs
-from nvtx_kernels.profiling.study.settings import Settings, SettingsError, reduced_by_cpu, with_defaults
+from nvtx_kernels.profiling.study.one_run import costs, less_work
+from nvtx_kernels.profiling.study.settings import Settings, SettingsError, with_defaults
 from nvtx_kernels.profiling.study.table import document
 
 from tests.profiling.making.measured_rows import row
@@ -38,14 +38,16 @@ def test_what_cannot_be_run_is_said(asked, sentence):
 def test_defaults_on_a_cpu_are_the_assignments_model_with_less_work():
     settings = with_defaults({"device": "cpu"})
     assert settings == Settings("small", 64, 1, "train", "fp32", warmup=1, steps=3, device="cpu")
-    assert reduced_by_cpu({}, settings) == ["context_length", "batch_size", "warmup", "steps"]
+    [sentence] = less_work({}, settings)
+    assert sentence.endswith(": context length 64 not 512, batch size 1 not 4, warmup 1 not 5, steps 3 not 10.")
 
 
 def test_what_is_asked_for_is_never_reduced():
     asked = {"device": "cpu", "steps": 7, "warmup": 0, "size": None}
     settings = with_defaults(asked)
     assert (settings.steps, settings.warmup, settings.size) == (7, 0, "small")
-    assert reduced_by_cpu(asked, settings) == ["context_length", "batch_size"]
+    [sentence] = less_work(asked, settings)
+    assert sentence.endswith(": context length 64 not 512, batch size 1 not 4.")
 
 
 def test_preset_decides_what_xl_is():

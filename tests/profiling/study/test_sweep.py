@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from nvtx_kernels.profiling.study import results
-from nvtx_kernels.profiling.study.configurations import Cell, product
 from nvtx_kernels.profiling.study.frame import frame
-from nvtx_kernels.profiling.study.processes import Plan, measured, missing, row_of, state_of, sweep
+from nvtx_kernels.profiling.study.processes import Cell, Plan, measured, missing, product, row_of, state_of, sweep
 from nvtx_kernels.profiling.study.settings import Settings
 from nvtx_kernels.profiling.study.table import table
 

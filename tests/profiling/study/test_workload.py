@@ -3,9 +3,8 @@ from collections import Counter
 
 import pytest
 import torch
-from nvtx_kernels.profiling.study.adamw import OPTIMIZERS, ReferenceAdamW
 from nvtx_kernels.profiling.study.settings import PHASES_OF_MODE, Settings
-from nvtx_kernels.profiling.study.workload import NoMemoryError, Workload, in_memory, timed_steps
+from nvtx_kernels.profiling.study.workload import OPTIMIZERS, NoMemoryError, Workload, in_memory, timed_steps
 from torch.profiler import profile
 
 from tests.profiling.making.hearing import heard_from
@@ -13,9 +12,9 @@ from tests.profiling.making.hearing import heard_from
 TINY = Settings(size="tiny", context_length=16, batch_size=2, device="cpu")
 # What each allocator says, and how much it was asked for.
 NO_ROOM = [
-    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total"), 2.5),
-    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has"), 20 / 1024),
-    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes."), 8.0),
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total"), 5 << 29),
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has"), 20 << 20),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes."), 8 << 30),
     (MemoryError(), None),
 ]
 # Tensor operations of the course's AdamW on one parameter; the two fills are the dropped defaults.
@@ -92,7 +91,7 @@ def test_reference_adamw_agrees_with_torchs():
 
 def test_reference_adamw_runs_the_courses_operations_on_every_tensor():
     weight = torch.nn.Parameter(torch.ones(3, 3))
-    optimizer = ReferenceAdamW([weight])
+    optimizer = OPTIMIZERS["reference"]([weight])
     for _ in range(2):
         weight.grad = torch.ones(3, 3)
         with profile(acc_events=True) as profiler:
@@ -102,12 +101,11 @@ def test_reference_adamw_runs_the_courses_operations_on_every_tensor():
     assert {name: seen[f"aten::{name}"] for name in OPERATIONS_OF_REFERENCE} == OPERATIONS_OF_REFERENCE
 
 
-@pytest.mark.parametrize(("error", "requested_gib"), NO_ROOM)
-def test_full_memory_names_the_phase_and_what_was_asked_for(error, requested_gib):
+@pytest.mark.parametrize(("error", "requested_bytes"), NO_ROOM)
+def test_full_memory_names_the_phase_and_what_was_asked_for(error, requested_bytes):
     with pytest.raises(NoMemoryError, match="out of memory in backward") as caught, in_memory("backward"):
         raise error
-    assert caught.value.phase == "backward"
-    assert caught.value.requested_gib == requested_gib
+    assert (caught.value.row["phase"], caught.value.row["requested_bytes"]) == ("backward", requested_bytes)
 
 
 def test_other_errors_pass_unchanged():
