@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import statistics
 import subprocess
 import sys
 
@@ -141,22 +140,3 @@ def test_every_published_time_stands_on_a_page_of_the_reports():
 def test_part_that_does_not_exist_is_refused(tmp_path):
     done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path), "z"], capture_output=True, text=True)
     assert (done.returncode, "no such part: z" in done.stderr) == (2, True)
-
-
-def test_medians_of_the_forward_in_the_overview_are_those_of_all_rows():
-    overview = (REPORTS / "README.md").read_text()
-    texts = [(MEASUREMENTS / f"{name}.jsonl").read_text() for name in ("measurements", "compile")]
-    rows = [json.loads(line) for text in texts for line in text.splitlines()]
-    lines = re.findall(r"^\| (\w+) (bf16|fp32) \| ([\d., ]+) \| ([\d.]+) \|$", overview, re.MULTILINE)
-    plain = {"context_length": 512, "compile": False, "attention": "reference", "capture": "none", "warmup": 5}
-    assert len(lines) == 6
-    for size, dtype, medians, ratio in lines:
-        cell = {**plain, "size": size, "dtype": dtype}
-        runs = [row for row in rows if row["status"] == "ok" and cell.items() <= row["cell"].items()]
-        forwards = sorted(
-            statistics.median(step["forward"] for step in run["measured"])
-            for run in runs
-            if run["cell"]["mode"] != "forward"
-        )
-        assert medians == ", ".join(f"{ms:.2f}" for ms in forwards)
-        assert ratio == f"{forwards[-1] / forwards[0]:.2f}"
