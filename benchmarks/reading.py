@@ -34,10 +34,8 @@ import os, sys, time
 began, used = time.perf_counter(), sum(os.times()[:2])
 from pathlib import Path
 from nvtx_kernels.analysis.support import heap
-from nvtx_kernels.analysis.support.cores import one_thread_of_blas
 heap.keep()
-with one_thread_of_blas():
-    import numpy
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
 from nvtx_kernels.analysis.attribution.causes import Rules, attribute
 from nvtx_kernels.analysis.readers import nsys_parquet, nsys_sqlite, nsys_trace, read
 from nvtx_kernels.analysis.summary.totals import summarize

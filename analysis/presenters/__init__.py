@@ -1,28 +1,26 @@
 """Presenters turn an answer into text; they know nothing of how it was found.
 
-A format is one word in `PRESENTERS` and one file of its name; its module is imported when it is asked for.
+A format is a line in `PRESENTERS` and one file of its name; its module is imported when it is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Protocol
+from types import ModuleType
 
-from ..document import Document
+#: The formats, and how files of each end.
+PRESENTERS = {
+    "table": ".txt",
+    "markdown": ".md",
+    "latex": ".tex",
+    "typst": ".typ",
+    "html": ".html",
+    "csv": ".csv",
+    "json": ".json",
+    "parquet": ".parquet",
+}
 
 
-class Presenter(Protocol):
-    """What the module of a document format offers."""
-
-    def present(self, document: Document) -> str | bytes:
-        """Return the whole document as text, or as what a binary file holds."""
-        ...
-
-
-PRESENTERS = ("table", "markdown", "latex", "typst", "html", "csv", "json", "parquet")
-
-
-def presenter(format_: str) -> Presenter:
-    """Return the presenter of a format."""
-    module: Presenter = importlib.import_module(f"{__package__}.as_{format_}")
-    return module
+def presenter(format_: str) -> ModuleType:
+    """Return the module of a format: its `present(document)` is the whole document as str, or as bytes."""
+    return importlib.import_module(f"{__package__}.as_{format_}")

@@ -1,21 +1,30 @@
-"""Tables for a terminal, through Rich: the only presenter that imports it."""
+"""Tables for a terminal, through Rich: the only presenter that imports it.
+
+In a given width headings break, and the indent shrinks, before names are cut.
+"""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Table
-from ..support.text import cells, printable
+from ..support.text import cells, fit, printable
 from . import cell_text
-from .layout import GAP, PROSE, Layout, layout, shortened
+
+#: The least width of a name behind its indent; if this does not fit, the next is tried.
+NAME_WIDTHS = (16, 12, 8, 5)
+GAP = 1
+#: The largest width of text that may be broken.
+PROSE = 18
 
 
 def present(document: Document, *, width: int = 80, color: bool = False, full_names: bool = False) -> str:
@@ -28,19 +37,22 @@ def present(document: Document, *, width: int = 80, color: bool = False, full_na
         highlight=False,
         legacy_windows=False,
     )
+    behind = [("\n".join(map(printable, document.accounting)), "dim")] if document.accounting else []
+    behind += [(f"Note: {printable(note)}", "yellow") for note in document.notes]
     with console.capture() as capture:
         console.print(Text(printable(document.heading), style="bold"))
         if document.verdict:
             console.print(Padding(Text(printable(document.verdict)), (1, 0, 0, 0)))
         for table in cell_text.for_people(document):
             _print_table(console, table, full_names)
-        if document.accounting:
-            console.print(Padding(Text("\n".join(map(printable, document.accounting)), style="dim"), (1, 0, 0, 0)))
-        for note in document.notes:
-            console.print(Padding(Text(f"Note: {printable(note)}", style="yellow"), (1, 0, 0, 0)))
-        if document.next:
-            _print_next(console, document.next)
-    return _without_trailing_blanks(capture.get())
+        for text, style in behind:
+            console.print(Padding(Text(text, style=style), (1, 0, 0, 0)))
+        if document.next:  # commands to copy: on one line if they fit, else one per line, never broken
+            together = f"Next: {' · '.join(map(printable, document.next))}"
+            apart = "\n".join(["Next:", *(f"  {printable(command)}" for command in document.next)])
+            fitting = together if len(together) <= width else apart
+            console.print(Text(f"\n{fitting}", style="dim"), soft_wrap=True)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
 def _print_table(console: Console, table: Table, full_names: bool) -> None:
@@ -51,24 +63,6 @@ def _print_table(console: Console, table: Table, full_names: bool) -> None:
         console.print(Padding(Text(printable(table.lead)), (0, 0, 1, 0)))
     if table.title:
         console.print(Text(printable(cell_text.title(table)), style="bold"))
-    drawn, least = _drawn(table, width, full_names)
-    console.width = max(width, least)
-    console.print(drawn)
-    console.width = width
-    if table.caption:
-        console.print(Text(printable(table.caption), style="dim"))
-
-
-def _print_next(console: Console, commands: Sequence[str]) -> None:
-    """Print commands to copy: on one line if they fit, else one per line, never broken."""
-    together = f"Next: {' · '.join(map(printable, commands))}"
-    apart = ["Next:", *(f"  {printable(command)}" for command in commands)]
-    lines = [together] if len(together) <= console.width else apart
-    console.print(Text("\n" + "\n".join(lines), style="dim"), soft_wrap=True)
-
-
-def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, int]:
-    """Return the table, and the width that its numbers need."""
     texts, laid_out = _laid_out(table, width)
     drawn = RichTable(
         box=None, pad_edge=False, padding=(0, GAP, 0, 0), title_justify="left", caption_justify="left"
@@ -84,12 +78,63 @@ def _drawn(table: Table, width: int, full_names: bool) -> tuple[RenderableType, 
             no_wrap=column.kind != "prose" and (not full_names or right),
             max_width=PROSE if column.kind == "prose" else None,
         )
-    lines = texts if full_names else _shortened(table, texts, laid_out)
-    lines = _with_classes(table, lines, laid_out, width)
+    lines = _with_names(table, texts, laid_out, max(0, width - laid_out.width), full_names)
     for row, line in zip(table.rows, lines, strict=True):
-        cells_ = [Text(laid_out.indented(row, place) + printable(text)) for place, text in enumerate(line)]
-        drawn.add_row(*cells_, style="bold" if row.strong else "")
-    return drawn, laid_out.width
+        indents = [" " * (laid_out.indent * row.indent), *[""] * (len(line) - 1)]
+        texts_of_row = [Text(indent + printable(text)) for indent, text in zip(indents, line, strict=True)]
+        drawn.add_row(*texts_of_row, style="bold" if row.strong else "")
+    console.width = max(width, laid_out.width)
+    console.print(drawn)
+    console.width = width
+    if table.caption:
+        console.print(Text(printable(table.caption), style="dim"))
+
+
+def _with_names(
+    table: Table, texts: Sequence[Sequence[str]], laid_out: Layout, left: int, full_names: bool
+) -> Iterable[tuple[str, ...]]:
+    """Shorten the names of each column together, so that they stay distinct.
+
+    The classes of modules are written behind their names where there is room: `left` cells are free.
+    """
+    columns = [list(column) for column in zip(*texts, strict=True)]
+    for place, room in laid_out.rooms.items() if columns else ():
+        indents = [laid_out.indent * row.indent if place == 0 else 0 for row in table.rows]
+        names = columns[place] if full_names else shortened(columns[place], [room - used for used in indents])
+        widest = room
+        for number, (row, name, indent) in enumerate(zip(table.rows, names, indents, strict=True)):
+            with_class = name + cell_text.behind(row.values[place])
+            needed = indent + cells(with_class)
+            if needed <= room + left:
+                name, widest = with_class, max(widest, needed)
+            columns[place][number] = name
+        left -= widest - room
+    return zip(*columns, strict=True)
+
+
+def shortened(names: Sequence[str], rooms: Sequence[int]) -> list[str]:
+    """Cut each name in the middle to its room; different names that then look the same are numbered."""
+    cut = [fit(name, room) for name, room in zip(names, rooms, strict=True)]
+    alike: dict[str, dict[str, int]] = {}
+    for name, text in zip(names, cut, strict=True):
+        group = alike.setdefault(text, {})
+        group.setdefault(name, len(group) + 1)
+    distinct = []
+    for name, room, text in zip(names, rooms, cut, strict=True):
+        mark = f"#{alike[text][name]}" if len(alike[text]) > 1 else ""
+        distinct.append(fit(name, room - len(mark)) + mark if room > len(mark) else fit(name, room))
+    return distinct
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Headings, broken where they are too wide, the cells of a level's indent, the room of each name column."""
+
+    heads: list[str]
+    indent: int
+    rooms: dict[int, int]
+    width: int  # of all columns: wider than the screen where even the least room for names is too much
+    cuts_no_name: bool  # whether every name has all the room it needs
 
 
 def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
@@ -105,31 +150,42 @@ def _laid_out(table: Table, width: int) -> tuple[list[list[str]], Layout]:
     return (rounded, narrow) if narrow.width <= width else (exact, plain)
 
 
-def _shortened(table: Table, texts: Sequence[Sequence[str]], laid_out: Layout) -> list[list[str]]:
-    """Shorten the names of each column together, so that they stay distinct."""
-    columns = [list(column) for column in zip(*texts, strict=True)]
-    for place, room in laid_out.rooms.items() if columns else ():
-        rooms = [room - len(laid_out.indented(row, place)) for row in table.rows]
-        columns[place] = shortened(columns[place], rooms)
-    return [list(line) for line in zip(*columns, strict=True)]
+def layout(table: Table, texts: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> Layout:
+    """Return the plainest layout in which no name is cut; if each cuts one, the one that leaves them the most.
+
+    If none fits, return the narrowest: numbers are never cut, so a table can be too wide.
+    """
+    words = [head.replace(" ", "\n") for head in heads]
+    cell_widths = [max((len(line[place]) for line in texts), default=0) for place in range(len(heads))]
+    broken = [
+        word if len(head) > widest else head for head, word, widest in zip(heads, words, cell_widths, strict=True)
+    ]
+    ways = ((list(heads), 2), (broken, 2), (broken, 1), (words, 1))
+    tried = [_with_least(table, texts, *way, least, width) for least in NAME_WIDTHS for way in ways]
+    uncut = next((candidate for candidate in tried if candidate.cuts_no_name), None)
+    return uncut or next((candidate for candidate in tried if candidate.width <= width), tried[-1])
 
 
-def _with_classes(table: Table, lines: Sequence[Sequence[str]], laid_out: Layout, width: int) -> list[list[str]]:
-    """Write the classes of modules behind their names where there is room."""
-    columns, left = [list(column) for column in zip(*lines, strict=True)], max(0, width - laid_out.width)
-    for place, column_room in laid_out.rooms.items() if columns else ():
-        widest = column_room
-        for number, row in enumerate(table.rows):
-            text = columns[place][number] + cell_text.behind(row.values[place])
-            needed = len(laid_out.indented(row, place)) + cells(text)
-            if needed <= column_room + left:
-                columns[place][number], widest = text, max(widest, needed)
-        left -= widest - column_room
-    return [list(line) for line in zip(*columns, strict=True)]
-
-
-def _without_trailing_blanks(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+def _with_least(
+    table: Table, texts: Sequence[Sequence[str]], heads: list[str], indent: int, least_name: int, width: int
+) -> Layout:
+    """Lay out a table: columns of names that need less than an even share leave the rest to the others."""
+    head_widths = [max(map(cells, head.split("\n"))) for head in heads]
+    needed, least = list(head_widths), list(head_widths)
+    for row, line in zip(table.rows, texts, strict=True):
+        for place, text in enumerate(line):
+            before = indent * row.indent if place == 0 else 0
+            text_width = min(cells(text), PROSE) if table.columns[place].kind == "prose" else cells(text)
+            needed[place] = max(needed[place], before + text_width)
+            least[place] = max(least[place], before + min(text_width, least_name))
+    names = [place for place, column in enumerate(table.columns) if column.kind == "name"]
+    names_need = sum(needed[place] for place in names)
+    fixed = GAP * (len(needed) - 1) + sum(needed) - names_need
+    left, rooms = width - fixed, {}
+    for served, place in enumerate(sorted(names, key=lambda place: needed[place])):
+        rooms[place] = min(needed[place], max(least[place], left // (len(names) - served)))
+        left -= rooms[place]
+    return Layout(heads, indent, rooms, fixed + sum(rooms.values()), names_need <= width - fixed)
 
 
 def screen(terminal: bool) -> tuple[int, bool]:

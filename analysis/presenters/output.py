@@ -12,19 +12,7 @@ from ..support.files import replace_file
 from ..support.text import printable
 from . import PRESENTERS, presenter
 
-#: The format of a file, by its suffix.
-SUFFIXES = {
-    ".txt": "table",
-    ".md": "markdown",
-    ".tex": "latex",
-    ".typ": "typst",
-    ".html": "html",
-    ".csv": "csv",
-    ".json": "json",
-    ".parquet": "parquet",
-}
-
-
+SUFFIXES = {suffix: format_ for format_, suffix in PRESENTERS.items()}
 #: Endings of files that no presenter writes.
 OTHER_SUFFIXES = (".xlsx", ".xls", ".ods", ".pdf", ".docx", ".png", ".svg", ".sqlite", ".feather", ".gz", ".zip")
 
@@ -53,7 +41,8 @@ def format_of(format_: str | None, output: Path | None) -> str:
 def presented(document: Document, format_: str, output: Path | None, *, full_names: bool = False) -> str | bytes:
     """Return a document in a format: a table as wide as the screen, or what any other presenter writes."""
     if format_ != "table":
-        return presenter(format_).present(document)
+        text: str | bytes = presenter(format_).present(document)
+        return text
     from . import as_table
 
     width, color = as_table.screen(output is None and sys.stdout.isatty())

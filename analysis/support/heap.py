@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 # The numbers of malloc.h.
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
-SELDOM = 300_000  # new objects
 #: Arrays of so many rows are outside of glibc's pools, and do not use again what is free in them.
 MANY = 1 << 22
 
@@ -34,20 +30,6 @@ def give_back(rows: int) -> None:
     """Return to the system what freed arrays of many rows left in glibc's pools, unless this process keeps it."""
     if rows >= MANY and not _is_kept:
         _call("malloc_trim", 0)
-
-
-@contextmanager
-def seldom_collected() -> Iterator[None]:
-    """Look for cycles of objects seldom in this block: most objects of a command stay until its end.
-
-    With Python's own threshold, that takes a tenth of the time of ranking a small report.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(max(SELDOM, before[0]), *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _call(name: str, *arguments: int) -> None:

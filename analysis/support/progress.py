@@ -6,7 +6,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Item = TypeVar("Item")
 
@@ -26,12 +29,14 @@ def be_quiet() -> None:
 
 def expect(rows: int) -> None:
     """Add this many rows (or reports) to those expected."""
-    _tell(rows, 0)
+    for listener in _listeners:
+        listener(rows, 0)
 
 
 def advance(rows: int) -> None:
     """Count this many further rows as read; may be called from any thread."""
-    _tell(0, rows)
+    for listener in _listeners:
+        listener(0, rows)
 
 
 def now(task_name: str) -> None:
@@ -48,11 +53,6 @@ def each(items: Iterable[Item], count: int) -> Iterator[Item]:
         yield item
 
 
-def _tell(expected: int, read: int) -> None:
-    for listener in _listeners:
-        listener(expected, read)
-
-
 @contextmanager
 def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
     """Call a function with (further rows expected, further rows read)."""
@@ -66,12 +66,12 @@ def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
 @contextmanager
 def stage(task_name: str) -> Iterator[None]:
     """Name the work of this block differently, with its own count."""
-    before = [(bar, bar.begin(task_name)) for bar in _bars]
+    before = [(bar, bar.name(task_name, anew=True)) for bar in _bars]
     try:
         yield
     finally:
         for bar, earlier in before:
-            bar.begin(earlier)
+            bar.name(earlier, anew=True)
 
 
 @contextmanager
@@ -95,48 +95,47 @@ def on_screen(task_name: str = "reading rows") -> Iterator[None]:
 
 
 class _Bar:
+    """Counts rows, also from several threads, and draws their numbers from `show` to `hide`."""
+
     def __init__(self, task_name: str) -> None:
         self._lock, self._task_name = threading.Lock(), task_name
         self._expected, self._read, self._over = 0, 0, False
-        self._draw: Callable[[int, int], None] | None = None
-        self._stop: Callable[[], None] = lambda: None
-        self._rename: Callable[[str], None] = lambda task_name: None  # noqa: ARG005
+        self._drawn: Progress | None = None
 
     def tell(self, expected: int, read: int) -> None:
         with self._lock:
             self._expected, self._read = self._expected + expected, self._read + read
-            if self._draw:
-                self._draw(self._expected, self._read)
+            self._draw()
 
-    def begin(self, task_name: str) -> str:
-        """Count something else from zero on; return what was counted."""
+    def name(self, task_name: str, *, anew: bool = False) -> str:
+        """Count something else, from zero on if `anew`; return what was counted."""
         with self._lock:
-            before, self._task_name, self._expected, self._read = self._task_name, task_name, 0, 0
-            self._rename(task_name)
+            before, self._task_name = self._task_name, task_name
+            if anew:
+                self._expected, self._read = 0, 0
+            self._draw()
         return before
 
-    def name(self, task_name: str) -> None:
-        with self._lock:
-            self._task_name = task_name
-            self._rename(task_name)
+    def _draw(self) -> None:
+        if self._drawn:
+            (task,) = self._drawn.task_ids
+            total = max(self._expected, self._read)
+            self._drawn.update(task, description=self._task_name, total=total, completed=self._read)
 
     def show(self) -> None:
         from rich.console import Console  # deferred: most reports are read before this is needed
         from rich.progress import MofNCompleteColumn, Progress
 
         with self._lock:
-            if self._over:
-                return
-            columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-            bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            task = bar.add_task(self._task_name, total=None)
-            bar.start()
-            self._draw = lambda expected, read: bar.update(task, total=max(expected, read), completed=read)
-            self._stop = bar.stop
-            self._rename = lambda task_name: bar.update(task, description=task_name)
-            self._draw(self._expected, self._read)
+            if not self._over:
+                columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+                self._drawn = Progress(*columns, console=Console(stderr=True), transient=True)
+                self._drawn.add_task(self._task_name, total=None)
+                self._drawn.start()
+                self._draw()
 
     def hide(self) -> None:
         with self._lock:
             self._over = True
-            self._stop()
+            if self._drawn:
+                self._drawn.stop()

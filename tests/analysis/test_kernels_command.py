@@ -14,8 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from nvtx_kernels.analysis import kernels
-from nvtx_kernels.analysis.cli import run
-from nvtx_kernels.analysis.support.cores import BLAS_THREADS
+from nvtx_kernels.analysis.cli import BLAS_THREADS, run
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.views.registry import VIEWS
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nvtx_kernels.analysis.document import Column, Document, Row, Table
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.presenters import cell_text as in_cells
-from nvtx_kernels.analysis.presenters.layout import layout, shortened
+from nvtx_kernels.analysis.presenters.as_table import layout, shortened
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.support.units import TIME_UNITS, TimeUnit, column_unit, share_text, time_unit
 
