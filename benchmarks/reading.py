@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nvtx_kernels.analysis.readers.nsys_parquet import TABLES
+from nvtx_kernels.analysis.readers.nsys_tables import TABLES
 from nvtx_kernels.analysis.readers.sqlite import Database
 from nvtx_kernels.analysis.support.cores import cores
 

@@ -1,17 +1,21 @@
-"""From the recorder's table of allocations, or nsys's, to `Allocations`; one home for both tables' meaning."""
+"""Allocations: of the recorder's table, of nsys's, or of marks in a report of nsys.
+
+The marks are as profiling/recorder/allocation_marks.py writes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import zlib
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ..trace import Allocations, Launches
+from ..trace import Allocations, Int64s, Launches
 from .columns import Columns
 from .launches import LaunchKeys
+from .marks import MemoryMark
 
-#: What our recorder saw of PyTorch's allocator, and what nsys saw of CUDA's own, with --cuda-memory-usage=true.
-ALLOCATIONS_TABLE, USAGE_TABLE = "NVTX_KERNELS_ALLOCATIONS", "CUDA_GPU_MEMORY_USAGE_EVENTS"
 #: nsys's memoryOperationType of a deallocation (ENUM_CUDA_DEV_MEM_EVENT_OPER).
 FREED = 1
 
@@ -45,6 +49,99 @@ def allocations(
         device_id=column["device"].astype(np.int32),
         process=process,
         block=column["block"],
-        bytes=column["bytes"],
+        bytes=np.where(column["operation"] == FREED, -column["bytes"], column["bytes"]),
         total_bytes=column["total"],
     ).take(order)
+
+
+COLUMNS = 6
+#: More than this no program allocates in a report that nsys can hold; it bounds what damaged data can ask for.
+MOST_EVENTS = 8_000_000
+
+
+class MarkedAllocations:
+    """What the marks of one process say, a mark at a time."""
+
+    def __init__(self) -> None:
+        self._data: dict[int, str] = {}
+        self._parts = 0
+        self._clocks: list[tuple[int, int]] = []  # the report's time and the program's, ns
+
+    def add(self, mark: MemoryMark, at_ns: int) -> None:
+        """Take a mark that the report has at a time."""
+        self._clocks.append((at_ns, mark.now_ns))
+        if mark.parts:
+            self._parts = mark.parts
+            self._data[mark.part] = mark.data
+
+    def columns(self) -> Int64s | None:
+        """Return the columns with times on the report's clock, int64 (6, events); None where there are none.
+
+        Raises ValueError where parts are missing or damaged.
+        """
+        if not self._parts:
+            return None
+        if sorted(self._data) != list(range(self._parts)):
+            raise ValueError(f"{len(self._data)} of {self._parts} parts are here")
+        packed = "".join(self._data[part] for part in range(self._parts))
+        unpacking = zlib.decompressobj()
+        try:
+            raw = unpacking.decompress(base64.b64decode(packed, validate=True), MOST_EVENTS * COLUMNS * 8)
+        except (ValueError, zlib.error) as error:
+            raise ValueError("their data is damaged") from error
+        if unpacking.unconsumed_tail or not unpacking.eof or len(raw) % (COLUMNS * 8):
+            raise ValueError("their data is damaged")
+        table = np.frombuffer(raw, "<i8").reshape(COLUMNS, -1).astype(np.int64)
+        table[0] = self._on_clock(np.cumsum(table[0]))
+        return table
+
+    def _on_clock(self, times: Int64s) -> Int64s:
+        """Convert the program's times; a mark is sent a little before the report has it, so the least delay holds.
+
+        The clocks may drift, so the first and the last marks each give one.
+        """
+        clocks = sorted(self._clocks)
+        middle = (clocks[0][0] + clocks[-1][0]) // 2
+        halves = [[clock for clock in clocks if (clock[0] > middle) == is_late] for is_late in (False, True)]
+        (first_report, first_program), *second = (min(half, key=lambda c: c[0] - c[1]) for half in halves if half)
+        offset = first_report - first_program
+        drift = np.zeros(len(times))
+        for report, program in second:
+            ends = np.array([0, program - first_program], np.float64)
+            drift = np.interp((times - first_program).astype(np.float64), ends, [0.0, report - program - offset])
+        return times + offset + np.rint(drift).astype(np.int64)
+
+
+def marked(
+    marks: Mapping[int, MarkedAllocations], thread_number: Callable[[int, int], int]
+) -> tuple[Allocations | None, list[str]]:
+    """Return the allocations of all processes, in the order of time, and what could not be read.
+
+    `thread_number` numbers the thread of a process, both as the report numbers processes and the system threads.
+    """
+    tables, notes = [], []
+    for process, of_process in marks.items():
+        try:
+            table = of_process.columns()
+        except ValueError as error:
+            notes.append(f"The memory marks of a process cannot be read and are left out: {error}.")
+            continue
+        if table is None:
+            continue
+        at_ns, thread_id, device, block, size, total = table
+        numbers = {tid: thread_number(process, tid) if tid >= 0 else -1 for tid in np.unique(thread_id).tolist()}
+        tables.append(
+            Allocations(
+                at_ns=at_ns,
+                thread=np.array([numbers[tid] for tid in thread_id.tolist()], np.int32),
+                device_id=device.astype(np.int32),
+                process=np.full(len(at_ns), process, np.int32),
+                block=block,
+                bytes=size,
+                total_bytes=total,
+            )
+        )
+    if not tables:
+        return None, notes
+    joined = Allocations.joined(tables)
+    return joined.take(np.argsort(joined.at_ns, kind="stable")), notes

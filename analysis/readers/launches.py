@@ -16,15 +16,13 @@ import numpy as np
 
 from ..support.threads import in_pieces
 from ..trace import Bools, Captures, Int32s, Int64s
-from .columns import Columns, Layout
+from .columns import Columns
 
 _ID_BITS = 44
 # A table by id, faster than a search, may have this many entries for each id.
 _TABLE_PER_KEY = 8
 
-#: The table of creations, and what is kept of it; `node` and `original` are ids, -1 where there is none.
-NODE_TABLE = "CUDA_GRAPH_NODE_EVENTS"
-NODES = Layout({"start": "i8", "node": "i8", "original": "i8"}, ("thread",))
+#: Stands for the id of no node.
 NO_NODE = -1
 
 Key = tuple[int, int]  # process and id

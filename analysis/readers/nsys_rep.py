@@ -19,6 +19,7 @@ from ..errors import NotAReport, UsageError
 from ..support.progress import advance, expect, stage
 from ..trace import Trace
 from . import nsys_parquet, nsys_sqlite
+from .nsys_tables import TABLES
 
 EXPORT_TIMEOUT_S, VERSION_TIMEOUT_S = 3600, 60
 # Names the folder in which what nsys exported is kept.
@@ -78,7 +79,7 @@ def _exported(nsys: str, path: Path, folder: Path) -> Path:
     """Return what nsys exported: a folder of Parquet files, or an SQLite file; raises NotAReport if it fails."""
     if _version(nsys) >= FIRST_WITH_TABLES:
         place = _parquet_in(folder, path)
-        tables = f"--tables={','.join(nsys_parquet.TABLES)}"
+        tables = f"--tables={','.join(TABLES)}"
         _export([nsys, "export", "--type", "parquetdir", tables, "--output", str(place), "--", str(path)])
         exported = {file.stem for file in place.glob("*.parquet")}
         if "StringIds" in exported and not exported.isdisjoint(PROOFS):

@@ -1,13 +1,18 @@
-"""What is read of nsys's tables, and what each store of them answers: a database, a folder of Parquet files."""
+"""What is read of nsys's tables, wherever they were stored: a database, or a folder of Parquet files.
+
+nsys's own names occur here and in the stores only. Columns and their history: docs/nsys_tables.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from .columns import Layout, Part
-from .nccl_payloads import Field, PayloadEvent
+from .nccl_payloads import ENTRIES_TABLE, Field, PayloadEvent
 
 # Stands for the end of a range that was never closed; no event has this time.
 NEVER_CLOSED = -(2**63)
@@ -19,85 +24,194 @@ CATEGORY_TYPE, MARK_TYPE, DOMAIN_TYPE = 33, 34, 75
 META_TYPES = (CATEGORY_TYPE, MARK_TYPE, DOMAIN_TYPE)
 EVENTS_READ = (*PUSH_POP_TYPES, *START_END_TYPES, *META_TYPES)
 
-# What is kept of each table. Sequence numbers and correlation ids are as wide as CUDA's and PyTorch's own.
-EVENTS = Layout(
-    {"start": "i8", "end": "i8", "event": "u1", "category": "u1", "seq": "i8"},
-    ("thread", "domain", "text", "text_id"),
+#: Of our columns, those that repeat few values, and the widths of numbers that are not int64.
+REPEATED = ("thread", "process", "domain", "name", "text", "text_id")
+WIDTHS = {"event": "u1", "category": "u1", "event_class": "i4"}
+#: What stands for a missing number, by our columns; the others have one in every row.
+MISSING = {
+    **dict.fromkeys(("thread", "process", "device", "stream", "domain", "category"), 0),
+    **dict.fromkeys(("event_class", "grid", "operation"), 0),
+    **dict.fromkeys(("correlation", "name", "text_id", "graph_node", "original", "total"), -1),
+}
+#: Every export has these, though single rows may not: without one, no work could be assigned to a process.
+NEVER_ABSENT = frozenset({"globalTid", "correlationId", "domainId", "deviceId", "streamId"})
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A big table: by our columns those of nsys, the product of some, or "" where it has none.
+
+    `aside` names a number, and its values in the few rows that are kept apart.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    missing: Mapping[str, int]
+    aside: tuple[str, Sequence[int]] | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """What is kept of it."""
+        numbers = {name: WIDTHS.get(name, "i8") for name in self.columns if name not in REPEATED}
+        return Layout(numbers, [name for name in self.columns if name in REPEATED], self.aside)
+
+
+_TIMES = {"start": "start", "end": "end"}
+EVENTS = Table(
+    "NVTX_EVENTS",
+    {
+        **_TIMES,
+        "event": "eventType",
+        "thread": "globalTid",
+        "domain": "domainId",
+        "text_id": "textId",
+        "category": "category",
+        "text": "text",
+        "seq": "",
+    },
+    {**MISSING, "end": NEVER_CLOSED},
     aside=("event", META_TYPES),
 )
-CALLS = Layout({"start": "i8", "end": "i8", "correlation": "i8", "foreign_class": "?"}, ("thread", "name"))
-WORK = Layout(
-    {"start": "i8", "end": "i8", "correlation": "i8", "device": "i8", "stream": "i8", "grid": "i8"},
-    ("process", "name"),
+CALLS = Table(
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    {
+        **_TIMES,
+        "thread": "globalTid",
+        "correlation": "correlationId",
+        "name": "nameId",
+        "event_class": "eventClass",
+    },
+    MISSING,
+)
+#: The creations of CUDA graphs' nodes.
+NODES = Table(
+    "CUDA_GRAPH_NODE_EVENTS",
+    {"start": "start", "thread": "globalTid", "node": "graphNodeId", "original": "originalGraphNodeId"},
+    MISSING,
+)
+_WORK = {
+    **_TIMES,
+    "process": "globalPid",
+    "correlation": "correlationId",
+    "device": "deviceId",
+    "stream": "streamId",
+    "name": "",
+    "grid": "",
+}
+#: What the GPU did: a table a kind, in the order of KINDS.
+WORK = (
+    Table(
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        {**_WORK, "name": "demangledName", "grid": "gridX * gridY * gridZ"},
+        MISSING,
+    ),
+    Table("CUPTI_ACTIVITY_KIND_MEMCPY", {**_WORK, "name": "copyKind"}, MISSING),
+    Table("CUPTI_ACTIVITY_KIND_MEMSET", _WORK, MISSING),
+    Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WORK, MISSING),
+)
+#: What our recorder saw of PyTorch's allocator, and what nsys saw of CUDA's own, with --cuda-memory-usage=true.
+#: The thread of the latter is that of the call with the correlation id.
+RECORDED_ALLOCATIONS = Table(
+    "NVTX_KERNELS_ALLOCATIONS",
+    {
+        "start": "start",
+        "thread": "globalTid",
+        "process": "globalTid",
+        "device": "deviceId",
+        "block": "block",
+        "bytes": "bytes",
+        "total": "totalBytes",
+        "operation": "",
+        "correlation": "",
+    },
+    MISSING,
+)
+MEMORY_USAGE = Table(
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    {
+        "start": "start",
+        "thread": "",
+        "process": "globalPid",
+        "device": "deviceId",
+        "block": "address",
+        "bytes": "bytes",
+        "total": "",
+        "operation": "memoryOperationType",
+        "correlation": "correlationId",
+    },
+    MISSING,
 )
 
-# Only where the report has the creation of graph nodes is it of use which node made a piece of work.
-WORK_OF_NODES = Layout({**WORK.numbers, "graph_node": "i8"}, WORK.codes)
-
-# Allocations, of two tables: the recorder's have a thread and a total, nsys's a process and a correlation id.
-ALLOCATIONS = Layout(
-    {"start": "i8", "device": "i8", "block": "i8", "bytes": "i8", "total": "i8", "correlation": "i8"},
-    ("thread", "process"),
+#: Small tables, and all that `nsys export --tables` is asked for.
+STRINGS, THREADS, GPUS = "StringIds", "ThreadNames", "TARGET_INFO_GPU"
+CONTEXTS, DEVICES = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE"
+METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+TABLES = (
+    *(table.name for table in (EVENTS, CALLS, NODES, *WORK, MEMORY_USAGE)),
+    *(STRINGS, THREADS, GPUS, ENTRIES_TABLE, CONTEXTS, DEVICES, *METADATA_TABLES),
 )
+MOST_DIAGNOSTICS = 3
 
 
-class NsysTables(Protocol):
-    """What a store of nsys's tables answers; a big table comes in parts, in the file's order."""
+class NsysTables(ABC):
+    """What one store of nsys's tables answers."""
 
     path: Path
 
-    def ranges(self) -> Sequence[Part]:
-        """Return NVTX ranges, marks and domain names: the columns of EVENTS."""
-        ...
+    @abstractmethod
+    def parts(self, table: Table) -> Sequence[Part]:
+        """Divide a table into parts of its rows, in the file's order; each has those columns that the file has."""
 
-    def launches(self) -> Sequence[Part]:
-        """Return CUDA API calls, the runtime's and the driver's: the columns of CALLS."""
-        ...
+    @abstractmethod
+    def rows(self, table: str, **columns: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a small table; none where it lacks a column.
 
-    def work(self, kind: int) -> Sequence[Part]:
-        """Return the GPU work of one kind: the columns of WORK, and of WORK_OF_NODES where there are nodes."""
-        ...
+        `columns` are nsys's, each with what stands for a missing value; rows with values of other types are left
+        out.
+        """
 
-    def graph_nodes(self) -> Sequence[Part]:
-        """Return the creations of CUDA graphs' nodes: the columns of NODES."""
-        ...
+    @abstractmethod
+    def strings(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the text of these string ids; an id without text is left out."""
 
-    def allocations(self) -> Sequence[Part]:
-        """Return allocations and frees, the recorder's or nsys's: the columns of ALLOCATIONS."""
-        ...
+    def payloads(self) -> Iterable[PayloadEvent]:
+        """Return NCCL's ranges that carry a payload."""
+        return ()
 
     def payload_fields(self) -> list[Field]:
         """Return the fields of the payloads that NVTX ranges carry; none where the export has no payloads."""
-        ...
-
-    def payloads(self) -> Iterable[PayloadEvent]:
-        """Yield NCCL's ranges that carry a payload."""
-        ...
-
-    def strings(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return the text of these string ids; an id without text is left out."""
-        ...
+        rows = self.rows(ENTRIES_TABLE, domainId=-1, schemaId=-1, name="", type=-1, offset=0)
+        return [Field(*row) for row in dict.fromkeys(rows)]
 
     def thread_names(self) -> list[tuple[int, str]]:
         """Return (global thread id, name) rows; a thread may have several."""
-        ...
+        rows = self.rows(THREADS, globalTid=-1, nameId=-1)
+        names = self.strings({name for _, name in rows})
+        return [(thread, names[name]) for thread, name in rows if thread >= 0 and name in names]
 
     def gpus(self) -> list[tuple[int, str]]:
         """Return (id, name) rows of the GPUs in the machine."""
-        ...
+        return [(gpu, name) for gpu, name in self.rows(GPUS, id=-1, name="") if gpu >= 0 and name]
 
-    def cuda_devices(self) -> list[tuple[int, int, int]]:
+    def cuda_devices(self) -> list[tuple[int, ...]]:
         """Return (process id, CUDA's number in that process, GPU's id) rows; none without such a table."""
-        ...
-
-    def diagnostics(self) -> list[str]:
-        """Return the first of nsys's own messages about CUDA; none where the export has no such table."""
-        ...
+        return [row for row in self.rows(DEVICES, pid=-1, cudaId=-1, gpuId=-1) if min(row) >= 0]
 
     def green_contexts(self) -> list[tuple[int, int]]:
         """Return of each kind of green context its multiprocessors, and those of its GPU."""
-        ...
+        devices = self.rows(DEVICES, pid=-1, cudaId=-1, numMultiprocessors=0)
+        of_gpu = {(process, device): count for process, device, count in devices if min(process, device) >= 0}
+        contexts = self.rows(CONTEXTS, processId=-1, deviceId=-1, isGreenContext=0, numMultiprocessors=0)
+        shares = {
+            (count, of_gpu.get((process, device), 0)) for process, device, green, count in contexts if green == 1
+        }
+        return sorted(share for share in shares if all(share))
+
+    def diagnostics(self) -> list[str]:
+        """Return the first of nsys's own messages about CUDA."""
+        texts = dict.fromkeys(text for (text,) in self.rows("DIAGNOSTIC_EVENT", text=""))
+        return [text for text in texts if "CUDA" in text.upper()][:MOST_DIAGNOSTICS]
 
     def metadata(self) -> dict[str, str]:
-        """Return the export's own description of itself."""
-        ...
+        """Return the export's own description of itself; empty before nsys 2022.1."""
+        return {name: value for table in METADATA_TABLES for name, value in self.rows(table, name="", value="")}

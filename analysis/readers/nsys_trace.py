@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nvtx_kernels import DOMAIN
 
+from ..support import arrow
 from ..support.heap import give_back
 from ..support.small_numbers import distinct, grouped
 from ..support.units import time_text
@@ -19,7 +24,6 @@ from ..trace import (
     MEMSET,
     PUSH_POP,
     START_END,
-    Allocations,
     Bools,
     Domain,
     Int32s,
@@ -35,23 +39,26 @@ from ..trace import (
     range_order,
 )
 from ..vocabulary import without_suffixes
-from .allocations import DAMAGED, allocations, plausible
-from .columns import Columns, Encoded, Interner, gather
-from .launches import NODES, Creations, LaunchKeys
-from .marked_allocations import allocations as marked_allocations
+from .allocations import DAMAGED, allocations, marked, plausible
+from .columns import Columns, Encoded, Interner, Layout, Part, gather
+from .launches import Creations, LaunchKeys
 from .nccl_payloads import messages_of
 from .nsys_tables import (
-    ALLOCATIONS,
     CALLS,
     CATEGORY_TYPE,
     DOMAIN_TYPE,
     EVENTS,
+    EVENTS_READ,
+    MEMORY_USAGE,
     NEVER_CLOSED,
+    NODES,
+    RECORDED_ALLOCATIONS,
     START_END_TYPES,
     WORK,
-    WORK_OF_NODES,
     NsysTables,
+    Table,
 )
+from .operator_names import with_bare_names
 from .requirements import NSYS_SAYS
 from .written import Written
 
@@ -69,6 +76,8 @@ COPY_KINDS = {
     10: "Peer-to-Peer",
 }
 
+#: Of an API call: the classes of the runtime and the driver are 0 and 1; others' rows can have their ids.
+DRIVER_CLASS = 1
 #: In the names of CUDA's calls that launch one kernel each.
 LAUNCHES_KERNEL = "LaunchKernel"
 GREEN = (
@@ -79,12 +88,39 @@ TOOLS = {"NVIDIA Nsight Systems": "nsys"}
 
 def read_trace(tables: NsysTables) -> Trace:
     """Read everything that attribution needs."""
-    nodes = tables.graph_nodes()
-    layout = WORK_OF_NODES if nodes else WORK
-    kinds = [(layout, tables.work(kind)) for kind in range(len(KINDS))]
-    other_tables = [(EVENTS, tables.ranges()), (CALLS, tables.launches()), (NODES, nodes)]
-    memory_parts = (ALLOCATIONS, tables.allocations())
-    return _Assembly(tables).trace(gather([*other_tables, memory_parts, *kinds]))
+    nodes = tables.parts(NODES)
+    recorded = tables.parts(RECORDED_ALLOCATIONS)
+    # Only where the report has the creation of graph nodes is it of use which node made a piece of work.
+    of_node = {"graph_node": "graphNodeId"} if nodes else {}
+    work = [replace(table, columns={**table.columns, **of_node}) for table in WORK]
+    return _Assembly(tables).trace(
+        gather(
+            [
+                *(completed(table, tables.parts(table)) for table in (EVENTS, CALLS)),
+                completed(NODES, nodes),
+                completed(RECORDED_ALLOCATIONS, recorded or tables.parts(MEMORY_USAGE)),
+                *(completed(table, tables.parts(table)) for table in work),
+            ]
+        )
+    )
+
+
+def completed(table: Table, parts: Sequence[Part]) -> tuple[Layout, list[Part]]:
+    """Return what is kept of a table, and its parts with numbers in place of columns that the report lacks.
+
+    Names of ranges are without PyTorch's suffixes.
+    """
+
+    def complete(part: Part) -> pa.Table:
+        rows = part()
+        if table is EVENTS:
+            is_read = pc.is_in(rows["event"], arrow.integers(EVENTS_READ))
+            rows = with_bare_names(rows if pc.all(is_read).as_py() else rows.filter(is_read))
+        absent = [name for name in table.columns if name not in rows.column_names]
+        columns = {name: rows[name] for name in rows.column_names}
+        return pa.table({**columns, **{name: arrow.repeated(table.missing[name], len(rows)) for name in absent}})
+
+    return table.layout, [partial(complete, part) for part in parts]
 
 
 # What our recorder writes of what it could not record, and how much of each is read.
@@ -122,7 +158,9 @@ class _Assembly:
         del keys, calls, work  # each is as large as what was made of it
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, gpu_work.end_ns))
         ranges = self.ranges(events, capture_end) if events is not None else empty_ranges()
-        memory_events = self.marked_memory() or of_table
+        marked_memory, unread_marks = marked(self.written.allocations, self.thread_of)
+        self.notes += unread_marks
+        memory_events = marked_memory or of_table
         if memory_events and not plausible(memory_events):
             self.notes.append(DAMAGED)
             memory_events = None
@@ -172,7 +210,7 @@ class _Assembly:
         texts = self.tables.strings(code for code in name.values if code >= 0)
         self.kernel_calls = name.numbered(lambda code: LAUNCHES_KERNEL in texts.get(code, "")).astype(np.bool_)
         process = thread.numbered(lambda tid: self.process(tid >> 24))
-        keys = LaunchKeys.of(process, column["correlation"], column["foreign_class"], column["start"])
+        keys = LaunchKeys.of(process, column["correlation"], column["event_class"] > DRIVER_CLASS, column["start"])
         return Launches(column["start"], column["end"], thread.numbered(self.thread)), keys
 
     def work(self, kind: int, table: Columns, keys: LaunchKeys) -> Work:
@@ -287,12 +325,6 @@ class _Assembly:
         for key in self.written.domains:  # their names are lost before nsys's capture range
             self.domain_names.setdefault(key, DOMAIN)
         return [key if self.domain_names.get(key) == DOMAIN else None for key in self.domain]
-
-    def marked_memory(self) -> Allocations | None:
-        """Return the allocations that marks hold; note what cannot be read."""
-        marked, unread = marked_allocations(self.written.allocations, self.thread_of)
-        self.notes += unread
-        return marked
 
     def thread_of(self, process: int, thread: int) -> int:
         """Return the number of a thread that a mark names by the system's id."""

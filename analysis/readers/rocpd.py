@@ -14,16 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-
-import pyarrow as pa
+from typing import Any
 
 from ..errors import NotAReport
 from ..trace import KERNEL, MEMCPY, Trace
 from .columns import Part
-from .nccl_payloads import Field, PayloadEvent
-from .nsys_tables import PUSH_POP_TYPES, START_END_TYPES
+from .nsys_tables import CALLS, EVENTS, PUSH_POP_TYPES, START_END_TYPES, WORK, NsysTables, Table
 from .nsys_trace import read_trace
-from .operator_names import with_bare_names
 from .requirements import RECORD_ROCM
 from .sqlite import Database
 
@@ -44,7 +41,7 @@ NO_CALLS = (
 PROCESS_NUMBER = "(({number} << 24) | (coalesce(process.pid, event_of.pid) & 0xFFFFFF))"
 THREAD = f"(({PROCESS_NUMBER} << 24) | (coalesce(thread.tid, event_of.tid) & 0xFFFFFF))"
 PROCESS = f"({PROCESS_NUMBER} << 24)"
-EVENTS = """
+OF_EVENTS = """
 FROM (SELECT * FROM {table} WHERE {rows}) AS event_of LEFT JOIN {event} AS event ON event.id = event_of.event_id
 LEFT JOIN {info_process} AS process ON process.id = event_of.pid
 LEFT JOIN {info_thread} AS thread ON thread.id = event_of.tid
@@ -53,16 +50,16 @@ CORRELATION = "coalesce(nullif(event.stack_id, 0), -1) AS correlation"
 RANGES_SQL = f"""
 SELECT event_of.start AS start, event_of."end" AS "end",
     CASE WHEN event_of.name_id IN {{start_end}} THEN {START_END_TYPES[0]} ELSE {PUSH_POP_TYPES[0]} END AS event,
-    {THREAD} AS thread, 0 AS domain, -1 AS text_id, 0 AS category,
+    {THREAD} AS thread,
     CAST(coalesce(iif(json_valid(event.extdata), json_extract(event.extdata, '$.message'), ''), '') AS TEXT)
         AS text
-{EVENTS} WHERE event.category_id IN {{of_ranges}} AND event_of.name_id IN {{ranges}}
+{OF_EVENTS} WHERE event.category_id IN {{of_ranges}} AND event_of.name_id IN {{ranges}}
 """
 IS_RANGE = "coalesce(event.category_id IN {of_ranges}, 0)"
 CALLS_SQL = f"""
 SELECT event_of.start AS start, iif({IS_RANGE}, event_of.start, event_of."end") AS "end", {THREAD} AS thread,
-    {CORRELATION}, event_of.name_id * {{names}} + 2 * {{number}} AS name, 0 AS foreign_class
-{EVENTS} WHERE {IS_RANGE} = {{ranges_launch}}
+    {CORRELATION}, event_of.name_id * {{names}} + 2 * {{number}} AS name
+{OF_EVENTS} WHERE {IS_RANGE} = {{ranges_launch}}
 """
 # A grid is given in work-items.
 GRID = " * ".join(
@@ -70,25 +67,30 @@ GRID = " * ".join(
     f" / max(event_of.workgroup_size_{axis}, 1))"
     for axis in "xyz"
 )
-WORK_SQL = {
-    KERNEL: f"""
+DISPATCHES_SQL = f"""
 SELECT event_of.start AS start, event_of."end" AS "end", {PROCESS} AS process, {CORRELATION},
     coalesce(agent.type_index, event_of.agent_id) AS device, coalesce(event_of.stream_id, 0) AS stream,
     event_of.kernel_id * {{names}} + 2 * {{number}} + 1 AS name, coalesce({GRID}, 0) AS grid
-{EVENTS} LEFT JOIN {{info_agent}} AS agent ON agent.id = event_of.agent_id
-""",
-    # A copy's direction as CUPTI numbers it.
-    MEMCPY: f"""
+{OF_EVENTS} LEFT JOIN {{info_agent}} AS agent ON agent.id = event_of.agent_id
+"""
+# A copy's direction as CUPTI numbers it.
+COPIES_SQL = f"""
 SELECT event_of.start AS start, event_of."end" AS "end", {PROCESS} AS process, {CORRELATION},
     coalesce(iif(target.type = 'GPU', target.type_index, source.type_index), 0) AS device,
     coalesce(event_of.stream_id, 0) AS stream,
     CASE source.type || target.type WHEN 'CPUGPU' THEN 1 WHEN 'GPUCPU' THEN 2 WHEN 'CPUCPU' THEN 9
-        WHEN 'GPUGPU' THEN iif(source.id = target.id, 8, 10) ELSE 0 END AS name, 0 AS grid
-{EVENTS} LEFT JOIN {{info_agent}} AS source ON source.id = event_of.src_agent_id
+        WHEN 'GPUGPU' THEN iif(source.id = target.id, 8, 10) ELSE 0 END AS name
+{OF_EVENTS} LEFT JOIN {{info_agent}} AS source ON source.id = event_of.src_agent_id
 LEFT JOIN {{info_agent}} AS target ON target.id = event_of.dst_agent_id
-""",
+"""
+#: What takes the place of nsys's tables; memsets are dispatches, and graphs' kernels are listed. Where graphs'
+#: nodes were created is not recorded, and a free does not say how many bytes it gives back.
+TABLES = {
+    EVENTS.name: ("region", RANGES_SQL),
+    CALLS.name: ("region", CALLS_SQL),
+    WORK[KERNEL].name: ("kernel_dispatch", DISPATCHES_SQL),
+    WORK[MEMCPY].name: ("memory_copy", COPIES_SQL),
 }
-TABLES = {KERNEL: "kernel_dispatch", MEMCPY: "memory_copy"}
 GPUS_SQL = """
 SELECT DISTINCT coalesce(nullif(product_name, ''), name) FROM {info_agent}
 WHERE type = 'GPU' AND id IN (SELECT agent_id FROM {kernel_dispatch})
@@ -116,7 +118,7 @@ class _Process:
     terms: dict[str, str]
 
 
-class Rocpd:
+class Rocpd(NsysTables):
     """One database of rocprofv3's, as the tables that nsys has."""
 
     def __init__(self, path: Path) -> None:
@@ -154,32 +156,22 @@ class Rocpd:
         has_calls = bool(self.database.rows(HAS_CALL_SQL.format(**terms)))
         return _Process(has_calls, {**terms, "ranges_launch": str(int(not has_calls))})
 
-    def ranges(self) -> Sequence[Part]:
-        """Return roctx ranges; they have neither domains nor categories."""
-        return [partial(_with_bare_names, part) for part in self._parts("region", RANGES_SQL)]
+    def parts(self, table: Table) -> Sequence[Part]:
+        """Divide a table of every process into parts of its rows."""
+        parts: list[Part] = []
+        theirs, sql = TABLES.get(table.name, ("", ""))
+        for process in self.processes if theirs else ():
+            name = process.terms[theirs]
+            if not self.database.has(name.strip('"')):
+                continue
+            for rows, most in self.database.stretches(name.strip('"'), ROWS_PER_PART):
+                statement = sql.format(**process.terms, table=name, rows=rows)
+                self.database.require_plain(statement)
+                parts.append(partial(self.database.part, statement, most))
+        return parts
 
-    def launches(self) -> Sequence[Part]:
-        """Return calls, or where none were traced, of each roctx range the moment at which it opened."""
-        return self._parts("region", CALLS_SQL)
-
-    def work(self, kind: int) -> Sequence[Part]:
-        """Return the dispatches or copies; memsets are dispatches, and graphs' kernels are listed."""
-        return self._parts(TABLES[kind], WORK_SQL[kind]) if kind in TABLES else ()
-
-    def graph_nodes(self) -> Sequence[Part]:
-        """Return nothing: where graphs' nodes were created is not recorded."""
-        return ()
-
-    def allocations(self) -> Sequence[Part]:
-        """Return nothing: a free does not say how many bytes it gives back."""
-        return ()
-
-    def payload_fields(self) -> list[Field]:
-        """Return nothing: roctx has no payloads."""
-        return []
-
-    def payloads(self) -> Iterable[PayloadEvent]:
-        """Return nothing: roctx has no payloads."""
+    def rows(self, table: str, **columns: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002
+        """Return nothing: what rocprofv3 has of small tables is read as such."""
         return []
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
@@ -209,41 +201,12 @@ class Rocpd:
         rows = [row for process in self.processes for row in self.database.rows(GPUS_SQL.format(**process.terms))]
         return list(enumerate(str(name) for (name,) in rows if name))
 
-    def cuda_devices(self) -> list[tuple[int, int, int]]:
-        """Return nothing: all of `gpus` ran something."""
-        return []
-
-    def diagnostics(self) -> list[str]:
-        """Return nothing: rocprofv3 writes no messages into it."""
-        return []
-
-    def green_contexts(self) -> list[tuple[int, int]]:
-        """Return nothing: HIP has no green contexts."""
-        return []
-
     def metadata(self) -> dict[str, str]:
         """Return what wrote it, and the schema's version."""
         tables = [name for name in self.database.columns if re.fullmatch(r"rocpd_metadata\w*", name, re.ASCII)]
         sql = "SELECT value FROM \"{}\" WHERE tag = 'schema_version'"
         versions = [str(value) for table in tables for (value,) in self.database.rows(sql.format(table))]
         return {"EXPORT_PRODUCT_NAME": "rocprofv3", "EXPORT_SCHEMA_VERSION": versions[0] if versions else ""}
-
-    def _parts(self, table: str, sql: str) -> list[Part]:
-        """Divide a table of every process into parts of its rows."""
-        parts: list[Part] = []
-        for process in self.processes:
-            name = process.terms[table]
-            if not self.database.has(name.strip('"')):
-                continue
-            for rows, most in self.database.stretches(name.strip('"'), ROWS_PER_PART):
-                statement = sql.format(**process.terms, table=name, rows=rows)
-                self.database.require_plain(statement)
-                parts.append(partial(self.database.part, statement, most))
-        return parts
-
-
-def _with_bare_names(part: Part) -> pa.Table:
-    return with_bare_names(part())
 
 
 def _without_end(text: str) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..trace import EVALUATION, GRADIENT, MODEL_BACKWARD, MODEL_FORWARD, NO_GRADIENT, TIMELINE, Fact, Int8s, Int32s
 from ..vocabulary.modules import agreed, at
-from .marked_allocations import MarkedAllocations
+from .allocations import MarkedAllocations
 from .marks import FactMark, FlopsMark, MemoryMark, ModelMark, RunMark, read_mark
 
 # What annotation calls the categories of its ranges, and what those of the model's parts say.

@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, Flag, auto
 
-from ..readers.allocations import ALLOCATIONS_TABLE, USAGE_TABLE
-from ..readers.launches import NODE_TABLE
 from ..readers.nccl_payloads import ENTRIES_TABLE
-from ..readers.nsys_sqlite import CONTEXTS, DEVICES, METADATA_TABLES
-from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, PUSH_POP_TYPES, START_END_TYPES
+from ..readers.nsys_tables import (
+    CATEGORY_TYPE,
+    CONTEXTS,
+    DEVICES,
+    DOMAIN_TYPE,
+    MARK_TYPE,
+    MEMORY_USAGE,
+    METADATA_TABLES,
+    NODES,
+    PUSH_POP_TYPES,
+    RECORDED_ALLOCATIONS,
+    START_END_TYPES,
+)
 
 
 class Role(Flag):
@@ -74,7 +83,7 @@ TABLES: Mapping[str, Columns] = {
         "correlationId": NUMBER,
         "nameId": STRING,
     },
-    NODE_TABLE: {"start": TIME, "globalTid": NUMBER, "graphNodeId": NUMBER, "originalGraphNodeId": NUMBER},
+    NODES.name: {"start": TIME, "globalTid": NUMBER, "graphNodeId": NUMBER, "originalGraphNodeId": NUMBER},
     "CUPTI_ACTIVITY_KIND_KERNEL": {
         **_WORK,
         "demangledName": STRING,
@@ -85,7 +94,7 @@ TABLES: Mapping[str, Columns] = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": {**_WORK, "bytes": NUMBER, "copyKind": NUMBER},
     "CUPTI_ACTIVITY_KIND_MEMSET": {**_WORK, "bytes": NUMBER},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _WORK,
-    ALLOCATIONS_TABLE: {
+    RECORDED_ALLOCATIONS.name: {
         "start": TIME,
         "globalTid": NUMBER,
         "deviceId": NUMBER,
@@ -93,7 +102,7 @@ TABLES: Mapping[str, Columns] = {
         "bytes": NUMBER,
         "totalBytes": NUMBER,
     },
-    USAGE_TABLE: {
+    MEMORY_USAGE.name: {
         "start": TIME,
         "globalPid": NUMBER,
         "deviceId": NUMBER,

@@ -18,8 +18,8 @@ from nvtx_kernels import DOMAIN
 from ..errors import NotAReport, UsageError
 from ..readers.marks import MODEL_MARK
 from ..readers.nccl_payloads import Figures
-from ..readers.nsys_sqlite import METADATA_TABLES, STRINGS, NsysSqlite
-from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE
+from ..readers.nsys_sqlite import NsysSqlite
+from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, METADATA_TABLES, STRINGS
 from ..readers.safety import identity, require_unchanged
 from ..support.files import beside
 from ..support.progress import advance, expect

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from ..readers.nsys_sqlite import METADATA_TABLES
+from ..readers.nsys_tables import METADATA_TABLES
 from ..readers.sqlite import Database
 from .words import TOKEN, WORD, letters
 

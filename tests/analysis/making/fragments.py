@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from nvtx_kernels.analysis.readers.nsys_sqlite import STRINGS
+from nvtx_kernels.analysis.readers.nsys_tables import STRINGS
 from nvtx_kernels.analysis.scrub.allowed import TABLES
 
 from tests.analysis.making import generated

@@ -10,6 +10,7 @@ from nvtx_kernels.analysis.errors import NotAReport
 from nvtx_kernels.analysis.readers.columns import gather
 from nvtx_kernels.analysis.readers.nsys_sqlite import NsysSqlite
 from nvtx_kernels.analysis.readers.nsys_tables import EVENTS, EVENTS_READ
+from nvtx_kernels.analysis.readers.nsys_trace import completed
 
 # A real export's values, those at the limits of the packed columns, and what only damage makes.
 EVENT = st.one_of(st.sampled_from(EVENTS_READ), st.sampled_from([0, 127, 128, 315, -1, 35]))
@@ -33,7 +34,7 @@ def table_of(path, rows):
 def read(tables):
     """Return the ranges' columns as plain values, or the refusal."""
     try:
-        (found,) = gather([(EVENTS, tables.ranges())])
+        (found,) = gather([completed(EVENTS, tables.parts(EVENTS))])
     except NotAReport as refusal:
         return str(refusal)
     codes = {name: [one.values[code] for code in one.codes] for name, one in found.codes.items()}

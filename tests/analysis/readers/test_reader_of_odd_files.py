@@ -100,6 +100,8 @@ def test_a_trimmed_export_is_not_said_to_be_damaged(tmp_path, column):
 
 def test_a_database_with_a_table_of_nsyss_name_and_other_columns_is_refused(tmp_path):
     report = build(tmp_path, ranges=STEP)
-    alter(report, "DROP TABLE NVTX_EVENTS", "CREATE TABLE NVTX_EVENTS (a)", "INSERT INTO NVTX_EVENTS VALUES (1)")
+    alter(
+        report, "DROP TABLE NVTX_EVENTS", "CREATE TABLE NVTX_EVENTS (start)", "INSERT INTO NVTX_EVENTS VALUES (1)"
+    )
     with pytest.raises(NotAReport, match="has no column end: it is an export that was trimmed"):
         read(report)

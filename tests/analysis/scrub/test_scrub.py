@@ -11,7 +11,7 @@ import pytest
 from nvtx_kernels.analysis import compare, doctor, page, scrub, timeline, view
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, RUN_MARK, TRAINING_MARK, read_mark
-from nvtx_kernels.analysis.readers.nsys_sqlite import STRINGS
+from nvtx_kernels.analysis.readers.nsys_tables import STRINGS
 from nvtx_kernels.analysis.scrub.allowed import TABLES, Role
 from nvtx_kernels.analysis.scrub.copying import unknown
 from nvtx_kernels.analysis.scrub.names import Names

@@ -9,7 +9,7 @@ import torch
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.readers.marked_allocations import MarkedAllocations
+from nvtx_kernels.analysis.readers.allocations import MarkedAllocations
 from nvtx_kernels.analysis.readers.marks import MEMORY_MARK, MemoryMark, read_mark
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.recorder import record
