@@ -20,7 +20,7 @@ from .presenters import output
 from .presenters.output import add_output as add_output
 from .presenters.output import format_of
 from .presenters.output import write as write
-from .readers.paths import expand as expand
+from .readers import expand as expand
 from .support import heap
 
 if TYPE_CHECKING:

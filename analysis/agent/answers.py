@@ -23,8 +23,7 @@ from ..doctor.checks import examine
 from ..document import Detail, Document, Table, seen_by
 from ..errors import AnalysisError, NotAReport, UsageError
 from ..measures.steps import step_times
-from ..readers import read
-from ..readers.paths import expand
+from ..readers import expand, read
 from ..readers.requirements import require_work
 from ..report import Report, per_step
 from ..summary import selection

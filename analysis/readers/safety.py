@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import NotAReport, UsageError
@@ -60,13 +61,7 @@ def identity(path: Path) -> Identity:
 
 def require_unchanged(path: Path, before: Identity) -> None:
     """Raise NotAReport where a report was written since `before`."""
-    if not is_unchanged(path, before):
-        raise NotAReport(f"{path} was changed while it was read. Wait until it is written.")
-
-
-def is_unchanged(path: Path, before: Identity) -> bool:
-    """Return whether a report is as it was."""
-    try:
-        return identity(path) == before
-    except OSError:
-        return False
+    with suppress(OSError):
+        if identity(path) == before:
+            return
+    raise NotAReport(f"{path} was changed while it was read. Wait until it is written.")

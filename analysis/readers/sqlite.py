@@ -1,7 +1,14 @@
-"""Whether an SQLite file is complete and not being written, so that it can be read without lock and journal."""
+"""SQLite files of strangers: read without a lock, if they are complete, and nothing in them is run.
+
+Views, virtual tables, triggers, computed columns and defaults are expressions in the file, and run for as long as
+their author likes. Three things protect a command from them: the schema is read first, and only what SQLite
+itself calls an ordinary table is read; an authorizer refuses anything else when a statement is compiled; and a
+statement ends when it takes more operations than a report of its size needs.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -9,13 +16,13 @@ from contextlib import closing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from ..errors import AGAIN, NotAReport
 from ..support.progress import expect
 from .safety import require_within
-from .sqlite_guard import columns_of_tables, guarded, read_only_uri, require_plain
 
 # Where SQLite's header has the page size, the number of pages, how often the file was changed, and the change for
 # which that number was written (https://www.sqlite.org/fileformat2.html, 1.3).
@@ -24,65 +31,21 @@ HEADER_FIELDS = slice(16, 18), slice(28, 32), slice(24, 28), slice(92, 96)
 READ_VERSION, WAL_VERSION = 19, b"\2"
 WAL_HEADER_BYTES = 32
 
-
-def require_whole(path: Path) -> None:
-    """Raise NotAReport if the file is truncated: in its last page, SQLite would only miss rows."""
-    with path.open("rb") as file:
-        header = file.read(HEADER_BYTES)
-    page, pages, counter, valid_for = (int.from_bytes(header[field]) for field in HEADER_FIELDS)
-    size, complete = path.stat().st_size, (65_536 if page == 1 else page) * pages
-    if counter == valid_for and size < complete:
-        raise NotAReport(
-            f"{path} is truncated after {size:,} of {complete:,} bytes. Copy, export or record it again."
-        )
-
-
-def require_at_rest(path: Path) -> None:
-    """Raise NotAReport if a program is writing the file, or was interrupted while writing it.
-
-    A journal next to it belongs to it, and without a lock SQLite would not read that.
-    """
-    log_bytes = 0
-    with suppress(OSError):
-        log_bytes = path.with_name(f"{path.name}-wal").stat().st_size
-    if log_bytes > WAL_HEADER_BYTES:
-        raise NotAReport(
-            f"{path} is incomplete: {path.name}-wal next to it has changes to it. Close the program that writes "
-            f"it, or run: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)'"
-        )
-    if _is_hot(path):
-        raise NotAReport(
-            f"{path} is being written, or its writing was interrupted: {path.name}-journal is next to it. Wait "
-            "until it is written, or export or record it again."
-        )
-    if _is_locked(path):
-        raise NotAReport(f"{path} is being written by another program. Wait until it is written.")
-
-
-def _is_hot(path: Path) -> bool:
-    """Return whether a journal contains changes to undo; one of a finished change begins with zeros."""
-    try:
-        with path.with_name(f"{path.name}-journal").open("rb") as journal:
-            return journal.read(8).strip(b"\0") != b""
-    except OSError:
-        return False
-
-
-def _is_locked(path: Path) -> bool:
-    """Return whether another process prevents reading; False if that cannot be determined.
-
-    A database with a write-ahead log is not queried: SQLite would create files next to it.
-    """
-    with path.open("rb") as file:
-        if file.read(HEADER_BYTES)[READ_VERSION : READ_VERSION + 1] == WAL_VERSION:
-            return False
-    try:
-        with closing(sqlite3.connect(read_only_uri(path, locking=True), uri=True, timeout=0)) as connection:
-            connection.execute("PRAGMA schema_version")
-    except (sqlite3.Error, UnicodeError) as error:
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-    return False
-
+# SQLite writes the text of an ordinary table so; that of a virtual one begins otherwise.
+ORDINARY = "create table "
+SCHEMA_SQL = """
+SELECT tables.name, columns.name, columns.hidden
+FROM sqlite_master AS tables, pragma_table_xinfo(tables.name) AS columns
+WHERE lower(tables.type) = 'table' AND tables.rootpage > 0 ORDER BY tables.rowid, columns.cid
+"""
+# What a statement is made of, by SQLite's action codes; sqlite3 names only some of them before Python 3.13.
+READ, SELECT, FUNCTION, PRAGMA, INSERT, UPDATE = 20, 21, 31, 19, 18, 23
+# SQLite says that it changes this one when it declares its own json_each; the file is opened read-only.
+SCHEMA = "sqlite_master"
+PRAGMAS = frozenset({"table_xinfo", "freelist_count"})
+NO_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "zeroblob", "randomblob"})
+# Operations of SQLite's virtual machine: a lookup takes some twenty, and no statement here visits a byte so often.
+OPERATIONS, OPERATIONS_PER_BYTE, STEP = 50_000_000, 4, 100_000
 
 MAX_PARTS = 256
 # Few enough that a batch of the longest names there are fits in memory before it is looked at.
@@ -94,16 +57,47 @@ ROW_NUMBERS = ("rowid", "_rowid_", "oid")
 _MISSING = re.compile(r"no such (table|column): (?:\w+\.)*(\w+)")
 
 
+def read_only_uri(path: Path, *, locking: bool = False) -> str:
+    """Return the URI that opens an SQLite file without ever writing to it or next to it.
+
+    Any name is accepted, also one that is not valid UTF-8.
+    """
+    name = quote(os.fsencode(path.absolute()))
+    return f"file:{name}?mode=ro" if locking else f"file:{name}?mode=ro&immutable=1"
+
+
+def has_table(path: Path, begins: str) -> bool:
+    """Return whether a SQLite file has a table whose name begins so; False for one that cannot be looked at."""
+    try:
+        with _guarded(path) as connection:
+            sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND substr(name, 1, ?) = ? LIMIT 1"
+            return connection.execute(sql, (len(begins), begins)).fetchone() is not None
+    except (sqlite3.Error, UnicodeError, NotAReport):
+        return False
+
+
 class Database:
-    """A SQLite file, opened read-only: schema questions and small rows through `sqlite3`, columns through ADBC."""
+    """A SQLite file, opened read-only: schema questions and small rows through `sqlite3`, columns through ADBC.
+
+    Raises NotAReport, here and in its methods, for a file that is damaged, incomplete or being written, and for
+    one that has virtual tables or computes columns.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        require_whole(path)
-        require_at_rest(path)
+        _require_complete(path)
         self.size_bytes, self.bytes_read = path.stat().st_size, 0
-        with self._guarded() as connection:
-            self.columns = columns_of_tables(path, connection)
+        self.columns: dict[str, tuple[str, ...]] = {}  # of every table that stores rows
+        with self._connected() as connection:
+            for name, text in connection.execute(
+                "SELECT name, sql FROM sqlite_master WHERE lower(type) = 'table'"
+            ):
+                if not str(text).lower().startswith(ORDINARY):
+                    raise NotAReport(f"{path} has a virtual table, {name!r}, as no report does. {AGAIN}")
+            for table, column, computed in connection.execute(SCHEMA_SQL):
+                if computed:
+                    raise NotAReport(f"{path} computes columns, as no report does. {AGAIN}")
+                self.columns[table] = (*self.columns.get(table, ()), column)
 
     def has(self, table: str) -> bool:
         """Return whether the table exists and has at least one row."""
@@ -114,10 +108,7 @@ class Database:
         return {name.lower() for name in columns} <= {name.lower() for name in self.columns.get(table, ())}
 
     def stretches(self, table: str, rows: int) -> list[tuple[str, int]]:
-        """Return SQL conditions that cut a table, by row id, into parts of about this many rows, and their most.
-
-        Raises NotAReport if the table's tree is damaged.
-        """
+        """Return SQL conditions that cut a table, by row id, into parts of about so many rows, and their most."""
         columns = {name.lower() for name in self.columns[table]}
         row = next((name for name in ROW_NUMBERS if name not in columns), ROW_NUMBERS[0])
         # Asked one at a time, either end is one step down the tree; both at once would scan the table.
@@ -130,43 +121,38 @@ class Database:
         return [(f"{row} >= {low} AND {row} < {high}", high - low) for low, high in pairwise(bounds)]
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters.
-
-        Raises NotAReport if SQLite fails, as it does on a truncated or damaged file.
-        """
-        with self._guarded() as connection:
+        """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters."""
+        with self._connected() as connection:
             return connection.execute(sql, parameters).fetchall()
 
     def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a large result, as `rows` returns them."""
-        with self._guarded() as connection:
+        with self._connected() as connection:
             yield from connection.execute(sql)
 
     def require_plain(self, sql: str) -> None:
         """Raise NotAReport unless a statement, which `table` is to run, reads ordinary tables only."""
-        with self._guarded() as connection:
-            require_plain(self.path, connection, sql)
+        with self._connected() as connection:
+            if any(row[1] == "VOpen" for row in connection.execute(f"EXPLAIN {sql}")):
+                raise NotAReport(f"{self.path} has a virtual table in place of a table. {AGAIN}")
 
     @contextmanager
-    def _guarded(self) -> Iterator[sqlite3.Connection]:
+    def _connected(self) -> Iterator[sqlite3.Connection]:
         try:
-            with guarded(self.path, read_only_uri(self.path)) as connection:
+            with _guarded(self.path) as connection:
                 connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
                 yield connection
         # A damaged schema can break sqlite3's own error message, which then is not UTF-8.
         except (sqlite3.Error, UnicodeError) as error:
-            raise _damaged(self.path, error) from error
+            raise self._damaged(error) from error
 
     def table(self, sql: str, most_rows: int | None = None) -> pa.Table:
-        """Return the result of a query as Arrow columns.
-
-        Raises NotAReport where SQLite fails in the middle, and where a damaged tree has more rows or bytes than
-        fit into the file.
-        """
+        """Return the result of a query as Arrow columns; a damaged tree can have more rows or bytes than fit."""
         # Deferred: answering from the cache needs no driver. Its DB-API layer would import pandas.
         import adbc_driver_manager as adbc
         import adbc_driver_sqlite
 
+        batches, rows = [], 0
         try:
             with (
                 adbc_driver_sqlite.connect(read_only_uri(self.path)) as database,
@@ -175,44 +161,114 @@ class Database:
             ):
                 statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
                 statement.set_sql_query(sql)
-                return self._whole(pa.RecordBatchReader.from_stream(statement.execute_query()[0]), most_rows)
+                reader = pa.RecordBatchReader.from_stream(statement.execute_query()[0])
+                for batch in reader:
+                    rows += batch.num_rows
+                    self.bytes_read += batch.nbytes
+                    require_within(self.path, self.bytes_read)
+                    if rows > min(most_rows or rows, self.size_bytes):
+                        raise NotAReport(f"{self.path} is damaged: it has more rows than fit into it. {AGAIN}")
+                    batches.append(batch)
+                return pa.Table.from_batches(batches, reader.schema)
         except (adbc.Error, pa.ArrowInvalid, OSError) as error:
-            raise _damaged(self.path, error) from error
+            raise self._damaged(error) from error
 
     def part(self, sql: str, most_rows: int) -> pa.Table:
-        """Return a part of a table, all of whose columns but `text` are numbers.
-
-        Raises NotAReport as `table` does, and for another value in place of a number: SQLite stores what it is
-        given.
-        """
+        """Return a part of a table, whose columns but `text` are numbers; SQLite stores what it is given."""
         part = self.table(sql, most_rows)
         for field in part.schema:
             if field.name != "text" and (wrong_type := NO_NUMBERS.get(str(field.type))):
                 raise NotAReport(f"{self.path} is damaged: it has {wrong_type} for a {field.name}. {AGAIN}")
         return part
 
-    def _whole(self, batches: pa.RecordBatchReader, most_rows: int | None) -> pa.Table:
-        read, rows = [], 0
-        for batch in batches:
-            rows += batch.num_rows
-            self.bytes_read += batch.nbytes
-            require_within(self.path, self.bytes_read)
-            if rows > min(most_rows or rows, self.size_bytes):
-                raise NotAReport(f"{self.path} is damaged: it has more rows than fit into it. {AGAIN}")
-            read.append(batch)
-        return pa.Table.from_batches(read, batches.schema)
+    def _damaged(self, error: BaseException) -> NotAReport:
+        if missing := _MISSING.search(str(error)):
+            return NotAReport(
+                f"{self.path} has no {missing[1]} {missing[2]}: it is an export that was trimmed, or another "
+                "program's. Export or record the whole report."
+            )
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        return NotAReport(f"{self.path} is damaged: {first_line}. {AGAIN}")
 
 
-def _damaged(path: Path, error: BaseException) -> NotAReport:
-    if missing := _MISSING.search(str(error)):
-        return trimmed(path, f"{missing[1]} {missing[2]}")
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return NotAReport(f"{path} is damaged: {first_line}. {AGAIN}")
+@contextmanager
+def _guarded(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection that reads only ordinary tables, for a limited number of operations.
+
+    Raises NotAReport if a statement takes more of them, and sqlite3.Error if SQLite or the authorizer
+    refuses, and KeyboardInterrupt as always.
+    """
+    left = (OPERATIONS + OPERATIONS_PER_BYTE * path.stat().st_size) // STEP
+    denials = 0
+
+    def is_over() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    def is_allowed(action: int, first: str | None, second: str | None, _: str | None, through: str | None) -> int:
+        """Allow reading tables, and functions that only calculate; nothing `through` a view or trigger."""
+        nonlocal denials
+        allowed = {
+            READ: True,
+            SELECT: True,
+            FUNCTION: (second or "").lower() not in NO_FUNCTIONS,
+            PRAGMA: (first or "").lower() in PRAGMAS,
+            INSERT: first == SCHEMA,
+            UPDATE: first == SCHEMA,
+        }
+        if through is None and allowed.get(action, False):
+            return sqlite3.SQLITE_OK
+        denials += 1
+        return sqlite3.SQLITE_DENY
+
+    with closing(sqlite3.connect(read_only_uri(path), uri=True)) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.set_authorizer(is_allowed)
+        connection.set_progress_handler(is_over, STEP)
+        try:
+            yield connection
+        except sqlite3.DatabaseError as error:
+            if left < 0:
+                raise NotAReport(f"{path} keeps SQLite busy for longer than a report does. {AGAIN}") from error
+            # SQLite takes a Ctrl-C inside one of these functions as its answer.
+            code = getattr(error, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_INTERRUPT or (code == sqlite3.SQLITE_AUTH and not denials):
+                raise KeyboardInterrupt from error
+            raise
 
 
-def trimmed(path: Path, missing: str) -> NotAReport:
-    """Return the error for a complete database that lacks tables or columns of an export."""
-    return NotAReport(
-        f"{path} has no {missing}: it is an export that was trimmed, or another program's. Export or record the "
-        "whole report."
-    )
+def _require_complete(path: Path) -> None:
+    """Raise NotAReport if the file is truncated, is being written, or its writing was interrupted.
+
+    In the last page of a truncated file, SQLite would only miss rows. A journal next to it belongs to it, and
+    without a lock SQLite would not read that.
+    """
+    with path.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+    page, pages, counter, valid_for = (int.from_bytes(header[field]) for field in HEADER_FIELDS)
+    size, complete = path.stat().st_size, (65_536 if page == 1 else page) * pages
+    if counter == valid_for and size < complete:
+        raise NotAReport(
+            f"{path} is truncated after {size:,} of {complete:,} bytes. Copy, export or record it again."
+        )
+    with suppress(OSError):
+        if path.with_name(f"{path.name}-wal").stat().st_size > WAL_HEADER_BYTES:
+            raise NotAReport(
+                f"{path} is incomplete: {path.name}-wal next to it has changes to it. Close the program that "
+                f"writes it, or run: sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+            )
+    with suppress(OSError), path.with_name(f"{path.name}-journal").open("rb") as journal:
+        if journal.read(8).strip(b"\0"):  # changes to undo; that of a finished change begins with zeros
+            raise NotAReport(
+                f"{path} is being written, or its writing was interrupted: {path.name}-journal is next to it. "
+                "Wait until it is written, or export or record it again."
+            )
+    if header[READ_VERSION : READ_VERSION + 1] == WAL_VERSION:
+        return  # SQLite would create files next to it
+    try:
+        with closing(sqlite3.connect(read_only_uri(path, locking=True), uri=True, timeout=0)) as connection:
+            connection.execute("PRAGMA schema_version")
+    except (sqlite3.Error, UnicodeError) as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            raise NotAReport(f"{path} is being written by another program. Wait until it is written.") from error

@@ -14,7 +14,7 @@ from nvtx_kernels.analysis.attribution.thread_facts import ThreadFacts
 from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.requirements import require_work
-from nvtx_kernels.analysis.readers.sqlite_guard import read_only_uri
+from nvtx_kernels.analysis.readers.sqlite import read_only_uri
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.trace import KINDS, START_END, working_calls
 

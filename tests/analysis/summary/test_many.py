@@ -12,7 +12,7 @@ from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.document import WHOLE, Detail
 from nvtx_kernels.analysis.errors import ReportError, UsageError
 from nvtx_kernels.analysis.presenters import as_csv, as_table
-from nvtx_kernels.analysis.readers.paths import expand
+from nvtx_kernels.analysis.readers import expand
 from nvtx_kernels.analysis.report import merged, per_step
 from nvtx_kernels.analysis.summary import parallel
 from nvtx_kernels.analysis.views.ranks import ranks
