@@ -13,7 +13,7 @@ import numpy as np
 
 from ..trace import Allocations, Int64s, Launches
 from .columns import Columns
-from .launches import LaunchKeys
+from .launches import RowsById
 from .marks import MemoryMark
 
 #: nsys's memoryOperationType of a deallocation (ENUM_CUDA_DEV_MEM_EVENT_OPER).
@@ -34,7 +34,7 @@ def allocations(
     table: Columns,
     thread_number: Callable[[int], int],
     process_number: Callable[[int], int],
-    calls: tuple[Launches, LaunchKeys],
+    calls: tuple[Launches, RowsById],
 ) -> Allocations:
     """Return allocations in the order of time; of those without a thread, that of the call with their id."""
     process = table.codes["process"].numbered(lambda global_id: process_number(global_id >> 24))

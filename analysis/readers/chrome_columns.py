@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,6 @@ from ..trace import KERNEL, MEMCPY, MEMSET, Int64s, Path
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
 from .graph_annotations import module_path, node_id
-from .messages import SIZES, message_of
 
 WORK, LAUNCHES, RANGES = "work", "launches", "ranges"
 
@@ -58,6 +58,24 @@ LAUNCHES_KERNEL = "LaunchKernel"
 # Columns whose numbers are positions or kinds, in the bytes that they need.
 _SMALL = ("kind", "is_operator", "is_end", "is_kernel")
 WIDTHS = {"name": np.int32, "place": np.int32, **dict.fromkeys(_SMALL, np.uint8)}
+
+# What Kineto writes into kernels that communicate is by PyTorch's torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
+# and libkineto's output_json.cpp before it: elements and their type; bytes are their product. Types are named as
+# c10::ScalarType does, and in PyTorch's own spelling.
+ELEMENT_BYTES = {
+    name: size
+    for size, names in {
+        1: "byte char bool uint8 int8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz float8_e8m0fnu",
+        2: "short int16 uint16 half float16 bfloat16",
+        4: "int int32 uint32 float float32 complexhalf",
+        8: "long int64 uint64 double float64 complexfloat",
+        16: "complexdouble",
+    }.items()
+    for name in names.split()
+}
+#: More than any collective carries: a count beyond it is damaged.
+MOST_ELEMENTS = 1 << 48
+MESSAGE = ("collective", "group", "ranks", "sent", "received")
 
 # A process or thread as the trace numbers it; GPUs count as processes there, and streams as threads.
 Id = int | str
@@ -198,14 +216,21 @@ class TraceColumns:
         rows = [row for row, args in enumerate(events.args) if args.collective is not None]
         if not rows:
             return
-        messages = [message_of(events.args[row]) for row in rows]
+        columns = zip(*(self._message(events.args[row]) for row in rows), strict=True)
         self.messages.add(
             len(rows),
             work=self.work.rows + np.array(rows, np.int64),
-            collective=np.array([self.names(message.collective) for message in messages], np.int64),
-            group=np.array([self.names(message.group) for message in messages], np.int64),
-            **{key: np.array([getattr(message, key) for message in messages], np.int64) for key in SIZES},
+            **{name: np.array(column, np.int64) for name, column in zip(MESSAGE, columns, strict=True)},
         )
+
+    def _message(self, args: Args) -> tuple[int, ...]:
+        """Return one kernel's: names, ranks (0 where the trace does not say), and bytes (-1 there)."""
+        size = ELEMENT_BYTES.get(str(args.dtype).lower(), 0)
+        ranks = "" if args.group_ranks is None else args.group_ranks  # a list, or the text of one
+        listed = (ranks if isinstance(ranks, str) else json.dumps(ranks)).replace(" ", "")
+        group = " ".join(str(part) for part in (args.group, listed) if part not in (None, ""))
+        sizes = (count * size if size and count >= 0 else -1 for count in map(_count, (args.sent, args.received)))
+        return self.names(str(args.collective)), self.names(group), max(_count(args.group_size), 0), *sizes
 
     def _add_nodes(self, events: _Fields) -> None:
         """Take which graph's node work is of, and its module as PyTorch annotated it; call as `_add_messages`."""
@@ -321,6 +346,13 @@ def _stream(stream: Any, tid: Any) -> Any:
     if stream is not None:
         return stream
     return tid.removeprefix("stream ") if isinstance(tid, str) else tid
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+        value = int(value)  # PyTorch's own annotation of CUDA graphs writes all arguments as text
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_ELEMENTS
+    return value if is_count else -1
 
 
 def _blocks(grid: Any) -> int:

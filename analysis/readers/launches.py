@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..support.threads import in_pieces
-from ..trace import Bools, Captures, Int32s, Int64s
+from ..trace import Captures, Int32s, Int64s
 from .columns import Columns
 
 _ID_BITS = 44
@@ -29,61 +30,56 @@ Key = tuple[int, int]  # process and id
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchKeys:
-    """Sorted (process, correlation id) keys and the launch row of each; one row where several exist."""
+class RowsById:
+    """Rows of a table by a process, or a thread, and an id of its own: sorted keys, and the row of each."""
 
     keys: Int64s
     rows: Int32s
 
     @classmethod
-    def of(cls, process: Int32s, correlation: Int64s, foreign: Bools, start_ns: Int64s) -> LaunchKeys:
-        """Index the launches.
-
-        Of several rows with one key, a CUDA runtime or driver row comes before one of a `foreign` event
-        class (an MPI file has class 67 rows next to the runtime's), and then the earliest.
-        """
-        key = _key(process, correlation)
-        if len(key) and key[0] >= 0 and (key[1:] > key[:-1]).all():  # as nsys writes them, of one process
+    def of(cls, process: Int32s, id_: Int64s, *order: NDArray[Any]) -> RowsById:
+        """Index the rows; of several with one key, the first by the columns of `order`, then in the table."""
+        key = _key(process, id_)
+        if len(key) and key[0] >= 0 and (key[1:] > key[:-1]).all():  # as nsys writes launches of one process
             return cls(key, np.arange(len(key), dtype=np.int32))
-        order = np.argsort(key, kind="stable")
-        ordered = key[order]
+        rows = np.argsort(key, kind="stable")
+        ordered = key[rows]
         if (ordered[1:] == ordered[:-1]).any():
-            order = np.lexsort((start_ns, foreign, key))
-            order = order[np.r_[True, key[order][1:] != key[order][:-1]]]
-            ordered = key[order]
+            rows = np.lexsort((*order[::-1], key))
+            rows = rows[np.r_[True, key[rows][1:] != key[rows][:-1]]]
+            ordered = key[rows]
         has_id = ordered >= 0
-        return cls(ordered[has_id], order[has_id].astype(np.int32))
+        return cls(ordered[has_id], rows[has_id].astype(np.int32))
 
-    def find(self, process: Int32s, correlation: Int64s) -> Int32s:
-        """Return the launch row of each piece of work; -1 where the report has none."""
+    def find(self, process: Int32s, id_: Int64s) -> Int32s:
+        """Return the row of each pair; -1 where there is none."""
         if not len(self.keys):
             return np.full(len(process), -1, np.int32)
         first, last = int(self.keys[0]), int(self.keys[-1])
-        if last - first < _TABLE_PER_KEY * min(len(self.keys), len(process)):
-            table = np.full(last - first + 2, -1, np.int32)  # the last entry is for ids that are not there
-            table[self.keys - first] = self.rows
-            return in_pieces(partial(_in_table, table, first), process, correlation)
-        return in_pieces(self._searched, process, correlation)
+        if last - first >= _TABLE_PER_KEY * min(len(self.keys), len(process)):
+            return in_pieces(self._searched, process, id_)
+        table = np.full(last - first + 2, -1, np.int32)  # the last entry is for ids that are not there
+        table[self.keys - first] = self.rows
 
-    def _searched(self, process: Int32s, correlation: Int64s) -> Int32s:
-        key = _key(process, correlation)
+        def in_table(process: Int32s, id_: Int64s) -> Int32s:
+            position = _key(process, id_) - first
+            rows: Int32s = table[np.where((position >= 0) & (position < len(table)), position, len(table) - 1)]
+            return rows
+
+        return in_pieces(in_table, process, id_)
+
+    def _searched(self, process: Int32s, id_: Int64s) -> Int32s:
+        key = _key(process, id_)
         position = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
         return np.where(self.keys[position] == key, self.rows[position], np.int32(-1))
 
 
-def _in_table(table: Int32s, first: int, process: Int32s, correlation: Int64s) -> Int32s:
-    """Look keys up in a table of those from `first` on; its last entry is for all others."""
-    position = _key(process, correlation) - first
-    rows: Int32s = table[np.where((position >= 0) & (position < len(table)), position, len(table) - 1)]
-    return rows
-
-
-def _key(process: Int32s, correlation: Int64s) -> Int64s:
+def _key(process: Int32s, id_: Int64s) -> Int64s:
     """Pack the pair; an id outside any that CUDA gives out (32 bits) has no key."""
-    possible = (correlation >= 0) & (correlation < 1 << _ID_BITS)
+    possible = (id_ >= 0) & (id_ < 1 << _ID_BITS)
     if possible.all():
-        return process.astype(np.int64) << _ID_BITS | correlation
-    return np.where(possible, process.astype(np.int64) << _ID_BITS | np.where(possible, correlation, 0), -1)
+        return process.astype(np.int64) << _ID_BITS | id_
+    return np.where(possible, process.astype(np.int64) << _ID_BITS | np.where(possible, id_, 0), -1)
 
 
 class Creations:
@@ -102,10 +98,8 @@ class Creations:
 
     def captures(self, nodes: Sequence[tuple[Int32s, Int64s]], thread: Int32s) -> Captures:
         """Return where the nodes of all work were created, given its processes and node ids in order."""
-        of_work = [self._rows(process, node) for process, node in nodes]
-        column = self._events.numbers
-        creation_of_work = np.concatenate(of_work) if of_work else np.empty(0, np.int32)
-        return Captures(creation_of_work, column["start"], thread)
+        of_work = [np.empty(0, np.int32), *(self._rows(process, node) for process, node in nodes)]
+        return Captures(np.concatenate(of_work), self._events.numbers["start"], thread)
 
     def _rows(self, process: Int32s, node: Int64s) -> Int32s:
         rows = np.full(len(node), -1, np.int32)

@@ -41,7 +41,7 @@ from ..trace import (
 from ..vocabulary import without_suffixes
 from .allocations import DAMAGED, allocations, marked, plausible
 from .columns import Columns, Encoded, Interner, Layout, Part, gather
-from .launches import Creations, LaunchKeys
+from .launches import Creations, RowsById
 from .nccl_payloads import messages_of
 from .nsys_tables import (
     CALLS,
@@ -201,19 +201,21 @@ class _Assembly:
         process = thread.numbered(lambda tid: self.process(tid >> 24))
         return Creations(events, process), thread.numbered(self.thread)
 
-    def launches(self, calls: Columns | None) -> tuple[Launches, LaunchKeys]:
+    def launches(self, calls: Columns | None) -> tuple[Launches, RowsById]:
         """Return the CUDA API calls and the index by which work finds its own."""
         if calls is None:
             none = np.empty(0, np.int64)
-            return Launches(none, none, none.astype(np.int32)), LaunchKeys(none, none.astype(np.int32))
+            return Launches(none, none, none.astype(np.int32)), RowsById(none, none.astype(np.int32))
         column, thread, name = calls.numbers, calls.codes["thread"], calls.codes["name"]
         texts = self.tables.strings(code for code in name.values if code >= 0)
         self.kernel_calls = name.numbered(lambda code: LAUNCHES_KERNEL in texts.get(code, "")).astype(np.bool_)
         process = thread.numbered(lambda tid: self.process(tid >> 24))
-        keys = LaunchKeys.of(process, column["correlation"], column["event_class"] > DRIVER_CLASS, column["start"])
+        # An MPI file has rows of class 67 next to the runtime's; of one class, the earliest counts.
+        is_foreign = column["event_class"] > DRIVER_CLASS
+        keys = RowsById.of(process, column["correlation"], is_foreign, column["start"])
         return Launches(column["start"], column["end"], thread.numbered(self.thread)), keys
 
-    def work(self, kind: int, table: Columns, keys: LaunchKeys) -> Work:
+    def work(self, kind: int, table: Columns, keys: RowsById) -> Work:
         """Return the GPU work of one kind."""
         self.keep_sane(table, f"{KINDS[kind]} rows")
         column, process = table.numbers, table.codes["process"].numbered(lambda pid: self.process(pid >> 24))

@@ -8,6 +8,7 @@ correlation id. Without a GPU, operators' self time takes the place of kernels, 
 from __future__ import annotations
 
 import re
+from array import array
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,6 @@ from ..trace import (
     KERNEL,
     PUSH_POP,
     Allocations,
-    Bools,
     Captures,
     Domain,
     Int32s,
@@ -36,15 +36,12 @@ from ..trace import (
     sorted_ranges,
 )
 from .allocations import DAMAGED, plausible
-from .chrome_columns import Id, TraceColumns, whole_number
+from .chrome_columns import MESSAGE, Id, TraceColumns, whole_number
 from .chrome_events import Envelope, TraceFile
 from .columns import Interner
-from .forward_threads import thread_numbers
 from .graph_annotations import THREAD_NAME, captures_of, paths_in, side_file_of
-from .launches import LaunchKeys
+from .launches import RowsById
 from .marks import DistributedInfo, fitting
-from .messages import messages_of
-from .operator_work import operator_work
 
 TOOL = "PyTorch profiler"
 NO_GPU = (
@@ -69,7 +66,9 @@ ENOUGH_TIMES = 20
 
 # `thread 4711 (pt_autograd_0)`
 _THREAD_NAME = re.compile(r"thread -?\d+ \((.*)\)\s*")
-_ID_BITS = 44
+_SEQUENCE_BITS = 32
+# As lists of Python's integers, all of a trace's columns would take more memory than the trace.
+ROWS_AT_ONCE = 1 << 16
 # c10::DeviceType of the CPU, which `[memory]` events name by number.
 CPU_DEVICE = 0
 
@@ -163,8 +162,13 @@ class _Assembly:
         table = self.columns.messages
         if not table.rows:
             return None
-        keys = ("collective", "group", "ranks", "sent", "received")
-        return messages_of(table["work"], work.launch, **{key: table[key] for key in keys})
+        launches, first = np.unique(work.launch[table["work"]].astype(np.int64), return_index=True)
+        rows = first[launches >= 0]  # of several of one launch the first
+        if not len(rows):
+            return None
+        collective, group, ranks, sent, received = (table[name][rows] for name in MESSAGE)
+        names, unknown = (collective.astype(np.int32), group.astype(np.int32)), np.full(len(rows), -1, np.int64)
+        return Messages(launches[launches >= 0], *names, ranks, sent, received, root_or_peer=unknown)
 
     def memory(self, on_cpu: bool) -> Allocations | None:
         """Return what PyTorch's allocator handed out and took back: on the GPU, else on the CPU."""
@@ -219,20 +223,53 @@ class _Assembly:
             thread=thread,
             name_id=table["name"].astype(np.int32),
             domain=self.process_of[thread],
-            seq=thread_numbers(self.columns, self.process_of),
+            seq=self.sequence_numbers(thread),
             style=np.full(table.rows, PUSH_POP, np.uint8),
             open_ended=np.zeros(table.rows, np.bool_),
             category=np.zeros(table.rows, np.int8),
         )
 
+    def sequence_numbers(self, thread: Int32s) -> Int64s:
+        """Return a number for each pair of a range's sequence number and its thread; -1 stays.
+
+        Autograd's numbers count per thread. A node's `Fwd thread id` is the profiler's own number of the thread
+        that ran forward (not the one that the trace shows), and a flow from an operator to its node shows which
+        thread that is (`generateForwardBackwardLinks` in torch/csrc/profiler/kineto_shim.cpp). Both are put into
+        one number, which an operator and the nodes that it made share with nothing else. In a process without
+        flows threads cannot be distinguished, and numbers stay as they are. A node whose forward thread was not
+        recorded has a number that no operator has.
+        """
+        table, flows = self.columns.ranges, self.columns.flows
+        sequence, forward = table["sequence"], table["forward"]
+        if not len(thread) or not flows.rows:
+            return sequence
+        place, is_node = flows["place"].astype(np.int32), forward > 0
+        begin, end = np.flatnonzero(flows["is_end"] == 0), np.flatnonzero(flows["is_end"] == 1)
+        flow_process = self.process_of[place]
+        begins = RowsById.of(flow_process[begin], flows["id"][begin])
+        origin = begins.find(flow_process[end], flows["id"][end])
+        # The node that starts where and when its flow ends.
+        nodes = np.flatnonzero(is_node)
+        starts = np.concatenate([table["start"][nodes], flows["start"][end]])
+        moment = np.unique(starts, return_inverse=True)[1]
+        node = RowsById.of(thread[nodes], moment[: len(nodes)]).find(place[end], moment[len(nodes) :])
+        joined = (origin >= 0) & (node >= 0)
+        maker = place[begin[origin[joined]]]
+        # Which thread a process and the profiler's number of a thread are.
+        makers = RowsById.of(self.process_of[maker], forward[nodes[node[joined]]])
+        row = makers.find(self.process_of[thread], forward)
+        number = np.where(is_node, len(self.columns.threads), thread).astype(np.int64)
+        number[is_node & (row >= 0)] = maker[row[is_node & (row >= 0)]]
+        is_counted = (sequence >= 0) & (sequence < 1 << _SEQUENCE_BITS)
+        is_counted &= np.isin(self.process_of[thread], self.process_of[maker])
+        return np.where(is_counted, (number + 1) << _SEQUENCE_BITS | sequence, sequence)
+
     def gpu_work(self, ranges: Ranges) -> tuple[Work, Launches]:
         """Return what ran on the GPU, and the calls that launched it."""
         table, launches = self.columns.work, self.launches(ranges)
         process, correlation = self.processes_of_work()
-        not_foreign = np.zeros(len(launches), np.bool_)
-        keys = LaunchKeys.of(
-            self.process_of[launches.thread], self.columns.launches["correlation"], not_foreign, launches.start_ns
-        )
+        of_launch = self.process_of[launches.thread], self.columns.launches["correlation"]
+        keys = RowsById.of(*of_launch, launches.start_ns)
         start = table["start"]
         work = Work(
             start_ns=start,
@@ -255,7 +292,9 @@ class _Assembly:
         table, thread = self.columns.launches, self.columns.launches["place"].astype(np.int32)
         start, end = table["start"], np.maximum(table["start"], table["end"])
         if len(ranges):
-            row = _rows_of(ranges.thread, self.columns.ranges["external"], thread, table["external"])
+            last_first = -np.arange(len(ranges))
+            callers = RowsById.of(ranges.thread, self.columns.ranges["external"], last_first)
+            row = callers.find(thread, table["external"])
             inside = (row >= 0) & (start <= ranges.end_ns[row]) & (ranges.start_ns[row] <= end)
             start[inside] = np.maximum(start[inside], ranges.start_ns[row[inside]])
             end[inside] = np.minimum(end[inside], ranges.end_ns[row[inside]])
@@ -284,15 +323,26 @@ class _Assembly:
         return np.where(unknown, 0, owner).astype(np.int32), np.where(unknown, -1, correlation)
 
     def operators_as_work(self, ranges: Ranges) -> tuple[Work, Launches]:
-        """Return the self time of operators as kernels, each operator being its own launch."""
+        """Return the self time of operators as kernels, each operator being its own launch, as in our recordings.
+
+        Self time need not be contiguous: a thread's kernels are laid out as on one stream, each starting when its
+        operator starts, or when the kernel before it ends.
+        """
         operators = np.flatnonzero(self.columns.ranges["is_operator"])
-        self_times = operator_work(ranges.thread[operators], ranges.start_ns[operators], ranges.end_ns[operators])
-        row = operators[self_times.row]
-        count, thread = len(row), ranges.thread[row]
+        start_ns, end_ns = ranges.start_ns[operators], ranges.end_ns[operators]
+        order, self_ns = _self_times(ranges.thread[operators], start_ns, end_ns)
+        row, self_ns = operators[order[self_ns > 0]], self_ns[self_ns > 0]
+        thread, elapsed = ranges.thread[row], np.cumsum(self_ns)
+        # When each kernel ends that starts no sooner than the one before it on its thread has ended.
+        latest = ranges.start_ns[row] - (elapsed - self_ns)  # how much later than without any pause
+        for rows in np.split(latest, np.flatnonzero(np.diff(thread)) + 1):
+            np.maximum.accumulate(rows, out=rows)
+        end_ns = latest + elapsed
         tids = np.array([whole_number(tid) or 0 for _, tid in self.columns.threads] or [0], np.int64)
+        count = len(row)
         work = Work(
-            start_ns=self_times.start_ns,
-            end_ns=self_times.end_ns,
+            start_ns=end_ns - self_ns,
+            end_ns=end_ns,
             kind=np.full(count, KERNEL, np.uint8),
             name_id=ranges.name_id[row],
             device_id=np.zeros(count, np.int32),
@@ -324,19 +374,30 @@ class _Assembly:
         return wrapped[1] if wrapped else name
 
 
-def _rows_of(thread: Int32s, id_: Int64s, wanted_thread: Int32s, wanted_id: Int64s) -> Int64s:
-    """Return the last row of the same thread and id; -1 for none."""
-    key, wanted_key = _pairs(thread, id_), _pairs(wanted_thread, wanted_id)
-    order = np.argsort(key, kind="stable")
-    position = np.searchsorted(key[order], wanted_key, "right") - 1
-    is_there: Bools = (position >= 0) & (wanted_key >= 0)
-    is_there[is_there] = key[order][position[is_there]] == wanted_key[is_there]
-    return np.where(is_there, order[position] if len(order) else -1, -1)
+def _self_times(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the order of operators by thread and start, and their durations without their child operators.
 
-
-def _pairs(thread: Int32s, id_: Int64s) -> Int64s:
-    possible = (id_ >= 0) & (id_ < 1 << _ID_BITS)
-    return np.where(possible, thread.astype(np.int64) << _ID_BITS | np.where(possible, id_, 0), -1)
+    All of them sum to the time of the outermost operators.
+    """
+    order = np.lexsort((-end_ns, start_ns, thread))
+    # By position in this order; those of the operators that are open are not final.
+    self_ns = array("q", (end_ns - start_ns)[order].tobytes())
+    open_rows: list[tuple[int, int]] = []  # of one thread, with their ends, outer before inner
+    open_thread = -1
+    for first in range(0, len(order), ROWS_AT_ONCE):
+        rows = order[first : first + ROWS_AT_ONCE]
+        columns = (thread[rows].tolist(), start_ns[rows].tolist(), end_ns[rows].tolist())
+        for position, (on_thread, start, end) in enumerate(zip(*columns, strict=True), first):
+            if on_thread != open_thread:
+                open_thread = on_thread
+                open_rows.clear()
+            while open_rows and open_rows[-1][1] <= start:
+                open_rows.pop()
+            if open_rows:
+                parent, parent_end = open_rows[-1]
+                self_ns[parent] -= min(end, parent_end) - start
+            open_rows.append((position, end))
+    return order, np.maximum(np.array(self_ns, np.int64), 0)
 
 
 def _sole_owner(key: Int64s, owner: Int32s, keys: Int64s) -> Int32s:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from nvtx_kernels.analysis.readers import nsys_sqlite, read
-from nvtx_kernels.analysis.readers.launches import LaunchKeys
+from nvtx_kernels.analysis.readers.launches import RowsById
 from nvtx_kernels.analysis.trace import KINDS
 
 from tests.analysis.making.building import (
@@ -208,5 +208,5 @@ def test_a_mark_that_says_nothing_readable_is_ignored(tmp_path, text):
 @pytest.mark.parametrize("impossible", [-1, 1 << 44, -(1 << 62)])
 def test_ids_that_cuda_never_gives_out_lead_to_no_launch(impossible):
     process, nobody = np.zeros(2, np.int32), np.zeros(2, np.bool_)
-    keys = LaunchKeys.of(process, np.array([impossible, 7]), nobody, np.arange(2))
+    keys = RowsById.of(process, np.array([impossible, 7]), nobody, np.arange(2))
     assert keys.find(process, np.array([impossible, 7])).tolist() == [-1, 1]
