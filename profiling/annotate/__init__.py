@@ -27,9 +27,11 @@ import functools
 import inspect
 import logging
 import sys
+import threading
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -42,13 +44,12 @@ except ModuleNotFoundError as error:
 
 from nvtx_kernels import DOMAIN
 
-from . import calls, engine, marks, modules, nodes, optimizers, places, range_stack, regions
+from . import calls, marks, modules, nodes, optimizers, places, range_stack, regions
 from .compiled import ranges, tracing
 from .compiled.eager import keep_eager
 from .modules import ModuleAnnotation, annotate_modules
-from .open_ranges import Listener, OpenRange, Payload, Running, label
-from .range_stack import category, listen
-from .regions import Frame
+from .range_stack import Listener, OpenRange, Payload, category, label, listen
+from .regions import Part
 
 __all__ = [
     "DOMAIN",
@@ -76,8 +77,25 @@ def __dir__() -> list[str]:
 class _Annotation(ABC):
     """The common part of ranges and regions: a name, a payload, use as a context manager and as a decorator."""
 
+    # What it has open on each thread that uses it, by the thread's number, innermost last.
+    _open: list[tuple[int, Any]] | None = None
+
     def __init__(self, name: str, *, payload: Payload = None) -> None:
         self.name, self.payload = name, payload
+
+    def _note_open(self, opened: OpenRange | Part) -> None:
+        self.__dict__.setdefault("_open", []).append((threading.get_ident(), opened))
+
+    def _innermost(self, *, is_over: bool = False) -> Any:
+        """Return what this thread opened last, or else what any thread did; take it out if it is over."""
+        if not self._open:
+            return None
+        latest_first, thread = self._open[::-1], threading.get_ident()
+        entry = next((entry for entry in latest_first if entry[0] == thread), latest_first[0])
+        if is_over:
+            with suppress(ValueError):  # another thread took it
+                self._open.remove(entry)
+        return entry[1]
 
     @abstractmethod
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
@@ -115,22 +133,16 @@ class Range(_Annotation):
     Backward ranges that were left open inside it are closed with it.
     """
 
-    _running: Running[OpenRange] | None = None
-
     def __enter__(self) -> Self:
         if not torch.compiler.is_compiling() and range_stack.active:
-            opened = range_stack.push(OpenRange(label(self.name, self.payload, "phase")))
-            self.__dict__.setdefault("_running", Running()).add(opened)
+            self._note_open(range_stack.push(OpenRange(label(self.name, self.payload, "phase"))))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._running is None or torch.compiler.is_compiling():
-            return
-        opened = self._running.take()
-        if opened is not None:
-            range_stack.close(opened)
+        if not torch.compiler.is_compiling():
+            range_stack.close(self._innermost(is_over=True))
 
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         with Range(self.name, payload=self.payload):
@@ -140,22 +152,20 @@ class Range(_Annotation):
 class Region(_Annotation):
     """A part of a model: a range around its forward, and one of the same name around its backward."""
 
-    _running: Running[Frame] | None = None
-
     def __enter__(self) -> Self:
         if torch.compiler.is_compiling():
             tracing.note_entering(self)
         elif range_stack.active:
             labels = regions.names(self.name, self.payload)
-            frame = regions.begin(labels, OpenRange(labels.forward), range_stack.here())
-            self.__dict__.setdefault("_running", Running()).add(frame)
+            self._note_open(regions.begin(labels, OpenRange(labels.forward), range_stack.here()))
         return self
 
     def output(self, value: T) -> T:
         """Return `value` unchanged; what is known of the nodes that led to it is kept as long as those."""
-        frame = self._running.innermost() if self._running is not None else None
-        if frame is not None and not torch.compiler.is_compiling():
-            frame.hold(value)
+        if not torch.compiler.is_compiling():
+            part = self._innermost()
+            if part is not None and part.call is not None:
+                part.call.hold(value)
         return value
 
     def __exit__(
@@ -164,9 +174,9 @@ class Region(_Annotation):
         if torch.compiler.is_compiling():
             tracing.note_leaving()
             return
-        frame = self._running.take() if self._running is not None else None
-        if frame is not None:
-            regions.end(frame)
+        part = self._innermost(is_over=True)
+        if part is not None:
+            regions.end(part)
 
     def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         tracing.note_entering(self)
@@ -175,11 +185,11 @@ class Region(_Annotation):
         return result
 
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        with Region(self.name, payload=self.payload) as part:
-            frame = part._running.innermost() if part._running is not None else None
-            if frame is not None:
-                frame.note_given((args, kwargs))
-            return part.output(function(*args, **kwargs))
+        with Region(self.name, payload=self.payload) as region:
+            part = region._innermost()
+            if part is not None and part.call is not None:
+                part.call.note_given((args, kwargs))
+            return region.output(function(*args, **kwargs))
 
 
 range = Range  # noqa: A001
@@ -222,7 +232,7 @@ def _stepwise(annotation: _Annotation, function: Callable[P, Any]) -> Callable[P
     return annotated
 
 
-for _module in (engine, marks, modules, nodes, optimizers, places, range_stack, ranges, regions):
+for _module in (marks, modules, nodes, optimizers, places, range_stack, ranges, regions):
     keep_eager(_module, and_what_it_calls=True)
 for _module in (calls, sys.modules[__name__]):  # these call the program's own functions
     keep_eager(_module, and_what_it_calls=False)

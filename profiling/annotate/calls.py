@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import range_stack, regions
-from .engine import in_backward
-from .open_ranges import DependentRange, Label, Thread
-from .regions import Frame, Names
+from . import optimizers, places, range_stack, regions
+from .range_stack import DependentRange, Label
+from .regions import Names, in_backward
 
 # Also where a program took `apply` from its Function before.
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
@@ -34,33 +33,15 @@ class Plan:
     """What to do around each call of one module; `inside` is another plan for the same module.
 
     A `quiet` module launches nothing while it does not train; `around` are the labels of the backward of the
-    modules around it, from the inside. `on_call` and `on_return` are called before and after a call that is in
-    no other annotated one.
+    modules around it, from the inside. `on_call` is called before a call that is in no other annotated one.
     """
 
-    __slots__ = (
-        "around",
-        "inside",
-        "key",
-        "names",
-        "on_call",
-        "on_return",
-        "quiet",
-        "until",
-        "users",
-    )
+    __slots__ = ("around", "inside", "key", "names", "on_call", "quiet", "until", "users")
 
     def __init__(
-        self,
-        names: Names,
-        around: tuple[Label, ...],
-        *,
-        quiet: bool,
-        on_call: Callable[[], None],
-        on_return: Callable[[], None],
+        self, names: Names, around: tuple[Label, ...], *, quiet: bool, on_call: Callable[[], None]
     ) -> None:
-        self.names, self.around, self.quiet = names, around, quiet
-        self.on_call, self.on_return = on_call, on_return
+        self.names, self.around, self.quiet, self.on_call = names, around, quiet, on_call
         self.inside: Plan | None = None
         self.users = 1
         self.key = 0
@@ -77,8 +58,6 @@ _plans: dict[int, Plan] = {}
 _lock = threading.RLock()
 _call = nn.Module.__call__
 _is_installed = False
-# Called with whether calls are seen, when that changes.
-observers: list[Callable[[bool], None]] = []
 
 
 def add(module: nn.Module, plan: Plan) -> Plan:
@@ -106,14 +85,16 @@ def remove(plan: Plan) -> None:
         if plan.users:
             return
         outer = _plans.get(plan.key)
-        while outer is not None and outer is not plan and outer.inside is not plan:
-            outer = outer.inside
-        if outer is plan and plan.inside is not None:
-            _plans[plan.key] = plan.inside
-        elif outer is plan:
+        if outer is plan:
             del _plans[plan.key]
-        elif outer is not None:
-            outer.inside = plan.inside
+            if plan.inside is not None:
+                _plans[plan.key] = plan.inside
+        while outer is not None:
+            if outer.inside is plan:
+                outer.inside = plan.inside
+            outer = outer.inside
+        if not _plans:
+            places.forget()
         _install(range_stack.active)
 
 
@@ -124,16 +105,11 @@ def _forget(key: int) -> None:
         _install(range_stack.active)
 
 
-def any_left() -> bool:
-    """Return whether any module is annotated."""
-    return bool(_plans)
-
-
 def _install(is_heard: bool) -> None:
     """Replace PyTorch's call, or restore it, unless another library has replaced ours."""
     global _call, _is_installed
     with _lock:
-        is_needed = is_heard and bool(_plans)
+        optimizers.calls_are_heard = is_needed = is_heard and bool(_plans)
         if is_needed == _is_installed or (_is_installed and nn.Module.__call__ is not _annotated):
             return
         if is_needed:
@@ -142,11 +118,10 @@ def _install(is_heard: bool) -> None:
         else:
             nn.Module.__call__ = _call  # type: ignore[method-assign]
         _is_installed = is_needed
-        for observer in observers:
-            observer(is_needed)
+        optimizers.install()
 
 
-range_stack.observe(_install)
+range_stack.observers.append(_install)
 
 
 def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -181,7 +156,7 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         return _call(module, *args, **kwargs)
     finally:
         thread.compiled_call = category_around
-        plan.on_return()
+        optimizers.after_forward()
 
 
 def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -190,27 +165,32 @@ def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict
     if alive() is None:
         call = _Call()
         alive = thread.calls = weakref.ref(call)
-    outermost_label = plan.names.forward if call is None else _label(plan.names, module)
-    opened = DependentRange(outermost_label, alive)
-    frame = None
+    opened = DependentRange(plan.names.forward if call is None else _label(plan.names, module), alive)
+    part = None
     try:
-        frame = _begin(plan, opened, thread, is_outermost=call is not None)
-        if frame is not None and frame.call is not None:
-            _note(frame.note_given, (args, kwargs, _replicated(module)))
+        try:
+            if call is not None:
+                regions.close_interrupted(thread)
+                plan.on_call()
+            part = regions.begin(plan.names, opened, thread, plan.around)
+        except Exception:  # annotation must not break the program
+            range_stack.say_failed("a call of a module is not annotated")
+        if part is not None and part.call is not None:
+            _note(part.call.note_given, (args, kwargs, _replicated(module)))
         inside = plan.inside
         returned = _call(module, *args, **kwargs) if inside is None else _in_range(inside, module, args, kwargs)
-        if frame is not None and frame.call is not None:
-            _note(frame.hold, returned)
+        if part is not None and part.call is not None:
+            _note(part.call.hold, returned)
         return returned
     finally:
         # From here on the range is over, even where Ctrl-C keeps the rest from running.
         is_outermost, call = call is not None, None
-        if frame is None:
+        if part is None:
             range_stack.close(opened)
         else:
-            regions.end(frame)
+            regions.end(part)
         if is_outermost:
-            plan.on_return()
+            optimizers.after_forward()
 
 
 def _label(names: Names, module: nn.Module) -> Label:
@@ -240,14 +220,3 @@ def _note(note: Callable[[object], None], values: object) -> None:
         note(values)
     except Exception:  # annotation must not break the program
         range_stack.say_failed("what a module was given or returned cannot be inspected")
-
-
-def _begin(plan: Plan, opened: DependentRange, thread: Thread, *, is_outermost: bool) -> Frame | None:
-    try:
-        if is_outermost:
-            regions.close_interrupted(thread)
-            plan.on_call()
-        return regions.begin(plan.names, opened, thread, plan.around)
-    except Exception:  # annotation must not break the program
-        range_stack.say_failed("a call of a module is not annotated")
-        return None

@@ -12,7 +12,7 @@ import torch
 
 from . import optimizers, range_stack
 from .counting import Counting
-from .open_ranges import OpenRange
+from .range_stack import OpenRange
 
 MOST_CALLS = 64
 NO_STEP = (

@@ -35,8 +35,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import others, range_stack
 from .counts import Counts, Path
-from .engine import in_backward
-from .open_ranges import OpenRange, Payload, Thread
+from .range_stack import OpenRange, Payload, Thread
+from .regions import in_backward
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _BLOCKS = "record_function"
@@ -122,9 +122,7 @@ class _ProgramsOwn:
 
     def block_began(self, name: str) -> None:
         """Take the start of a record_function block, which a recording has as a range; nsys's report has none."""
-        self.push(
-            "" if range_stack.has_tool() or name.startswith(others.OPTIMIZER_BLOCKS) else name, domain=_BLOCKS
-        )
+        self.push("" if range_stack.has_tool or name.startswith(others.OPTIMIZER_BLOCKS) else name, domain=_BLOCKS)
 
     def block_ended(self, *, is_outermost: bool) -> None:  # noqa: ARG002 - a hearer's
         """Take the end of a record_function block."""

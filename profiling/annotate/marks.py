@@ -52,9 +52,12 @@ class Mark:
     def __init__(self, model: str, places: Iterable[Place]) -> None:
         self.model = model
         class_names, attributes = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-        for place in places:
-            class_names[place.range_path].add(place.class_name)
-            attributes[place.range_path].add(_without_own_index(place))
+        for range_path, class_name, attribute in places:
+            class_names[range_path].add(class_name)
+            holders, dot, last = attribute.rpartition(".")
+            if last.isdigit() and range_path.endswith(f" {last}"):  # the index that the range's name has too
+                attribute = f"{holders}{dot}*"
+            attributes[range_path].add(attribute)
         classes = {path: names.pop() if len(names) == 1 else "" for path, names in class_names.items()}
         called = {path: _joined(of_path) for path, of_path in attributes.items()}
         self._content = {
@@ -73,7 +76,7 @@ class Mark:
 
     def send(self) -> bool:
         """Send the mark unless the listeners received it in this form recently; return whether it was sent."""
-        now, listeners = time.monotonic(), range_stack.listeners()
+        now, listeners = time.monotonic(), range_stack.listeners
         if listeners is self._sent_to and now - self._sent_s < _AGAIN_AFTER_S:
             return False
         self._sent_to, self._sent_s = listeners, now
@@ -81,12 +84,6 @@ class Mark:
         content = self._content | ({"categories": numbers} if numbers else {})
         range_stack.mark(MARK + json.dumps(content, ensure_ascii=False))
         return True
-
-
-def _without_own_index(place: Place) -> str:
-    """Return a module's attribute, with `*` for the index that its range's name has too."""
-    holders, dot, last = place.attribute.rpartition(".")
-    return f"{holders}{dot}*" if last.isdigit() and place.range_path.endswith(f" {last}") else place.attribute
 
 
 def _joined(attributes: set[str]) -> str:

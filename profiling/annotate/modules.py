@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import NamedTuple
 
 from torch import nn
 
-from . import calls, marks, optimizers, places, range_stack, regions
+from . import calls, optimizers, range_stack, regions
 from .calls import Plan
 from .compiled import Registered
 from .counted_step import FirstStep
 from .interrupts import Held
-from .open_ranges import Payload
+from .marks import Mark, Place
+from .range_stack import Payload
 
 # Modules of PyTorch that launch nothing: never, or while they do not train. Their subclasses may.
 NEVER_LAUNCH = (nn.Identity,)
@@ -50,24 +51,32 @@ class ModuleAnnotation:
     def __init__(self, model: nn.Module, chosen: list[Named]) -> None:
         self.name = chosen[0].name if chosen else ""
         self._model = weakref.ref(model)
-        self._mark = marks.Mark(self.name, _places(chosen))
         self._plans: list[Plan] = []
         # The ranges of what the model is compiled to from now on, and what counts the next step, where wanted.
         self.in_compiled_code: Registered | None = None
         self.counted: FirstStep | None = None
         if chosen:
             optimizers.watch(model, self.name)
-        names = {id(named.module): regions.names(named.name, named.payload) for named in chosen}
+        labels: dict[int, regions.Names] = {}
+        range_paths: dict[int, str] = {}
+        places: list[Place] = []
         for named in chosen:
-            around = tuple(names[id(outer)].backward for outer in _around(named) if id(outer) in names)
-            plan = Plan(
-                names[id(named.module)],
-                around,
-                quiet=type(named.module) in QUIET_IN_EVAL,
-                on_call=self._before_a_call,
-                on_return=optimizers.after_forward,
-            )
-            self._plans.append(calls.add(named.module, plan))
+            module, outer, around = named.module, named.parent, list[Named]()
+            while outer is not None:
+                if id(outer.module) in labels:
+                    around.append(outer)
+                outer = outer.parent
+            names = labels[id(module)] = regions.names(named.name, named.payload)
+            outside = tuple(labels[id(outer.module)].backward for outer in around)
+            quiet = type(module) in QUIET_IN_EVAL
+            self._plans.append(calls.add(module, Plan(names, outside, quiet=quiet, on_call=self._before_a_call)))
+            range_paths[id(module)] = ""
+            if around:
+                range_path = f"{range_paths[id(around[0].module)]}/{named.name}".lstrip("/")
+                range_paths[id(module)] = range_path
+                attribute = named.path.removeprefix(around[0].path).lstrip(".")
+                places.append(Place(range_path, type(_uncompiled(module)).__name__, attribute))
+        self._mark = Mark(self.name, places)
 
     def _before_a_call(self) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""
@@ -99,8 +108,6 @@ class ModuleAnnotation:
                 optimizers.unwatch(model, self.name)
             for plan in reversed(plans):
                 calls.remove(plan)
-            if not calls.any_left():
-                places.forget()
 
     def __enter__(self) -> ModuleAnnotation:
         return self
@@ -173,68 +180,43 @@ def _uncompiled(module: nn.Module) -> nn.Module:
 
 
 def _is_chosen(named: Named, depth: int | None, only: Choice | None, skip: Choice) -> bool:
+    module = _uncompiled(named.module)
+
+    def matches(choice: Choice) -> bool:
+        patterns = [choice] if isinstance(choice, str | type) else choice
+        return any(
+            fnmatchcase(named.path, pattern) if isinstance(pattern, str) else isinstance(module, pattern)
+            for pattern in patterns
+        )
+
     if not named.path:
         return True
-    if depth is not None and named.depth > depth:
+    if named.is_container or (depth is not None and named.depth > depth) or matches(skip):
         return False
-    if only is None:
-        return type(_uncompiled(named.module)) not in NEVER_LAUNCH and not _matches(named, skip)
-    return _matches(named, only) and not _matches(named, skip)
-
-
-def _matches(named: Named, choice: Choice) -> bool:
-    patterns = [choice] if isinstance(choice, str | type) else choice
-    return any(
-        fnmatchcase(named.path, pattern)
-        if isinstance(pattern, str)
-        else isinstance(_uncompiled(named.module), pattern)
-        for pattern in patterns
-    )
+    return type(module) not in NEVER_LAUNCH if only is None else matches(only)
 
 
 def _named(model: nn.Module, name: str | None) -> Iterator[Named]:
     """Yield a model and the modules in it, each once, in the order of `named_modules`."""
     root_name = name or optimizers.model_name(model)
-    yield from _visit(Named(model, "", "", root_name, None, 0, type(model) in CONTAINERS, None), set())
-
-
-def _visit(holder: Named, seen: set[nn.Module]) -> Iterator[Named]:
-    if holder.module in seen:
-        return
-    seen.add(holder.module)
-    yield holder
-    for attribute, module in _uncompiled(holder.module).named_children():
-        name, payload = attribute, None
-        if attribute.isdigit():
-            is_indexed = holder.attribute.isdigit() and not holder.is_container  # its own range has the index
-            list_name = "" if is_indexed else holder.attribute
-            list_name = list_name or type(_uncompiled(holder.module)).__name__
-            name, payload = f"{re.sub(r'(?<=[^s])s$', '', list_name)} {attribute}", int(attribute)
-        is_container = type(module) in CONTAINERS
-        path = f"{holder.path}.{attribute}".lstrip(".")
-        depth = holder.depth + (not is_container)
-        child = Named(module, path, attribute, name, payload, depth, is_container, holder)
-        yield from _visit(child, seen)
-
-
-def _places(chosen: Sequence[Named]) -> Iterator[marks.Place]:
-    """Yield the path of ranges below the model of each module that has one, its class, and its attribute there."""
-    range_paths = {id(chosen[0].module): ""} if chosen else {}
-    for named in chosen[1:]:
-        if named.is_container:
+    to_visit = [Named(model, "", "", root_name, None, 0, type(model) in CONTAINERS, None)]
+    seen: set[nn.Module] = set()
+    while to_visit:
+        holder = to_visit.pop()
+        if holder.module in seen:
             continue
-        holder = named.parent
-        while holder is not None and id(holder.module) not in range_paths:
-            holder = holder.parent
-        above, path_above = (range_paths[id(holder.module)], holder.path) if holder else ("", "")
-        range_path = range_paths[id(named.module)] = f"{above}/{named.name}".lstrip("/")
-        attribute = named.path.removeprefix(path_above).lstrip(".")
-        yield marks.Place(range_path, type(_uncompiled(named.module)).__name__, attribute)
-
-
-def _around(named: Named) -> Iterator[nn.Module]:
-    """Yield the modules around one that are called, from the inside."""
-    while named.parent is not None:
-        named = named.parent
-        if not named.is_container:
-            yield named.module
+        seen.add(holder.module)
+        yield holder
+        children = []
+        for attribute, module in _uncompiled(holder.module).named_children():
+            range_name, payload = attribute, None
+            if attribute.isdigit():
+                is_indexed = holder.attribute.isdigit() and not holder.is_container  # its own range has the index
+                list_name = "" if is_indexed else holder.attribute
+                list_name = list_name or type(_uncompiled(holder.module)).__name__
+                range_name, payload = f"{re.sub(r'(?<=[^s])s$', '', list_name)} {attribute}", int(attribute)
+            is_container = type(module) in CONTAINERS
+            path = f"{holder.path}.{attribute}".lstrip(".")
+            depth = holder.depth + (not is_container)
+            children.append(Named(module, path, attribute, range_name, payload, depth, is_container, holder))
+        to_visit += reversed(children)

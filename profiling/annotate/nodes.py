@@ -14,15 +14,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
-from . import accelerator, places, range_stack, regions
-from .engine import NO_PASS, current_node, pass_id, reach
+from . import accelerator, places, range_stack
 from .places import (
     LEAF_NUMBER,
     Call,
-    Part,
+    Node,
     Places,
     PythonTable,
     call_that_returned,
@@ -31,6 +29,7 @@ from .places import (
     next_number,
     places_of,
 )
+from .regions import NO_PASS, current_node, enter_innermost, pass_id, reach
 
 _run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 _local = range_stack.local
@@ -38,31 +37,6 @@ _library: Any = None
 # One tensor of no program carries the hook to nodes: `_register_hook_dict` takes a tenth of `register_prehook`.
 _carrier, _carrying = torch.empty(0), threading.Lock()
 Hooks = OrderedDict[int, Callable[[object], None]]
-
-
-class _Hook:
-    """The hook of all nodes of one thread that a backward can reach."""
-
-    def __init__(self, places: Places | None, tops: list[Node], pass_threads: dict[Places, int]) -> None:
-        self.part_of = places.table.part_of if places is not None else PythonTable().part_of
-        self.tops = tops
-        self.pass_threads = pass_threads
-        self.dictionary: Hooks = OrderedDict({0: self})
-
-    def __call__(self, _gradient: object) -> None:
-        number = pass_id()
-        if number == NO_PASS:
-            return
-        node = current_node()
-        part = self.part_of(node._sequence_nr())
-        ranges, makes_nodes = _local.thread.ranges, torch.is_grad_enabled()
-        if ranges and ranges[-1].part is part and ranges[-1].pass_id == number and not makes_nodes:
-            return  # as for most nodes
-        # Hooks on what a tensor gets also run where `torch.autograd.grad` asks for that, and the node does not.
-        # PyTorch knows for all nodes but those that a pass begins with.
-        reach(part, number, node in self.tops)
-        if makes_nodes:
-            self.pass_threads.setdefault(places_of(range_stack.here()), next_number())
 
 
 class _Origin(NamedTuple):
@@ -90,10 +64,9 @@ class _Hooked:
         self.threads = [
             places for places in everywhere if isinstance(places.table, PythonTable) and len(places.table)
         ]
-        self.is_one_thread = self.threads == [self.own]
         self.pass_threads: dict[Places, int] = {}
         self.tops: list[Node] = []
-        self.hooks: dict[Places | None, _Hook] = {}
+        self.hooks: dict[Places | None, Hooks] = {}
         self.handles: list[RemovableHandle] = []
 
     def __enter__(self) -> None:
@@ -108,22 +81,23 @@ class _Hooked:
         self.tops += [node for node in edges if node is not None]
         nodes: list[tuple[Node, _Origin | None]] = [(node, None) for node in self.tops]
         seen = {node for node, _ in nodes}
+        is_one_thread = self.threads == [self.own]
         lowest = min(
             (bounds[0] for places in self.threads if (bounds := places.table.columns[0])), default=LEAF_NUMBER
         )
-        hooked: list[tuple[Node, _Hook, Part | None]] = []
+        hooked: list[tuple[Node, Hooks, object]] = []
         for node, origin in nodes:
             number = node._sequence_nr()
             if number == LEAF_NUMBER:
                 continue
             places = self.own
-            if not self.is_one_thread:
+            if not is_one_thread:
                 places, origin = self._made_by(node, number, origin)
-            hook = self.hooks.get(places)
-            if hook is None:
-                hook = self.hooks[places] = _Hook(places, self.tops, self.pass_threads)
-            hooked.append((node, hook, hook.part_of(number)))
-            if number < lowest and self.is_one_thread:
+            part_of = places.table.part_of if places is not None else _part_of_none
+            if places not in self.hooks:
+                self.hooks[places] = OrderedDict({0: partial(self._before_node, part_of)})
+            hooked.append((node, self.hooks[places], part_of(number)))
+            if number < lowest and is_one_thread:
                 continue
             for following, _ in node.next_functions:
                 if following is not None and following not in seen:
@@ -132,16 +106,16 @@ class _Hooked:
         if any(part is not None for _, _, part in hooked):
             self._hook(hooked)
 
-    def _hook(self, hooked: list[tuple[Node, _Hook, Part | None]]) -> None:
-        carried: _Hook | None = None
+    def _hook(self, hooked: list[tuple[Node, Hooks, object]]) -> None:
+        carried: Hooks | None = None
         with _carrying:
-            for node, hook, part in hooked:
+            for node, hooks, part in hooked:
                 if self.is_kept or part is None:  # it may outlive many passes
-                    self.handles.append(node.register_prehook(hook))
+                    self.handles.append(node.register_prehook(hooks[0]))
                     continue
-                if hook is not carried:
-                    _carry(hook.dictionary)
-                    carried = hook
+                if hooks is not carried:
+                    _carry(hooks)
+                    carried = hooks
                 node._register_hook_dict(_carrier)
             _carry(None)
 
@@ -167,17 +141,30 @@ class _Hooked:
             return (self.own if fits == [self.own] else None), None
         return (fits[0] if len(fits) == 1 else None), origin
 
+    def _before_node(self, part_of: Callable[[int], Any], _gradient: object) -> None:
+        number = pass_id()
+        if number == NO_PASS:
+            return
+        node: Node = current_node()
+        part = part_of(node._sequence_nr())
+        ranges, makes_nodes = _local.thread.ranges, torch.is_grad_enabled()
+        if ranges and ranges[-1].part is part and ranges[-1].pass_id == number and not makes_nodes:
+            return  # as for most nodes
+        # Hooks on what a tensor gets also run where `torch.autograd.grad` asks for that, and the node does not.
+        # PyTorch knows for all nodes but those that a pass begins with.
+        reach(part, number, node in self.tops)
+        if makes_nodes:
+            self.pass_threads.setdefault(places_of(range_stack.here()), next_number())
+
     def __exit__(self, *_: object) -> None:
-        for hook in self.hooks.values():
-            hook.dictionary.clear()
+        for hooks in self.hooks.values():
+            hooks.clear()
         for handle in self.handles:
             handle.remove()
 
-    def hold(self, gradients: object) -> None:
-        """Keep what is known of the nodes that the pass made, where one thread made all of them."""
-        if len(self.pass_threads) == 1:
-            [(places, start)] = self.pass_threads.items()
-            places.hold(Call(places, start), gradients)
+
+def _part_of_none(_number: int) -> None:
+    """Return the part of a node of an unknown thread: none."""
 
 
 def _carry(hooks: Any) -> None:
@@ -195,15 +182,16 @@ def _watched_run(
     try:
         if _library is not None:
             return run()
-        hooked = _Hooked(tensors, is_kept=keep_graph)
-        with hooked:
+        with (hooked := _Hooked(tensors, is_kept=keep_graph)):
             gradients = run()
-        hooked.hold(gradients)
+        if len(hooked.pass_threads) == 1:  # what one thread made in the pass is known, as long as its nodes are
+            [(maker, start)] = hooked.pass_threads.items()
+            Call(maker, start).hold(gradients)
         return gradients
     finally:
         thread = range_stack.here()
         if create_graph and thread.places is not None:  # nodes that it made here were of the parts that it ran
-            regions.enter_innermost(thread)
+            enter_innermost(thread)
 
 
 def use(library: Any) -> Any:
@@ -229,5 +217,5 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-range_stack.observe(_hear)
+range_stack.observers.append(_hear)
 use(accelerator.load())

@@ -31,9 +31,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from . import calls, range_stack
-from .engine import in_backward, pass_id
-from .open_ranges import Label, OpenRange, Thread, label
+from . import range_stack
+from .range_stack import AutomaticRange, Label, OpenRange, Thread, label
+from .regions import in_backward, pass_id
 from .replacing import replaced
 
 TRAINING_MARK = "nvtx-kernels training: "
@@ -41,13 +41,6 @@ TRAINING_MARK = "nvtx-kernels training: "
 STEP, WHOLE_PHASE = "step", "whole phase"
 _OPTIMIZER = label("optimizer", None, "phase")
 _is_compiling = torch.compiler.is_compiling
-
-
-class AutomaticRange(OpenRange):
-    """A range that annotation opens automatically; it ends with the range around it."""
-
-    __slots__ = ()
-    returns = False
 
 
 class Guide(Protocol):
@@ -82,6 +75,9 @@ class _Training:
         self.counting: Callable[[], Optimizer | None] = lambda: None
         self.steps = 0
         self.guide: Guide | None = None
+        # Which optimizers updated while a CUDA graph was captured, and those of the one that is.
+        self.captured: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+        self.capturing: list[str] | None = None
 
     def holds(self, optimizer: Optimizer) -> bool:
         """Return whether an optimizer has a parameter of an annotated model; with a guide, every one counts."""
@@ -147,25 +143,13 @@ def unwatch(model: nn.Module, name: str) -> None:
     counting = _training.counting()
     if counting is None or not _training.holds(counting):
         _training.counting, _training.steps = lambda: None, 0
-        close(range_stack.here(), "step")
-
-
-@contextmanager
-def guided(guide: Guide) -> Iterator[None]:
-    """Let a guide draw the steps, and notify it of every optimizer, while the block runs."""
-    before, _training.guide = _training.guide, guide
-    _install(True)
-    try:
-        yield
-    finally:
-        _training.guide = before
-        _install(calls.any_left() and range_stack.active)
+        _close(range_stack.here(), "step")
 
 
 def before_forward() -> None:
     """End what a failed update left open, and begin to draw a step where one is due."""
     thread = range_stack.here()
-    close(thread, "optimizer")
+    _close(thread, "optimizer")
     if _training.guide is not None:
         _training.guide.before_forward()
         return
@@ -200,7 +184,7 @@ def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, A
     if _is_compiling() or _is_inside_another() or not _training.holds(optimizer):
         return None
     thread = range_stack.here()
-    close(thread, "optimizer")
+    _close(thread, "optimizer")
     if _training.guide is not None:
         _training.guide.before_update()
     if not range_stack.active or own_range(OPTIMIZER) is not None:
@@ -217,13 +201,13 @@ def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     if _is_compiling() or _is_inside_another() or not _training.holds(optimizer):
         return
     thread = range_stack.here()
-    close(thread, "optimizer")
+    _close(thread, "optimizer")
     name = _training.name(optimizer)
-    if _graphs.is_capturing(name):
+    if _training.capturing is not None:
+        _training.capturing.append(name)
         return
-    tell("update", optimizer=name, **({"backward": pass_id()} if in_backward() else {}))
+    _tell_update(name, **({"backward": pass_id()} if in_backward() else {}))
     if _training.guide is not None:
-        _training.guide.after_update(name)
         return
     if _training.counting() is None:
         _training.counting = weakref.ref(optimizer)
@@ -231,7 +215,13 @@ def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         _training.steps += 1
         for has_stepped in tuple(on_step):
             has_stepped()
-        close(thread, "step")
+        _close(thread, "step")
+
+
+def _tell_update(name: str, **facts: object) -> None:
+    tell("update", optimizer=name, **facts)
+    if _training.guide is not None:
+        _training.guide.after_update(name)
 
 
 def _is_inside_another() -> bool:
@@ -252,7 +242,7 @@ def _outside(closure: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(closure)
     def run(*args: Any, **kwargs: Any) -> Any:
         thread = range_stack.here()
-        close(thread, "optimizer")
+        _close(thread, "optimizer")
         try:
             return closure(*args, **kwargs)
         finally:
@@ -261,78 +251,63 @@ def _outside(closure: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def close(thread: Thread, what: str) -> None:
+def _close(thread: Thread, attribute: str) -> None:
     """End a thread's automatic range of this attribute, if it has one."""
-    opened: OpenRange | None = getattr(thread, what)
-    if opened is not None:
-        setattr(thread, what, None)
-        if not opened.ended:
-            range_stack.close(opened)
+    opened: OpenRange | None = getattr(thread, attribute)
+    setattr(thread, attribute, None)
+    range_stack.close(opened)
 
 
-class _Graphs:
-    """Which optimizers updated while a CUDA graph was captured; each replay of it is an update of theirs."""
+def _following_graphs() -> list[tuple[Any, str, Any]]:
+    """Return the replacements of methods that follow captures and replays of CUDA graphs."""
+    graph: Any = torch.cuda.CUDAGraph
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
 
-    def __init__(self) -> None:
-        self._updates: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
-        self._capturing: list[str] | None = None
+    @functools.wraps(begin)
+    def capture_begin(this: Any, *args: Any, **kwargs: Any) -> None:
+        begin(this, *args, **kwargs)
+        _training.capturing = _training.captured[this] = []
 
-    def is_capturing(self, name: str) -> bool:
-        """Return whether a graph is being captured, and note that this optimizer updates in it."""
-        if self._capturing is not None:
-            self._capturing.append(name)
-        return self._capturing is not None
+    @functools.wraps(end)
+    def capture_end(this: Any) -> None:
+        _training.capturing = None
+        end(this)
 
-    def replayed(self, graph: object) -> None:
-        """Handle that a graph was replayed."""
-        for name in self._updates.get(graph, ()):
-            tell("update", optimizer=name)
-            if _training.guide is not None:
-                _training.guide.after_update(name)
+    @functools.wraps(replay)
+    def replayed(this: Any) -> None:
+        replay(this)
+        for name in _training.captured.get(this, ()):
+            _tell_update(name)
 
-    @contextmanager
-    def followed(self) -> Iterator[None]:
-        """Follow captures and replays while the block runs."""
-        graph: Any = torch.cuda.CUDAGraph
-        begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
-
-        @functools.wraps(begin)
-        def capture_begin(this: Any, *args: Any, **kwargs: Any) -> None:
-            self._capturing = self._updates[this] = []
-            begin(this, *args, **kwargs)
-
-        @functools.wraps(end)
-        def capture_end(this: Any) -> None:
-            self._capturing = None
-            end(this)
-
-        @functools.wraps(replay)
-        def replay_and_tell(this: Any) -> None:
-            replay(this)
-            self.replayed(this)
-
-        replacements = {"capture_begin": capture_begin, "capture_end": capture_end, "replay": replay_and_tell}
-        with replaced(*((graph, name, method) for name, method in replacements.items())):
-            yield
+    methods = {"capture_begin": capture_begin, "capture_end": capture_end, "replay": replayed}
+    return [(graph, name, method) for name, method in methods.items()]
 
 
-_graphs = _Graphs()
 _installed = ExitStack()
+#: Whether something receives the calls of annotated models; `calls.py` sets it.
+calls_are_heard = False
 
 
-def _install(is_wanted: bool) -> None:
+def install() -> None:
+    """Hear of updates if calls of annotated models are heard, or a guide is there; else no longer."""
     _installed.close()
-    if is_wanted or _training.guide is not None:
-        before = register_optimizer_step_pre_hook(_before_update)
-        after = register_optimizer_step_post_hook(_after_update)
-        _installed.callback(before.remove)
-        _installed.callback(after.remove)
-        _installed.enter_context(_graphs.followed())
+    if calls_are_heard or _training.guide is not None:
+        _installed.callback(register_optimizer_step_pre_hook(_before_update).remove)
+        _installed.callback(register_optimizer_step_post_hook(_after_update).remove)
+        _installed.enter_context(replaced(*_following_graphs()))
     else:
         _training.names.clear()
-        thread = range_stack.here()
-        close(thread, "optimizer")
-        close(thread, "step")
+        _close(range_stack.here(), "optimizer")
+        _close(range_stack.here(), "step")
 
 
-calls.observers.append(_install)
+@contextmanager
+def guided(guide: Guide) -> Iterator[None]:
+    """Let a guide draw the steps, and notify it of every optimizer, while the block runs."""
+    before, _training.guide = _training.guide, guide
+    install()
+    try:
+        yield
+    finally:
+        _training.guide = before
+        install()

@@ -23,9 +23,10 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.autograd.graph import Node
 
-from .open_ranges import Label, Thread
+from .range_stack import Thread
+
+Node = Any  # PyTorch's class of that name says that `metadata` were a method
 
 # Entries per thread: so many are kept anyway, for graphs whose nodes are not found in what a call returns, and so
 # many at most; of a graph that is older, the backward has no ranges.
@@ -38,32 +39,14 @@ _MADE_IN, _NOT_MADE_BY = "nvtx-kernels made in", "nvtx-kernels not made by"
 _MOST_ITEMS, _MOST_LEVELS = 1000, 4
 # What has no tensors, and how to look into a container without its own methods, which may be the program's.
 _WITHOUT = {type(None), bool, int, float, str}
-_READERS = {list: list.__iter__, tuple: tuple.__iter__, set: set.__iter__, frozenset: frozenset.__iter__}
+_READERS: dict[type, Callable[[Any], Iterable[object]]] = {
+    dict: dict.values,
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    set: set.__iter__,
+    frozenset: frozenset.__iter__,
+}
 next_number: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
-
-
-class Part:
-    """One run of a region, as its backward knows it: a label, and the part around it.
-
-    `running` is true while its forward has not ended: a backward inside it is not its backward.
-    """
-
-    __slots__ = ("depth", "label", "parent", "running")
-
-    def __init__(self, label: Label, parent: Part | None) -> None:
-        self.label, self.parent, self.running = label, parent, True
-        # How many parts are around it.
-        self.depth: int = parent.depth + 1 if parent is not None else 0
-
-    def path(self) -> list[Part]:
-        """Return the parts whose backward this one's is inside of, outermost first, and this one."""
-        parts: list[Part] = []
-        part: Part | None = self
-        while part is not None:
-            if not part.running:
-                parts.append(part)
-            part = part.parent
-        return parts[::-1]
 
 
 class PythonTable:
@@ -76,9 +59,9 @@ class PythonTable:
 
     def __init__(self) -> None:
         # Numbers in rising order, and their parts; one tuple, so that other threads read both of the same moment.
-        self.columns: tuple[list[int], list[Part | None]] = ([], [])
+        self.columns: tuple[list[int], list[Any]] = ([], [])
 
-    def enter(self, part: Part | None) -> None:
+    def enter(self, part: object) -> None:
         """Make this part the innermost from this thread's next number on."""
         number = next_number()
         bounds, parts = self.columns
@@ -100,7 +83,7 @@ class PythonTable:
         if count > 0:
             self.columns = (bounds[count:], parts[count:])
 
-    def part_of(self, number: int) -> Part | None:
+    def part_of(self, number: int) -> Any:
         """Return the part that was innermost when a node got its number."""
         bounds, parts = self.columns
         index = bisect_right(bounds, number) - 1
@@ -110,25 +93,15 @@ class PythonTable:
         return len(self.columns[0])
 
 
-class Call:
-    """An outermost call: the thread that ran it, and its first number; the nodes that it returned hold it."""
-
-    __slots__ = ("__weakref__", "is_held", "places", "start")
-
-    def __init__(self, places: Places, start: int) -> None:
-        self.places, self.start = places, start
-        self.is_held = False
-
-
 class Places:
     """What is kept of one thread's nodes."""
 
-    __slots__ = ("__weakref__", "_calls", "_full", "enter", "has_unseen", "table")
+    __slots__ = ("__weakref__", "_full", "calls", "enter", "has_unseen", "table")
 
     def __init__(self, table: Any) -> None:
         self.table = table
-        self.enter: Callable[[Part | None], None] = table.enter
-        self._calls: deque[weakref.ref[Call]] = deque()
+        self.enter: Callable[[object], None] = table.enter
+        self.calls: deque[weakref.ref[Call]] = deque()  # those that nodes hold
         self._full = RECENT + RECENT // 8
         # Whether a call has made nodes and none was found in what it returned.
         self.has_unseen = False
@@ -138,40 +111,49 @@ class Places:
     def begin_call(self) -> Call:
         """Begin an outermost call, and forget what no graph needs any more."""
         call = Call(self, next_number())
-        calls = self._calls
-        while calls and calls[0]() is None:
-            calls.popleft()
+        while self.calls and self.calls[0]() is None:
+            self.calls.popleft()
         if len(self.table) >= self._full:
-            oldest = calls[0]() if calls else None
+            oldest = self.calls[0]() if self.calls else None
             self.table.forget(oldest.start if oldest is not None else call.start, RECENT)
             self._full = len(self.table) + max(RECENT, len(self.table)) // 8
         return call
 
-    def end_call(self, call: Call) -> None:
-        """End an outermost call."""
-        self.has_unseen |= not call.is_held and call.start < next_number()
 
-    def hold(self, call: Call, returned: object) -> None:
-        """Have the nodes that a call made and returned hold it."""
-        nodes = [node for node in _nodes_in(returned, 0) if node._sequence_nr() >= call.start]
-        for node in nodes:
-            _metadata_of(node).setdefault(_MADE_IN, call)
-        if nodes and not call.is_held:
-            call.is_held = True
-            self._calls.append(weakref.ref(call))
+class Call:
+    """An outermost call: what is kept of its thread, and its first number; the nodes that it returned hold it."""
+
+    __slots__ = ("__weakref__", "is_held", "places", "start")
+
+    def __init__(self, places: Places, start: int) -> None:
+        self.places, self.start, self.is_held = places, start, False
 
     def note_given(self, arguments: object) -> None:
-        """Note of what a call is given that another thread made it, unless this one is known to have.
+        """Note of what the call is given that another thread made it, unless this one is known to have.
 
         The library in C++ does not need this.
         """
+        places = self.places
         is_alone = len(everywhere) == 1 and threading.get_ident() == threading.main_thread().ident
-        if is_alone or not isinstance(self.table, PythonTable):
+        if is_alone or not isinstance(places.table, PythonTable):
             return
         for node in _nodes_in(arguments, 0):
             maker = call_that_returned(node)
-            if maker is None or maker.places is not self:
-                _metadata_of(node).setdefault(_NOT_MADE_BY, weakref.WeakSet()).add(self)
+            if maker is None or maker.places is not places:
+                node.metadata.setdefault(_NOT_MADE_BY, weakref.WeakSet()).add(places)
+
+    def hold(self, returned: object) -> None:
+        """Have the nodes that the call made and returned hold it."""
+        nodes = [node for node in _nodes_in(returned, 0) if node._sequence_nr() >= self.start]
+        for node in nodes:
+            node.metadata.setdefault(_MADE_IN, self)
+        if nodes and not self.is_held:
+            self.is_held = True
+            self.places.calls.append(weakref.ref(self))
+
+    def end(self) -> None:
+        """Note whether the call made nodes that are not known to hold it."""
+        self.places.has_unseen |= not self.is_held and self.start < next_number()
 
 
 def forget() -> None:
@@ -184,19 +166,13 @@ def forget() -> None:
 
 def call_that_returned(node: Node) -> Call | None:
     """Return the outermost call that made and returned the output of a node, where that is known."""
-    call: Call | None = _metadata_of(node).get(_MADE_IN)
+    call: Call | None = node.metadata.get(_MADE_IN)
     return call
 
 
 def is_made_elsewhere(node: Node, places: Places) -> bool:
     """Return whether it is known that another thread made a node."""
-    return places in _metadata_of(node).get(_NOT_MADE_BY, ())
-
-
-def _metadata_of(node: Any) -> dict[str, Any]:
-    """Return the dictionary that PyTorch keeps with a node."""
-    metadata: dict[str, Any] = node.metadata
-    return metadata
+    return places in node.metadata.get(_NOT_MADE_BY, ())
 
 
 new_table: Callable[[], Any] = PythonTable
@@ -229,14 +205,10 @@ def _nodes_in(value: Any, level: int) -> Iterator[Node]:
 
 def _elements(value: Any, kind: type) -> Iterable[object]:
     """Return what a container or dataclass contains, without running the program's code."""
-    if issubclass(kind, dict):
-        return islice(dict.values(value), _MOST_ITEMS)
     for base, read in _READERS.items():
         if issubclass(kind, base):
             return islice(read(value), _MOST_ITEMS)
     if issubclass(kind, Mapping) or hasattr(kind, "__dataclass_fields__"):
-        try:
+        with suppress(AttributeError):  # a dataclass with slots
             return list(object.__getattribute__(value, "__dict__").values())[:_MOST_ITEMS]
-        except AttributeError:  # a dataclass with slots
-            return ()
     return ()

@@ -12,15 +12,15 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import lru_cache
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import nvtx
 
 from nvtx_kernels import DOMAIN
-
-from .open_ranges import Label, Listener, OpenRange, Payload, Thread
 
 OFF_SWITCH = "NVTX_KERNELS_OFF"
 
@@ -45,7 +45,113 @@ COLOURS = {
 FORWARD_CATEGORIES = ("model/forward", "model/no gradient", "model/evaluation")
 CATEGORIES = (*FORWARD_CATEGORIES, "model/backward", "phase", "gradient", "timeline")
 
+Payload = int | float | None
+T = TypeVar("T")
+P = ParamSpec("P")
 log = logging.getLogger("profiling.annotate")
+
+
+class Listener(Protocol):
+    """What hears every range, on the thread where it happens, while `listen` is active."""
+
+    def push(self, name: str, payload: Payload) -> None:
+        """Handle the start of a range."""
+
+    def pop(self) -> None:
+        """Handle the end of the range that began last on this thread."""
+
+    def mark(self, message: str) -> None:
+        """Handle an instantaneous mark."""
+
+
+class Label:
+    """What ranges of one kind say: a name, a payload, a category; made once, and pushed as often as wanted."""
+
+    __slots__ = ("attributes", "category", "name", "payload")
+
+    def __init__(self, name: str, payload: Payload, category: str) -> None:
+        self.name, self.payload, self.category = name, payload, category
+        self.attributes: Any = None  # as NVTX wants them, from the first push to a tool on
+
+
+def made_once(make: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that makes something of a name and a payload, the same each time."""
+    cached = lru_cache(maxsize=4096, typed=True)(make)
+
+    def made(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return cached(*args, **kwargs)  # type: ignore[arg-type]
+        except TypeError:  # a payload that is not a number, and cannot be looked up either
+            return make(*args, **kwargs)
+
+    return made
+
+
+label = made_once(Label)
+
+
+class OpenRange:
+    """One range that is open on one thread."""
+
+    __slots__ = ("ended", "in_tool", "label", "listeners")
+
+    # What backward ranges have: the part of the model, and the number of the engine's pass.
+    part: Any = None
+    pass_id: int | None = None
+    alive: Any = None
+    # Whether it is put back when a range below it ends first.
+    returns = True
+
+    def __init__(self, label: Label) -> None:
+        self.label = label
+        self.ended = self.in_tool = False
+        self.listeners: tuple[Listener, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will close this range any more."""
+        return self.ended
+
+
+class AutomaticRange(OpenRange):
+    """A range that the program did not open itself; it ends with the range around it."""
+
+    __slots__ = ()
+    returns = False
+
+
+class DependentRange(AutomaticRange):
+    """A range that lasts no longer than something else, such as the call or the pass that it is part of."""
+
+    __slots__ = ("alive",)
+
+    def __init__(self, label: Label, alive: Callable[[], Any]) -> None:
+        self.label, self.alive = label, alive
+        self.ended = self.in_tool = False
+        self.listeners = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will close this range any more."""
+        return self.ended or self.alive() is None
+
+
+class Thread:
+    """What is kept of one thread: its open ranges, and what regions, module calls and passes keep there."""
+
+    __slots__ = ("calls", "compiled_call", "innermost", "optimizer", "passes", "places", "ranges", "step")
+
+    def __init__(self) -> None:
+        self.ranges: list[OpenRange] = []
+        # Dies with the outermost call of an annotated module that runs here, however that call ends.
+        self.calls: Callable[[], Any] = lambda: None
+        # The category of the ranges of a compiled model's forward that runs here.
+        self.compiled_call = "model/forward"
+        self.innermost: Any = None  # the part that runs
+        self.step: OpenRange | None = None
+        self.optimizer: OpenRange | None = None
+        self.passes: dict[int, weakref.ref[Any]] = {}
+        self.places: Any = None
 
 
 class _Ending:
@@ -69,26 +175,21 @@ class _Local(threading.local):
 
 
 local = _Local()
-_listeners: tuple[Listener, ...] = ()
+#: The same tuple until the listeners change.
+listeners: tuple[Listener, ...] = ()
 _listeners_lock = threading.Lock()
 _said: set[str] = set()
 
 off = os.environ.get(OFF_SWITCH, "0") not in ("", "0")
 _domain = nvtx.get_domain(DOMAIN)
-# Without a tool, nvtx returns a dummy domain that has no handle and does nothing.
-_tool = not off and nvtx.enabled() and hasattr(_domain, "handle")
-active = _tool
+# Whether a tool, as nsys, receives NVTX. Without one, nvtx returns a dummy domain that has no handle.
+has_tool = not off and nvtx.enabled() and hasattr(_domain, "handle")
+#: Whether anything receives the ranges; `observers` are called with it when that changes.
+active = has_tool
+observers: list[Callable[[bool], None]] = []
 
-
-_push_to_tool: Callable[[Any], object] = _domain.push_range if _tool else lambda _: None
-_pop_from_tool: Callable[[], object] = _domain.pop_range if _tool else lambda: None
-# Called with whether anything receives the ranges, when that changes.
-_observers: list[Callable[[bool], None]] = []
-
-
-def has_tool() -> bool:
-    """Return whether a tool, as nsys, receives NVTX."""
-    return _tool
+_push_to_tool: Callable[[Any], object] = _domain.push_range if has_tool else lambda _: None
+_pop_from_tool: Callable[[], object] = _domain.pop_range if has_tool else lambda: None
 
 
 def here() -> Thread:
@@ -117,8 +218,10 @@ def drop_over() -> None:
         pop(ranges)
 
 
-def close(opened: OpenRange) -> None:
-    """End a range: it, the backward ranges left open in it, and nothing else."""
+def close(opened: OpenRange | None) -> None:
+    """End a range that may have ended: it, the backward ranges left open in it, and nothing else."""
+    if opened is None:
+        return
     opened.ended = True
     ranges = local.thread.ranges
     if ranges and ranges[-1] is opened:
@@ -144,31 +247,51 @@ def shrink(length: int) -> None:
         pop(ranges)
 
 
+def open_in(ranges: list[OpenRange], opened: OpenRange) -> None:
+    """Open a range on top of this thread's `ranges`.
+
+    Python runs signal handlers after calls, so what is noted just before a call is true of it even where
+    Ctrl-C arrives: a range is in the tool if and only if `in_tool` says so.
+    """
+    ranges.append(opened)
+    if has_tool:
+        attributes = opened.label.attributes or _described(opened.label)
+        opened.in_tool = True
+        _push_to_tool(attributes)
+    if listeners:
+        opened.listeners = listeners
+        _tell(listeners, "push", opened.label.name, opened.label.payload)
+
+
+def pop(ranges: list[OpenRange]) -> OpenRange:
+    """Close the innermost of this thread's `ranges`."""
+    opened = ranges[-1]
+    if opened.in_tool:
+        opened.in_tool = False
+        _pop_from_tool()
+    ranges.pop()
+    if opened.listeners:
+        receivers, opened.listeners = opened.listeners, ()
+        _tell(receivers, "pop")
+    return opened
+
+
+def mark(message: str) -> None:
+    """Put one mark on the timeline."""
+    if has_tool:
+        _domain.mark(_domain.get_event_attributes(_text(message), COLOURS["phase"]))
+    _tell(listeners, "mark", message)
+
+
 def draw(label: Label) -> object:
     """Begin a range on no thread, which may cross others, a picture on a tool's timeline; return its handle."""
-    return _domain.start_range(label.attributes or _described(label)) if _tool else None
+    return _domain.start_range(label.attributes or _described(label)) if has_tool else None
 
 
 def drawn(handle: object) -> None:
     """End a range that was drawn, given its handle."""
     if handle is not None:
         _domain.end_range(handle)
-
-
-def mark(message: str) -> None:
-    """Put one mark on the timeline."""
-    if _tool:
-        _domain.mark(_domain.get_event_attributes(_text(message), COLOURS["phase"]))
-    for listener in _listeners:
-        try:
-            listener.mark(message)
-        except Exception:
-            _drop_failed(listener)
-
-
-def listeners() -> tuple[Listener, ...]:
-    """Return the listeners, as the same tuple until they change."""
-    return _listeners
 
 
 def category() -> str:
@@ -179,12 +302,36 @@ def category() -> str:
 
 def category_numbers() -> dict[str, int]:
     """Return how NVTX numbers the categories, by their names; empty if no tool listens."""
-    return {name: int(_domain.get_category_id(name)) for name in CATEGORIES} if _tool else {}
+    return {name: int(_domain.get_category_id(name)) for name in CATEGORIES} if has_tool else {}
 
 
-def observe(observer: Callable[[bool], None]) -> None:
-    """Call `observer` with whether anything receives the ranges, whenever that changes."""
-    _observers.append(observer)
+def _described(label: Label) -> Any:
+    colour, payload = COLOURS[label.category], label.payload
+    if label.category in ("phase", "timeline"):
+        colour = COLOURS.get(label.name, colour)
+    # NVTX can carry an integer of 64 bits or a float, and nothing else.
+    if isinstance(payload, int):
+        payload = int(payload) if -(2**63) <= payload < 2**63 else float(payload)
+    elif type(payload) is not float:
+        payload = None
+    number = _domain.get_category_id(label.category)
+    label.attributes = _domain.get_event_attributes(_text(label.name), colour, number, payload)
+    return label.attributes
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _tell(receivers: tuple[Listener, ...], event: str, *facts: object) -> None:
+    """Call a method of listeners; one that raises is dropped with one logged line."""
+    for listener in receivers:
+        try:
+            if listener in listeners:
+                getattr(listener, event)(*facts)
+        except Exception:
+            _drop(listener)
+            log.exception("a listener of ranges failed and is dropped")
 
 
 @contextmanager
@@ -195,11 +342,35 @@ def listen(listener: Listener) -> Iterator[None]:
     one logged line, and the annotated program continues.
     """
     with _listeners_lock:
-        _set_listeners((*_listeners, listener))
+        _set_listeners((*listeners, listener))
     try:
         yield
     finally:
         _drop(listener)
+
+
+def _drop(listener: Listener) -> None:
+    with _listeners_lock:
+        _set_listeners(tuple(other for other in listeners if other is not listener))
+
+
+def _set_listeners(new: tuple[Listener, ...]) -> None:
+    global listeners, active
+    listeners = () if off else new
+    was, active = active, has_tool or bool(listeners)
+    if was != active:
+        for observer in observers:
+            observer(active)
+
+
+def _forget_listeners() -> None:
+    """Begin a forked child without its parent's recorder, and without a lock that its parent may hold."""
+    global _listeners_lock
+    _listeners_lock = threading.Lock()
+    _set_listeners(())
+
+
+os.register_at_fork(after_in_child=_forget_listeners)
 
 
 def say_once(key: str, message: str, *values: object) -> None:
@@ -214,98 +385,3 @@ def say_failed(message: str) -> None:
     if message not in _said:
         _said.add(message)
         log.exception("%s (logged once)", message)
-
-
-def open_in(ranges: list[OpenRange], opened: OpenRange) -> None:
-    """Open a range on top of this thread's `ranges`.
-
-    Python runs signal handlers after calls, so what is noted just before a call is true of it even where
-    Ctrl-C arrives: a range is in the tool if and only if `in_tool` says so.
-    """
-    ranges.append(opened)
-    if _tool:
-        attributes = opened.label.attributes or _described(opened.label)
-        opened.in_tool = True
-        _push_to_tool(attributes)
-    if _listeners:
-        _tell(opened)
-
-
-def _tell(opened: OpenRange) -> None:
-    opened.listeners = _listeners
-    for listener in opened.listeners:
-        try:
-            listener.push(opened.label.name, opened.label.payload)
-        except Exception:
-            _drop_failed(listener)
-
-
-def pop(ranges: list[OpenRange]) -> OpenRange:
-    """Close the innermost of this thread's `ranges`."""
-    opened = ranges[-1]
-    if opened.in_tool:
-        opened.in_tool = False
-        _pop_from_tool()
-    ranges.pop()
-    if opened.listeners:
-        _tell_end(opened)
-    return opened
-
-
-def _tell_end(opened: OpenRange) -> None:
-    listeners, opened.listeners = opened.listeners, ()
-    for listener in listeners:
-        try:
-            if listener in _listeners:
-                listener.pop()
-        except Exception:
-            _drop_failed(listener)
-
-
-def _described(label: Label) -> Any:
-    colour = COLOURS[label.category]
-    if label.category in ("phase", "timeline"):
-        colour = COLOURS.get(label.name, colour)
-    number = _domain.get_category_id(label.category)
-    label.attributes = _domain.get_event_attributes(_text(label.name), colour, number, _payload(label.payload))
-    return label.attributes
-
-
-def _text(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _payload(payload: Payload) -> Payload:
-    """Return what NVTX can carry: an integer of 64 bits or a float, else nothing."""
-    if isinstance(payload, int):
-        return int(payload) if -(2**63) <= payload < 2**63 else float(payload)
-    return payload if type(payload) is float else None
-
-
-def _drop_failed(listener: Listener) -> None:
-    _drop(listener)
-    log.exception("a listener of ranges failed and is dropped")
-
-
-def _set_listeners(listeners: tuple[Listener, ...]) -> None:
-    global _listeners, active
-    _listeners = () if off else listeners
-    was, active = active, _tool or bool(_listeners)
-    if was != active:
-        for observer in _observers:
-            observer(active)
-
-
-def _drop(listener: Listener) -> None:
-    with _listeners_lock:
-        _set_listeners(tuple(other for other in _listeners if other is not listener))
-
-
-def _forget_listeners() -> None:
-    """Begin a forked child without its parent's recorder, and without a lock that its parent may hold."""
-    global _listeners_lock
-    _listeners_lock = threading.Lock()
-    _set_listeners(())
-
-
-os.register_at_fork(after_in_child=_forget_listeners)

@@ -6,18 +6,34 @@ fan-out, and gradients accumulated into a leaf, run right after the node that ma
 
     forward   layer 0 [ a  norm[ b c ]  d ]  layer 1 [ ... ]          a, b, c, d: nodes in order of creation
     backward  layer 0 [ d  norm[ c b ]  a ]
+
+What hears of nodes (`nodes.py`) calls `reach` just before one of another part runs, on the thread that runs it.
+A pass is one run of the engine (`Tensor.backward`, `torch.autograd.grad`, or one of them within a backward); what
+it leaves open is closed at its end, also where it fails. A thread of the engine's own closes what a failed pass
+left there at its next range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import weakref
+from collections.abc import Callable, Sequence
 
 import torch
+from torch.autograd.graph import Node
 
 from . import range_stack
-from .engine import Recomputation, in_backward, pass_id
-from .open_ranges import DependentRange, Label, OpenRange, Payload, Thread, label, made_once
-from .places import Call, Part, places_of
+from .places import Call, places_of
+from .range_stack import DependentRange, Label, OpenRange, Payload, Thread, label, made_once
+
+_engine = torch.autograd.Variable._execution_engine
+pass_id = torch._C._current_graph_task_id
+current_node: Callable[[], Node] = torch._C._current_autograd_node
+_is_run: Callable[[Node], bool] = torch._C._will_engine_execute_node
+_is_compiling = torch.compiler.is_dynamo_compiling
+_local = range_stack.local
+NO_PASS = -1
+_RECOMPUTE = label("recompute", None, "model/forward")
 
 
 class Names:
@@ -35,32 +51,24 @@ class Names:
 names = made_once(Names)
 
 
-class Frame(Part):
-    """A region that is running: its forward range, and, where gradients are recorded, its backward part."""
+class Part:
+    """One run of a region: while it runs its forward range, and afterwards what its backward needs.
 
-    __slots__ = ("call", "opened", "recomputation", "thread")
+    `depth` is how many parts are around it. While it is `running`, a backward inside it is not its backward.
+    """
 
-    parent: Frame | None
+    __slots__ = ("call", "depth", "label", "opened", "parent", "recomputation", "running", "thread")
 
-    def __init__(self, label: Label, parent: Frame | None, opened: OpenRange, thread: Thread | None) -> None:
-        super().__init__(label, parent)
+    def __init__(self, label: Label, parent: Part | None, opened: OpenRange, thread: Thread | None) -> None:
+        self.label, self.parent, self.running = label, parent, True
+        self.depth: int = parent.depth + 1 if parent is not None else 0
         # The thread whose nodes are its; None where no gradients are recorded.
         self.opened, self.thread = opened, thread
         self.call: Call | None = None
         self.recomputation: Recomputation | None = None
 
-    def note_given(self, arguments: object) -> None:
-        """Note of the nodes that led to tensors in `arguments` that they are not this region's."""
-        if self.call is not None:
-            self.call.places.note_given(arguments)
 
-    def hold(self, returned: object) -> None:
-        """Keep what is known of the nodes that led to `returned` as long as those."""
-        if self.call is not None:
-            self.call.places.hold(self.call, returned)
-
-
-def begin(labels: Names, opened: OpenRange, thread: Thread, around: Sequence[Label] = ()) -> Frame:
+def begin(labels: Names, opened: OpenRange, thread: Thread, around: Sequence[Label] = ()) -> Part:
     """Open a region's forward range; autograd's nodes are its from now on.
 
     `around` are the labels of the backward of regions known to be around it, from the inside, also where these do
@@ -68,38 +76,37 @@ def begin(labels: Names, opened: OpenRange, thread: Thread, around: Sequence[Lab
     """
     if not torch.is_grad_enabled():
         range_stack.push(opened)
-        return Frame(labels.backward, None, opened, None)
-    frame = Frame(labels.backward, running_frame(thread), opened, thread)
-    if frame.parent is None:
-        frame.call = places_of(thread).begin_call()
+        return Part(labels.backward, None, opened, None)
+    part = Part(labels.backward, running_part(thread), opened, thread)
+    if part.parent is None:
+        part.call = places_of(thread).begin_call()
         if in_backward():
-            frame.recomputation = Recomputation(labels.backward, around)
+            part.recomputation = Recomputation(labels.backward, around)
     range_stack.push(opened)
-    thread.frame = frame
-    thread.places.enter(frame)
-    return frame
+    thread.innermost = part
+    thread.places.enter(part)
+    return part
 
 
-def end(frame: Frame) -> None:
+def end(part: Part) -> None:
     """Close a region's forward range; autograd's nodes are those of the region around it again."""
-    frame.running = False
-    thread = frame.thread
-    is_here = thread is not None and thread is range_stack.here()
-    if thread is not None and is_here:
-        thread.frame = frame.parent if thread.frame is frame else running_frame(thread)
-    range_stack.close(frame.opened)
-    if frame.recomputation is not None:
-        frame.recomputation.end()
-    if thread is not None and is_here:
+    part.running = False
+    thread = part.thread if part.thread is _local.thread else None
+    if thread is not None:
+        thread.innermost = part.parent if thread.innermost is part else running_part(thread)
+    range_stack.close(part.opened)
+    if part.recomputation is not None:
+        part.recomputation.end()
+    if thread is not None:
         enter_innermost(thread)
-    if frame.call is not None:
-        frame.call.places.end_call(frame.call)
-    del frame.opened, frame.thread, frame.recomputation, frame.call  # the table of numbers keeps the part alone
+    if part.call is not None:
+        part.call.end()
+    del part.opened, part.thread, part.recomputation, part.call  # the table of numbers keeps the part alone
 
 
 def enter_innermost(thread: Thread) -> None:
     """Have a thread's next nodes be of its innermost region, or of the part whose backward runs."""
-    part: Part | None = running_frame(thread)
+    part: Part | None = running_part(thread)
     if part is None and thread.ranges and thread.ranges[-1].pass_id == pass_id():
         part = thread.ranges[-1].part
     thread.places.enter(part)
@@ -111,13 +118,130 @@ def close_interrupted(thread: Thread) -> None:
         if isinstance(opened, DependentRange) and opened.over:
             range_stack.close(opened)
             break
-    if thread.frame is not None:
-        thread.frame = running_frame(thread)
+    thread.innermost = running_part(thread)
 
 
-def running_frame(thread: Thread) -> Frame | None:
+def running_part(thread: Thread) -> Part | None:
     """Return the innermost region that really runs on a thread."""
-    frame: Frame | None = thread.frame
-    while frame is not None and (not frame.running or frame.opened.over):
-        frame = frame.parent
-    return frame
+    part: Part | None = thread.innermost
+    while part is not None and (not part.running or part.opened.over):
+        part = part.parent
+    return part
+
+
+def in_backward() -> bool:
+    """Return whether this thread runs a node of autograd's."""
+    return pass_id() != NO_PASS
+
+
+def reach(part: Part | None, number: int, is_sure: bool = False) -> None:
+    """Make the ranges that a pass has open on this thread the path of a part, whose node surely runs or may."""
+    if not range_stack.active or _is_compiling():
+        return
+    thread = _local.thread
+    if torch.is_grad_enabled():  # what this node makes is of its part, too
+        places_of(thread).enter(part)
+    ranges = thread.ranges
+    top = ranges[-1] if ranges else None
+    last: Part | None = top.part if top is not None and top.pass_id == number else None
+    if part is not None and (last is part or not (is_sure or _is_run(current_node()))):
+        return
+    if last is None:
+        range_stack.drop_over()
+    # Up from both, until they are the same: what is open is closed, and what is not is opened.
+    outer, parts_to_open, kept = part, [], len(ranges)
+    while True:
+        last = ranges[kept - 1].part if kept and ranges[kept - 1].pass_id == number else None
+        if last is outer:
+            break
+        if outer is None or (last is not None and last.depth >= outer.depth):
+            kept -= 1
+            continue
+        if not outer.running:
+            parts_to_open.append(outer)
+        outer = outer.parent
+    while len(ranges) > kept:
+        range_stack.pop(ranges)
+    if parts_to_open:
+        alive = _alive(thread, number)
+        for part_to_open in reversed(parts_to_open):
+            range_stack.open_in(ranges, BackwardRange(part_to_open, number, alive))
+
+
+class BackwardRange(DependentRange):
+    """A range around the backward of a part, in one pass of the engine."""
+
+    __slots__ = ("part", "pass_id")
+
+    def __init__(self, part: Part, pass_id: int, alive: weakref.ref[_Pass]) -> None:
+        self.label, self.alive = part.label, alive
+        self.ended = self.in_tool = False
+        self.listeners = ()
+        self.part: Part = part
+        self.pass_id: int = pass_id
+
+
+class _Pass:
+    """One run of the engine on one thread; only the engine holds it, and calls it at the end if nothing failed.
+
+    One that failed releases it on the thread that called backward.
+    """
+
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self) -> None:
+        range_stack.shrink(_base_of_pass(range_stack.stack(), self.number))
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():
+            self()
+
+
+def _alive(thread: Thread, number: int) -> weakref.ref[_Pass]:
+    """Return a reference that dies with the pass, however it ends."""
+    alive: weakref.ref[_Pass] | None = thread.passes.get(number)
+    if alive is None or alive() is None:
+        thread.passes = {old: ref for old, ref in thread.passes.items() if ref() is not None}
+        current = _Pass(number)
+        _engine.queue_callback(current)
+        alive = thread.passes[number] = weakref.ref(current)
+    return alive
+
+
+def _base_of_pass(ranges: list[OpenRange], number: int) -> int:
+    """Return the index from which on the innermost ranges belong to this pass of the engine."""
+    base = len(ranges)
+    while base and ranges[base - 1].pass_id == number:
+        base -= 1
+    return base
+
+
+class Recomputation:
+    """A forward that runs inside a backward (activation checkpointing), kept apart from it.
+
+    The backward ranges of the recomputed region are closed for a range `recompute`, and opened again when the
+    recomputed region ends. If it has none open, those of the region around it stay, and all others are closed.
+    """
+
+    def __init__(self, label: Label, around: Sequence[Label]) -> None:
+        """Begin, given the label of the region's backward, and those of the regions around it, from the inside."""
+        ranges, self._pass = range_stack.stack(), pass_id()
+        range_stack.drop_over()
+        base = _base_of_pass(ranges, self._pass)
+        labels = [opened.label for opened in ranges[base:]]
+        outside = [labels.index(outer) + (outer is not label) for outer in (label, *around) if outer in labels]
+        self._kept = base + (outside[0] if outside else 0)
+        self._interrupted = ranges[self._kept :]
+        range_stack.shrink(self._kept)
+        self._opened = range_stack.push(OpenRange(_RECOMPUTE))
+
+    def end(self) -> None:
+        """Close the range and bring the interrupted backward ranges back."""
+        range_stack.close(self._opened)
+        ranges = range_stack.stack()
+        if len(ranges) == self._kept and pass_id() == self._pass:
+            for interrupted in self._interrupted:
+                range_stack.open_in(ranges, BackwardRange(interrupted.part, self._pass, interrupted.alive))

@@ -20,7 +20,7 @@ import torch
 
 from ..annotate import others
 from ..annotate.compiled.ranges import in_generated_code
-from ..annotate.engine import in_backward
+from ..annotate.regions import in_backward
 
 MOST_CALLS = 4096
 # The library of Python's bindings is there for Dynamo's frames too; the operators among its calls are in others

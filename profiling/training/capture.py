@@ -15,7 +15,7 @@ import torch
 from .. import annotate
 from ..annotate import range_stack
 from ..annotate.counting import Counting
-from ..annotate.open_ranges import OpenRange, label
+from ..annotate.range_stack import OpenRange, label
 from ..recorder import Recording, record
 from ..recorder.allocation_marks import AllocationMarks
 from ..recorder.trace_file import TraceFileError

@@ -22,9 +22,8 @@ from nvtx_kernels.analysis.vocabulary import BACKWARD
 from nvtx_kernels.analysis.vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
 from ..annotate import calls, optimizers, range_stack
-from ..annotate.engine import in_backward
-from ..annotate.open_ranges import OpenRange, label
-from ..annotate.optimizers import AutomaticRange
+from ..annotate.range_stack import AutomaticRange, OpenRange, label
+from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
 from .capture import Capture
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 from ..annotate import others, range_stack
-from ..annotate.open_ranges import Payload
+from ..annotate.range_stack import Payload
 from .capture import Capture, wait_for_gpu
 from .loop import WHOLE_BLOCK, Phases
 from .roots import telling_roots

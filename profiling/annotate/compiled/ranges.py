@@ -19,7 +19,7 @@ from itertools import takewhile
 from types import TracebackType
 
 from .. import range_stack
-from ..open_ranges import Label, OpenRange, label
+from ..range_stack import AutomaticRange, Label, OpenRange, label
 from .leaves import Leaves, follow
 from .names import Names
 
@@ -89,13 +89,6 @@ class Ranges:
         return change
 
 
-class _GeneratedRange(OpenRange):
-    """A range that is not put back where one around it ends out of turn: the call of generated code is over."""
-
-    __slots__ = ()
-    returns = False
-
-
 class Opened:
     """The ranges of one call of generated code, on the thread that runs it."""
 
@@ -112,7 +105,7 @@ class Opened:
         if not range_stack.active:
             return _stay
         if self._of.model_label is not None and not self._is_in_model():
-            self._model = range_stack.push(_GeneratedRange(self._of.model_label))
+            self._model = range_stack.push(AutomaticRange(self._of.model_label))
         return self._move
 
     def _is_in_model(self) -> bool:
@@ -144,7 +137,7 @@ class Opened:
         for range_label in labels:
             if stack and (not opened or stack[-1] is not opened[-1]):
                 range_stack.drop_over()
-            opened.append(_GeneratedRange(range_label))
+            opened.append(AutomaticRange(range_label))
             range_stack.open_in(stack, opened[-1])
         self._at = number
 

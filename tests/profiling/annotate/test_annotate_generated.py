@@ -35,7 +35,7 @@ def test_a_range_opened_between_two_moves_and_left_open_is_closed_with_the_first
     def program():
         with Ranges(PATHS, "model/forward").opened() as at:
             at(0)
-            range_stack.push(annotate.compiled.ranges._GeneratedRange(range_stack.stack()[-1].label))
+            range_stack.push(range_stack.AutomaticRange(range_stack.stack()[-1].label))
             at(1)
 
     assert heard_from(program) == ["layer 0", "layer 0/up", "layer 0/up/up", "layer 0/down"]

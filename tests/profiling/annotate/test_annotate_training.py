@@ -188,6 +188,20 @@ def test_replays_of_a_graph_in_which_an_optimizer_stepped_are_its_updates(monkey
     assert vars(Graph) == methods
 
 
+def test_updates_after_a_capture_that_could_not_begin_are_told(monkeypatch):
+    def refuse(_graph):
+        raise RuntimeError
+
+    monkeypatch.setattr(Graph, "capture_begin", refuse)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    model, heard = nn.Linear(4, 4), Heard()
+    with annotate.annotate_modules(model), annotate.listen(heard):
+        with pytest.raises(RuntimeError):
+            Graph().capture_begin()
+        steps(model, torch.optim.SGD(model.parameters()), 1)
+    assert [mark for mark in heard.marks if mark.startswith(optimizers.TRAINING_MARK)]
+
+
 def test_nothing_is_left_on_optimizers_when_nobody_listens():
     from torch.optim import optimizer
 

@@ -234,7 +234,7 @@ def test_nothing_is_left_when_a_counted_step_fails():
     with pytest.raises(KeyError), annotate.annotate_modules(nn.Linear(2, 2)), counting.step():
         failing()
     assert _len_torch_dispatch_stack() == 0
-    assert (range_stack.listeners(), nn.Module.__call__) == ((), call)
+    assert (range_stack.listeners, nn.Module.__call__) == ((), call)
 
 
 def test_a_mode_that_the_program_enters_meanwhile_stays():
