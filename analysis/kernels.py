@@ -178,9 +178,10 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     if options.by:
         require_one(paths, "--by")
     if all(path.suffix == ".parquet" for path in paths):
-        from .ranks import of_summaries
+        from .ranks import reduced_summaries
+        from .ranks.document import ranks_document
 
-        return of_summaries(paths, detail_of(options), scheduler=options.scheduler)
+        return ranks_document(reduced_summaries(paths, scheduler=options.scheduler), detail_of(options))
     ranked = read_all(paths, partial(report_of, options=options), options)
     chosen = [
         replace(entry, report=selected(entry.report, options)) if entry.report else entry for entry in ranked

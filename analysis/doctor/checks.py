@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution, attribute
 from ..attribution.placing import ADOPTED
@@ -47,39 +46,31 @@ NSYS_STATS = "`--like-nsys` with what `nsys stats`"
 OLDER_BY_S = 2
 
 
+@dataclass(frozen=True)
 class Patient:
-    """A report that was read, with the facts that the checks use."""
+    """A report that was read, with the facts that the checks use; warm-up is not in its sums."""
 
-    def __init__(self, path: Path, trace: Trace) -> None:
-        self.path, self.trace = path, trace
-
-    @cached_property
-    def attribution(self) -> Attribution:
-        """All work with its ranges."""
-        return attribute(self.trace)
+    path: Path
+    trace: Trace
+    attribution: Attribution
+    report: Report
 
     @property
     def work(self) -> str:
         """What is counted: the GPU's work, or a CPU's operators."""
         return f"{self.trace.provenance.unit_of_work} work"
 
-    @cached_property
-    def report(self) -> Report:
-        """The summary without warm-up."""
-        return summarize(self.attribution)
-
-
-Check = Callable[[Patient], Iterator[Finding]]
-
 
 def examine(path: Path) -> list[Finding]:
     """Run every check on a report; one that cannot be read or has no work gets no further checks."""
     findings = list(_stale(path))
     try:
-        patient = Patient(path, read(path))
-        require_work(patient.trace)
+        trace = read(path)
+        require_work(trace)
     except AnalysisError as error:
         return [*findings, Finding("problem", str(error))]
+    attribution = attribute(trace)
+    patient = Patient(path, trace, attribution, summarize(attribution))
     return findings + [finding for check in CHECKS for finding in check(patient)]
 
 
@@ -121,6 +112,8 @@ def _graphs(patient: Patient) -> Iterator[Finding]:
             "kernels are hidden",
             "record with `nsys profile --cuda-graph-trace=node`",
         )
+    if doubt := caveats.of_replays(patient.attribution):
+        yield Finding("warning", doubt, caveats.how_to_tell_replays(patient.trace.provenance))
 
 
 def _unknown_kernels(patient: Patient) -> Iterator[Finding]:
@@ -134,36 +127,27 @@ def _unknown_kernels(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _replays(patient: Patient) -> Iterator[Finding]:
-    if doubt := caveats.of_replays(patient.attribution):
-        yield Finding("warning", doubt, caveats.how_to_tell_replays(patient.trace.provenance))
-
-
 def _compiled(patient: Patient) -> Iterator[Finding]:
     """Look for the kernels of compiled code that are in no range of a module."""
-    trace, attribution = patient.trace, patient.attribution
+    trace, attribution, facts = patient.trace, patient.attribution, patient.attribution.facts
     triton = np.array([name.startswith(COMPILED_KERNELS) for name in trace.names], np.bool_)
     compiled = (trace.work.kind == KERNEL) & triton[trace.work.name_id]
-    if compiled.any():
-        in_no_module = attribution.forest.nearest(_part_or_none(attribution)) < 0
-        of_node = np.append(in_no_module, True)
-        lost = trace.work.duration_ns[compiled & of_node[attribution.node]].sum()
-        share = lost / max(trace.work.duration_ns[compiled].sum(), 1)
-        if share > ONE_PIECE:
-            yield Finding(
-                "warning",
-                f"{share_text(share)} of the time of kernels that torch.compile made is in no range of a module: "
-                "the compiled program is one piece",
-                "call annotate_modules(model) before the model runs for the first time (PyTorch 2.9 or newer)",
-            )
-
-
-def _part_or_none(attribution: Attribution) -> NDArray[np.int32]:
-    """Return per node its range, -1 for a phase, a step and warm-up."""
-    facts, of_node = attribution.facts, attribution.forest.range
-    frame = facts.warm_up | facts.step | facts.measured | (facts.phase >= 0) | facts.operator
-    name = attribution.ranges.name_id[of_node] if len(of_node) else np.empty(0, np.int32)
-    return np.where(frame[name], -1, of_node).astype(np.int32)
+    if not compiled.any():
+        return
+    range_ = attribution.forest.range
+    name = attribution.ranges.name_id[range_] if len(range_) else np.empty(0, np.int32)
+    is_frame = facts.warm_up | facts.step | facts.measured | (facts.phase >= 0) | facts.operator
+    modules = np.where(is_frame[name], -1, range_).astype(np.int32)
+    in_no_module = np.append(attribution.forest.nearest(modules) < 0, True)
+    lost = trace.work.duration_ns[compiled & in_no_module[attribution.node]].sum()
+    share = lost / max(trace.work.duration_ns[compiled].sum(), 1)
+    if share > ONE_PIECE:
+        yield Finding(
+            "warning",
+            f"{share_text(share)} of the time of kernels that torch.compile made is in no range of a module: "
+            "the compiled program is one piece",
+            "call annotate_modules(model) before the model runs for the first time (PyTorch 2.9 or newer)",
+        )
 
 
 def _open_ranges(patient: Patient) -> Iterator[Finding]:
@@ -201,28 +185,22 @@ def _no_ranges(patient: Patient) -> Iterator[Finding]:
         yield Finding("warning", "no measured step ranges: figures per step are not available", fix)
 
 
-def _outside(patient: Patient) -> Iterator[Finding]:
-    totals = patient.report.totals
-    share = totals.outside_ns / max(totals.work_ns, 1)
-    if len(patient.trace.ranges) and share > OUTSIDE[0]:
-        calls = words_of(patient.trace.provenance).calls
+def _unplaced(patient: Patient) -> Iterator[Finding]:
+    totals, words = patient.report.totals, words_of(patient.trace.provenance)
+    outside, ambiguous = (part_ns / max(totals.work_ns, 1) for part_ns in (totals.outside_ns, totals.ambiguous_ns))
+    if len(patient.trace.ranges) and outside > OUTSIDE[0]:
         reasons = dict.fromkeys(row.reason for row in patient.report.outside if row.reason in REMEDIES)
         yield Finding(
-            "problem" if share > OUTSIDE[1] else "warning",
-            f"{share_text(share)} of the {patient.work} is in no range, {' and '.join(reasons)}",
-            "; ".join(REMEDIES[reason].format(calls=calls) for reason in reasons),
+            "problem" if outside > OUTSIDE[1] else "warning",
+            f"{share_text(outside)} of the {patient.work} is in no range, {' and '.join(reasons)}",
+            "; ".join(REMEDIES[reason].format(calls=words.calls) for reason in reasons),
         )
-
-
-def _ambiguous(patient: Patient) -> Iterator[Finding]:
-    totals = patient.report.totals
-    share = totals.ambiguous_ns / max(totals.work_ns, 1)
-    if share > AMBIGUOUS[0]:
+    if ambiguous > AMBIGUOUS[0]:
         yield Finding(
-            "problem" if share > AMBIGUOUS[1] else "warning",
-            f"{share_text(share)} of the {patient.work} was launched on autograd's threads while two threads "
+            "problem" if ambiguous > AMBIGUOUS[1] else "warning",
+            f"{share_text(ambiguous)} of the {patient.work} was launched on autograd's threads while two threads "
             "could have waited for it",
-            words_of(patient.trace.provenance).numbered,
+            words.numbered,
         )
 
 
@@ -242,8 +220,11 @@ def _nameless(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _warm_up(patient: Patient) -> Iterator[Finding]:
+def _what_is_counted(patient: Patient) -> Iterator[Finding]:
+    """Look for steps that were cut off, and for phases of which warm-up leaves nothing."""
     attribution, totals = patient.attribution, patient.report.totals
+    if doubt := caveats.of_steps(kernels_per_step(attribution).tolist()):
+        yield Finding("problem", doubt, "record again, with the capture around whole steps")
     fix = "measure steps outside the range named warm-up, or count it with --include-warmup"
     if totals.excluded_ns and totals.excluded_ns == totals.work_ns:
         yield Finding("problem", f"all {patient.work} is in warm-up, so nothing is left to rank", fix)
@@ -272,18 +253,10 @@ def _precision(patient: Patient) -> Iterator[Finding]:
         yield Finding("good", f"GEMM launches by arithmetic: {used}")
 
 
-def _cut_off(patient: Patient) -> Iterator[Finding]:
-    if doubt := caveats.of_steps(kernels_per_step(patient.attribution).tolist()):
-        yield Finding("problem", doubt, "record again, with the capture around whole steps")
-
-
-def _schema(patient: Patient) -> Iterator[Finding]:
+def _shortfalls(patient: Patient) -> Iterator[Finding]:
     if doubt := caveats.of_schema(patient.trace.provenance):
         theirs = "the sums with what `rocpd summary`" if patient.trace.provenance.is_of_rocprof else NSYS_STATS
         yield Finding("warning", doubt, f"compare {theirs} prints")
-
-
-def _shortfalls(patient: Patient) -> Iterator[Finding]:
     for shortfall in patient.trace.shortfalls:
         yield Finding("warning", shortfall.rstrip("."), "record again for the rest")
 
@@ -317,21 +290,17 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
             yield Finding("problem", text, remedy)
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     _content,
     _dropped_kernels,
-    _schema,
     _shortfalls,
     _graphs,
-    _replays,
     _unknown_kernels,
     _compiled,
     _no_ranges,
     _open_ranges,
-    _cut_off,
-    _warm_up,
-    _outside,
-    _ambiguous,
+    _what_is_counted,
+    _unplaced,
     _nameless,
     _precision,
 )

@@ -15,7 +15,6 @@ from ..presenters.output import write
 from ..support.arguments import CommandParser
 
 if TYPE_CHECKING:
-    from ..document import Detail, Document
     from .reduce import Ranks
 
 SUFFIX = ".summary.parquet"
@@ -54,13 +53,6 @@ def _summarize(options: argparse.Namespace) -> None:
     say_written(
         output, f"Next: nvtx-kernels rank {shlex.quote(str(output.parent))} compares all summaries of that folder."
     )
-
-
-def of_summaries(paths: Sequence[Path], detail: Detail, *, scheduler: str | None = None) -> Document:
-    """Compare the ranks of these summaries."""
-    from .document import ranks_document
-
-    return ranks_document(reduced_summaries(paths, scheduler=scheduler), detail)
 
 
 def reduced_summaries(paths: Sequence[Path], *, scheduler: str | None = None) -> Ranks:

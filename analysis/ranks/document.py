@@ -19,8 +19,8 @@ SPREAD = (
     Column("max_ns", "max", "ns"),
     Column("slowest", "slowest", "name"),
     Column("host", "host", "name"),
+    Column("outliers", "outliers", "count"),
 )
-OUTLIERS = Column("outliers", "outliers", "count")
 CLEARLY = (
     f"Clearly: over {LEAST_SHARE:.0%} above the median of the ranks, and over {DEVIATIONS:.0f} deviations (1.4826 "
     "× the median absolute deviation)."
@@ -64,34 +64,23 @@ def ranks_document(ranks: Ranks, detail: Detail = SHORT) -> Document:
     )
 
 
-def _spread(ranks: Ranks, values_ns: Floats) -> tuple[float, float, float, str, str]:
-    """Return the least, median and most of a row by rank, and the name and host of the slowest rank."""
+def _spread(ranks: Ranks, values_ns: Floats) -> tuple[float, float, float, str, str, int]:
+    """Return the least, median and most of a row by rank, the slowest rank and its host, and how many are slow."""
     slowest = ranks.ranks[int(np.nanargmax(values_ns))]
     least, middle, most = (float(figure(values_ns)) for figure in (np.nanmin, np.nanmedian, np.nanmax))
-    return least, middle, most, slowest.name, slowest.host
-
-
-def _outliers(values_ns: Floats) -> int:
-    return int(clearly_above(values_ns).sum())
+    return least, middle, most, slowest.name, slowest.host, int(clearly_above(values_ns).sum())
 
 
 def _phases(ranks: Ranks) -> Table:
     names, kernel_ns = ranks.phases
     rows = [
-        Row((name, *_spread(ranks, kernel_ns[number]), _outliers(kernel_ns[number])))
+        Row((name, *_spread(ranks, kernel_ns[number])))
         for number, name in sorted(enumerate(names), key=lambda pair: PHASES.index(pair[1]))
         if kernel_ns[number].any()
     ]
-    step_ns = kernel_ns.sum(0)
-    rows.append(Row(("all", *_spread(ranks, step_ns), _outliers(step_ns)), strong=True))
-    title = "Kernel time of a step by phase, over ranks, {unit}"
-    return Table(
-        "phases",
-        title,
-        (Column("phase", "phase"), *SPREAD, OUTLIERS),
-        tuple(rows),
-        f"outliers: ranks clearly above. {CLEARLY}",
-    )
+    rows.append(Row(("all", *_spread(ranks, kernel_ns.sum(0))), strong=True))
+    title, columns = "Kernel time of a step by phase, over ranks, {unit}", (Column("phase", "phase"), *SPREAD)
+    return Table("phases", title, columns, tuple(rows), f"outliers: ranks clearly above. {CLEARLY}")
 
 
 def _named(ranks: Ranks, detail: Detail, path: Path) -> str:
@@ -105,11 +94,11 @@ def _ranges(ranks: Ranks, detail: Detail) -> Table:
     excess_ns = self_ns.max(1, initial=0) - np.median(self_ns, axis=1) if len(keys) else np.empty(0)
     order = [number for number in np.argsort(-excess_ns, kind="stable").tolist() if excess_ns[number] > 0]
     rows = [
-        Row((_named(ranks, detail, keys[number][0]), *_spread(ranks, self_ns[number]), _outliers(self_ns[number])))
+        Row((_named(ranks, detail, keys[number][0]), *_spread(ranks, self_ns[number])))
         for number in order[: detail.top]
     ]
     title = "Ranges whose slowest rank is furthest above the median: kernels in no range below, {unit} per step"
-    columns = (Column("range", "range", "name"), *SPREAD, OUTLIERS)
+    columns = (Column("range", "range", "name"), *SPREAD)
     return Table("ranges", title, columns, tuple(rows), more(order, detail.top, "range").strip())
 
 

@@ -233,27 +233,22 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
 
 def read_one(path: FilePath) -> tuple[Head, Tables]:
     """Return what the reduction needs of one summary: what it is of, and rows of the work in measured steps."""
-    wanted = {table: [*texts, *NUMBERS[table]] for table, texts in TEXTS.items()}
-    head, groups = read_groups(path, wanted)
+    columns = {table: [*texts, *NUMBERS[table]] for table, texts in TEXTS.items()}
+    head, groups = read_groups(path, columns)
     head.provenance = replace(head.provenance, counted=())  # the most of it, and not of ranks
-    parts: dict[str, list[pa.Table]] = {table: [] for table in wanted}
+    parts: dict[str, list[pa.Table]] = {table: [] for table in columns}
     for table, of, rows in groups:
         if of == (head.of if table in ("phases", "ranges") else ALL):
             parts[table].append(rows)
-    return head, {
-        table: _with_coded_texts(
-            pa.concat_tables(of_table or [columns_of(wanted[table]).empty_table()]), TEXTS[table]
-        )
-        for table, of_table in parts.items()
-    }
-
-
-def _with_coded_texts(rows: pa.Table, texts: Sequence[str]) -> pa.Table:
     separator, empty = arrow.binary([SEPARATOR, ""]).cast(pa.string())
-    for place, name in enumerate(texts):
-        column = pc.binary_join(rows[name], separator) if name == "path" else rows[name]
-        rows = rows.set_column(place, name, column.fill_null(empty).combine_chunks().dictionary_encode())
-    return rows
+    tables = {}
+    for table, of_table in parts.items():
+        rows = pa.concat_tables(of_table or [columns_of(columns[table]).empty_table()])
+        for place, name in enumerate(TEXTS[table]):
+            column = pc.binary_join(rows[name], separator) if name == "path" else rows[name]
+            rows = rows.set_column(place, name, column.fill_null(empty).combine_chunks().dictionary_encode())
+        tables[table] = rows
+    return head, tables
 
 
 def read_all(paths: Sequence[FilePath]) -> Iterator[tuple[str, tuple[Head, Tables] | str]]:
@@ -327,6 +322,17 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
     kernel_ns, communication_ns, span_ns = (
         _by_step(parts["steps"], column, steps, whole_step) for column in NUMBERS["steps"][1:]
     )
+    of_rank = np.repeat(np.arange(len(heads)), [len(columns["step"]) for columns in parts["exchanges"]])
+    exchanges = Exchanges(
+        {
+            "place": of_rank,
+            **{
+                name: np.concatenate([columns[name] for columns in parts["exchanges"]])
+                for name in parts["exchanges"][0]
+            },
+        },
+        {name: [*texts[name].names] for name in TEXTS["exchanges"]},
+    )
     return Ranks(
         tuple(
             Rank(
@@ -345,7 +351,7 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
         ([(tuple(path.split(SEPARATOR)), phase) for path, phase in ranges], range_ns / np.maximum(steps, 1)),
         kernel_ns - communication_ns,
         span_ns,
-        _exchanges(parts["exchanges"], texts),
+        exchanges,
         (*sorted(problems), *_absent(heads)),
     )
 
@@ -378,12 +384,6 @@ def _by_step(parts: Sequence[_Columns], column: str, steps: Int64s, whole_step: 
         rows = (columns["phase"] == whole_step) & (step >= 0) & (step < steps[place]) & (values >= 0)
         cells[step[rows], place] = values[rows]
     return cells
-
-
-def _exchanges(parts: Sequence[_Columns], texts: Mapping[str, _Texts]) -> Exchanges:
-    place = np.repeat(np.arange(len(parts)), [len(columns["step"]) for columns in parts])
-    columns = {name: np.concatenate([of_rank[name] for of_rank in parts]) for name in parts[0]}
-    return Exchanges({"place": place, **columns}, {name: [*texts[name].names] for name in TEXTS["exchanges"]})
 
 
 def _absent(heads: Sequence[Head]) -> list[str]:
