@@ -9,92 +9,49 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..trace import Bools, Captures, Int32s, Ranges
-from .nesting import Nesting, distinct_pairs
+from ..trace import Bools, Captures, Int32s, Ranges, marked
+from .nesting import Forest, Nesting, distinct_pairs
 from .user_ranges import NameFacts, of_titles
 
-#: The ids of the names of a path, outermost first.
-Names = tuple[int, ...]
+
+def below_launches(
+    captures: Captures, ranges: Ranges, nesting: Nesting, facts: NameFacts, node: Int32s, eligible: Bools
+) -> tuple[Int32s, Int32s, Int32s]:
+    """Put the ranges around the creation of graph nodes below the launches of their work, by piece of work.
+
+    Return the nodes around the creation, -1 for none; the nodes of the work, -1 where no capture's range is below
+    its launch's; and the nodes that were made for them. `node` are the launches', and only `eligible` work counts.
+    """
+    forest, title = nesting.forest, ranges.name_id
+    created = nesting.containing(captures.thread, captures.at_ns, captures.at_ns)
+    created = np.where(eligible, np.append(created, np.int32(-1))[captures.of_work], np.int32(-1))
+    rows, before = np.flatnonzero(created >= 0), len(forest)
+    ends = of_titles(facts.warm_up | facts.step | facts.measured | facts.opens_phase, ranges)
+    # How many of the outermost ranges of a capture's path do not go below a launch of some names.
+    names, path_of_node, _ = forest.folded(title[forest.range])
+    (path, capture), back = distinct_pairs(path_of_node[node[rows]] + 1, created[rows])
+    cut = []
+    for launch_path, capture_node in zip((path - 1).tolist(), capture.tolist(), strict=True):
+        launched = names.range[_path(names, launch_path)].tolist()
+        captured = forest.range[_path(forest, capture_node)]
+        first = int(np.flatnonzero(np.append(True, ends[captured]))[-1])
+        inner = title[captured[first:]].tolist()
+        lengths = range(min(len(inner), len(launched)), 0, -1)
+        cut.append(first + next((length for length in lengths if launched[-length:] == inner[:length]), 0))
+    (capture, first_depth), back = distinct_pairs(capture[back], np.array(cut, np.int32)[back])
+    depth = forest.depth()
+    below = forest.copied(capture, lambda level: depth[level] >= first_depth)[back]
+    placed = np.full(len(node), -1, np.int32)
+    rows, below = rows[below >= 0], below[below >= 0]
+    placed[rows] = forest.graft(node[rows], below)
+    on_paths = forest.around(marked(placed, len(forest)))
+    return created, placed, before + np.flatnonzero(on_paths[before:]).astype(np.int32)
 
 
-class Captured:
-    """Assigns the work of graph nodes to the ranges of their creation; `made` are the nodes added for that."""
-
-    def __init__(self, captures: Captures, ranges: Ranges, nesting: Nesting, facts: NameFacts) -> None:
-        self._of_work, self._ranges, self._forest = captures.of_work, ranges, nesting.forest
-        self.created = nesting.containing(captures.thread, captures.at_ns, captures.at_ns)
-        self._ends = of_titles(facts.warm_up | facts.step | facts.measured | facts.opens_phase, ranges)
-        self.made = np.empty(0, np.int32)
-
-    def lead(self, node: Int32s, led: Bools) -> Int32s:
-        """Return the node of each piece of work, int32 (work,): those `led` are below their capture's ranges."""
-        rows = np.flatnonzero((self._of_work >= 0) & led)
-        led[:] = False
-        created = self.created[self._of_work[rows]]
-        rows, created = rows[created >= 0], created[created >= 0]
-        if not len(rows):
-            return node
-        before = len(self._forest)
-        below = self._kept(node[rows], created)
-        rows, below = rows[below >= 0], below[below >= 0]
-        placed = node.copy()
-        placed[rows] = self._forest.graft(node[rows], below)
-        led[rows] = True
-        # The nodes of these paths that were added now.
-        levels = [np.unique(placed[rows])]
-        while len(levels[-1]):
-            above = np.unique(self._forest.above(levels[-1]))
-            levels.append(above[above >= before])
-        self.made = np.unique(np.concatenate(levels))
-        return placed
-
-    def created_of_work(self, eligible: Bools) -> Int32s:
-        """Return the node around the creation of what made each piece of work, -1 for none: int32 (work,)."""
-        created = np.append(self.created, np.int32(-1))[self._of_work]
-        return np.where(eligible, created, np.int32(-1))
-
-    def _kept(self, launch: Int32s, created: Int32s) -> Int32s:
-        """Return a copy of the part of each capture's path that goes below its launch's; -1 for none."""
-        launches, of_row = np.unique(launch, return_inverse=True)
-        paths: dict[Names, int] = {}
-        path = np.array([paths.setdefault(self._names(node), len(paths)) for node in launches.tolist()], np.int32)
-        (path, capture), back = distinct_pairs(path[of_row], created)
-        launch_paths = list(paths)
-        cut = [
-            self._cut(launch_paths[number], node)
-            for number, node in zip(path.tolist(), capture.tolist(), strict=True)
-        ]
-        return self._copied(created, np.array(cut, np.int32)[back])
-
-    def _cut(self, launch: Names, capture: int) -> int:
-        """Count the outermost ranges of a capture's path that do not go below a launch of this path of names."""
-        chain = self._chain(capture)
-        first = max(
-            (depth + 1 for depth, node in enumerate(chain) if self._ends[self._forest.range[node]]), default=0
-        )
-        names = self._names(capture)[first:]
-        longest = min(len(names), len(launch))
-        return first + next((n for n in range(longest, 0, -1) if launch[-n:] == names[:n]), 0)
-
-    def _chain(self, node: int) -> list[int]:
-        """Return a node and those above it, outermost first."""
-        chain: list[int] = []
-        while node >= 0:
-            chain.append(node)
-            node = int(self._forest.parent[node])
-        return chain[::-1]
-
-    def _names(self, node: int) -> Names:
-        return tuple(int(self._ranges.name_id[self._forest.range[ancestor]]) for ancestor in self._chain(node))
-
-    def _copied(self, node: Int32s, cut: Int32s) -> Int32s:
-        """Return copies of nodes at the top level, without the outermost `cut` ranges of their paths."""
-        (distinct, first), back = distinct_pairs(node, cut)
-        depth, levels = self._forest.depth(), [distinct]
-        while (levels[-1] >= 0).any():
-            levels.append(self._forest.above(levels[-1]))
-        copy = np.full(len(distinct), -1, np.int32)
-        for level in reversed(levels):
-            copied = (level >= 0) & (depth[level] >= first)
-            copy[copied] = self._forest.add(copy[copied], self._forest.range[level[copied]])
-        return copy[back]
+def _path(forest: Forest, node: int) -> list[int]:
+    """Return a node and those above it, outermost first."""
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = int(forest.parent[node])
+    return path[::-1]

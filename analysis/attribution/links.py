@@ -4,159 +4,127 @@ Under emit_nvtx (and `nsys --pytorch=autograd-nvtx`) a forward operator is named
 its backward node `SoftmaxBackward0, seq = 12`. Numbers count per thread, and such a report does not record whose a
 node's number is: an operator must fit (`Links.made`). PyTorch's own traces record the thread; their
 readers make numbers of it that no two threads share.
+
+Names fit, too: PyTorch's generator names a node after the native function whose derivative it is
+(`_create_op_prefix` in torchgen's load_derivatives.py): `aten::_softmax` makes SoftmaxBackward0, and
+`aten::nll_loss_forward` makes NllLossBackward0. A Python Function called `Swish` makes SwishBackward
+(torch/csrc/autograd/python_function.cpp).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..support.small_numbers import distinct
-from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
+from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges
 from ..vocabulary import ENGINE_OPERATOR
+from .adoption import Spots
 from .nesting import Nesting
-from .node_names import makers
 from .thread_facts import ThreadFacts
-from .user_ranges import NameFacts, of_names, of_titles, operator_ranges
+from .user_ranges import of_names, of_titles, operator_ranges
 
 NEVER, ALWAYS = -(2**62), 2**62
 
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """The backward nodes of a trace: engines' ranges and the nodes in them, with their numbers.
-
-    `within` is the position of the numbered node that another is inside of, as in a backward called in backward;
-    -1 for none.
-    """
-
-    ranges: Ranges
-    seq: Int64s
-    within: Int64s
-    nesting: Nesting
-
-    def __len__(self) -> int:
-        return len(self.ranges)
-
-    def around(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-        """Return the position of the innermost node around each interval; -1 for none: int64 (intervals,)."""
-        node = self.nesting.containing(thread, start_ns, end_ns)
-        ranges = self.nesting.forest.range[node] if len(self) else node
-        return np.where(node >= 0, ranges, -1).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Nodes whose operator is wanted: their positions, and the thread that waits for each (-1 for none)."""
-
-    node: Int64s
-    waiting: Int32s
-
-    def take(self, rows: Int64s) -> Wanted:
-        """Return some of them."""
-        return Wanted(self.node[rows], self.waiting[rows])
-
-
-class _Numbered:
-    """Operators grouped by sequence number and thread, in the order of starts; `seq` has the number of each group.
-
-    A number may come again on one thread many times, as where a report holds several runs.
-    """
-
-    def __init__(self, operators: Ranges) -> None:
-        new = (operators.seq[1:] != operators.seq[:-1]) | (operators.thread[1:] != operators.thread[:-1])
-        self._bounds = np.concatenate([[0], np.flatnonzero(new) + 1, [len(operators)]])
-        self.seq = operators.seq[self._bounds[:-1]] if len(operators) else operators.seq
-        self._start_ns = operators.start_ns
-
-    def last_before(self, group: Int64s, time_ns: Int64s) -> Int64s:
-        """Return the last operator of each group that starts before a time, -1 for none: int64 (n,)."""
-        first = self._bounds[group]
-        low, high = first - 1, self._bounds[group + 1]
-        while (wide := high - low > 1).any():  # a binary search in each group: most have one or two operators
-            middle = (low + high) // 2
-            earlier = self._start_ns[middle] < time_ns
-            low, high = np.where(wide & earlier, middle, low), np.where(wide & ~earlier, middle, high)
-        return np.where(low >= first, low, -1)
+_NODE = re.compile(r"(?P<operator>.+?)Backwards?\d*$")
+# torch.library's register_autograd: GeneratedBackwardFor_mylib_swish_default, of mylib::swish.
+_OF_LIBRARY = re.compile(r"GeneratedBackwardFor_(?P<operator>.+)_[A-Za-z0-9]+$")
+# torch::autograd::CppNode<vision::ops::ROIAlignFunction>: a C++ Function's, whose operator has any name.
+_OF_CPP = re.compile(r"(?:torch::autograd::)?CppNode<")
+NOTHING, ANY_BUT_ATEN = -1, -2
 
 
 class Links:
-    """Finds the forward operators of backward nodes: of all, or only of those around some moments of threads."""
+    """Finds the forward operators of backward nodes: of all, or only of those around some moments of threads.
 
-    def __init__(
-        self, trace: Trace, facts: NameFacts, threads: ThreadFacts, moments: tuple[Int32s, Int64s] | None = None
-    ) -> None:
-        ranges = trace.ranges
+    `nodes` are the engine's ranges and the nodes in them, `seq` their numbers, and `operators` the operators that
+    have one of these, in the order of numbers, threads and starts.
+    """
+
+    def __init__(self, threads: ThreadFacts, moments: Spots | None = None) -> None:
+        names, facts, ranges = threads.trace.names, threads.names, threads.trace.ranges
         nested = ranges.style == PUSH_POP
         backward = operator_ranges(facts, ranges) & of_names(facts.backward_operator, ranges) & nested
-        nodes = np.flatnonzero(backward)
-        if moments is not None:
-            nodes = _around(ranges, nodes, *moments)
-        node_ranges = ranges.take(nodes)
-        seq, nesting = _with_childs_number(node_ranges, trace.names), Nesting(node_ranges)
-        self.nodes = Nodes(node_ranges, seq, _within(seq, nesting), nesting)
+        rows = np.flatnonzero(backward)
+        self.nodes = ranges.take(rows if moments is None else _around(ranges, rows, moments))
+        self.seq, self._nesting = _with_childs_number(self.nodes, names), Nesting(self.nodes)
+        self._within = _within(self.seq, self._nesting)
         forward = np.flatnonzero((ranges.seq >= 0) & ~backward & nested & (len(self.nodes) > 0))
         forward = forward[np.isin(ranges.seq[forward], self.nodes.seq)]
         # Ranges are in the order of threads and starts, and so stay those of a number: the last is the inner one.
-        self.operators = ranges.take(forward[np.argsort(ranges.seq[forward], kind="stable")])
-        self._numbered = _Numbered(self.operators)
-        used = np.zeros(len(trace.names), np.bool_)
-        used[node_ranges.name_id] = used[self.operators.name_id] = True
-        self._makers = makers(trace.names, used)
+        self.operators = operators = ranges.take(forward[np.argsort(ranges.seq[forward], kind="stable")])
+        # A number may come again on one thread many times, as where a report holds several runs.
+        new = (operators.seq[1:] != operators.seq[:-1]) | (operators.thread[1:] != operators.thread[:-1])
+        first = np.flatnonzero(np.append(True, new)[: len(operators)])
+        self._bounds, self._seq_of_group = np.append(first, len(operators)), operators.seq[first]
+        used = np.zeros(len(names), np.bool_)
+        used[self.nodes.name_id] = used[operators.name_id] = True
+        self._makers = Makers(names, used)
         self._step_ranges = threads.ranges.take(of_titles(facts.step | facts.measured, threads.ranges))
         self._steps = Nesting(self._step_ranges)
-        self._process = trace.process_of_thread()
+        self._process = threads.trace.process_of_thread()
         self._threads = threads
 
     def __bool__(self) -> bool:
         return len(self.nodes) > 0
 
-    def made(self, to_link: Wanted) -> Int64s:
+    def around(self, spots: Spots) -> Int64s:
+        """Return the position of the innermost node around each interval; -1 for none: int64 (n,)."""
+        node = self._nesting.containing(spots.thread, spots.start_ns, spots.end_ns)
+        return np.where(node >= 0, self._nesting.forest.range[node], -1).astype(np.int64)
+
+    def made(self, node: Int64s, waiting: Int32s) -> Int64s:
         """Return the position of the operator that made each node; -1 if none fits, or those of two threads do.
 
-        An operator fits if it has the node's number, can make such a node, is the last of its thread to start
-        before the node, in the same step, and is on a thread that does not run its own program, unless that
-        thread waits. A node inside another was made there.
+        `waiting` are the threads that wait for the nodes, -1 for none. An operator fits if it has the node's
+        number, can make such a node, is the last of its thread to start before the node, in the same step, and is
+        on a thread that does not run its own program, unless that thread waits. A node inside another was made
+        there.
         """
-        row, operator = self._candidates(to_link)
-        fits = np.flatnonzero(self._fits(to_link.take(row), operator))
+        row, operator = self._candidates(node)
+        fits = np.flatnonzero(self._fits(node[row], waiting[row], operator))
         row, operator = row[fits], operator[fits]
         # Per pair, whether the operator's thread gave work to a GPU that the node's thread also used.
         devices = self._threads.devices
-        node_thread, operator_thread = self.nodes.ranges.thread[to_link.node[row]], self.operators.thread[operator]
-        near = (devices[node_thread] & devices[operator_thread]) != 0
-        has_near = np.zeros(len(to_link.node), np.bool_)
+        near = (devices[self.nodes.thread[node[row]]] & devices[self.operators.thread[operator]]) != 0
+        has_near = np.zeros(len(node), np.bool_)
         has_near[row[near]] = True
         chosen = near | ~has_near[row]
         row, operator = row[chosen], operator[chosen]
-        operator_of_node = np.full(len(to_link.node), -1, np.int64)
+        operator_of_node = np.full(len(node), -1, np.int64)
         operator_of_node[row] = operator
-        operator_of_node[np.bincount(row, minlength=len(operator_of_node)) > 1] = -1
+        operator_of_node[np.bincount(row, minlength=len(node)) > 1] = -1
         return operator_of_node
 
-    def _candidates(self, to_link: Wanted) -> tuple[Int64s, Int64s]:
-        """Return pairs of a node to link and an operator: per thread, the last with its number before the node."""
-        seq, numbered = self.nodes.seq[to_link.node], self._numbered
-        low, high = np.searchsorted(numbered.seq, seq, "left"), np.searchsorted(numbered.seq, seq, "right")
-        count = np.where(seq >= 0, high - low, 0)
+    def _candidates(self, node: Int64s) -> tuple[Int64s, Int64s]:
+        """Return pairs of a row of nodes and an operator: per thread, the last with its number before the node."""
+        seq = self.seq[node]
+        first, last = (np.searchsorted(self._seq_of_group, seq, side) for side in ("left", "right"))
+        count = np.where(seq >= 0, last - first, 0)
         row = np.repeat(np.arange(len(seq)), count)
-        group = np.arange(len(row)) + np.repeat(low - np.cumsum(count) + count, count)
-        operator = numbered.last_before(group, self.nodes.ranges.start_ns[to_link.node[row]])
-        return row[operator >= 0], operator[operator >= 0]
+        group = np.arange(len(row)) + np.repeat(first - np.cumsum(count) + count, count)
+        begin, time_ns = self._bounds[group], self.nodes.start_ns[node[row]]
+        low, high = begin - 1, self._bounds[group + 1]
+        while (wide := high - low > 1).any():  # a binary search in each group: most have one or two operators
+            middle = (low + high) // 2
+            earlier = self.operators.start_ns[middle] < time_ns
+            low, high = np.where(wide & earlier, middle, low), np.where(wide & ~earlier, middle, high)
+        return row[low >= begin], low[low >= begin]
 
-    def _fits(self, to_link: Wanted, operator: Int64s) -> Bools:
+    def _fits(self, row: Int64s, waiting: Int32s, operator: Int64s) -> Bools:
         """Return, per pair, whether the operator can have created the node."""
-        node, maker = self.nodes.ranges.take(to_link.node), self.operators.take(operator)
+        node, maker = self.nodes.take(row), self.operators.take(operator)
         independent = np.isin(maker.thread, sorted(self._threads.independent))
-        stranger = independent & (maker.thread != to_link.waiting) & (to_link.waiting >= 0)
+        stranger = independent & (maker.thread != waiting) & (waiting >= 0)
         # Both are in the same step, or both in none.
-        step_thread = np.where(to_link.waiting >= 0, to_link.waiting, node.thread).astype(np.int32)
+        step_thread = np.where(waiting >= 0, waiting, node.thread).astype(np.int32)
         began, _ = self._step_around(step_thread, node.start_ns, node.end_ns)
         _, ended = self._step_around(maker.thread, maker.start_ns, maker.end_ns)
         # What made a node inside another is inside it too.
-        outer = self.nodes.within[to_link.node]
-        around = self.nodes.ranges.take(np.maximum(outer, 0))
+        outer = self._within[row]
+        around = self.nodes.take(np.maximum(outer, 0))
         inside = (around.thread == maker.thread) & (around.start_ns <= maker.start_ns)
         fits: Bools = (
             self._makers.fit(node.name_id, maker.name_id)
@@ -180,11 +148,11 @@ class Links:
         return began, np.where(node >= 0, self._step_ranges.end_ns[step], ALWAYS)
 
 
-def _around(ranges: Ranges, rows: Int64s, thread: Int32s, at_ns: Int64s) -> Int64s:
-    """Return those of some ranges that are around moments of their threads, and all that begin inside those."""
+def _around(ranges: Ranges, rows: Int64s, spots: Spots) -> Int64s:
+    """Return those of some ranges that are around starts on their threads, and all that begin inside those."""
     chosen = [np.empty(0, np.int64)]
-    for thread_number in distinct(thread):
-        range_rows, moments = rows[ranges.thread[rows] == thread_number], np.sort(at_ns[thread == thread_number])
+    for thread in distinct(spots.thread):
+        range_rows, moments = rows[ranges.thread[rows] == thread], np.sort(spots.start_ns[spots.thread == thread])
         start, end = ranges.start_ns[range_rows], ranges.end_ns[range_rows]
         around = np.searchsorted(moments, end, "right") > np.searchsorted(moments, start, "left")
         chosen.append(range_rows[start <= np.maximum.accumulate(np.where(around, end, NEVER))])
@@ -193,15 +161,11 @@ def _around(ranges: Ranges, rows: Int64s, thread: Int32s, at_ns: Int64s) -> Int6
 
 def _within(seq: Int64s, nesting: Nesting) -> Int64s:
     """Return the innermost node around each node with another number; -1 for none: int64 (nodes,)."""
-    forest, node = nesting.forest, np.arange(len(seq))
+    forest = nesting.forest
     outer = forest.above(nesting.home)
-    while True:
-        range_ = np.where(outer >= 0, forest.range[outer], -1) if len(forest) else outer
-        number = np.where(range_ >= 0, seq[range_], -1) if len(seq) else range_
-        same = (outer >= 0) & ((number < 0) | (number == seq[node]))
-        if not same.any():
-            return np.where(outer >= 0, range_, -1).astype(np.int64)
+    while (same := (outer >= 0) & ((seq[forest.range[outer]] < 0) | (seq[forest.range[outer]] == seq))).any():
         outer = np.where(same, forest.above(outer), outer)
+    return np.where(outer >= 0, forest.range[outer], -1).astype(np.int64)
 
 
 def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
@@ -212,7 +176,7 @@ def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
     child_name = np.array([around.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
     seq = nodes.seq.copy()
     inner = np.minimum(outer + 1, len(nodes) - 1)
-    child = _is_child(nodes, child_name, outer, inner) & (nodes.seq[inner] >= 0)
+    child = _is_child(nodes, child_name, outer, inner)
     seq[outer[child]] = nodes.seq[inner[child]]
     # The node is all but always what its engine's range begins with; the others are few, and looked for singly.
     numbered = distinct(nodes.name_id[nodes.seq >= 0])
@@ -221,16 +185,55 @@ def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
         of_thread = int(np.searchsorted(nodes.thread, nodes.thread[outer_row], "right"))
         begun = int(np.searchsorted(nodes.start_ns[outer_row + 1 : of_thread], nodes.end_ns[outer_row], "right"))
         inside = np.arange(outer_row + 1, outer_row + 1 + begun)
-        children = inside[
-            _is_child(nodes, child_name, np.full(len(inside), outer_row), inside) & (nodes.seq[inside] >= 0)
-        ]
+        children = inside[_is_child(nodes, child_name, np.full(len(inside), outer_row), inside)]
         if len(children):
             seq[outer_row] = nodes.seq[children[0]]
     return seq
 
 
 def _is_child(nodes: Ranges, child_name: Int32s, outer: Int64s, inner: Int64s) -> Bools:
-    """Return which inner ranges are the nodes that the engine's ranges (by name) surround."""
+    """Return which inner ranges are numbered nodes that the engine's ranges (by name) surround."""
     inside = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
     named: Bools = inside & (nodes.name_id[inner] == child_name[nodes.name_id[outer]])
-    return named
+    return named & (nodes.seq[inner] >= 0)
+
+
+class Makers:
+    """By name id: the operator that makes a node, and what an operator makes, without and with its namespace."""
+
+    def __init__(self, names: Sequence[str], used: Bools) -> None:
+        number: dict[str, int] = {}
+        self._of_node, self._as_operator, self._in_full = np.full((3, len(names)), NOTHING, np.int32)
+        self._aten = np.zeros(len(names), np.bool_)
+        for name_id in np.flatnonzero(used).tolist():
+            name = names[name_id].removeprefix(ENGINE_OPERATOR)
+            maker = made_by(name)
+            of_node = number.setdefault(maker, len(number)) if maker else NOTHING
+            self._of_node[name_id] = ANY_BUT_ATEN if _OF_CPP.match(name) else of_node
+            self._as_operator[name_id] = number.setdefault(_plain(name.rsplit("::", 1)[-1]), len(number))
+            self._in_full[name_id] = number.setdefault(_plain(name), len(number))
+            self._aten[name_id] = name.startswith("aten::")
+
+    def fit(self, node: Int32s, operator: Int32s) -> Bools:
+        """Return, per pair of names, whether the operator can create the node."""
+        maker = self._of_node[node]
+        named = (maker == self._as_operator[operator]) | (maker == self._in_full[operator])
+        fits: Bools = ((maker >= 0) & named) | ((maker == ANY_BUT_ATEN) & ~self._aten[operator])
+        return fits
+
+
+def made_by(node: str) -> str:
+    """Return the plain name of the operator that makes nodes of this name; empty if none does.
+
+    >>> made_by("NllLossBackward0"), made_by("CopySlices")
+    ('nllloss', '')
+    """
+    match = _NODE.match(node)
+    operator = match["operator"] if match else ""
+    of_library = _OF_LIBRARY.match(operator)
+    return _plain(of_library["operator"] if of_library else operator.rsplit("::", 1)[-1])
+
+
+def _plain(name: str) -> str:
+    """Normalize a name so that both sides can be compared: `nll_loss_forward` and `NllLoss` are one."""
+    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("forward")

@@ -48,12 +48,6 @@ class Forest:
         self.range = np.concatenate([self.range, range_])
         return np.arange(first, len(self.parent), dtype=np.int32)
 
-    def append(self, other: Forest, first_range: int) -> int:
-        """Append another forest, whose ranges are numbered from `first_range`; return its first node."""
-        first = len(self.parent)
-        self.add(np.where(other.parent >= 0, other.parent + first, -1).astype(np.int32), other.range + first_range)
-        return first
-
     def above(self, node: Int32s) -> Int32s:
         """Return the node above each node; -1 stays -1: int32 (n,)."""
         return np.where(node >= 0, self.parent[node], np.int32(-1)) if len(self) else node
@@ -74,12 +68,63 @@ class Forest:
             self._levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])
         return self._levels
 
-    def nearest(self, node_values: Int32s) -> Int32s:
-        """Return each node's value, or if that is -1, the nearest above it, or -1: int32 (nodes,)."""
-        nearest = node_values.copy()
+    def nearest(self, values: Int32s) -> Int32s:
+        """Return each node's value, or if that is -1, the nearest above it, or -1: int32 (nodes + 1,).
+
+        As in `below` and `around`, the last entry is for node -1.
+        """
+        nearest = np.append(values, np.int32(-1))
         for nodes in self.by_depth()[1:]:
             nearest[nodes] = np.where(nearest[nodes] >= 0, nearest[nodes], nearest[self.parent[nodes]])
         return nearest
+
+    def below(self, nodes: Bools) -> Bools:
+        """Mark some nodes and all below them: bool (nodes + 1,)."""
+        marked = np.append(nodes, False)
+        for level in self.by_depth()[1:]:
+            marked[level] |= marked[self.parent[level]]
+        return marked
+
+    def around(self, nodes: Bools) -> Bools:
+        """Mark some nodes and all above them: bool (nodes + 1,)."""
+        marked = np.append(nodes, False)
+        for level in self.by_depth()[:0:-1]:
+            marked[self.parent[level[marked[level]]]] = True
+        return marked
+
+    def folded(self, key: Int32s) -> tuple[Forest, Int32s, Int32s]:
+        """Make nodes one whose paths have the same keys, (nodes,), non-negative.
+
+        Return their forest, in the order of depth, parent and key, whose `range` are the keys; the new node of
+        each node, and of -1 last: int32 (nodes + 1,); and one of the nodes of each new one.
+        """
+        of_node = np.full(len(self) + 1, -1, np.int32)
+        levels = [np.empty((3, 0), np.int32)]
+        count = 0
+        for nodes in self.by_depth():
+            pair = (of_node[self.parent[nodes]].astype(np.int64) + 1) << 32 | key[nodes]
+            distinct, first, back = np.unique(pair, return_index=True, return_inverse=True)
+            of_node[nodes] = count + back
+            levels.append(np.stack([(distinct >> 32) - 1, distinct & 0xFFFFFFFF, nodes[first]]).astype(np.int32))
+            count += len(distinct)
+        parent, keys, example = np.concatenate(levels, axis=1)
+        folded = Forest(parent)
+        folded.range = keys
+        return folded, of_node, example
+
+    def copied(self, node: Int32s, keeps: Callable[[Int32s], Bools]) -> Int32s:
+        """Return copies (n,) at the top level of the paths of nodes (n,), with those of their nodes that are kept.
+
+        `keeps` marks them, given a node of each path, or -1: bool (n,).
+        """
+        levels = [node]
+        while (levels[-1] >= 0).any():
+            levels.append(self.above(levels[-1]))
+        copy = np.full(len(node), -1, np.int32)
+        for level in reversed(levels):
+            added = (level >= 0) & keeps(level)
+            copy[added] = self.add(copy[added], self.range[level[added]])
+        return copy
 
     def merge(self, a: Int32s, b: Int32s) -> Int32s:
         """Return nodes (n,) whose paths contain the ranges of both paths, ordered by start.

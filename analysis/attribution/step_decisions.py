@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..readers.marks import TrainingMark
-from ..trace import Bools, Columns, Int8s, Int32s, Int64s, Trace
+from ..trace import EVALUATION, MODEL_FORWARD, Bools, Int64s, Ranges, Trace
 from ..vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
 BY_CALLS = "call of step()"
@@ -72,45 +72,36 @@ class TrainingFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(Columns):
-    """The outermost calls of annotated models in a process: a category, and the name of the model each."""
-
-    start_ns: Int64s
-    end_ns: Int64s
-    category: Int8s
-    model: Int32s
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What a process did: calls of models, runs of autograd, and the sorted moments at which work was launched."""
-
-    calls: Calls
-    backward_start_ns: Int64s
-    backward_end_ns: Int64s
-    launched_ns: Int64s
-
-
-@dataclass(frozen=True, slots=True)
 class Windows:
-    """The steps of a process as disjoint times in order, and the evaluation that was taken out of them.
+    """The steps of a process as disjoint times in order, then the evaluation that was taken out of them.
 
-    Work is in a window if it was launched after its start, and not after its end.
+    Work is in a step if it was launched after its start, and not after its end; in evaluation also at its start.
     """
 
     start_ns: Int64s
     end_ns: Int64s
+    is_step: Bools
     warm_up: Bools
-    evaluation_start_ns: Int64s
-    evaluation_end_ns: Int64s
-    ended_by: str = ""
-    never_updated: tuple[str, ...] = ()
+    thread: int  # that trains
+    ended_by: str
+    never_updated: tuple[str, ...]
 
 
-def windows(facts: TrainingFacts, activity: Activity, without_gradient: int, with_gradient: int) -> Windows:
-    """Decide what the steps of a process are; `…_gradient` are the categories of evaluation and of training."""
-    updates = _updates(facts, activity)
-    ends_ns, ended_by = _ends(facts, updates)
+def windows(facts: TrainingFacts, calls: Ranges, backward: Ranges, launched_ns: Int64s, thread: int) -> Windows:
+    """Decide what the steps of a process are, by what its annotation wrote and by what it did.
+
+    That is its outermost calls of models, its runs of autograd, the sorted moments at which work was launched, and
+    the thread that trains.
+    """
+    updates = _updates(facts, backward)
+    if facts.calls_ns:
+        ends_ns, ended_by = np.sort(np.array(facts.calls_ns, np.int64)), BY_CALLS
+    elif updates:
+        optimizer = ending_optimizer(updates, facts.optimizers, {name for _, name in facts.updates})
+        ended_by = optimizer if optimizer == IN_BACKWARD else f"update by {optimizer}"
+        ends_ns = np.sort(np.array(updates[optimizer], np.int64))
+    else:
+        ends_ns, ended_by = np.empty(0, np.int64), ""
     has_block = facts.begin_ns is not None or facts.measure_ns is not None
     begin_ns = facts.begin_ns if facts.begin_ns is not None else facts.measure_ns
     until_ns = facts.end_ns if facts.end_ns is not None else FOREVER_NS
@@ -121,45 +112,45 @@ def windows(facts: TrainingFacts, activity: Activity, without_gradient: int, wit
     if is_whole:
         ends_ns, ended_by = np.array([until_ns]), WHOLE_BLOCK
     start_ns = np.concatenate([[begin_ns], ends_ns[:-1]]) if len(ends_ns) else ends_ns
-    worked = _count(activity.launched_ns, start_ns, ends_ns) > 0
+    worked = _count(launched_ns, start_ns, ends_ns) > 0
     start_ns, ends_ns = start_ns[worked], ends_ns[worked]
 
-    evaluation_start_ns, evaluation_end_ns = _evaluation(
-        activity, updates, start_ns, ends_ns, without_gradient, with_gradient
-    )
+    evaluation_start_ns, evaluation_end_ns = _evaluation(calls, backward, updates, start_ns, ends_ns)
     step_of_evaluation = _positions(start_ns, ends_ns, evaluation_start_ns)
-    evaluated = _count(activity.launched_ns, evaluation_start_ns - 1, evaluation_end_ns)
-    left = _count(activity.launched_ns, start_ns, ends_ns)
+    evaluated = _count(launched_ns, evaluation_start_ns - 1, evaluation_end_ns)
+    left = _count(launched_ns, start_ns, ends_ns)
     np.subtract.at(left, step_of_evaluation[step_of_evaluation >= 0], evaluated[step_of_evaluation >= 0])
     start_ns, ends_ns = start_ns[left > 0], ends_ns[left > 0]
 
     warm_up = 0 if is_whole or facts.begin_ns is None else warm_up_steps(facts.warm_up, updates, ends_ns.tolist())
+    number = np.arange(len(ends_ns) + len(evaluation_end_ns))
     return Windows(
-        start_ns,
-        ends_ns,
-        np.arange(len(ends_ns)) < warm_up,
-        evaluation_start_ns,
-        evaluation_end_ns,
-        ended_by if len(ends_ns) else "",
-        tuple(name for name in facts.optimizers if all(name != updated for _, updated in facts.updates)),
+        np.concatenate([start_ns, evaluation_start_ns]),
+        np.concatenate([ends_ns, evaluation_end_ns]),
+        is_step=number < len(ends_ns),
+        warm_up=number < min(warm_up, len(ends_ns)),
+        thread=thread,
+        ended_by=ended_by if len(ends_ns) else "",
+        never_updated=tuple(
+            name for name in facts.optimizers if name not in {updated for _, updated in facts.updates}
+        ),
     )
 
 
-def _updates(facts: TrainingFacts, activity: Activity) -> dict[str, list[int]]:
+def _updates(facts: TrainingFacts, backward: Ranges) -> dict[str, list[int]]:
     """Return when each optimizer updated, in the order of their first updates.
 
     Optimizers that update while a backward runs are one together, which updates when that backward ends; where
     the report has no range of it, with the last of them.
     """
     moments: defaultdict[str, list[int]] = defaultdict(list)
-    order = np.argsort(activity.backward_start_ns, kind="stable")
-    starts_ns = activity.backward_start_ns[order]
+    backward = backward.take(np.argsort(backward.start_ns, kind="stable"))
     last_ns: dict[int, int] = {}
     for run in facts.in_backward.values():
         last_ns |= dict.fromkeys(run, max(run))
-    reach_ns = np.maximum.accumulate(activity.backward_end_ns[order])
+    reach_ns = np.maximum.accumulate(backward.end_ns)
     for moment_ns, optimizer in sorted(facts.updates):
-        before = int(np.searchsorted(starts_ns, moment_ns, "right"))
+        before = int(np.searchsorted(backward.start_ns, moment_ns, "right"))
         around_ns = int(reach_ns[before - 1]) if before else -1
         if around_ns < moment_ns:
             around_ns = last_ns.get(moment_ns, -1)
@@ -170,51 +161,24 @@ def _updates(facts: TrainingFacts, activity: Activity) -> dict[str, list[int]]:
     return moments
 
 
-def _ends(facts: TrainingFacts, updates: dict[str, list[int]]) -> tuple[Int64s, str]:
-    """Return when steps end, sorted, and what ends them."""
-    if facts.calls_ns:
-        return np.sort(np.array(facts.calls_ns, np.int64)), BY_CALLS
-    if not updates:
-        return np.empty(0, np.int64), ""
-    optimizer = ending_optimizer(updates, facts.optimizers, {name for _, name in facts.updates})
-    ended_by = optimizer if optimizer == IN_BACKWARD else f"update by {optimizer}"
-    return np.sort(np.array(updates[optimizer], np.int64)), ended_by
-
-
 def _evaluation(
-    activity: Activity,
-    updates: dict[str, list[int]],
-    start_ns: Int64s,
-    end_ns: Int64s,
-    evaluation: int,
-    forward: int,
+    calls: Ranges, backward: Ranges, updates: dict[str, list[int]], start_ns: Int64s, end_ns: Int64s
 ) -> tuple[Int64s, Int64s]:
     """Return the stretches of evaluation: calls with no forward, backward, update or end of a step between."""
-    calls = activity.calls
-    chosen = calls.take(calls.category == evaluation)
+    chosen, forward = calls.take(calls.category == EVALUATION), calls.take(calls.category == MODEL_FORWARD)
     chosen = chosen.take(np.argsort(chosen.start_ns, kind="stable"))
     step = _positions(start_ns, end_ns, chosen.start_ns)
     if len(start_ns) >= FEW_STEPS:
-        pairs = np.unique(np.stack([chosen.model[step >= 0], step[step >= 0]]), axis=1)
+        pairs = np.unique(np.stack([chosen.name_id[step >= 0], step[step >= 0]]), axis=1)
         models, steps_with = np.unique(pairs[0], return_counts=True)
         belonging = models[steps_with > len(start_ns) / 2]
     else:
-        belonging = np.setdiff1d(chosen.model, calls.model[calls.category == forward])
-    outside = ~np.isin(chosen.model, belonging)
-    chosen, step = chosen.take(outside), step[outside]
-    breaks_ns = np.sort(
-        np.concatenate(
-            [
-                calls.start_ns[calls.category == forward],
-                activity.backward_start_ns,
-                start_ns,
-                end_ns,
-                *(np.array(moments, np.int64) for moments in updates.values()),
-            ]
-        )
-    )
+        belonging = np.setdiff1d(chosen.name_id, forward.name_id)
+    chosen = chosen.take(~np.isin(chosen.name_id, belonging))
     if not len(chosen):
         return chosen.start_ns, chosen.end_ns
+    update_ns = [np.array(moments, np.int64) for moments in updates.values()]
+    breaks_ns = np.sort(np.concatenate([forward.start_ns, backward.start_ns, start_ns, end_ns, *update_ns]))
     reach_ns = np.maximum.accumulate(chosen.end_ns)
     broken = np.searchsorted(breaks_ns, chosen.start_ns[1:]) > np.searchsorted(breaks_ns, reach_ns[:-1])
     first = np.concatenate([[0], np.flatnonzero(broken) + 1])

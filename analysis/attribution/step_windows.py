@@ -6,13 +6,13 @@ below it as a whole; one that spans several, such as an epoch, has a copy in eac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
 from ..vocabulary import OTHER, PHASES
-from .attributed import Attribution, Steps
+from .attributed import Attribution
 from .nesting import Forest
 from .placing import AMBIGUOUS, OUTSIDE, OWN
 from .step_decisions import Windows
@@ -22,52 +22,37 @@ STEP, EVALUATION = "step", "evaluation"
 NOBODY = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """A process's time in segments, each after the one before: who owns what is launched in it, -1 for nobody.
+class _Timeline:
+    """The time of processes in segments, each after the one before: who owns what is launched in it.
 
-    Owners are the steps, and after them the stretches of evaluation, which may interrupt a step; `thread` is the
-    one that trains.
+    Owners are numbered: the windows of each process, of which evaluation may interrupt a step. Segment n of
+    a process is after edge n - 1, and not after edge n. Segment 0 is that of processes without any.
     """
 
-    edges_ns: Int64s  # segment n is after edge n - 1, and not after edge n
-    owner: Int64s  # (edges + 1,)
-    thread: int
-
-    @classmethod
-    def of(cls, windows: Windows, thread: int) -> Segments:
-        """Cut the time at the bounds of steps and of evaluation."""
-        low_ns = np.concatenate([windows.start_ns, windows.evaluation_start_ns - 1])
-        high_ns = np.concatenate([windows.end_ns, windows.evaluation_end_ns])
-        edges_ns = np.unique(np.concatenate([low_ns, high_ns]))
-        owner = np.full(len(edges_ns) + 1, NOBODY, np.int64)
-        bounds = zip(np.searchsorted(edges_ns, low_ns), np.searchsorted(edges_ns, high_ns), strict=True)
-        for number, (low, high) in enumerate(bounds):
-            owner[low + 1 : high + 1] = number
-        return cls(edges_ns, owner, thread)
-
-
-class _Timeline:
-    """The segments of all processes, numbered; segment 0 is that of processes without any, and has no owner."""
-
-    def __init__(self, trace: Trace, segments: dict[int, Segments], owners_before: dict[int, int]) -> None:
+    def __init__(self, trace: Trace, windows: dict[int, Windows]) -> None:
         self._process = trace.process_of_thread()
-        self._segments, self._first = segments, dict[int, int]()
-        owner = [np.array([NOBODY])]
-        for process, of_process in segments.items():
-            self._first[process] = sum(map(len, owner))
-            owner.append(np.where(of_process.owner >= 0, of_process.owner + owners_before[process], NOBODY))
+        self._edges: dict[int, tuple[Int64s, int]] = {}  # of each process, and the number of its first segment
+        owner, owners = [np.array([NOBODY])], 0
+        for process, times in windows.items():
+            low_ns, high_ns = times.start_ns - ~times.is_step, times.end_ns
+            edges_ns = np.unique(np.concatenate([low_ns, high_ns]))
+            self._edges[process] = edges_ns, sum(map(len, owner))
+            owner.append(np.full(len(edges_ns) + 1, NOBODY))
+            bounds = zip(np.searchsorted(edges_ns, low_ns), np.searchsorted(edges_ns, high_ns), strict=True)
+            for number, (low, high) in enumerate(bounds, owners):
+                owner[-1][low + 1 : high + 1] = number
+            owners += len(low_ns)
         self.owner: Int64s = np.concatenate(owner)
 
     def at(self, thread: Int32s, moment_ns: Int64s, *, after: Bools | None = None) -> Int64s:
         """Return the segment of each moment of a thread; those `after` belong to what begins just then."""
         segment = np.zeros(len(thread), np.int64)
-        for process, of_process in self._segments.items():
+        for process, (edges_ns, first) in self._edges.items():
             rows = np.flatnonzero(self._process[thread] == process)
-            segment[rows] = np.searchsorted(of_process.edges_ns, moment_ns[rows], "left") + self._first[process]
+            segment[rows] = np.searchsorted(edges_ns, moment_ns[rows], "left") + first
             if after is not None:
-                right = np.searchsorted(of_process.edges_ns, moment_ns[rows], "right") + self._first[process]
-                segment[rows] = np.where(after[rows], right, segment[rows])
+                rows = rows[after[rows]]
+                segment[rows] = np.searchsorted(edges_ns, moment_ns[rows], "right") + first
         return segment
 
 
@@ -107,32 +92,43 @@ class _Copies:
         return np.where(owner >= 0, place, nodes).astype(np.int32)
 
 
-def placed_in_windows(
-    attribution: Attribution, windows: dict[int, Windows], segments: dict[int, Segments]
-) -> Attribution:
+def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> Attribution:
     """Return the attribution with a range, and its node, for each step and each stretch of evaluation.
 
-    `windows` and `segments` are by process. The new steps join those that the attribution has.
+    `windows` are by process. The new steps join those that the attribution has.
     """
     trace, facts = _with_names(attribution.trace, attribution.facts)
-    owners, is_step, is_warm_up, before = _owners(trace, windows, segments)
-    timeline = _Timeline(trace, segments, before)
+    owners, is_step, is_warm_up = _owners(trace, windows)
+    timeline = _Timeline(trace, windows)
     old_forest, ranges = attribution.forest, attribution.ranges
     forest = Forest(old_forest.parent.copy())
     forest.range = old_forest.range
-    owner_node = forest.add(
-        np.full(len(owners), -1, np.int32), np.arange(len(ranges), len(ranges) + len(owners), dtype=np.int32)
-    )
+    owner_range = np.arange(len(ranges), len(ranges) + len(owners), dtype=np.int32)
+    owner_node = forest.add(np.full(len(owners), -1, np.int32), owner_range)
 
-    lasting = ranges.end_ns > ranges.start_ns
-    first_segment = timeline.at(ranges.thread, ranges.start_ns, after=lasting)
+    # The nodes that belong to several owners, with all above them; what a link made may.
+    first_segment = timeline.at(ranges.thread, ranges.start_ns, after=ranges.end_ns > ranges.start_ns)
     is_in_one = first_segment == timeline.at(ranges.thread, ranges.end_ns)
-    spanning = _spanning(old_forest, attribution.linked | ~is_in_one[old_forest.range])
+    spanning = attribution.linked | ~is_in_one[old_forest.range]
+    for nodes in old_forest.by_depth()[1:]:
+        spanning[nodes] &= spanning[old_forest.parent[nodes]]
     node_owner = timeline.owner[first_segment[old_forest.range]]
     is_top = np.append(spanning, True)[old_forest.parent] & ~spanning
     moved = np.flatnonzero(is_top & (node_owner >= 0))
 
-    work_owner, memory_owner = _owners_of_work(attribution, timeline)
+    # Who owns each piece of work, and each allocation or free, by its time; nobody what is ambiguous.
+    launches, how = trace.launches, attribution.how.copy()
+    work_owner = np.full(len(trace.work), NOBODY, np.int64)
+    rows = np.flatnonzero((trace.work.launch >= 0) & (how != AMBIGUOUS))
+    launch = trace.work.launch[rows]
+    work_owner[rows] = timeline.owner[timeline.at(launches.thread[launch], launches.start_ns[launch])]
+    how[(how == OUTSIDE) & (work_owner >= 0)] = OWN
+    memory_owner = np.full(len(attribution.memory_node), NOBODY, np.int64)
+    if trace.memory is not None:
+        has_thread = np.flatnonzero(trace.memory.thread >= 0)
+        moments = trace.memory.thread[has_thread], trace.memory.at_ns[has_thread]
+        memory_owner[has_thread] = timeline.owner[timeline.at(*moments)]
+
     copies = _Copies(forest, np.append(spanning, np.zeros(len(owners), np.bool_)), owner_node)
     above = forest.parent[moved]
     copies.make(
@@ -140,23 +136,16 @@ def placed_in_windows(
     )
     forest.parent[moved] = copies.of(above, node_owner[moved])
     original = np.concatenate([np.arange(len(old_forest)), np.full(len(owners), -1), copies.original])
-    new = slice(len(old_forest), len(old_forest) + len(owners))
     warm_up, recompute, linked = (
         np.append(flags, False)[original]
         for flags in (attribution.warm_up, attribution.recompute, attribution.linked)
     )
-    warm_up[new] = is_warm_up
+    warm_up[owner_node] = is_warm_up
     evaluation = np.zeros(len(forest), np.bool_)
-    evaluation[new] = ~is_step
-    for nodes in forest.by_depth()[1:]:
-        warm_up[nodes] |= warm_up[forest.parent[nodes]]
-        evaluation[nodes] |= evaluation[forest.parent[nodes]]
-    how = attribution.how.copy()
-    how[(how == OUTSIDE) & (work_owner >= 0)] = OWN
+    evaluation[owner_node] = ~is_step
 
-    known_steps = attribution.steps
-    step_range = np.concatenate([known_steps.range, len(ranges) + np.flatnonzero(is_step)]).astype(np.int32)
-    joined = Ranges.joined([ranges, owners])
+    steps, joined = attribution.steps, Ranges.joined([ranges, owners])
+    step_range = np.concatenate([steps.range, owner_range[is_step]])
     order = np.argsort(joined.start_ns[step_range], kind="stable")
     return replace(
         attribution,
@@ -168,85 +157,48 @@ def placed_in_windows(
         node=copies.of(attribution.node, work_owner),
         how=how,
         node_phase=np.append(attribution.node_phase, np.int8(PHASES.index(OTHER)))[original],
-        warm_up=warm_up,
+        warm_up=forest.below(warm_up)[:-1],
         recompute=recompute,
         linked=linked,
         memory_node=copies.of(attribution.memory_node, memory_owner),
-        steps=Steps(
-            step_range[order],
-            np.append(known_steps.warm_up, is_warm_up[is_step])[order],
-            evaluation,
-            known_steps.ended_by,
-            known_steps.notes,
+        steps=replace(
+            steps,
+            range=step_range[order],
+            warm_up=np.append(steps.warm_up, is_warm_up[is_step])[order],
+            evaluation=forest.below(evaluation)[:-1],
         ),
     )
 
 
-def _owners_of_work(attribution: Attribution, timeline: _Timeline) -> tuple[Int64s, Int64s]:
-    """Return who owns each piece of work, and each allocation or free, by its time; nobody what is ambiguous."""
-    trace, launches = attribution.trace, attribution.trace.launches
-    work_owner = np.full(len(trace.work), NOBODY, np.int64)
-    rows = np.flatnonzero((trace.work.launch >= 0) & (attribution.how != AMBIGUOUS))
-    launch = trace.work.launch[rows]
-    work_owner[rows] = timeline.owner[timeline.at(launches.thread[launch], launches.start_ns[launch])]
-    memory_owner = np.full(len(attribution.memory_node), NOBODY, np.int64)
-    if trace.memory is not None:
-        has_thread = np.flatnonzero(trace.memory.thread >= 0)
-        moments = trace.memory.thread[has_thread], trace.memory.at_ns[has_thread]
-        memory_owner[has_thread] = timeline.owner[timeline.at(*moments)]
-    return work_owner, memory_owner
-
-
-def _spanning(forest: Forest, several: Bools) -> Bools:
-    """Mark the nodes that belong to several owners, given those that may, with all above them."""
-    spanning = np.zeros(len(forest), np.bool_)
-    for depth, nodes in enumerate(forest.by_depth() if len(forest) else []):
-        spanning[nodes] = several[nodes] & (spanning[forest.parent[nodes]] if depth else True)
-    return spanning
-
-
-def _owners(
-    trace: Trace, windows: dict[int, Windows], segments: dict[int, Segments]
-) -> tuple[Ranges, Bools, Bools, dict[int, int]]:
-    """Return the ranges of steps and of evaluation, which is which, and how many precede a process."""
+def _owners(trace: Trace, windows: dict[int, Windows]) -> tuple[Ranges, Bools, Bools]:
+    """Return the ranges of steps and of evaluation, which of them are steps, and which are warm-up."""
     first_ns = int(min(trace.launches.start_ns.min(initial=2**62), trace.ranges.start_ns.min(initial=2**62)))
     last_ns = int(max(trace.launches.end_ns.max(initial=0), trace.ranges.end_ns.max(initial=0)))
-    parts: list[Ranges] = []
-    are_steps, are_warm_up, before = [], [], dict[int, int]()
-    for process, of_process in windows.items():
-        steps, stretches = len(of_process.start_ns), len(of_process.evaluation_start_ns)
-        before[process] = sum(len(part) for part in parts)
-        names = [trace.names.index(STEP)] * steps + [trace.names.index(EVALUATION)] * stretches
-        count = steps + stretches
-        start_ns = np.concatenate([of_process.start_ns, of_process.evaluation_start_ns])
-        end_ns = np.concatenate([of_process.end_ns, of_process.evaluation_end_ns])
-        none = np.zeros(count, np.bool_)
-        parts.append(
-            Ranges(
-                start_ns=np.clip(start_ns, first_ns, last_ns),
-                end_ns=np.clip(end_ns, first_ns, last_ns),
-                thread=np.full(count, segments[process].thread, np.int32),
-                name_id=np.array(names, np.int32),
-                domain=np.zeros(count, np.int32),
-                seq=np.full(count, -1, np.int64),
-                style=np.full(count, PUSH_POP, np.uint8),
-                open_ended=none,
-                category=np.full(count, NO_CATEGORY, np.int8),
-            )
-        )
-        are_steps.append(np.arange(count) < steps)
-        are_warm_up.append(np.append(of_process.warm_up, np.zeros(stretches, np.bool_)))
-    return Ranges.joined(parts), np.concatenate(are_steps), np.concatenate(are_warm_up), before
+    rows = [(times.start_ns, times.end_ns, times.is_step, times.warm_up) for times in windows.values()]
+    start_ns, end_ns, is_step, is_warm_up = (np.concatenate(column) for column in zip(*rows, strict=True))
+    count = len(start_ns)
+    owners = Ranges(
+        start_ns=np.clip(start_ns, first_ns, last_ns),
+        end_ns=np.clip(end_ns, first_ns, last_ns),
+        thread=np.concatenate([np.full(len(times.end_ns), times.thread, np.int32) for times in windows.values()]),
+        name_id=np.where(is_step, trace.names.index(STEP), trace.names.index(EVALUATION)).astype(np.int32),
+        domain=np.zeros(count, np.int32),
+        seq=np.full(count, -1, np.int64),
+        style=np.full(count, PUSH_POP, np.uint8),
+        open_ended=np.zeros(count, np.bool_),
+        category=np.full(count, NO_CATEGORY, np.int8),
+    )
+    return owners, is_step, is_warm_up
 
 
 def _with_names(trace: Trace, facts: NameFacts) -> tuple[Trace, NameFacts]:
     """Return both with the names of steps and of evaluation."""
     new = [name for name in (STEP, EVALUATION) if name not in trace.names]
+    names = [*trace.names, *new]
     longer = {
-        field: np.append(getattr(facts, field), np.zeros(len(new), getattr(facts, field).dtype))
-        for field in ("operator", "backward_operator", "warm_up", "step", "measured", "phase", "part")
+        field.name: np.append(column := getattr(facts, field.name), np.zeros(len(new), column.dtype))
+        for field in fields(facts)
     }
     longer["phase"][len(trace.names) :] = -1
-    names = [*trace.names, *new]
     longer["measured"] = longer["step"] = longer["step"] | np.array([name == STEP for name in names])
     return replace(trace, names=names), replace(facts, **longer)

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ..support.small_numbers import counted, distinct
-from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Calls, Int64s, Ranges, Trace, marked
+from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Int64s, Ranges, Trace, marked, working_calls
 from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, RECOMPUTE, WORKER_THREADS
 from .nesting import Nesting
 from .user_ranges import NameFacts, named, of_names, of_titles
@@ -16,67 +16,70 @@ MAX_WAITING_THREADS = 64
 
 
 class ThreadFacts:
-    """Facts about threads, by their positions in `Trace.threads`; `ranges` are those that can be parents."""
+    """Facts about threads, by their positions in `Trace.threads`; `ranges` are those that can be parents.
 
-    def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges, calls: Calls) -> None:
-        self.ranges = ranges
-        self._trace, self._facts, self._calls = trace, facts, calls
+    `calls` are those that caused work.
+    """
+
+    def __init__(self, trace: Trace, names: NameFacts, ranges: Ranges) -> None:
+        self.trace, self.names, self.ranges, self.calls = trace, names, ranges, working_calls(trace)
 
     def is_main(self, thread: int) -> bool:
         """Return whether it is its process's first thread."""
-        here = self._trace.threads[thread]
-        return here.thread_id == self._trace.processes[here.process].process_id
+        here = self.trace.threads[thread]
+        return here.thread_id == self.trace.processes[here.process].process_id
 
     def is_worker(self, thread: int) -> bool:
         """Return whether its name shows that it works alone: no thread waits for it, and it waits for none."""
-        return bool(WORKER_THREADS.search(self._trace.threads[thread].name))
+        return bool(WORKER_THREADS.search(self.trace.threads[thread].name))
 
     def says_autograd(self, thread: int) -> bool:
         """Return whether a thread is autograd's, by its name, or else by the engine's ranges on it."""
         if self.is_main(thread):
             return False
-        named = bool(AUTOGRAD_THREADS.search(self._trace.threads[thread].name))
+        named = bool(AUTOGRAD_THREADS.search(self.trace.threads[thread].name))
         runs_program = thread in self.independent or thread in self.phased or thread in self._calling_models
         return named or (thread in self._engine_threads and not runs_program)
 
     def has_autograd_beside(self, thread: int) -> bool:
         """Return whether any thread of its process is known to be autograd's."""
-        return self._trace.threads[thread].process in self._processes_with_autograd
+        return self.trace.threads[thread].process in self._processes_with_autograd
 
     @cached_property
     def _processes_with_autograd(self) -> frozenset[int]:
         return frozenset(
             thread.process
-            for number, thread in enumerate(self._trace.threads)
+            for number, thread in enumerate(self.trace.threads)
             if AUTOGRAD_THREADS.search(thread.name) or number in self._engine_threads
         )
 
     @cached_property
     def launching_kernels(self) -> frozenset[int]:
         """The threads that launched a kernel or a graph."""
-        return frozenset(distinct(self._calls.thread[self._calls.launches_kernel]).tolist())
+        return frozenset(distinct(self.calls.thread[self.calls.launches_kernel]).tolist())
 
     @cached_property
     def launching(self) -> frozenset[int]:
         """The threads that launched any work."""
-        return frozenset(distinct(self._calls.thread).tolist())
+        return frozenset(distinct(self.calls.thread).tolist())
 
     @cached_property
     def independent(self) -> frozenset[int]:
         """The threads that run their own program: with their own step, warm-up or backward phase."""
-        facts = self._facts
-        return self._with(of_titles(facts.warm_up | facts.step | facts.backward_phase, self.ranges))
+        names = self.names
+        own = of_titles(names.warm_up | names.step | names.backward_phase, self.ranges)
+        return self._outside_engine(self.ranges.take(own))
 
     @cached_property
     def phased(self) -> frozenset[int]:
         """The threads with any phase of their own, such as one that recomputes in backward."""
-        return self._with(of_titles(self._facts.opens_phase, self.ranges))
+        return self._outside_engine(self.ranges.take(of_titles(self.names.opens_phase, self.ranges)))
 
     @cached_property
     def _calling_models(self) -> frozenset[int]:
         """The threads on which a program calls an annotated model; recomputation in backward does not count."""
         calls = self.ranges.take(self.ranges.of_forward)
-        again = Nesting(calls.take(of_names(named(self._trace, RECOMPUTE), calls)))
+        again = Nesting(calls.take(of_names(named(self.trace, RECOMPUTE), calls)))
         return self._outside_engine(calls.take(_is_outside(calls, again)))
 
     def in_nccl(self, thread: int, start_ns: Int64s, end_ns: Int64s) -> Bools:
@@ -86,36 +89,38 @@ class ThreadFacts:
 
     @cached_property
     def _nccl(self) -> Nesting:
-        names = np.array([bool(NCCL_RANGES.match(name)) for name in self._trace.names], np.bool_)
-        ranges = self._trace.ranges
+        names = np.array([bool(NCCL_RANGES.match(name)) for name in self.trace.names], np.bool_)
+        ranges = self.trace.ranges
         return Nesting(ranges.take(of_names(names, ranges) & (ranges.style == PUSH_POP)))
 
     @cached_property
     def devices(self) -> Int64s:
         """The GPUs that each thread gave work to: bit 3 means GPU 3."""
-        work, bits = self._trace.work, np.zeros(len(self._trace.threads), np.int64)
+        work, bits = self.trace.work, np.zeros(len(self.trace.threads), np.int64)
         rows = np.flatnonzero(work.launch >= 0)
-        thread = self._trace.launches.thread[work.launch[rows]]
+        thread = self.trace.launches.thread[work.launch[rows]]
         pairs = distinct(thread.astype(np.int64) << 6 | work.device_id[rows] & 63)
         np.bitwise_or.at(bits, pairs >> 6, np.int64(1) << (pairs & 63))
         return bits
 
     def candidates(self, thread: int) -> list[int]:
         """Return the threads of the same process that could wait for this one: they have ranges of their own."""
-        threads = self._trace.threads
-        others, count = self._threads_with_ranges
+        threads = self.trace.threads
         return [
-            int(other)
-            for other in others[np.argsort(-count, kind="stable")]
+            other
+            for other in self._threads_with_ranges
             if threads[other].process == threads[thread].process
             and other != thread
-            and not self.says_autograd(int(other))
-            and not self.is_worker(int(other))
+            and not self.says_autograd(other)
+            and not self.is_worker(other)
         ][:MAX_WAITING_THREADS]
 
     @cached_property
-    def _threads_with_ranges(self) -> tuple[Int64s, Int64s]:
-        return counted(self.ranges.thread)
+    def _threads_with_ranges(self) -> list[int]:
+        """The threads that have most ranges first."""
+        threads, count = counted(self.ranges.thread)
+        ordered: list[int] = threads[np.argsort(-count, kind="stable")].tolist()
+        return ordered
 
     @cached_property
     def _engine(self) -> Ranges:
@@ -123,27 +128,24 @@ class ThreadFacts:
 
         The backward of an annotated model runs in nodes too.
         """
-        names = np.array([name.startswith(ENGINE_OPERATOR) for name in self._trace.names], np.bool_)
+        names = np.array([name.startswith(ENGINE_OPERATOR) for name in self.trace.names], np.bool_)
         if not names.any():
-            names = self._facts.operator & self._facts.backward_operator
-        ranges = self._trace.ranges
+            names = self.names.operator & self.names.backward_operator
+        ranges = self.trace.ranges
         return ranges.take(of_names(names, ranges) | (ranges.category == MODEL_BACKWARD))
 
     @cached_property
     def _engine_threads(self) -> frozenset[int]:
         return frozenset(distinct(self._engine.thread).tolist())
 
-    def _with(self, chosen: Bools) -> frozenset[int]:
-        """Return the threads with one of these ranges that autograd's engine did not open."""
-        return self._outside_engine(self.ranges.take(chosen))
-
     @cached_property
     def _inside_engine(self) -> Nesting:
         """The engine's ranges, on the threads that have others."""
-        others = marked(self.ranges.thread[self.ranges.category != MODEL_BACKWARD], len(self._trace.threads))
+        others = marked(self.ranges.thread[self.ranges.category != MODEL_BACKWARD], len(self.trace.threads))
         return Nesting(self._engine.take(others[self._engine.thread]))
 
     def _outside_engine(self, ranges: Ranges) -> frozenset[int]:
+        """Return the threads with one of these ranges that autograd's engine did not open."""
         if not len(ranges):
             return frozenset()
         return frozenset(distinct(ranges.thread[_is_outside(ranges, self._inside_engine)]).tolist())

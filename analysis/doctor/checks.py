@@ -135,10 +135,9 @@ def _compiled(patient: Patient) -> Iterator[Finding]:
     if not compiled.any():
         return
     range_ = attribution.forest.range
-    name = attribution.ranges.name_id[range_] if len(range_) else np.empty(0, np.int32)
     is_frame = facts.warm_up | facts.step | facts.measured | (facts.phase >= 0) | facts.operator
-    modules = np.where(is_frame[name], -1, range_).astype(np.int32)
-    in_no_module = np.append(attribution.forest.nearest(modules) < 0, True)
+    modules = np.where(is_frame[attribution.ranges.name_id[range_]], -1, range_).astype(np.int32)
+    in_no_module = attribution.forest.nearest(modules) < 0
     lost = trace.work.duration_ns[compiled & in_no_module[attribution.node]].sum()
     share = lost / max(trace.work.duration_ns[compiled].sum(), 1)
     if share > ONE_PIECE:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.paths import Paths
+from ..attribution.places import Paths
 from ..report import BusyRow, Path
 from ..support.small_numbers import distinct, summed
 from ..support.threads import at_once
@@ -226,5 +226,5 @@ def _owners(attribution: Attribution, gaps: Gaps, chosen: Int64s) -> tuple[GapOw
     np.maximum.at(largest, group, gaps.duration_ns[chosen])
     idle, waiting = (summed(group, ns[chosen], len(each)) for ns in (gaps.duration_ns, gaps.waiting_ns))
     rows = zip(*(column.tolist() for column in (each, count, idle, largest, waiting)), strict=True)
-    owners = [GapOwner(paths.paths[number] if number >= 0 else (), *values) for number, *values in rows]
+    owners = [GapOwner(paths.paths[number], *values) for number, *values in rows]
     return tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path)))

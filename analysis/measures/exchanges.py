@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..attribution.paths import Paths
+from ..attribution.places import Paths
 from ..trace import Bools, Columns, Int64s, Path
 from ..vocabulary import PHASES, collapsed, is_operator, opens_phase, step_matcher
 from .collectives import collectives
@@ -157,7 +157,7 @@ def _places(
     places: dict[tuple[Path, str], int] = {}
     numbers, chosen = [], []
     for path, phase in (divmod(key, len(PHASES)) for key in distinct.tolist()):
-        full_path = paths.paths[path] if path >= 0 else ()
+        full_path = paths.paths[path]
         place = module(full_path), PHASES[phase]
         numbers.append(places.setdefault(place, len(places)))
         chosen.append(matches is None or matches(full_path) or matches(place[0]))

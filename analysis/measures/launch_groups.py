@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.instances import instances
-from ..attribution.paths import Paths
+from ..attribution.places import Paths, instances
 from ..report import Path
 from ..support.small_numbers import summed
 from ..trace import KERNEL, Int64s
@@ -112,7 +111,7 @@ class LaunchGroups:
         named = np.array([name == kernel for name in attribution.trace.names], np.bool_)
         of_kernel = (work.kind[counted] == KERNEL) & named[work.name_id[counted]]
         rows = counted[of_kernel & (attribution.phase[counted] == PHASES.index(phase))]
-        allowed = np.array([*(path in paths for path in self._paths.paths), () in paths], np.bool_)
+        allowed = np.array([path in paths for path in self._paths.paths], np.bool_)
         chosen: Int64s = rows[allowed[self._paths.of_node[attribution.node[rows]]]]
         return chosen
 
@@ -121,7 +120,7 @@ class LaunchGroups:
         work, node = self._attribution.trace.work, self._attribution.node[rows]
         number: dict[Path, int] = {}
         names = [number.setdefault(naming(path), len(number)) for path in self._paths.paths]
-        name = np.array([*names, -1], np.int64)[self._paths.of_node[node]]
+        name = np.array(names, np.int64)[self._paths.of_node[node]]
         key, group = np.unique(np.stack([name, work.grid[rows]]), axis=1, return_inverse=True)
         group = group.reshape(-1)
         launches, total = (
@@ -131,9 +130,9 @@ class LaunchGroups:
         inside = node >= 0
         pairs = np.unique(np.stack([group[inside], self._places.of_node[node[inside]].astype(np.int64)]), axis=1)
         places = np.bincount(pairs[0], minlength=key.shape[1])
-        by_number = {value: path for path, value in number.items()}
+        named = list(number)
         return [
-            Group(by_number.get(path, ()), blocks, *figures)
+            Group(named[path], blocks, *figures)
             for (path, blocks), *figures in zip(
                 key.T.tolist(), launches.tolist(), places.tolist(), total.tolist(), strict=True
             )

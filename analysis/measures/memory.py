@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.paths import Paths
+from ..attribution.places import Paths
 from ..attribution.steps import step_of_nodes
 from ..trace import Allocations, Bools, Int32s, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, PHASES
@@ -263,11 +263,11 @@ class _Measuring:
         ends = [*first[1:].tolist(), len(rows)]
         for key, begin, end in zip(keys.tolist(), first.tolist(), ends if len(keys) else [], strict=True):
             number, phase = divmod(key, len(PHASES))
-            yield (self.paths.paths[number] if number >= 0 else (), PHASES[phase]), rows[order[begin:end]]
+            yield (self.paths.paths[number], PHASES[phase]), rows[order[begin:end]]
 
     def _path(self, event: int) -> Path:
-        node = self.node[event]
-        return self.paths.paths[self.paths.of_node[node]] if node >= 0 else ()
+        path: Path = self.paths.paths[self.paths.of_node[self.node[event]]]
+        return path
 
     def _held(self) -> Int64s:
         """Return what the device of each event holds after it, by the allocator, or else by the events alone."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..attribution.instances import instances, projections
+from ..attribution.places import instances, projections
 from ..attribution.steps import measured_steps
 from ..attribution.user_ranges import named_phases
 from ..support.small_numbers import bounds, distinct, grouped, summed
@@ -96,7 +96,7 @@ class Extents:
         parts: list[tuple[NDArray[Any], ...]] = []
         for number in (self._phases, np.where(self._step >= 0, STEP, -1).astype(np.int32)):
             rows_of = np.flatnonzero(number[rows.instance] >= 0)
-            range_ = self._places.range[rows.instance[rows_of]]
+            range_ = self._places.forest.range[rows.instance[rows_of]]
             columns = (
                 number[rows.instance[rows_of]],
                 rows.group[rows_of],
@@ -168,13 +168,13 @@ class Extents:
     @cached_property
     def _phases(self) -> Int32s:
         """Per instance: the phase it opens, outside of the same phase, or -1; no forward inside backward."""
-        places, attribution = self._places, self.attribution
-        opens = named_phases(attribution.facts, attribution.ranges)[places.range].astype(np.int32)
+        places, forest, attribution = self._places, self._places.forest, self.attribution
+        opens = named_phases(attribution.facts, attribution.ranges)[forest.range].astype(np.int32)
         opens[self._left_out[places.node]] = -1
         opens[attribution.recompute[places.node] & (opens == PHASES.index(FORWARD))] = -1
-        around = np.zeros(len(places), np.int32)  # a bit for each phase that a range above opens
-        for places_at in places.of_depth()[1:]:
-            above = places.parent[places_at]
+        around = np.zeros(len(forest), np.int32)  # a bit for each phase that a range above opens
+        for places_at in forest.by_depth()[1:]:
+            above = forest.parent[places_at]
             around[places_at] = around[above] | np.where(opens[above] >= 0, 1 << np.maximum(opens[above], 0), 0)
         recomputed = (opens == PHASES.index(FORWARD)) & ((around >> PHASES.index(BACKWARD)) & 1 > 0)
         served = (opens == PHASES.index(FORWARD)) & np.isin(attribution.node_phase[places.node], _SERVING)
@@ -184,7 +184,7 @@ class Extents:
     @cached_property
     def _parts(self) -> Bools:
         """Per instance whether its range is only a part of a phase."""
-        part: Bools = self.attribution.facts.part[self.attribution.ranges.name_id[self._places.range]]
+        part: Bools = self.attribution.facts.part[self.attribution.ranges.name_id[self._places.forest.range]]
         return part
 
     @cached_property
@@ -192,7 +192,7 @@ class Extents:
         """Per instance the number of the measured step that it is, else -1."""
         number = np.full(len(self.attribution.ranges), -1, np.int32)
         number[self._steps] = np.arange(len(self._steps))
-        return number[self._places.range] if len(self._places) else number[:0]
+        return number[self._places.forest.range]
 
     def count(self, kind: int) -> int:
         """Count the ranges of a phase, or the measured steps; parts of a phase if it has no other ranges."""
@@ -203,12 +203,7 @@ class Extents:
 
     def _of_work(self, values: Int32s) -> Int32s:
         """Pass a value of instances down to the work inside them."""
-        inherited, places = values.copy(), self._places
-        for places_at in places.of_depth()[1:]:
-            inherited[places_at] = np.where(
-                inherited[places_at] >= 0, inherited[places_at], inherited[places.parent[places_at]]
-            )
-        return np.append(inherited, np.int32(-1))[places.of_node[self.attribution.node]]
+        return self._places.forest.nearest(values)[self._places.of_node[self.attribution.node]]
 
 
 def _gpus(attribution: Attribution) -> tuple[Int32s, list[str]]:

@@ -5,34 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..attribution.instances import Instances, instances, projections
-from ..attribution.paths import Paths
+from ..attribution.places import Paths, instances, projections
 from ..attribution.steps import measured_steps, step_of_nodes
 from ..report import Path
 from ..support.small_numbers import bounds, summed
-from ..trace import KERNEL, KINDS, Int32s, Int64s
+from ..trace import KERNEL, KINDS, Int64s
 from ..vocabulary import PHASES
 from ..vocabulary.served import Held, held
-from .spans import Extents
-
-
-def _steps(places: Instances, steps: Int32s) -> Int64s:
-    """Return, per instance, the number of the step that it is, or is inside; -1 for none."""
-    number = np.full(int(places.range.max(initial=-1)) + 1, -1, np.int64)
-    within = steps[steps < len(number)]
-    number[within] = np.flatnonzero(steps < len(number))
-    step = number[places.range] if len(places) else np.empty(0, np.int64)
-    for of_depth in places.of_depth()[1:]:
-        step[of_depth] = np.where(
-            step[places.parent[of_depth]] >= 0, step[places.parent[of_depth]], step[of_depth]
-        )
-    return step
+from .spans import STEP, Extents
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +78,7 @@ def steps_of(attribution: Attribution, *, include_warm_up: bool = False) -> tupl
     """Measure every step as a whole."""
     extents = Extents(attribution, include_warm_up=include_warm_up)
     work, ranges = attribution.trace.work, attribution.ranges
-    rows = np.flatnonzero(extents.inside(len(PHASES)))
+    rows = np.flatnonzero(extents.inside(STEP))
     step, count = extents.step_of[rows], len(extents.steps)
     phase = attribution.phase[rows]
     kernel = work.kind[rows] == KERNEL
@@ -120,46 +104,34 @@ def ranges_of(
     attribution: Attribution, naming: Callable[[Path], Path], *, include_warm_up: bool = False
 ) -> tuple[RangeSteps, ...]:
     """Measure every path in every step; paths that `naming` gives one name are added up."""
-    paths = Paths(attribution)
+    paths, places = Paths(attribution), instances(attribution)
     number: dict[tuple[Path, int], int] = {}
     names = [
         number.setdefault((naming(path), phase), len(number))
-        for path, phase in zip(paths.paths, paths.phase, strict=True)
+        for path, phase in zip(paths.paths, paths.phase, strict=False)
     ]
-    name_of_node = np.array(names, np.int64)[paths.of_node[:-1]]
-    columns = _by_name_and_step(attribution, name_of_node, include_warm_up=include_warm_up)
-    named, of_name = list(number), np.flatnonzero(np.diff(columns[0])) + 1
-    return tuple(
-        RangeSteps(named[name[0]][0], PHASES[named[name[0]][1]], *(tuple(column.tolist()) for column in figures))
-        for name, *figures in zip(*(np.split(column, of_name) for column in columns), strict=True)
-        if len(name)
-    )
-
-
-def _by_name_and_step(
-    attribution: Attribution, name_of_node: Int64s, *, include_warm_up: bool
-) -> tuple[NDArray[Any], ...]:
-    """Return columns by name and step with GPU work, in this order: both, the kernels' time and the span, ns."""
-    places, steps = instances(attribution), measured_steps(attribution, include_warm_up=include_warm_up)
-    work = np.flatnonzero(attribution.node >= 0)
-    if not include_warm_up:
-        work = work[~attribution.warm_up[attribution.node[work]]]
+    step_of_node = step_of_nodes(attribution, include_warm_up=include_warm_up)
+    counted = (step_of_node >= 0) & (include_warm_up | ~np.append(attribution.warm_up, False))
+    work = np.flatnonzero(counted[attribution.node])
     one_group = np.zeros(len(attribution.node), np.int32)
     rows = projections(places, work, attribution, one_group, attribution.trace.work.kind == KERNEL)
-    step = _steps(places, steps)[rows.instance]
-    rows, step = rows.take(step >= 0), step[step >= 0]
-    count = max(1, len(steps))
-    cells, cell = np.unique(name_of_node[places.node[rows.instance]] * count + step, return_inverse=True)
+    node = places.node[rows.instance]
+    rows, node = rows.take(step_of_node[node] >= 0), node[step_of_node[node] >= 0]
     # Instances that have linked work, or are below one that has.
-    linked = np.zeros(len(places), np.bool_)
+    linked = np.zeros(len(places.node), np.bool_)
     linked[places.of_node[:-1][attribution.linked]] = True
-    for of_depth in places.of_depth()[1:]:
-        linked[of_depth] |= linked[places.parent[of_depth]]
-    span_ns = np.where(linked[rows.instance], np.nan, rows.end_ns - rows.start_ns)
-    return (
-        *np.divmod(cells, count),
-        summed(cell, rows.kernel_ns, len(cells)),
-        np.bincount(cell, span_ns, len(cells)),
+    span_ns = np.where(places.forest.below(linked)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
+    steps = max(1, int(step_of_node.max()) + 1)
+    name_of_node = np.array(names, np.int64)[paths.of_node[node]]
+    cells, cell = np.unique(name_of_node * steps + step_of_node[node], return_inverse=True)
+    name, step = np.divmod(cells, steps)
+    columns = step, summed(cell, rows.kernel_ns, len(cells)), np.bincount(cell, span_ns, len(cells))
+    named, first = list(number), np.flatnonzero(np.diff(name, prepend=-1))
+    return tuple(
+        RangeSteps(named[of_name][0], PHASES[named[of_name][1]], *(tuple(column.tolist()) for column in figures))
+        for of_name, *figures in zip(
+            name[first].tolist(), *(np.split(column, first[1:]) for column in columns), strict=False
+        )
     )
 
 
@@ -175,14 +147,13 @@ def step_times(attribution: Attribution, *, include_warm_up: bool = False) -> St
     step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
     rows = np.flatnonzero(step >= 0)
     work, paths = attribution.trace.work.take(rows), Paths(attribution)
-    path = paths.by_name[paths.of_node[attribution.node[rows]] + 1]
-    keys = np.stack([path, attribution.phase[rows], work.kind, work.name_id]).astype(np.int64)
+    keys = np.stack(
+        [paths.names_of_node[attribution.node[rows]], attribution.phase[rows], work.kind, work.name_id]
+    ).astype(np.int64)
     groups, group = np.unique(keys, axis=1, return_inverse=True)
     times_ns = np.zeros((groups.shape[1], steps), np.int64)
     np.add.at(times_ns, (group.reshape(-1), step[rows]), work.duration_ns)
     return {
-        (paths.paths[p - 1] if p else (), PHASES[phase], KINDS[kind], attribution.trace.names[name]): times_ns[
-            number
-        ]
-        for number, (p, phase, kind, name) in enumerate(groups.T.tolist())
+        (paths.names[path], PHASES[phase], KINDS[kind], attribution.trace.names[name]): times_ns[number]
+        for number, (path, phase, kind, name) in enumerate(groups.T.tolist())
     }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.paths import Paths
+from ..attribution.places import Paths
 from ..attribution.steps import step_of_nodes
 from ..measures.memory import held_over_time, memory
 from ..summary.selection import naming_of
@@ -52,7 +52,7 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
     of_process = "process {} · " if len(np.unique(streams[0])) > 1 else ""
     paths = Paths(attribution)
     numbers = paths.of_node[attribution.node[rows]].tolist()
-    every_path = [paths.paths[number] if number >= 0 else () for number in numbers]
+    every_path = [paths.paths[number] for number in numbers]
     first = int(work.start_ns[rows].min(initial=2**62)) if len(rows) else 0
     start, end = work.start_ns[rows] - first, work.end_ns[rows] - first
     phase = attribution.phase[rows].astype(np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..attribution.paths import Paths
+from ..attribution.places import Paths
 from ..attribution.placing import AMBIGUOUS, HOW, OUTSIDE
 from ..attribution.steps import in_measured_steps, measured_steps, step_of_nodes
 from ..kernel_names.categories import classify
@@ -156,7 +156,7 @@ class _Summary:
     def kernels(self) -> tuple[KernelRow, ...]:
         """One row per path, phase, kind and name, longest first."""
         counted, work = self.kept, self.work
-        path = self.paths.by_name[self.paths.of_node[self.node[counted]] + 1]
+        path = self.paths.names_of_node[self.node[counted]] + 1
         groups, group = _groups(path, self.attribution.phase[counted], work.kind[counted], work.name_id[counted])
         duration, groups_count = self.duration[counted], groups.shape[1]
         total, count = summed(group, duration, groups_count), np.bincount(group, minlength=groups_count)
@@ -166,7 +166,7 @@ class _Summary:
         classes = dict(zip(ids, classify([self.attribution.trace.names[name] for name in ids]), strict=True))
         rows = [
             KernelRow(
-                path=self.paths.paths[p - 1] if p else (),
+                path=self.paths.names[p - 1],
                 phase=PHASES[phase],
                 kind=KINDS[kind],
                 kernel=self.attribution.trace.names[name],

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
-from ..attribution.instances import instances, projections
-from ..attribution.paths import Paths
+from ..attribution.places import Paths, instances, projections
 from ..kernel_names.categories import categorize
 from ..kernel_names.short import distinct_short_names
 from ..support.text import fit
@@ -115,9 +114,9 @@ def _tables(attribution: Attribution, stream: Int32s) -> dict[str, Table]:
     calls, paths, places = working_calls(trace), Paths(attribution), instances(attribution)
     every = np.arange(len(work), dtype=np.int64)
     spans = projections(places, every, attribution, stream, work.kind == KERNEL)
-    path_texts = [_text(PATH_SEPARATOR.join(path), LONGEST_PATH) for path in paths.paths] + ['""']
+    path_texts = [_text(PATH_SEPARATOR.join(path), LONGEST_PATH) for path in paths.paths]
     path_of_work, path_of_place = (paths.of_node[nodes].tolist() for nodes in (attribution.node, places.node))
-    name_of_place = attribution.ranges.name_id[places.range]
+    name_of_place = attribution.ranges.name_id[places.forest.range]
     range_names = {
         number: _text(trace.names[number], LONGEST_NAME)
         for number in np.unique(np.append(ranges.name_id, name_of_place)).tolist()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.paths import Paths
+from ..attribution.places import Paths
 from ..support.text import fit
 
 LONGEST_NAME = 200
@@ -18,10 +18,10 @@ def collapsed_stacks(attribution: Attribution) -> Iterator[str]:
     """Yield `outer;inner;innermost ns`, a line per path whose ranges launched work; their sum is all GPU work."""
     paths = Paths(attribution)
     path_of_work = paths.of_node[attribution.node]
-    own_ns = np.zeros(len(paths.paths) + 1, np.int64)  # the last is of work outside, whose path is -1
+    own_ns = np.zeros(len(paths.paths), np.int64)  # the last is of work outside, whose path is -1
     np.add.at(own_ns, path_of_work, attribution.trace.work.duration_ns)
     stacks: dict[str, int] = {}
-    for path, ns in zip([*paths.paths, (OUTSIDE,)], own_ns.tolist(), strict=True):
+    for path, ns in zip([*paths.paths[:-1], (OUTSIDE,)], own_ns.tolist(), strict=True):
         if ns:
             stack = ";".join(fit(name, LONGEST_NAME).replace(";", ",") or "(no name)" for name in path)
             stacks[stack] = stacks.get(stack, 0) + ns

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from nvtx_kernels.analysis.attribution.causes import HOW, Rules, attribute
-from nvtx_kernels.analysis.attribution.links import Links, Wanted
+from nvtx_kernels.analysis.attribution.links import Links
 from nvtx_kernels.analysis.attribution.thread_facts import ThreadFacts
 from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.requirements import require_work
 from nvtx_kernels.analysis.readers.sqlite import read_only_uri
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.trace import KINDS, START_END, working_calls
+from nvtx_kernels.analysis.trace import KINDS, START_END
 
 from tests.analysis.making.bundled import SHARED
 from tests.analysis.making.traces import path_of
@@ -235,32 +235,30 @@ def test_gradient_accumulation_stays_adopted():
 @pytest.mark.parametrize(("report_", "nodes"), [(BOLONG, 2058)])
 def test_all_numbers_of_backward_nodes_lead_to_an_operator_that_makes_them(report_, nodes):
     found = attribution(report_)
-    threads = ThreadFacts(found.trace, found.facts, found.ranges, working_calls(found.trace))
-    links = Links(found.trace, found.facts, threads)
-    numbered = np.flatnonzero(links.nodes.ranges.seq >= 0)
-    made = links.made(Wanted(numbered, np.zeros(len(numbered), np.int32)))
+    links = Links(ThreadFacts(found.trace, found.facts, found.ranges))
+    numbered = np.flatnonzero(links.nodes.seq >= 0)
+    made = links.made(numbered, np.zeros(len(numbered), np.int32))
     assert (len(numbered), int((made >= 0).sum())) == (nodes, nodes)
 
 
 def test_links_of_the_nodes_around_a_few_moments_are_those_of_all_nodes():
     found = attribution(BOLONG)
-    calls = working_calls(found.trace)
-    threads = ThreadFacts(found.trace, found.facts, found.ranges, calls)
-    whole = Links(found.trace, found.facts, threads)
+    threads = ThreadFacts(found.trace, found.facts, found.ranges)
+    calls, whole = threads.calls, Links(threads)
     for seed in range(10):
         some = calls.take(np.random.default_rng(seed).integers(0, len(calls), 20))
-        part = Links(found.trace, found.facts, threads, (some.thread, some.start_ns))
+        part = Links(threads, some)
         assert len(part.nodes) < len(whole.nodes) / 4
         assert some_links(part, some) == some_links(whole, some)
 
 
 def some_links(links, calls):
     """Return the start of the node around each call, and that of the operator that made it."""
-    around = links.nodes.around(calls.thread, calls.start_ns, calls.end_ns)
-    numbered = around[(around >= 0) & (links.nodes.seq[around] >= 0)]
-    made = links.made(Wanted(numbered, np.zeros(len(numbered), np.int32)))
+    around = links.around(calls)
+    numbered = around[(around >= 0) & (links.seq[around] >= 0)]
+    made = links.made(numbered, np.zeros(len(numbered), np.int32))
     assert (made >= 0).any()
-    return links.nodes.ranges.start_ns[numbered].tolist(), links.operators.start_ns[made].tolist()
+    return links.nodes.start_ns[numbered].tolist(), links.operators.start_ns[made].tolist()
 
 
 def test_linked_paths_of_backward_mirror_those_of_forward():

@@ -11,7 +11,6 @@ from nvtx_kernels.analysis.attribution.links import Links
 from nvtx_kernels.analysis.attribution.thread_facts import ThreadFacts
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.trace import working_calls
 from nvtx_kernels.profiling import annotate, recorder
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
@@ -140,16 +139,14 @@ WAYS = {"recorder": (recorded, "report.sqlite"), "PyTorch's profiler": (profiled
 
 def told(attribution):
     """Return of each numbered node, in the order in which they ran, its name and the last ranges of its work."""
-    threads = ThreadFacts(
-        attribution.trace, attribution.facts, attribution.ranges, working_calls(attribution.trace)
-    )
-    nodes = Links(attribution.trace, attribution.facts, threads).nodes
+    links = Links(ThreadFacts(attribution.trace, attribution.facts, attribution.ranges))
+    nodes = links.nodes
     launches, names = attribution.trace.launches, attribution.trace.names
     launch = attribution.trace.work.launch
-    inside = nodes.around(launches.thread[launch], launches.start_ns[launch], launches.end_ns[launch])
+    inside = links.around(launches.take(launch))
     places = {}
     for at, node in zip(inside.tolist(), attribution.node.tolist(), strict=True):
-        if at >= 0 and nodes.ranges.seq[at] >= 0 and not names[nodes.ranges.name_id[at]].startswith("autograd::"):
+        if at >= 0 and nodes.seq[at] >= 0 and not names[nodes.name_id[at]].startswith("autograd::"):
             places.setdefault(at, set()).add(path_of(attribution, node)[-1])
     return nodes, places
 
@@ -163,10 +160,8 @@ def test_every_node_goes_where_the_program_says_that_it_was_made(tmp_path, progr
     log = record(PROGRAMS[program], tmp_path / file)
     attribution = attribute(read(tmp_path / file))
     nodes, places = told(attribution)
-    names = [attribution.trace.names[name] for name in nodes.ranges.name_id]
-    in_backward = [
-        at for at in nodes.ranges.start_ns.argsort().tolist() if runs_in_backward(attribution, nodes, at)
-    ]
+    names = [attribution.trace.names[name] for name in nodes.name_id]
+    in_backward = [at for at in nodes.start_ns.argsort().tolist() if runs_in_backward(attribution, nodes, at)]
     assert [names[at] for at in in_backward] == [name for name, _ in log]
     wrong = {
         (names[at], where, *places[at])
@@ -180,10 +175,10 @@ def test_every_node_goes_where_the_program_says_that_it_was_made(tmp_path, progr
 def runs_in_backward(attribution, nodes, at):
     """Tell whether a node (and not the engine around one) runs inside the program's backward range."""
     names, ranges = attribution.trace.names, attribution.ranges
-    if nodes.ranges.seq[at] < 0 or names[nodes.ranges.name_id[at]].startswith("autograd::"):
+    if nodes.seq[at] < 0 or names[nodes.name_id[at]].startswith("autograd::"):
         return False
     backward = next(row for row, name in enumerate(ranges.name_id) if names[name] == "backward")
-    return ranges.start_ns[backward] <= nodes.ranges.start_ns[at] <= ranges.end_ns[backward]
+    return ranges.start_ns[backward] <= nodes.start_ns[at] <= ranges.end_ns[backward]
 
 
 def test_without_the_threads_that_ran_forward_their_nodes_are_adopted_and_said_to_be(tmp_path):

