@@ -83,7 +83,12 @@ def test_all_views_agree_with_each_other_and_with_brute_force(name, per_step, in
     kernels = [row for row in shown.kernels if row.kind == "kernel"]
     assert sum(row.total_ns for row in kernels) == kernel_ns
     assert sum(row.kernel_ns for row in shown.phases) == kernel_ns
-    assert sum(row.total_ns for row in report.kernels) + report.totals.excluded_ns == report.totals.work_ns
+    totals = report.totals
+    outside_ns = totals.outside_ns + totals.ambiguous_ns + totals.excluded_ns
+    assert sum(row.total_ns for row in report.kernels) + totals.excluded_ns == totals.work_ns
+    assert sum(row.self_work_ns for row in report.ranges) + outside_ns == totals.work_ns
+    parts = totals.own_ns, totals.adopted_ns, totals.linked_ns, totals.captured_ns
+    assert sum(parts) + outside_ns == totals.work_ns
     if per_step:
         assert sum(step.kernel_ns for step in steps_of(whole, **counted)) == kernel_ns
         assert report.steps == len(measured_steps(whole, **counted))

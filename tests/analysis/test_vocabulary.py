@@ -75,49 +75,65 @@ def test_names_that_are_given_take_the_place_of_the_usual_ones(name, meaning):
     assert vocabulary.phase_matcher(NAMED)(name) == meaning
 
 
-@pytest.mark.parametrize(
-    "name", ["warmup", "warm-up", "warm_up", "Warm-up", "WARMUP 3", "warmup step", ":warmup", "warmup (3 steps)"]
-)
-def test_warm_up_is_known_in_every_spelling(name):
-    assert vocabulary.is_warm_up(name)
+AUTOGRADS = "pt_autograd_0 | pt_autograd_12 | python, pt_autograd_0"
+WORKERS = """
+    pt_data_worker | pt_data_pin | pt_nccl_watchdg | pt_nccl_heartbt | pin_memory | pt_inductor_1 | ptxas |
+    cuda-EvtHandlr | [NSys] | CUPTI worker th | DALI_prefetch"""
+OTHER_THREADS = " | python | python3 | train.py | main"
+#: By what is asked of a name, those that are so, and similar ones that are not.
+KINDS = {
+    "warm-up": (
+        vocabulary.is_warm_up,
+        "warmup | warm-up | warm_up | Warm-up | WARMUP 3 | warmup step | :warmup | warmup (3 steps)",
+        """measure | after warmup | warm | swarmup | lukewarm_up | warmup_lr | WarmupCosineSchedule.step""",
+    ),
+    "step": (
+        vocabulary.is_step,
+        """step | Step 3 | step_17 | step:4 | train_step | train step 5 | ProfilerStep#3 | iteration 12 | iter |
+        step[EXTEND bs=8] | epoch 0 step 3 | global_step 7 | step=3 | step3/100 | batch 3""",
+        "optimizer step | optimizer_step | steps | step size | stepwise | iterator | batch",
+    ),
+    "operator": (
+        vocabulary.is_operator,
+        """aten::mm | c10d::alltoall_base_ | autograd::engine::evaluate_function: MmBackward0 | SoftmaxBackward0 |
+        torch::autograd::AccumulateGrad | torch.nn.functional.linear | record_param_comms | nccl:all_reduce |
+        detach_""",
+        "layer 3 | computing softmax | Backward | FSDP::post_forward (blocks.8)",
+    ),
+    "backward operator": (
+        BACKWARD_OPERATORS.match,
+        """autograd::engine::evaluate_function: AddBackward0 | MmBackward0 | torch::autograd::MyFunctionBackward |
+        FlashAttnFuncBackward""",
+        "aten::_softmax_backward_data | aten::mm | Backward",
+    ),
+    "library's domain": (
+        vocabulary.is_library_domain,
+        "NCCL | nccl | cuBLAS | cuBLASLt | CCCL | TensorRT | cuDNN | libcudf",
+        " | default | nvtx-kernels | my NCCL tests | PyTorch",
+    ),
+    "library's range in a nameless domain": (
+        LIBRARY_RANGES.match,
+        "ncclAllReduce | cublasLtMatmul | cub::DeviceScan",
+        "nccl | layer 3",
+    ),
+    "autograd's thread": (
+        AUTOGRAD_THREADS.search,
+        AUTOGRADS,
+        f"{WORKERS} | {OTHER_THREADS}",
+    ),
+    "worker's thread": (
+        WORKER_THREADS.search,
+        WORKERS,
+        f"{AUTOGRADS} | {OTHER_THREADS}",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    "name", ["measure", "after warmup", "warm", "swarmup", "lukewarm_up", "warmup_lr", "WarmupCosineSchedule.step"]
-)
-def test_what_only_mentions_warm_up_is_none(name):
-    assert not vocabulary.is_warm_up(name)
-
-
-STEPS = [
-    "step",
-    "Step 3",
-    "step_17",
-    "step:4",
-    "train_step",
-    "train step 5",
-    "ProfilerStep#3",
-    "iteration 12",
-    "iter",
-    "step[EXTEND bs=8]",
-    "epoch 0 step 3",
-    "global_step 7",
-    "step=3",
-    "step3/100",
-    "batch 3",
-]
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_is_a_step(name):
-    assert vocabulary.is_step(name)
-
-
-@pytest.mark.parametrize(
-    "name", ["optimizer step", "optimizer_step", "steps", "step size", "stepwise", "iterator", "batch"]
-)
-def test_what_only_mentions_a_step_is_none(name):
-    assert not vocabulary.is_step(name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_are_known_and_similar_ones_are_not(kind):
+    is_so, known, similar = KINDS[kind]
+    assert [name for name in map(str.strip, known.split("|")) if not is_so(name)] == []
+    assert [name for name in map(str.strip, similar.split("|")) if is_so(name)] == []
 
 
 SUFFIXED = {
@@ -137,92 +153,6 @@ SUFFIXED = {
 @pytest.mark.parametrize(("name", "split"), SUFFIXED.items())
 def test_pytorchs_suffixes_come_off_and_leave_the_number(name, split):
     assert vocabulary.without_suffixes(name) == split
-
-
-OPERATORS = [
-    "aten::mm",
-    "c10d::alltoall_base_",
-    "autograd::engine::evaluate_function: MmBackward0",
-    "torch::autograd::AccumulateGrad",
-    "SoftmaxBackward0",
-    "torch.nn.functional.linear",
-    "record_param_comms",
-    "nccl:all_reduce",
-    "detach_",
-]
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_pytorchs_operators_are_known_by_name(name):
-    assert vocabulary.is_operator(name)
-
-
-@pytest.mark.parametrize("name", ["layer 3", "computing softmax", "Backward", "FSDP::post_forward (blocks.8)"])
-def test_ranges_of_the_users_are_no_operators(name):
-    assert not vocabulary.is_operator(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "backward"),
-    {
-        "autograd::engine::evaluate_function: AddBackward0": True,
-        "MmBackward0": True,
-        "torch::autograd::MyFunctionBackward": True,
-        "FlashAttnFuncBackward": True,
-        "aten::_softmax_backward_data": False,
-        "aten::mm": False,
-        "Backward": False,
-    }.items(),
-)
-def test_backward_operators_are_those_of_autograds_nodes(name, backward):
-    assert bool(BACKWARD_OPERATORS.match(name)) is backward
-
-
-@pytest.mark.parametrize("name", ["NCCL", "nccl", "cuBLAS", "cuBLASLt", "CCCL", "TensorRT", "cuDNN", "libcudf"])
-def test_domains_of_libraries_are_known(name):
-    assert vocabulary.is_library_domain(name)
-
-
-@pytest.mark.parametrize("name", ["", "default", "nvtx-kernels", "my NCCL tests", "PyTorch"])
-def test_other_domains_are_the_users(name):
-    assert not vocabulary.is_library_domain(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "library"),
-    {
-        "ncclAllReduce": True,
-        "cublasLtMatmul": True,
-        "cub::DeviceScan": True,
-        "nccl": False,
-        "layer 3": False,
-    }.items(),
-)
-def test_ranges_of_nameless_domains_are_known_by_name(name, library):
-    assert bool(LIBRARY_RANGES.match(name)) is library
-
-
-@pytest.mark.parametrize("name", ["pt_autograd_0", "pt_autograd_12", "python, pt_autograd_0"])
-def test_autograds_threads_are_known_by_name(name):
-    assert AUTOGRAD_THREADS.search(name)
-    assert not WORKER_THREADS.search(name)
-
-
-WORKERS = ["pt_data_worker", "pt_data_pin", "pt_nccl_watchdg", "pt_nccl_heartbt", "pin_memory", "pt_inductor_1"]
-
-
-@pytest.mark.parametrize(
-    "name", [*WORKERS, "ptxas", "cuda-EvtHandlr", "[NSys]", "CUPTI worker th", "DALI_prefetch"]
-)
-def test_workers_are_known_by_name(name):
-    assert WORKER_THREADS.search(name)
-    assert not AUTOGRAD_THREADS.search(name)
-
-
-@pytest.mark.parametrize("name", ["", "python", "python3", "train.py", "main"])
-def test_most_names_of_threads_say_nothing(name):
-    assert not WORKER_THREADS.search(name)
-    assert not AUTOGRAD_THREADS.search(name)
 
 
 @pytest.mark.parametrize(
