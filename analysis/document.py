@@ -10,23 +10,11 @@ from typing import Any, Literal
 # ns: a time, drawn in the table's unit; share: a fraction of one, in percent; name: text that may be shortened;
 # prose: text that may be broken; ms: milliseconds, to the microsecond; spread: a pair of these, mean and sample
 # std; GiB, MiB: bytes, drawn in the unit that the heading names.
-Kind = Literal[
-    "text",
-    "name",
-    "prose",
-    "count",
-    "ns",
-    "ms",
-    "spread",
-    "share",
-    "ratio",
-    "flops",
-    "flops/s",
-    "bytes",
-    "bytes/s",
-    "GiB",
-    "MiB",
+TextKind = Literal["text", "name", "prose"]
+NumberKind = Literal[
+    "count", "ns", "ms", "spread", "share", "ratio", "flops", "flops/s", "bytes", "bytes/s", "GiB", "MiB"
 ]
+Kind = TextKind | NumberKind
 Reader = Literal["people", "programs"]
 
 #: Formats that programs read: every row, every index and full names.

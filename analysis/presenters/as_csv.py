@@ -26,11 +26,9 @@ def present(document: Document) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str) and _may_be_formula(value):
-        return "'" + value
-    return "" if value is None else value
-
-
-def _may_be_formula(text: str) -> bool:
-    begins = unicodedata.normalize("NFKC", INVISIBLE.sub("", text, count=1)[:1])
-    return text.startswith(CONTROL_STARTS) or begins.startswith(FORMULA_STARTS)
+    """Return what stands for a value; a text that may be taken for a formula begins with an apostrophe."""
+    if not isinstance(value, str):
+        return "" if value is None else value
+    begins = unicodedata.normalize("NFKC", INVISIBLE.sub("", value, count=1)[:1])
+    may_be_formula = value.startswith(CONTROL_STARTS) or begins.startswith(FORMULA_STARTS)
+    return f"'{value}" if may_be_formula else value

@@ -7,7 +7,7 @@ scripts need XeLaTeX or LuaLaTeX.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ..document import Document, Table
 from ..support.text import printable
@@ -61,21 +61,13 @@ def safe(text: str) -> str:
 
 
 def _float(table: Table) -> Iterator[str]:
-    yield "\n".join(_lines(table))
-
-
-def _lines(table: Table) -> Iterator[str]:
     aligned = "".join("r" if cell_text.is_number(column) else "l" for column in table.columns)
-    yield from ("\\begin{table}[ht]", "\\centering", f"\\caption{{{safe(cell_text.title(table))}}}")
-    yield from (f"\\begin{{tabular}}{{{aligned}}}", "\\toprule")
-    yield _line([safe(heading) for heading in cell_text.headings(table)])
-    yield "\\midrule"
-    yield from map(_line, cell_text.grid(table, safe, r"\textbf{%s}", "\\quad ".__mul__))
-    yield from ("\\bottomrule", "\\end{tabular}")
-    if table.caption:
-        yield f"\\par\\smallskip {{\\footnotesize {safe(table.caption)}}}"
-    yield "\\end{table}"
-
-
-def _line(texts: Sequence[str]) -> str:
-    return " & ".join(texts) + r" \\"
+    heads = [safe(heading) for heading in cell_text.headings(table)]
+    first, *rows = (
+        " & ".join(cells) + r" \\"
+        for cells in (heads, *cell_text.grid(table, safe, r"\textbf{%s}", "\\quad ".__mul__))
+    )
+    caption = [f"\\par\\smallskip {{\\footnotesize {safe(table.caption)}}}"] if table.caption else []
+    lines = ("\\begin{table}[ht]", "\\centering", f"\\caption{{{safe(cell_text.title(table))}}}")
+    tabular = (f"\\begin{{tabular}}{{{aligned}}}", "\\toprule", first, "\\midrule", *rows, "\\bottomrule")
+    yield "\n".join([*lines, *tabular, "\\end{tabular}", *caption, "\\end{table}"])

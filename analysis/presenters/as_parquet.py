@@ -33,12 +33,9 @@ def present(document: Document) -> bytes:
 def _column(values: list[Any]) -> pa.Array:
     """Return a column as text, integers or, where a fraction is among them, floats."""
     if any(isinstance(value, str) for value in values):
-        return pa.array([_safe(value) for value in values], pa.string())
+        # A damaged name holds what is not valid UTF-8.
+        texts = [None if value is None else str(value).encode("utf-8", "replace").decode() for value in values]
+        return pa.array(texts, pa.string())
     if any(isinstance(value, float) for value in values):
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
     return pa.array(values)
-
-
-def _safe(value: Any) -> str | None:
-    """Return text that is valid UTF-8: a damaged name holds what is not."""
-    return None if value is None else str(value).encode("utf-8", "replace").decode()

@@ -22,17 +22,21 @@ def literal(text: str) -> str:
 
 
 def _figure(table: Table) -> Iterator[str]:
-    yield "\n".join(_lines(table))
-
-
-def _lines(table: Table) -> Iterator[str]:
     aligned = ", ".join("right" if cell_text.is_number(column) else "left" for column in table.columns)
     heads = ", ".join(f"strong({literal(heading)})" for heading in cell_text.headings(table))
-    yield f"#figure(caption: figure.caption(position: top, {literal(cell_text.title(table))}),"
-    yield from ("  table(", f"    columns: {len(table.columns)},", f"    align: ({aligned},),")
-    yield from ("    stroke: none,", "    table.hline(),", f"    table.header({heads}),", "    table.hline(),")
-    for cells in cell_text.grid(table, literal, "strong(%s)", lambda depth: f"h({depth}em) + " if depth else ""):
-        yield "    " + " ".join(f"{cell}," for cell in cells)
-    yield from ("    table.hline(),", "  ),", ")")
-    if table.caption:
-        yield f"#text(size: 0.8em, {literal(table.caption)})"
+    rows = cell_text.grid(table, literal, "strong(%s)", lambda depth: f"h({depth}em) + " if depth else "")
+    lines = [
+        f"#figure(caption: figure.caption(position: top, {literal(cell_text.title(table))}),",
+        "  table(",
+        f"    columns: {len(table.columns)},",
+        f"    align: ({aligned},),",
+        "    stroke: none,",
+        "    table.hline(),",
+        f"    table.header({heads}),",
+        "    table.hline(),",
+        *("    " + " ".join(f"{cell}," for cell in cells) for cells in rows),
+        "    table.hline(),",
+        "  ),",
+        ")",
+    ]
+    yield "\n".join([*lines, *([f"#text(size: 0.8em, {literal(table.caption)})"] if table.caption else [])])

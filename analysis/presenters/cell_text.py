@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
-from ..document import Column, Document, Row, Table, seen_by
+from ..document import Column, Document, NumberKind, Row, Table, seen_by
 from ..support import units
 from ..vocabulary.modules import Shown
 
@@ -35,7 +35,7 @@ def for_people(document: Document) -> list[Table]:
 
 def is_number(column: Column) -> bool:
     """Return whether a column's values are aligned to the right."""
-    return column.kind not in ("text", "name", "prose")
+    return column.kind in get_args(NumberKind)
 
 
 def unit_of(table: Table) -> units.TimeUnit:

@@ -210,16 +210,9 @@ def _late(ranks: Ranks, detail: Detail) -> Table:
 
 def _collectives(ranks: Ranks, detail: Detail) -> Table:
     """Show what the collectives of each range take, wait and carry in the median rank, the longest first."""
-    collected = ranks.collected
-    figures = (
-        collected.count,
-        collected.time_ns,
-        collected.waiting_ns,
-        collected.message_bytes,
-        collected.bus_bytes_per_s,
-    )
-    middle = [[_median(of_ranks) for of_ranks in figure] for figure in figures]
-    keys = [(_named(ranks, detail, path), collective) for path, collective in collected.keys]
+    places, figures = ranks.collected
+    middle = [[_median(of_ranks) for of_ranks in figure] for figure in figures.values()]
+    keys = [(_named(ranks, detail, path), collective) for path, collective in places]
     cells = sorted(zip(keys, *middle, strict=True), key=lambda row: (-(row[2] or 0), row[0]))
     columns = (
         Column("range", "range", "name"),

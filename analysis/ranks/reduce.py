@@ -86,21 +86,6 @@ class Exchanges:
         return [self.names[column][number] for number in self.columns[column][rows].tolist()]
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What collectives take by range and collective: float64 (keys, ranks) each, of a step; NaN where unknown.
-
-    `time_ns` sums durations, `waiting_ns` what of them is waiting; `bus_bytes_per_s` is of the rest.
-    """
-
-    keys: list[tuple[Path, str]]
-    count: Floats
-    time_ns: Floats
-    waiting_ns: Floats
-    message_bytes: Floats
-    bus_bytes_per_s: Floats
-
-
 @dataclass(frozen=True)
 class Ranks:
     """The ranks, what they run on, and by rank the kernel time of phases, ranges and steps, ns.
@@ -133,8 +118,12 @@ class Ranks:
         return common_length(keys[number][0] for number in np.flatnonzero(self_ns.any(1)).tolist())
 
     @cached_property
-    def collected(self) -> Collected:
-        """The time, waiting and bytes of collectives by range, in measured steps; in all where none has any."""
+    def collected(self) -> tuple[list[tuple[Path, str]], dict[str, Floats]]:
+        """What collectives take by range and collective: float64 (keys, ranks) of a step each; NaN where unknown.
+
+        `time_ns` sums durations in measured steps, in all where none has any; `waiting_ns` is what of them is
+        waiting, and `bus_bytes_per_s` is of the rest.
+        """
         table, aligned = self.exchanges.columns, self.aligned
         step, place = table["step"], table["place"]
         rows = np.flatnonzero(step >= 0) if len(self.span_ns) else np.arange(len(step))
@@ -155,17 +144,17 @@ class Ranks:
         sized = bus_bytes >= 0  # not NaN
         moving_ns = duration_ns - np.maximum(waiting_ns, 0)
         steps = np.maximum([rank.steps for rank in self.ranks], 1)
-        return Collected(
-            [
-                (tuple(paths[code // len(kinds)].split(SEPARATOR)), kinds[code % len(kinds)])
-                for code in codes.tolist()
-            ],
-            summed(every, every) / steps,
-            summed(duration_ns, every) / steps,
-            summed(waiting_ns, waiting_ns >= 0) / steps,
-            summed(carried, carried >= 0) / steps,
-            summed(bus_bytes, sized) / (summed(moving_ns, sized) / 1e9),
-        )
+        keys = [
+            (tuple(paths[code // len(kinds)].split(SEPARATOR)), kinds[code % len(kinds)])
+            for code in codes.tolist()
+        ]
+        return keys, {
+            "count": summed(every, every) / steps,
+            "time_ns": summed(duration_ns, every) / steps,
+            "waiting_ns": summed(waiting_ns, waiting_ns >= 0) / steps,
+            "bytes": summed(carried, carried >= 0) / steps,
+            "bus_bytes_per_s": summed(bus_bytes, sized) / (summed(moving_ns, sized) / 1e9),
+        }
 
     @cached_property
     def aligned(self) -> Aligned | None:

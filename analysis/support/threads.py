@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -34,7 +34,8 @@ def at_once(calls: Sequence[Callable[[], T]], rows: int) -> list[T]:
     """
     if rows < LARGE or min(len(calls), threads()) < 2:
         return [call() for call in calls]
-    with _workers(min(len(calls), threads()) - 1) as pool:
+    workers = min(len(calls), threads()) - 1
+    with nullcontext(_kept) if _kept is not None else ThreadPoolExecutor(workers) as pool:
         others = [(call, pool.submit(call)) for call in calls[1:]]
         try:
             return [calls[0](), *(call() if later.cancel() else later.result() for call, later in others)]
@@ -55,10 +56,6 @@ def kept() -> Iterator[None]:
             yield
         finally:
             _kept = before
-
-
-def _workers(count: int) -> AbstractContextManager[ThreadPoolExecutor]:
-    return nullcontext(_kept) if _kept is not None else ThreadPoolExecutor(count)
 
 
 _kept: ThreadPoolExecutor | None = None
@@ -88,8 +85,4 @@ def in_pieces(function: Callable[..., NDArray[Any]], *columns: NDArray[Any]) -> 
 
 def positions(ordered: NDArray[Any], values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.int64]:
     """Return where values (n,) belong among ordered ones, as np.searchsorted does, in pieces: int64 (n,)."""
-
-    def search(piece: NDArray[Any]) -> NDArray[Any]:
-        return np.searchsorted(ordered, piece, side)
-
-    return in_pieces(search, values)
+    return in_pieces(lambda piece: np.searchsorted(ordered, piece, side), values)
