@@ -85,4 +85,8 @@ def in_pieces(function: Callable[..., NDArray[Any]], *columns: NDArray[Any]) -> 
 
 def positions(ordered: NDArray[Any], values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.int64]:
     """Return where values (n,) belong among ordered ones, as np.searchsorted does, in pieces: int64 (n,)."""
-    return in_pieces(lambda piece: np.searchsorted(ordered, piece, side), values)
+
+    def search(piece: NDArray[Any]) -> NDArray[Any]:
+        return np.searchsorted(ordered, piece, side)
+
+    return in_pieces(search, values)
