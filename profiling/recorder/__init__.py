@@ -24,7 +24,6 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ContextDecorator, ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -39,9 +38,9 @@ from .kineto import Rows, thread_name
 from .metadata import export_metadata, gpu_rows, start_row
 from .open_blocks import is_open
 from .process import alone, reminding, terminated_by_signal
-from .range_log import RangeLog, category_row, domain_row, range_row
+from .range_log import CATEGORY_NAMED, DOMAIN_CREATED, OUR_DOMAIN_ID, RangeLog, range_row
 from .session import Session, can_profile_all_threads, making_way
-from .trace_file import AbandonedError, TraceFile, TraceFileError, global_tid, of_rank
+from .trace_file import AbandonedError, Row, TraceFile, TraceFileError, global_tid, of_rank
 
 # Writing pauses the program, so it waits for an outer range to end; long inner ones cannot delay it forever.
 OUTER_DEPTH = 1
@@ -145,45 +144,33 @@ class Recording:
         if session is not None:
             session.stop()
 
-    def remind(self) -> None:
-        """Write what has waited for long without the end of a range; called between any two instructions."""
-        if self.is_owner() and self._session is not None:
-            self._cut_after(FLUSH_UNASKED_AFTER_NS)
-
     def _after_end(self, depth: int, is_update: bool) -> None:
-        if not self.is_owner():
-            return  # in a child of the program that records
         is_outer = depth <= OUTER_DEPTH or is_update
-        if self._session is not None:
-            self._cut_after(FLUSH_AFTER_NS if is_outer else FLUSH_ANYWHERE_AFTER_NS)
+        self.cut_after(FLUSH_AFTER_NS if is_outer else FLUSH_ANYWHERE_AFTER_NS)
 
-    def _cut_after(self, limit_ns: int) -> None:
-        """Write and go on if the session is so old, and if no operator or block is open."""
-        assert self._session is not None
-        waited_ns = time.time_ns() - self._session.started_ns
-        if waited_ns >= limit_ns and not is_open() and self._may_cut(waited_ns):
-            with Held():
-                self._try(self.flush)
-
-    def _try(self, work: Callable[[], None]) -> None:
-        """Do a part of recording; the program continues where it fails."""
-        try:
-            work()
-        except TraceFileError as error:
-            # `finish` raises it where the user can see it.
-            self._failure = error
-            self._end_early(str(error))
-        except RuntimeError as error:
-            self._end_early(f"torch.profiler did not start again: {error}")
-
-    def _may_cut(self, waited_ns: int) -> bool:
-        """Return whether a session can end here: no other recorded thread is in the middle of something.
+    def cut_after(self, limit_ns: int) -> None:
+        """Write and go on if the session is so old, and no operator or block is open on a recorded thread.
 
         PyTorch ends an operator through a pointer into its session, unless the next one records one thread only.
         """
+        if self._session is None or not self.is_owner():
+            return
+        waited_ns = time.time_ns() - self._session.started_ns
+        if waited_ns < limit_ns or is_open():
+            return
         if self._all_threads and not _is_alone():
             self._all_threads = waited_ns < FLUSH_WITHOUT_OTHERS_AFTER_NS
-        return not self._all_threads or _is_alone()
+            if self._all_threads:
+                return
+        with Held():
+            try:
+                self.flush()
+            except TraceFileError as error:
+                # The program continues, and `finish` raises it where the user can see it.
+                self._failure = error
+                self._end_early(str(error))
+            except RuntimeError as error:
+                self._end_early(f"torch.profiler did not start again: {error}")
 
     def is_owner(self) -> bool:
         """Return whether the calling process and thread are those that record."""
@@ -253,25 +240,25 @@ class Recording:
 
     def _write_names(self) -> None:
         """Write the names of domains, categories and threads that are new; GPUs and the time of the start once."""
-        thread = threading.get_native_id()
+        thread = global_tid(os.getpid(), threading.get_native_id())
         if not self._named:
             self._trace.text_id(OVERHEAD)  # so that an empty recording has the table that identifies a report
             self._trace.add("TARGET_INFO_GPU", gpu_rows() if self._on_gpu else ())
             self._trace.add("TARGET_INFO_SESSION_START_TIME", [start_row(self._origin_ns)])
             self._named.add(("session", 0))
-        for domain, number in self.ranges.domains.items():
-            if domain and self._is_new("domain", domain):
-                self._trace.add("NVTX_EVENTS", [domain_row(domain, number, thread)])
-        for category, number in self.ranges.categories.items():
-            if self._is_new("category", category):
-                self._trace.add("NVTX_EVENTS", [category_row(category, number, thread)])
+        of_ranges = (
+            (DOMAIN_CREATED, "domainId", self.ranges.domains),
+            (CATEGORY_NAMED, "category", self.ranges.categories),
+        )
+        for event_type, column, numbers in of_ranges:
+            for name, number in numbers.items():
+                if name and self._is_new(column, name):
+                    about: Row = {"start": 0, "eventType": event_type, "text": name, "globalTid": thread}
+                    self._trace.add("NVTX_EVENTS", [{**about, "domainId": OUR_DOMAIN_ID, column: number}])
         for number in sorted(self._rows.threads):
             if self._is_new("thread", number):
-                row = {
-                    "nameId": self._trace.text_id(thread_name(number)),
-                    "globalTid": global_tid(os.getpid(), number),
-                }
-                self._trace.add("ThreadNames", [row])
+                name_id = self._trace.text_id(thread_name(number))
+                self._trace.add("ThreadNames", [{"nameId": name_id, "globalTid": global_tid(os.getpid(), number)}])
 
     def _is_new(self, kind: str, name: str | int) -> bool:
         is_new = (kind, name) not in self._named
@@ -354,17 +341,18 @@ class Block(ContextDecorator):
             sys.stderr.write(f"process {trace.other_writer} records to {self._path}: this one, to {path}\n")
             self._path = path
         try:
-            self._recording = Recording(trace, on_gpu=self._on_gpu, operators=self._operators, memory=self._memory)
+            recording = Recording(trace, on_gpu=self._on_gpu, operators=self._operators, memory=self._memory)
         except RuntimeError as error:
             raise TraceFileError(f"cannot record to {self._path}: {error}") from error
-        self._process.callback(self._recording.give_up)
-        self._listening.enter_context(annotate.listen(self._recording.ranges))
-        self._listening.enter_context(others.hear(self._recording.ranges))
-        self._listening.enter_context(making_way(self._recording.pause, self._recording.resume))
-        self._listening.enter_context(reminding(self._recording.remind, REMIND_S))
+        self._recording = recording
+        self._process.callback(recording.give_up)
+        self._listening.enter_context(annotate.listen(recording.ranges))
+        self._listening.enter_context(others.hear(recording.ranges))
+        self._listening.enter_context(making_way(recording.pause, recording.resume))
+        self._listening.enter_context(reminding(lambda: recording.cut_after(FLUSH_UNASKED_AFTER_NS), REMIND_S))
         atexit.register(self._end, "exit of the interpreter")
         _of_thread.last = _AtEnd(self)
-        return self._recording
+        return recording
 
     def _end(self, interrupted_by: str) -> None:
         """Write the report; once, and by the process and thread that began."""

@@ -20,18 +20,13 @@ Details = dict[str, Any]
 GPU_CATEGORY = re.compile(r'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"')
 
 
-def no_details(_kind: str, _event: Any) -> Details:
-    """Return no details, for events that have none."""
-    return {}
-
-
 def details_of(results: Any, events: list[Any]) -> Callable[[str, Any], Details]:
     """Return a function from a kind of work (kineto's activity) and an event to the event's details.
 
     Call it once for each event, in order of start. Details that PyTorch does not provide are left out.
     """
     on_gpu = [event for event in events if event.device_type() == DeviceType.CUDA]
-    if not on_gpu or any(_own_details("", event) for event in on_gpu[:1]):
+    if not on_gpu or _own_details("", on_gpu[0]):
         return _own_details
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"

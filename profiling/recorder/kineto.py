@@ -16,8 +16,8 @@ from torch._C._autograd import DeviceType
 from ..annotate.others import OPTIMIZER_BLOCKS
 from .allocations import Allocation
 from .cpu_operators import Kernel, Operator, kernels
-from .gpu_details import Details, no_details
-from .trace_file import Row, TraceFile, global_pid, global_tid
+from .gpu_details import Details
+from .trace_file import Row, TraceFile, global_tid
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -95,8 +95,8 @@ class Rows:
     def add(
         self,
         events: Iterable[Any],
-        details: Callable[[str, Any], Details] = no_details,
-        tells_optimizer: Callable[[int, int, int], bool] = lambda _thread, _start_ns, _end_ns: False,
+        details: Callable[[str, Any], Details],
+        tells_optimizer: Callable[[int, int, int], bool],
     ) -> None:
         """Write the events of one profiling session; `details` adds details of GPU work.
 
@@ -171,7 +171,7 @@ class Rows:
             "contextId": details.get("context", 0),
             "streamId": event.device_resource_id(),
             "correlationId": event.correlation_id(),
-            "globalPid": global_pid(self._pid),
+            "globalPid": global_tid(self._pid, 0),
             "graphNodeId": details.get("graph node id") or None,
         }
         if kind == "gpu_memset":
@@ -205,7 +205,7 @@ class Rows:
             "contextId": 0,
             "streamId": work.operator.thread,
             "correlationId": correlation,
-            "globalPid": global_pid(self._pid),
+            "globalPid": global_tid(self._pid, 0),
         }
 
     def _range(self, event: Any) -> Row:

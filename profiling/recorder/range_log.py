@@ -137,29 +137,6 @@ def _is_update(event: Event) -> bool:
     return event.name == OPTIMIZER and not event.category.startswith(OF_A_MODULE)
 
 
-def domain_row(name: str, number: int, thread: int) -> Row:
-    """Return the row that names a domain."""
-    return {
-        "start": 0,
-        "eventType": DOMAIN_CREATED,
-        "text": name,
-        "globalTid": global_tid(os.getpid(), thread),
-        "domainId": number,
-    }
-
-
-def category_row(name: str, number: int, thread: int) -> Row:
-    """Return the row that names a category of ranges."""
-    return {
-        "start": 0,
-        "eventType": CATEGORY_NAMED,
-        "text": name,
-        "category": number,
-        "globalTid": global_tid(os.getpid(), thread),
-        "domainId": OUR_DOMAIN_ID,
-    }
-
-
 def range_row(trace: TraceFile, event: Event, origin_ns: int, log: RangeLog) -> Row:
     """Return the row of a range or mark; its name is a registered string, as nvtx's are."""
     return {

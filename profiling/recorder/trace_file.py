@@ -90,11 +90,6 @@ def global_tid(pid: int, tid: int) -> int:
     return 1 << 48 | (pid & 0xFFFFFF) << 24 | (tid & 0xFFFFFF)
 
 
-def global_pid(pid: int) -> int:
-    """Pack a process id as nsys does: a global thread id whose thread is 0."""
-    return global_tid(pid, 0)
-
-
 class TraceFile:
     """Write one report, row by row, next to its target.
 
@@ -246,14 +241,3 @@ def _runs(pid: int) -> bool:
 def check_writable(path: str | Path) -> None:
     """Raise TraceFileError unless a report can be written there; leave everything as it is."""
     TraceFile(path).discard()
-
-
-@contextmanager
-def writing(path: str | Path) -> Iterator[TraceFile]:
-    """Open a report, publish it when the block ends and discard it when the block raises."""
-    trace = TraceFile(path)
-    try:
-        yield trace
-        trace.publish()
-    finally:
-        trace.discard()

@@ -1,10 +1,12 @@
 """Programs to record, and questions to ask of recordings."""
 
 import sqlite3
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.recorder.trace_file import TraceFile
 
 REPOSITORY = Path(__file__).parents[3]
 KERNELS = "SELECT value, end - start FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
@@ -52,3 +54,14 @@ def train(steps: int = 2) -> None:
                     loss = MODEL(torch.ones(4, 8)).softmax(-1).square().mean()
                 with annotate.range("backward"):
                     loss.backward()
+
+
+@contextmanager
+def writing(path):
+    """A report that is published when the block ends, and discarded when it raises."""
+    trace = TraceFile(path)
+    try:
+        yield trace
+        trace.publish()
+    finally:
+        trace.discard()
