@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import nvtx_kernels
+
 from .analysis.support.arguments import CommandParser, did_you_mean
 from .commands import COMMANDS, REMOVED, listing
 
@@ -43,13 +45,9 @@ class _Version(argparse.Action):
     """Print the version, which takes long to find, and so only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib import metadata
-
-        try:
-            version = metadata.version("nvtx-kernels")
-        except metadata.PackageNotFoundError:
-            version = "(a checkout that is not installed)"
-        print(parser.prog, version)  # noqa: T201
+        version = nvtx_kernels.__version__
+        is_installed = version != "unknown"
+        print(parser.prog, version if is_installed else "(a checkout that is not installed)")  # noqa: T201
         parser.exit()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from nvtx_kernels.analysis.support.arguments import CommandParser
 from nvtx_kernels.analysis.support.findings import Finding, as_json, is_bad, text
 
-from .facts import Facts, look
+from .facts import OF_VARIABLE, Facts, look
 
 DESCRIPTION = "Check nsys, driver, permissions and environment; each finding has its fix."
 EPILOG = "exit  0 reports can be recorded (warnings included); 1 something must be fixed; 2 wrong usage"
@@ -31,16 +31,6 @@ NSYS_OF_DRIVER: Sequence[tuple[int, str, tuple[int, int]]] = (
 # Most that perf_event_paranoid may be for nsys to sample CPUs.
 SAMPLING_PARANOID = 2
 INSTALL_NSYS = "install nsight-systems-cli from NVIDIA's package repository, or the .run file of a newer release"
-
-
-# What a variable does to a measurement, and what to do about it.
-OF_VARIABLE = {
-    "NVTX_KERNELS_OFF": ("switches every range off", "unset NVTX_KERNELS_OFF"),
-    "NVIDIA_TF32_OVERRIDE": ("overrides the TF32 setting of --dtype", "unset NVIDIA_TF32_OVERRIDE"),
-    "CUDA_INJECTION64_PATH": ("loads another profiler, and only one can trace", "unset CUDA_INJECTION64_PATH"),
-    "CUDA_LAUNCH_BLOCKING": ("makes every launch wait for its kernel", "unset CUDA_LAUNCH_BLOCKING"),
-    "CUDA_VISIBLE_DEVICES": ("hides and renumbers GPUs", "nothing, if intended"),
-}
 
 
 def findings(facts: Facts) -> list[Finding]:

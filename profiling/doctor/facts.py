@@ -20,14 +20,14 @@ ASK_DRIVER = ("--query-gpu=driver_version", "--format=csv,noheader")
 PARANOID_FILE = "proc/sys/kernel/perf_event_paranoid"
 CONTAINER_FILES = (".dockerenv", "run/.containerenv")
 KERNEL_FILE = "proc/version"
-# What makes a program behave differently while it is profiled.
-TELLING_VARIABLES = (
-    "NVTX_KERNELS_OFF",
-    "NVIDIA_TF32_OVERRIDE",
-    "CUDA_INJECTION64_PATH",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_VISIBLE_DEVICES",
-)
+# What a variable does to a measurement, and what to do about it.
+OF_VARIABLE = {
+    "NVTX_KERNELS_OFF": ("switches every range off", "unset NVTX_KERNELS_OFF"),
+    "NVIDIA_TF32_OVERRIDE": ("overrides the TF32 setting of --dtype", "unset NVIDIA_TF32_OVERRIDE"),
+    "CUDA_INJECTION64_PATH": ("loads another profiler, and only one can trace", "unset CUDA_INJECTION64_PATH"),
+    "CUDA_LAUNCH_BLOCKING": ("makes every launch wait for its kernel", "unset CUDA_LAUNCH_BLOCKING"),
+    "CUDA_VISIBLE_DEVICES": ("hides and renumbers GPUs", "nothing, if intended"),
+}
 TRIAL = ("profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true")
 
 
@@ -68,7 +68,7 @@ def look(root: Path = Path("/"), *, trial: bool = True) -> Facts:
         is_root=os.geteuid() == 0,
         in_container=any((root / name).exists() for name in CONTAINER_FILES),
         in_wsl="microsoft" in (_text(root / KERNEL_FILE) or platform.release()).lower(),
-        variables={name: os.environ[name] for name in TELLING_VARIABLES if name in os.environ},
+        variables={name: os.environ[name] for name in OF_VARIABLE if name in os.environ},
     )
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib import metadata
 
 import torch
+
+import nvtx_kernels
 
 from .trace_file import SCHEMA_VERSION, Row
 
@@ -13,19 +14,11 @@ VM_ID = 1 << 48
 SCHEMA_PARTS = tuple(f"EXPORT_SCHEMA_VERSION_{part}" for part in ("MAJOR", "MINOR", "MICRO"))
 
 
-def own_version() -> str:
-    """Return the installed version of this distribution, `unknown` if it is not installed."""
-    try:
-        return metadata.version("nvtx-kernels")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 def export_metadata(*, on_gpu: bool) -> dict[str, str]:
     """Return who wrote a recording, after which schema, and whether its work is the GPU's or a CPU's operators."""
     return {
         "EXPORT_PRODUCT_NAME": PRODUCT,
-        "EXPORT_PRODUCT_VERSION": own_version(),
+        "EXPORT_PRODUCT_VERSION": nvtx_kernels.__version__,
         "EXPORT_SCHEMA_VERSION": SCHEMA_VERSION,
         **dict(zip(SCHEMA_PARTS, SCHEMA_VERSION.split("."), strict=True)),
         "NVTX_KERNELS_WORK": "GPU" if on_gpu else "CPU",

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from ..recorder.metadata import own_version
+import nvtx_kernels
+
 from .settings import AUTOCAST_DTYPE, Settings
 
 # How the mark begins in which a report has all that affects its numbers.
@@ -54,7 +55,7 @@ def watcher(variables: Mapping[str, str]) -> dict[str, str]:
 def versions() -> dict[str, str | int | None]:
     """Return the versions of PyTorch, CUDA and the driver."""
     return {
-        "nvtx-kernels": own_version(),
+        "nvtx-kernels": nvtx_kernels.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,

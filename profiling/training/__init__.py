@@ -11,13 +11,15 @@ them.
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
+from nvtx_kernels.analysis.support.units import bytes_text
 from torch import nn
 from torch.optim import Optimizer
 
@@ -27,15 +29,33 @@ from ..annotate.interrupts import Held
 from ..annotate.modules import Choice
 from ..recorder.process import terminated_by_signal
 from ..study.environment import versions
-from . import outcome
 from .capture import Capture
 from .loop import Phases
-from .outcome import Outcome
 from .roots import annotating_roots
 
 T = TypeVar("T")
 NO_WARM_UP = "flops counts the last step of warm-up: with it, warmup must be ≥ 1"
 CALL = 'profile(model, optimizer, "report.sqlite")'
+NO_MODEL = "No model was given: its phases are backward and optimizer, and its ranges the program's own."
+NO_STEP = "No step ended: nothing ran that a step could be made of."
+ALL_WARM_UP = "Every step was warm-up: run more, or measure from the first one (warmup=0, --warmup 0)."
+
+
+class Outcome(NamedTuple):
+    """A report's path and size in bytes, its steps (also as text), remarks, and the next command."""
+
+    path: Path
+    size: int
+    warmed: int
+    measured: int
+    steps: str
+    remarks: tuple[str, ...]
+    next: str
+
+    def text(self) -> str:
+        """Return the lines to show."""
+        file_text = f"{self.path}, {bytes_text(self.size)}" if self.size else f"{self.path}"
+        return "\n".join((f"{file_text}, {self.steps}. Next: {self.next}", *self.remarks))
 
 
 class Profile:
@@ -82,8 +102,38 @@ class Profile:
     @property
     def outcome(self) -> Outcome:
         """Return what was recorded, and the next command."""
-        has_models = bool(self._models) or self._every_model
-        return outcome.of(self.path, self._phases, self._capture, has_models=has_models)
+        phases, capture = self._phases, self._capture
+        warmed = f" after {phases.warmed} of warm-up" if phases.warmed else ""
+        by = f" ({phases.counted_by})" if phases.counted_by and phases.measured else ""
+        steps = f"{phases.measured} step{'' if phases.measured == 1 else 's'}{warmed}{by}"
+        if phases.warmed and not phases.measured:
+            steps = f"no measured step, {phases.warmed} of warm-up"
+        report = "REPORT.nsys-rep" if capture.is_watched else shlex.quote(str(self.path))
+        size = 0 if capture.is_watched or not self.path.exists() else self.path.stat().st_size
+        options = " --per-step" if phases.measured else " --include-warmup"
+        if capture.recording is not None and capture.recording.ended_early:
+            options = ""
+        return Outcome(
+            Path("what nsys records") if capture.is_watched else self.path,
+            size,
+            phases.warmed,
+            phases.measured,
+            steps,
+            tuple(self._remarks()),
+            f"nvtx-kernels rank {report}{options}",
+        )
+
+    def _remarks(self) -> Iterator[str]:
+        if not self._models and not self._every_model:
+            yield NO_MODEL
+        if not self._phases.measured:
+            yield ALL_WARM_UP if self._phases.warmed else NO_STEP
+        for name in self._phases.never_updated:
+            yield f"{name} was given, and never updated."
+        if self._capture.memory_trouble:
+            yield f"The report has no memory by range: {self._capture.memory_trouble}."
+        if self._capture.recording is not None and self._capture.recording.shortfall:
+            yield self._capture.recording.shortfall
 
     def step(self) -> None:
         """End a step; where this is called, no optimizer's updates do."""
@@ -138,15 +188,13 @@ def _several(value: T | Iterable[T] | None, kind: type[T]) -> list[T]:
 
 def _check(models: list[Any], counted: list[Any], warmup: int, steps: int | None) -> None:
     """Raise TypeError or ValueError, with a remedy, for arguments that cannot be profiled."""
-    for model in models:
-        if not isinstance(model, nn.Module):
-            raise TypeError(
-                f"a model must be a torch.nn.Module, not {type(model).__name__}: profile(model, optimizer, path)"
-            )
-    for optimizer in counted:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(
-                f"an optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}: {CALL}"
-            )
+    kinds = (
+        (models, nn.Module, "a model must be a torch.nn.Module", "profile(model, optimizer, path)"),
+        (counted, Optimizer, "an optimizer must be a torch.optim.Optimizer", CALL),
+    )
+    for arguments, kind, sentence, remedy in kinds:
+        for argument in arguments:
+            if not isinstance(argument, kind):
+                raise TypeError(f"{sentence}, not {type(argument).__name__}: {remedy}")
     if warmup < 0 or (steps is not None and steps < 1):
         raise ValueError(f"warmup must be ≥ 0 and steps ≥ 1, not {warmup} and {steps}")

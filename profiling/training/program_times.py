@@ -1,29 +1,177 @@
-"""The work of `benchmark train.py`: time the phases of a program, and show them as those of the course's model."""
+"""The work of `benchmark train.py`: time the phases of a program, and show them as those of the course's model.
+
+The device is waited for before and after each forward, backward and update, which are those of `nk.profile`; a
+clock is read each time. Nothing is recorded, and no node of autograd has a hook.
+"""
 
 import os
 import shlex
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from nvtx_kernels.analysis.presenters.output import format_of, presented, write
 
+from ..annotate import others, range_stack
+from ..annotate.range_stack import Payload
 from ..cli import CommandError
 from ..study.environment import cpu_facts, gpu_facts, versions, watcher
 from ..study.frame import frame
 from ..study.results import PROGRAM, VERSION, Row
 from ..study.table import document
-from .timing import Timed, timed
+from .capture import Capture, wait_for_gpu
+from .loop import WHOLE_BLOCK, Phases
+from .roots import telling_roots
 
+PHASES = ("forward", "backward", "optimizer")
+BY_FORWARD = "forwards, as no optimizer updated"
 WARM_UP, STEPS = 5, 10
 ONE_RUN = "Lines of another warm-up are of the same run: they leave out its first steps."
 NEXT = "What the phases spend this time in: nvtx-kernels record {}, and nvtx-kernels ask report.sqlite."
 BETWEEN = (
     "step is from the begin of its first phase to the end of its last: what comes between two steps is in none."
 )
+
+
+class EnoughError(BaseException):
+    """As many steps as wanted were timed; not an Exception, so that the program does not handle it."""
+
+
+class _Phase(NamedTuple):
+    name: str
+    began_ns: int
+    ended_ns: int
+
+
+class Timed(NamedTuple):
+    """The steps of a program: times in ms by phase, and of the whole `step` from its first phase to its last.
+
+    `by` is what ends the steps, `status` the program's exit status, None if it was stopped after the steps wanted.
+    """
+
+    steps: list[dict[str, float]]
+    by: str
+    status: int | None
+
+
+class _Deaf:
+    """Hears the program's own NVTX ranges, which raise otherwise without CUDA."""
+
+    def push(self, name: str, payload: Payload = None, domain: str = "") -> None:
+        """Ignore the start of a range."""
+
+    def pop(self, domain: str = "") -> None:
+        """Ignore the end of a range."""
+
+    def block_began(self, name: str) -> None:
+        """Ignore the start of a block."""
+
+    def block_ended(self, *, is_outermost: bool) -> None:
+        """Ignore the end of a block."""
+
+
+class _Clock:
+    """Hears the ranges of phases on this thread, and keeps their times; raises EnoughError after `wanted` steps.
+
+    A step's end shows when the next range begins.
+    """
+
+    def __init__(self, phases: Phases, wanted: int) -> None:
+        self._of_training, self._wanted, self._thread = phases, wanted, threading.get_ident()
+        self._open: list[tuple[str, int]] = []  # a name for the outermost phase, and none for the ranges in it
+        self._phases: list[_Phase] = []
+        self._ends: list[int] = []  # after how many phases steps ended
+        # Calls of models, as long as nothing but such was seen: no backward ends their forward.
+        self._calls: list[_Phase] = []
+        self._is_more = False
+
+    def push(self, name: str, payload: Payload) -> None:  # noqa: ARG002 - a listener's
+        """Take the start of a range."""
+        if threading.get_ident() != self._thread:
+            return
+        self._see_end(self._of_training.measured)
+        if len(self._ends) >= self._wanted:
+            raise EnoughError
+        is_phase = (
+            name in PHASES and range_stack.category() == "phase" and not any(outer for outer, _ in self._open)
+        )
+        if is_phase:
+            self._is_more |= name != "forward"
+            wait_for_gpu()
+        self._open.append((name if is_phase else "", time.perf_counter_ns()))
+
+    def pop(self) -> None:
+        """Take the end of the range that began last."""
+        if threading.get_ident() == self._thread and self._open:
+            name, began_ns = self._open.pop()
+            if name:
+                wait_for_gpu()
+                self._phases.append(_Phase(name, began_ns, time.perf_counter_ns()))
+
+    def mark(self, message: str) -> None:
+        """Ignore a mark."""
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Time the call of a model, in a program that may do nothing else."""
+        if self._is_more or threading.get_ident() != self._thread:
+            yield
+            return
+        wait_for_gpu()
+        began_ns = time.perf_counter_ns()
+        yield
+        wait_for_gpu()
+        self._calls.append(_Phase("forward", began_ns, time.perf_counter_ns()))
+
+    def _see_end(self, ended: int) -> None:
+        if ended > len(self._ends):
+            self._ends.append(len(self._phases))
+
+    def steps(self) -> tuple[list[dict[str, float]], str]:
+        """Return the times of the steps, and what ended them; where nothing did, each forward begins one."""
+        by = self._of_training.counted_by
+        ends = self._ends
+        if not self._is_more:
+            return [_times([phase]) for phase in self._calls], BY_FORWARD
+        if by in ("", WHOLE_BLOCK):
+            by = BY_FORWARD
+            begins = [place for place, phase in enumerate(self._phases) if phase.name == "forward"]
+            ends = [*begins[1:], len(self._phases)] if begins else []
+        else:
+            self._see_end(self._of_training.measured)
+        steps = [self._phases[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+        return [_times(phases) for phases in steps if phases], by
+
+
+def _times(phases: list[_Phase]) -> dict[str, float]:
+    """Add up a step's times by phase, in ms."""
+    times_ms: Counter[str] = Counter()
+    for phase in phases:
+        times_ms[phase.name] += (phase.ended_ns - phase.began_ns) / 1e6  # type: ignore[assignment]
+    return {**times_ms, "step": (phases[-1].ended_ns - phases[0].began_ns) / 1e6}
+
+
+def timed(program: Callable[[], int], wanted: int) -> Timed:
+    """Run a program, given as a function that returns its exit status, until so many steps are timed."""
+    phases = Phases(Capture(flops=False, memory=False, facts=dict), 0, None, ())
+    clock, status = _Clock(phases, wanted), None
+    with ExitStack() as watching:
+        # The range in whose push the program was stopped is nobody's.
+        watching.callback(range_stack.shrink, len(range_stack.stack()))
+        watching.enter_context(range_stack.listen(clock))
+        watching.enter_context(others.hear(_Deaf()))
+        watching.enter_context(phases.running())
+        watching.enter_context(telling_roots(clock.call))
+        watching.enter_context(suppress(EnoughError))
+        status = program()
+    return Timed(*clock.steps(), status)
 
 
 def show_times(options: Mapping[str, Any], run: Callable[[], int]) -> int:
@@ -37,23 +185,23 @@ def show_times(options: Mapping[str, Any], run: Callable[[], int]) -> int:
     count = (options["steps"] or [STEPS])[0]
     if warm_ups[0] < 0 or count < 1:
         raise CommandError(f"--warmup must be ≥ 0 and --steps ≥ 1, not {warm_ups[0]} and {count}")
-    found = timed(run, warm_ups[-1] + count)
-    rows = [_row(found, warm_up, count, began) for warm_up in warm_ups if len(found.steps) > warm_up]
+    times = timed(run, warm_ups[-1] + count)
+    rows = [_row(times, warm_up, count, began) for warm_up in warm_ups if len(times.steps) > warm_up]
     if not rows:
-        raise CommandError(_nothing(program[0], found, warm_ups[0]))
+        raise CommandError(_nothing(program[0], times, warm_ups[0]))
     by = options["by"] or ("phase" if len(rows) == 1 else "warmup")
     table = document(rows, by, options["columns"] or ("times", "first"), options["phases"] or ())
-    sentences = _sentences(program, found, warm_ups, rows)
+    sentences = _sentences(program, times, warm_ups, rows)
     table = replace(table, accounting=(*sentences, *table.accounting))
     write(presented(table, format_of(options["format"], options["output"]), options["output"]), options["output"])
     if options["plot"] is not None:
         from ..study.plots import draw
 
         draw(frame(rows), options["plot"])
-    return found.status or 0
+    return times.status or 0
 
 
-def _row(found: Timed, warm_up: int, count: int, began: datetime) -> Row:
+def _row(times: Timed, warm_up: int, count: int, began: datetime) -> Row:
     """Return the steps after some of warm-up as a row of results."""
     facts = gpu_facts("cuda") if torch.cuda.is_initialized() else cpu_facts()  # type: ignore[no-untyped-call]
     return {
@@ -63,15 +211,15 @@ def _row(found: Timed, warm_up: int, count: int, began: datetime) -> Row:
         "cell": {"warmup": warm_up, "capture": "none"},
         "state": {**versions(), **facts, **watcher(os.environ)},
         "status": "ok",
-        "warmup": found.steps[:warm_up],
-        "measured": found.steps[warm_up : warm_up + count],
+        "warmup": times.steps[:warm_up],
+        "measured": times.steps[warm_up : warm_up + count],
     }
 
 
-def _sentences(words: list[str], found: Timed, warm_ups: list[int], rows: list[Row]) -> Iterator[str]:
+def _sentences(words: list[str], times: Timed, warm_ups: list[int], rows: list[Row]) -> Iterator[str]:
     program = words[0]
-    stopped = ", and was then stopped" if found.status is None else ""
-    yield f"{Path(program).name} ran {len(found.steps)} steps{stopped}; what ends a step: {found.by}. {BETWEEN}"
+    stopped = ", and was then stopped" if times.status is None else ""
+    yield f"{Path(program).name} ran {len(times.steps)} steps{stopped}; what ends a step: {times.by}. {BETWEEN}"
     yield NEXT.format(shlex.join(words))
     if len(rows) > 1:
         yield ONE_RUN
@@ -79,8 +227,8 @@ def _sentences(words: list[str], found: Timed, warm_ups: list[int], rows: list[R
         yield f"Too few steps for --warmup {', '.join(map(str, missing))}."
 
 
-def _nothing(program: str, found: Timed, warm_up: int) -> str:
-    if not found.steps:
+def _nothing(program: str, times: Timed, warm_up: int) -> str:
+    if not times.steps:
         return f"{program} called no model and updated no optimizer in this process: there is nothing to time"
-    steps = f"{len(found.steps)} step{'' if len(found.steps) == 1 else 's'}"
+    steps = f"{len(times.steps)} step{'' if len(times.steps) == 1 else 's'}"
     return f"{program} ran {steps}, and --warmup {warm_up} leaves none of them: run more, or --warmup 0"

@@ -5,7 +5,7 @@ import json
 import pytest
 from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.benchmark import main
-from nvtx_kernels.profiling.training.timing import BY_FORWARD, timed
+from nvtx_kernels.profiling.training.program_times import BY_FORWARD, timed
 
 PROGRAM = """
 import pathlib
