@@ -67,27 +67,23 @@ def versions() -> dict[str, str | int | None]:
 def gpu_facts(device: str) -> dict[str, Any]:
     """Return the name and size of a GPU, its driver, and the host's CPU, whose pace decides launch-bound times."""
     gpu = torch.cuda.get_device_properties(torch.device(device))
-    try:
-        driver = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER_FILE.read_text())
-    except OSError:
-        driver = None
+    driver = re.search(r"\b\d+\.\d+(\.\d+)?\b", _text(DRIVER_FILE))
+    host_cpu = re.search(r"^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")), re.MULTILINE)
     return {
         "device_name": gpu.name,
         "device_memory_bytes": gpu.total_memory,
         "multiprocessors": gpu.multi_processor_count,
         "capability": f"{gpu.major}.{gpu.minor}",
         "driver": driver and driver[0],
-        "host_cpu": host_cpu(),
+        "host_cpu": host_cpu and host_cpu[1].strip(),
     }
 
 
-def host_cpu() -> str | None:
-    """Return the name of the host's CPU, None if the machine does not give it."""
+def _text(path: Path) -> str:
     try:
-        model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        return path.read_text()
     except OSError:
-        return None
-    return model and model[1].strip()
+        return ""
 
 
 def cpu_facts() -> dict[str, Any]:

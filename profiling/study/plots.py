@@ -76,7 +76,14 @@ def drawing(lines: pd.DataFrame) -> Any:
         handles |= dict(zip(labels, panel_handles, strict=True))
     if len(handles) > 1:
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize="small")
-    figure.suptitle(_title(ok, TITLE_WIDTH * columns), fontsize="medium")
+    low, high = ok["n"].min(), ok["n"].max()
+    axis = horizontal(ok)
+    shared = {name: value for name, value in constant(ok).items() if name not in (*NOT_IN_TITLE, axis)}
+    about = ", ".join(f"{CONFIGURATION[name]} {word(value)}" for name, value in shared.items())
+    devices = " and ".join(sorted(ok["device_name"].dropna().unique()))
+    spread = f"mean and sample std of n = {low:g}{'' if low == high else f' to {high:g}'} steps"
+    title = f"{devices}: {spread}\n{textwrap.fill(about, TITLE_WIDTH * columns)}"
+    figure.suptitle(title.strip(), fontsize="medium")
     return figure
 
 
@@ -87,6 +94,8 @@ def horizontal(lines: pd.DataFrame) -> str:
 
 def _draw_panel(panel: Any, ok: pd.DataFrame, title: str) -> None:
     """Draw the mean times of one phase, or the memory held between two, with a line or markers per series."""
+    from matplotlib import ticker  # type: ignore[import-not-found,unused-ignore]
+
     axis = horizontal(ok)
     values = sorted(ok[axis].dropna().unique(), key=lambda value: place(axis, value))
     drawn = ok[ok["phase"] == ("forward" if title == HELD else title)]
@@ -111,31 +120,16 @@ def _draw_panel(panel: Any, ok: pd.DataFrame, title: str) -> None:
     if drawn["mean_ms"].max() < WIDE * low:
         panel.set_ylim(0, 1.05 * high)
     else:
-        _by_power(panel)
+        panel.set_yscale("log")
+        panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        panel.yaxis.set_minor_formatter(ticker.NullFormatter())
         panel.set_ylim(low / 1.5, high * 1.3)
-    _scale_axis(panel, axis, values)
-
-
-def _by_power(panel: Any) -> None:
-    """Scale the vertical axis by power of ten, with its numbers written out."""
-    from matplotlib.ticker import (  # type: ignore[import-not-found,unused-ignore]
-        LogLocator,
-        NullFormatter,
-        StrMethodFormatter,
-    )
-
-    panel.set_yscale("log")
-    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    panel.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _scale_axis(panel: Any, axis: str, values: list[Any]) -> None:
-    """Mark on the horizontal axis what was measured, the same in every panel."""
+    # What was measured is marked on the horizontal axis, the same in every panel.
+    ticks = values if axis in NUMERIC else list(range(len(values)))
     if axis in POWERS and len(values) > 1:
         panel.set_xscale("log", base=2)
         panel.set_xlim(values[0] / 1.2, values[-1] * 1.2)
-    ticks = values if axis in NUMERIC else list(range(len(values)))
     panel.set_xticks(ticks, [word(value) for value in values], minor=False)
     panel.set_xticks([], minor=True)
     if axis not in POWERS:
@@ -164,13 +158,3 @@ def _label(name: str, value: Any) -> str:
     if name == "optimizer":
         return "" if pd.isna(value) else f"{value} AdamW"
     return word(value) if isinstance(value, str) else f"{CONFIGURATION[name]} {word(value)}"
-
-
-def _title(lines: pd.DataFrame, width: int) -> str:
-    devices = " and ".join(sorted(lines["device_name"].dropna().unique()))
-    low, high = lines["n"].min(), lines["n"].max()
-    axis = horizontal(lines)
-    shared = {name: value for name, value in constant(lines).items() if name not in (*NOT_IN_TITLE, axis)}
-    about = ", ".join(f"{CONFIGURATION[name]} {word(value)}" for name, value in shared.items())
-    count = f"n = {low:g}{'' if low == high else f' to {high:g}'} steps"
-    return f"{devices}: mean and sample std of {count}\n{textwrap.fill(about, width)}".strip()

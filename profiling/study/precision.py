@@ -5,7 +5,7 @@ FP32 on a GPU, and what bfloat16 changes.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -39,26 +39,16 @@ NORM_ROWS = {
 TOLERANCE = 0.05
 
 
-def accumulate(of_sum: torch.dtype, of_addend: torch.dtype, added_as: torch.dtype | None, device: str) -> float:
-    """Return 0.01 added a thousand times, in the types given."""
-    total = torch.tensor(0, dtype=of_sum, device=device)
-    addend = torch.tensor(ADDEND, dtype=of_addend, device=device)
-    for _ in range(ADDENDS):
-        total += addend if added_as is None else addend.to(added_as)
-    return total.item()
-
-
 def accumulation(device: str) -> Table:
     """Return the sums in every combination of types; exactly they would be 10."""
-    lines = [
-        {
-            "sum": _name(of_sum),
-            "addend": _name(of_addend),
-            "added_as": _name(added_as),
-            "result": accumulate(of_sum, of_addend, added_as, device),
-        }
-        for of_sum, of_addend, added_as in SUMS
-    ]
+    lines = []
+    for of_sum, of_addend, added_as in SUMS:
+        total = torch.tensor(0, dtype=of_sum, device=device)
+        addend = torch.tensor(ADDEND, dtype=of_addend, device=device)
+        for _ in range(ADDENDS):
+            total += addend if added_as is None else addend.to(added_as)
+        types = {"sum": _name(of_sum), "addend": _name(of_addend), "added_as": _name(added_as)}
+        lines.append({**types, "result": total.item()})
     columns = (
         setting("sum", "sum"),
         setting("addend", "addend"),
@@ -70,39 +60,27 @@ def accumulation(device: str) -> Table:
     return of_frame("accumulation", title, pd.DataFrame(lines), columns)
 
 
-class Toy(nn.Module):
-    """Two linear layers and a layer norm between them (Stanford CS336, assignment 2)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        width_in, width, width_out = TOY_WIDTHS
-        self.fc1 = nn.Linear(width_in, width, bias=False)
-        self.ln = nn.LayerNorm(width)
-        self.fc2 = nn.Linear(width, width_out, bias=False)
-
-    def outputs(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Yield what each part returns, by name, up to the logits."""
-        x = self.fc1(x)
-        yield "output of fc1", x
-        x = self.ln(torch.relu(x))
-        yield "output of layer norm", x
-        yield "logits", self.fc2(x)
-
-
 def autocast_types(dtype: torch.dtype, device: str) -> dict[str, str]:
-    """Return the type of every tensor of the toy model's forward and backward under autocast, by name."""
-    torch.manual_seed(0)
-    toy = Toy().to(device)
-    x = torch.randn(TOY_BATCH, TOY_WIDTHS[0], device=device)
+    """Return the type of every tensor of a toy model's forward and backward under autocast, by name.
+
+    It is two linear layers and a layer norm between them (Stanford CS336, assignment 2).
+    """
+    width_in, width, width_out = TOY_WIDTHS
+    toy = nn.ModuleDict({"fc1": nn.Linear(width_in, width, bias=False), "ln": nn.LayerNorm(width)})
+    toy["fc2"] = nn.Linear(width, width_out, bias=False)
+    weights = dict(toy.to(device).named_parameters())
     labels = torch.zeros(TOY_BATCH, dtype=torch.long, device=device)
     with torch.autocast(torch.device(device).type, dtype):
-        outputs = dict(toy.outputs(x))
-        loss = nn.functional.cross_entropy(outputs["logits"], labels)
+        projected = toy["fc1"](torch.ones(TOY_BATCH, width_in, device=device))
+        normed = toy["ln"](torch.relu(projected))
+        logits = toy["fc2"](normed)
+        loss = nn.functional.cross_entropy(logits, labels)
     loss.backward()  # type: ignore[no-untyped-call]
-    weights = dict(toy.named_parameters())
     tensors: Mapping[str, Tensor | None] = {
         **{f"parameter {name}": weight for name, weight in weights.items()},
-        **outputs,
+        "output of fc1": projected,
+        "output of layer norm": normed,
+        "logits": logits,
         "loss": loss,
         **{f"gradient of {name}": weight.grad for name, weight in weights.items()},
     }
@@ -117,34 +95,34 @@ def autocast(device: str) -> Table:
     return of_frame("autocast", "Types under autocast (one step: n = 1)", lines, columns)
 
 
-def variance_in(row: Tensor, dtype: torch.dtype) -> dict[str, float]:
-    """Return the variance of a row as a layer norm computes it in a type: rounded, centred, squared, summed.
-
-    The sum is kept in that type, added one after another, and in FP32, as PyTorch's kernels keep it.
-    """
-    centred = row.to(dtype)
-    centred = centred - centred.mean()
-    squares = centred * centred
-    total = torch.zeros((), dtype=dtype, device=row.device)
-    for square in squares:
-        total += square
-    return {
-        "largest_square": squares.max().item(),
-        "summed_in_dtype": total.item() / len(row),
-        "summed_in_fp32": squares.float().mean().item(),
-    }
-
-
 def layer_norm(device: str) -> Table:
-    """Return the variance of several rows in half precision, each with what becomes of the normalized row."""
+    """Return the variance of several rows in half precision, each with what becomes of the normalized row.
+
+    A layer norm rounds, centres, squares and sums; here the sum is kept in its own type, added one after another,
+    and in FP32, as PyTorch's kernels keep it.
+    """
     torch.manual_seed(0)
     noise = torch.randn(NORM_WIDTH, dtype=torch.float64)
     noise = ((noise - noise.mean()) / noise.std(unbiased=False)).to(device)
     lines = []
     for name, (mean, std) in NORM_ROWS.items():
         for dtype in (torch.float16, torch.bfloat16):
-            numbers = variance_in(mean + std * noise, dtype)
-            line = {"row": name, "mean": mean, "std": std, "dtype": _name(dtype), "variance": std**2, **numbers}
+            centred = (mean + std * noise).to(dtype)
+            centred = centred - centred.mean()
+            squares = centred * centred
+            total = torch.zeros((), dtype=dtype, device=device)
+            for square in squares:
+                total += square
+            line = {
+                "row": name,
+                "mean": mean,
+                "std": std,
+                "dtype": _name(dtype),
+                "variance": std**2,
+                "largest_square": squares.max().item(),
+                "summed_in_dtype": total.item() / NORM_WIDTH,
+                "summed_in_fp32": squares.float().mean().item(),
+            }
             lines.append({**line, "effect": effect_on_norm(line, dtype)})
     columns = (
         setting("row", "row"),
@@ -174,26 +152,26 @@ def effect_on_norm(line: Mapping[str, Any], dtype: torch.dtype) -> str:
     return "fine"
 
 
-EXPERIMENTS: Mapping[str, Callable[[str], Table]] = {
-    "accumulation": accumulation,
-    "autocast": autocast,
-    "layer-norm": layer_norm,
-}
 AUTOCAST_NOTE = "What autocast lowers depends on the kind of device: a layer norm on a CPU, not on a GPU."
 NORM_NOTE = (
     "A layer norm is sensitive in float16 for its range (squares over 65,504) and for its long sum. bfloat16 has "
     "the range of FP32, so nothing overflows, but 8 bits of precision instead of 11: rounding and sums get worse. "
     "Both keep their sums in FP32. On a GPU, autocast computes layer norms in FP32 altogether."
 )
+# Each experiment, and what must be known with its numbers.
+EXPERIMENTS: Mapping[str, tuple[Callable[[str], Table], str]] = {
+    "accumulation": (accumulation, ""),
+    "autocast": (autocast, AUTOCAST_NOTE),
+    "layer-norm": (layer_norm, NORM_NOTE),
+}
 
 
 def document(names: Sequence[str], device: str) -> Document:
     """Return the experiments of these names, with the device and versions they were computed on."""
     device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
     heading = f"device {device_name}, torch {torch.__version__}, CUDA {versions()['cuda'] or 'none'}"
-    notes = {"autocast": AUTOCAST_NOTE, "layer-norm": NORM_NOTE}
-    about = tuple(note for name, note in notes.items() if name in names)
-    return Document(heading, tuple(EXPERIMENTS[name](device) for name in names), about)
+    tables, notes = zip(*(EXPERIMENTS[name] for name in names), strict=True)
+    return Document(heading, tuple(make_table(device) for make_table in tables), tuple(filter(None, notes)))
 
 
 def _name(dtype: torch.dtype | None) -> str:

@@ -147,7 +147,7 @@ def sweep(cells: Sequence[Measurable], path: Path, plan: Plan) -> tuple[int, int
     A terminal shows a bar; elsewhere each cell is announced on a line of standard error.
     """
     began_s = time.monotonic()
-    with results.appending(path) as file, progress.on_screen("configurations"):
+    with results.appending(path) as append, progress.on_screen("configurations"):
         waiting = list(cells) if plan.again else missing(cells, path, plan.kind)
         progress.expect(len(waiting))
         for index, cell in enumerate(waiting):
@@ -155,7 +155,7 @@ def sweep(cells: Sequence[Measurable], path: Path, plan: Plan) -> tuple[int, int
                 return index, len(waiting) - index
             announce(f"{index + 1} of {len(waiting)}: {cell.label}")
             row = plan.measure(cell) if plan.measure else measured(cell, plan)  # type: ignore[arg-type]
-            file.append(row)
+            append(row)
             progress.advance(1)
             if row["status"] != "ok":
                 reason = row.get("message") or f"out of memory in {row['phase']}"

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,29 +93,25 @@ def _uninvited(cell: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:
     return None if cell.get("capture", "").startswith(NSYS) else state.get("watched_by")
 
 
-class ResultsFile:
-    """A file that rows are appended to, each written through to the disk before the next is measured."""
+@contextmanager
+def appending(path: Path) -> Iterator[Callable[[Row], None]]:
+    """Open a file of results alone, and yield what writes a row through to the disk.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    Raises ResultsError if that is not possible, or a row could not be written completely, as on a full disk.
+    """
 
-    def append(self, row: Row) -> None:
-        """Write one row; raises ResultsError if it could not be written completely, as on a full disk."""
+    def append(row: Row) -> None:
         line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
-        size = os.fstat(self._descriptor).st_size
-        is_torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+        size = os.fstat(descriptor).st_size
+        is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         line = b"\n" + line if is_torn else line
         try:
             while line:
-                line = line[os.write(self._descriptor, line) :]
-            os.fsync(self._descriptor)
+                line = line[os.write(descriptor, line) :]
+            os.fsync(descriptor)
         except OSError as error:
             raise ResultsError(f"a row could not be written: {error.strerror}") from error
 
-
-@contextmanager
-def appending(path: Path) -> Iterator[ResultsFile]:
-    """Open a file of results to append to, alone. Raises ResultsError if that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
@@ -128,6 +124,6 @@ def appending(path: Path) -> Iterator[ResultsFile]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ResultsError(f"another sweep is writing to {path}") from error
-        yield ResultsFile(descriptor)
+        yield append
     finally:
         os.close(descriptor)

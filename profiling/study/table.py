@@ -60,18 +60,12 @@ def of_frame(key: str, title: str, lines: pd.DataFrame, columns: Sequence[Shown]
     names = [str(name) for name in lines.columns]
     rows = []
     for values in lines.itertuples(index=False):
-        line = dict(zip(names, map(_plain, values), strict=True))
+        plain = (None if pd.isna(value) else value.item() if hasattr(value, "item") else value for value in values)
+        line = dict(zip(names, plain, strict=True))
         rows.append(Line((*line.values(), *(column.value(line) for column in columns))))
     for_programs = [Column(name, name, seen_by="programs") for name in names]
     for_people = [Column(column.heading, column.heading, column.kind, seen_by="people") for column in columns]
     return Table(key, title, (*for_programs, *for_people), tuple(rows))
-
-
-def _plain(value: Any) -> Any:
-    """Return a plain Python value; None if it is missing."""
-    if pd.isna(value):
-        return None
-    return value.item() if hasattr(value, "item") else value
 
 
 GROUPS: Mapping[str, tuple[Shown, ...]] = {
@@ -141,15 +135,15 @@ def table(
         if by == "mode":
             columns.append(number(f"- {name} ms", "difference_ms", "ms"))
     if len(sessions(lines["started"].dropna())) > 1:
-        columns.append(Shown("at, UTC", "text", _minutes))
+
+        def minutes(line: Mapping[str, Any]) -> str | None:
+            return ", ".join(dict.fromkeys(text[11:16] for text in (line["started"] or "").split())) or None
+
+        columns.append(Shown("at, UTC", "text", minutes))
     if (lines["status"] != "ok").any():
         columns.append(Shown("result", "prose", outcome))
     title = f"Measured steps by {heading}" + ("; the ratio is of the means" if compares else "")
     return of_frame("times", title, lines, columns)
-
-
-def _minutes(line: Mapping[str, Any]) -> str | None:
-    return ", ".join(dict.fromkeys(text[11:16] for text in (line["started"] or "").split())) or None
 
 
 def outcome(line: Mapping[str, Any]) -> str:

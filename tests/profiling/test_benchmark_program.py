@@ -96,4 +96,4 @@ def test_an_error_of_the_program_is_its_own(program, capsys):
     assert main([str(program)]) == 1
     error = capsys.readouterr().err
     assert "IndexError" in error
-    assert "timing.py" not in error
+    assert "program_times.py" not in error

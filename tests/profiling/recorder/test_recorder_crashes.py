@@ -103,7 +103,7 @@ def test_recording_goes_on_after_a_block_that_nobody_could_see(path, monkeypatch
             torch.ops.profiler._record_function_exit._RecordFunction(block)
             train(steps=2)
     assert (recording.ended_early, recording.ranges.dropped) == ("", 0)
-    assert range_names(path).count("step") == 7 if ends_inside else 5
+    assert range_names(path).count("step") == (7 if ends_inside else 5)
     assert int(metadata(path)["NVTX_KERNELS_UNRECORDED_NS"]) > 0
     reasons = rows(path, "SELECT value FROM PROFILER_OVERHEAD JOIN StringIds ON id = nameId")
     assert reasons.count((recorder.OPEN_BLOCK,)) == 1

@@ -19,8 +19,8 @@ def test_no_whole_row_is_lost_wherever_a_write_was_torn(cut):
     with TemporaryDirectory() as folder:
         path = Path(folder, "rows.jsonl")
         path.write_bytes(WHOLE[:cut])
-        with results.appending(path) as file:
-            file.append(ROWS[0])
+        with results.appending(path) as append:
+            append(ROWS[0])
         rows, torn = results.read(path)
     # A line whose row is whole and whose line end alone is missing counts too.
     kept = sum(end - 1 <= cut for end in ENDS)
@@ -33,14 +33,17 @@ def test_second_sweep_into_the_same_file_is_refused(tmp_path):
     refused = pytest.raises(results.ResultsError, match="another sweep is writing")
     with results.appending(path), refused, results.appending(path):
         pass
-    with results.appending(path) as file:
-        file.append(ROWS[1])
+    with results.appending(path) as append:
+        append(ROWS[1])
     assert results.read(path) == ([ROWS[1]], 0)
 
 
 def test_full_disk_is_told_in_a_sentence():
-    with results.appending(Path("/dev/full")) as file, pytest.raises(results.ResultsError, match="No space left"):
-        file.append(ROWS[0])
+    with (
+        results.appending(Path("/dev/full")) as append,
+        pytest.raises(results.ResultsError, match="No space left"),
+    ):
+        append(ROWS[0])
 
 
 def test_folder_is_refused_as_a_file_of_results(tmp_path):
