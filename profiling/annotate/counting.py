@@ -8,19 +8,35 @@
 A step is counted while PyTorch runs it, in a dispatch mode: every operator below autograd, in backward, in
 recomputation and in an optimizer too. The mode calls each operator as it is, so results do not change. In compiled
 code it sees the operators that Inductor calls, and not Inductor's own kernels.
+
+In a report the counts are NVTX marks in our domain, `MARK` followed by a JSON object:
+
+    nvtx-kernels flops: {"version": 1, "part": 0, "parts": 1, "calls": {"forward > GPT2": 1},
+                         "ranges": {"backward": {"step > backward > GPT2 > layer *": [12, 4096, {"bf16": 8192}]}},
+                         "uncounted": {"aten.gelu": [12, 65536]}}
+
+`ranges` has by phase and path how many ranges that is (`*` stands for an index), and of each the bytes and the
+FLOPs by arithmetic that it computes in no range inside it; `elementwise` is none of these, and counted apart
+(operator_cost.py). `uncounted` has operators without a formula, the ones that move most: how often they ran, and
+their bytes. `calls` says how often the counted step called the models.
+`peaks` has what `nvtx-kernels check-machine --peaks` measured of the GPU, where it did.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from nvtx_kernels.analysis.vocabulary import (
     BACKWARD,
+    ELEMENTWISE,
     FORWARD,
     OPTIMIZER,
     OTHER,
@@ -33,26 +49,114 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import others, range_stack
-from .counts import Counts, Path
+from nvtx_kernels import DOMAIN
+
+from . import known_peaks, operator_cost, optimizers, others, range_stack
+from .marks import collapsed
 from .range_stack import OpenRange, Payload, Thread
 from .regions import in_backward
 
+MARK = "nvtx-kernels flops: "
+VERSION = 1
+# nsys keeps long messages, but how long is not documented; a mark has at most this many paths.
+PATHS_PER_MARK = 100
+MOST_UNCOUNTED = 12
+INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
+MOST_CALLS = 64
+NO_STEP = (
+    "%s was called %s times without a step of an optimizer or a range of a step around the calls, so no step "
+    "could be counted: open a range, `with annotate.range('step')`, around each"
+)
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _BLOCKS = "record_function"
 
+Path = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was computed directly in one range: FLOPs by arithmetic, element-wise ones apart, and bytes."""
+
+    flops: Counter[str] = field(default_factory=Counter)
+    elementwise: int = 0
+    bytes: int = 0
+
+    @property
+    def of_mark(self) -> dict[str, int]:
+        """All FLOPs, as a mark has them."""
+        return {**self.flops, **({ELEMENTWISE: self.elementwise} if self.elementwise else {})}
+
+
+class Counts:
+    """What was counted, by phase and path; `calls` counts the calls of models, `uncounted` operators."""
+
+    def __init__(self) -> None:
+        self.of: defaultdict[tuple[str, Path], Figures] = defaultdict(Figures)
+        self.calls: Counter[str] = Counter()
+        self.uncounted: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        self._lock = threading.Lock()
+
+    @property
+    def flops(self) -> int:
+        """The sum over all paths."""
+        return sum(figures.flops.total() for figures in self.of.values())
+
+    def add(self, place: tuple[str, Path], func: Any, call: tuple[Any, Any, Any]) -> None:
+        """Take one operator's call: its arguments, its keywords, and what it returned."""
+        number, moved = operator_cost.flops(func, *call), operator_cost.least_bytes(func, *call)
+        if not number and not moved:
+            return
+        with self._lock:
+            figures = self.of[place]
+            figures.bytes += moved
+            if number:
+                figures.flops[operator_cost.arithmetic(func, call[0])] += number
+            if number is None:
+                figures.elementwise += operator_cost.elementwise_flops(func, call[0], call[2])
+                totals = self.uncounted[
+                    str(getattr(func, "_overloadpacket", None) or getattr(func, "_name", func))
+                ]
+                totals[0] += 1
+                totals[1] += moved
+
+    def texts(self) -> list[str]:
+        """Return the messages of the marks."""
+        by_phase: defaultdict[str, dict[str, Figures]] = defaultdict(dict)
+        for (phase, path), figures in self.of.items():
+            by_phase[phase][PATH_SEPARATOR.join(path)] = figures
+        ranges = []
+        for phase, paths in by_phase.items():
+            # Paths that differ in indices alone are one where their figures are equal.
+            same = {path: (figures.bytes, *sorted(figures.of_mark.items())) for path, figures in paths.items()}
+            short = collapsed(same, (INDEX, INDEX_ABOVE))
+            number = Counter(short.values())
+            for form, figures in {short[path]: figures for path, figures in paths.items()}.items():
+                ranges.append((phase, form, [number[form], figures.bytes, figures.of_mark]))
+        parts = [ranges[first : first + PATHS_PER_MARK] for first in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
+        most = sorted(self.uncounted.items(), key=lambda entry: -entry[1][1])[:MOST_UNCOUNTED]
+        peaks = known_peaks.known()
+        head = {"calls": self.calls, "uncounted": dict(most), **({"peaks": peaks} if peaks else {})}
+        texts = []
+        for part_number, part in enumerate(parts):
+            of_part: dict[str, dict[str, Any]] = {}
+            for phase, form, entry in part:
+                of_part.setdefault(phase, {})[form] = entry
+            content = {"version": VERSION, "part": part_number, "parts": len(parts), **head, "ranges": of_part}
+            texts.append(MARK + json.dumps(content, ensure_ascii=False, separators=(",", ":")))
+            head = {}
+        return texts
+
 
 class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Passes every operator on, and counts it."""
+    """Passes every operator on, and counts it; after the end of a range, where one is given, it counts nothing."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, counts: Counts, program: _ProgramsOwn) -> None:
+    def __init__(self, counts: Counts, ranges: _Ranges, until: OpenRange | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.counts, self.thread, self.program = counts, range_stack.here(), program
+        self.counts, self.thread, self.ranges, self.until = counts, range_stack.here(), ranges, until
         self.is_on = True
-        # A range after whose end nothing is counted.
-        self.until: OpenRange | None = None
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -74,55 +178,69 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _counted(self, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
         try:
             if self.is_on and not (self.until is not None and self.until.ended):
-                self.counts.add(_place(self.thread, self.program), func, (args, kwargs, out))
+                self.counts.add(_place(self.thread, self.ranges), func, (args, kwargs, out))
         except Exception:  # an instrument must not break what it measures
             range_stack.say_failed("an operator is not counted")
         return out
 
 
-class _Calls:
-    """Hears the ranges of the counted step, so that they are open even where nothing else listens."""
+def _is_composite(func: Any, args: Any, kwargs: Any) -> bool:
+    """Return whether an operator is made of others, which come here if it is taken apart (in inference mode)."""
+    name = func.name()
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not has(name, "CompositeImplicitAutograd"):
+        return False
+    tensor = next((argument for argument in (*args, *kwargs.values()) if isinstance(argument, torch.Tensor)), None)
+    return tensor is not None and not has(name, "CUDA" if tensor.is_cuda else "CPU")
 
-    def __init__(self, counts: Counts) -> None:
-        self.counts = counts
 
-    def push(self, name: str, payload: Payload) -> None:  # noqa: ARG002 - a listener's
-        """Count a call of a model."""
-        ranges = range_stack.stack()
-        inside = [opened.label.category in range_stack.FORWARD_CATEGORIES for opened in ranges]
+def _place(owner: Thread, heard: _Ranges) -> tuple[str, Path]:
+    """Return phase and path of what runs now; autograd's threads work below the ranges of the one that waits."""
+    thread = range_stack.here()
+    threads = [thread] if thread is owner else [owner, thread]
+    ranges = [opened for each in threads for opened in each.ranges]
+    path = tuple(name for each in threads for name in heard.path(each))
+    if in_backward():
+        return BACKWARD, path
+    names = {opened.label.name for opened in ranges if opened.label.category == "phase"}
+    if any(opened.label.category in range_stack.FORWARD_CATEGORIES for opened in ranges):
+        names.add(FORWARD)
+    return next((phase for phase in (OPTIMIZER, FORWARD, BACKWARD) if phase in names), OTHER), path
+
+
+class _Ranges:
+    """Hears annotation's ranges, so that they are open even where nothing else listens, and the program's own."""
+
+    def __init__(self, calls: Counter[str]) -> None:
+        self._calls = calls
+        # By thread: domain, how many of annotation's ranges are around it, whether the step began later, name.
+        self._own: defaultdict[Thread, list[tuple[str, int, bool, str]]] = defaultdict(list)
+        self.is_counting = False
+
+    def push(self, name: str, payload: Payload = None, domain: str = DOMAIN) -> None:  # noqa: ARG002
+        """Count a call of a model, or take the start of a range that the program opens without annotation."""
+        thread = range_stack.here()
+        if domain != DOMAIN:
+            self._own[thread].append((domain, len(thread.ranges), not self.is_counting, name))
+            return
+        inside = [opened.label.category in range_stack.FORWARD_CATEGORIES for opened in thread.ranges]
         if inside and inside[-1] and not any(inside[:-1]) and not in_backward():
-            self.counts.calls[PATH_SEPARATOR.join(opened.label.name for opened in ranges)] += 1
+            self._calls[PATH_SEPARATOR.join(opened.label.name for opened in thread.ranges)] += 1
 
-    def pop(self) -> None:
-        """Handle the end of a range."""
+    def pop(self, domain: str = DOMAIN) -> None:
+        """Take the end of the range that began last in a domain on this thread."""
+        opened = self._own[range_stack.here()]
+        last = next((index for index in reversed(range(len(opened))) if opened[index][0] == domain), None)
+        if last is not None:
+            del opened[last]
 
     def mark(self, message: str) -> None:
         """Handle a mark."""
 
-
-class _ProgramsOwn:
-    """Hears the ranges that the program opens without annotation, and where among annotation's they are."""
-
-    def __init__(self) -> None:
-        # By thread: domain, how many of annotation's ranges are around it, whether the step began later, name.
-        self._open: defaultdict[Thread, list[tuple[str, int, bool, str]]] = defaultdict(list)
-        self.is_counting = False
-
-    def push(self, name: str, payload: Payload = None, domain: str = others.DEFAULT_DOMAIN) -> None:  # noqa: ARG002
-        """Take the start of a range."""
-        thread = range_stack.here()
-        self._open[thread].append((domain, len(thread.ranges), not self.is_counting, name))
-
-    def pop(self, domain: str = others.DEFAULT_DOMAIN) -> None:
-        """Take the end of the range that began last in a domain on this thread."""
-        opened = self._open[range_stack.here()]
-        last = next((place for place in reversed(range(len(opened))) if opened[place][0] == domain), None)
-        if last is not None:
-            del opened[last]
-
     def block_began(self, name: str) -> None:
         """Take the start of a record_function block, which a recording has as a range; nsys's report has none."""
-        self.push("" if range_stack.has_tool or name.startswith(others.OPTIMIZER_BLOCKS) else name, domain=_BLOCKS)
+        is_left_out = range_stack.has_tool or name.startswith(others.OPTIMIZER_BLOCKS)
+        self.push("" if is_left_out else name, domain=_BLOCKS)
 
     def block_ended(self, *, is_outermost: bool) -> None:  # noqa: ARG002 - a hearer's
         """Take the end of a record_function block."""
@@ -131,11 +249,11 @@ class _ProgramsOwn:
     def path(self, thread: Thread) -> list[str]:
         """Return the names of a thread's open ranges, the program's from before the step if one is called so."""
         names = [opened.label.name for opened in thread.ranges]
-        own = [entry for entry in self._open.get(thread, ()) if entry[-1] and not is_library_domain(entry[0])]
+        own = [entry for entry in self._own.get(thread, ()) if entry[-1] and not is_library_domain(entry[0])]
         with_earlier = any(is_step(name) for *_, name in own)
-        for _, place, is_earlier, name in reversed(own):
+        for _, index, is_earlier, name in reversed(own):
             if with_earlier or not is_earlier:
-                names.insert(place, name)
+                names.insert(index, name)
         return names
 
 
@@ -146,8 +264,7 @@ class Counting:
         self.counts = Counts()
         self.is_done = False
         self._mode: _Mode | None = None
-        self._program = _ProgramsOwn()
-        self._thread = 0
+        self._ranges = _Ranges(self.counts.calls)
         self._hearing = ExitStack()
         self._texts: list[str] = []
 
@@ -158,32 +275,27 @@ class Counting:
 
     def listen(self) -> None:
         """Have ranges opened from now on until the step is counted."""
-        self._hearing.enter_context(range_stack.listen(_Calls(self.counts)))
-        self._hearing.enter_context(others.hear(self._program))
+        self._hearing.enter_context(range_stack.listen(self._ranges))
+        self._hearing.enter_context(others.hear(self._ranges))
 
     def begin(self, until: OpenRange | None = None) -> None:
         """Count what this thread computes from here to `end`, or until a range ends."""
         if self.is_done or self._mode is not None:
             return
-        self._mode, self._thread = _Mode(self.counts, self._program), threading.get_ident()
-        self._program.is_counting = True
-        self._mode.until = until
+        self._mode = _Mode(self.counts, self._ranges, until)
+        self._ranges.is_counting = True
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
-    def end(self) -> None:
-        """Stop counting."""
+    def end(self, *, is_step: bool = True) -> None:
+        """Stop counting; forget what was counted if it is no step."""
         mode, self._mode = self._mode, None
         self._hearing.close()
         if mode is None:
             return
         mode.is_on, self.is_done = False, True
-        if threading.get_ident() == self._thread:
+        if mode.thread is range_stack.here():
             _leave(mode)
-        self._texts = self.counts.texts()
-
-    def forget(self) -> None:
-        """Forget what was counted."""
-        self._texts = []
+        self._texts = self.counts.texts() if is_step else []
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -203,40 +315,58 @@ class Counting:
 
 def _leave(mode: _Mode) -> None:
     """Leave a mode also where the program has entered others since, which stay."""
-    others = []
+    later = []
     stack: Any = _python_dispatch._get_current_dispatch_mode_stack()
     if not any(entered is mode for entered in stack):
         return
     while _python_dispatch._get_current_dispatch_mode() is not mode:
-        others.append(_python_dispatch._pop_mode())
+        later.append(_python_dispatch._pop_mode())
     mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-    for other in reversed(others):
-        _python_dispatch._push_mode(other)
+    for entered in reversed(later):
+        _python_dispatch._push_mode(entered)
 
 
-def _is_composite(func: Any, args: Any, kwargs: Any) -> bool:
-    """Return whether an operator is made of others, which come here if it is taken apart (in inference mode)."""
-    name = func.name()
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    if not has(name, "CompositeImplicitAutograd"):
-        return False
-    tensor = next((argument for argument in (*args, *kwargs.values()) if isinstance(argument, torch.Tensor)), None)
-    return tensor is not None and not has(name, "CUDA" if tensor.is_cuda else "CPU")
+class FirstStep(Counting):
+    """Counts the first step after `annotate_modules(model, flops=True)`, where nothing says what a step is.
 
+    It begins with the first call of the model. Inside a range of a step that the program itself has opened it ends
+    with that range, else with the next step of an optimizer of the model; without gradients, with the next call of
+    the model. A loop that steps no optimizer and opens no range of a step is not counted: where its steps end is
+    not known.
+    """
 
-def _place(owner: Thread, program: _ProgramsOwn) -> tuple[str, Path]:
-    """Return phase and path of what runs now; autograd's threads work below the ranges of the one that waits."""
-    thread = range_stack.here()
-    threads = [thread] if thread is owner else [owner, thread]
-    ranges = [opened for each in threads for opened in each.ranges]
-    return _phase(ranges), tuple(name for each in threads for name in program.path(each))
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        self.listen()
+        self._model = model
+        self._calls, self._records = 0, False
+        # The program's own range of a step, open on the thread that trains.
+        self._step: OpenRange | None = None
+        optimizers.on_step.add(self._after_update)
 
+    def before_call(self) -> None:
+        """Note that the model is about to be called from outside."""
+        if self.is_done:
+            return
+        if not self.is_running:
+            self._step = optimizers.own_range(optimizers.STEP)
+            self.begin(until=self._step)
+        elif self._step.ended if self._step is not None else not self._records:
+            self.end()
+        elif self._step is None and self._calls >= MOST_CALLS:
+            self.end(is_step=False)
+            range_stack.say_once(f"no step: {self._model}", NO_STEP, self._model, self._calls)
+        self._calls += 1
+        self._records |= torch.is_grad_enabled()
 
-def _phase(ranges: list[OpenRange]) -> str:
-    if in_backward():
-        return BACKWARD
-    names = {opened.label.name for opened in ranges if opened.label.category == "phase"}
-    if OPTIMIZER in names:
-        return OPTIMIZER
-    is_model = any(opened.label.category in range_stack.FORWARD_CATEGORIES for opened in ranges)
-    return FORWARD if is_model or FORWARD in names else BACKWARD if BACKWARD in names else OTHER
+    def _after_update(self) -> None:
+        if self.is_running and self._step is None:
+            self.end()
+
+    def end(self, *, is_step: bool = True) -> None:
+        """Stop counting, and put what was counted into what is recorded now."""
+        optimizers.on_step.discard(self._after_update)
+        is_new = self.is_running
+        super().end(is_step=is_step)
+        if is_new:
+            self.send()

@@ -15,7 +15,7 @@ from torch import nn
 from . import calls, optimizers, range_stack, regions
 from .calls import Plan
 from .compiled import Registered
-from .counted_step import FirstStep
+from .counting import FirstStep
 from .interrupts import Held
 from .marks import Mark, Place
 from .range_stack import Payload
@@ -84,7 +84,7 @@ class ModuleAnnotation:
         if self.counted is not None:
             self.counted.before_call()
         if self._mark.send() and self.counted is not None:
-            self.counted.counting.send()
+            self.counted.send()
 
     def remove(self) -> None:
         """Remove the ranges from the model.

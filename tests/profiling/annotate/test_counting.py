@@ -8,8 +8,7 @@ import pytest
 import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import counting, others, range_stack
-from nvtx_kernels.profiling.annotate.counting import Counting
-from nvtx_kernels.profiling.annotate.counts import MARK
+from nvtx_kernels.profiling.annotate.counting import MARK, Counting
 from torch import nn
 from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_stack
@@ -162,7 +161,7 @@ WAYS = {"torch.cuda.nvtx": torch.cuda.nvtx.range, "nvtx": nvtx.annotate, "record
 @pytest.fixture
 def _heard():
     """Hear the program throughout, as a recording does: without CUDA, torch.cuda.nvtx raises otherwise."""
-    with others.hear(counting._ProgramsOwn()):
+    with others.hear(counting._Ranges(Counter())):
         yield
 
 
@@ -256,7 +255,7 @@ def test_work_of_autograds_threads_is_below_the_ranges_of_the_thread_that_waits(
 
     def run():
         with annotate.range("layer 0"):
-            found.append(counting._place(owner, counting._ProgramsOwn()))
+            found.append(counting._place(owner, counting._Ranges(Counter())))
 
     with annotate.listen(Heard()), annotate.range("backward"):
         in_threads(run)

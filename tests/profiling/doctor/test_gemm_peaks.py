@@ -6,8 +6,7 @@ import pytest
 import torch
 from nvtx_kernels.profiling import annotate, doctor
 from nvtx_kernels.profiling.annotate import known_peaks
-from nvtx_kernels.profiling.annotate.counting import Counting
-from nvtx_kernels.profiling.annotate.counts import MARK
+from nvtx_kernels.profiling.annotate.counting import MARK, Counting
 from nvtx_kernels.profiling.doctor import gemm_peaks
 from nvtx_kernels.profiling.doctor.gemm_peaks import KINDS, measure
 from torch import nn
