@@ -52,33 +52,12 @@ class Hearer(Protocol):
 
 
 class _Blocks(threading.local):
-    def __init__(self) -> None:
-        self.open = 0
+    open = 0
 
 
 _blocks = _Blocks()
 _hearers: tuple[Hearer, ...] = ()
 _replaced = ExitStack()
-
-
-class _All:
-    """Passes on to every hearer, so that they can begin and end in any order."""
-
-    def push(self, name: str, payload: int | float | None = None, domain: str = "") -> None:
-        for hearer in _hearers:
-            hearer.push(name, payload, domain)
-
-    def pop(self, domain: str = "") -> None:
-        for hearer in _hearers:
-            hearer.pop(domain)
-
-    def block_began(self, name: str) -> None:
-        for hearer in _hearers:
-            hearer.block_began(name)
-
-    def block_ended(self, *, is_outermost: bool) -> None:
-        for hearer in _hearers:
-            hearer.block_ended(is_outermost=is_outermost)
 
 
 def in_block() -> bool:
@@ -88,10 +67,10 @@ def in_block() -> bool:
 
 @contextmanager
 def hear(hearer: Hearer) -> Iterator[None]:
-    """Send a listener the ranges that this program opens without us."""
+    """Send a listener the ranges that this program opens without us; listeners can begin and end in any order."""
     global _hearers
     if not _hearers:
-        _replaced.enter_context(replaced(*_replacements(_All())))
+        _replaced.enter_context(replaced(*_replacements()))
     _hearers = (*_hearers, hearer)
     try:
         yield
@@ -101,52 +80,68 @@ def hear(hearer: Hearer) -> Iterator[None]:
             _replaced.close()
 
 
-def _replacements(hearer: Hearer) -> Iterator[tuple[Any, str, Any]]:
+def _tell(event: str, *facts: object, **named_facts: object) -> None:
+    for hearer in _hearers:
+        getattr(hearer, event)(*facts, **named_facts)
+
+
+def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield the replacements: an object, the name of its attribute, and the new value."""
-    record_function = torch.autograd.profiler.record_function
-    yield record_function, "__enter__", _counted_enter(record_function.__enter__, hearer)
-    yield record_function, "__exit__", _counted_exit(record_function.__exit__, hearer)
-    yield torch.cuda.nvtx, "_nvtx", _HeardNvtx(getattr(torch.cuda.nvtx, "_nvtx"), hearer)  # noqa: B009 - not exported
+    record_function: Any = torch.autograd.profiler.record_function
+    enter, exit_ = record_function.__enter__, record_function.__exit__
+
+    def counted_enter(self: Any) -> Any:
+        _blocks.open += 1  # first, so that it is never open and not counted
+        try:
+            _tell("block_began", str(self.name))
+            return enter(self)
+        except BaseException:
+            _blocks.open -= 1
+            raise
+
+    def counted_exit(self: Any, *error: Any) -> Any:
+        try:
+            return exit_(self, *error)
+        finally:
+            _blocks.open = max(0, _blocks.open - 1)
+            _tell("block_ended", is_outermost=not _blocks.open)
+
+    yield record_function, "__enter__", counted_enter
+    yield record_function, "__exit__", counted_exit
+    yield torch.cuda.nvtx, "_nvtx", _HeardNvtx(getattr(torch.cuda.nvtx, "_nvtx"))  # noqa: B009 - not exported
     if not nvtx.enabled() or hasattr(nvtx.get_domain(), "handle"):
         return  # switched off, or a tool listens: the package is left as it is
-    yield nvtx.annotate, "__enter__", functools.partialmethod(_enter, hearer)
-    yield nvtx.annotate, "__exit__", lambda self, *_: hearer.pop(self.init_args[2] or DEFAULT_DOMAIN)
+    yield nvtx.annotate, "__enter__", _entered
+    yield nvtx.annotate, "__exit__", lambda self, *_: _tell("pop", self.init_args[2] or DEFAULT_DOMAIN)
     yield nvtx.annotate, "__call__", _decorated
     for module in (nvtx, nvtx.nvtx):
-        yield module, "push_range", functools.partial(_push, hearer)
-        yield module, "pop_range", lambda domain=None: hearer.pop(domain or DEFAULT_DOMAIN)
-
-
-def _named(arguments: tuple[Any, ...]) -> tuple[str, Any, str]:
-    """Return name, payload and domain of `nvtx.annotate(message, color, domain, category, payload)`."""
-    message, _, domain, _, payload = arguments
-    return str(message or ""), payload if type(payload) in (int, float) else None, domain or DEFAULT_DOMAIN
-
-
-def _enter(self: nvtx.annotate, hearer: Hearer) -> nvtx.annotate:
-    hearer.push(*_named(self.init_args))
-    return self
+        yield module, "push_range", _push
+        yield module, "pop_range", lambda domain=None: _tell("pop", domain or DEFAULT_DOMAIN)
 
 
 def _push(
-    hearer: Hearer,
     message: str = "",
-    color: Any = None,
+    color: Any = None,  # noqa: ARG001 - nvtx's
     domain: str = "",
-    category: Any = None,
+    category: Any = None,  # noqa: ARG001
     payload: Any = None,
 ) -> None:
-    hearer.push(*_named((message, color, domain, category, payload)))
+    number = payload if type(payload) in (int, float) else None
+    _tell("push", str(message or ""), number, domain or DEFAULT_DOMAIN)
+
+
+def _entered(self: nvtx.annotate) -> nvtx.annotate:
+    _push(*self.init_args)
+    return self
 
 
 def _decorated(self: nvtx.annotate, function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate so that a later recording receives the calls too."""
     message, *others = self.init_args
-    arguments = (message or function.__name__, *others)
 
     @functools.wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
-        with nvtx.annotate(*arguments):
+        with nvtx.annotate(message or function.__name__, *others):
             return function(*args, **kwargs)
 
     return inner
@@ -155,15 +150,15 @@ def _decorated(self: nvtx.annotate, function: Callable[..., Any]) -> Callable[..
 class _HeardNvtx:
     """Replaces PyTorch's own binding of NVTX, and receives the calls to it."""
 
-    def __init__(self, real: Any, hearer: Hearer) -> None:
-        self._real, self._hearer = real, hearer
+    def __init__(self, real: Any) -> None:
+        self._real = real
 
     def rangePushA(self, message: str) -> int:  # noqa: N802 - the binding's name
-        self._hearer.push(message, None, DEFAULT_DOMAIN)
+        _tell("push", message, None, DEFAULT_DOMAIN)
         return int(self._real.rangePushA(message)) if _CAN_PUSH else 0
 
     def rangePop(self) -> int:  # noqa: N802
-        self._hearer.pop(DEFAULT_DOMAIN)
+        _tell("pop", DEFAULT_DOMAIN)
         return int(self._real.rangePop()) if _CAN_PUSH else 0
 
     def markA(self, message: str) -> Any:  # noqa: N802
@@ -171,27 +166,3 @@ class _HeardNvtx:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
-
-
-def _counted_enter(enter: Callable[..., Any], hearer: Hearer) -> Callable[..., Any]:
-    def counted(self: Any) -> Any:
-        _blocks.open += 1  # first, so that it is never open and not counted
-        try:
-            hearer.block_began(str(self.name))
-            return enter(self)
-        except BaseException:
-            _blocks.open -= 1
-            raise
-
-    return counted
-
-
-def _counted_exit(exit_: Callable[..., Any], hearer: Hearer) -> Callable[..., Any]:
-    def counted(self: Any, *error: Any) -> Any:
-        try:
-            return exit_(self, *error)
-        finally:
-            _blocks.open = max(0, _blocks.open - 1)
-            hearer.block_ended(is_outermost=not _blocks.open)
-
-    return counted
