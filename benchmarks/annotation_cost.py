@@ -123,17 +123,17 @@ def _push_and_pop(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _annotated(model: nn.Module, use: Callable[[Any], Any], library: Any) -> Iterator[None]:
+def _annotated(model: nn.Module, library: Any) -> Iterator[None]:
     from nvtx_kernels.profiling import annotate
-    from nvtx_kernels.profiling.annotate import range_stack
+    from nvtx_kernels.profiling.annotate import nodes, range_stack
 
-    before = use(library)
+    before = nodes.use(library)
     try:
         heard = nullcontext() if range_stack.active else annotate.listen(Silent())
         with annotate.annotate_modules(model), heard:
             yield
     finally:
-        use(before)
+        nodes.use(before)
 
 
 def _step_ms(case: Case) -> tuple[float, float]:
@@ -156,18 +156,13 @@ def _wait() -> None:
 
 def work() -> None:
     """Answer a model's name and a way, on each line of stdin, with the times of some steps."""
-    from nvtx_kernels.profiling.annotate import accelerator, range_stack
+    from nvtx_kernels.profiling.annotate import nodes, range_stack
     from nvtx_kernels.profiling.doctor import accelerate
-
-    try:
-        from nvtx_kernels.profiling.annotate.nodes import use
-    except ImportError:  # a checkout of before annotation by numbers
-        from nvtx_kernels.profiling.annotate.trail import accelerate as use  # type: ignore
 
     torch.set_num_threads(1)
     try:
         accelerate.build()
-        library = accelerator.load()
+        library = nodes.load()
     except accelerate.BuildError as error:
         print(f"no part in C++: {error}", file=sys.stderr)
         library = None
@@ -180,8 +175,8 @@ def work() -> None:
         contexts: dict[str, Callable[[], Any]] = {
             "plain": nullcontext,
             "push and pop": lambda: _push_and_pop(case.model),  # noqa: B023 - used at once
-            "annotated": lambda: _annotated(case.model, use, None),  # noqa: B023
-            "annotated, C++": lambda: _annotated(case.model, use, library),  # noqa: B023
+            "annotated": lambda: _annotated(case.model, None),  # noqa: B023
+            "annotated, C++": lambda: _annotated(case.model, library),  # noqa: B023
         }
         with contexts[way]():
             times = [_step_ms(case) for _ in range(WARMUP + STEPS)][WARMUP:]

@@ -29,10 +29,8 @@ import logging
 import sys
 import threading
 import types
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 try:
@@ -74,8 +72,11 @@ def __dir__() -> list[str]:
     return __all__  # what completion offers
 
 
-class _Annotation(ABC):
-    """The common part of ranges and regions: a name, a payload, use as a context manager and as a decorator."""
+class Range:
+    """A plain range on the calling thread, for phases: warmup, measure, step, forward, backward, optimizer.
+
+    Backward ranges that were left open inside it are closed with it.
+    """
 
     # What it has open on each thread that uses it, by the thread's number, innermost last.
     _open: list[tuple[int, Any]] | None = None
@@ -83,27 +84,14 @@ class _Annotation(ABC):
     def __init__(self, name: str, *, payload: Payload = None) -> None:
         self.name, self.payload = name, payload
 
-    def _note_open(self, opened: OpenRange | Part) -> None:
-        self.__dict__.setdefault("_open", []).append((threading.get_ident(), opened))
+    def __enter__(self) -> Self:
+        if not torch.compiler.is_compiling() and range_stack.active:
+            self._note_open(range_stack.push(OpenRange(label(self.name, self.payload, "phase"))))
+        return self
 
-    def _innermost(self, *, is_over: bool = False) -> Any:
-        """Return what this thread opened last, or else what any thread did; take it out if it is over."""
-        if not self._open:
-            return None
-        latest_first, thread = self._open[::-1], threading.get_ident()
-        entry = next((entry for entry in latest_first if entry[0] == thread), latest_first[0])
-        if is_over:
-            with suppress(ValueError):  # another thread took it
-                self._open.remove(entry)
-        return entry[1]
-
-    @abstractmethod
-    def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        """Call the function inside a range."""
-
-    def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        """Call the function while a compiler traces it."""
-        return function(*args, **kwargs)
+    def __exit__(self, *_error: object) -> None:
+        if not torch.compiler.is_compiling():
+            range_stack.close(self._innermost(is_over=True))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Open the range around every call; in a generator or coroutine, whenever its own code runs."""
@@ -126,30 +114,31 @@ class _Annotation(ABC):
 
         return annotated
 
-
-class Range(_Annotation):
-    """A plain range on the calling thread, for phases: warmup, measure, step, forward, backward, optimizer.
-
-    Backward ranges that were left open inside it are closed with it.
-    """
-
-    def __enter__(self) -> Self:
-        if not torch.compiler.is_compiling() and range_stack.active:
-            self._note_open(range_stack.push(OpenRange(label(self.name, self.payload, "phase"))))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not torch.compiler.is_compiling():
-            range_stack.close(self._innermost(is_over=True))
-
     def _run(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Call the function inside a range."""
         with Range(self.name, payload=self.payload):
             return function(*args, **kwargs)
 
+    def _traced(self, function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Call the function while a compiler traces it."""
+        return function(*args, **kwargs)
 
-class Region(_Annotation):
+    def _note_open(self, opened: OpenRange | Part) -> None:
+        self.__dict__.setdefault("_open", []).append((threading.get_ident(), opened))
+
+    def _innermost(self, *, is_over: bool = False) -> Any:
+        """Return what this thread opened last, or else what any thread did; take it out if it is over."""
+        if not self._open:
+            return None
+        latest_first, thread = self._open[::-1], threading.get_ident()
+        entry = next((entry for entry in latest_first if entry[0] == thread), latest_first[0])
+        if is_over:
+            with suppress(ValueError):  # another thread took it
+                self._open.remove(entry)
+        return entry[1]
+
+
+class Region(Range):
     """A part of a model: a range around its forward, and one of the same name around its backward."""
 
     def __enter__(self) -> Self:
@@ -168,9 +157,7 @@ class Region(_Annotation):
                 part.call.hold(value)
         return value
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if torch.compiler.is_compiling():
             tracing.note_leaving()
             return
@@ -202,7 +189,7 @@ def mark(message: str) -> None:
         range_stack.mark(message)
 
 
-def _stepwise(annotation: _Annotation, function: Callable[P, Any]) -> Callable[P, Any]:
+def _stepwise(annotation: Range, function: Callable[P, Any]) -> Callable[P, Any]:
     """Annotate a generator or coroutine function: a range each time it runs, none while it waits."""
 
     def steps(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:

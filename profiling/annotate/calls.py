@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -29,6 +30,7 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 _local = range_stack.local
 
 
+@dataclass(slots=True, eq=False)
 class Plan:
     """What to do around each call of one module; `inside` is another plan for the same module.
 
@@ -36,16 +38,14 @@ class Plan:
     modules around it, from the inside. `on_call` is called before a call that is in no other annotated one.
     """
 
-    __slots__ = ("around", "inside", "key", "names", "on_call", "quiet", "until", "users")
-
-    def __init__(
-        self, names: Names, around: tuple[Label, ...], *, quiet: bool, on_call: Callable[[], None]
-    ) -> None:
-        self.names, self.around, self.quiet, self.on_call = names, around, quiet, on_call
-        self.inside: Plan | None = None
-        self.users = 1
-        self.key = 0
-        self.until: object = None
+    names: Names
+    around: tuple[Label, ...]
+    quiet: bool
+    on_call: Callable[[], None]
+    inside: Plan | None = None
+    users: int = 1
+    key: int = 0
+    until: object = None
 
 
 class _Call:

@@ -7,7 +7,6 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import NamedTuple
 
 from torch import nn
@@ -69,7 +68,7 @@ class ModuleAnnotation:
             names = labels[id(module)] = regions.names(named.name, named.payload)
             outside = tuple(labels[id(outer.module)].backward for outer in around)
             quiet = type(module) in QUIET_IN_EVAL
-            self._plans.append(calls.add(module, Plan(names, outside, quiet=quiet, on_call=self._before_a_call)))
+            self._plans.append(calls.add(module, Plan(names, outside, quiet, self._before_a_call)))
             range_paths[id(module)] = ""
             if around:
                 range_path = f"{range_paths[id(around[0].module)]}/{named.name}".lstrip("/")
@@ -112,9 +111,7 @@ class ModuleAnnotation:
     def __enter__(self) -> ModuleAnnotation:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.remove()
 
 

@@ -14,8 +14,7 @@ what an operator only overwrites is not read, and of what it picks rows from or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -41,44 +40,31 @@ OVERWRITING = frozenset(
 # Of their first argument, these read as much as they return; those write as much as their last argument holds.
 PICKING = frozenset(("embedding", "index", "index_select", "gather", "take"))
 FILLING = frozenset(("index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_"))
-_CONVOLUTIONS = "convolution"
 OF_SOFTMAX = {"_softmax": 5, "_softmax_backward_data": 4}
 REDUCTIONS = frozenset(("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "linalg_vector_norm"))
 # What PyTorch calls element-wise, and computes nothing.
 MOVING = frozenset(("clone", "masked_fill", "masked_fill_", "positive", "where"))
 
 
-@lru_cache(maxsize=1)
-def _of_cpu() -> Mapping[Any, Callable[..., int]]:
-    """Return formulas for the CPU's fused attention, which PyTorch's registry lacks: those of the GPU's."""
-    aten = torch.ops.aten
-    names = {
-        "_scaled_dot_product_flash_attention_for_cpu": aten._scaled_dot_product_flash_attention,
-        "_scaled_dot_product_flash_attention_for_cpu_backward": aten._scaled_dot_product_flash_attention_backward,
-    }
-    registry = flop_counter.flop_registry
-    return {
-        getattr(aten, name): registry[like]
-        for name, like in names.items()
-        if hasattr(aten, name) and like in registry
-    }
-
-
 def flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> int | None:
     """Return an operator's FLOPs; None where there is no formula for it, or the formula fails."""
-    packet = getattr(func, "_overloadpacket", func)
-    formula = flop_counter.flop_registry.get(packet) or _of_cpu().get(packet)
-    if formula is None:
-        return None
+    registry, packet = flop_counter.flop_registry, getattr(func, "_overloadpacket", func)
+    formula = registry.get(packet)
+    if formula is None and "_for_cpu" in _name(func):  # the CPU's fused attention, which the registry lacks
+        formula = registry.get(getattr(torch.ops.aten, _name(func).replace("_for_cpu", ""), None))
     try:
-        return int(formula(*args, **kwargs, out_val=out))
+        return None if formula is None else int(formula(*args, **kwargs, out_val=out))
     except Exception:  # a formula may be a program's own
         return None
 
 
+def _name(func: Any) -> str:
+    return str(getattr(getattr(func, "_overloadpacket", None), "__name__", ""))
+
+
 def elementwise_flops(func: Any, args: tuple[Any, ...], out: object) -> int:
     """Return the FLOPs of an element-wise operator or a reduction of floating-point numbers; of all others 0."""
-    name = getattr(getattr(func, "_overloadpacket", None), "__name__", "")
+    name = _name(func)
     result = next(iter(_tensors(out)), None)
     if result is None or not result.is_floating_point():
         return 0
@@ -95,53 +81,45 @@ def arithmetic(func: Any, args: tuple[Any, ...]) -> str:
         return "unknown"
     name = str(tensor.dtype).removeprefix("torch.")
     kind = "fp8" if name.startswith("float8") else ARITHMETIC.get(tensor.dtype, name)
-    return "tf32" if kind == "fp32" and tensor.is_cuda and _takes_tf32(str(func)) else kind
-
-
-def _takes_tf32(name: str) -> bool:
+    if kind != "fp32" or not tensor.is_cuda:
+        return kind
     backends: Any = torch.backends
-    library = backends.cudnn if _CONVOLUTIONS in name else backends.cuda.matmul
+    is_convolution = "convolution" in str(func)
+    library = backends.cudnn if is_convolution else backends.cuda.matmul
     try:
-        return bool(library.allow_tf32)
+        takes_tf32 = library.allow_tf32
     except RuntimeError:  # the program has set PyTorch's newer switch, which the older one then refuses to read
-        newer = backends.cudnn.conv if _CONVOLUTIONS in name else library
-        return bool(newer.fp32_precision == "tf32")
+        takes_tf32 = (backends.cudnn.conv if is_convolution else library).fp32_precision == "tf32"
+    return "tf32" if takes_tf32 else kind
 
 
 def least_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: object) -> int:
     """Return the bytes that an operator must read and write."""
     schema = getattr(func, "_schema", None)
-    name = getattr(getattr(func, "_overloadpacket", None), "__name__", "")
+    name = _name(func)
     if schema is None:
         return _size(_tensors((args, kwargs))) + _size(_tensors(out))
-    changed = _changed(schema, args, kwargs)
-    if name in FREE or (not changed and schema.returns and all(tensor.alias_info for tensor in schema.returns)):
+    values = {**dict(zip((argument.name for argument in schema.arguments), args, strict=False)), **kwargs}
+    changed = [
+        tensor
+        for argument in schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for tensor in _tensors(values.get(argument.name))
+    ]
+    returns_arguments = all(returned.alias_info for returned in schema.returns)
+    if name in FREE or (not changed and schema.returns and returns_arguments):
         return 0
-    outputs = [] if all(tensor.alias_info for tensor in schema.returns) else list(_tensors(out))
-    overwritten = {id(tensor) for tensor in changed} if name in OVERWRITING or "out" in kwargs else set()
+    ids_changed = {id(tensor) for tensor in changed}
+    overwritten = ids_changed if name in OVERWRITING or "out" in kwargs else set()
     inputs = list(_tensors((args, kwargs)))
     read = [tensor for tensor in inputs if id(tensor) not in overwritten]
-    written = [
-        *changed,
-        *(tensor for tensor in outputs if not any(tensor is changed_tensor for changed_tensor in changed)),
-    ]
+    outputs = [] if returns_arguments else _tensors(out)
+    written = [*changed, *(tensor for tensor in outputs if id(tensor) not in ids_changed)]
     if name in PICKING and read:
         return min(_size(read[:1]), _size(written)) + _size(read[1:]) + _size(written)
     if name in FILLING and changed:
         return 3 * min(_size(changed), _size(inputs[-1:]))
     return _size(read) + _size(written)
-
-
-def _changed(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """Return the tensors that an operator's schema says it changes."""
-    named = zip((argument.name for argument in schema.arguments), args, strict=False)
-    values = {**dict(named), **kwargs}
-    writes = (
-        argument.name
-        for argument in schema.arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
-    return [tensor for name in writes if name in values for tensor in _tensors(values[name])]
 
 
 def _tensors(value: object) -> Iterable[Tensor]:
@@ -150,10 +128,10 @@ def _tensors(value: object) -> Iterable[Tensor]:
 
 def _size(tensors: Iterable[Tensor]) -> int:
     """Return the bytes of tensors; what is expanded is held once."""
-    return sum(_elements(tensor) * tensor.element_size() for tensor in tensors)
-
-
-def _elements(tensor: Tensor) -> int:
-    if tensor.layout is not torch.strided:
-        return int(tensor.numel())
-    return math.prod(n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not n)
+    total = 0
+    for tensor in tensors:
+        shape: Iterable[int] = tensor.shape
+        if tensor.layout is torch.strided:
+            shape = (n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not n)
+        total += math.prod(shape) * tensor.element_size()
+    return total

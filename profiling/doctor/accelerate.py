@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
 
 def _accelerate() -> int:
     # PyTorch takes seconds to import.
-    from ..annotate import accelerator, range_stack
+    from ..annotate import nodes, range_stack
 
     if range_stack.off:
         raise CommandError("annotation is switched off by NVTX_KERNELS_OFF")
@@ -63,7 +63,7 @@ def _accelerate() -> int:
         gain = build(_checked)
     except BuildError as error:
         raise CommandError(str(error)) from error
-    sys.stdout.write(f"built {accelerator.place()}\nits ranges are those of the part in Python\n{gain}")
+    sys.stdout.write(f"built {nodes.place()}\nits ranges are those of the part in Python\n{gain}")
     return 0
 
 
@@ -71,11 +71,11 @@ def build(check: Callable[[Path], str] = str) -> str:
     """Compile the library, put it into the user's cache folder if a check lets it pass, and return its answer."""
     from nvtx_kernels.analysis.support import user_cache
 
-    from ..annotate import accelerator
+    from ..annotate import nodes
 
     if sys.platform != "linux" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise BuildError("the accelerator is written for CPython with its GIL, on Linux")
-    library_file = accelerator.place()
+    library_file = nodes.place()
     cache = library_file.parent
     try:
         is_ours = user_cache.is_ours_alone(cache)
@@ -91,7 +91,7 @@ def build(check: Callable[[Path], str] = str) -> str:
     with tempfile.TemporaryDirectory(prefix=_BUILD, dir=cache) as folder:
         built_file = Path(folder) / library_file.name
         _compile(built_file)
-        accelerator.seal(built_file)  # before it is loaded: what is mapped must not change
+        nodes.seal(built_file)  # before it is loaded: what is mapped must not change
         answer = check(built_file)
         built_file.replace(library_file)
     return answer
@@ -101,7 +101,7 @@ def command(built_file: Path) -> list[str]:
     """Return the command line of the compiler, with the headers and libraries of the installed PyTorch."""
     import torch
 
-    from ..annotate.accelerator import SOURCE
+    from ..annotate.nodes import SOURCE
 
     try:
         compiler = shlex.split(os.environ.get("CXX", "c++"))
@@ -153,10 +153,10 @@ def _checked(built_file: Path) -> str:
     """Compare a library's ranges with those of the part in Python; return a line of what it gains."""
     import torch
 
-    from ..annotate import accelerator
+    from ..annotate import nodes
 
     try:
-        library = accelerator.loaded(built_file)
+        library = nodes.loaded(built_file)
     except ImportError as error:
         raise BuildError(f"what was built cannot be loaded: {error}") from error
     threads_before = torch.get_num_threads()
@@ -166,7 +166,7 @@ def _checked(built_file: Path) -> str:
     finally:
         torch.set_num_threads(threads_before)
     if saved_us is None:
-        accelerator.place().unlink(missing_ok=True)
+        nodes.place().unlink(missing_ok=True)
         raise BuildError("its ranges are not those of the part in Python, and it was removed: please report this")
     forward, backward = saved_us
     return (

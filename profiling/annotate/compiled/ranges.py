@@ -16,7 +16,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from types import TracebackType
 
 from .. import range_stack
 from ..range_stack import AutomaticRange, Label, OpenRange, label
@@ -115,16 +114,14 @@ class Opened:
             return bool(stack) and stack[-1].label.category == BACKWARD
         return range_stack.here().calls() is not None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         self._shrink(0, range_stack.stack())
         paths = self._of
         if self._model is not None:
             range_stack.close(self._model)
             paths = paths.below_model()
         _thread.blocks -= 1
-        if self._of.leaves and error is None and range_stack.active:
+        if self._of.leaves and kind is None and range_stack.active:
             follow(self._of.leaves, Opened(paths)._move, NOWHERE)
 
     def _move(self, number: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.annotate import accelerator, nodes, places, range_stack
+from nvtx_kernels.profiling.annotate import nodes, places, range_stack
 from nvtx_kernels.profiling.doctor import accelerate
 
 from benchmarks.annotation import Silent
@@ -33,21 +33,21 @@ def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NVTX_KERNELS_CACHE", str(folder))
-        patch.setenv(accelerator.SWITCH, "1")
+        patch.setenv(nodes.SWITCH, "1")
         accelerate.build()
         yield folder
 
 
 @pytest.fixture
 def library(cache):
-    return accelerator.load()
+    return nodes.load()
 
 
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
     """A cache folder of this user's alone, without the library."""
     monkeypatch.setenv("NVTX_KERNELS_CACHE", str(tmp_path))
-    monkeypatch.setenv(accelerator.SWITCH, "1")
+    monkeypatch.setenv(nodes.SWITCH, "1")
     tmp_path.chmod(0o700)
     return tmp_path
 
@@ -189,10 +189,10 @@ def test_folder_in_the_librarys_place_is_named_and_leftovers_of_a_killed_build_g
     empty_cache, monkeypatch, capsys
 ):
     monkeypatch.setattr(accelerate, "_compile", lambda made: made.write_bytes(b"no library"))
-    accelerator.place().mkdir()
+    nodes.place().mkdir()
     assert accelerate.main([], prog="nvtx-kernels accelerate") == 1
-    assert f"a folder is where the library belongs: remove {accelerator.place()}" in capsys.readouterr().err
-    accelerator.place().rmdir()
+    assert f"a folder is where the library belongs: remove {nodes.place()}" in capsys.readouterr().err
+    nodes.place().rmdir()
     old, running = (empty_cache / f"nvtx_kernels_nodes-build-{name}" for name in ("old", "running"))
     for folder in (old, running):
         folder.mkdir()
@@ -204,7 +204,7 @@ def test_folder_in_the_librarys_place_is_named_and_leftovers_of_a_killed_build_g
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    assert sorted(empty_cache.iterdir()) == sorted([running, accelerator.place()])
+    assert sorted(empty_cache.iterdir()) == sorted([running, nodes.place()])
 
 
 def test_what_cannot_be_loaded_is_not_kept_and_the_command_says_so(empty_cache, monkeypatch, capsys):
@@ -217,19 +217,19 @@ def test_what_cannot_be_loaded_is_not_kept_and_the_command_says_so(empty_cache, 
 @pytest.mark.slow
 @needs_compiler
 def test_what_has_other_ranges_is_not_kept_and_the_command_says_so(cache, monkeypatch, capsys):
-    content = accelerator.place().read_bytes()
+    content = nodes.place().read_bytes()
     monkeypatch.setattr(accelerate, "_ranges", lambda model, library: library)
     assert accelerate.main([], prog="nvtx-kernels accelerate") == 1
     assert "its ranges are not those of the part in Python" in capsys.readouterr().err
     assert list(cache.iterdir()) == []
-    accelerator.place().write_bytes(content)
+    nodes.place().write_bytes(content)
 
 
 def test_nothing_is_loaded_where_nothing_was_built_or_it_is_switched_off(empty_cache, monkeypatch, caplog):
-    assert accelerator.load() is None
-    accelerator.place().write_bytes(b"no library")
-    monkeypatch.setenv(accelerator.SWITCH, "0")
-    assert accelerator.load() is None
+    assert nodes.load() is None
+    nodes.place().write_bytes(b"no library")
+    monkeypatch.setenv(nodes.SWITCH, "0")
+    assert nodes.load() is None
     assert caplog.records == []
 
 
@@ -237,16 +237,16 @@ def test_nothing_is_loaded_where_nothing_was_built_or_it_is_switched_off(empty_c
     ("kept", "reason"), [(42, "cannot be loaded"), (41, "damaged"), (9, "damaged"), (0, "damaged")]
 )
 def test_what_is_no_library_or_damaged_is_logged_and_not_used(kept, reason, empty_cache, caplog):
-    file = accelerator.place()
+    file = nodes.place()
     file.write_bytes(b"no library")
-    accelerator.seal(file)
+    nodes.seal(file)
     file.write_bytes(file.read_bytes()[:kept])
-    assert accelerator.load() is None
+    assert nodes.load() is None
     assert reason in caplog.records[0].getMessage()
 
 
 def test_what_other_users_can_write_is_not_loaded(empty_cache, monkeypatch):
-    accelerator.place().write_bytes(b"no library")
+    nodes.place().write_bytes(b"no library")
     empty_cache.chmod(0o777)
-    monkeypatch.setattr(accelerator, "loaded", lambda file: pytest.fail("loaded"))
-    assert accelerator.load() is None
+    monkeypatch.setattr(nodes, "loaded", lambda file: pytest.fail("loaded"))
+    assert nodes.load() is None
