@@ -56,6 +56,36 @@ class Column:
     seen_by: Reader | Literal["all"] = "all"
 
 
+#: What a column's values are, by its key in full; other keys are of text.
+_KINDS: tuple[tuple[Kind, str], ...] = (
+    ("ns", r"\w+_ns"),
+    ("share", r"(\w+_)?share|change(_inside)?|[ab]_spread"),
+    ("ratio", r"(\w+_)?ratio|\w+_per_byte|\w+_to_\w+"),
+    ("flops", r"flops"),
+    ("flops/s", r"flops_per_s"),
+    ("bytes", r"(\w+_)?bytes"),
+    ("bytes/s", r"(\w+_)?bytes_per_s"),
+    ("name", r"range|module|kernel|name|report|rule"),
+    (
+        "count",
+        r"(\w+_)?(count|kernels)|allocations|blocks|each|gaps|instances|launches|n|outliers|places|profiled",
+    ),
+    ("count", r"ranges|root_or_peer|steps|streams|tokens_per_s|(prefill|decode)_(requests|tokens)"),
+)
+
+
+def headed(*keys: str, **headings: str) -> tuple[Column, ...]:
+    """Return columns, each of the kind that its key says, such as `"phase", kernel_ns="time"`.
+
+    `keys` are their own headings, and come first.
+    """
+    columns = []
+    for key, heading in ({key: key for key in keys} | headings).items():
+        kind = next((kind for kind, of_kind in _KINDS if re.fullmatch(of_kind, key)), None)
+        columns.append(Column(key, heading, kind or "text"))
+    return tuple(columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row: a value per column (None: does not exist; "": has no place here).

@@ -85,7 +85,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
     Raises AnalysisError if a report cannot answer, or the options do not go together.
     """
-    from .views.registry import viewer, viewer_of_many
+    from .views.registry import viewer
 
     paths = reports_to_read(options)
     if len(paths) == 1:
@@ -93,7 +93,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
     if not VIEWS[options.view].takes_many:
         require_one(paths, f"`view {options.view}`")
     held = read_all(paths, partial(_held, options=options), options)
-    return presented(viewer_of_many(options.view).of_ranks(held, detail_of(options)), options)
+    return presented(viewer(options.view).of_ranks(held, detail_of(options)), options)
 
 
 def _subject(path: Path, options: argparse.Namespace) -> Subject:
@@ -120,10 +120,10 @@ def _subject(path: Path, options: argparse.Namespace) -> Subject:
 
 def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:
     """Return one report of several, and what the view needs of it; other processes call this."""
-    from .views.registry import viewer_of_many
+    from .views.registry import viewer
 
     subject = _subject(path, options)
-    return subject.report, viewer_of_many(options.view).held_by(subject)
+    return subject.report, viewer(options.view).held_by(subject)
 
 
 if __name__ == "__main__":

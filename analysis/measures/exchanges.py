@@ -59,7 +59,7 @@ class Exchanges:
     """What communicates in one report, or several: the kernels, their GPUs, paths with phases, and groups.
 
     `ranges` is the pattern of those that were asked for, empty for all. `report_ns` is the time of all kernels of
-    the report that communicate, also of those that are not held.
+    the report that communicate, where none is held.
     """
 
     kernels: Kernels
@@ -110,7 +110,7 @@ def exchanges(
         gpus=tuple(extents.gpus),
         places=places,
         groups=tuple(trace.names[name] if name >= 0 else "" for name in groups.tolist()),
-        report_ns=communicated_ns(attribution),
+        report_ns=0 if len(rows) else communicated_ns(attribution),
     )
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from ..document import Column, Row, Table
+from ..document import Column, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
 from ..report import Number, added
 from ..support.units import count_text, time_text
-from ..views.rows import KERNEL_COLUMNS, longest_first, share
+from ..views.rows import longest_first, share
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
 from . import figures
 from .figures import Answered, longest_kernel, operations_of
 from .sweep import Answer, Cells, Sweep, by_phase, lacking, led, no_kernels, percent
 
-KERNEL, LAUNCHES, TIME, SHARE = KERNEL_COLUMNS
+KERNEL, LAUNCHES, TIME, SHARE = headed("kernel", "launches", kernel_ns="time", share="%")
 MADE_OF, SAME = Column("made_of", "made of"), Column("same", "same")
 
 # (b): the kernel that takes the most time in the forward, how often it is launched, and whether elsewhere too.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from ..document import Column, Document, Row, Table
+from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError, UsageError
 from ..measures.agreement import AGREES_WITHIN, PhaseTimes, agrees, phase_times
 from ..measures.annotation import prices
 from ..report import Report
 from ..support.units import share_text, time_text
-from ..vocabulary import PHASES
 from . import graphs, headings
 from .registry import Subject
 from .rows import level, per_step, price_notes, with_levels
@@ -38,8 +38,7 @@ def view(subject: Subject) -> Document:
     in the report.
     """
     report = subject.report
-    phases = {row.phase for row in report.phases} if subject.some_phases else PHASES
-    times = phase_times(subject.attribution, phases, include_warm_up=report.warm_up_included)
+    times = phase_times(subject.attribution, subject.phases, include_warm_up=report.warm_up_included)
     if not any(row.ranges for row in times):
         raise ReportError(
             "No range with GPU work opens a phase or a step, so there is no CPU range to compare with. Push "
@@ -53,37 +52,25 @@ def view(subject: Subject) -> Document:
     if subject.timed:
         tables.append(_against_times(subject, times))
     priced = prices(subject.attribution, include_warm_up=report.warm_up_included)
-    notes = (*report.notes, *_late(times), *_unfilled(report, times), *price_notes(report, priced))
+    notes = (*report.notes, *_notes(report, times), *price_notes(report, priced))
     return headings.answer(report, tables, notes)
 
 
 def columns(span: str) -> tuple[Column, ...]:
     """Return the columns of `cells`, where spans are called so."""
-    return (
-        Column("phase", "phase"),
-        Column("ranges", "ranges", "count"),
-        Column("cpu_ns", "CPU range", "ns"),
-        Column("span_ns", span, "ns"),
-        Column("span_share", "%", "share"),
-        Column("kernel_ns", "kernel time", "ns"),
-        Column("kernel_share", "%", "share"),
-        Column("verdict", "range and span"),
-    )
+    columns = headed("phase", "ranges", cpu_ns="CPU range", span_ns=span, span_share="%")
+    return columns + headed(kernel_ns="kernel time", kernel_share="%", verdict="range and span")
 
 
 def cells(report: Report, times: PhaseTimes) -> dict[str, Any]:
     """Return a phase's cells by the keys of their columns, per step where the report is."""
-    ranges, cpu_ns, span_ns, kernel_ns = (
-        None if value is None else per_step(report, value)
-        for value in (times.ranges or None, times.cpu_ns, times.span_ns, times.kernel_ns)
-    )
     return {
         "phase": times.name,
-        "ranges": ranges,
-        "cpu_ns": cpu_ns,
-        "span_ns": span_ns,
+        "ranges": per_step(report, times.ranges) or None,
+        "cpu_ns": None if times.cpu_ns is None else per_step(report, times.cpu_ns),
+        "span_ns": per_step(report, times.span_ns),
         "span_share": times.span_share,
-        "kernel_ns": kernel_ns,
+        "kernel_ns": per_step(report, times.kernel_ns),
         "kernel_share": times.kernel_share,
         "verdict": times.verdict,
     }
@@ -101,46 +88,33 @@ def _against_times(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
     rows = []
     for name, timed_ns in subject.timed.items():
         row = with_ranges[name]
-        cpu_ns, span_ns, kernel_ns = (
-            value / row.ranges for value in (row.cpu_ns or 0, row.span_ns, row.kernel_ns)
-        )
+        sums_ns = (row.cpu_ns or 0, row.span_ns, row.kernel_ns)
+        cpu_ns, span_ns, kernel_ns = (sum_ns / row.ranges for sum_ns in sums_ns)
         word = "agree" if agrees(timed_ns, cpu_ns) else "longer here" if cpu_ns > timed_ns else "shorter here"
         verdict = "not synchronized" if row.late else word
         rows.append(Row((name, timed_ns, cpu_ns, cpu_ns / timed_ns, span_ns, kernel_ns, verdict)))
-    columns = (
-        Column("phase", "phase"),
-        Column("timed_ns", "timed", "ns"),
-        Column("cpu_ns", "CPU range", "ns"),
-        Column("ratio", "CPU/timed", "ratio"),
-        Column("span_ns", "GPU span", "ns"),
-        Column("kernel_ns", "kernel time", "ns"),
-        Column("verdict", "verdict"),
-    )
+    columns = headed("phase", timed_ns="timed", cpu_ns="CPU range", ratio="CPU/timed", span_ns="GPU span")
+    columns += headed(kernel_ns="kernel time", verdict="verdict")
     title = "Against times measured elsewhere, {unit} per range, means"
     return with_levels(Table("timed", title, columns, tuple(rows), TIMED), [level(name) for name in subject.timed])
 
 
-def _late(times: tuple[PhaseTimes, ...]) -> list[str]:
-    """Name the phases whose CPU ranges closed before their work was done."""
-    return [
-        f"{row.name}: in {row.late} of {row.with_parts} ranges the GPU worked on after the range had closed, on "
-        f"average for {time_text(row.late_ns / row.late)}. Their CPU range does not measure the GPU: "
-        "synchronize before the range closes, or read the GPU span."
-        for row in times
-        if row.late
-    ]
-
-
-def _unfilled(report: Report, times: tuple[PhaseTimes, ...]) -> list[str]:
-    """Name the phases that their kernels do not fill; not for a CPU's operators or hidden kernels."""
+def _notes(report: Report, times: tuple[PhaseTimes, ...]) -> Iterator[str]:
+    """Name the phases whose ranges closed before their work was done, and those that their kernels do not fill."""
+    for row in (row for row in times if row.late):
+        yield (
+            f"{row.name}: in {row.late} of {row.with_parts} ranges the GPU worked on after the range had closed, "
+            f"on average for {time_text(row.late_ns / row.late)}. Their CPU range does not measure the GPU: "
+            "synchronize before the range closes, or read the GPU span."
+        )
     shares = [
         f"{row.name} ({share_text(row.kernel_ns / row.span_ns)})"
         for row in times
         if row.span_ns and row.kernel_ns < (1 - AGREES_WITHIN) * row.span_ns
     ]
-    if not shares or report.provenance.unit_of_work == "CPU" or graphs.of_graphs(report):
-        return []
-    return [
-        f"Kernels do not fill the GPU span of {', '.join(shares)}: `nvtx-kernels view balance` shows what the GPU "
-        "waits for in the rest."
-    ]
+    # A CPU's operators and hidden kernels cannot tell.
+    if shares and report.provenance.unit_of_work == "GPU" and not graphs.of_graphs(report):
+        yield (
+            f"Kernels do not fill the GPU span of {', '.join(shares)}: `nvtx-kernels view balance` shows what the "
+            "GPU waits for in the rest."
+        )

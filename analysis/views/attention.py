@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..document import Column, Document, Row, Table
+from ..document import Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.attention_parts import FUSED, MATMULS, SOFTMAX, Part, fused_of, names_attention, parts_of
 from ..measures.counts import counts_of
@@ -107,8 +107,7 @@ def _flat(table: Table) -> Table:
         if any(value != "" for value in row.values[1:]):
             rows.append(Row((phase, "" if row.strong else row.values[0], *row.values[1:])))
             levels.append(LEVELS[row.indent])
-    columns = (Column("phase", "phase"), *table.columns)
-    return with_levels(replace(table, columns=columns, rows=tuple(rows)), levels)
+    return with_levels(replace(table, columns=headed("phase") + table.columns, rows=tuple(rows)), levels)
 
 
 def _times(report: Report, parts: tuple[Part, ...]) -> Table:
@@ -117,15 +116,9 @@ def _times(report: Report, parts: tuple[Part, ...]) -> Table:
         kernels = sum(part.kernels for part in added)
         return kernel_ns, share(kernel_ns, of_ns), gemm_ns, kernel_ns - gemm_ns, kernels
 
-    columns = (
-        Column("part", "part of attention"),
-        Column("kernel_ns", "time", "ns"),
-        Column("share", "%", "share"),
-        Column("gemm_ns", "GEMMs", "ns"),
-        Column("other_ns", "all else", "ns"),
-        Column("kernels", "launches", "count"),
-    )
-    rows: list[Row] = []
+    columns = headed(part="part of attention", kernel_ns="time", share="%", gemm_ns="GEMMs", other_ns="all else")
+    columns += headed(kernels="launches")
+    rows = []
     for phase, phase_parts in _by_phase(parts).items():
         outer = [part for part in phase_parts if not part.inner]
         phase_ns = sum(part.kernel_ns for part in outer)
@@ -146,14 +139,8 @@ def _rates(report: Report, parts: tuple[Part, ...]) -> Table:
     def rate(amount: Number | None, time_ns: Number) -> float | None:
         return amount / (time_ns / 1e9) if amount is not None and time_ns else None
 
-    columns = (
-        Column("part", "part of attention"),
-        Column("flops", "FLOPs", "flops"),
-        Column("flops_per_s", "FLOP/s", "flops/s"),
-        Column("bytes", "least bytes", "bytes"),
-        Column("bytes_per_s", "B/s", "bytes/s"),
-        Column("time_ns", "time", "ns"),
-    )
+    columns = headed(part="part of attention", flops="FLOPs", flops_per_s="FLOP/s", bytes="least bytes")
+    columns += headed(bytes_per_s="B/s", time_ns="time")
     rows: list[Row] = []
     for phase, phase_parts in _by_phase(parts).items():
         rows.append(Row((phase, "", "", "", "", ""), strong=True))
@@ -175,15 +162,9 @@ def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:
     if not rows:
         return ()
     states_flops = any(row["flops_ratio"] is not None for row in rows)
-    columns = (
-        Column("phase", "phase"),
-        Column("softmax_ns", "softmax", "ns"),
-        Column("gemm_ns", "GEMMs", "ns"),
-        Column("softmax_to_gemms", "softmax/GEMMs", "ratio"),
-        Column("matmul_ns", "ranges", "ns"),
-        Column("softmax_to_ranges", "softmax/ranges", "ratio"),
-        *([Column("flops_ratio", "FLOPs GEMMs/softmax", "ratio")] if states_flops else []),
-    )
+    columns = headed("phase", softmax_ns="softmax", gemm_ns="GEMMs", softmax_to_gemms="softmax/GEMMs")
+    columns += headed(matmul_ns="ranges", softmax_to_ranges="softmax/ranges")
+    columns += headed(flops_ratio="FLOPs GEMMs/softmax") if states_flops else ()
     title = f"Softmax against the two matmuls: kernel time, {{unit}} {headings.scope(report)}"
     lines = tuple(Row(tuple(row[column.key] for column in columns)) for row in rows)
     caption = f"{RATIOS} {COUNTED if is_counted(report) else FORMULAS}" if states_flops else RATIOS

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
-from ..document import Column, Detail, Document, Row, Table
+from ..document import Document, Row, Table, headed
 from ..errors import ReportError
-from ..measures.annotation import Price, prices
+from ..measures.annotation import prices
 from ..measures.balance import (
     FILLED_FROM,
     GPU_BOUND_FROM,
@@ -17,7 +18,7 @@ from ..measures.balance import (
     balance,
 )
 from ..measures.spans import ALL, NAMES, STEP
-from ..report import Number, Report, added
+from ..report import Report, added
 from ..summary.selection import naming_for
 from ..vocabulary import PHASES
 from . import headings
@@ -65,123 +66,69 @@ def view(subject: Subject) -> Document:
     if not subject.attribution.trace.launch_times_known:
         raise ReportError("The report does not say when work was launched. Record with rocprofv3 --hip-trace.")
     require_measured(report)
-    phases = {row.phase for row in report.phases} if subject.some_phases else PHASES
-    balanced = balance(subject.attribution, phases, include_warm_up=report.warm_up_included)
-    drawing = _Drawing(report, balanced, subject.detail)
-    tables = [drawing.busy(), drawing.queue(), *([drawing.owners()] if balanced.owners else [])]
+    balanced = balance(subject.attribution, subject.phases, include_warm_up=report.warm_up_included)
     priced = prices(subject.attribution, include_warm_up=report.warm_up_included)
-    without_ranges = [NO_RANGES] if balanced.phases[0].name == NAMES[ALL] else []
-    notes = (*report.notes, *without_ranges, *price_notes(report, priced), *_doubted(balanced, priced))
-    return headings.answer(report, tables, notes)
-
-
-def _doubted(balanced: Balance, priced: Mapping[str, Price]) -> list[str]:
-    """Name the verdicts that would be others if annotation cost nothing."""
+    tables = [*_of_phases(report, balanced), *([_owners(subject, balanced)] if balanced.owners else [])]
+    notes = [*report.notes, *([NO_RANGES] if balanced.phases[0].name == NAMES[ALL] else [])]
+    notes += price_notes(report, priced)
+    # The verdicts that would be others if annotation cost nothing.
     changed = [
         f"{row.name} would be {cheaper.verdict}"
         for row in balanced.phases
         if row.name in priced and (cheaper := row.without(priced[row.name].ns)).verdict != row.verdict
     ]
-    if not changed:
-        return []
-    return [f"Without the time of these ranges {', '.join(changed)}: annotate fewer modules with depth= or only=."]
+    if changed:
+        others = ", ".join(changed)
+        notes.append(f"Without the time of these ranges {others}: annotate fewer modules with depth= or only=.")
+    return headings.answer(report, tables, notes)
 
 
-class _Drawing:
-    """Draws one balance."""
+def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:
+    """Yield how long each phase's work ran and nothing did, which sums to the span, and how long launches wait."""
+    gpus = len({row.gpu for row in balanced.phases})
+    scope, mean = headings.scope_of_a_gpu(report, gpus), partial(per_step_of_a_gpu, report, gpus=gpus)
+    phases = [row for row in balanced.phases if row.name in PHASES]
+    bound = {row.gpu for row in phases if row.verdict != "undecided"}
+    busy_rows, queue_rows = [], []
+    for row in balanced.phases:
+        phase = (row.name, *[row.gpu] * (gpus > 1))  # the GPU is named only where there are several
+        busy = (mean(row.span_ns), mean(row.busy_ns), row.busy_share)
+        idle = (mean(row.idle_ns), mean(row.waiting_ns), row.waiting_share)
+        is_mixed = row not in phases and row.gpu in bound and row.verdict == "undecided"
+        busy_rows.append(Row((*phase, *busy, *idle, "see phases" if is_mixed else row.verdict)))
+        queue_rows.append(Row((*phase, mean(row.kernels), mean(row.gaps), row.median_lag_ns, row.p95_lag_ns)))
+    of_phase = headed("phase", **({"gpu": "GPU"} if gpus > 1 else {}))
+    busy_columns = headed(span_ns="GPU span", busy_ns="busy", busy_share="%", idle_ns="idle")
+    busy_columns += headed(unlaunched_ns="unlaunched", unlaunched_share="% of idle", verdict="verdict")
+    lags = headed(median_lag_ns="median lag", p95_lag_ns="95% below")
+    queue_columns = (*headed(kernels="launches", gaps="idle gaps"), *(replace(lag, own_unit=True) for lag in lags))
+    levels = [level(row.name) for row in balanced.phases]
+    for key, title, columns, rows, caption in (
+        ("balance", f"How busy the GPU is, {{unit}} {scope}", busy_columns, busy_rows, BUSY),
+        ("queue", f"Launches {scope}, and how long their work waits", queue_columns, queue_rows, QUEUE),
+    ):
+        yield with_levels(Table(key, title, of_phase + columns, tuple(rows), caption), levels)
 
-    def __init__(self, report: Report, balanced: Balance, detail: Detail) -> None:
-        self.report, self.balanced, self.detail = report, balanced, detail
-        self.gpus = len({row.gpu for row in balanced.phases})
-        self.scope = headings.scope_of_a_gpu(report, self.gpus)
 
-    def busy(self) -> Table:
-        """Show how long each phase's work ran and how long nothing did; the two sum to the span."""
-        columns = (
-            Column("span_ns", "GPU span", "ns"),
-            Column("busy_ns", "busy", "ns"),
-            Column("busy_share", "%", "share"),
-            Column("idle_ns", "idle", "ns"),
-            Column("unlaunched_ns", "unlaunched", "ns"),
-            Column("unlaunched_share", "% of idle", "share"),
-            Column("verdict", "verdict"),
-        )
-        phases = [row for row in self.balanced.phases if row.name in PHASES]
-        bound = {row.gpu for row in phases if row.verdict != "undecided"}
-        rows = []
-        for row in self.balanced.phases:
-            is_mixed = row not in phases and row.gpu in bound and row.verdict == "undecided"
-            verdict = "see phases" if is_mixed else row.verdict
-            span_ns, busy_ns, idle_ns, waiting_ns = map(
-                self.gpu_mean, (row.span_ns, row.busy_ns, row.idle_ns, row.waiting_ns)
-            )
-            rows.append((span_ns, busy_ns, row.busy_share, idle_ns, waiting_ns, row.waiting_share, verdict))
-        return self.table("balance", f"How busy the GPU is, {{unit}} {self.scope}", columns, rows, BUSY)
-
-    def queue(self) -> Table:
-        """Show how far the launches run ahead of the GPU."""
-        columns = (
-            Column("kernels", "launches", "count"),
-            Column("gaps", "idle gaps", "count"),
-            Column("median_lag_ns", "median lag", "ns", own_unit=True),
-            Column("p95_lag_ns", "95% below", "ns", own_unit=True),
-        )
-        rows = [
-            (self.gpu_mean(row.kernels), self.gpu_mean(row.gaps), row.median_lag_ns, row.p95_lag_ns)
-            for row in self.balanced.phases
-        ]
-        return self.table("queue", f"Launches {self.scope}, and how long their work waits", columns, rows, QUEUE)
-
-    def owners(self) -> Table:
-        """Rank the ranges by the idle time that ended when their work began."""
-        naming = naming_for(self.detail, self.report)
-        named = added((replace(owner, path=naming(owner.path)) for owner in self.balanced.owners), ("path",))
-        owners = sorted(named, key=lambda owner: (-owner.idle_ns, owner.path))
-        all_idle_ns = sum(owner.idle_ns for owner in owners)
-        common = 0 if self.detail.whole else common_length(owner.path for owner in owners)
-        columns = (
-            Column("range", "range that launched the next work", "name"),
-            Column("idle_ns", "idle", "ns"),
-            Column("share", "%", "share"),
-            Column("gaps", "gaps", "count"),
-            Column("largest_ns", "largest", "ns"),
-            Column("unlaunched_share", "unlaunched %", "share"),
-        )
-        rows = tuple(
-            Row(
-                (
-                    label(owner.path, common),
-                    per_step(self.report, owner.idle_ns),
-                    owner.idle_ns / all_idle_ns,
-                    per_step(self.report, owner.gaps),
-                    owner.largest_ns,
-                    owner.waiting_ns / owner.idle_ns,
-                )
-            )
-            for owner in owners[: self.detail.top]
-        )
-        # The steps' spans include those of their phases.
-        names = {row.name for row in self.balanced.phases}
-        idle_in_steps_ns = sum(row.idle_ns for row in self.balanced.phases if row.name == NAMES[STEP])
-        where = "of the spans above" if len(names) > 1 else f"of {names.pop()}"
-        where = "of the steps" if idle_in_steps_ns == all_idle_ns else where
-        caption = f"% is of the idle time {where}, unlaunched % of the row's."
-        title = f"Idle gaps {where} by the range that ends them, {{unit}} {headings.scope(self.report)}"
-        return Table("gaps", title, columns, rows, caption + more(owners, self.detail.top, "range"))
-
-    def table(
-        self, key: str, title: str, columns: tuple[Column, ...], rows: Sequence[tuple[object, ...]], caption: str
-    ) -> Table:
-        """Put a table of phases together; the GPU is named only where there are several."""
-        several = self.gpus > 1
-        keys = (Column("phase", "phase"), *((Column("gpu", "GPU"),) if several else ()))
-        lines = tuple(
-            Row((phase.name, *((phase.gpu,) if several else ()), *cells))
-            for phase, cells in zip(self.balanced.phases, rows, strict=True)
-        )
-        table = Table(key, title, (*keys, *columns), lines, caption)
-        return with_levels(table, [level(row.name) for row in self.balanced.phases])
-
-    def gpu_mean(self, value: Number) -> Number:
-        """Divide one GPU's figure by its own rank's steps where figures are per step."""
-        return per_step_of_a_gpu(self.report, value, self.gpus)
+def _owners(subject: Subject, balanced: Balance) -> Table:
+    """Rank the ranges by the idle time that ended when their work began."""
+    report, detail, naming = subject.report, subject.detail, naming_for(subject.detail, subject.report)
+    named = added((replace(owner, path=naming(owner.path)) for owner in balanced.owners), ("path",))
+    owners = sorted(named, key=lambda owner: (-owner.idle_ns, owner.path))
+    all_idle_ns = sum(owner.idle_ns for owner in owners)
+    common = 0 if detail.whole else common_length(owner.path for owner in owners)
+    columns = headed(range="range that launched the next work", idle_ns="idle", share="%", gaps="gaps")
+    columns += headed(largest_ns="largest", unlaunched_share="unlaunched %")
+    rows = []
+    for owner in owners[: detail.top]:
+        idle = (per_step(report, owner.idle_ns), owner.idle_ns / all_idle_ns, per_step(report, owner.gaps))
+        unlaunched = owner.waiting_ns / owner.idle_ns
+        rows.append(Row((label(owner.path, common), *idle, owner.largest_ns, unlaunched)))
+    # The steps' spans include those of their phases.
+    names = {row.name for row in balanced.phases}
+    idle_in_steps_ns = sum(row.idle_ns for row in balanced.phases if row.name == NAMES[STEP])
+    where = "of the spans above" if len(names) > 1 else f"of {names.pop()}"
+    where = "of the steps" if idle_in_steps_ns == all_idle_ns else where
+    caption = f"% is of the idle time {where}, unlaunched % of the row's.{more(owners, detail.top, 'range')}"
+    title = f"Idle gaps {where} by the range that ends them, {{unit}} {headings.scope(report)}"
+    return Table("gaps", title, columns, tuple(rows), caption)

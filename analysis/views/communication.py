@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.communication import Communication, Sums, communicated
 from ..measures.exchanges import Exchanges, exchanges, together
@@ -14,11 +13,11 @@ from ..report import Number, Path, Report, quotient
 from ..summary.parallel import Ranked
 from ..summary.selection import naming_for, naming_of, path_matcher
 from ..support.units import time_text
-from ..vocabulary import OTHER, PHASES, opens_phase, some_of
+from ..vocabulary import OTHER, opens_phase, some_of
 from ..vocabulary.modules import Naming
 from . import headings
 from .registry import Subject
-from .rows import common_length, in_phase, label, more, require_measured, share
+from .rows import common_length, in_phase, label, more, per_step_of_a_gpu, require_measured, share
 
 NOTHING = "No kernel communicates between GPUs: the report is of one GPU, or its program uses copies instead."
 NONE_KNOWN = "No kernel is known to communicate between GPUs, but {}: --by kernel names all kernels."
@@ -45,7 +44,7 @@ OF_THOSE_HERE = (
 RATE = " bus B/s: as NCCL's tests define it, over the time without waiting where that is known."
 LAST = "last: collectives in which it was the last to start. others waited: the first of the others, for it."
 
-Seen = Literal["all", "programs"]
+GPU = Column("gpu", "GPU", "name")
 
 
 def view(subject: Subject) -> Document:
@@ -63,11 +62,10 @@ def view(subject: Subject) -> Document:
     _require_communication(held, communication, doubts)
     drawing = _Drawing(
         communication,
-        steps=_steps_of([(report, held.gpus)]),
+        reports=dict.fromkeys(held.gpus, (report, len(held.gpus))),
         scope=headings.scope_of_a_gpu(report, len(held.gpus)),
         of_pytorch=report.provenance.is_of_pytorch,
         detail=subject.detail,
-        naming=_naming(subject.detail, report),
     )
     narrowed = [NARROWED.format(held.ranges)] if held.ranges else []
     return headings.answer(report, drawing.tables(), (*narrowed, *report.notes, *drawing.notes()))
@@ -77,16 +75,11 @@ def _require_communication(held: Exchanges, communication: Communication, doubts
     """Raise ReportError if nothing communicates, or nothing in the ranges that were chosen."""
     if communication.rows:
         return
-    if not len(held.kernels) and held.report_ns:
+    if len(held.kernels):
+        raise ReportError(NO_MATCH.format(held.ranges, some_of(label(path) for path, _ in held.places)))
+    if held.report_ns:
         raise ReportError(ELSEWHERE.format(time_text(held.report_ns)))
-    if not len(held.kernels):
-        raise ReportError(NONE_KNOWN.format(doubts) if doubts else NOTHING)
-    raise ReportError(NO_MATCH.format(held.ranges, some_of(label(path) for path, _ in held.places)))
-
-
-def _naming(detail: Detail, *reports: Report) -> Naming:
-    """Return how paths are named: each with its own index."""
-    return naming_for(replace(detail, every_index=True), *reports)
+    raise ReportError(NONE_KNOWN.format(doubts) if doubts else NOTHING)
 
 
 def held_by(subject: Subject) -> Exchanges:
@@ -94,7 +87,7 @@ def held_by(subject: Subject) -> Exchanges:
     report = subject.report
     communicating = exchanges(
         subject.attribution,
-        {row.phase for row in report.phases} if subject.some_phases else PHASES,
+        subject.phases,
         include_warm_up=report.warm_up_included,
         step=report.step,
         matches=path_matcher(subject.ranges, naming_of(report, every_index=True)) if subject.ranges else None,
@@ -120,15 +113,12 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     world_size = max(map(headings.world_size, sources))
     communication = communicated(held, one_clock=False, one_run=one_run, world_size=world_size)
     _require_communication(held, communication, next(filter(None, map(headings.doubts_of_absence, reports)), ""))
-    names = iter(held.gpus)
-    gpus = [(report, tuple(next(names) for _ in exchanged.gpus)) for report, exchanged in read.values()]
-    scope = "per step of each rank" if reports[0].per_step else "total of each rank"
+    of_gpus = [(report, len(exchanged.gpus)) for report, exchanged in read.values() for _ in exchanged.gpus]
     drawing = _Drawing(
         communication,
-        steps=_steps_of(gpus),
-        scope=scope,
+        reports=dict(zip(held.gpus, of_gpus, strict=True)),
+        scope="per step of each rank" if reports[0].per_step else "total of each rank",
         detail=detail,
-        naming=_naming(detail, *reports),
         one_clock=False,
         of_pytorch=all(source.is_of_pytorch for source in sources),
     )
@@ -142,57 +132,51 @@ def of_ranks(ranked: Sequence[Ranked[tuple[Report, Exchanges]]], detail: Detail 
     return headings.document(replace(sources[0], file="all reports"), heading, drawing.tables(), (), notes)
 
 
-def _steps_of(reports: Sequence[tuple[Report, Sequence[str]]]) -> dict[str, tuple[int, int]]:
-    """Return by GPU the steps that divide its figures, if they are per step, and how many ranks share these."""
-    return {
-        gpu: (report.steps, max(report.ranks, 1) if len(gpus) > 1 else 1)
-        for report, gpus in reports
-        if report.per_step
-        for gpu in gpus
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """Draws one answer: by GPU, the steps of its report and how many ranks share them; what figures are of."""
+    """Draws one answer, of figures of a scope; `reports` are each GPU's report and how many GPUs that has."""
 
     communication: Communication
-    steps: Mapping[str, tuple[int, int]]
+    reports: Mapping[str, tuple[Report, int]]
     scope: str
     detail: Detail
-    naming: Naming
     one_clock: bool = True
     of_pytorch: bool = False
 
     def tables(self) -> Iterator[Table]:
         """Yield the tables; modules only where they are fewer than ranges, or for programs."""
-        if self.detail.whole or len(self.exposed_by_module()) < len(self.communication.rows):
-            yield self.modules()
-        yield self.ranges()
-        sums = self.communication.gpus.items()
-        columns = (Column("gpu", "GPU", "name"), *self.columns())
-        rows = tuple(Row((gpu, *self.cells(gpu, of_gpu))) for gpu, of_gpu in sums)  # those of `view overlap`
-        yield Table("gpus", f"Communication by GPU, {{unit}} {self.scope}", columns, rows)
+        naming = naming_for(
+            replace(self.detail, every_index=True), *(report for report, _ in self.reports.values())
+        )
+        by_module = self.by_module()
+        if self.detail.whole or len(by_module) < len(self.communication.rows):
+            yield self.modules(by_module, naming)
+        yield self.ranges(naming)
+        columns = (GPU, *self.columns())
+        rows = [Row((gpu, *self.cells(gpu, sums))) for gpu, sums in self.communication.gpus.items()]
+        title = f"Communication by GPU, {{unit}} {self.scope}"  # those of `view overlap`
+        yield Table("gpus", title, columns, tuple(rows))
         if self.communication.last:
             yield self.last()
         if self.communication.steps:
-            yield self.by_step()
+            top, steps = self.detail.top, self.communication.steps
+            columns = (Column("step", "step", "count"), *columns)
+            rows = [
+                Row((row.step, row.gpu, *self.cells(row.gpu, row.sums, of_steps=False))) for row in steps[:top]
+            ]
+            title, caption = "Communication of each measured step, {unit}", more(steps, top, "row").strip()
+            yield Table("steps", title, columns, tuple(rows), caption)
 
     def columns(self) -> tuple[Column, ...]:
         """Return the columns of sums; what nothing is known of is only for programs."""
-        waits: Seen = "all" if self.waiting_is_known() else "programs"
-        sized: Seen = "all" if self.sizes_are_known() else "programs"
-        return (
-            Column("count", "kernels", "count"),
-            Column("total_ns", "sum", "ns", seen_by="programs"),
-            Column("time_ns", "time", "ns"),
-            Column("hidden_ns", "hidden", "ns", seen_by="programs"),
-            Column("exposed_ns", "exposed", "ns"),
-            Column("waiting_ns", "waiting", "ns", seen_by=waits),
-            Column("transferring_ns", "transferring", "ns", seen_by="programs"),
-            Column("bytes", "bytes", "bytes", seen_by=sized),
-            Column("bus_bytes_per_s", "bus B/s", "bytes/s", seen_by=sized),
+        columns = headed(count="kernels", total_ns="sum", time_ns="time", hidden_ns="hidden", exposed_ns="exposed")
+        columns += headed(
+            waiting_ns="waiting", transferring_ns="transferring", bytes="bytes", bus_bytes_per_s="bus B/s"
         )
+        hidden = {"total_ns", "hidden_ns", "transferring_ns"}
+        hidden |= set() if self.waiting_is_known() else {"waiting_ns"}
+        hidden |= set() if self.sizes_are_known() else {"bytes", "bus_bytes_per_s"}
+        return tuple(replace(column, seen_by="programs") if column.key in hidden else column for column in columns)
 
     def waiting_is_known(self) -> bool:
         """Return whether some collectives could be aligned over the ranks."""
@@ -203,75 +187,62 @@ class _Drawing:
         return any(sums.bus_bytes for sums in self.communication.gpus.values())
 
     def each(self, gpu: str, value: Number) -> Number:
-        """Divide a sum of a GPU by its steps."""
-        steps, ranks = self.steps.get(gpu, (1, 1))
-        return quotient(value * ranks, steps)
+        """Divide a sum of a GPU by its steps, if figures are per step."""
+        report, gpus = self.reports[gpu]
+        return per_step_of_a_gpu(report, value, gpus)
 
-    def cells(self, gpu: str, sums: Sums) -> tuple[object, ...]:
-        """Return a GPU's cells in these columns."""
+    def cells(self, gpu: str, sums: Sums, *, of_steps: bool = True) -> tuple[object, ...]:
+        """Return a GPU's cells in these columns, divided if they are of its steps."""
         times = sums.count, sums.total_ns, sums.time_ns, sums.hidden_ns, sums.exposed_ns
         waited = (sums.waiting_ns, sums.aligned_ns - sums.waiting_ns) if sums.aligned_ns else (None, None)
-        divided = (None if value is None else self.each(gpu, value) for value in (*times, *waited))
-        size = self.each(gpu, sums.message_bytes) if sums.message_bytes else None
-        return *divided, size, sums.bus_bytes_per_s
+        values = (*times, *waited, sums.message_bytes or None)
+        divided = (self.each(gpu, value) if of_steps and value is not None else value for value in values)
+        return *divided, sums.bus_bytes_per_s
 
-    def exposed_by_module(self) -> dict[Path, tuple[Number, Number]]:
+    def by_module(self) -> dict[Path, tuple[Number, Number]]:
         """Return the time and the exposed time of each module, ns, in all phases: sums of the GPUs' means."""
         times: dict[Path, tuple[Number, Number]] = {}
         for row in self.communication.rows:
             phases = [depth for depth, name in enumerate(row.path) if opens_phase(name)]
             module = row.path[phases[-1] + 1 :] if phases else row.path
             time_ns, exposed_ns = times.get(module, (0, 0))
-            times[module] = (
-                time_ns + self.each(row.gpu, row.sums.time_ns),
-                exposed_ns + self.each(row.gpu, row.sums.exposed_ns),
-            )
+            more_ns, more_exposed_ns = (self.each(row.gpu, ns) for ns in (row.sums.time_ns, row.sums.exposed_ns))
+            times[module] = time_ns + more_ns, exposed_ns + more_exposed_ns
         return times
 
-    def modules(self) -> Table:
+    def modules(self, by_module: Mapping[Path, tuple[Number, Number]], naming: Naming) -> Table:
         """Show a row per module, the most exposed first: means of the GPUs."""
         gpus = len(self.communication.gpus)
-        ranked = sorted(self.exposed_by_module().items(), key=lambda item: item[1][1], reverse=True)
-        rows = [
-            (
-                label(self.naming(module)) if module else "(in no module)",
-                quotient(time_ns, gpus),
-                quotient(exposed_ns, gpus),
-            )
-            for module, (time_ns, exposed_ns) in ranked
-        ]
-        all_exposed_ns = sum(exposed_ns for *_, exposed_ns in rows)
-        columns = (
-            Column("module", "module", "name"),
-            Column("time_ns", "time", "ns"),
-            Column("exposed_ns", "exposed", "ns"),
-            Column("share", "%", "share"),
-        )
-        lines = tuple(Row((*row, share(row[-1], all_exposed_ns))) for row in rows[: self.detail.top])
+        ranked = sorted(by_module.items(), key=lambda item: item[1][1], reverse=True)
+        all_exposed_ns = sum(quotient(exposed_ns, gpus) for _, (_, exposed_ns) in ranked)
+        rows = []
+        for module, times in ranked[: self.detail.top]:
+            time_ns, exposed_ns = (quotient(of_gpus, gpus) for of_gpus in times)
+            name = label(naming(module)) if module else "(in no module)"
+            rows.append(Row((name, time_ns, exposed_ns, share(exposed_ns, all_exposed_ns))))
+        columns = headed("module", time_ns="time", exposed_ns="exposed", share="%")
         means = "time, exposed: means of the GPUs. " if gpus > 1 else ""
-        caption = f"{means}%: of all exposed communication.{more(rows, self.detail.top, 'row')}"
-        return Table(
-            "modules", f"Communication by module, in all phases, {{unit}} {self.scope}", columns, lines, caption
-        )
+        caption = f"{means}%: of all exposed communication.{more(ranked, self.detail.top, 'row')}"
+        title = f"Communication by module, in all phases, {{unit}} {self.scope}"
+        return Table("modules", title, columns, tuple(rows), caption)
 
-    def ranges(self) -> Table:
+    def ranges(self, naming: Naming) -> Table:
         """Show a row per range, collective and GPU, the most exposed first."""
         rows, detail = self.communication.rows, self.detail
         common = 0 if detail.whole else common_length(row.path for row in rows)
         lines = []
         for row in rows[: detail.top]:
-            name = label(self.naming(row.path), common)
-            if not detail.whole and row.phase not in row.path and row.phase != OTHER:
-                name = in_phase(
-                    name, f" ({row.phase})"
-                )  # people see the phase where the path does not begin with it
+            name = label(naming(row.path), common)
+            # People see the phase where the path does not begin with it.
+            is_unsaid = not detail.whole and row.phase not in row.path and row.phase != OTHER
+            name = in_phase(name, f" ({row.phase})" if is_unsaid else "")
             cells = self.cells(row.gpu, row.sums)
             lines.append(Row((name, row.phase, row.collective, row.gpu, *cells, row.root_or_peer)))
         columns = (
-            Column("range", "range", "name"),
+            *headed("range"),
             Column("phase", "phase", seen_by="programs"),
-            Column("collective", "collective"),
-            Column("gpu", "GPU", "name", seen_by="all" if len(self.communication.gpus) > 1 else "programs"),
+            *headed("collective"),
+            replace(GPU, seen_by="all" if len(self.communication.gpus) > 1 else "programs"),
             *self.columns(),
             Column("root_or_peer", "root or peer", "count", seen_by="programs"),
         )
@@ -283,28 +254,16 @@ class _Drawing:
 
     def last(self) -> Table:
         """Show how often each GPU was the last of a collective; its others waited for it."""
-        columns = (
-            Column("collective", "collective"),
-            Column("gpu", "last", "name"),
-            Column("count", "times", "count"),
-            Column("share", "%", "share"),
-            Column("others_waited_ns", "others waited", "ns"),
-        )
+        columns = (*headed("collective"), Column("gpu", "last", "name"))
+        columns += headed(count="times", share="%", others_waited_ns="others waited")
         rows = tuple(
             Row((row.collective, row.gpu, row.count, row.count / row.exchanges, row.held_ns))
             for row in self.communication.last
         )
-        over = "over the measured steps" if self.steps else "total"
+        over = (
+            "over the measured steps" if any(report.per_step for report, _ in self.reports.values()) else "total"
+        )
         return Table("slowest", f"Which rank the others wait for, {{unit}} {over}", columns, rows, LAST)
-
-    def by_step(self) -> Table:
-        """Show each step's communication on each GPU; these figures are never divided."""
-        rows, top = self.communication.steps, self.detail.top
-        undivided = replace(self, steps={})
-        columns = (Column("step", "step", "count"), Column("gpu", "GPU", "name"), *self.columns())
-        lines = tuple(Row((row.step, row.gpu, *undivided.cells(row.gpu, row.sums))) for row in rows[:top])
-        title = "Communication of each measured step, {unit}"
-        return Table("steps", title, columns, lines, more(rows, top, "row").strip())
 
     def notes(self) -> Iterator[str]:
         """Yield what is not known, and why."""

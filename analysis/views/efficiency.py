@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from statistics import fmean
 
-from ..document import Column, Document, Row, Table
+from ..document import Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures import efficiency
 from ..measures.counts import Counts, counts_of
@@ -19,7 +18,7 @@ from ..support.units import count_text, share_text
 from ..vocabulary import some_of
 from . import headings
 from .registry import Subject
-from .rows import depths, in_tree, label, last_names, more, require_measured
+from .rows import depths, in_tree, kernels_of, label, last_names, more, require_measured, share, time_of
 
 NO_COUNTS = (
     "The report does not say how many FLOPs its ranges compute. Record it with them: nk.profile(model, optimizer, "
@@ -56,22 +55,10 @@ WITH_FLOPS = frozenset(("gemm", "convolution", "attention"))
 #: Shown only where a share of the counted FLOPs is in a range around theirs.
 LEAST_MOVED = 1e-9
 
-RANGE, PHASE = Column("range", "range", "name"), Column("phase", "phase")
-COLUMNS = {
-    column.key: column
-    for column in (
-        Column("kernel_ns", "time", "ns"),
-        Column("flops", "FLOPs", "flops"),
-        Column("arithmetic", "arithmetic"),
-        Column("flops_per_s", "FLOP/s", "flops/s"),
-        Column("compute_share", "% FLOP", "share"),
-        Column("bytes", "bytes", "bytes"),
-        Column("bytes_per_s", "B/s", "bytes/s"),
-        Column("memory_share", "% mem", "share"),
-        Column("flops_per_byte", "FLOPs/B", "ratio"),
-        Column("bound", "bound", "text"),
-    )
-}
+RATES = headed(kernel_ns="time", flops="FLOPs", arithmetic="arithmetic", flops_per_s="FLOP/s")
+RATES += headed(compute_share="% FLOP", bytes="bytes", bytes_per_s="B/s", memory_share="% mem")
+RATES += headed(flops_per_byte="FLOPs/B", bound="bound")
+COLUMNS = {column.key: column for column in RATES}
 
 
 def view(subject: Subject) -> Document:
@@ -116,7 +103,7 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     title = f"{headings.kernel_time(report)}, FLOPs and bytes of ranges, {{unit}} {headings.scope(report)}"
     if detail.whole:
         values = (Row((label(row.path), row.phase, *_every_value(row, peak).values())) for row in rows)
-        return Table("efficiency", title, (RANGE, PHASE, *COLUMNS.values()), tuple(values))
+        return Table("efficiency", title, (*headed("range", "phase"), *RATES), tuple(values))
     keys = ["kernel_ns", "flops_per_s", "compute_share", "bytes_per_s", "memory_share", "flops_per_byte", "bound"]
     caption = f"{BYTES} Rates divide by the kernel time of the range and all inside it."
     if peak is None:
@@ -127,38 +114,32 @@ def _ranges(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
             f"nearer of the two, neither where both are below {share_text(FAR_BELOW, 0)}."
         )
     chosen = in_tree(rows, "kernel_ns", detail.top, report.phase_names)
+    # The phase's own range may be among those that were left out.
+    with_phase = len(report.ranges) < len(subject.whole.ranges)
     lines = []
     for name, depth, row in zip(last_names(chosen), depths(chosen), chosen, strict=True):
         cells = _every_value(row, peak)
         cells["flops"] = cells["flops"] or None
-        lines.append(Row((name, *(cells[key] for key in keys)), indent=depth))
-    columns: tuple[Column, ...] = (RANGE, *(COLUMNS[key] for key in keys))
-    if len(report.ranges) < len(subject.whole.ranges):  # the phase's own may be among those that were left out
-        columns = (RANGE, PHASE, *columns[1:])
-        lines = [
-            replace(line, values=(line.values[0], row.phase, *line.values[1:]))
-            for line, row in zip(lines, chosen, strict=True)
-        ]
+        lines.append(Row((name, *[row.phase] * with_phase, *(cells[key] for key in keys)), indent=depth))
+    columns = (*headed("range", *["phase"] * with_phase), *(COLUMNS[key] for key in keys))
     return Table("efficiency", title, columns, tuple(lines), caption + more(rows, len(chosen), "range"))
 
 
 def _every_value(row: Efficiency, peak: Peak | None) -> dict[str, object]:
     """Return a range's cells by the keys of COLUMNS."""
     figures = row.figures
-    kinds = " + ".join(sorted(kind for kind, count in figures.flops.items() if count))
-    values = (
-        row.kernel_ns,
-        figures.total,
-        kinds,
-        row.per_second(figures.total),
-        row.of_compute(peak) if peak else None,
-        figures.bytes,
-        row.per_second(figures.bytes),
-        row.of_memory(peak) if peak else None,
-        row.intensity,
-        row.bound(peak) if peak else None,
-    )
-    return dict(zip(COLUMNS, values, strict=True))
+    return {
+        "kernel_ns": row.kernel_ns,
+        "flops": figures.total,
+        "arithmetic": " + ".join(sorted(kind for kind, count in figures.flops.items() if count)),
+        "flops_per_s": row.per_second(figures.total),
+        "compute_share": row.of_compute(peak) if peak else None,
+        "bytes": figures.bytes,
+        "bytes_per_s": row.per_second(figures.bytes),
+        "memory_share": row.of_memory(peak) if peak else None,
+        "flops_per_byte": row.intensity,
+        "bound": row.bound(peak) if peak else None,
+    }
 
 
 def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
@@ -174,13 +155,8 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
         peak_share = least_s / gpus / (time_ns / 1e9) if least_s and time_ns else None
         rate = figures.total / (time_ns / 1e9) if time_ns else None
         rows.append((name, figures.total, time_ns, rate, peak_share))
-    columns = (
-        Column("flops_of", "FLOPs of"),
-        Column("flops", "FLOPs", "flops"),
-        Column("time_ns", "time", "ns"),
-        Column("flops_per_s", "FLOP/s", "flops/s"),
-        *([Column("share", "% peak", "share")] if peak or subject.detail.whole else []),
-    )
+    columns = headed(flops_of="FLOPs of", flops="FLOPs", time_ns="time", flops_per_s="FLOP/s")
+    columns += headed(share="% peak") if peak or subject.detail.whole else ()
     caption = (
         "model: forward and backward, without what backward computes again; all computed: with it, and the "
         "optimizer's. time: of a step's CPU range, or its GPU span where that is longer."
@@ -213,13 +189,12 @@ def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) ->
             f"around them: {names}."
         )
     if counts.uncounted:
-        kernels = [row for row in report.kernels if row.kind == "kernel"]
-        kernel_ns = sum(row.total_ns for row in kernels)
-        others_ns = sum(row.total_ns for row in kernels if row.category not in WITH_FLOPS)
-        time, others = headings.kernel_time(report), share_text(others_ns / kernel_ns) if kernel_ns else "none"
+        kernels = kernels_of(report)
+        others = share(time_of(row for row in kernels if row.category not in WITH_FLOPS), time_of(kernels))
+        time, others_text = headings.kernel_time(report), "none" if others is None else share_text(others)
         yield f"FLOPs are {CONVENTION}, as PyTorch's registry of formulas has them."
         named = ", ".join(f"{name} {count_text(count)}×" for name, count in list(counts.uncounted.items())[:6])
         yield (
-            f"Operators without a formula count no FLOPs, and {others} of the {time[0].lower()}{time[1:]} is in "
-            f"kinds of kernels that have none: {named}."
+            f"Operators without a formula count no FLOPs, and {others_text} of the {time[0].lower()}{time[1:]} is "
+            f"in kinds of kernels that have none: {named}."
         )

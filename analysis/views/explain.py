@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from ..document import Column, Document, Row, Table, with_columns
+from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..kernel_names.short import distinct_short_names, short_name
 from ..measures.launch_groups import STEP, Explanation, Group, LaunchGroups
@@ -16,15 +15,6 @@ from . import headings
 from .registry import Subject
 from .rows import common_length, label, longest_first, require_measured, share
 
-COLUMNS = (
-    Column("range", "range", "name"),
-    Column("blocks", "blocks", "count"),
-    Column("launches", "launches", "count"),
-    Column("places", "ranges", "count"),
-    Column("each", "each", "count"),
-    Column("kernel_ns", "time", "ns"),
-    Column("share", "%", "share"),
-)
 BLOCKS = "blocks: the grid's size. "
 CAPTION = (
     "launches: of this kernel in the range and in no inner one. ranges: how many of that name launch it, each so "
@@ -86,6 +76,7 @@ def _table(report: Report, explanation: Explanation, name: str) -> Table:
     units = explanation.units
     groups = [group for term in explanation.terms for group in term.groups]
     common, kernel_ns = common_length(group.path for group in groups), sum(group.total_ns for group in groups)
+    has_blocks = any(group.blocks for group in groups)  # none on a CPU, nor in reports that do not say
 
     def cells(*added_up: Group) -> tuple[float, float | None]:
         total_ns = sum(group.total_ns for group in added_up)
@@ -96,18 +87,16 @@ def _table(report: Report, explanation: Explanation, name: str) -> Table:
     for term in explanation.terms:
         if several:
             text = headings.worded(f"{term.text} launch{'es' if term.launches > 1 else ''}", report.provenance)
-            rows.append(Row((text, "", term.launches, "", "", *cells(*term.groups)), strong=True))
+            rows.append(Row((text, *[""] * has_blocks, term.launches, "", "", *cells(*term.groups)), strong=True))
         for group in term.groups:
             places = group.places / units if group.places else None
             each = group.launches / group.places if group.places else None
-            counts = (group.blocks or None, group.launches / units, places, each)
+            counts = (*[group.blocks or None] * has_blocks, group.launches / units, places, each)
             rows.append(Row((label(group.path, common), *counts, *cells(group)), indent=int(several)))
-    table = Table("explained", _title(report, explanation, name), COLUMNS, tuple(rows), BLOCKS + CAPTION)
-    if any(group.blocks for group in groups):
-        return table
-    # There are none on a CPU, nor in reports that do not say.
-    places_of_others = [place for place, column in enumerate(COLUMNS) if column.key != "blocks"]
-    return replace(with_columns(table, places_of_others), caption=CAPTION)
+    columns = headed("range", *["blocks"] * has_blocks, "launches", places="ranges", each="each", kernel_ns="time")
+    columns += headed(share="%")
+    caption = BLOCKS * has_blocks + CAPTION
+    return Table("explained", _title(report, explanation, name), columns, tuple(rows), caption)
 
 
 def _title(report: Report, explanation: Explanation, name: str) -> str:

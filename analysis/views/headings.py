@@ -12,7 +12,7 @@ from ..report import KernelRow, Report, per_step
 from ..support.units import count_text, share_text, time_text
 from ..trace import Provenance
 from ..vocabulary import OTHER, step_matcher
-from . import graphs
+from .rows import kernels_of, share, time_of
 
 # What a run says about itself in its mark, in the order in which it is shown, and how.
 RUN_FACTS = {
@@ -36,8 +36,8 @@ PARTS = (
     ("excluded_ns", "warm-up left out"),
 )
 
-BESIDE_STEPS = "evaluation, rollouts or set-up"
-UNMEASURED = f"in no measured step ({BESIDE_STEPS}; --totals counts it)"
+OUTSIDE_STEPS = "evaluation, rollouts or set-up"
+UNMEASURED = f"in no measured step ({OUTSIDE_STEPS}; --totals counts it)"
 WARM_UP = "in warm-up (--include-warmup counts it)"
 #: The kinds of work, one and several.
 KINDS_OF_WORK = {
@@ -141,7 +141,7 @@ def accounting_of(report: Report) -> tuple[str, ...]:
         return ()
     beyond_ns = report.unmeasured_ns + report.warm_up_ns  # what figures per step leave out
     # All work but warm-up is shown, and not one phase or some ranges only.
-    is_complete = isclose(sum(row.total_ns for row in report.kernels), total_ns - report.totals.excluded_ns)
+    is_complete = isclose(time_of(report.kernels), total_ns - report.totals.excluded_ns)
     counted = scope(report) if report.per_step or is_complete else "total"
     all_of = f"All {work(report)}" + (" in measured steps" if report.per_step and beyond_ns else "")
     lines = [f"{all_of}, {counted}: {time_text(total_ns)} = {' + '.join(parts)}."]
@@ -151,17 +151,16 @@ def accounting_of(report: Report) -> tuple[str, ...]:
             for part_ns, text in ((report.unmeasured_ns, UNMEASURED), (report.warm_up_ns, WARM_UP))
             if part_ns
         ]
-        share = share_text(beyond_ns / (beyond_ns + total_ns * report.steps))
+        beyond = share_text(beyond_ns / (beyond_ns + total_ns * report.steps))
         unlaunched = (
             f" The report has no launch of {time_text(report.no_launch_ns)} of it: steps can lack that work."
         )
-        line = f"Not in these means: {' and '.join(places)}, {share} of all {work(report)}."
+        line = f"Not in these means: {' and '.join(places)}, {beyond} of all {work(report)}."
         lines.append(line + (unlaunched if report.no_launch_ns else ""))
     elif beyond_ns:
-        share = share_text(report.unmeasured_ns / total_ns)
-        lines.append(
-            f"Of this, {time_text(report.unmeasured_ns)} ({share}) is in no measured step: {BESIDE_STEPS}."
-        )
+        beyond = share_text(report.unmeasured_ns / total_ns)
+        unmeasured = time_text(report.unmeasured_ns)
+        lines.append(f"Of this, {unmeasured} ({beyond}) is in no measured step: {OUTSIDE_STEPS}.")
     for reason in dict.fromkeys(row.reason for row in report.outside):
         counts = ", ".join(
             f"{count_text(row.count)} {KINDS_OF_WORK[row.kind][row.count != 1]} ({time_text(row.total_ns)})"
@@ -183,9 +182,8 @@ MUCH_OTHER = 0.05
 
 def share_of_other(report: Report) -> float:
     """Return the share of the kernel time that is in kernels of no known category."""
-    kernels = [row for row in report.kernels if row.kind == "kernel"]
-    total_ns = sum(row.total_ns for row in kernels)
-    return sum(row.total_ns for row in kernels if row.category == OTHER) / total_ns if total_ns else 0.0
+    kernels = kernels_of(report)
+    return share(time_of(row for row in kernels if row.category == OTHER), time_of(kernels)) or 0.0
 
 
 def world_size(source: Provenance) -> int:
@@ -200,12 +198,12 @@ def doubts_of_absence(report: Report, shortfalls: Sequence[str] = ()) -> str:
     `shortfalls` are what the recording could not record.
     """
     ranks, unknown = world_size(report.provenance), share_of_other(report)
-    doubts = [f"the job has {ranks:,} ranks"] if ranks > 1 else []
-    if shortfalls:
-        doubts.append("the recording is not complete")
-    if unknown > MUCH_OTHER:
-        doubts.append(f"{share_text(unknown)} of the kernel time is in kernels that no rule knows")
-    return " and ".join(doubts)
+    doubts = {
+        f"the job has {ranks:,} ranks": ranks > 1,
+        "the recording is not complete": bool(shortfalls),
+        f"{share_text(unknown)} of the kernel time is in kernels that no rule knows": unknown > MUCH_OTHER,
+    }
+    return " and ".join(doubt for doubt, holds in doubts.items() if holds)
 
 
 #: What --range leaves of a denominator.
@@ -219,14 +217,9 @@ def kernels(report: Report, time: str = "kernel time") -> str:
     return denominator + IN_THOSE_RANGES if is_of_ranges(report) else denominator
 
 
-def with_graphs(report: Report) -> str:
-    """Return what the shares are of if graphs that ran whole count too."""
-    return kernels(report, graphs.counted_time(report))
-
-
 def is_of_ranges(report: Report) -> bool:
     """Return whether the work is that of some ranges only; the phases stay those of the whole report."""
-    return not isclose(sum(row.total_ns for row in report.kernels), sum(row.work_ns for row in report.phases))
+    return not isclose(time_of(report.kernels), sum(row.work_ns for row in report.phases))
 
 
 ON_CPU = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
-from ..document import Column, Document, Row, Table
+from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures import memory as measures
-from ..measures.memory import Holder, Memory, RangeMemory
+from ..measures.memory import Memory, RangeMemory
 from ..report import Report, added, tree_order
 from ..summary.selection import naming_for, naming_of, path_matcher
 from ..support.units import bytes_text
@@ -65,25 +66,19 @@ def view(subject: Subject) -> Document:
     accounting = _accounting(report, memory)
     memory = _of_ranges(report, memory, subject.ranges) if subject.ranges else memory
     if subject.some_phases:  # what is held at the peak stays
-        phases = {row.phase for row in report.phases}
         memory = replace(
             memory,
-            ranges=tuple(row for row in memory.ranges if row.phase in phases),
-            peaks=tuple(row for row in memory.peaks if row.phase in phases),
-            blocks=tuple(row for row in memory.blocks if row.phase in phases),
+            ranges=tuple(row for row in memory.ranges if row.phase in subject.phases),
+            peaks=tuple(row for row in memory.peaks if row.phase in subject.phases),
+            blocks=tuple(row for row in memory.blocks if row.phase in subject.phases),
         )
-    tables = (
-        _ranges(subject, memory, naming),
-        _peaks(memory, naming),
-        _holders(subject, memory, naming),
-        _largest(subject, memory, naming),
-        _balance(memory),
-    )
-    source = [] if memory.of_tensors else [OF_CUDA]
-    if memory.of_tensors and report.provenance.unit_of_work == "CPU":
-        source = [OF_CPU]
-    narrowed = [NARROWED.format(subject.ranges)] if subject.ranges else []
-    notes = (*narrowed, *report.notes, *source)
+    tables = [_ranges(subject, memory, naming), _peaks(memory, naming), _holders(subject, memory, naming)]
+    tables += [_largest(subject, memory, naming), _balance(memory)]
+    notes = [*([NARROWED.format(subject.ranges)] if subject.ranges else []), *report.notes]
+    if not memory.of_tensors:
+        notes.append(OF_CUDA)
+    elif report.provenance.unit_of_work == "CPU":
+        notes.append(OF_CPU)
     return headings.answer(report, [table for table in tables if table.rows], notes, accounting=accounting)
 
 
@@ -97,14 +92,9 @@ def _of_ranges(report: Report, memory: Memory, pattern: str) -> Memory:
     if not ranges:
         names = some_of(name for row in memory.ranges for name in row.path)
         raise ReportError(NO_MATCH.format(pattern, names))
-    holders: list[Holder] = []
-    others_bytes: dict[str, int] = {}
-    for holder in memory.holders:
-        if holder.path and matches(holder.path):
-            holders.append(holder)
-        else:
-            others_bytes[holder.device] = others_bytes.get(holder.device, 0) + holder.held_bytes
-    holders += [Holder(device, (OTHERS,), "", 0, size) for device, size in others_bytes.items()]
+    holders = [holder for holder in memory.holders if holder.path and matches(holder.path)]
+    others = (holder for holder in memory.holders if not (holder.path and matches(holder.path)))
+    holders += added((replace(holder, path=(OTHERS,), phase="", blocks=0) for holder in others), ("device",))
     blocks = tuple(block for block in memory.blocks if matches(block.path))
     return replace(memory, ranges=ranges, holders=tuple(holders), blocks=blocks)
 
@@ -151,15 +141,8 @@ def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
     rows = sorted((row for row in named if row.path), key=lambda row: (order(row.path), row.phase))
     outside = [row for row in named if not row.path]
     with_phase = detail.whole or bool(subject.ranges)
-    columns = (
-        Column("range", "range", "name"),
-        *([Column("phase", "phase")] if with_phase else []),
-        Column("allocations", "number", "count"),
-        Column("allocated_bytes", "allocated", "bytes"),
-        Column("kept_bytes", "kept", "bytes"),
-        Column("freed_bytes", "freed", "bytes"),
-        Column("peak_bytes", "at peak", "bytes"),
-    )
+    columns = headed("range", *["phase"] * with_phase, allocations="number", allocated_bytes="allocated")
+    columns += headed(kept_bytes="kept", freed_bytes="freed", peak_bytes="at peak")
     title = f"Allocations by range, {_scope(report, memory)}"
     if detail.whole:
         lines = [Row((label(row.path), row.phase, *figures(row))) for row in (*rows, *outside)]
@@ -167,7 +150,7 @@ def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
     chosen = in_tree(rows, "allocated_bytes", detail.top, report.phase_names)
     names = [label(row.path[-1:]) for row in chosen] if subject.ranges else last_names(chosen)
     lines = [
-        Row((name, *([row.phase] if with_phase else []), *figures(row)), indent=depth)
+        Row((name, *[row.phase] * with_phase, *figures(row)), indent=depth)
         for name, depth, row in zip(names, depths(chosen), chosen, strict=True)
     ]
     lines += [Row((NOWHERE, *figures(row))) for row in outside]
@@ -176,12 +159,7 @@ def _ranges(subject: Subject, memory: Memory, naming: Naming) -> Table:
 
 def _peaks(memory: Memory, naming: Naming) -> Table:
     """Show the most that was in use, at all and in each phase."""
-    columns = (
-        Column("device", "device"),
-        Column("phase", "phase"),
-        Column("held_bytes", "held", "bytes"),
-        Column("range", "in the range", "name"),
-    )
+    columns = headed("device", "phase", held_bytes="held", range="in the range")
     rows = tuple(
         Row(
             (peak.device, peak.phase or WHOLE_RUN, peak.held_bytes, label(naming(peak.path))),
@@ -194,45 +172,36 @@ def _peaks(memory: Memory, naming: Naming) -> Table:
 
 def _holders(subject: Subject, memory: Memory, naming: Naming) -> Table:
     """Show which ranges had allocated what was in use at the peak; the rows add up to it."""
-    sums: dict[tuple[str, Shown | str, str], tuple[int, int]] = {}
-    device_bytes: dict[str, int] = {}
+    blocks: Counter[tuple[str, Shown | str, str]] = Counter()
+    held_bytes, device_bytes = blocks.copy(), Counter[str]()
     for holder in memory.holders:
-        range_name = UNEXPLAINED if holder.path is None else label(naming(holder.path))
-        key = holder.device, range_name, holder.phase
-        blocks, held_bytes = sums.get(key, (0, 0))
-        sums[key] = blocks + holder.blocks, held_bytes + holder.held_bytes
-        device_bytes[holder.device] = device_bytes.get(holder.device, 0) + holder.held_bytes
-    ranked = sorted(sums.items(), key=lambda item: (item[0][0], -item[1][1], item[0]))
+        key = holder.device, UNEXPLAINED if holder.path is None else label(naming(holder.path)), holder.phase
+        blocks[key] += holder.blocks
+        held_bytes[key] += holder.held_bytes
+        device_bytes[holder.device] += holder.held_bytes
+    ranked = sorted(held_bytes, key=lambda key: (key[0], -held_bytes[key], key))
     columns = (
         Column("device", "device", seen_by="all" if len(device_bytes) > 1 else "programs"),
-        Column("range", "range", "name"),
-        Column("phase", "phase"),
-        Column("blocks", "number", "count"),
-        Column("held_bytes", "held", "bytes"),
-        Column("share", "%", "share"),
+        *headed("range", "phase", blocks="number", held_bytes="held", share="%"),
     )
-    rows = tuple(
-        Row((device, range_name, phase or None, blocks or None, size, share(size, device_bytes[device])))
-        for (device, range_name, phase), (blocks, size) in ranked[: subject.detail.top]
-    )
+    rows = []
+    for device, range_name, phase in ranked[: subject.detail.top]:
+        key = device, range_name, phase
+        figures = (blocks[key] or None, held_bytes[key], share(held_bytes[key], device_bytes[device]))
+        rows.append(Row((device, range_name, phase or None, *figures)))
     caption = HOLDERS + more(ranked, len(rows), "row")
-    return Table("holders", "What was in use at the peak, by the range that allocated it", columns, rows, caption)
+    return Table(
+        "holders", "What was in use at the peak, by the range that allocated it", columns, tuple(rows), caption
+    )
 
 
 def _largest(subject: Subject, memory: Memory, naming: Naming) -> Table:
     """Show the largest allocations, those of one size, place and end together."""
-    counts: dict[tuple[int, str, str, str], int] = {}
+    counts: Counter[tuple[int, Shown, str, str]] = Counter()
     for block in memory.blocks:
-        key = -block.bytes, label(naming(block.path)), block.phase, block.freed_in or "not freed"
-        counts[key] = counts.get(key, 0) + block.count
+        counts[-block.bytes, label(naming(block.path)), block.phase, block.freed_in or "not freed"] += block.count
     ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0]))
-    columns = (
-        Column("range", "range", "name"),
-        Column("phase", "phase"),
-        Column("bytes", "each", "bytes"),
-        Column("count", "number", "count"),
-        Column("freed_in", "freed in"),
-    )
+    columns = headed("range", "phase", bytes="each", count="number", freed_in="freed in")
     report = subject.report
     rows = tuple(
         Row((range_name, phase, -size, per_step(report, count), freed_in))
@@ -244,14 +213,8 @@ def _largest(subject: Subject, memory: Memory, naming: Naming) -> Table:
 
 def _balance(memory: Memory) -> Table:
     """Show that the allocator's own figures and the events agree, over the whole recording."""
-    columns = (
-        Column("device", "device"),
-        Column("before_bytes", "before", "bytes"),
-        Column("allocated_bytes", "+ allocated", "bytes"),
-        Column("freed_bytes", "− freed", "bytes"),
-        Column("unseen_bytes", "+ unseen", "bytes"),
-        Column("after_bytes", "= after", "bytes"),
-    )
+    columns = headed("device", before_bytes="before", allocated_bytes="+ allocated", freed_bytes="− freed")
+    columns += headed(unseen_bytes="+ unseen", after_bytes="= after")
     rows = tuple(Row(tuple(getattr(row, column.key) for column in columns)) for row in memory.balances)
     caption = "unseen: changes of the allocator's total that no recorded allocation or free explains."
     return Table("balance", "Memory in use before and after all that was recorded", columns, rows, caption)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import partial
+from operator import attrgetter
 
-from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
-from ..report import KernelRow, Path, Report, added
+from ..report import KernelRow, Path, RangeRow, Report, added
+from ..report.plain import as_object
 from ..summary.selection import naming_for, renamed
-from ..vocabulary import OTHER
+from ..vocabulary import OTHER, PATH_SEPARATOR
 from . import graphs, headings, verdict
-from .every_row import everything
-from .phases import BESIDE, kernels_of, phases
+from .phases import WITHOUT_GRAPHS, phases
 from .rows import (
     RANKED,
     common_length,
     count_of,
     in_phase,
     in_tree,
+    kernels_of,
     label,
     last_names,
     longest_first,
@@ -30,6 +34,7 @@ from .rows import (
 )
 
 KERNELS_PER_RANGE = 3
+RANKING = {"kernel_ns": "time", "share": "%", "count": "launches"}
 NO_RANGES = "No range contains any of the work, so there is nothing to rank."
 NO_KERNELS = "The selection contains no kernels, only other work, so there is nothing to rank."
 
@@ -65,7 +70,7 @@ def ranges_with_kernels(report: Report, detail: Detail) -> Table:
         if kernel.kind in RANKED:
             inside[kernel.path, kernel.phase].append(kernel)
     ranked = sorted(inside.items(), key=lambda item: -time_of(item[1]))
-    total_ns = sum(time_of(range_kernels) for range_kernels in inside.values())
+    total_ns = sum(map(time_of, inside.values()))
     top = ranked[: detail.ranges]
     longest = {key: longest_first(range_kernels)[:KERNELS_PER_RANGE] for key, range_kernels in top}
     names = [kernel.kernel for range_kernels in longest.values() for kernel in range_kernels]
@@ -79,13 +84,13 @@ def ranges_with_kernels(report: Report, detail: Detail) -> Table:
         for kernel in longest[key]:
             cells = (kernel.total_ns, share(kernel.total_ns, total_ns), kernel.count)
             rows.append(Row((short_names[kernel.kernel], *cells), indent=1))
+    time = graphs.counted_time(report)
     each = "each launch" if graphs.of_graphs(report) else "each kernel"
     title = (
-        f"Ranges with the most cumulative {graphs.counted_time(report)}, {each} in its innermost range, {{unit}} "
-        f"{headings.scope(report)}"
+        f"Ranges with the most cumulative {time}, {each} in its innermost range, {{unit}} {headings.scope(report)}"
     )
-    caption = f"% is of {headings.with_graphs(report)}.{more(ranked, detail.ranges, 'range')}"
-    return Table("ranges", title, _ranked_columns("range and its top kernels"), tuple(rows), caption)
+    caption = f"% is of {headings.kernels(report, time)}.{more(ranked, detail.ranges, 'range')}"
+    return Table("ranges", title, headed(name="range and its top kernels", **RANKING), tuple(rows), caption)
 
 
 def kernels(report: Report, detail: Detail) -> Table:
@@ -97,24 +102,20 @@ def kernels(report: Report, detail: Detail) -> Table:
     with_phase = len(phases) > 1
     lines = []
     for row in ranked[: detail.top]:
-        place = (headings.category(row.category), *([row.phase] if with_phase else []))
+        place = (headings.category(row.category), *([row.phase] * with_phase))
         figures = (row.total_ns, share(row.total_ns, total_ns), row.count, row.total_ns / row.count)
         lines.append(Row((short_names[row.kernel], *place, *figures)))
     columns = (
-        Column("kernel", "kernel", "name"),
-        Column("category", "category"),
-        *([Column("phase", "phase")] if with_phase else []),
-        Column("total_ns", "total", "ns"),
-        Column("share", "%", "share"),
-        Column("count", "launches", "count"),
+        *headed("kernel", "category", *["phase"] * with_phase),
+        *headed(total_ns="total", share="%", count="launches"),
         Column("mean_ns", "mean", "ns", own_unit=True),
     )
     only_phase = f" in {next(iter(phases))}" if len(phases) == 1 and OTHER not in phases else ""
     kinds = graphs.counted_kinds(report)
     title = f"{kinds[0].upper()}{kinds[1:]}{only_phase} by cumulative time, {{unit}} {headings.scope(report)}"
-    each = (", one per kernel and phase",) if with_phase else ()
-    cut = more(ranked, detail.top, "row" if each else "kernel", *each)
-    return Table("kernels", title, columns, tuple(lines), f"% is of {headings.with_graphs(report)}.{cut}")
+    cut = more(ranked, detail.top, *(("row", ", one per kernel and phase") if with_phase else ("kernel",)))
+    caption = f"% is of {headings.kernels(report, graphs.counted_time(report))}.{cut}"
+    return Table("kernels", title, columns, tuple(lines), caption)
 
 
 def categories(report: Report) -> Table:
@@ -128,18 +129,9 @@ def categories(report: Report) -> Table:
     caption = f"% is of {headings.kernels(report)}."
     if graph_rows:
         lines.append(Row(("CUDA graphs", time_of(graph_rows), "", count_of(graph_rows))))
-        caption += f" {BESIDE}"
+        caption += f" {WITHOUT_GRAPHS}"
     title = f"Categories of kernels by cumulative time, {{unit}} {headings.scope(report)}"
-    return Table("categories", title, _ranked_columns("category"), tuple(lines), caption)
-
-
-def _ranked_columns(heading: str) -> tuple[Column, ...]:
-    return (
-        Column("name", heading, "name"),
-        Column("kernel_ns", "time", "ns"),
-        Column("share", "%", "share"),
-        Column("count", "launches", "count"),
-    )
+    return Table("categories", title, headed(name="category", **RANKING), tuple(lines), caption)
 
 
 def range_tree(report: Report, top: int) -> Table:
@@ -148,16 +140,9 @@ def range_tree(report: Report, top: int) -> Table:
     with_work = [row for row in tree.ranges if row.inclusive_ns or row.inclusive_work_ns]
     chosen = in_tree(with_work, "inclusive_ns", top, report.phase_names)
     total_ns = sum(row.self_ns for row in tree.ranges)
-    columns = (
-        Column("range", "range", "name"),
-        Column("inclusive_ns", "kernel time" if tree is report else "time", "ns"),
-        Column("share", "%", "share"),
-        Column("self_ns", "own", "ns"),
-        Column("kernels", "launches", "count"),
-        Column("instances", "times", "count"),
-        Column("span_ns", span, "ns"),
-        Column("cpu_ns", "CPU range", "ns"),
-    )
+    time = "kernel time" if tree is report else "time"
+    columns = headed("range", inclusive_ns=time, share="%", self_ns="own", kernels="launches")
+    columns += headed(instances="times", span_ns=span, cpu_ns="CPU range")
     rows = []
     for name, row in zip(last_names(chosen), chosen, strict=True):
         figures = (row.self_ns, row.kernels, row.instances, row.span_ns, row.cpu_ns)
@@ -166,7 +151,46 @@ def range_tree(report: Report, top: int) -> Table:
     title = f"Ranges: all {graphs.counted_kinds(report)} inside, and those in no inner range (own), {{unit}}"
     linked = f" {headings.LINKED}" if any(row.span_ns is None for row in chosen) else ""
     caption = (
-        f"% is of {headings.with_graphs(report)}. {span}: from the first start to the last end of a range's work, "
-        f"added over its instances. CPU range: its own duration.{linked}{more(with_work, len(chosen), 'range')}"
+        f"% is of {headings.kernels(report, graphs.counted_time(report))}. {span}: from the first start to the "
+        f"last end of a range's work, added over its instances. CPU range: its own duration.{linked}"
     )
+    caption += more(with_work, len(chosen), "range")
     return Table("ranges", f"{title} {headings.scope(report)}", columns, tuple(rows), caption)
+
+
+def everything(report: Report, *, by: str | None = None) -> Document:
+    """Return the kernels of every path (the default), or rank kernels or categories by phase, or all ranges.
+
+    Programs get all rows with full names, nothing merged and nothing cut.
+    """
+    if by == "range":
+        table = _every_row("ranges", RangeRow, report.ranges)
+    elif by == "category":  # graphs launched whole are one of their own
+        table = _ranking(report, "categories", ("category", "kind", "phase"), ())
+    elif by == "kernel":  # and graphs launched whole, wherever they were launched
+        extremes = ("mean_ns", "min_ns", "max_ns")
+        table = _ranking(report, "kernels", ("kernel", "category", "kind", "phase"), extremes)
+    else:
+        table = _every_row("kernels", KernelRow, report.kernels)
+    accounting, promised = headings.accounting_of(report), partial(as_object, report)
+    return Document(headings.heading(report), (table,), accounting, report.notes, promised)
+
+
+def _every_row(key: str, kind: type[RangeRow | KernelRow], rows: Sequence[RangeRow | KernelRow]) -> Table:
+    names = [field.name for field in fields(kind)]  # the path comes first
+    columns = tuple(Column(name, name, "ns" if name.endswith("_ns") else "text") for name in names)
+    figures = attrgetter(*names[1:])
+    return Table(key, key, columns, tuple(Row((PATH_SEPARATOR.join(row.path), *figures(row))) for row in rows))
+
+
+def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:
+    """Add up what is ranked, longest first; `share` is of all kernel time, which excludes graphs."""
+    ranked = longest_first(added((row for row in report.kernels if row.kind in RANKED), keys))
+    total_ns = time_of(row for row in ranked if row.kind == "kernel")
+    names = (*keys, "total_ns", "share", "count", *extremes)
+    rows = []
+    for row in ranked:
+        part = share(row.total_ns, total_ns) if row.kind == "kernel" else None
+        figures = {"mean_ns": row.total_ns / row.count, "share": part}
+        rows.append(Row(tuple(figures[name] if name in figures else getattr(row, name) for name in names)))
+    return Table(key, key, headed(*names), tuple(rows))

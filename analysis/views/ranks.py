@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
 from ..report import TO_HAVE_STEPS, Number, Path, Report, merged
 from ..report import per_step as divided
@@ -85,13 +85,8 @@ def _by_report(reports: dict[str, Report], together: Report, *, summed: bool) ->
         return *(kernel_ns.get(phase, 0) for phase in phases), sum(kernel_ns.values()), work_ns, report.steps
 
     phases = [phase for phase in PHASES if any(row.phase == phase and row.kernel_ns for row in together.phases)]
-    columns = (
-        Column("report", "report", "name"),
-        *(Column(f"{phase}_ns", phase, "ns") for phase in phases),
-        Column("kernel_ns", "all kernel time", "ns"),
-        Column("work_ns", "all work", "ns"),
-        Column("steps", "steps", "count"),
-    )
+    columns = headed("report", **{f"{phase}_ns": phase for phase in phases}, kernel_ns="all kernel time")
+    columns += headed(work_ns="all work", steps="steps")
     rows = [Row((name, *cells(report))) for name, report in reports.items()]
     last = Row(("mean of all" if together.per_step else "all reports", *cells(together)), strong=True)
     rows += [last] if summed else []
@@ -122,13 +117,7 @@ def _spread(reports: dict[str, Report], top: int) -> Table:
         low, high = min(times), max(times)
         spread, slowest = high / low if low else None, names[times.index(high)]
         rows.append(Row((label(path), low, median(times), high, spread, slowest)))
-    columns = (
-        Column("range", "range", "name"),
-        Column("min_ns", "min", "ns"),
-        Column("median_ns", "median", "ns"),
-        Column("max_ns", "max", "ns"),
-        Column("spread", "max/min", "ratio"),
-        Column("slowest", "slowest", "name"),
-    )
+    columns = headed("range", min_ns="min", median_ns="median", max_ns="max")
+    columns += (Column("spread", "max/min", "ratio"), Column("slowest", "slowest", "name"))
     title = f"Ranges: kernel time inside, across reports, {{unit}} {_scope(next(iter(reports.values())))}"
     return Table("spread", title, columns, tuple(rows), more(ranked, top, "range").strip())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..document import SHORT, Detail
+from ..vocabulary import PHASES
 
 if TYPE_CHECKING:
     from ..attribution.causes import Attribution
@@ -37,16 +38,9 @@ VIEWS = {
     "explain": View("where do a kernel's launches come from? (--kernel NAME)", True),
     "balance": View("does the GPU wait for launches, and where?"),
     "overlap": View("how much communication and copying is hidden behind compute?"),
-    "communication": View(
-        "which module's collectives are exposed, and who waits for whom?",
-        takes_range=True,
-        takes_many=True,
-        matches_ranges=True,
-    ),
+    "communication": View("which module's collectives are exposed, and who waits for whom?", True, True, True),
     "efficiency": View("what share of the GPU's peak does each range reach?", True),
-    "memory": View(
-        "what does each range allocate, and what holds memory at its peak?", takes_range=True, matches_ranges=True
-    ),
+    "memory": View("what does each range allocate, and what holds memory at its peak?", True, matches_ranges=True),
 }
 
 
@@ -73,17 +67,18 @@ class Subject:
         """The report before ranges or phases of it were chosen."""
         return self.unselected or self.report
 
+    @property
+    def phases(self) -> Collection[str]:
+        """The requested phases."""
+        return {row.phase for row in self.report.phases} if self.some_phases else PHASES
+
 
 class Viewer(Protocol):
-    """What the module of a view offers."""
+    """What the module of a view offers: `view`, and where it takes several reports the other two."""
 
     def view(self, subject: Subject) -> Document:
         """Answer the view's question."""
         ...
-
-
-class ViewerOfMany(Viewer, Protocol):
-    """What the module of a view of several ranks offers, too."""
 
     def held_by(self, subject: Subject) -> Any:
         """Return what the view needs of one report, to be sent to the process that shows all."""
@@ -97,10 +92,4 @@ class ViewerOfMany(Viewer, Protocol):
 def viewer(name: str) -> Viewer:
     """Return the module of a view."""
     module: Viewer = importlib.import_module(f"{__package__}.{name}")
-    return module
-
-
-def viewer_of_many(name: str) -> ViewerOfMany:
-    """Return the module of a view that takes several reports."""
-    module: ViewerOfMany = importlib.import_module(f"{__package__}.{name}")
     return module

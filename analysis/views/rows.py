@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -22,24 +23,14 @@ LEVEL = Column("level", "level", seen_by="programs")
 #: What is ranked: of a graph launched whole, the report hides the kernels.
 RANKED = ("kernel", "graph")
 NOWHERE = "(outside all ranges)"
-#: What tables of kernels have, such as those of questions.
-KERNEL_COLUMNS = (
-    Column("kernel", "kernel", "name"),
-    Column("launches", "launches", "count"),
-    Column("kernel_ns", "time", "ns"),
-    Column("share", "%", "share"),
-)
 
 
 def require_measured(report: Report) -> None:
     """Raise ReportError, with the reason, if nothing is left to show."""
-    if report.kernels:
-        return
-    work = f"{report.provenance.unit_of_work} work"
-    raise ReportError(
-        report.all_warm_up
-        or f"The selection contains no {work}. Leave out --range or --phase to see what there is."
-    )
+    if not report.kernels:
+        work = f"{report.provenance.unit_of_work} work"
+        empty = f"The selection contains no {work}. Leave out --range or --phase to see what there is."
+        raise ReportError(report.all_warm_up or empty)
 
 
 def per_step(report: Report, value: Number) -> Number:
@@ -83,6 +74,11 @@ def share(part: Number, total: Number) -> float | None:
     return part / total if total else None
 
 
+def kernels_of(report: Report) -> list[KernelRow]:
+    """Return the rows of kernels, without copies and graphs."""
+    return [row for row in report.kernels if row.kind == "kernel"]
+
+
 def time_of(rows: Iterable[KernelRow]) -> Number:
     """Add up the time of rows, ns."""
     return sum(row.total_ns for row in rows)
@@ -100,10 +96,8 @@ def longest_first(rows: Iterable[KernelRow]) -> list[KernelRow]:
 
 def phases_to_say(rows: Sequence[tuple[Path, str]]) -> list[str]:
     """Return the suffix of each row's name: its phase, if the path has rows in several phases."""
-    phases: dict[Path, set[str]] = {}
-    for path, phase in rows:
-        phases.setdefault(path, set()).add(phase)
-    return [f" ({phase})" if len(phases[path]) > 1 else "" for path, phase in rows]
+    phases_of = Counter(path for path, _ in dict.fromkeys(rows))
+    return [f" ({phase})" if phases_of[path] > 1 else "" for path, phase in rows]
 
 
 def last_names(rows: Sequence[Placed]) -> list[str]:
@@ -155,6 +149,5 @@ def depths(rows: Sequence[Placed]) -> list[int]:
 def more(rows: Sequence[object], top: int, noun: str, each: str = "") -> str:
     """Return how many of a noun in the singular a table leaves out, what each is, and how to see them."""
     left_out = len(rows) - top
-    return (
-        f" {left_out} more {noun}{'s' if left_out > 1 else ''}{each}: --top {len(rows)}." if left_out > 0 else ""
-    )
+    plural = "s" if left_out > 1 else ""
+    return f" {left_out} more {noun}{plural}{each}: --top {len(rows)}." if left_out > 0 else ""

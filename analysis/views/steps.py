@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import replace
 from math import isnan
 from statistics import median
-from typing import TypeVar
 
 from ..attribution.causes import Attribution
-from ..document import Column, Document, Kind, Row, Table
+from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
 from ..report import Report, tree_order
@@ -29,7 +28,6 @@ SHOWN_STEPS = 20
 #: How the numbers of what an engine's step held are headed.
 SERVED = ("prompts", "prompt tokens", "generating", "their tokens")
 NOTHING_HELD = (None,) * len(NUMBERS)
-Measured = TypeVar("Measured")
 
 
 def view(subject: Subject) -> Document:
@@ -42,18 +40,14 @@ def view(subject: Subject) -> Document:
         raise ReportError(report.no_steps or NO_STEPS)
     require_measured(report)
     if subject.detail.whole:
-        tables = [_every_value(subject)]
+        tables, notes = [_every_value(subject)], report.notes
     else:  # graphs that ran whole count among the kernels that they hide
         attribution = graphs.counted_work(attribution) if graphs.of_graphs(report) else attribution
         steps = steps_of(attribution, include_warm_up=report.warm_up_included)
-        tables = [
-            _steps(report, steps),
-            _served(steps),
-            _ranges(report, _selected(subject, attribution), subject.detail.top),
-        ]
-    with_rows = [table for table in tables if table.rows]
-    notes = report.notes if subject.detail.whole or tables[-1].rows else (NO_RANGES, *report.notes)
-    return headings.answer(report, with_rows, notes, accounting=headings.accounting_per_step(report))
+        ranges = _ranges(report, _selected(subject, attribution), subject.detail.top)
+        tables = [table for table in (_steps(report, steps), _served(steps), ranges) if table.rows]
+        notes = report.notes if ranges.rows else (NO_RANGES, *report.notes)
+    return headings.answer(report, tables, notes, accounting=headings.accounting_per_step(report))
 
 
 def _selected(subject: Subject, attribution: Attribution) -> list[RangeSteps]:
@@ -77,22 +71,15 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
         times = (step.phase_ns[number] for number in phases)
         return *times, step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns
 
-    columns = (
-        Column("step", "step"),
-        *(Column(f"{PHASES[number]}_ns", PHASES[number], "ns") for number in phases),
-        Column("kernel_ns", "all", "ns"),
-        Column("kernels", "launches", "count"),
-        Column("span_ns", headings.span(report), "ns"),
-        Column("cpu_ns", "CPU range", "ns"),
-    )
+    columns = headed("step", **{f"{PHASES[number]}_ns": PHASES[number] for number in phases})
+    columns += headed(kernel_ns="all", kernels="launches", span_ns=headings.span(report), cpu_ns="CPU range")
     slowest = max(steps, key=lambda step: step.cpu_ns)
     listed = sorted({*range(min(len(steps), SHOWN_STEPS)), slowest.step})
     rows = [Row((str(step), *figures(steps[step])), strong=step == slowest.step) for step in listed]
-    medians = []
-    for column in zip(*map(figures, steps), strict=True):
-        present = [value for value in column if value is not None]
-        medians.append(median(present) if present else None)
-    rows.append(Row(("median", *medians)))
+    present = (
+        [value for value in values if value is not None] for values in zip(*map(figures, steps), strict=True)
+    )
+    rows.append(Row(("median", *(median(values) if values else None for values in present))))
     sentences = []
     if len(steps) > 1:
         sentences.append(f"Step {slowest.step} of 0 to {len(steps) - 1} has the longest CPU range.")
@@ -106,33 +93,33 @@ def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
 
 def _served(steps: tuple[StepFigures, ...]) -> Table:
     """Show the requests and tokens of a serving engine's steps, and of all of them; no rows for other programs."""
-    columns = (
-        Column("step", "step"),
-        *(Column(key, heading, "count") for key, heading in zip(NUMBERS, SERVED, strict=True)),
-        Column("span_ns", "GPU span", "ns"),
-        Column("tokens_per_s", "tokens/s", "count"),
+    columns = headed(
+        "step", **dict(zip(NUMBERS, SERVED, strict=True)), span_ns="GPU span", tokens_per_s="tokens/s"
     )
-    known = [step for step in steps if step.held]
-    rows = [Row((str(s.step), *(s.held or ()), s.span_ns, _rounded(s.tokens_per_s))) for s in known[:SHOWN_STEPS]]
-    if known:
-        held = Held(*(_sum(column) for column in zip(*(step.held or () for step in known), strict=True)))
-        span_ns = _sum(step.span_ns for step in known)
-        rate = held.tokens / (span_ns / 1e9) if held.tokens is not None and span_ns else None
-        rows.append(Row(("all", *held, span_ns, _rounded(rate)), strong=True))
+    serving = [step for step in steps if step.held]
+    rows = [Row((str(step.step), *_numbers(step))) for step in serving[:SHOWN_STEPS]]
+    if serving:
+        held = Held(*map(_sum, zip(*(step.held or () for step in serving), strict=True)))
+        all_steps = replace(serving[0], held=held, span_ns=_sum(step.span_ns for step in serving))
+        rows.append(Row(("all", *_numbers(all_steps)), strong=True))
     caption = (
         "By the names of the steps: requests whose prompts were computed, and that generated, with the tokens "
         "computed for each. tokens/s: all of a step's tokens, by its GPU span; of all steps, by the sum of their "
         "spans."
     )
-    hidden = len(known) - SHOWN_STEPS
-    more_steps = f" {hidden} more steps: --format csv." if hidden > 0 else ""
-    return Table("served", "What the steps of the engine held", columns, tuple(rows), caption + more_steps)
+    hidden = len(serving) - SHOWN_STEPS
+    caption += f" {hidden} more steps: --format csv." if hidden > 0 else ""
+    return Table("served", "What the steps of the engine held", columns, tuple(rows), caption)
+
+
+def _numbers(step: StepFigures) -> tuple[int | None, ...]:
+    return *(step.held or ()), step.span_ns, _rounded(step.tokens_per_s)
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
     """Add numbers up; None where one is not known."""
-    known = list(numbers)
-    return None if None in known else sum(number or 0 for number in known)
+    numbers = list(numbers)
+    return None if None in numbers else sum(number or 0 for number in numbers)
 
 
 def _rounded(rate: float | None) -> int | None:
@@ -145,16 +132,8 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
     selected = sorted(selected, key=lambda row: (order(row.path), row.phase))
     ranges = in_tree(selected, "median_ns", top, report.phase_names)
     span = headings.span(report)
-    columns: tuple[Column, ...] = (
-        Column("range", "range", "name"),
-        Column("median_ns", "median", "ns"),
-        Column("min_ns", "min", "ns"),
-        Column("max_ns", "max", "ns"),
-        Column("spread", "spread %", "share"),
-        Column("slowest", "slowest", "text"),
-        Column("span_ns", span, "ns"),
-        Column("steps", "steps", "count"),
-    )
+    columns = headed("range", median_ns="median", min_ns="min", max_ns="max")
+    columns += (Column("spread", "spread %", "share"), *headed("slowest", span_ns=span))
     caption = (
         "spread: max - min, as a share of the median. slowest: the step with the most. "
         f"{span}: median of the time from the first start to the last end of the range's work, added over its "
@@ -162,8 +141,7 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
     )
     if any(len(row.steps) < report.steps for row in ranges):
         caption += " steps: how many have work in the range."
-    else:
-        columns = columns[:-1]
+        columns += headed("steps")
     rows = []
     for name, depth, row in zip(last_names(ranges), depths(ranges), ranges, strict=True):
         times = row.kernel_ns
@@ -180,23 +158,14 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
 
 def _every_value(subject: Subject) -> Table:
     """Return one row per step, per step and phase, and per step and range, each with its level."""
-    keys: tuple[tuple[str, Kind], ...] = (
-        ("level", "text"),
-        ("range", "name"),
-        ("phase", "text"),
-        ("step", "count"),
-        ("kernel_ns", "ns"),
-        ("graph_ns", "ns"),
-        ("kernels", "count"),
-        ("span_ns", "ns"),
-        ("cpu_ns", "ns"),
-        *((key, "count") for key in (*NUMBERS, "tokens_per_s")),
-    )
-    columns = tuple(Column(key, key, kind) for key, kind in keys)
+    columns = (*headed("level", "range", "phase"), Column("step", "step", "count"))
+    columns += headed("kernel_ns", "graph_ns", "kernels", "span_ns", "cpu_ns", *NUMBERS, "tokens_per_s")
     rows: list[tuple[object, ...]] = []
     # Each figure of the kernels alone, and with the graphs that ran whole.
-    steps = _alone_and_with_graphs(subject, partial(steps_of, include_warm_up=subject.report.warm_up_included))
-    for step, counted in steps:
+    measured = [subject.attribution]
+    measured += [graphs.counted_work(subject.attribution)] if graphs.of_graphs(subject.report) else []
+    steps = [steps_of(work, include_warm_up=subject.report.warm_up_included) for work in measured]
+    for step, counted in zip(steps[0], steps[-1], strict=True):
         graph_ns = counted.kernel_ns - step.kernel_ns
         figures = (step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns)
         rows.append(("step", "", "", *figures, *(step.held or NOTHING_HELD), _rounded(step.tokens_per_s)))
@@ -205,20 +174,11 @@ def _every_value(subject: Subject) -> Table:
             for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True)
             if counted_ns
         ]
-    for row, counted_row in _alone_and_with_graphs(subject, partial(_selected, subject)):
+    ranges = [_selected(subject, work) for work in measured]
+    for row, counted_row in zip(ranges[0], ranges[-1], strict=True):
         of_steps = (row.steps, row.kernel_ns, counted_row.kernel_ns, row.span_ns)
         for number, ns, counted_ns, span in zip(*of_steps, strict=True):
             times = (ns, counted_ns - ns, None, None if isnan(span) else int(span), None)
             rows.append(("range", label(row.path), row.phase, number, *times, *NOTHING_HELD, None))
     title = f"each of {subject.report.steps} steps, its phases and its ranges"
     return Table("steps", title, columns, tuple(map(Row, rows)))
-
-
-def _alone_and_with_graphs(
-    subject: Subject, measure: Callable[[Attribution], Sequence[Measured]]
-) -> Iterator[tuple[Measured, Measured]]:
-    """Yield what is measured of the kernels alone, and with the graphs that ran whole."""
-    alone = measure(subject.attribution)
-    has_graphs = graphs.of_graphs(subject.report)
-    counted = measure(graphs.counted_work(subject.attribution)) if has_graphs else alone
-    return zip(alone, counted, strict=True)

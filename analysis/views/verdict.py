@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..report import BusyRow, Number, Report
 from ..support.units import count_text, time_text
 from ..vocabulary import OTHER, PHASES, step_matcher
 from . import graphs, headings
+from .rows import kernels_of, time_of
 
 #: What is measured in addition to phases, and its name in a sentence.
 WHOLE = {"step": "the step", "all work": "the time"}
@@ -18,20 +17,29 @@ BOUNDS = {
     "communication-bound": ("is busy with communication", "are busy with communication"),
 }
 NO_PHASE = "work in no phase"
+#: The share of the work, or of a phase's, from which the answer begins with what lies in no step.
+MUCH_OUTSIDE = 0.1
 
 
 def verdict(report: Report) -> str:
     """Return the sentences; empty if no kernel ran."""
     counted = graphs.counted(report)
-    kernel_ns = sum(row.total_ns for row in counted.kernels if row.kind == "kernel")
+    kernel_ns = time_of(kernels_of(counted))
     if not kernel_ns:
         return ""
-    sentences = [*_not_in_steps(report), _time(report, counted, kernel_ns)]
+    # What lies in no step is said first, where figures per step would tell a part as the whole.
+    outside = [
+        f"{time_text(outside_ns)} of {time_text(total_ns)} of {phase or 'all work'}"
+        for phase, outside_ns, total_ns in report.unaccounted
+        if report.per_step and outside_ns > MUCH_OUTSIDE * total_ns
+    ]
+    sentences = [f"In no step, and in none of these figures: {', '.join(outside)}."] if outside else []
+    sentences.append(_time(report, counted, kernel_ns))
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
         sentences.append(f"{_percent(unknown, 1)} is in kernels of no known category (other).")
-    sentences += [] if headings.is_of_ranges(report) else _busy(report)
-    return headings.worded(" ".join(sentences), report.provenance)
+    sentences += [] if headings.is_of_ranges(report) else [_busy(report)]
+    return headings.worded(" ".join(filter(None, sentences)), report.provenance)
 
 
 def commands(report: Report, target: str) -> tuple[str, ...]:
@@ -41,34 +49,17 @@ def commands(report: Report, target: str) -> tuple[str, ...]:
     return (f"nvtx-kernels view {view} {target}", f"nvtx-kernels page {target} -o page.html")
 
 
-#: The share of the work, or of a phase's, from which the answer begins with what lies in no step.
-MUCH_OUTSIDE = 0.1
-
-
-def _not_in_steps(report: Report) -> Iterator[str]:
-    """Say how much work lies in no step, where figures per step would tell a part as the whole."""
-    parts = [row for row in report.unaccounted if row[1] > MUCH_OUTSIDE * row[2]] if report.per_step else []
-    if parts:
-        amounts = [
-            f"{time_text(outside_ns)} of {time_text(total_ns)} of {phase or 'all work'}"
-            for phase, outside_ns, total_ns in parts
-        ]
-        yield f"In no step, and in none of these figures: {', '.join(amounts)}."
-
-
 def _time(report: Report, counted: Report, kernel_ns: Number) -> str:
     """Return how long everything takes, what that counts, and its parts."""
-    times = {
-        phase: sum(row.total_ns for row in counted.kernels if (row.phase, row.kind) == (phase, "kernel"))
-        for phase in PHASES
-    }
+    kernels = kernels_of(counted)
+    times = {phase: time_of(row for row in kernels if row.phase == phase) for phase in PHASES}
     phases = sorted((phase for phase in PHASES if times[phase]), key=lambda phase: -times[phase])
     parts = [", ".join(f"{_called(phase)} {_percent(times[phase], kernel_ns)}" for phase in phases)]
-    if graph_ns := sum(row.total_ns for row in graphs.of_graphs(report)):
+    if graph_ns := time_of(graphs.of_graphs(report)):
         in_graphs = _percent(graph_ns, kernel_ns)
         gemm = f"{in_graphs} is in CUDA graphs launched whole, whose kernels are not in the report"
     else:
-        gemm_ns = sum(row.total_ns for row in report.kernels if row.category == "gemm")
+        gemm_ns = time_of(row for row in report.kernels if row.category == "gemm")
         none = "none is known to be" if headings.share_of_other(report) > headings.MUCH_OTHER else "none is"
         gemm = f"{_percent(gemm_ns, kernel_ns)} is GEMM" if gemm_ns else f"{none} GEMM"
     shares = "; ".join([*parts, gemm] if len(phases) > 1 else [gemm])
@@ -84,10 +75,8 @@ def _time(report: Report, counted: Report, kernel_ns: Number) -> str:
         all_in = f", all of it in {only_phase}" if only_phase else ""
         wall_ns = _step_ns(report) if on_cpu else 0
         if wall_ns:
-            cpu_time = (
-                f"its operators' own CPU time is {time_text(kernel_ns)}, {_percent(kernel_ns, wall_ns)} of that"
-            )
-            return f"{step.capitalize()} takes {time_text(wall_ns)}; {cpu_time}{all_in}: {shares}."
+            own = f"its operators' own CPU time is {time_text(kernel_ns)}, {_percent(kernel_ns, wall_ns)} of that"
+            return f"{step.capitalize()} takes {time_text(wall_ns)}; {own}{all_in}: {shares}."
         return f"{step.capitalize()} takes {time}{all_in}: {shares}."
     takes = f"{only_phase.capitalize()} takes" if only_phase else "The report contains"
     if not report.per_step and max((row.gpus for row in report.busy), default=1) > 1:
@@ -107,11 +96,11 @@ def _step_ns(report: Report) -> Number:
     return sum(row.cpu_ns or 0 for row in steps)
 
 
-def _busy(report: Report) -> Iterator[str]:
-    """Return how busy the GPU is, and what bounds each phase that the GPU does not."""
+def _busy(report: Report) -> str:
+    """Return how busy the GPU is, and what bounds each phase that the GPU does not; empty for a CPU."""
     rows = _of_everything(report) or report.busy
     if not rows:
-        return
+        return ""
     gpus = "The GPUs are" if max(row.gpus for row in rows) > 1 else "The GPU is"
     shares = ", ".join(
         f"{_percent(row.busy_ns, row.span_ns)} of {WHOLE.get(row.phase, _called(row.phase))}" for row in rows
@@ -127,7 +116,7 @@ def _busy(report: Report) -> Iterator[str]:
             counted_kernels = f" ({count_text(kernels)} kernels)" if kernels else ""
             bounds.append(f"{names} {wait if most else waits}{counted_kernels}")
     waiting = f"; {', '.join(bounds)}" if bounds else ""
-    yield f"{gpus} busy {shares} (first start to last end of its work){waiting}."
+    return f"{gpus} busy {shares} (first start to last end of its work){waiting}."
 
 
 def _of_everything(report: Report) -> list[BusyRow]:

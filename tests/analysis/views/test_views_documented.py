@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from nvtx_kernels.analysis.views.every_row import everything
+from nvtx_kernels.analysis.views.overview import everything
 from nvtx_kernels.analysis.views.registry import VIEWS
 
 from tests.analysis.making.answering import answering

@@ -6,8 +6,7 @@ import io
 import pytest
 from nvtx_kernels.analysis.document import Detail
 from nvtx_kernels.analysis.presenters import presenter
-from nvtx_kernels.analysis.views.every_row import everything
-from nvtx_kernels.analysis.views.overview import overview
+from nvtx_kernels.analysis.views.overview import everything, overview
 
 from tests.analysis.making.building import Range, Work, build, launched
 from tests.analysis.making.plain_sql import OURS, rows
