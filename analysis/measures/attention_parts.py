@@ -1,7 +1,7 @@
 """The parts of attention: kernel times of scores, scale, mask, softmax and final matmul, and their FLOPs.
 
 Parts are found by their ranges' names. FLOPs and bytes are what the run states in its mark, for one step and by
-range; else what annotation counted in one step (`counts.py`).
+range; else what annotation counted in one step (`efficiency.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from ..attribution.causes import Attribution
 from ..report import KernelRow, Number, Path, RangeRow, Report
 from ..support.small_numbers import distinct
 from ..vocabulary import PATH_SEPARATOR, PHASES
-from .counts import NOTHING, Figures, counts_of
-from .efficiency import joined, other_calls
+from .efficiency import NOTHING, Figures, counts_of, joined, other_calls
 
 SCORES, SCALE, MASK, SOFTMAX, FINAL = "scores", "scale", "mask", "softmax", "final matmul"
 FUSED = "fused attention"

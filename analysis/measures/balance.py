@@ -1,22 +1,27 @@
-"""Whether the GPU or the launching of work bounds each phase, with the evidence."""
+"""Whether the GPU or the launching of work bounds each phase, and which work the GPU waits for when it is idle.
+
+A GPU is busy while any kernel, copy, memset or CUDA graph runs on it. A gap ends when the next piece of work
+starts; the range that launched that work owns the gap. Of a gap, the part before the launch call returned is time
+in which the GPU had nothing to start: it *waits for a launch*. The rest passes inside the GPU or its driver.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
-from ..report import BusyRow, Path
-from ..support.small_numbers import distinct, summed
+from ..report import BusyRow, Path, added
+from ..support.small_numbers import bounds, distinct, grouped, summed
 from ..support.threads import at_once
-from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
+from ..trace import KERNEL, MEMCPY, MEMSET, Columns, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
-from .idle import Gaps, Idleness, gaps_of, idleness, inside, launch_lags
 from .intervals import Intervals, union
 from .overlap import communication
 from .spans import NAMES, STEP, Extents, Spans
@@ -66,43 +71,17 @@ class PhaseBalance:
     @property
     def verdict(self) -> str:
         """What bounds the phase."""
-        if self.busy_share >= GPU_BOUND_FROM:
-            return self._filling
-        waits = self.busy_share < LAUNCH_BOUND_BELOW and self.waiting_share >= WAITING_FROM
-        return "launch-bound" if waits else "undecided"
+        if self.busy_share < GPU_BOUND_FROM:
+            waits = self.busy_share < LAUNCH_BOUND_BELOW and self.waiting_share >= WAITING_FROM
+            return "launch-bound" if waits else "undecided"
+        fill_ns, word = max((self.copying_ns, "copy-bound"), (self.communicating_ns, "communication-bound"))
+        return word if self.busy_ns and fill_ns >= FILLED_FROM * self.busy_ns else "GPU-bound"
 
     def without(self, cpu_ns: int) -> PhaseBalance:
         """Return the phase as it would be if so much of the CPU's time were not spent before launches."""
         saved = min(cpu_ns, self.waiting_ns)
-        return replace(
-            self,
-            span_ns=self.span_ns - saved,
-            idle_ns=self.idle_ns - saved,
-            waiting_ns=self.waiting_ns - saved,
-        )
-
-    @property
-    def _filling(self) -> str:
-        """What fills a busy phase."""
-        fill = {"copy-bound": self.copying_ns, "communication-bound": self.communicating_ns}
-        word = max(fill, key=lambda word: fill[word])
-        return word if self.busy_ns and fill[word] >= FILLED_FROM * self.busy_ns else "GPU-bound"
-
-
-# Copies and communication: which of the two, the GPU, and when anything else runs there.
-Rest = tuple[int, int, Intervals]
-
-
-def _rest_of(trace: Trace, gpu: Int32s) -> list[Rest]:
-    """Return when a GPU that copies runs more than copies, and one that communicates more than that."""
-    work = trace.work
-    communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
-    rests = []
-    for kind, some in enumerate((np.isin(work.kind, (MEMCPY, MEMSET)), communicates)):
-        for number in distinct(gpu[some]).tolist():
-            rows = np.flatnonzero((gpu == number) & ~some)
-            rests.append((kind, number, union(work.start_ns[rows], work.end_ns[rows])))
-    return rests
+        span_ns, idle_ns, waiting_ns = (ns - saved for ns in (self.span_ns, self.idle_ns, self.waiting_ns))
+        return replace(self, span_ns=span_ns, idle_ns=idle_ns, waiting_ns=waiting_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +103,42 @@ class Balance:
     owners: tuple[GapOwner, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Gaps(Columns):
+    """Columns by gap, by GPU and then time: the work that ends it, and how much of it waits for its launch."""
+
+    gpu: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+    next: Int64s  # position in Work
+    waiting_ns: Int64s
+
+    @property
+    def duration_ns(self) -> Int64s:
+        """How long the GPU was idle, ns."""
+        return self.end_ns - self.start_ns
+
+
 def balance(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
 ) -> Balance:
     """Measure the requested phases, and for a whole report also its steps; without either, all of its work."""
     rows, spans, gaps = _measured(Extents(attribution, include_warm_up=include_warm_up), phases)
-    return Balance(rows, _owners(attribution.of_all_work, gaps, inside(spans, gaps)))
+    in_span = np.zeros(len(gaps), np.bool_)
+    for _, of_gpu, first, last in _by_gpu(spans, gaps):
+        begun = np.zeros(len(of_gpu) + 1, np.int64)
+        np.add.at(begun, first, 1)
+        np.add.at(begun, np.maximum(first, last), -1)
+        in_span[of_gpu] = np.cumsum(begun[:-1]) > 0
+    gaps, paths = gaps.take(in_span), Paths(attribution)
+    path, group = grouped(paths.of_node[attribution.of_all_work.node[gaps.next]] + 1)
+    count, idle_ns, waiting_ns = (
+        summed(group, values, len(path)) for values in (np.ones_like(group), gaps.duration_ns, gaps.waiting_ns)
+    )
+    _, largest_ns = bounds(group, gaps.duration_ns, gaps.duration_ns, len(path))
+    columns = zip(*(column.tolist() for column in (path, count, idle_ns, largest_ns, waiting_ns)), strict=True)
+    owners = [GapOwner(paths.paths[number - 1], *figures) for number, *figures in columns]
+    return Balance(rows, tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path))))
 
 
 def busy_rows(attribution: Attribution, *, include_warm_up: bool) -> tuple[BusyRow, ...]:
@@ -137,21 +146,12 @@ def busy_rows(attribution: Attribution, *, include_warm_up: bool) -> tuple[BusyR
     extents = Extents(attribution, include_warm_up=include_warm_up)
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
         return ()
-    by_phase: dict[str, list[PhaseBalance]] = {}
-    for row in _measured(extents, PHASES)[0]:
-        by_phase.setdefault(row.name, []).append(row)
-    added = ((reduce(_both, rows), len(rows)) for rows in by_phase.values())
+    rows = [replace(row, median_lag_ns=0, p95_lag_ns=0) for row in _measured(extents, PHASES)[0]]  # not added up
+    gpus = Counter(row.name for row in rows)
     return tuple(
-        BusyRow(row.name, row.span_ns, row.busy_ns, row.waiting_ns, row.kernels, gpus, row.verdict)
-        for row, gpus in added
+        BusyRow(row.name, row.span_ns, row.busy_ns, row.waiting_ns, row.kernels, gpus[row.name], row.verdict)
+        for row in added(rows, ("name",))
     )
-
-
-def _both(a: PhaseBalance, b: PhaseBalance) -> PhaseBalance:
-    """Add one phase's figures on two GPUs; lags do not add up."""
-    summed = ("span_ns", "idle_ns", "waiting_ns", "gaps", "kernels", "copying_ns", "communicating_ns")
-    sums = {name: getattr(a, name) + getattr(b, name) for name in summed}
-    return replace(a, gpu="", median_lag_ns=None, p95_lag_ns=None, **sums)
 
 
 def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBalance, ...], Spans, Gaps]:
@@ -163,68 +163,98 @@ def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBal
     calls: list[Callable[[], Any]] = [
         partial(_chosen, extents, phases),
         partial(gaps_of, trace, gpu),
-        partial(launch_lags, extents.attribution.trace, extents.kept),
-        partial(_rest_of, trace, gpu),
+        partial(_launch_lags, extents.attribution.trace, extents.kept),
+        partial(_others, trace, gpu),
     ]
-    spans, gaps, lags, rests = at_once(calls, len(trace.work))
-    idle = idleness(spans, gaps)
-    # How long only copies, and only communication, ran in each span.
-    busy_ns, alone = spans.end_ns - spans.start_ns - idle.idle_ns, np.zeros((2, len(spans)), np.int64)
-    for kind, number, others in rests:
-        on_gpu = spans.gpu == number
-        alone[kind, on_gpu] = busy_ns[on_gpu] - others.covered(spans.start_ns[on_gpu], spans.end_ns[on_gpu])
-    return _rows(extents, spans, idle, lags, alone), spans, gaps
+    spans, gaps, (first, lag), others_of_gpus = at_once(calls, len(trace.work))
+    # By span: its gaps, as none crosses the bounds of a span, and the time in which only one kind of work ran.
+    idle_ns, waiting_ns, gap_counts, *alone_ns = by_span = np.zeros((5, len(spans)), np.int64)
+    for of_gpu, rows, first_gap, last_gap in _by_gpu(spans, gaps):
+        for total, values in ((idle_ns, gaps.duration_ns), (waiting_ns, gaps.waiting_ns)):
+            until = np.concatenate([[0], np.cumsum(values[rows])])
+            total[of_gpu] = until[last_gap] - until[first_gap]
+        gap_counts[of_gpu] = last_gap - first_gap
+    for kind, number, others in others_of_gpus:
+        on_gpu = np.flatnonzero(spans.gpu == number)
+        busy_ns = (spans.end_ns - spans.start_ns - idle_ns)[on_gpu]
+        alone_ns[kind][on_gpu] = busy_ns - others.covered(spans.start_ns[on_gpu], spans.end_ns[on_gpu])
 
-
-def _rows(
-    extents: Extents, spans: Spans, idle: Idleness, lags: tuple[Int64s, Int64s], alone: Int64s
-) -> tuple[PhaseBalance, ...]:
-    """Add up the spans of each phase on each GPU."""
-    rows, (first, lag) = [], lags
-    for number, gpu in sorted(set(zip(spans.kind.tolist(), spans.gpu.tolist(), strict=True))):
-        of_work = extents.inside(number) & (extents.gpu == gpu)
-        kernels = int((of_work & (extents.attribution.trace.work.kind == KERNEL)).sum())
-        chosen = (spans.kind == number) & (spans.gpu == gpu)
-        row = _row(
-            NAMES[number], extents.gpus[gpu], spans.take(chosen), idle.take(chosen), kernels, lag[of_work[first]]
+    figures, kernel = [], extents.attribution.trace.work.kind == KERNEL
+    for kind, number in sorted(set(zip(spans.kind.tolist(), spans.gpu.tolist(), strict=True))):
+        of_work = extents.inside(kind) & (extents.gpu == number)
+        chosen = (spans.kind == kind) & (spans.gpu == number)
+        idle, waiting, gap_count, copying, communicating = by_span[:, chosen].sum(axis=1).tolist()
+        lags = lag[of_work[first]]
+        median, p95 = np.percentile(lags, (50, 95), method="inverted_cdf").tolist() if len(lags) else (None, None)
+        figures.append(
+            PhaseBalance(
+                name=NAMES[kind],
+                gpu=extents.gpus[number],
+                span_ns=int((spans.end_ns - spans.start_ns)[chosen].sum()),
+                idle_ns=idle,
+                waiting_ns=waiting,
+                gaps=gap_count,
+                kernels=int((of_work & kernel).sum()),
+                median_lag_ns=median,
+                p95_lag_ns=p95,
+                copying_ns=copying,
+                communicating_ns=communicating,
+            )
         )
-        copying, communicating = alone[:, chosen].sum(axis=1).tolist()
-        rows.append(replace(row, copying_ns=copying, communicating_ns=communicating))
-    return tuple(rows)
+    return tuple(figures), spans, gaps
 
 
 def _chosen(extents: Extents, phases: Collection[str]) -> Spans:
     spans = extents.spans()
-    chosen = np.isin(spans.kind, [number for number, phase in enumerate(PHASES) if phase in phases])
-    if set(phases) == set(PHASES):
-        chosen |= spans.kind == STEP
-    return spans.take(chosen) if chosen.any() else extents.whole()
+    kinds = [number for number, phase in enumerate(PHASES) if phase in phases]
+    chosen = spans.take(np.isin(spans.kind, [*kinds, STEP] if set(phases) == set(PHASES) else kinds))
+    return chosen if len(chosen) else extents.whole()
 
 
-def _row(name: str, gpu: str, spans: Spans, idle: Idleness, kernels: int, lag: Int64s) -> PhaseBalance:
-    median, p95 = (
-        (int(np.percentile(lag, q, method="inverted_cdf")) for q in (50, 95)) if len(lag) else (None, None)
-    )
-    return PhaseBalance(
-        name,
-        gpu,
-        int((spans.end_ns - spans.start_ns).sum()),
-        int(idle.idle_ns.sum()),
-        int(idle.waiting_ns.sum()),
-        int(idle.gaps.sum()),
-        kernels,
-        median,
-        p95,
-    )
+def gaps_of(trace: Trace, gpu: Int32s) -> Gaps:
+    """Find the gaps between all pieces of work of each GPU; `gpu` has an entry for each piece of work."""
+    work, gaps = trace.work, []
+    order = np.lexsort((work.end_ns, work.start_ns, gpu))
+    for rows in np.split(order, np.flatnonzero(np.diff(gpu[order])) + 1):
+        start, reach = work.start_ns[rows], np.maximum.accumulate(work.end_ns[rows])
+        late = np.flatnonzero(start[1:] > reach[:-1]) + 1
+        ending, begin, end = rows[late], reach[late - 1], start[late]
+        launch = work.launch[ending]
+        returned = np.where(launch >= 0, trace.launches.end_ns[launch], begin) if len(trace.launches) else begin
+        gaps.append(Gaps(gpu[ending], begin, end, ending, np.clip(returned, begin, end) - begin))
+    return Gaps.joined(gaps)
 
 
-def _owners(attribution: Attribution, gaps: Gaps, chosen: Int64s) -> tuple[GapOwner, ...]:
-    paths = Paths(attribution)
-    path = paths.of_node[attribution.node[gaps.next[chosen]]]
-    each, group, count = np.unique(path, return_inverse=True, return_counts=True)
-    largest = np.zeros(len(each), np.int64)
-    np.maximum.at(largest, group, gaps.duration_ns[chosen])
-    idle, waiting = (summed(group, ns[chosen], len(each)) for ns in (gaps.duration_ns, gaps.waiting_ns))
-    rows = zip(*(column.tolist() for column in (each, count, idle, largest, waiting)), strict=True)
-    owners = [GapOwner(paths.paths[number], *values) for number, *values in rows]
-    return tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path)))
+def _by_gpu(spans: Spans, gaps: Gaps) -> Iterator[tuple[Int64s, Int64s, Int64s, Int64s]]:
+    """Yield each GPU's spans and gaps, and of these the first in each span and the first after it."""
+    for gpu in distinct(spans.gpu).tolist():
+        of_gpu, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
+        first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[of_gpu], "left")
+        yield of_gpu, rows, first, np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
+
+
+def _launch_lags(trace: Trace, work: Int64s) -> tuple[Int64s, Int64s]:
+    """Return which of these pieces of work are the first of their launch, and how long after its call they start.
+
+    The lag is from the start of the launch call to the start of the work on the GPU, ns.
+    """
+    launched = work[trace.work.launch[work] >= 0]
+    launch, start = trace.work.launch[launched], trace.work.start_ns[launched]
+    earliest = np.full(len(trace.launches), 2**63 - 1)
+    np.minimum.at(earliest, launch, start)
+    among = np.flatnonzero(start == earliest[launch])[::-1]
+    first = np.full(len(trace.launches), -1)
+    first[launch[among]] = launched[among]  # of equal starts, the first is written last
+    first = first[first >= 0]
+    return first, trace.work.start_ns[first] - trace.launches.start_ns[trace.work.launch[first]]
+
+
+def _others(trace: Trace, gpu: Int32s) -> list[tuple[int, int, Intervals]]:
+    """Return when a GPU that copies runs more than copies (0), and one that communicates more than that (1)."""
+    work, others = trace.work, []
+    communicates = (work.kind == KERNEL) & communication(trace)[work.name_id]
+    for kind, some in enumerate((np.isin(work.kind, (MEMCPY, MEMSET)), communicates)):
+        for number in distinct(gpu[some]).tolist():
+            rows = np.flatnonzero((gpu == number) & ~some)
+            others.append((kind, number, union(work.start_ns[rows], work.end_ns[rows])))
+    return others

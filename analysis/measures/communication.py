@@ -2,6 +2,12 @@
 
 Times are given to kernels as `exchanges` says, so rows sum to the communication of `overlap`, GPU by GPU, and
 their hidden parts to its hidden part.
+
+Waiting for other ranks is separated from transferring: the n-th collective of a kind and group on each rank is
+one. It transfers once its last rank has started. Until then those that came before wait: from each rank's start to
+the last rank's start, if all are on one clock. Of ranks with clocks of their own the one that needed least time
+waited least; what others needed more is their waiting. SendRecv kernels pair with one peer after another, so their
+waiting cannot be separated from transferring.
 """
 
 from __future__ import annotations
@@ -13,10 +19,88 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..trace import Int64s, Path
-from .alignment import Aligned, Parts, align, not_aligned
-from .collectives import COLLECTIVES, listed_ranks
-from .exchanges import Exchanges, Kernels
+from ..support.small_numbers import counted
+from ..trace import Bools, Columns, Int64s, Path
+from .collectives import COLLECTIVES, OTHER, SEND_RECV, listed_ranks
+from .exchanges import Exchanges
+
+UNKNOWN = -1
+ONE_RANK = "only one of its ranks is here"
+UNNAMED = "its kernels' names do not say what they exchange"
+MIXED = "a SendRecv kernel waits and transfers at once"
+SOME_RANKS = "not all of its ranks are here"
+SAME_NAME = "several groups of ranks have one name"
+NO_GROUP = "the report does not say which ranks it joins"
+OTHER_RUNS = "the reports are not of one run's ranks"
+UNEVEN = "its ranks have different numbers of them"
+APART = "what would be one collective runs at different times on its ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(Columns):
+    """Columns by kernel that communicates: its rank, collective, group (-1 where unknown), its ranks, and time."""
+
+    rank: Int64s
+    collective: Int64s
+    group: Int64s
+    ranks: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """By kernel how long it waited, ns, or UNKNOWN, and whether its rank was the last; by collective why not.
+
+    `held_ns` is, of those that were last, how long the first of the others waited for them.
+    """
+
+    waiting_ns: Int64s
+    last: Bools
+    held_ns: Int64s
+    undecided: tuple[tuple[str, str], ...]
+
+
+def align(parts: Parts, *, one_clock: bool = True, one_run: bool = True) -> Aligned:
+    """Align the collectives of all ranks; those of different runs are left undecided."""
+    waiting, last = np.full(len(parts), UNKNOWN, np.int64), np.zeros(len(parts), np.bool_)
+    held = np.zeros(len(parts), np.int64)
+    undecided: dict[tuple[str, str], None] = {}
+    ranks_here = len(np.unique(parts.rank))
+    # The rows of each collective and group: of one rank after another, in the order of their start.
+    order = np.lexsort((parts.start_ns, parts.rank, parts.group, parts.collective))
+    kind, group = parts.collective[order], parts.group[order]
+    changes = np.flatnonzero((kind[1:] != kind[:-1]) | (group[1:] != group[:-1])) + 1
+    for rows in np.split(order, changes) if len(order) else []:
+        collective, expected = COLLECTIVES[parts.collective[rows[0]]], int(parts.ranks[rows].max())
+        ranks, counts = counted(parts.rank[rows])
+        is_even = counts.min() == counts.max()
+        reason = _reason(collective, len(ranks), expected, ranks_here, is_even) if one_run else OTHER_RUNS
+        if not reason:
+            table = rows.reshape(len(ranks), -1)
+            start, end = parts.start_ns[table], parts.end_ns[table]
+            reason = APART if one_clock and not (start.max(0) < end.min(0)).all() else ""
+        if reason:
+            undecided[collective, reason] = None
+            continue
+        waited = start.max(0) - start if one_clock else (end - start) - (end - start).min(0)
+        waiting[table] = waited
+        ends = table[waited.argmin(0), np.arange(table.shape[1])]
+        last[ends], held[ends] = True, waited.max(0)
+    return Aligned(waiting, last, held, tuple(undecided))
+
+
+def _reason(collective: str, present: int, expected: int, ranks_here: int, is_even: bool) -> str:
+    """Return why a collective cannot be aligned, of which so many ranks are present; empty if it can."""
+    if collective in (SEND_RECV, OTHER):
+        return MIXED if collective == SEND_RECV else UNNAMED
+    if present < 2 or present < expected:
+        return ONE_RANK if present < 2 else SOME_RANKS
+    if present > expected > 0:
+        return SAME_NAME
+    if not expected and ranks_here > 2:
+        return NO_GROUP
+    return "" if is_even else UNEVEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,42 +192,11 @@ def communicated(
     listed = np.array([listed_ranks(name) for name in held.groups] or [0])[kernels.group]
     ranks = np.maximum(kernels.ranks, np.where(listed > 0, listed, world_size))
     parts = Parts(kernels.gpu, kernels.collective, group, ranks, kernels.start_ns, kernels.end_ns)
-    aligned = align(parts, one_clock=one_clock) if one_run else not_aligned(parts)
-    chosen = np.flatnonzero(kernels.matching)
-    stepped = np.flatnonzero(kernels.matching & (kernels.step >= 0))
-    by_step = _sums(kernels, aligned, (kernels.step, kernels.gpu), stepped)
-    return Communication(
-        rows=_rows(held, aligned),
-        gpus={held.gpus[gpu]: sums for (gpu,), sums in _sums(kernels, aligned, (kernels.gpu,), chosen).items()},
-        steps=tuple(StepRow(step, held.gpus[gpu], sums) for (step, gpu), sums in by_step.items()),
-        last=_last(held, aligned),
-        undecided=aligned.undecided,
-        of_those_here=bool(((aligned.waiting_ns >= 0) & (ranks == 0)).any()),
-    )
+    aligned = align(parts, one_clock=one_clock, one_run=one_run)
 
-
-def _sums(
-    kernels: Kernels, aligned: Aligned, keys: tuple[Int64s, ...], rows: Int64s
-) -> dict[tuple[int, ...], Sums]:
-    """Add up the kernels at these rows that agree in all keys; in the order of the keys."""
-    if not len(rows):
-        return {}
-    rows = rows[np.lexsort([key[rows] for key in keys[::-1]])]
-    table = np.stack([key[rows] for key in keys])
-    first = np.concatenate([[0], np.flatnonzero((table[:, 1:] != table[:, :-1]).any(0)) + 1])
-    added = [np.add.reduceat(column[rows], first).tolist() for column in _to_add(kernels, aligned)]
-    return {
-        tuple(key): Sums(*values)
-        for key, values in zip(table[:, first].T.tolist(), zip(*added, strict=True), strict=True)
-    }
-
-
-def _to_add(kernels: Kernels, aligned: Aligned) -> tuple[NDArray[Any], ...]:
-    """Return a column for each field of Sums."""
-    duration, is_aligned = kernels.end_ns - kernels.start_ns, aligned.waiting_ns >= 0
+    duration, is_aligned, sized = parts.end_ns - parts.start_ns, aligned.waiting_ns >= 0, kernels.bus_bytes >= 0
     waiting = np.where(is_aligned, aligned.waiting_ns, 0)
-    sized = ~np.isnan(kernels.bus_bytes)
-    return (
+    columns: tuple[NDArray[Any], ...] = (  # one for each field of Sums
         np.ones(len(kernels), np.int64),
         duration,
         kernels.time_ns,
@@ -155,39 +208,46 @@ def _to_add(kernels: Kernels, aligned: Aligned) -> tuple[NDArray[Any], ...]:
         np.where(sized, duration - waiting, 0),
     )
 
+    def sums(rows: Int64s, *keys: Int64s) -> dict[tuple[int, ...], Sums]:
+        """Add up the kernels at these rows that agree in all keys; in the order of the keys."""
+        if not len(rows):
+            return {}
+        rows = rows[np.lexsort([key[rows] for key in keys[::-1]])]
+        table = np.stack([key[rows] for key in keys])
+        first = np.concatenate([[0], np.flatnonzero((table[:, 1:] != table[:, :-1]).any(0)) + 1])
+        figures = zip(*(np.add.reduceat(column[rows], first).tolist() for column in columns), strict=True)
+        return {tuple(key): Sums(*values) for key, values in zip(table[:, first].T.tolist(), figures, strict=True)}
 
-def _rows(held: Exchanges, aligned: Aligned) -> tuple[CommunicationRow, ...]:
-    kernels = held.kernels
-    chosen, keys = np.flatnonzero(kernels.matching), (kernels.place, kernels.collective, kernels.gpu)
+    chosen = np.flatnonzero(kernels.matching)
+    stepped = chosen[kernels.step[chosen] >= 0]
     named: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    keys = kernels.place, kernels.collective, kernels.gpu
     for *key, rank in zip(*(column[chosen].tolist() for column in (*keys, kernels.root_or_peer)), strict=True):
         named[tuple(key)].add(rank)
-    rows = (
+    rows = [
         CommunicationRow(
-            *held.places[place],
-            COLLECTIVES[collective],
-            held.gpus[gpu],
+            *held.places[key[0]],
+            COLLECTIVES[key[1]],
+            held.gpus[key[2]],
             of_row,
-            _one(named[place, collective, gpu]),
+            max(named[key]) if len(named[key]) == 1 and min(named[key]) >= 0 else None,
         )
-        for (place, collective, gpu), of_row in _sums(kernels, aligned, keys, chosen).items()
-    )
-    return tuple(sorted(rows, key=lambda row: (-row.sums.exposed_ns, -row.sums.time_ns, row.path, row.gpu)))
-
-
-def _one(ranks: set[int]) -> int | None:
-    """Return the one known rank; None where there are several, or one is unknown."""
-    return next(iter(ranks)) if len(ranks) == 1 and min(ranks) >= 0 else None
-
-
-def _last(exchanged: Exchanges, aligned: Aligned) -> tuple[LastRow, ...]:
-    """Return who was last in the aligned collectives; those of equal starts count for the first of them."""
-    kernels, ends = exchanged.kernels, np.flatnonzero(aligned.last & exchanged.kernels.matching)
-    rows = []
-    for kind in np.unique(kernels.collective[ends]).tolist():
+        for key, of_row in sums(chosen, *keys).items()
+    ]
+    # Who was last in the aligned collectives; those of equal starts count for the first of them.
+    ends = np.flatnonzero(aligned.last & kernels.matching)
+    last = []
+    for kind, gpu in np.unique(np.stack([kernels.collective[ends], kernels.gpu[ends]]), axis=1).T.tolist():
         of_kind = ends[kernels.collective[ends] == kind]
-        for gpu in np.unique(kernels.gpu[of_kind]).tolist():
-            of_gpu = of_kind[kernels.gpu[of_kind] == gpu]
-            held = int(aligned.held_ns[of_gpu].sum())
-            rows.append(LastRow(COLLECTIVES[kind], exchanged.gpus[gpu], len(of_gpu), len(of_kind), held))
-    return tuple(sorted(rows, key=lambda row: -row.held_ns))
+        of_gpu = of_kind[kernels.gpu[of_kind] == gpu]
+        held_ns = int(aligned.held_ns[of_gpu].sum())
+        last.append(LastRow(COLLECTIVES[kind], held.gpus[gpu], len(of_gpu), len(of_kind), held_ns))
+    by_step = sums(stepped, kernels.step, kernels.gpu).items()
+    return Communication(
+        rows=tuple(sorted(rows, key=lambda row: (-row.sums.exposed_ns, -row.sums.time_ns, row.path, row.gpu))),
+        gpus={held.gpus[gpu]: of_gpu for (gpu,), of_gpu in sums(chosen, kernels.gpu).items()},
+        steps=tuple(StepRow(step, held.gpus[gpu], of_step) for (step, gpu), of_step in by_step),
+        last=tuple(sorted(last, key=lambda row: -row.held_ns)),
+        undecided=aligned.undecided,
+        of_those_here=bool(((aligned.waiting_ns >= 0) & (ranks == 0)).any()),
+    )

@@ -1,27 +1,180 @@
-"""How much of what a GPU can do each range gets: FLOPs and bytes of a counted step, joined to kernel times.
+"""How much of what a GPU can do each range gets: FLOPs and bytes of one step, joined to kernel times.
 
-A range's figures join the report's range of the same phase and the same path below its step; where the report
-lacks that, the nearest range around it. A range then has its own and those of all ranges inside it, times the
-number of its steps.
+They are counted by annotation, or stated by a run. A range's figures join the report's range of the same phase
+and the same path below its step; where the report lacks that, the nearest range around it. A range then has its
+own and those of all ranges inside it, times the number of its steps.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ..report import Number, Path, RangeRow, Report
-from ..vocabulary import BACKWARD, FORWARD, PATH_SEPARATOR, RECOMPUTE, step_matcher
-from .counts import NOTHING, Counts, Figures, Key, keys_of
+from ..vocabulary import BACKWARD, ELEMENTWISE, FORWARD, PATH_SEPARATOR, RECOMPUTE, is_warm_up, step_matcher
 from .gpu_peaks import Peak
 
 #: A range that reaches less of both the arithmetic's and the memory's peak than this is bound by neither.
 FAR_BELOW = 0.25
 COMPUTE, MEMORY, NEITHER = "compute", "memory", "neither"
+_INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+_INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
 Place = tuple[Path, str]
+#: A phase and a path below the step, in which a `*` may stand for an index.
+Key = tuple[str, str]
 #: A range, a phase whose counts it may have, and its path below its step.
 Inside = tuple[Place, str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """FLOPs by arithmetic (`bf16`, `tf32`, …), bytes, and FLOPs of element-wise operators and reductions."""
+
+    flops: Mapping[str, float]
+    bytes: float
+    elementwise: float = 0
+
+    @property
+    def total(self) -> float:
+        """FLOPs of matrix products, convolutions and attention, in all arithmetic."""
+        return sum(self.flops.values())
+
+    def __add__(self, other: Figures) -> Figures:
+        kinds = {**self.flops, **other.flops}
+        flops = {kind: self.flops.get(kind, 0) + other.flops.get(kind, 0) for kind in kinds}
+        return Figures(flops, self.bytes + other.bytes, self.elementwise + other.elementwise)
+
+    def times(self, factor: float) -> Figures:
+        """Return so many times these."""
+        flops = {kind: value * factor for kind, value in self.flops.items()}
+        return Figures(flops, self.bytes * factor, self.elementwise * factor)
+
+
+NOTHING = Figures({}, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one path, or each of `paths` that differ in indices alone, computes in no range inside it, in a step.
+
+    Where `paths` is None, the figures are those of all such paths together.
+    """
+
+    figures: Figures
+    paths: int | None
+
+    def of_each(self, paths: int) -> Figures:
+        """Return the figures of one of the paths that a report has of these."""
+        return self.figures.times(1 / paths) if self.paths is None else self.figures
+
+    @property
+    def whole(self) -> Figures:
+        """The figures of all its paths."""
+        return self.figures.times(self.paths or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A step's figures by phase and path; how often models were called in it; operators without a formula.
+
+    `is_stated` says that they follow from the model's sizes and were not counted.
+    """
+
+    by_key: Mapping[Key, Entry]
+    calls: Mapping[str, float]
+    uncounted: Mapping[str, int]
+    is_stated: bool = False
+    peaks: Mapping[str, Any] = field(default_factory=dict)  # measured of the GPU
+
+    @property
+    def whole(self) -> Figures:
+        """The figures of the step."""
+        return sum((entry.whole for entry in self.by_key.values()), NOTHING)
+
+
+def counts_of(report: Report) -> Counts | None:
+    """Return what a report says of one step; None where it says nothing."""
+    counted = [_counted(entries, step_matcher(report.step)) for entries in report.provenance.counted]
+    counted = [entries for entries in counted if entries.by_key]
+    if counted:
+        return _mean(counted)
+    run = report.provenance.run
+    return _stated(run) if isinstance(run.get("flops"), Mapping) else None
+
+
+def keys_of(phase: str, path: Path) -> Iterator[Key]:
+    """Yield the keys that a path's entry may have."""
+    text = PATH_SEPARATOR.join(path)
+    yield phase, text
+    yield phase, _INDEX_ABOVE.sub("*", text)
+    yield phase, _INDEX.sub("*", text)
+
+
+def _counted(mark: Mapping[str, Any], is_step: Callable[[str], bool]) -> Counts:
+    """Read what one process counted."""
+
+    def cut(path: str) -> str:
+        """Return what is inside a path's step, or else its innermost warm-up."""
+        names = path.split(PATH_SEPARATOR)
+        warm_up = max((index for index, name in enumerate(names) if is_warm_up(name)), default=-1)
+        step = next((index for index, name in enumerate(names) if is_step(name)), warm_up)
+        return PATH_SEPARATOR.join(names[step + 1 :])
+
+    entries: dict[Key, Entry] = {}
+    for phase, paths in mark.get("ranges", {}).items():
+        for path, (number, moved, flops) in paths.items():
+            products = {kind: count for kind, count in flops.items() if kind != ELEMENTWISE}
+            key = phase, cut(path)
+            entry = Entry(Figures(products, moved, flops.get(ELEMENTWISE, 0)), number)
+            entries[key] = entry if key not in entries else Entry(entries[key].whole + entry.whole, None)
+    calls = {cut(path): number for path, number in mark.get("calls", {}).items()}
+    uncounted = {name: numbers[0] for name, numbers in mark.get("uncounted", {}).items()}
+    return Counts(entries, calls, uncounted, peaks=mark.get("peaks", {}))
+
+
+def _mean(processes: list[Counts]) -> Counts:
+    """Return what a step of any of several processes computes, on average."""
+    if len(processes) == 1:
+        return processes[0]
+    share = 1 / len(processes)
+    entries: dict[Key, Entry] = {}
+    for counts in processes:
+        for key, entry in counts.by_key.items():
+            shared = Entry(entry.figures.times(share), entry.paths)
+            before = entries.get(key)
+            if before is None:
+                entries[key] = shared
+            elif before.paths == shared.paths:
+                entries[key] = Entry(before.figures + shared.figures, shared.paths)
+            else:
+                entries[key] = Entry(before.whole + shared.whole, None)
+    calls = {
+        path: sum(process.calls.get(path, 0) for process in processes) * share
+        for process in processes
+        for path in process.calls
+    }
+    return Counts(entries, calls, processes[0].uncounted, peaks=processes[0].peaks)
+
+
+def _stated(run: Mapping[str, Any]) -> Counts:
+    """Read what `profiling.run` says of its model: paths begin with the phase, of all layers together."""
+    flops, moved = _numbers(run.get("flops")), _numbers(run.get("bytes"))
+    kind = str(run.get("dtype", ""))
+    figures = {
+        path: Figures({kind: flops[path]} if path in flops else {}, moved.get(path, 0))
+        for path in {**flops, **moved}
+    }
+    entries = {(path.split(PATH_SEPARATOR)[0], path): Entry(figure, None) for path, figure in figures.items()}
+    return Counts(entries, {}, {}, is_stated=True)
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    """Return the numbers of a mapping by their names; of anything else none."""
+    items = value.items() if isinstance(value, Mapping) else ()
+    return {name: number for name, number in items if isinstance(number, int | float) and 0 <= number < 2**80}
 
 
 @dataclass(frozen=True, slots=True)

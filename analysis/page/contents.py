@@ -14,7 +14,7 @@ from ..compare import tables
 from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
 from ..document import Detail
 from ..errors import ReportError
-from ..measures.counts import counts_of
+from ..measures.efficiency import counts_of
 from ..measures.gpu_peaks import peak_for
 from ..measures.steps import ranges_of
 from ..report import Report, added, per_step

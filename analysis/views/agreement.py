@@ -7,8 +7,7 @@ from typing import Any
 
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError, UsageError
-from ..measures.agreement import AGREES_WITHIN, PhaseTimes, agrees, phase_times
-from ..measures.annotation import prices
+from ..measures.agreement import AGREES_WITHIN, PhaseTimes, agrees, phase_times, prices
 from ..report import Report
 from ..support.units import share_text, time_text
 from . import graphs, headings

@@ -9,7 +9,7 @@ from typing import Any
 from ..document import Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.attention_parts import FUSED, MATMULS, SOFTMAX, Part, fused_of, names_attention, parts_of
-from ..measures.counts import counts_of
+from ..measures.efficiency import counts_of
 from ..report import Number, Report
 from ..summary.totals import summarize
 from ..vocabulary import BACKWARD, FORWARD, some_of

@@ -8,7 +8,7 @@ from functools import partial
 
 from ..document import Document, Row, Table, headed
 from ..errors import ReportError
-from ..measures.annotation import prices
+from ..measures.agreement import prices
 from ..measures.balance import (
     FILLED_FROM,
     GPU_BOUND_FROM,

@@ -8,8 +8,7 @@ from statistics import fmean
 from ..document import Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures import efficiency
-from ..measures.counts import Counts, counts_of
-from ..measures.efficiency import FAR_BELOW, Efficiency, Joined
+from ..measures.efficiency import FAR_BELOW, Counts, Efficiency, Joined, counts_of
 from ..measures.gpu_peaks import Peak, peak_for
 from ..measures.steps import steps_of
 from ..report import Report, tree_order

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..document import Column, Table
 from ..errors import ReportError
-from ..measures.annotation import Price
+from ..measures.agreement import Price
 from ..report import KernelRow, Number, Path, Report, quotient
 from ..support.units import count_text, time_text
 from ..vocabulary import PHASES, PhaseNames, phase_matcher

@@ -16,7 +16,7 @@ from nvtx_kernels.analysis.errors import NoGpuWork
 from nvtx_kernels.analysis.measures.agreement import phase_times
 from nvtx_kernels.analysis.measures.balance import balance
 from nvtx_kernels.analysis.measures.communication import communicated
-from nvtx_kernels.analysis.measures.counts import counts_of
+from nvtx_kernels.analysis.measures.efficiency import counts_of
 from nvtx_kernels.analysis.measures.exchanges import exchanges
 from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.measures.overlap import overlap

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.errors import ReportError
-from nvtx_kernels.analysis.measures.idle import gaps_of
+from nvtx_kernels.analysis.measures.balance import gaps_of
 from nvtx_kernels.analysis.measures.spans import Extents
 
 from tests.analysis.making.building import (

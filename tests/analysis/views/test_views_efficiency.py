@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 from nvtx_kernels.analysis.errors import ReportError
-from nvtx_kernels.analysis.measures.counts import counts_of
-from nvtx_kernels.analysis.measures.efficiency import joined
+from nvtx_kernels.analysis.measures.efficiency import counts_of, joined
 from nvtx_kernels.analysis.measures.gpu_peaks import MEASURED, PEAKS, peak_for, peak_of
 from nvtx_kernels.analysis.readers.marks import FLOPS_MARK
 from nvtx_kernels.analysis.views.efficiency import MEASURED_PEAKS, NO_COUNTS, NO_STEPS, ON_CPU, view
