@@ -5,6 +5,7 @@ nanoseconds. A range whose `end` is None was never closed.
 """
 
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -155,22 +156,26 @@ def steps_lasting(folder, *durations):
 def write(path, rows, dialect=Dialect()):
     """Write the rows as nsys would export them, over what is there."""
     path.unlink(missing_ok=True)
-    database = sqlite3.connect(path)
-    for table, records in _tables(rows, dialect).items():
-        if records or dialect.empty_tables or table == "StringIds":
-            _fill(database, table, records, dialect.year)
-    database.commit()
-    database.close()
+    with closing(sqlite3.connect(path)) as database:
+        for table, records in _tables(rows, dialect).items():
+            if records or dialect.empty_tables or table == "StringIds":
+                known = columns(table, dialect.year)
+                database.execute(create_statement(table, dialect.year))
+                names, marks = ", ".join(f'"{name}"' for name in known), ", ".join("?" * len(known))
+                values = [
+                    [record.get(n, 0 if needed else None) for n, needed in known.items()] for record in records
+                ]
+                database.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
+        database.commit()
     return path
 
 
 def alter(path, *statements):
     """Run SQL on a written report, for what no exporter would write on purpose."""
-    database = sqlite3.connect(path)
-    for statement in statements:
-        database.execute(statement)
-    database.commit()
-    database.close()
+    with closing(sqlite3.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
     return path
 
 
@@ -180,82 +185,57 @@ class _Strings(dict):
         return self[text]
 
 
+KIND_TABLES = {"kernel": "KERNEL", "memcpy": "MEMCPY", "memset": "MEMSET", "graph": "GRAPH_TRACE"}
+
+
+def _row(names, *values, **more):
+    return dict(zip(names.split(), values, strict=True)) | more
+
+
 def _tables(rows, dialect):
     strings = _Strings()
     tables = {table: [] for table in TABLES}
-    tables["NVTX_EVENTS"] = [_event(number, r, strings, dialect) for number, r in enumerate(rows.ranges)]
-    tables["CUPTI_ACTIVITY_KIND_RUNTIME"] = [_call(launch, strings) for launch in rows.launches]
-    for work in rows.work:
-        tables[f"CUPTI_ACTIVITY_KIND_{KIND_TABLES[work.kind]}"].append(_work(work, strings))
-    tables["CUDA_GRAPH_NODE_EVENTS"] = [row for node in rows.nodes for row in _creation(node, strings)]
-    for one in rows.allocations:
-        kind = "CUDA_GPU_MEMORY_USAGE_EVENTS" if one.total is None else "NVTX_KERNELS_ALLOCATIONS"
-        tables[kind].append(_allocation(one))
+    for number, r in enumerate(rows.ranges):
+        registered = dialect.registered == "all" or (dialect.registered == "mixed" and number % 2)
+        name = {"textId": strings[r.name]} if registered and r.name is not None else {"text": r.name}
+        names = "start end eventType globalTid domainId category"
+        event = _row(names, r.start, r.end, r.event, r.thread, r.domain, r.category or None, **name)
+        tables["NVTX_EVENTS"].append(event)
+    for call in rows.launches:
+        names = "start end eventClass globalTid correlationId nameId"
+        name = strings["cudaLaunchKernel_v7000"]
+        launch = _row(names, call.start, call.end, call.event_class, call.thread, call.correlation, name)
+        tables["CUPTI_ACTIVITY_KIND_RUNTIME"].append(launch)
+    for w in rows.work:
+        named = {"copyKind": 1 if isinstance(w.name, str) else w.name} if w.kind == "memcpy" else {}
+        if w.kind == "kernel":
+            named = {"demangledName": strings[w.name], "shortName": strings["Kernel2"]}
+        names = "start end deviceId streamId correlationId globalPid graphNodeId"
+        piece = _row(names, w.start, w.end, w.device, w.stream, w.correlation, w.process, w.node, **named)
+        tables[f"CUPTI_ACTIVITY_KIND_{KIND_TABLES[w.kind]}"].append(piece)
+    for node in rows.nodes:
+        names = "start end eventClass globalTid graphNodeId nameId"
+        creation = _row(names, node.at, node.at, 77, node.thread, node.number, strings["Graph Node Creation"])
+        # Of a clone, nsys 2025.3 writes a second row that names the original.
+        clone = [] if node.original is None else [{**creation, "originalGraphNodeId": node.original}]
+        tables["CUDA_GRAPH_NODE_EVENTS"] += [creation, *clone]
+    for event in rows.allocations:
+        place = {"start": event.at, "deviceId": event.device}
+        of_cuda = "memoryOperationType bytes address globalPid correlationId"
+        freed, size, process = int(event.bytes < 0), abs(event.bytes), process_of(event.thread)
+        if event.total is None:
+            row = _row(of_cuda, freed, size, event.block, process, event.correlation, **place)
+            tables["CUDA_GPU_MEMORY_USAGE_EVENTS"].append(row)
+        else:
+            names = "globalTid block bytes totalBytes"
+            row = _row(names, event.thread, event.block, event.bytes, event.total, **place)
+            tables["NVTX_KERNELS_ALLOCATIONS"].append(row)
     tables["ThreadNames"] = [{"nameId": strings[n], "globalTid": t} for t, n in rows.thread_names.items()]
     tables["TARGET_INFO_GPU"] = [{"id": number, "name": name} for number, name in enumerate(rows.gpus)]
     if metadata_table(dialect.year):
         tables[metadata_table(dialect.year)] = [{"name": n, "value": v} for n, v in rows.metadata.items()]
     tables["StringIds"] = [{"id": number, "value": text} for text, number in strings.items()]
     return tables
-
-
-KIND_TABLES = {"kernel": "KERNEL", "memcpy": "MEMCPY", "memset": "MEMSET", "graph": "GRAPH_TRACE"}
-
-
-def _event(number, range_, strings, dialect):
-    registered = dialect.registered == "all" or (dialect.registered == "mixed" and number % 2)
-    name = {"textId": strings[range_.name]} if registered and range_.name is not None else {"text": range_.name}
-    return {
-        "start": range_.start, "end": range_.end, "eventType": range_.event, "globalTid": range_.thread,
-        "domainId": range_.domain, "category": range_.category or None, **name,
-    }  # fmt: skip
-
-
-def _call(launch, strings):
-    return {
-        "start": launch.start, "end": launch.end, "eventClass": launch.event_class, "globalTid": launch.thread,
-        "correlationId": launch.correlation, "nameId": strings["cudaLaunchKernel_v7000"],
-    }  # fmt: skip
-
-
-def _creation(node, strings):
-    """Return a node's row, and of a clone a second one that names the original, as nsys 2025.3 writes them."""
-    row = {
-        "start": node.at,
-        "end": node.at,
-        "eventClass": 77,
-        "globalTid": node.thread,
-        "graphNodeId": node.number,
-    }
-    row["nameId"] = strings["Graph Node Creation"]
-    return [row] if node.original is None else [row, {**row, "originalGraphNodeId": node.original}]
-
-
-def _allocation(one):
-    place = {"start": one.at, "deviceId": one.device}
-    if one.total is None:
-        freed = {"memoryOperationType": int(one.bytes < 0), "bytes": abs(one.bytes), "address": one.block}
-        return {**place, **freed, "globalPid": process_of(one.thread), "correlationId": one.correlation}
-    return {**place, "globalTid": one.thread, "block": one.block, "bytes": one.bytes, "totalBytes": one.total}
-
-
-def _work(work, strings):
-    named = {"kernel": "demangledName", "memcpy": "copyKind"}.get(work.kind)
-    value = strings[work.name] if work.kind == "kernel" else 1 if isinstance(work.name, str) else work.name
-    return {
-        "start": work.start, "end": work.end, "deviceId": work.device, "streamId": work.stream,
-        "correlationId": work.correlation, "globalPid": work.process, "graphNodeId": work.node,
-        **({named: value} if named else {}),
-        **({"shortName": strings["Kernel2"]} if work.kind == "kernel" else {}),
-    }  # fmt: skip
-
-
-def _fill(database, table, records, year):
-    known = columns(table, year)
-    database.execute(create_statement(table, year))
-    names, marks = ", ".join(f'"{name}"' for name in known), ", ".join("?" * len(known))
-    values = [[record.get(name, 0 if needed else None) for name, needed in known.items()] for record in records]
-    database.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
 
 
 def in_process(rows, process):

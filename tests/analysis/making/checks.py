@@ -178,7 +178,10 @@ CHECKS = (
 
 
 def check(folder, whole, content, command_and_rule):
-    """Write a changed report beside the whole one, run one check, and assert that neither file was touched."""
+    """Write a changed report beside the whole one, run one check, and assert that neither file was touched.
+
+    Returns whether the command answered.
+    """
     files = {"report.sqlite": content, "whole.sqlite": whole}
     for name, data in files.items():
         (folder / name).write_bytes(data)
@@ -190,6 +193,7 @@ def check(folder, whole, content, command_and_rule):
     assert [(folder / name).read_bytes() for name in files] == [*files.values()]
     assert sorted(path.name for path in folder.iterdir()) == ["out", *files]
     assert [path.name for path in (folder / "out").iterdir()] in ([], ["report.sqlite"])
+    return out is not None
 
 
 def answer(command, folder, words):

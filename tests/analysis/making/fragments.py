@@ -58,10 +58,22 @@ def fragment(report, at):
             name.decode() for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         }
         if CALLS in tables:
-            _keep_calls(database, tables, at)
+            count = database.execute(f"SELECT count(*) FROM {CALLS}").fetchone()[0]
+            first = f"SELECT rowid FROM {CALLS} ORDER BY start LIMIT {CALLS_KEPT} OFFSET {int(at * count)}"
+            database.execute(f"DELETE FROM {CALLS} WHERE rowid NOT IN ({first})")
+            for table in sorted({KERNELS, *OTHER_WORK} & tables):
+                launched = f"SELECT correlationId FROM {CALLS}"
+                database.execute(f"DELETE FROM {table} WHERE correlationId NOT IN ({launched})")
         if RANGES in tables:
-            _keep_ranges(database, CALLS in tables)
-        _keep_strings(database, tables)
+            if CALLS in tables:
+                calls = f'(SELECT min(start) FROM {CALLS}) AND start < (SELECT max("end") FROM {CALLS})'
+                database.execute(f'DELETE FROM {RANGES} WHERE eventType IN (59, 60) AND NOT ("end" > {calls})')
+            longest = 'ORDER BY eventType IN (59, 60), start - "end"'
+            kept = f"SELECT rowid FROM {RANGES} {longest} LIMIT {RANGES_KEPT}"
+            database.execute(f"DELETE FROM {RANGES} WHERE rowid NOT IN ({kept})")
+        used = {KERNELS: "demangledName", CALLS: "nameId", RANGES: "textId", "ThreadNames": "nameId"}
+        texts = " UNION ".join(f"SELECT {name} FROM {table}" for table, name in used.items() if table in tables)
+        database.execute(f"DELETE FROM StringIds WHERE id NOT IN ({texts or 'NULL'})")
         for table in sorted(tables - READ):
             database.execute(f'DROP TABLE "{table}"')
         for table in sorted(tables & READ):
@@ -86,48 +98,23 @@ IN_TRACE = {
 
 
 #: What no report at hand has: a CUDA graph that PyTorch annotated, with its collectives, and allocations.
-ANNOTATED = trace_text(
+IN_GRAPH = (("graph node id", 3 << 32 | 1), ("module_fqn", "layers.0.mlp.w1"))
+GRAPHED = Program(
+    [Block("step", 0, 900), Block("forward", 5, 800)],
+    [Call(7, 20, 30, name="cudaGraphLaunch"), Call(8, 40, 50)],
     [
-        *events_of(
-            Program(
-                [Block("step", 0, 900), Block("forward", 5, 800)],
-                [Call(7, 20, 30, name="cudaGraphLaunch"), Call(8, 40, 50)],
-                [
-                    Work(
-                        7,
-                        100,
-                        150,
-                        "gemm",
-                        said=(("graph node id", 3 << 32 | 1), ("module_fqn", "layers.0.mlp.w1")),
-                    ),
-                    Work(7, 160, 190, "ncclDevKernel_AllReduce", said=COLLECTIVE),
-                    Work(8, 200, 210, "add", said=(("graph node id", 2), ("graph id", 3), ("name", "loss"))),
-                ],
-            )
-        ),
-        *(
-            json.dumps(
-                {
-                    "ph": "i",
-                    "cat": "cpu_instant_event",
-                    "s": "t",
-                    "name": "[memory]",
-                    "pid": PROCESS,
-                    "tid": MAIN,
-                    "ts": at / 1000,
-                    "args": {
-                        "Total Allocated": total,
-                        "Bytes": size,
-                        "Addr": 64,
-                        "Device Id": 0,
-                        "Device Type": 1,
-                    },
-                }
-            )
-            for at, size, total in ((25, 512, 512), (45, 256, 768), (60, -512, 256))
-        ),
-    ]
+        Work(7, 100, 150, "gemm", said=IN_GRAPH),
+        Work(7, 160, 190, "ncclDevKernel_AllReduce", said=COLLECTIVE),
+        Work(8, 200, 210, "add", said=(("graph node id", 2), ("graph id", 3), ("name", "loss"))),
+    ],
 )
+MEMORY = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": PROCESS, "tid": MAIN}
+OF_MEMORY = {"Addr": 64, "Device Id": 0, "Device Type": 1}
+ALLOCATIONS = [
+    json.dumps({**MEMORY, "ts": at / 1000, "args": {"Total Allocated": total, "Bytes": size, **OF_MEMORY}})
+    for at, size, total in ((25, 512, 512), (45, 256, 768), (60, -512, 256))
+]
+ANNOTATED = trace_text([*events_of(GRAPHED), *ALLOCATIONS])
 
 
 def with_payloads():
@@ -155,25 +142,3 @@ def trace(stretch):
             with suppress(sqlite3.OperationalError):  # a table or a column that this report lacks
                 parts[part] = [row(*values) for values in database.execute(sql)]
     return trace_text(events_of(Program(**parts))).encode()
-
-
-def _keep_calls(database, tables, at):
-    count = database.execute(f"SELECT count(*) FROM {CALLS}").fetchone()[0]
-    kept = f"SELECT rowid FROM {CALLS} ORDER BY start LIMIT {CALLS_KEPT} OFFSET {int(at * count)}"
-    database.execute(f"DELETE FROM {CALLS} WHERE rowid NOT IN ({kept})")
-    for table in sorted({KERNELS, *OTHER_WORK} & tables):
-        database.execute(f"DELETE FROM {table} WHERE correlationId NOT IN (SELECT correlationId FROM {CALLS})")
-
-
-def _keep_ranges(database, around_calls):
-    if around_calls:
-        calls = f'(SELECT min(start) FROM {CALLS}) AND start < (SELECT max("end") FROM {CALLS})'
-        database.execute(f'DELETE FROM {RANGES} WHERE eventType IN (59, 60) AND NOT ("end" > {calls})')
-    longest = f'SELECT rowid FROM {RANGES} ORDER BY eventType IN (59, 60), start - "end" LIMIT {RANGES_KEPT}'
-    database.execute(f"DELETE FROM {RANGES} WHERE rowid NOT IN ({longest})")
-
-
-def _keep_strings(database, tables):
-    used = {KERNELS: "demangledName", CALLS: "nameId", RANGES: "textId", "ThreadNames": "nameId"}
-    kept = " UNION ".join(f"SELECT {column} FROM {table}" for table, column in used.items() if table in tables)
-    database.execute(f"DELETE FROM StringIds WHERE id NOT IN ({kept or 'NULL'})")

@@ -154,42 +154,35 @@ CHANGES = st.lists(
 def changed(report, changes):
     """Apply changes to a report's bytes: those of its values first, for a damaged file takes none."""
     of_values = [change for change in changes if change.kind not in IN_BYTES]
-    is_trace = report.lstrip().startswith(b"{")
-    content = bytearray(_changed_trace(report, of_values) if is_trace else _changed_export(report, of_values))
+    if report.lstrip().startswith(b"{"):
+        trace = json.loads(report)
+        for change in of_values:
+            raw = isinstance(change.value, bytes)
+            _change_trace(trace, change, change.value.decode("utf-8", "surrogateescape") if raw else change.value)
+        content = bytearray(json.dumps(trace, ensure_ascii=False).encode("utf-8", "surrogateescape"))
+    else:
+        with closing(sqlite3.connect(":memory:")) as database:
+            database.deserialize(report)
+            for change in of_values:
+                _change_table(database, change)
+            database.commit()
+            content = bytearray(database.serialize())
     for change in changes:
         if change.kind in IN_BYTES:
             _change_bytes(content, change)
     return bytes(content)
 
 
-def _changed_export(report, changes):
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(report)
-        for change in changes:
-            _change_table(database, change)
-        database.commit()
-        return database.serialize()
-
-
 def _change_table(database, change):
     table = READ_TABLES[change.table]
     columns = [name for _, name, *_ in database.execute(f'PRAGMA table_info("{table}")')]
-    if not columns:
-        return
-    sql = {**IN_TABLES, **OF_TABLES}[change.kind]
-    column = columns[change.column % len(columns)]
-    low, high = sorted((change.row, change.other))
-    with suppress(sqlite3.Error, OverflowError):
-        value = (change.value,) if "?" in sql else ()
-        database.execute(sql.format(table=table, column=column, row=low, other=high), value)
-
-
-def _changed_trace(report, changes):
-    trace = json.loads(report)
-    for change in changes:
-        raw = isinstance(change.value, bytes)
-        _change_trace(trace, change, change.value.decode("utf-8", "surrogateescape") if raw else change.value)
-    return json.dumps(trace, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    if columns:
+        sql = {**IN_TABLES, **OF_TABLES}[change.kind]
+        column = columns[change.column % len(columns)]
+        low, high = sorted((change.row, change.other))
+        with suppress(sqlite3.Error, OverflowError):
+            value = (change.value,) if "?" in sql else ()
+            database.execute(sql.format(table=table, column=column, row=low, other=high), value)
 
 
 def _change_trace(trace, change, value):

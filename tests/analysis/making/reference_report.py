@@ -11,11 +11,27 @@ def summed(rows, *, include_warm_up=False, **rules):
     reference = Reference(rows, **rules)
     pairs = list(zip(in_order(rows), reference.answers(), strict=True))
     kept = [(work, answer) for work, answer in pairs if include_warm_up or not answer.in_warm_up]
+    parts = dict.fromkeys(("own", "adopted", "linked", "captured", "outside", "ambiguous"), 0)
+    of_phase, of_row = defaultdict(list), defaultdict(list)
+    for work, answer in kept:
+        parts[answer.how] += _duration(work)
+        of_phase[answer.phase].append(work)
+        of_row[answer.names, answer.phase, work.kind].append(_duration(work))
+    work_ns = sum(_duration(work) for work, _ in pairs)
     return {
-        "totals": _totals(pairs, kept),
-        "phases": _phases(kept),
-        "kernels": _kernels(kept),
-        "outside": _outside(kept),
+        "totals": {
+            "work_ns": work_ns,
+            "kernel_ns": sum(_duration(work) for work, _ in pairs if work.kind == "kernel"),
+            "excluded_ns": work_ns - sum(parts.values()),
+            **{f"{how}_ns": total for how, total in parts.items()},
+        },
+        "phases": {
+            phase: (kernel_ns, kernels, ns)
+            for phase, work in of_phase.items()
+            for kernels, kernel_ns, ns in [_amounts(work)]
+        },
+        "kernels": {key: (len(all_), sum(all_), min(all_), max(all_)) for key, all_ in of_row.items()},
+        "outside": Counter((a.how, work.kind) for work, a in kept if a.how in ("outside", "ambiguous")),
         "ranges": _ranges(reference, pairs, kept, _homes(reference, include_warm_up)),
         "steps": _steps(reference, include_warm_up),
     }
@@ -23,39 +39,6 @@ def summed(rows, *, include_warm_up=False, **rules):
 
 def _duration(work):
     return work.end - work.start
-
-
-def _totals(pairs, kept):
-    parts = dict.fromkeys(("own", "adopted", "linked", "captured", "outside", "ambiguous"), 0)
-    for work, answer in kept:
-        parts[answer.how] += _duration(work)
-    everything = sum(_duration(work) for work, _ in pairs)
-    return {
-        "work_ns": everything,
-        "kernel_ns": sum(_duration(work) for work, _ in pairs if work.kind == "kernel"),
-        "excluded_ns": everything - sum(parts.values()),
-        **{f"{how}_ns": total for how, total in parts.items()},
-    }
-
-
-def _phases(kept):
-    phases = defaultdict(lambda: [0, 0, 0])
-    for work, answer in kept:
-        kernel = work.kind == "kernel"
-        for place, amount in enumerate((kernel * _duration(work), int(kernel), _duration(work))):
-            phases[answer.phase][place] += amount
-    return {phase: tuple(figures) for phase, figures in phases.items()}
-
-
-def _kernels(kept):
-    durations = defaultdict(list)
-    for work, answer in kept:
-        durations[answer.names, answer.phase, work.kind].append(_duration(work))
-    return {key: (len(all_), sum(all_), min(all_), max(all_)) for key, all_ in durations.items()}
-
-
-def _outside(kept):
-    return Counter((answer.how, work.kind) for work, answer in kept if answer.how in ("outside", "ambiguous"))
 
 
 def _homes(reference, include_warm_up):
@@ -94,20 +77,22 @@ def _ranges(reference, pairs, kept, homes):
         for _, answer in pairs
         for place in (*answer.led, *answer.captured)
     }
-    inside, direct, spans = defaultdict(list), defaultdict(list), defaultdict(list)
+    inside, direct, of_instance = defaultdict(list), defaultdict(list), defaultdict(list)
     for work, answer in kept:
         for depth in range(1, len(answer.path) + 1):
             row = _key(reference, answer.path[:depth], answer)
             inside[row].append(work)
-            spans[row, answer.path[depth - 1]].append(work)
+            of_instance[row, answer.path[depth - 1]].append(work)
         direct[row if answer.path else None].append(work)
-    cpu = defaultdict(list)
+    spans, cpu = Counter(), defaultdict(list)
+    for (row, _), work in of_instance.items():
+        spans[row] += max(w.end for w in work) - min(w.start for w in work)
     for home in homes:
         cpu[_key(reference, home)].append(home[-1].end - home[-1].start)
     return {
         row: (
             len(cpu[row]) or None, *_amounts(inside[row]), *_amounts(direct[row]),
-            None if row in led or not inside[row] else _span(row, spans), sum(cpu[row]) if cpu[row] else None,
+            None if row in led or not inside[row] else spans[row], sum(cpu[row]) if cpu[row] else None,
         )
         for row in {*inside, *cpu}
     }  # fmt: skip
@@ -116,11 +101,6 @@ def _ranges(reference, pairs, kept, homes):
 def _amounts(work):
     kernels = [_duration(w) for w in work if w.kind == "kernel"]
     return len(kernels), sum(kernels), sum(map(_duration, work))
-
-
-def _span(row, spans):
-    instances = [work for (its_row, _), work in spans.items() if its_row == row]
-    return sum(max(w.end for w in work) - min(w.start for w in work) for work in instances)
 
 
 def tables(report):

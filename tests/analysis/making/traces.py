@@ -41,67 +41,42 @@ class _Numbered(dict):
 def trace_of(rows):
     """Return the trace that reading a report of these rows gives."""
     names, threads, processes, domains = _Numbered(), _Numbered(), _Numbered(), _Numbered()
-    launches = _launches(rows, threads)
-    work = _work(rows, names, processes)
-    ranges = _ranges(rows, names, threads, domains)
-    captures = _captures(rows, threads)
+    launches = [(c.start, c.end, threads[c.thread]) for c in rows.launches]
+    calls = {id(call): number for number, call in enumerate(rows.launches)}
+    work = [
+        (
+            *(w.start, w.end, KINDS.index(w.kind), names[w.name if w.kind == "kernel" else f"[CUDA {w.kind}]"]),
+            *(w.device, w.stream, processes[w.process >> 24], calls.get(id(launch_of(rows, w)), -1), 0),
+        )
+        for w in in_order(rows)
+    ]
+    opened = [r.end is None for r in rows.ranges if r.event in (building.PUSH_POP, building.START_END)]
+    ranges = [
+        (
+            *(r.start, r.end, threads[r.thread], names[r.name], domains[r.thread >> 24, r.domain]),
+            *(-1 if r.seq is None else r.seq, PUSH_POP if r.nested else START_END, open_ended, PARTS[r.part]),
+        )
+        for r, open_ended in zip(ranges_of(rows), opened, strict=True)
+    ]
+    nodes = {id(node): number for number, node in enumerate(rows.nodes)}
+    created = [nodes.get(id(creation_of(rows, w)), -1) for w in in_order(rows)]
+    creations = _columns([(node.at, threads[node.thread]) for node in rows.nodes], "i8 i4")
     known = {(r.thread >> 24, r.domain): r.name for r in rows.ranges if r.event == building.DOMAIN_CREATE}
     return Trace(
-        work=work,
-        launches=launches,
-        ranges=ranges,
+        work=Work(*_columns(work, "i8 i8 u1 i4 i4 i8 i4 i4 i4")),
+        launches=Launches(*_columns(launches, "i8 i8 i4")),
+        ranges=sorted_ranges(Ranges(*_columns(ranges, "i8 i8 i4 i4 i4 i8 u1 ? i1"))),
         names=list(names),
         threads=[Thread(processes[t >> 24], t & 0xFFFFFF, rows.thread_names.get(t, "")) for t in threads],
         domains=[Domain(processes[p], d, known.get((p, d), "")) for p, d in domains],
         processes=[Process(p & 0xFFFFFF) for p in processes],
         provenance=Provenance("generated"),
-        captures=captures,
+        captures=Captures(np.array(created, np.int32), *creations) if rows.nodes else None,
     )
 
 
-def _captures(rows, threads):
-    """Return where the nodes of the work were created, with each node's creation once."""
-    if not rows.nodes:
-        return None
-    at = {id(node): number for number, node in enumerate(rows.nodes)}
-    of_work = [at.get(id(creation_of(rows, w)), -1) for w in in_order(rows)]
-    columns = [(node.at, threads[node.thread]) for node in rows.nodes]
-    return Captures(np.array(of_work, np.int32), *_columns(columns, (np.int64, np.int32)))
-
-
-def _launches(rows, threads):
-    columns = [(c.start, c.end, threads[c.thread]) for c in rows.launches]
-    return Launches(*_columns(columns, (np.int64, np.int64, np.int32)))
-
-
-def _work(rows, names, processes):
-    at = {id(call): number for number, call in enumerate(rows.launches)}
-    columns = [
-        (
-            w.start, w.end, KINDS.index(w.kind), names[w.name if w.kind == "kernel" else f"[CUDA {w.kind}]"],
-            w.device, w.stream, processes[w.process >> 24], at.get(id(launch_of(rows, w)), -1), 0,
-        )
-        for w in in_order(rows)
-    ]  # fmt: skip
-    kinds = (np.int64, np.int64, np.uint8, np.int32, np.int32, np.int64, np.int32, np.int32, np.int32)
-    return Work(*_columns(columns, kinds))
-
-
-def _ranges(rows, names, threads, domains):
-    opened = [r.end is None for r in rows.ranges if r.event in (building.PUSH_POP, building.START_END)]
-    columns = [
-        (
-            r.start, r.end, threads[r.thread], names[r.name], domains[r.thread >> 24, r.domain],
-            -1 if r.seq is None else r.seq, PUSH_POP if r.nested else START_END, open_ended, PARTS[r.part],
-        )
-        for r, open_ended in zip(ranges_of(rows), opened, strict=True)
-    ]  # fmt: skip
-    kinds = (np.int64, np.int64, np.int32, np.int32, np.int32, np.int64, np.uint8, np.bool_, np.int8)
-    return sorted_ranges(Ranges(*_columns(columns, kinds)))
-
-
 def _columns(rows, kinds):
-    return [np.array([row[n] for row in rows], kind) for n, kind in enumerate(kinds)]
+    return [np.array([row[n] for row in rows], kind) for n, kind in enumerate(kinds.split())]
 
 
 def path_of(attribution, node):

@@ -29,7 +29,7 @@ print(hashlib.sha256(b"".join(of_report(REPORTS[0]))).hexdigest())
 def test_changed_reports_are_answered_right_or_refused():
     passed = fuzz(CASES, SEED)
     assert passed["cases"] == CASES
-    assert passed["past the header"] >= CASES / 2
+    assert passed["answered"] >= CASES / 6
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_what_fuzzing_found_stays_mended(tmp_path, case, command_and_rule):
 def test_a_text_that_is_in_no_dictionary_is_refused(tmp_path):
     """Arrow reads the numbers of Parquet's texts unchecked: they led beyond the dictionary."""
     way = Way("kernels", "parquet", "none", (), (59, 5226, 1, 0, 0, 0, 0, 0))
-    assert run((14, [Change("a value", 0, 0, 0, 0, 0)], way), tmp_path) == (True, False)
+    assert not run((14, [Change("a value", 0, 0, 0, 0, 0)], way), tmp_path)
 
 
 @pytest.mark.parametrize("command_and_rule", EVERY_CHECK)
