@@ -9,12 +9,10 @@ its range however it ends.
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import torch
@@ -24,8 +22,6 @@ from . import optimizers, places, range_stack, regions
 from .range_stack import DependentRange, Label
 from .regions import Names, in_backward
 
-# Also where a program took `apply` from its Function before.
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 _is_compiling = torch.compiler.is_dynamo_compiling
 _local = range_stack.local
 
@@ -201,11 +197,11 @@ def _label(names: Names, module: nn.Module) -> Label:
 
 
 def in_function() -> bool:
-    """Return whether this thread runs an autograd Function's forward, where no gradients are recorded."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code is not _APPLY:
-        frame = frame.f_back
-    return frame is not None
+    """Return whether this thread runs an autograd Function's forward, where no gradients are recorded.
+
+    PyTorch disables forward-mode gradients there (`THPFunction_apply`), and else only in inference mode.
+    """
+    return not torch._C._is_fwd_grad_enabled() and not torch.is_inference_mode_enabled()
 
 
 def _replicated(module: nn.Module) -> list[object]:

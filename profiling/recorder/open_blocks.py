@@ -13,12 +13,10 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import cache
-from types import CodeType
 from typing import Any
 
-import torch
-
 from ..annotate import others
+from ..annotate.calls import in_function
 from ..annotate.compiled.ranges import in_generated_code
 from ..annotate.regions import in_backward
 
@@ -26,7 +24,6 @@ MOST_CALLS = 4096
 # The library of Python's bindings is there for Dynamo's frames too; the operators among its calls are in others
 # as well, except for autograd Functions.
 OF_OPERATORS = re.compile(r"(?:lib)?(?:torch|c10)(?!_python)")
-OF_FUNCTIONS: CodeType = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 # Modules that open blocks of their own around what they compile or run.
 OF_COMPILERS = re.compile(r"torch\.(?:_dynamo\.convert_frame|_functorch|_inductor)\b")
 
@@ -44,11 +41,11 @@ class _Place(ctypes.Structure):
 
 def is_open() -> bool:
     """Return whether an operator or block may be open on this thread."""
-    if in_backward() or others.in_block() or in_generated_code():
+    if in_backward() or in_function() or others.in_block() or in_generated_code():
         return True
     frame: Any = sys._getframe()
     while frame is not None:
-        if frame.f_code is OF_FUNCTIONS or OF_COMPILERS.match(frame.f_globals.get("__name__") or ""):
+        if OF_COMPILERS.match(frame.f_globals.get("__name__") or ""):
             return True
         frame = frame.f_back
     return any(OF_OPERATORS.match(library) for library in _libraries())
