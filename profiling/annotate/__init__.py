@@ -44,7 +44,6 @@ from nvtx_kernels import DOMAIN
 
 from . import calls, marks, modules, nodes, optimizers, places, range_stack, regions
 from .compiled import ranges, tracing
-from .compiled.eager import keep_eager
 from .modules import ModuleAnnotation, annotate_modules
 from .range_stack import Listener, OpenRange, Payload, category, label, listen
 from .regions import Part
@@ -220,6 +219,6 @@ def _stepwise(annotation: Range, function: Callable[P, Any]) -> Callable[P, Any]
 
 
 for _module in (marks, modules, nodes, optimizers, places, range_stack, ranges, regions):
-    keep_eager(_module, and_what_it_calls=True)
+    tracing.keep_eager(_module, and_what_it_calls=True)
 for _module in (calls, sys.modules[__name__]):  # these call the program's own functions
-    keep_eager(_module, and_what_it_calls=False)
+    tracing.keep_eager(_module, and_what_it_calls=False)

@@ -19,7 +19,9 @@ In a report the counts are NVTX marks in our domain, `MARK` followed by a JSON o
 FLOPs by arithmetic that it computes in no range inside it; `elementwise` is none of these, and counted apart
 (operator_cost.py). `uncounted` has operators without a formula, the ones that move most: how often they ran, and
 their bytes. `calls` says how often the counted step called the models.
-`peaks` has what `nvtx-kernels check-machine --peaks` measured of the GPU, where it did.
+`peaks` has what `nvtx-kernels check-machine --peaks` measured of the GPU, where it did: reports are compared with
+what their GPU can do, not with what its data sheet promises. It is kept in the user's cache folder, in one file
+that has by the GPU's name `{"tflops": {"bf16": 812.3, …}, "gigabytes_per_s": 4100.0}`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from nvtx_kernels.analysis.support.files import replace_file
+from nvtx_kernels.analysis.support.user_cache import content_of, folder, is_ours_alone
 from nvtx_kernels.analysis.vocabulary import (
     BACKWARD,
     ELEMENTWISE,
@@ -51,7 +55,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nvtx_kernels import DOMAIN
 
-from . import known_peaks, operator_cost, optimizers, others, range_stack
+from . import operator_cost, optimizers, others, range_stack
 from .marks import collapsed
 from .range_stack import OpenRange, Payload, Thread
 from .regions import in_backward
@@ -63,6 +67,7 @@ PATHS_PER_MARK = 100
 MOST_UNCOUNTED = 12
 INDEX = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
+PEAKS_FILE, MOST_BYTES = "peaks.json", 2**20
 MOST_CALLS = 64
 NO_STEP = (
     "%s was called %s times without a step of an optimizer or a range of a step around the calls, so no step "
@@ -135,7 +140,7 @@ class Counts:
                 ranges.append((phase, form, [number[form], figures.bytes, figures.of_mark]))
         parts = [ranges[first : first + PATHS_PER_MARK] for first in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
         most = sorted(self.uncounted.items(), key=lambda entry: -entry[1][1])[:MOST_UNCOUNTED]
-        peaks = known_peaks.known()
+        peaks = known_peaks()
         head = {"calls": self.calls, "uncounted": dict(most), **({"peaks": peaks} if peaks else {})}
         texts = []
         for part_number, part in enumerate(parts):
@@ -370,3 +375,24 @@ class FirstStep(Counting):
         super().end(is_step=is_step)
         if is_new:
             self.send()
+
+
+def known_peaks() -> dict[str, Any]:
+    """Return what was measured of the current GPU; nothing without one, or if it was not measured."""
+    measured = _kept_peaks().get(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+    return measured if isinstance(measured, dict) else {}
+
+
+def keep_peaks(gpu: str, peaks: dict[str, Any]) -> None:
+    """Keep what was measured of the GPUs of a name. Raises OSError where the file cannot be kept."""
+    if not is_ours_alone(folder()):
+        raise OSError(f"others can write to {folder()}")
+    replace_file(folder() / PEAKS_FILE, json.dumps({**_kept_peaks(), gpu: peaks}).encode())
+
+
+def _kept_peaks() -> dict[str, Any]:
+    try:
+        content = json.loads(content_of(folder() / PEAKS_FILE, MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

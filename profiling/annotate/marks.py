@@ -26,7 +26,6 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from . import range_stack
 
@@ -38,21 +37,17 @@ _INDEX_ABOVE = re.compile(r"(?<= )\d+(?=/)")
 _INDEX_OF_ATTRIBUTE = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
-class Place(NamedTuple):
-    """A module's path of ranges below the model's, its class, and its path below the next outer range's module."""
-
-    range_path: str
-    class_name: str
-    attribute: str
-
-
 class Mark:
-    """The mark of one annotated model."""
+    """The mark of one annotated model.
 
-    def __init__(self, model: str, places: Iterable[Place]) -> None:
+    Of each module it is given the path of ranges below the model's, the class, and the path below the next outer
+    range's module.
+    """
+
+    def __init__(self, model: str, modules: Iterable[tuple[str, str, str]]) -> None:
         self.model = model
         class_names, attributes = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-        for range_path, class_name, attribute in places:
+        for range_path, class_name, attribute in modules:
             class_names[range_path].add(class_name)
             holders, dot, last = attribute.rpartition(".")
             if last.isdigit() and range_path.endswith(f" {last}"):  # the index that the range's name has too

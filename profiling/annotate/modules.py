@@ -16,7 +16,7 @@ from .calls import Plan
 from .compiled import Registered
 from .counting import FirstStep
 from .interrupts import Held
-from .marks import Mark, Place
+from .marks import Mark
 from .range_stack import Payload
 
 # Modules of PyTorch that launch nothing: never, or while they do not train. Their subclasses may.
@@ -58,7 +58,7 @@ class ModuleAnnotation:
             optimizers.watch(model, self.name)
         labels: dict[int, regions.Names] = {}
         range_paths: dict[int, str] = {}
-        places: list[Place] = []
+        described: list[tuple[str, str, str]] = []
         for named in chosen:
             module, outer, around = named.module, named.parent, list[Named]()
             while outer is not None:
@@ -74,8 +74,8 @@ class ModuleAnnotation:
                 range_path = f"{range_paths[id(around[0].module)]}/{named.name}".lstrip("/")
                 range_paths[id(module)] = range_path
                 attribute = named.path.removeprefix(around[0].path).lstrip(".")
-                places.append(Place(range_path, type(_uncompiled(module)).__name__, attribute))
-        self._mark = Mark(self.name, places)
+                described.append((range_path, type(_uncompiled(module)).__name__, attribute))
+        self._mark = Mark(self.name, described)
 
     def _before_a_call(self) -> None:
         """Handle a call from outside: usually of the model, or of a part that the program calls directly."""

@@ -114,7 +114,7 @@ def measured_peaks() -> Iterator[Finding]:
     try:
         import torch
 
-        from ..annotate import known_peaks
+        from ..annotate.counting import keep_peaks
         from .gemm_peaks import measure
     except ImportError:
         return
@@ -126,7 +126,7 @@ def measured_peaks() -> Iterator[Finding]:
     rates = ", ".join(f"{kind} {rate:.1f}" for kind, rate in peaks["tflops"].items())
     reached = f"{gpu} reaches {rates} TFLOP/s and {peaks['gigabytes_per_s']:.0f} GB/s"
     try:
-        known_peaks.keep(gpu, peaks)
+        keep_peaks(gpu, peaks)
     except OSError as error:
         fix = "set NVTX_KERNELS_CACHE to a folder of yours"
         yield Finding("warning", f"{reached}, but that is not kept: {error}", fix)

@@ -3,7 +3,7 @@
 Inductor is asked, while it generates the code of an annotated model, which graph nodes each kernel call was
 made of; the code then opens the ranges of their modules and regions around the call. Graphs of models
 without annotations are left alone. What Inductor has registered for the whole process is wrapped, not
-replaced, and restored when the last annotation is removed. With a PyTorch whose Inductor is unknown, a
+replaced, and put back by `restore`. With a PyTorch whose Inductor is unknown, a
 compiled program is one piece, and this is logged once.
 """
 
@@ -13,14 +13,15 @@ import hashlib
 import re
 import weakref
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any
 
 from nvtx_kernels.analysis.vocabulary import collapsed
 from torch import nn
 
 from .. import range_stack
+from ..replacing import replaced
 from . import inductor, names, ranges, tracing, wrapper
-from .late import after_import
 
 __all__ = ["Registered", "restore"]
 
@@ -38,7 +39,7 @@ class Registered:
         self._entries = {id(module): (weakref.ref(module), name) for module, name in named}
         _names.update(self._entries)
         if not tracing.opaque:
-            after_import(inductor.ENTRY, _install)
+            inductor.after_import(_install)
 
     def remove(self) -> None:
         """Compile the model without ranges from now on; what is compiled keeps them."""
@@ -54,14 +55,11 @@ def _name_of(key: str, value: tuple[str, Any]) -> str | None:
     module = entry[0]() if entry else None
     if entry is None or module is None:
         return None
-    return entry[1] if _is_named_by(value[0], entry[1]) else _name_of_its_like(module, entry[1])
-
-
-def _is_named_by(path: str, name: str) -> bool:
-    """Return whether a module's name comes from its path in the program: then its like have it too."""
-    _, attributes = _local_and_attributes(path)
+    name, (_, attributes) = entry[1], _local_and_attributes(value[0])
     last = attributes[-1] if attributes else ""
-    return bool(attributes) and (name == last or (last.isdigit() and name.endswith(f" {last}")))
+    if last and (name == last or (last.isdigit() and name.endswith(f" {last}"))):
+        return name  # it comes from the module's path in the program: its like have it too
+    return _name_of_its_like(module, name)
 
 
 def _local_and_attributes(path: str) -> tuple[str, list[str]]:
@@ -100,24 +98,8 @@ def _model_of(module: Any) -> str | None:
     return None
 
 
-class _Installed:
-    """What is wrapped in Inductor: the generators of wrapper code, and the keys of its caches."""
-
-    def __init__(self) -> None:
-        self._before = {device: entry.wrapper_codegen for device, entry in inductor.wrappers().items()}
-        self._ours = {device: _chained(before) for device, before in self._before.items()}
-        for device, ours in self._ours.items():
-            inductor.register(device, ours)
-        self._keys = inductor.CacheKeys(_digest)
-
-    def restore(self) -> None:
-        for device, entry in inductor.wrappers().items():
-            if entry.wrapper_codegen is self._ours.get(device):
-                inductor.register(device, self._before[device])
-        self._keys.restore()
-
-
-_installed: _Installed | None = None
+# What is wrapped in Inductor: the generators of wrapper code, and the keys of its caches.
+_installed: ExitStack | None = None
 _unknown = False
 
 
@@ -130,14 +112,18 @@ def _install() -> None:
         _unknown = True
         range_stack.say_once("inductor", "a compiled program is one piece: %s", lacking)
         return
-    _installed = _Installed()
+    generators = [
+        (entry, "wrapper_codegen", _chained(entry.wrapper_codegen)) for entry in inductor.wrappers().values()
+    ]
+    _installed = ExitStack()
+    _installed.enter_context(replaced(*generators, inductor.cache_keys(_digest)))
 
 
 def restore() -> None:
     """Put back what Inductor had registered."""
     global _installed
     if _installed is not None:
-        _installed.restore()
+        _installed.close()
         _installed = None
 
 

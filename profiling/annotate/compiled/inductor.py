@@ -8,10 +8,12 @@ its passes.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -58,19 +60,45 @@ def missing() -> str:
     return f"PyTorch {torch.__version__} has no {', '.join(lacking)}" if lacking else ""
 
 
+class _Waiting(MetaPathFinder):
+    """Finds Inductor as Python would, and acts after it has run."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def find_spec(
+        self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != ENTRY:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_act(module: ModuleType) -> None:
+            run(module)
+            self._act()
+
+        spec.loader.exec_module = run_and_act  # type: ignore[method-assign]
+        return spec
+
+
+def after_import(act: Callable[[], None]) -> None:
+    """Call a function now if Inductor is imported, which takes seconds, else right after its import."""
+    if ENTRY in sys.modules:
+        act()
+    elif not any(isinstance(finder, _Waiting) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Waiting(act))
+
+
 def wrappers() -> dict[str, Any]:
     """Return what generates wrapper code for each kind of device, as it is registered now."""
     from torch._inductor.codegen import common
 
     common.init_backend_registration()
     return dict(common.device_codegens)
-
-
-def register(device: str, wrapper: Any) -> None:
-    """Register this class to generate the wrapper code of a kind of device; keep the rest of its entry."""
-    from torch._inductor.codegen import common
-
-    common.device_codegens[device] = dataclasses.replace(common.device_codegens[device], wrapper_codegen=wrapper)
 
 
 def metas_of_graph(module: Any) -> Iterator[dict[str, Any]]:
@@ -125,10 +153,14 @@ def is_bookkeeping(line: Any) -> bool:
 
 def nodes_of_call(announcer: FrameType) -> list[torch.fx.Node]:
     """Return the graph nodes of the kernel call that a function announces, in their order."""
-    nodes: dict[Any, None] = {}
-    for ir_node in _ir_nodes(announcer.f_locals):
-        exact = getattr(ir_node, "origin_node", None) if SCHEDULED not in announcer.f_locals else None
-        nodes.update(dict.fromkeys([exact] if exact is not None else getattr(ir_node, "origins", ())))
+    variables, nodes = announcer.f_locals, dict[Any, None]()
+    if SCHEDULED in variables:
+        for scheduled in variables[SCHEDULED]:
+            nodes.update(dict.fromkeys(getattr(getattr(scheduled, "node", None), "origins", ())))
+    else:
+        exact = getattr(variables.get(EXTERN), "origin_node", None)
+        origins = getattr(variables.get(EXTERN), "origins", ())
+        nodes.update(dict.fromkeys(origins if exact is None else [exact]))
     return [node for node in sorted(nodes) if node.op != "placeholder"]
 
 
@@ -150,43 +182,25 @@ def metas_before(nodes: Iterable[torch.fx.Node], is_placed: Callable[[Any], bool
     return metas
 
 
-def _ir_nodes(variables: dict[str, Any]) -> Iterable[Any]:
-    if SCHEDULED not in variables:
-        return (variables.get(EXTERN),)
-    return [node for scheduled in variables[SCHEDULED] if (node := getattr(scheduled, "node", None)) is not None]
-
-
 def caller(above: int) -> FrameType:
     """Return the frame of a function further up, 1 being the caller of who calls this."""
     return sys._getframe(above + 1)
 
 
-class CacheKeys:
-    """Makes a text that is worked out from a graph part of its keys in Inductor's and AOTAutograd's caches.
+def cache_keys(digest: Callable[[Any], str]) -> tuple[Any, str, Any]:
+    """Return the replacement that makes a text worked out from a graph part of its keys in PyTorch's caches.
 
     Generated code bears ranges, which the operators of a graph do not determine; a graph without such a
     text keeps the key that it has without us.
     """
+    from torch._inductor.codecache import FxGraphHashDetails
 
-    def __init__(self, digest: Callable[[Any], str]) -> None:
-        from torch._inductor.codecache import FxGraphHashDetails
+    before = FxGraphHashDetails.__init__
 
-        self._class, self._before, before = (
-            FxGraphHashDetails,
-            FxGraphHashDetails.__init__,
-            FxGraphHashDetails.__init__,
-        )
+    def init(details: Any, gm: Any, *args: Any, **kwargs: Any) -> None:
+        before(details, gm, *args, **kwargs)
+        text = digest(gm)
+        if text:
+            details.nvtx_kernels_ranges = text
 
-        def init(details: Any, gm: Any, *args: Any, **kwargs: Any) -> None:
-            before(details, gm, *args, **kwargs)
-            text = digest(gm)
-            if text:
-                details.nvtx_kernels_ranges = text
-
-        self._ours: Any = init
-        FxGraphHashDetails.__init__ = init  # type: ignore[method-assign,assignment]
-
-    def restore(self) -> None:
-        """Restore what was there; if others have wrapped ours since, it stays and does nothing."""
-        if self._class.__init__ is self._ours:
-            self._class.__init__ = self._before  # type: ignore[method-assign]
+    return FxGraphHashDetails, "__init__", init

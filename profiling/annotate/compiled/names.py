@@ -7,20 +7,42 @@ One made of nodes of several paths is a fusion. It has one range below what the 
 its parts in the order of the graph: `norm + up projection`; `self` is the common module's own work. A part of an
 indexed module keeps that module in its name, so that a fusion across layers shows:
 `layer 3 down projection + layer 4 norm`.
+
+In a kernel that computes, a cast, a copy into another layout or a constant is made on the way, in registers, and
+a view is an index: they read and write no memory of their own, and the kernel is not their module's. Autocast's
+casts are recorded in the module that asks for them: that of a norm's output is in the next projection. What
+follows from constants alone counts as one: each layer's softmax makes the first layer's causal mask again.
+A kernel that only casts, copies or fills is the work of who asked for it, such as the cast of a weight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
+import torch
 from nvtx_kernels.analysis.vocabulary import FUSED
 
 Names = tuple[str, ...]
 REGIONS = "nvtx_kernels"
 RECOMPUTE, SELF = "recompute", "self"
 MAX_PARTS, MAX_PART = 4, 48
+VIEWS, MOVES, COMPUTES = range(3)
+# How many nodes are looked at to tell whether one follows from constants alone; masks are made of a dozen.
+_MAX_LOOKED_AT = 48
+
+_CASTS = ("prims::convert_element_type", "aten::_to_copy", "prims::device_put", "prims::copy_to")
+_COPIES = ("aten::clone", "aten::copy", "aten::copy_", "aten::lift_fresh_copy")
+_NUMBERS = ("prims::iota", "aten::arange", "aten::scalar_tensor")
+_FILLS = ("aten::fill", "aten::full", "aten::full_like", "aten::new_full")
+_ZEROS = ("aten::zeros", "aten::zeros_like", "aten::new_zeros")
+_ONES = ("aten::ones", "aten::ones_like", "aten::new_ones")
+# What writes values that exist already, or that are known: by the operator's name, without its overload.
+_MOVING = frozenset((*_CASTS, *_COPIES, *_NUMBERS, *_FILLS, *_ZEROS, *_ONES))
+_EMPTY = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided")
+# What writes nothing, though its schema does not say that it returns its argument's memory.
+_VIEWING = frozenset(("aten::_unsafe_view", *_EMPTY, "aten::sym_size", "aten::sym_numel"))
 
 # The name of the module that a key and a value of `nn_module_stack` refer to; None for one without a range.
 ModuleName = Callable[[str, tuple[str, Any]], str | None]
@@ -45,36 +67,17 @@ def modules_of(meta: Meta) -> Mapping[str, tuple[str, Any]]:
     return meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
 
 
-def is_recomputed(meta: Meta) -> bool:
-    """Return whether a node of a backward graph repeats a node of the forward."""
-    return meta.get("partitioner_tag") == "is_forward"
-
-
-class Kernel(NamedTuple):
-    """A kernel call's path, and the paths of the parts that it works for, in the order of the graph.
-
-    `working` has by its place in the call each node that does the most in it, with its path.
-    """
-
-    path: Names
-    working: Mapping[int, Names]
-
-
-def kernel_of(nodes: Iterable[tuple[int, Meta]], name_of: ModuleName, *, backward: bool) -> Kernel:
+def kernel_path(nodes: Iterable[tuple[int, Meta]], name_of: ModuleName, *, backward: bool) -> Names:
     """Return the path of a kernel call made of nodes, given by what they do in it; () if none of them has one."""
-    placed = [
-        (position, work, path, meta)
-        for position, (work, meta) in enumerate(nodes)
-        if (path := path_of(meta, name_of))
-    ]
+    placed = [(work, path, meta) for work, meta in nodes if (path := path_of(meta, name_of))]
     if not placed:
-        return Kernel((), {})
-    most = max(work for _, work, _, _ in placed)
-    working = [(position, path, meta) for position, work, path, meta in placed if work == most]
-    again = backward and all(is_recomputed(meta) for _, _, meta in working)
+        return ()
+    most = max(work for work, _, _ in placed)
+    working = [(path, meta) for work, path, meta in placed if work == most]
+    # A node of a backward graph that repeats a node of the forward is recomputed.
+    again = backward and all(meta.get("partitioner_tag") == "is_forward" for _, meta in working)
     above = (RECOMPUTE,) if again else ()
-    parts = {position: (*above, *path) for position, path, _ in working}
-    return Kernel(fused(parts.values()), parts)
+    return fused((*above, *path) for path, _ in working)
 
 
 def fused(paths: Iterable[Names]) -> Names:
@@ -120,3 +123,33 @@ def _short(part: Names) -> str:
 
 def _ends(part: Names) -> str:
     return f"{part[0]} {part[-1]}" if len(part) > 1 else part[0]
+
+
+def work_of(node: torch.fx.Node) -> int:
+    """Return what a node does: VIEWS, MOVES or COMPUTES, from the least to the most."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:  # Python's: items of a tuple, arithmetic of sizes; or an operator of a higher order
+        is_view = getattr(node.target, "__module__", "") == "_operator"
+    elif schema.name in _MOVING:
+        return MOVES
+    else:
+        aliases = [argument.alias_info for argument in schema.arguments]
+        returns_argument = any(alias is not None and not alias.is_write for alias in aliases)
+        is_view = schema.name in _VIEWING or returns_argument
+    if is_view:
+        return VIEWS
+    return MOVES if _is_constant(node) else COMPUTES
+
+
+def _is_constant(node: torch.fx.Node) -> bool:
+    """Return whether a node's value depends on no input, no stored tensor and no random number."""
+    seen, further = {node}, [node]
+    while further:
+        source = further.pop()
+        is_random = torch.Tag.nondeterministic_seeded in getattr(source.target, "tags", ())
+        if source.op != "call_function" or is_random or len(seen) > _MAX_LOOKED_AT:
+            return False
+        new = set(source.all_input_nodes) - seen
+        seen |= new
+        further += new
+    return True

@@ -9,24 +9,39 @@
 Moving closes and opens as few ranges as it takes. The block closes what is open, also when it raises. Where the
 code is of a model whose own call is in no path, the block has the range of that call, if nothing else opened it.
 With no tool and no listener, nothing is opened, and a move costs a call of an empty function.
+
+The generated code of a backward returns gradients; one node of autograd's per parameter (`AccumulateGrad`) then
+stores each, which copies it where its layout is not the parameter's, or adds it to an earlier one. These nodes run
+outside the generated code. They get the path of the graph node that computed the gradient: the outputs of a
+backward graph are in the order of the node's `next_functions`. Where numbers of elements say otherwise, no node
+gets a range.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import takewhile
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
 
 from .. import range_stack
 from ..range_stack import AutomaticRange, Label, OpenRange, label
-from .leaves import Leaves, follow
-from .names import Names
+from .names import Names, shared
 
 NOWHERE = -1
 FORWARD, BACKWARD = "model/forward", "model/backward"
 
+#: Per output of a backward graph, the number of its path and its number of elements (-1: not known); None for no
+#: gradient.
+Leaves = Sequence[tuple[int, int] | None]
 #: How many ranges stay open between two paths, and what is opened after them.
 Change = tuple[int, list[Label]]
+
+_engine = torch.autograd.Variable._execution_engine
 
 
 class _Thread(threading.local):
@@ -81,9 +96,7 @@ class Ranges:
         change = self._changes.get((old, new))
         if change is None:
             before, after = (self.paths[number] if number != NOWHERE else () for number in (old, new))
-            common = sum(
-                1 for _ in takewhile(lambda names: names[0] == names[1], zip(before, after, strict=False))
-            )
+            common = len(shared((before, after)))
             change = self._changes[old, new] = (common, [self.labels[name] for name in after[common:]])
         return change
 
@@ -122,7 +135,7 @@ class Opened:
             paths = paths.below_model()
         _thread.blocks -= 1
         if self._of.leaves and kind is None and range_stack.active:
-            follow(self._of.leaves, Opened(paths)._move, NOWHERE)
+            _follow(self._of.leaves, Opened(paths)._move)
 
     def _move(self, number: int) -> None:
         """Close and open what differs; it runs before each kernel call, and so takes the stack's shortest ways."""
@@ -152,3 +165,48 @@ class Opened:
 
 def _stay(_number: int) -> None:
     pass
+
+
+class _Hooks:
+    """The hooks on the leaves of one call of generated code; the engine holds it, and so ends it with the pass."""
+
+    def __init__(self) -> None:
+        self.handles: list[RemovableHandle] = []
+
+    def __call__(self) -> None:
+        while self.handles:
+            self.handles.pop().remove()
+
+    __del__ = __call__
+
+
+def _follow(leaves: Leaves, move: Callable[[int], None]) -> None:
+    """Call `move` with a path's number before each leaf of the node that now runs, and with NOWHERE after it."""
+    with suppress(RuntimeError):  # the code does not run inside autograd's engine
+        node = torch._C._current_autograd_node()
+        matched = _matched(leaves, [function for function, _ in node.next_functions]) if node is not None else []
+        if matched:
+            hooks = _Hooks()
+            for function, number in matched:
+                hooks.handles.append(function.register_prehook(partial(_moved, move, number)))
+                hooks.handles.append(function.register_hook(partial(_moved, move, NOWHERE)))
+            _engine.queue_callback(hooks)
+
+
+def _moved(move: Callable[[int], None], number: int, *_gradients: object) -> None:
+    move(number)
+
+
+def _matched(leaves: Leaves, following: Sequence[Any]) -> list[tuple[Any, int]]:
+    """Return the nodes of leaves with the numbers of their paths; [] where they are not those of the graph."""
+    if len(leaves) != len(following):
+        return []
+    matched = []
+    for leaf, function in zip(leaves, following, strict=True):
+        variable = getattr(function, "variable", None)
+        if variable is None:
+            continue
+        if leaf is None or leaf[1] not in (-1, variable.numel()):
+            return []
+        matched.append((function, leaf[0]))
+    return matched

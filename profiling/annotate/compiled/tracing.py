@@ -4,14 +4,20 @@
 nothing in the graph. A region then lies in `node.meta["custom"]` of every node that is made inside it, where
 AOTAutograd copies it to the nodes of the backward too. Nothing is read in a way that Dynamo would guard:
 what is compiled, and how often, stays as it was.
+
+Where Dynamo inlines an annotation into a graph, the annotation sees that it is traced, and opens nothing.
+Where a compiled program calls one between its graphs (a hook of the module that is compiled, a region around
+a graph break), Dynamo would make an empty graph of it, and the range would never open: `keep_eager`.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -24,18 +30,8 @@ OPAQUE_SWITCH = "NVTX_KERNELS_OPAQUE"
 _MAX_NAME = 200
 
 
-class _Trace:
-    """The regions that are open in one trace; a trace that ends, or is given up, takes them with it."""
-
-    def __init__(self) -> None:
-        self.regions: list[ExitStack] = []
-
-    def close(self) -> None:
-        while self.regions:
-            self.regions.pop().close()
-
-
-_traces: dict[int, _Trace] = {}  # by the id of Dynamo's output graph
+# By the id of Dynamo's output graph, the regions open in it; a trace that ends or is given up takes them with it.
+_traces: dict[int, list[ExitStack]] = {}
 opaque = os.environ.get(OPAQUE_SWITCH, "0") not in ("", "0")
 # What to do when Dynamo comes upon an annotation.
 _install: Callable[[], None]
@@ -66,20 +62,23 @@ def _comptime() -> Any:
 def _enter(context: Any) -> None:
     with _harmless():
         tracer = _tracer(context)
-        trace = _trace_of(tracer)
-        if trace is None:
+        regions = _regions_of(tracer)
+        if regions is None:
             return
-        name = _name_of(tracer)
-        outer = torch.fx.traceback.current_meta.get("custom", {}).get(REGIONS, ())
-        here = (len(tracer.nn_module_stack), name)
-        trace.regions.append(_marks((*outer, here)) if name else ExitStack())
+        name, marks = _name_of(tracer), ExitStack()
+        if name:  # the nodes that are made until it is closed bear it
+            outer = torch.fx.traceback.current_meta.get("custom", {}).get(REGIONS, ())
+            here = (len(tracer.nn_module_stack), name)
+            marks.enter_context(torch.fx.traceback.annotate({REGIONS: (*outer, here)}))
+            marks.enter_context(torch.fx.traceback.preserve_node_meta())
+        regions.append(marks)
 
 
 def _leave(context: Any) -> None:
     with _harmless():
-        trace = _trace_of(_tracer(context))
-        if trace is not None and trace.regions:
-            trace.regions.pop().close()
+        regions = _regions_of(_tracer(context))
+        if regions:
+            regions.pop().close()
 
 
 @contextmanager
@@ -95,28 +94,22 @@ def _tracer(context: Any) -> Any:
     return context._i_will_not_complain_if_bc_breaks_InstructionTranslator()
 
 
-def _trace_of(tracer: Any) -> _Trace | None:
+def _regions_of(tracer: Any) -> list[ExitStack] | None:
     if range_stack.off or opaque:
         return None
     output = tracer.output
-    trace = _traces.get(id(output))
-    if trace is None:
+    regions = _traces.get(id(output))
+    if regions is None:
         _install()
-        trace = _traces[id(output)] = _Trace()
+        regions = _traces[id(output)] = []
         output.add_cleanup_hook(partial(_forget, id(output)))
-    return trace
+    return regions
 
 
 def _forget(key: int) -> None:
-    _traces.pop(key).close()
-
-
-def _marks(regions: object) -> ExitStack:
-    """Mark the nodes that are made until the result is closed."""
-    marks = ExitStack()
-    marks.enter_context(torch.fx.traceback.annotate({REGIONS: regions}))
-    marks.enter_context(torch.fx.traceback.preserve_node_meta())
-    return marks
+    regions = _traces.pop(key)
+    while regions:
+        regions.pop().close()
 
 
 def _name_of(tracer: Any) -> str | None:
@@ -137,3 +130,25 @@ def _name_of(tracer: Any) -> str | None:
 
 def _text(name: object) -> str | None:
     return name[:_MAX_NAME] if isinstance(name, str) and name else None
+
+
+def keep_eager(module: ModuleType, *, and_what_it_calls: bool) -> None:
+    """Have Python run a module's functions where they are not part of a graph."""
+    frames: Any = getattr(torch._C._dynamo, "eval_frame", None)
+    if hasattr(frames, "_FrameAction") and hasattr(frames, "set_code_exec_strategy"):
+        skip, as_usual = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        strategy = frames._FrameExecStrategy(skip, skip if and_what_it_calls else as_usual)
+        for code in _codes(module, module.__name__):
+            frames.set_code_exec_strategy(code, strategy)
+
+
+def _codes(owner: ModuleType | type, module: str) -> Iterator[CodeType]:
+    for member in vars(owner).values():
+        function = (
+            inspect.unwrap(member) if isinstance(member, FunctionType) else getattr(member, "__func__", None)
+        )
+        if isinstance(function, FunctionType) and function.__module__ == module:
+            yield function.__code__
+            yield from (part for part in function.__code__.co_consts if isinstance(part, CodeType))
+        elif inspect.isclass(member) and member.__module__ == module:
+            yield from _codes(member, module)

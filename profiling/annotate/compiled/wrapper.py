@@ -19,10 +19,8 @@ from typing import Any
 import torch
 
 from . import inductor, names, ranges
-from .leaves import Leaves
 from .names import ModuleName, Names
-from .operators import work_of
-from .ranges import NOWHERE
+from .ranges import NOWHERE, Leaves
 
 TABLE, AT = "nvtx_kernels_ranges", "nvtx_kernels_at"
 
@@ -35,17 +33,14 @@ class Naming:
     backward: bool
     model: str | None  # whose forward the graph is of, if its call is in no node
 
-    def kernel(self, nodes: list[torch.fx.Node]) -> names.Kernel:
-        """Return where a kernel call made of these nodes of the graph belongs; its path is () if nowhere."""
-        working = [(work_of(node), node.meta) for node in nodes]
-        kernel = names.kernel_of(working, self.module_name, backward=self.backward)
-        if kernel.path:
-            return kernel
-        before = inductor.metas_before(nodes, self._is_placed)
-        return names.Kernel(names.path_of_sum(before, self.module_name), {})
-
-    def _is_placed(self, meta: dict[str, Any]) -> bool:
-        return bool(names.path_of(meta, self.module_name))
+    def path(self, nodes: list[torch.fx.Node]) -> Names:
+        """Return where a kernel call made of these nodes of the graph belongs; () if nowhere."""
+        working = [(names.work_of(node), node.meta) for node in nodes]
+        path = names.kernel_path(working, self.module_name, backward=self.backward)
+        if path:
+            return path
+        before = inductor.metas_before(nodes, lambda meta: bool(names.path_of(meta, self.module_name)))
+        return names.path_of_sum(before, self.module_name)
 
 
 class _Annotated:
@@ -60,8 +55,8 @@ class _Annotated:
     def write_provenance_debug_handle(self, kernel_name: str, *args: Any, **kwargs: Any) -> None:
         """Assign the call that is written next to the path of its nodes."""
         super().write_provenance_debug_handle(kernel_name, *args, **kwargs)  # type: ignore[misc]
-        kernel = self._nk_naming.kernel(inductor.nodes_of_call(inductor.caller(1)))
-        self._nk_move(self._nk_number(kernel.path))
+        path = self._nk_naming.path(inductor.nodes_of_call(inductor.caller(1)))
+        self._nk_move(self._nk_number(path))
         self._nk_node = inductor.scheduler_node()
 
     def writeline(self, line: Any) -> None:
@@ -96,7 +91,7 @@ class _Annotated:
     def _nk_leaves(self) -> Leaves:
         """Return the path and the size of each gradient that a backward graph returns."""
         return tuple(
-            (self._nk_number(self._nk_naming.kernel([node]).path), inductor.elements(node)) if node else None
+            (self._nk_number(self._nk_naming.path([node])), inductor.elements(node)) if node else None
             for node in inductor.outputs()
         )
 

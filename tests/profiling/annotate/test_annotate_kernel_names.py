@@ -7,9 +7,8 @@ import pytest
 import torch
 from nvtx_kernels.profiling import annotate
 from nvtx_kernels.profiling.annotate import compiled
-from nvtx_kernels.profiling.annotate.compiled import operators, restore
-from nvtx_kernels.profiling.annotate.compiled.names import kernel_of
-from nvtx_kernels.profiling.annotate.compiled.operators import COMPUTES, MOVES, VIEWS
+from nvtx_kernels.profiling.annotate.compiled import restore
+from nvtx_kernels.profiling.annotate.compiled.names import COMPUTES, MOVES, VIEWS, kernel_path, work_of
 from torch import nn
 
 from tests.profiling.annotate.test_annotate_compiled import compiled_paths
@@ -45,14 +44,14 @@ def node_of(target, *inputs):
     ],
 )
 def test_operators_compute_move_or_view(target, work):
-    assert operators.work_of(node_of(target, None)) == work
+    assert work_of(node_of(target, None)) == work
 
 
 def test_what_follows_from_constants_alone_moves_and_what_follows_from_an_input_or_chance_computes():
-    assert operators.work_of(node_of(aten.ge.Tensor, prims.iota.default, aten.full.default)) == MOVES
-    assert operators.work_of(node_of(aten.ge.Tensor, prims.iota.default, None)) == COMPUTES
-    assert operators.work_of(node_of(aten.gt.Scalar, aten.rand.default)) == COMPUTES
-    assert operators.work_of(node_of(aten.rand.default)) == COMPUTES
+    assert work_of(node_of(aten.ge.Tensor, prims.iota.default, aten.full.default)) == MOVES
+    assert work_of(node_of(aten.ge.Tensor, prims.iota.default, None)) == COMPUTES
+    assert work_of(node_of(aten.gt.Scalar, aten.rand.default)) == COMPUTES
+    assert work_of(node_of(aten.rand.default)) == COMPUTES
 
 
 def meta(*path, again=False):
@@ -77,7 +76,7 @@ NORM, CAST, SELF = meta("layer", "norm"), meta("layer", "up"), meta("layer")
     ],
 )
 def test_a_kernel_is_named_for_those_of_its_nodes_that_do_the_most(nodes, path):
-    assert kernel_of(nodes, lambda _key, value: value[0], backward=True).path == path
+    assert kernel_path(nodes, lambda _key, value: value[0], backward=True) == path
 
 
 def test_a_release_that_names_kernels_otherwise_has_keys_of_its_own(monkeypatch):

@@ -5,8 +5,7 @@ import json
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate, doctor
-from nvtx_kernels.profiling.annotate import known_peaks
-from nvtx_kernels.profiling.annotate.counting import MARK, Counting
+from nvtx_kernels.profiling.annotate.counting import MARK, Counting, keep_peaks, known_peaks
 from nvtx_kernels.profiling.doctor import gemm_peaks
 from nvtx_kernels.profiling.doctor.gemm_peaks import KINDS, measure
 from torch import nn
@@ -35,17 +34,17 @@ def test_a_device_reaches_something_in_every_precision():
 
 
 def test_what_was_measured_is_kept_by_the_gpus_name(folder, monkeypatch):
-    known_peaks.keep("another", {"tflops": {}})
-    known_peaks.keep(GPU, FOUND)
-    assert known_peaks.known() == {}
+    keep_peaks("another", {"tflops": {}})
+    keep_peaks(GPU, FOUND)
+    assert known_peaks() == {}
     with_gpu(monkeypatch)
-    assert known_peaks.known() == FOUND
+    assert known_peaks() == FOUND
 
 
 def test_a_folder_of_others_keeps_no_peaks(folder, monkeypatch):
     folder.chmod(0o777)
     with pytest.raises(OSError, match="others can write"):
-        known_peaks.keep(GPU, FOUND)
+        keep_peaks(GPU, FOUND)
     with_gpu(monkeypatch)
     monkeypatch.setattr(gemm_peaks, "measure", lambda: FOUND)
     (finding,) = doctor.measured_peaks()
@@ -58,11 +57,11 @@ def test_a_folder_of_others_keeps_no_peaks(folder, monkeypatch):
 def test_a_damaged_file_is_as_none(folder, monkeypatch, text):
     with_gpu(monkeypatch)
     (folder / "peaks.json").write_text(text)
-    assert known_peaks.known() == {}
+    assert known_peaks() == {}
 
 
 def test_counts_tell_what_was_measured(folder, monkeypatch):
-    known_peaks.keep(GPU, FOUND)
+    keep_peaks(GPU, FOUND)
     counting = Counting()
     with annotate.annotate_modules(nn.Linear(2, 2)) as _, counting.step():
         nn.Linear(2, 2)(torch.ones(1, 2))
@@ -84,4 +83,4 @@ def test_the_doctor_measures_a_gpu_alone(folder, capsys):
 def test_the_doctor_keeps_what_the_gpu_reaches(folder, capsys):
     doctor.main(["--quick", "--peaks"])
     assert "TFLOP/s" in capsys.readouterr().out
-    assert known_peaks.known()["tflops"]["bf16"] > known_peaks.known()["tflops"]["fp32"] > 1
+    assert known_peaks()["tflops"]["bf16"] > known_peaks()["tflops"]["fp32"] > 1
