@@ -41,8 +41,8 @@ from tests.analysis.making.plain_sums import (
     on_page,
     peaks,
     rows_of,
+    states,
 )
-from tests.analysis.making.states import states
 from tests.analysis.making.subjects import table
 
 
@@ -58,7 +58,7 @@ def test_all_views_agree_with_each_other_and_with_brute_force(name, per_step, in
     counted = {"include_warm_up": include_warm_up}
     if per_step and not len(measured_steps(whole, **counted)):
         pytest.skip("no measured steps")
-    expected = states(whole, per_step=per_step, include_warm_up=include_warm_up)
+    expected = states(rows_of(whole, per_step=per_step, **counted), per_step=per_step)
     seen = in_measured_steps(whole, **counted) if per_step else whole
     of_gpus, of_states = overlap(seen, **counted), balance(seen, **counted)
     assert sorted(

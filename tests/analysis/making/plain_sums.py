@@ -1,8 +1,9 @@
-"""Sums over a report's attributed rows, in plain Python: the slow reference of ranges, launches and memory."""
+"""Sums over attributed rows in plain Python: the slow reference of ranges, launches, states and memory."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import pairwise
 
 import numpy as np
 from nvtx_kernels.analysis.attribution.steps import step_of_nodes
@@ -250,3 +251,64 @@ def median_step(rows):
         (max(r.end for r in of_step) - min(r.start for r in of_step), s) for s, of_step in spans.items()
     )
     return spans[lasts[len(lasts) // 2][1]]
+
+
+def states(rows, *, per_step):
+    """Return by GPU the times of what is measured there, moment by moment, ns, as a dict, and the kernel time.
+
+    Per step the windows are from the first start to the last end of each step's work; else they are of all work,
+    divided where work of warm-up begins.
+    """
+    gpus = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row.start, row.end)):
+        gpus[row.gpu].append(row)
+    return {gpu: _of_gpu(of_gpu, per_step) for gpu, of_gpu in gpus.items() if any(row.counted for row in of_gpu)}
+
+
+def _of_gpu(rows, per_step):
+    changes = defaultdict(lambda: [0] * 5)  # windows, any work, any compute, own compute, own communication
+    for start, end in _windows(rows, per_step):
+        changes[start][0] += 1
+        changes[end][0] -= 1
+    for row in rows:
+        communicates = row.kind == KERNEL and row.category == "communication"
+        computes = row.kind == GRAPH or (row.kind == KERNEL and not communicates)
+        for moment, sign in ((row.start, 1), (row.end, -1)):
+            states_of_row = (True, computes, computes and row.counted, communicates and row.counted)
+            for number, holds in enumerate(states_of_row, 1):
+                changes[moment][number] += sign * holds
+    times = dict.fromkeys(("span", "busy", "compute", "communication", "hidden"), 0)
+    now = [0] * 5
+    for moment, later in pairwise(sorted(changes)):
+        now = [before + change for before, change in zip(now, changes[moment], strict=True)]
+        windows, any_work, any_compute, compute, communication = now
+        lasts = later - moment
+        times["span"] += lasts * windows
+        times["busy"] += lasts * windows * (any_work > 0)
+        times["compute"] += lasts * (compute > 0)
+        times["communication"] += lasts * (communication > 0)
+        times["hidden"] += lasts * (communication > 0 and any_compute > 0)
+    times["kernel"] = sum(row.ns for row in rows if row.counted and row.kind == KERNEL)
+    return times
+
+
+def _windows(rows, per_step):
+    """Return the windows of a GPU's rows; those of steps can overlap, others are joined where they do."""
+    windows = {}
+    piece = 0
+    for row in rows:
+        if not row.counted:
+            piece += not per_step
+            continue
+        key = row.step if per_step else piece
+        first, last = windows.get(key, (row.start, row.end))
+        windows[key] = min(first, row.start), max(last, row.end)
+    if per_step:
+        return list(windows.values())
+    joined = []
+    for start, end in sorted(windows.values()):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined

@@ -21,6 +21,8 @@ from nvtx_kernels.analysis.summary.totals import summarize
 
 OURS = Path(__file__).parents[2] / "data" / "h200_train_fp32.sqlite"
 STEPS, COLLECTIVES, RANKS_OF_A_HOST = 6, 8, 8
+#: Of the tables of sums those that comparing ranks reads: those of kernels are most of a summary.
+COMPARED = ("phases", "ranges")
 TRANSFER_NS = 200_000
 LATE_NS = 20_000_000
 GATHERED = ("measure", "step", "forward", "layer 3")
@@ -38,14 +40,13 @@ class Planted:
 
 
 @cache
-def template(report=OURS):
-    """Return a real summary's tables of sums by kind, and its head; steps and exchanges are made for each rank."""
-    attribution = attribute(read(report))
+def template():
+    """Return a real summary's tables of sums, and its head; steps and exchanges are made for each rank."""
+    attribution = attribute(read(OURS))
     table = pq.read_table(pa.BufferReader(as_parquet(attribution, summarize(attribution), rank=0, host="")))
     head = msgspec.json.decode(table.schema.metadata[KEY])
-    kinds = [kind for kind in pc.unique(table["table"]).to_pylist() if kind not in ("steps", "exchanges")]
     bare = table.replace_schema_metadata(None)
-    return {kind: bare.filter(pc.equal(bare["table"], kind)).combine_chunks() for kind in kinds}, head
+    return {kind: bare.filter(pc.equal(bare["table"], kind)).combine_chunks() for kind in COMPARED}, head
 
 
 @cache
@@ -64,12 +65,8 @@ class Clocks:
     drift: float = 0.0
 
 
-#: The tables that comparing ranks reads; those of kernels are most of a summary.
-COMPARED = ("phases", "ranges")
-
-
-def made(folder, ranks, planted=Planted(), seed=0, noise=0.002, clocks=Clocks(), tables=COMPARED):
-    """Write a summary for each rank with some tables (None: all), and return their paths."""
+def made(folder, ranks, planted=Planted(), seed=0, noise=0.002, clocks=Clocks()):
+    """Write a summary for each rank with the tables that comparing ranks reads, and return their paths."""
     random = np.random.default_rng(seed)
     sums, head = template()
     base_ns = pc.sum(sums["ranges"]["self_ns"]).as_py() / 2
@@ -88,11 +85,7 @@ def made(folder, ranks, planted=Planted(), seed=0, noise=0.002, clocks=Clocks(),
     paths = []
     for rank in range(ranks):
         slower_ns = base_ns * 0.1 if rank == planted.slow_range else 0.0
-        rows = [
-            _sums(kind, table, factor[rank], slower_ns)
-            for kind, table in sums.items()
-            if tables is None or kind in tables
-        ]
+        rows = [_sums(kind, table, factor[rank], slower_ns) for kind, table in sums.items()]
         rows += _steps_and_exchanges(rank, ranks, compute_ns[:, rank], arrival_ns, begin_ns[rank], rate[rank])
         run = {**head["provenance"]["run"], "rank": rank, "world_size": ranks}
         reports = {of: {**about, "steps": STEPS} for of, about in head["reports"].items()}
