@@ -15,6 +15,11 @@ def answer(path):
     return attribution, summarize(attribution)
 
 
+def drawn(path):
+    """Return what a page has of a report."""
+    return contents([answer(path)]).reports[0]
+
+
 class Page(Shown):
     """A page in the browser."""
 

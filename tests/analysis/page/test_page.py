@@ -29,7 +29,7 @@ from tests.analysis.making.allocated import with_memory
 from tests.analysis.making.building import Launch, Range, Work, build, launched
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
-from tests.analysis.making.shown_page import answer
+from tests.analysis.making.shown_page import answer, drawn
 from tests.analysis.making.subjects import DATA, SHARED, attributed, summarized
 
 REAL = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
@@ -114,7 +114,7 @@ def test_the_slowest_step_is_named_only_where_it_is_much_slower(tmp_path, longes
     lengths, starts = (1000, 1000, longest), (0, 2000, 4000)
     ranges = [Range("step", at, at + lasts) for at, lasts in zip(starts, lengths, strict=True)]
     path = build(tmp_path, ranges=ranges, **launched(*((at + 10, at + 20) for at in starts), lasts=900))
-    look = " ".join(text for text, _ in contents([answer(path)]).reports[0]["look"])
+    look = " ".join(text for text, _ in drawn(path)["look"])
     assert ("step 2 is the slowest: its CPU range takes 1.30 µs, 30.0% more" in look) == named
 
 
@@ -182,7 +182,7 @@ def test_sections_are_the_documents_of_the_views(path):
     ],
 )  # fmt: skip
 def test_a_report_with_the_data_has_a_section_of_it(name, path, said):
-    found = contents([answer(path())]).reports[0]
+    found = drawn(path())
     (section,) = (one for one in found["sections"] if one["name"] == name)
     assert section["open"]
     assert section["tables"]
@@ -190,9 +190,7 @@ def test_a_report_with_the_data_has_a_section_of_it(name, path, said):
 
 
 def test_what_waits_is_looked_at_first_with_its_figures():
-    attribution, report = answer(DATA / "h200_train_fp32.sqlite")
-    look = contents([(attribution, report)]).reports[0]["look"]
-    assert look == [
+    assert drawn(DATA / "h200_train_fp32.sqlite")["look"] == [
         (
             "optimizer waits for launches: the GPU is busy 32.3% of 16.49 ms, and 62.3% of the rest is "
             "before the next launch (1,776 kernels).",
@@ -212,7 +210,7 @@ def test_exposed_communication_is_looked_at(tmp_path):
     work = [Work(1, 40, 80, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"), Work(2, 70, 90, "sgemm", stream=8)]
     launches = [Launch(1, 20, 30), Launch(2, 32, 34)]
     ranges = [Range("step", 0, 100), Range("forward", 10, 90)]
-    shown = contents([answer(build(tmp_path, ranges=ranges, launches=launches, work=work))]).reports[0]
+    shown = drawn(build(tmp_path, ranges=ranges, launches=launches, work=work))
     assert (
         "30 ns of 40 ns of communication on GPU 0 is exposed: no compute runs at that time.",
         "overlap",

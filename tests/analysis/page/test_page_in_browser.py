@@ -30,22 +30,15 @@ def hostile(folder):
     return [build(folder, ranges=ranges, launches=launches, work=work, gpus=["<b>GPU</b>"])]
 
 
-def graphs_only(folder):
-    work = [Work(1, 30, 400, "g", "graph")]
+def step_of(folder, *work):
     return [build(folder, ranges=[Range("step", 0, 1000)], launches=[Launch(1, 10, 20)], work=work)]
 
 
-def copies_only(folder):
-    work = [Work(1, 30, 400, 1, "memcpy")]
-    return [build(folder, ranges=[Range("step", 0, 1000)], launches=[Launch(1, 10, 20)], work=work)]
-
-
-def nothing_but_a_kernel(folder):
-    return [build(folder, work=[Work(None, 1, 5, "sgemm")])]
-
-
+GRAPH = Work(1, 30, 400, "g", "graph")
 PAGES = {
-    "hostile": hostile, "graphs only": graphs_only, "copies only": copies_only, "no ranges": nothing_but_a_kernel,
+    "hostile": hostile, "graphs only": lambda folder: step_of(folder, GRAPH),
+    "copies only": lambda folder: step_of(folder, Work(1, 30, 400, 1, "memcpy")),
+    "no ranges": lambda folder: [build(folder, work=[Work(None, 1, 5, "sgemm")])],
     "two steps": lambda folder: [two_steps(folder / "a.sqlite")],
     "against itself": lambda folder: [two_steps(folder / "a.sqlite")] * 2,
     "three": lambda folder: [two_steps(folder / f"{name}.sqlite", name) for name in range(3)],
@@ -73,7 +66,7 @@ def test_hostile_names_are_shown_as_they_are_and_do_nothing(tmp_path, driver):
 
 
 def test_graphs_that_hide_their_kernels_are_drawn_and_listed(tmp_path, driver):
-    shown = Page(driver, page(tmp_path / "page.html", *graphs_only(tmp_path)))
+    shown = Page(driver, page(tmp_path / "page.html", *step_of(tmp_path, GRAPH)))
     assert "all kernels and CUDA graphs" in shown.drawn("icicle-chart")
     assert shown.column("kernel-table", 1) == ["[CUDA graph]"]
     assert shown.text("#kernel-sum").endswith("100.0% of all kernel and CUDA graph time.")

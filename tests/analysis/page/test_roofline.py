@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from nvtx_kernels.analysis.measures.gpu_peaks import peak_of
 from nvtx_kernels.analysis.page import roofline as rooflines
-from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.page.roofline import far_below
 from nvtx_kernels.analysis.report import per_step
 from nvtx_kernels.analysis.views.efficiency import NO_COUNTS
@@ -13,7 +12,7 @@ from nvtx_kernels.analysis.views.registry import Subject
 from nvtx_kernels.analysis.views.rows import label
 
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING
-from tests.analysis.making.shown_page import Page, answer, page
+from tests.analysis.making.shown_page import Page, answer, drawn, page
 from tests.analysis.making.subjects import by, viewed
 from tests.analysis.views.test_views_efficiency import MS, counted, report
 
@@ -26,12 +25,8 @@ return circles.filter((circle) => circle.getAttribute(arguments[0]) === argument
 """
 
 
-def shown(path):
-    return contents([answer(path)]).reports[0]
-
-
 def picture(path):
-    return shown(path)["roofline"]
+    return drawn(path)["roofline"]
 
 
 def section(found):
@@ -77,7 +72,7 @@ def test_no_point_of_a_recorded_report_lies_above_the_roofs():
 
 @pytest.mark.parametrize(("marks", "gpus"), [((), ["NVIDIA H200"]), ((counted(),), ["NVIDIA Foo 9000"])])
 def test_without_counts_or_peaks_there_is_no_picture(tmp_path, marks, gpus):
-    found = shown(report(tmp_path, *marks, gpus=gpus))
+    found = drawn(report(tmp_path, *marks, gpus=gpus))
     assert found["roofline"] is None
     assert not any(where == "efficiency" for _, where in found["look"])
     assert bool(section(found)["tables"]) == bool(marks)
@@ -111,37 +106,37 @@ def test_what_is_said_of_a_recorded_report_is_what_its_view_says():
     assert sum(found["kernel_ns"] for found in rows if found["range"] == "measure > step") == pytest.approx(
         60e6, 0.01
     )
-    look = [text for text, where in shown(RECORDED)["look"] if where == "efficiency"]
+    look = [text for text, where in drawn(RECORDED)["look"] if where == "efficiency"]
     assert look[0] == "MFU is 29.7%: a step computes 1.6 TFLOP of the model in 80.66 ms."
     assert look[1].startswith("backward > layer * > attention > computing softmax (4.73 ms) is bound by neither")
 
 
 @in_browser
 def test_the_roofline_is_drawn_with_its_lines_and_a_circle_per_range(tmp_path, driver):
-    drawn = Page(driver, page(tmp_path / "page.html", RECORDED))
-    texts = set(drawn.drawn("roofline-chart-0"))
+    shown = Page(driver, page(tmp_path / "page.html", RECORDED))
+    texts = set(shown.drawn("roofline-chart-0"))
     assert {"memory 4.8 TB/s", "fp64, fp32 67 TFLOP/s", "bf16, fp16 989 TFLOP/s", "1 TFLOP/s", "100"} <= texts
-    assert drawn.do(CIRCLES, "fill", "none") == sum(point["outer"] for point in picture(RECORDED)["points"])
-    assert drawn.text("#roofline-key-0") == "forwardbackwardotherwith other ranges inside"
-    assert "16 ranges without FLOPs or bytes" in drawn.text("#roofline-rest-0")
-    assert drawn.complaints() == []
+    assert shown.do(CIRCLES, "fill", "none") == sum(point["outer"] for point in picture(RECORDED)["points"])
+    assert shown.text("#roofline-key-0") == "forwardbackwardotherwith other ranges inside"
+    assert "16 ranges without FLOPs or bytes" in shown.text("#roofline-rest-0")
+    assert shown.complaints() == []
 
 
 @in_browser
 @pytest.mark.slow
 def test_ranges_are_reached_and_chosen_with_the_keyboard_and_an_address_keeps_the_choice(tmp_path, driver):
     keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
-    drawn = Page(driver, page(tmp_path / "page.html", RECORDED))
-    drawn.press("#roofline-chart-0", keys.HOME, *[keys.ARROW_DOWN] * 40)
-    said = drawn.text("#roofline-said-0")
+    shown = Page(driver, page(tmp_path / "page.html", RECORDED))
+    shown.press("#roofline-chart-0", keys.HOME, *[keys.ARROW_DOWN] * 40)
+    said = shown.text("#roofline-said-0")
     assert said.startswith(
         SOFTMAX.split(": ")[1] + " · backward, 4.73 ms per step, mean of 2, 7.9% of all kernel time"
     )
     assert "128 GFLOP/s, 0.2% of the peak of fp32 · 383 GB/s, 8.0% of memory's peak" in said
-    assert "point" not in drawn.state()
-    drawn.press("#roofline-chart-0", keys.ENTER)
-    assert drawn.state()["point"] == SOFTMAX
-    address = drawn.do("return location.hash.slice(1)")
+    assert "point" not in shown.state()
+    shown.press("#roofline-chart-0", keys.ENTER)
+    assert shown.state()["point"] == SOFTMAX
+    address = shown.do("return location.hash.slice(1)")
     again = Page(driver, tmp_path / "page.html", address)
     assert again.text("#roofline-said-0") == said
     ink = again.do("return getComputedStyle(document.body).getPropertyValue('--text')")
@@ -155,16 +150,16 @@ def test_ranges_are_reached_and_chosen_with_the_keyboard_and_an_address_keeps_th
 
 @in_browser
 def test_a_closed_roofline_is_drawn_when_it_is_opened_and_follows_light_and_dark(tmp_path, driver):
-    drawn = Page(driver, page(tmp_path / "page.html", RECORDED), "toggled=efficiency")
-    assert drawn.drawn("roofline-chart-0") == []
-    drawn.click("#efficiency-0 summary")
-    drawn.until("return document.querySelectorAll('#roofline-chart-0 svg text').length")
+    shown = Page(driver, page(tmp_path / "page.html", RECORDED), "toggled=efficiency")
+    assert shown.drawn("roofline-chart-0") == []
+    shown.click("#efficiency-0 summary")
+    shown.until("return document.querySelectorAll('#roofline-chart-0 svg text').length")
     ink = "return document.querySelector('#roofline-chart-0 svg text').getAttribute('fill')"
-    light = drawn.do(ink)
-    drawn.scheme("dark")
-    drawn.until("return document.documentElement.classList.contains('dark')")
-    assert drawn.do(ink) != light
-    assert drawn.complaints() == []
+    light = shown.do(ink)
+    shown.scheme("dark")
+    shown.until("return document.documentElement.classList.contains('dark')")
+    assert shown.do(ink) != light
+    assert shown.complaints() == []
 
 
 @in_browser
@@ -173,11 +168,11 @@ def test_the_roofline_fits_a_narrow_window_and_each_report_has_its_own(tmp_path,
     made = page(tmp_path / "page.html", RECORDED, report(tmp_path, counted()))
     window = {"width": 420, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", window)
-    drawn = Page(driver, made, f"point={SOFTMAX.replace(' ', '+')}")
-    assert drawn.do("return document.documentElement.scrollWidth") <= 420
-    assert drawn.do("return document.querySelector('#roofline-chart-0 svg').getBoundingClientRect().width") < 400
-    drawn.click("#report [data-value='1']")
-    drawn.until("return document.querySelectorAll('#roofline-chart-1 svg text').length")
-    assert drawn.text("#roofline-said-1").startswith("Arrow keys move"), "it has no such range"
-    assert drawn.complaints() == []
+    shown = Page(driver, made, f"point={SOFTMAX.replace(' ', '+')}")
+    assert shown.do("return document.documentElement.scrollWidth") <= 420
+    assert shown.do("return document.querySelector('#roofline-chart-0 svg').getBoundingClientRect().width") < 400
+    shown.click("#report [data-value='1']")
+    shown.until("return document.querySelectorAll('#roofline-chart-1 svg text').length")
+    assert shown.text("#roofline-said-1").startswith("Arrow keys move"), "it has no such range"
+    assert shown.complaints() == []
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
