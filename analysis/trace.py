@@ -248,12 +248,6 @@ class Trace:
         return np.array([thread.process for thread in self.threads] or [0], np.int32)
 
 
-def empty_ranges() -> Ranges:
-    """Return a table of no ranges."""
-    i64, i32 = np.empty(0, np.int64), np.empty(0, np.int32)
-    return Ranges(i64, i64, i32, i32, i32, i64, np.empty(0, np.uint8), np.empty(0, np.bool_), np.empty(0, np.int8))
-
-
 def sorted_ranges(ranges: Ranges) -> Ranges:
     """Sort ranges as `Ranges` promises; free if they are so already."""
     order = range_order(ranges.thread, ranges.start_ns, ranges.end_ns)

@@ -119,16 +119,19 @@ class Layout:
     aside: tuple[str, Sequence[int]] | None = None
 
 
-def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns | None]:
-    """Read several tables, each in parts, on all cores; None for a table without parts."""
+def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns]:
+    """Read several tables, each in parts, on all cores."""
     with arrow.from_the_system(), ThreadPoolExecutor(max_workers=threads()) as pool:
         reading = [[pool.submit(_compact, layout, part) for part in parts] for layout, parts in tables]
         try:
-            joined = [_joined([part.result() for part in parts], pool) if parts else None for parts in reading]
+            joined = [
+                _joined([part.result() for part in parts] or [_empty(layout)], pool)
+                for (layout, _), parts in zip(tables, reading, strict=True)
+            ]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    give_back(max(len(columns) if columns else 0 for columns in joined))
+    give_back(max(map(len, joined)))
     return joined
 
 
@@ -162,6 +165,12 @@ def ints(table: pa.Table, column: str) -> Int64s:
         raise NotAReport(f"The column {column!r} has {values.null_count} missing values. {AGAIN}")
     chunks = [arrow.to_numpy(chunk) for chunk in values.chunks]
     return np.concatenate([*chunks, np.empty(0, np.int64)]) if len(chunks) != 1 else chunks[0]
+
+
+def _empty(layout: Layout) -> Columns:
+    numbers = {name: np.empty(0, width) for name, width in layout.numbers.items()}
+    codes = {name: Encoded(np.empty(0, np.int32), []) for name in layout.codes}
+    return Columns(numbers, codes, Columns({**numbers}, {**codes}) if layout.aside else None)
 
 
 def _compact(layout: Layout, part: Part) -> Columns:

@@ -8,7 +8,6 @@ nodes are a process's own too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,32 +82,32 @@ def _key(process: Int32s, id_: Int64s) -> Int64s:
 
 
 class Creations:
-    """The creations of nodes, by process and id."""
+    """The creations of CUDA graphs' nodes, by process and id, and the nodes that made pieces of work."""
 
-    def __init__(self, events: Columns, process: Int32s) -> None:
-        self._events = events
-        column = events.numbers
-        keys = list(zip(process.tolist(), column["node"].tolist(), strict=True))
+    def __init__(self, created: Columns, process: Int32s, thread: Int32s) -> None:
+        self._at_ns, self._thread = created.numbers["start"], thread
+        self._of_work: list[Int32s] = []
+        keys = zip(process.tolist(), created.numbers["node"].tolist(), strict=True)
         self._row: dict[Key, int] = {}
         self._original: dict[Key, Key] = {}
-        for row, (key, original) in enumerate(zip(keys, column["original"].tolist(), strict=True)):
+        for row, (key, original) in enumerate(zip(keys, created.numbers["original"].tolist(), strict=True)):
             self._row.setdefault(key, row)
             if original != NO_NODE:
                 self._original[key] = (key[0], original)
 
-    def captures(self, nodes: Sequence[tuple[Int32s, Int64s]], thread: Int32s) -> Captures:
-        """Return where the nodes of all work were created, given its processes and node ids in order."""
-        of_work = [np.empty(0, np.int32), *(self._rows(process, node) for process, node in nodes)]
-        return Captures(np.concatenate(of_work), self._events.numbers["start"], thread)
-
-    def _rows(self, process: Int32s, node: Int64s) -> Int32s:
+    def add_work(self, process: Int32s, node: Int64s) -> None:
+        """Look up the creations of the nodes that made some work, behind that of earlier calls."""
         rows = np.full(len(node), -1, np.int32)
         of_graph = np.flatnonzero(node != NO_NODE)
         pairs = np.stack([process[of_graph].astype(np.int64), node[of_graph]], axis=1)
         distinct, back = np.unique(pairs, axis=0, return_inverse=True)
         creation_rows = np.array([self._first((p, n)) for p, n in distinct.tolist()] or [-1], np.int32)
         rows[of_graph] = creation_rows[back.reshape(-1)]
-        return rows
+        self._of_work.append(rows)
+
+    def captures(self) -> Captures:
+        """Return where the nodes of all work were created."""
+        return Captures(np.concatenate(self._of_work), self._at_ns, self._thread)
 
     def _first(self, key: Key) -> int:
         """Follow a node to its original's; -1 where the chain leads to a node of unknown creation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -19,6 +19,7 @@ from ..support.small_numbers import distinct, grouped
 from ..support.units import time_text
 from ..trace import (
     GRAPH,
+    KERNEL,
     KINDS,
     MEMCPY,
     MEMSET,
@@ -35,7 +36,6 @@ from ..trace import (
     Thread,
     Trace,
     Work,
-    empty_ranges,
     range_order,
 )
 from ..vocabulary import without_suffixes
@@ -140,43 +140,52 @@ class _Assembly:
         self.domain_names: dict[tuple[int, int], str] = {}
         self.written = Written()
         self.notes: list[str] = []
-        self.kernel_calls: Bools | None = None
-        self.creations: tuple[Creations, Int32s] | None = None  # with the thread of each
-        self.made_by: list[tuple[Int32s, Int64s]] = []  # per kind of work: processes, and ids of nodes
 
-    def trace(self, tables: list[Columns | None]) -> Trace:
+    def trace(self, tables: list[Columns]) -> Trace:
         """Combine ranges, calls, graph nodes' creations, allocations and each kind of work; empties the list."""
         events, calls, created, memory, *work = tables
         tables.clear()
-        self.creations = self.created(created) if created is not None else None
-        launches, keys = self.launches(calls)
-        none = np.empty(0, np.int64)
-        no_work = Work(none, none, *(none.astype(kind) for kind in ("u1", "i4", "i4", "i8", "i4", "i4", "i4")))
-        of_kinds = [self.work(kind, table, keys) for kind, table in enumerate(work) if table is not None]
-        gpu_work = Work.joined(of_kinds or [no_work])
-        of_table = allocations(memory, self.thread, self.process, (launches, keys)) if memory else None
-        del keys, calls, work  # each is as large as what was made of it
+        creations = None
+        if len(created):
+            creations = Creations(
+                created, self.processes_of(created), created.codes["thread"].numbered(self.thread)
+            )
+        column, name = calls.numbers, calls.codes["name"]
+        texts = self.tables.strings(code for code in name.values if code >= 0)
+        kernel_calls = name.numbered(lambda code: LAUNCHES_KERNEL in texts.get(code, "")).astype(np.bool_)
+        # An MPI file has rows of class 67 next to the runtime's; of one class, the earliest counts.
+        is_foreign = column["event_class"] > DRIVER_CLASS
+        keys = RowsById.of(self.processes_of(calls), column["correlation"], is_foreign, column["start"])
+        launches = Launches(column["start"], column["end"], calls.codes["thread"].numbered(self.thread))
+        gpu_work = Work.joined([self.work(kind, table, keys, creations) for kind, table in enumerate(work)])
+        memory_events = None
+        if len(memory):
+            memory_events = allocations(memory, self.thread, self.process, (launches, keys))
+        del keys, calls, column, work  # each is as large as what was made of it
         capture_end = max(int(times.max(initial=0)) for times in (launches.end_ns, gpu_work.end_ns))
-        ranges = self.ranges(events, capture_end) if events is not None else empty_ranges()
-        marked_memory, unread_marks = marked(self.written.allocations, self.thread_of)
+        ranges = self.ranges(events, capture_end)
+        processes = list(self.process)
+        marked_memory, unread_marks = marked(
+            self.written.allocations, lambda process, tid: self.thread(processes[process] << 24 | tid & 0xFFFFFF)
+        )
         self.notes += unread_marks
-        memory_events = marked_memory or of_table
+        memory_events = marked_memory or memory_events
         if memory_events and not plausible(memory_events):
             self.notes.append(DAMAGED)
             memory_events = None
         messages = None
         if fields := self.tables.payload_fields():
-            number = self.thread, self.name
-            messages, unread = messages_of(
-                fields, self.tables.payloads(), gpu_work, launches, list(self.name), number
-            )
+            numbers = self.thread, self.name
+            payloads = self.tables.payloads()
+            messages, unread = messages_of(fields, payloads, gpu_work, launches, list(self.name), numbers)
             self.notes += unread
         if green := [f"{of_context} of {of_gpu}" for of_context, of_gpu in self.tables.green_contexts()]:
             self.notes.append(GREEN.format(" or ".join(green)))
         threads = self.threads()
         if not len(gpu_work):
             self.notes += [f"{NSYS_SAYS}{text.strip().rstrip('.')}" for text in self.tables.diagnostics()]
-        shortfalls = tuple(_shortfalls(self.tables.metadata()))
+        metadata = self.tables.metadata()
+        shortfalls = tuple(_shortfalls(metadata))
         return Trace(
             work=gpu_work,
             launches=launches,
@@ -185,47 +194,38 @@ class _Assembly:
             threads=threads,
             processes=[Process(global_id & 0xFFFFFF) for global_id in self.process],
             domains=[Domain(*key, self.domain_names.get(key, "")) for key in self.domain],
-            provenance=self.provenance(gpu_work),
+            provenance=self.provenance(gpu_work, metadata),
             notes=(*self.notes, *shortfalls),
             shortfalls=shortfalls,
-            captures=self.creations[0].captures(self.made_by, self.creations[1]) if self.creations else None,
+            captures=creations.captures() if creations else None,
             messages=messages,
-            kernel_calls=self.kernel_calls,
+            kernel_calls=kernel_calls,
             memory=memory_events,
             facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
         )
 
-    def created(self, events: Columns) -> tuple[Creations, Int32s]:
-        """Return the creations of graph nodes, and the thread of each."""
-        thread = events.codes["thread"]
-        process = thread.numbered(lambda tid: self.process(tid >> 24))
-        return Creations(events, process), thread.numbered(self.thread)
+    def processes_of(self, table: Columns) -> Int32s:
+        """Return the process of each row's thread."""
+        return table.codes["thread"].numbered(lambda tid: self.process(tid >> 24))
 
-    def launches(self, calls: Columns | None) -> tuple[Launches, RowsById]:
-        """Return the CUDA API calls and the index by which work finds its own."""
-        if calls is None:
-            none = np.empty(0, np.int64)
-            return Launches(none, none, none.astype(np.int32)), RowsById(none, none.astype(np.int32))
-        column, thread, name = calls.numbers, calls.codes["thread"], calls.codes["name"]
-        texts = self.tables.strings(code for code in name.values if code >= 0)
-        self.kernel_calls = name.numbered(lambda code: LAUNCHES_KERNEL in texts.get(code, "")).astype(np.bool_)
-        process = thread.numbered(lambda tid: self.process(tid >> 24))
-        # An MPI file has rows of class 67 next to the runtime's; of one class, the earliest counts.
-        is_foreign = column["event_class"] > DRIVER_CLASS
-        keys = RowsById.of(process, column["correlation"], is_foreign, column["start"])
-        return Launches(column["start"], column["end"], thread.numbered(self.thread)), keys
-
-    def work(self, kind: int, table: Columns, keys: RowsById) -> Work:
-        """Return the GPU work of one kind."""
+    def work(self, kind: int, table: Columns, keys: RowsById, creations: Creations | None) -> Work:
+        """Return the GPU work of one kind, named by a kernel's demangled name or a copy's direction."""
         self.keep_sane(table, f"{KINDS[kind]} rows")
         column, process = table.numbers, table.codes["process"].numbered(lambda pid: self.process(pid >> 24))
-        if self.creations is not None:
-            self.made_by.append((process, column["graph_node"]))
+        if creations:
+            creations.add_work(process, column["graph_node"])
+        texts = self.tables.strings(table.codes["name"].values) if kind == KERNEL else {}
+        name_of: Callable[[int], str] = {
+            KERNEL: lambda code: texts.get(code) or f"(kernel without a name, string {code})",
+            MEMCPY: lambda code: f"[CUDA memcpy {COPY_KINDS.get(code, 'of unknown kind')}]",
+            MEMSET: lambda _: "[CUDA memset]",
+            GRAPH: lambda _: "[CUDA graph]",
+        }[kind]
         return Work(
             start_ns=column["start"],
             end_ns=column["end"],
             kind=np.full(len(table), kind, np.uint8),
-            name_id=self.work_names(kind, table.codes["name"]),
+            name_id=table.codes["name"].numbered(lambda code: self.name(name_of(code))),
             device_id=column["device"].astype(np.int32),
             stream_id=column["stream"],
             process=process,
@@ -233,22 +233,15 @@ class _Assembly:
             grid=np.clip(column["grid"], 0, 2**31 - 1).astype(np.int32),
         )
 
-    def work_names(self, kind: int, names: Encoded) -> Int32s:
-        """Return name ids: of a kernel its demangled name, of a copy its direction."""
-        if kind == MEMCPY:
-            return names.numbered(
-                lambda code: self.name(f"[CUDA memcpy {COPY_KINDS.get(code, 'of unknown kind')}]")
-            )
-        if kind in (MEMSET, GRAPH):
-            return names.numbered(lambda _: self.name("[CUDA memset]" if kind == MEMSET else "[CUDA graph]"))
-        texts = self.tables.strings(names.values)
-        return names.numbered(lambda code: self.name(texts.get(code) or f"(kernel without a name, string {code})"))
-
     def ranges(self, events: Columns, capture_end: int) -> Ranges:
         """Return the NVTX ranges in order; marks and domain names are taken on the way."""
-        if events.aside is not None:
-            self.meta_events(events.aside)
-        self.close_open_ends(events, capture_end)
+        assert events.aside is not None
+        self.meta_events(events.aside)
+        start, end = events.numbers["start"], events.numbers["end"]
+        # Ranges that were never closed end with the capture.
+        open_ended = events.numbers["open_ended"] = end == NEVER_CLOSED
+        end[open_ended] = max(capture_end, int(end.max(initial=0)), int(start.max(initial=0)))
+        del start, end, open_ended
         self.keep_sane(events, "ranges")
         column = events.numbers
         order = range_order(events.codes["thread"].numbered(self.thread), column["start"], column["end"])
@@ -259,6 +252,9 @@ class _Assembly:
         thread = events.codes["thread"]
         name, seq = self.range_names(events)
         domain = self.domains(thread, events.codes.pop("domain"))
+        for key in self.written.domains:  # their names are lost before nsys's capture range
+            self.domain_names.setdefault(key, DOMAIN)
+        annotations = [key if self.domain_names.get(key) == DOMAIN else None for key in self.domain]
         return Ranges(
             start_ns=column["start"],
             end_ns=column["end"],
@@ -268,14 +264,8 @@ class _Assembly:
             seq=seq,
             style=np.where(np.isin(column["event"], START_END_TYPES), np.uint8(START_END), np.uint8(PUSH_POP)),
             open_ended=column["open_ended"],
-            category=self.written.categories_of(domain, column["category"], self.domain_keys()),
+            category=self.written.categories_of(domain, column["category"], annotations),
         )
-
-    def close_open_ends(self, events: Columns, capture_end: int) -> None:
-        """Let ranges that were never closed end with the capture."""
-        start, end = events.numbers["start"], events.numbers["end"]
-        open_ended = events.numbers["open_ended"] = end == NEVER_CLOSED
-        end[open_ended] = max(capture_end, int(end.max(initial=0)), int(start.max(initial=0)))
 
     def range_names(self, events: Columns) -> tuple[Int32s, Int64s]:
         """Return name ids and autograd sequence numbers, from the inline text or the registered string.
@@ -309,8 +299,7 @@ class _Assembly:
         """Take the names of domains and categories, and what the run wrote about itself."""
         text, text_id, domain = events.codes["text"], events.codes["text_id"], events.codes["domain"]
         registered = self.tables.strings(text_id.values[code] for code in distinct(text_id.codes))
-        process = events.codes["thread"].numbered(lambda tid: self.process(tid >> 24))
-        thread = events.codes["thread"].numbered(self.thread)
+        process, thread = self.processes_of(events), events.codes["thread"].numbered(self.thread)
         for row, kind in enumerate(events.numbers["event"].tolist()):
             name = registered.get(text_id.values[text_id.codes[row]]) or text.values[text.codes[row]]
             key = int(process[row]), domain.values[domain.codes[row]]
@@ -321,16 +310,6 @@ class _Assembly:
             else:
                 self.written.mark(key, name, int(events.numbers["start"][row]), int(thread[row]))
         self.notes += self.written.notes()
-
-    def domain_keys(self) -> list[tuple[int, int] | None]:
-        """Return the keys of the domains seen, None for those that are not annotation's."""
-        for key in self.written.domains:  # their names are lost before nsys's capture range
-            self.domain_names.setdefault(key, DOMAIN)
-        return [key if self.domain_names.get(key) == DOMAIN else None for key in self.domain]
-
-    def thread_of(self, process: int, thread: int) -> int:
-        """Return the number of a thread that a mark names by the system's id."""
-        return self.thread(list(self.process)[process] << 24 | thread & 0xFFFFFF)
 
     def threads(self) -> list[Thread]:
         """Return the threads seen, each with all the names that the report gives it."""
@@ -349,28 +328,26 @@ class _Assembly:
             self.notes.append(f"{(~keep).sum()} {rows_name} end before they start and are left out.")
         table.keep(keep)
 
-    def gpus(self, work: Work) -> tuple[str, ...]:
-        """Return the names of the GPUs that anything ran on, each once; of all where the export does not say."""
-        named, pids = self.tables.gpus(), [global_id & 0xFFFFFF for global_id in self.process]
+    def provenance(self, work: Work, metadata: Mapping[str, str]) -> Provenance:
+        """Return where the report comes from."""
+        pids = [global_id & 0xFFFFFF for global_id in self.process]
         ran_on = {
-            (pids[process], int(device))
-            for process in range(len(pids))
+            (pid, int(device))
+            for process, pid in enumerate(pids)
             for device in distinct(work.device_id[work.process == process])
         }
         used = {gpu for pid, device, gpu in self.tables.cuda_devices() if (pid, device) in ran_on}
-        return tuple(dict.fromkeys([name for gpu, name in named if gpu in used] or [name for _, name in named]))
-
-    def provenance(self, work: Work) -> Provenance:
-        """Return where the report comes from."""
-        meta = self.tables.metadata()
-        product = meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems")
-        version = meta.get("EXPORT_PRODUCT_VERSION", "").removesuffix(".0").replace("unknown", "")
+        named = self.tables.gpus()
+        # The GPUs that anything ran on, each once; all where the export does not say.
+        gpus = [name for gpu, name in named if gpu in used] or [name for _, name in named]
+        product = metadata.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems")
+        version = metadata.get("EXPORT_PRODUCT_VERSION", "").removesuffix(".0").replace("unknown", "")
         return Provenance(
             file=self.tables.path.name,
             tool=f"{TOOLS.get(product, product)} {version}".strip(),
-            schema=meta.get("EXPORT_SCHEMA_VERSION", ""),
-            gpus=self.gpus(work),
-            unit_of_work="CPU" if meta.get("NVTX_KERNELS_WORK") == "CPU" else "GPU",
+            schema=metadata.get("EXPORT_SCHEMA_VERSION", ""),
+            gpus=tuple(dict.fromkeys(gpus)),
+            unit_of_work="CPU" if metadata.get("NVTX_KERNELS_WORK") == "CPU" else "GPU",
             run=self.written.run,
             models=self.written.models(),
             attributes=self.written.attributes(),
