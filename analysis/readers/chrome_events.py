@@ -11,7 +11,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -133,13 +132,10 @@ class TraceFile:
         while True:
             events, end = _hopefully_whole(self.decoder, waiting)
             if events is None:
-                cut = cut_of(waiting)
-                if cut.is_last:
+                end, is_last = _cut_of(waiting)
+                if is_last:
                     break
-                events, end = (
-                    self._decoded(self.decoder, b"[" + waiting[: cut.end] + b"]") if cut.end else [],
-                    cut.end,
-                )
+                events = self._decoded(self.decoder, b"[" + waiting[:end] + b"]") if end else []
             yield events
             # Twice as much where no event ends, or a long one would be looked through again and again.
             more = self._more(file, self.block_bytes if end else max(self.block_bytes, len(waiting)))
@@ -148,15 +144,12 @@ class TraceFile:
             waiting = (waiting[end:] + more).lstrip(SEPARATORS)
             if len(waiting) > LARGEST_BYTES:
                 raise NotAReport(f"{self.path} is damaged: one of its events has no end. Copy or record it again.")
-        yield self._decoded(self.decoder, b"[" + waiting[: cut.end].rstrip(SEPARATORS) + b"]")
+        yield self._decoded(self.decoder, b"[" + waiting[:end].rstrip(SEPARATORS) + b"]")
         after = self._more(file, LARGEST_BYTES)
         if len(after) == LARGEST_BYTES:
             too_much = f"more than {LARGEST_BYTES >> 20} MiB follow its events. Copy or record it again."
             raise NotAReport(f"{self.path} is damaged: {too_much}")
-        self._close(header + waiting[cut.end :] + after)
-
-    def _close(self, around: bytes) -> None:
-        """Read what surrounds the events."""
+        around = header + waiting[end:] + after
         self.envelope = self._decoded(_ENVELOPE, around)
         self.keys_around = tuple(self._decoded(_KEYS, around).keys())
         if len(_BEGINS.findall(around)) > 1 or self.envelope.events:
@@ -287,14 +280,6 @@ def _hopefully_whole(decoder: msgspec.json.Decoder[Any], text: bytes) -> tuple[l
         return None, 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Where a piece of the array can end: after its last whole event, or before the bracket that closes it."""
-
-    end: int
-    is_last: bool
-
-
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _DEPTH = np.zeros(256, np.int8)
 _DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
@@ -302,8 +287,11 @@ _MARKS = _DEPTH != 0
 _MARKS[_QUOTE] = True
 
 
-def cut_of(text: bytes) -> Cut:
-    """Find where to cut a text that begins between two events, by brackets outside of strings."""
+def _cut_of(text: bytes) -> tuple[int, bool]:
+    """Find where to cut a text that begins between two events, by brackets outside of strings.
+
+    That is after its last whole event, or before the bracket that closes the array, which is the last cut.
+    """
     data = np.frombuffer(text, np.uint8)
     position = np.flatnonzero(_MARKS[data])
     mark = data[position]
@@ -314,9 +302,9 @@ def cut_of(text: bytes) -> Cut:
     step = np.where(inside_string, 0, _DEPTH[mark])
     depth = np.cumsum(step)
     if (closes := np.flatnonzero(depth < 0)).size:
-        return Cut(int(position[closes[0]]), True)
+        return int(position[closes[0]]), True
     ends = np.flatnonzero((depth == 0) & (step < 0))
-    return Cut(int(position[ends[-1]]) + 1 if ends.size else 0, False)
+    return (int(position[ends[-1]]) + 1 if ends.size else 0), False
 
 
 def _escaped(data: np.ndarray[Any, np.dtype[np.uint8]]) -> Bools:

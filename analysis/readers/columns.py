@@ -7,11 +7,11 @@ first. Parts are joined a column at a time in each thread, so that a second copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,20 +30,11 @@ Value = TypeVar("Value", bound=Hashable)
 Part = Callable[[], pa.Table]
 
 
-class Interner(Generic[Value]):
+class Interner(dict[Value, int]):
     """Numbers values in the order in which they are first seen."""
 
-    def __init__(self) -> None:
-        self.ids: dict[Value, int] = {}
-
     def __call__(self, value: Value) -> int:  # noqa: D102 - the class says it
-        return self.ids.setdefault(value, len(self.ids))
-
-    def __iter__(self) -> Iterator[Value]:
-        return iter(self.ids)
-
-    def __len__(self) -> int:
-        return len(self.ids)
+        return self.setdefault(value, len(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +82,10 @@ class Columns:
 
         A column of equal values is only cut to its new length.
         """
-        if rows.dtype == np.bool_ and rows.all():
-            return
-        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        if rows.dtype == np.bool_:
+            if rows.all():
+                return
+            rows = np.flatnonzero(rows)
 
         def keep_number(name: str) -> None:
             values = self.numbers[name]
@@ -178,7 +170,7 @@ def _compact(layout: Layout, part: Part) -> Columns:
     advance(table.num_rows)
     columns = Columns(
         {name: ints(table, name).astype(width, copy=False) for name, width in layout.numbers.items()},
-        {name: encode(table[name] if _is_text(table, name) else ints(table, name)) for name in layout.codes},
+        {name: encode(table[name] if _is_text(table[name].type) else ints(table, name)) for name in layout.codes},
     )
     if layout.aside is None:
         return columns
@@ -219,8 +211,7 @@ def _same_codes(parts: list[Encoded]) -> Encoded:
     return Encoded(codes, list(value))
 
 
-def _is_text(table: pa.Table, column: str) -> bool:
-    type_ = table.schema.field(column).type
+def _is_text(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_dictionary(type_))
 
 

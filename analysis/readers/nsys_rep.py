@@ -19,7 +19,7 @@ from ..errors import NotAReport, UsageError
 from ..support.progress import advance, expect, stage
 from ..trace import Trace
 from . import nsys_parquet, nsys_sqlite
-from .nsys_tables import TABLES
+from .nsys_tables import STRINGS, TABLES
 
 EXPORT_TIMEOUT_S, VERSION_TIMEOUT_S = 3600, 60
 # Names the folder in which what nsys exported is kept.
@@ -39,7 +39,16 @@ def read(path: Path) -> Trace:
     Raises NotAReport where nsys is not installed, or cannot read the report, and UsageError where what would be
     kept exists already.
     """
-    nsys, keep = shutil.which("nsys"), _keeping(path)
+    nsys, keep = shutil.which("nsys"), None
+    if named := os.environ.get(KEEP):
+        keep = Path(named)
+        for exported in (_parquet_in(keep, path), _sqlite_in(keep, path)):
+            if exported.exists():
+                raise UsageError(f"{exported} exists already: read it instead of {path.name}, or move it away.")
+        try:
+            keep.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{keep}, which {KEEP} names, cannot be created: {error.strerror}.") from error
     if nsys is None:
         raise NotAReport(
             f"{path} needs nsys to be read, and nsys is not on the PATH. On a machine that has it, run: "
@@ -53,20 +62,6 @@ def read(path: Path) -> Trace:
     return replace(trace, provenance=replace(trace.provenance, file=path.name))
 
 
-def _keeping(path: Path) -> Path | None:
-    if not (named := os.environ.get(KEEP)):
-        return None
-    folder = Path(named)
-    for place in (_parquet_in(folder, path), _sqlite_in(folder, path)):
-        if place.exists():
-            raise UsageError(f"{place} exists already: read it instead of {path.name}, or move it away.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder}, which {KEEP} names, cannot be created: {error.strerror}.") from error
-    return folder
-
-
 def _parquet_in(folder: Path, report: Path) -> Path:
     return folder / f"{report.stem}_pqtdir"
 
@@ -77,60 +72,51 @@ def _sqlite_in(folder: Path, report: Path) -> Path:
 
 def _exported(nsys: str, path: Path, folder: Path) -> Path:
     """Return what nsys exported: a folder of Parquet files, or an SQLite file; raises NotAReport if it fails."""
-    if _version(nsys) >= FIRST_WITH_TABLES:
-        place = _parquet_in(folder, path)
-        tables = f"--tables={','.join(TABLES)}"
-        _export([nsys, "export", "--type", "parquetdir", tables, "--output", str(place), "--", str(path)])
-        exported = {file.stem for file in place.glob("*.parquet")}
-        if "StringIds" in exported and not exported.isdisjoint(PROOFS):
-            return place
-    place = _sqlite_in(folder, path)
-    status, last_line = _export([nsys, "export", "--type", "sqlite", "--output", str(place), "--", str(path)])
-    if status or not place.exists():
-        raise NotAReport(f"nsys could not export {path}: {last_line}. A newer report needs a newer nsys.")
-    return place
-
-
-def _version(nsys: str) -> tuple[int, ...]:
-    """Return the year and number of nsys; () if it does not report it."""
     try:
-        output = subprocess.run(
-            [nsys, "--version"], capture_output=True, timeout=VERSION_TIMEOUT_S, check=False
-        ).stdout
+        about = subprocess.run([nsys, "--version"], capture_output=True, timeout=VERSION_TIMEOUT_S, check=False)
+        version = re.search(rb"(\d{4})\.(\d+)", about.stdout)
     except (OSError, subprocess.TimeoutExpired):
-        return ()
-    version = re.search(rb"(\d{4})\.(\d+)", output)
-    return tuple(int(number) for number in version.groups()) if version else ()
+        version = None
+    if version and tuple(map(int, version.groups())) >= FIRST_WITH_TABLES:
+        target = _parquet_in(folder, path)
+        tables = f"--tables={','.join(TABLES)}"
+        _export([nsys, "export", "--type", "parquetdir", tables, "--output", str(target), "--", str(path)])
+        exported = {file.stem for file in target.glob("*.parquet")}
+        if STRINGS in exported and not exported.isdisjoint(PROOFS):
+            return target
+    target = _sqlite_in(folder, path)
+    status, last_line = _export([nsys, "export", "--type", "sqlite", "--output", str(target), "--", str(path)])
+    if status or not target.exists():
+        raise NotAReport(f"nsys could not export {path}: {last_line}. A newer report needs a newer nsys.")
+    return target
 
 
 def _export(command: list[str]) -> tuple[int, str]:
-    """Run an export; return its exit status, and the last line of its output."""
+    """Run an export, showing its own progress; return its exit status, and the last line of its output.
+
+    It is killed after an hour, or if we are stopped.
+    """
+    output, progress = b"", 0
     with stage("exporting with nsys"):
         expect(100)
         try:
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-                status, output = _followed(process)
+                assert process.stdout is not None
+                clock = threading.Timer(EXPORT_TIMEOUT_S, process.kill)
+                clock.start()
+                try:
+                    while piece := os.read(process.stdout.fileno(), LAST_WORDS):
+                        output = (output + piece)[-LAST_WORDS:]
+                        percent = max([progress, *map(int, re.findall(rb"\b(\d{1,2}|100) ?%", output))])
+                        advance(percent - progress)
+                        progress = percent
+                    status = process.wait()
+                except BaseException:
+                    process.kill()
+                    raise
+                finally:
+                    clock.cancel()
         except OSError as error:
             raise NotAReport(f"{command[0]} could not be run on {command[-1]}: {error}.") from error
     lines = output.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
     return status, lines[-1].strip()
-
-
-def _followed(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
-    """Show a process's own progress, and wait for its end; kill it after an hour, or if we are stopped."""
-    assert process.stdout is not None
-    clock = threading.Timer(EXPORT_TIMEOUT_S, process.kill)
-    clock.start()
-    output, progress = b"", 0
-    try:
-        while piece := os.read(process.stdout.fileno(), LAST_WORDS):
-            output = (output + piece)[-LAST_WORDS:]
-            percent = max([progress, *(int(number) for number in re.findall(rb"\b(\d{1,2}|100) ?%", output))])
-            advance(percent - progress)
-            progress = percent
-        return process.wait(), output
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        clock.cancel()

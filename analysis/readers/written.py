@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -30,12 +30,6 @@ ANNOTATED = (*CATEGORIES, "phase")
 Key = tuple[int, int]
 
 
-def _every_attribute(classes: Mapping[str, str], attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return what PyTorch calls every module: what the mark says, else what its range is called."""
-    others = (place for place in classes if at(attributes, place) is None)
-    return {**attributes, **{place: place.rpartition("/")[2] for place in others}}
-
-
 class Written:
     """Collects these, one row of the report at a time."""
 
@@ -57,8 +51,14 @@ class Written:
         match mark:
             case RunMark():
                 self.run = msgspec.to_builtins(mark)
-            case FlopsMark():
-                self._join_counts(self.counted.setdefault(domain[0], {}), mark)
+            case FlopsMark():  # the parts of a step come in any order, and again
+                empty: dict[str, Any] = {"calls": {}, "uncounted": {}, "peaks": {}}
+                counts = self.counted.setdefault(domain[0], empty)
+                counts["calls"].update(mark.calls)
+                counts["uncounted"].update(mark.uncounted)
+                counts["peaks"].update(msgspec.to_builtins(mark.peaks) if mark.peaks else {})
+                for phase, paths in mark.ranges.items():
+                    counts.setdefault("ranges", {}).setdefault(phase, {}).update(paths)
             case MemoryMark():
                 self.allocations.setdefault(domain[0], MarkedAllocations()).add(mark, at_ns)
             case ModelMark():
@@ -78,20 +78,12 @@ class Written:
 
     def attributes(self) -> dict[str, dict[str, str]]:
         """Return what PyTorch calls the modules of each model: what its mark says, else as their ranges."""
-        return agreed(
-            {mark.model: _every_attribute(mark.classes, mark.attributes)}
-            for mark in self._models.values()
-            if mark.attributes is not UNSET
-        )
-
-    @staticmethod
-    def _join_counts(counts: dict[str, Any], mark: FlopsMark) -> None:
-        """Add this to what other marks said; the parts of a step come in any order, and again."""
-        counts.setdefault("calls", {}).update(mark.calls)
-        counts.setdefault("uncounted", {}).update(mark.uncounted)
-        counts.setdefault("peaks", {}).update(msgspec.to_builtins(mark.peaks) if mark.peaks else {})
-        for phase, paths in mark.ranges.items():
-            counts.setdefault("ranges", {}).setdefault(phase, {}).update(paths)
+        tables = []
+        for mark in self._models.values():
+            if (names := mark.attributes) is not UNSET:
+                as_ranges = {path: path.rpartition("/")[2] for path in mark.classes if at(names, path) is None}
+                tables.append({mark.model: {**names, **as_ranges}})
+        return agreed(tables)
 
     def notes(self) -> list[str]:
         """Return what is to be said of marks that do not fit their schema."""
