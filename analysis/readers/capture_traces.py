@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -53,21 +53,8 @@ class _Event(msgspec.Struct, gc=False):
 _EVENTS = msgspec.json.Decoder(list[_Event])
 
 
-class _Step(NamedTuple):
-    """A moment on a thread of a capture: a module's call, a kernel's launch, or the end of a graph."""
-
-    start_ns: int
-    negative_end_ns: int  # so that what is around comes first
-    module: str
-    kernel: str
-
-
-@dataclass(slots=True)
-class Graph:
-    """A captured graph: its kernels and the module of each, in the order of their launches."""
-
-    kernels: list[str] = field(default_factory=list)
-    paths: list[Path] = field(default_factory=list)
+#: A captured graph: its kernels and the module of each, in the order of their launches.
+Graph = list[tuple[str, Path]]
 
 
 def with_captures(trace: Trace, folder: FilePath) -> Trace:
@@ -81,75 +68,65 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
     graphs_of_names: dict[Any, list[Graph]] = defaultdict(list)
     for file in files:
         for graph in captured_graphs(file):
-            graphs_of_names[_names(graph.kernels)].append(graph)
+            graphs_of_names[_counted(kernel for kernel, _ in graph)].append(graph)
 
     work = trace.work
     rows = np.flatnonzero((work.kind == KERNEL) & (work.launch >= 0))
     rows = rows[np.lexsort((work.start_ns[rows], work.launch[rows]))]
     replays = [part for part in np.split(rows, np.flatnonzero(np.diff(work.launch[rows])) + 1) if len(part) > 1]
     replays.sort(key=lambda part: int(work.start_ns[part[0]]))
+    names_of = [[trace.names[name] for name in work.name_id[part]] for part in replays]
+    count, turns = Counter(map(_counted, names_of)), Counter[Any]()
     path_of_row, missing, ambiguous = dict[int, Path](), 0, 0
-    turns: Counter[Any] = Counter()
-    count = Counter(_names(_kernels(trace, part)) for part in replays)
-    for part in replays:
-        names = _kernels(trace, part)
-        key = _names(names)
+    for part, names in zip(replays, names_of, strict=True):
+        key = _counted(names)
         graphs = graphs_of_names.get(key, [])
-        if len({tuple(graph.paths) for graph in graphs}) > 1 and count[key] % len(graphs):
+        if len({tuple(path for _, path in graph) for graph in graphs}) > 1 and count[key] % len(graphs):
             ambiguous += 1
         elif not graphs:
             missing += 1
         else:  # pieces of one model, alike in kernels, are replayed in the order of their capture
-            path_of_row |= _joined(part.tolist(), names, graphs[turns[key] % len(graphs)])
+            paths_of = defaultdict[str, list[Path]](list)
+            for kernel, path in graphs[turns[key] % len(graphs)]:
+                paths_of[kernel].append(path)
             turns[key] += 1
+            next_paths = {name: iter(paths) for name, paths in paths_of.items()}
+            pairs = ((row, next(next_paths[name])) for row, name in zip(part.tolist(), names, strict=True))
+            path_of_row |= {row: path for row, path in pairs if path}
     notes = [UNDECIDED.format(missing, len(replays), "no captured graph has the same kernels")] if missing else []
     several = "several captured graphs have the same kernels, in different modules"
     notes += [UNDECIDED.format(ambiguous, len(replays), several)] if ambiguous else []
     return _placed(replace(trace, notes=(*trace.notes, *notes)), path_of_row)
 
 
-def _kernels(trace: Trace, rows: Iterable[int]) -> list[str]:
-    return [trace.names[trace.work.name_id[row]] for row in rows]
-
-
-def _names(kernels: Iterable[str]) -> frozenset[tuple[str, int]]:
+def _counted(kernels: Iterable[str]) -> frozenset[tuple[str, int]]:
     return frozenset(Counter(kernels).items())
-
-
-def _joined(rows: Sequence[int], names: Sequence[str], graph: Graph) -> dict[int, Path]:
-    """Return the path of each kernel of a replay: that of the captured one of its name and turn."""
-    turns = defaultdict[str, list[Path]](list)
-    for kernel, path in zip(graph.kernels, graph.paths, strict=True):
-        turns[kernel].append(path)
-    next_paths = {name: iter(paths) for name, paths in turns.items()}
-    return {row: path for row, name in zip(rows, names, strict=True) if (path := next(next_paths[name]))}
 
 
 def _placed(trace: Trace, path_of_row: dict[int, Path]) -> Trace:
     """Return the trace with ranges where these kernels' nodes were made."""
     if not path_of_row:
         return trace
-    paths = list(dict.fromkeys(path_of_row.values()))
-    position = {path: number for number, path in enumerate(paths)}
-    rows = np.array(list(path_of_row), np.int64)
+    number: Interner[Path] = Interner()
+    of_row = np.array([number(path) for path in path_of_row.values()], np.int64)
     starts = (trace.work.start_ns, trace.launches.start_ns, trace.ranges.start_ns)
-    before_ns = min(int(start.min()) for start in starts if len(start))
-    of_row = np.array([position[path] for path in path_of_row.values()], np.int64)
+    place = min(int(start.min()) for start in starts if len(start)), len(trace.threads)
     added: Interner[str] = Interner()
-    place = before_ns, len(trace.threads)
     captures, around = captures_of(
-        len(trace.work), rows, of_row, paths, place, lambda name: len(trace.names) + added(name)
+        len(trace.work),
+        np.array(list(path_of_row), np.int64),
+        of_row,
+        list(number),
+        place,
+        lambda name: len(trace.names) + added(name),
     )
-    if trace.captures is not None:  # what the report itself has of other graphs
-        report_captures = trace.captures
-        of_work = np.where(
-            captures.of_work >= 0, captures.of_work + len(report_captures.at_ns), report_captures.of_work
-        ).astype(np.int32)
-        at_ns, thread = (
-            np.append(report_captures.at_ns, captures.at_ns),
-            np.append(report_captures.thread, captures.thread),
+    if (own := trace.captures) is not None:  # what the report itself has of other graphs
+        captured = captures.of_work >= 0
+        captures = Captures(
+            np.where(captured, captures.of_work + len(own.at_ns), own.of_work).astype(np.int32),
+            np.append(own.at_ns, captures.at_ns),
+            np.append(own.thread, captures.thread),
         )
-        captures = Captures(of_work, at_ns, thread)
     return replace(
         trace,
         ranges=sorted_ranges(Ranges.joined([trace.ranges, around])),
@@ -164,6 +141,7 @@ def captured_graphs(path: FilePath) -> list[Graph]:
 
     Raises NotAReport for a file that is no trace of PyTorch's profiler.
     """
+    # Calls of modules, launches of kernels, and with neither of both, ends of graphs.
     threads: dict[tuple[Any, Any], list[tuple[_Event, str, str]]] = defaultdict(list)
     executed = set()  # launches with a kernel of their own were not captured
     for events in TraceFile(path, decoder=_EVENTS).blocks():
@@ -175,36 +153,31 @@ def captured_graphs(path: FilePath) -> list[Graph]:
             elif event.cat == "python_function" and event.name.startswith(MODULE):
                 threads[event.pid, event.tid].append((event, event.name.removeprefix(MODULE), ""))
             elif event.cat in ("cuda_runtime", "cuda_driver"):
-                kernel = event.args.kernel
-                if (isinstance(kernel, str) and kernel) or _END.match(event.name):
-                    threads[event.pid, event.tid].append((event, "", kernel if isinstance(kernel, str) else ""))
-    graphs = []
+                kernel = event.args.kernel if isinstance(event.args.kernel, str) else ""
+                if kernel or _END.match(event.name):
+                    threads[event.pid, event.tid].append((event, "", kernel))
+    graphs: list[Graph] = []
     for seen in threads.values():
-        events = [event for event, _, _ in seen]
         try:
-            start = nanoseconds([event.ts for event in events])
-            end = start + nanoseconds([event.dur for event in events])
+            start = nanoseconds([event.ts for event, _, _ in seen])
+            end = start + nanoseconds([event.dur for event, _, _ in seen])
         except ValueError as error:
             raise NotAReport(f"{path} is damaged: it has {error}. Copy or record it again.") from error
-        steps = [
-            _Step(first, -last, module, kernel)
+        steps = [  # what is around comes first
+            (first, -last, module, kernel)
             for first, last, (event, module, kernel) in zip(start.tolist(), end.tolist(), seen, strict=True)
             if module or whole_number(event.args.correlation) not in executed
         ]
-        graphs += _graphs_of(sorted(steps))
-    return graphs
-
-
-def _graphs_of(steps: Iterable[_Step]) -> list[Graph]:
-    graphs, modules = [Graph()], list[_Step]()
-    for step in steps:
-        while modules and -modules[-1].negative_end_ns <= step.start_ns:
-            modules.pop()
-        if step.module:
-            modules.append(step)
-        elif step.kernel:
-            graphs[-1].kernels.append(step.kernel)
-            graphs[-1].paths.append(tuple(module.module for module in modules))
-        elif graphs[-1].kernels:
-            graphs.append(Graph())
-    return [graph for graph in graphs if graph.kernels]
+        graph, modules = Graph(), list[tuple[int, str]]()  # with their ends
+        for start_ns, negative_end_ns, module, kernel in sorted(steps):
+            while modules and modules[-1][0] <= start_ns:
+                modules.pop()
+            if module:
+                modules.append((-negative_end_ns, module))
+            elif kernel:
+                graph.append((kernel, tuple(name for _, name in modules)))
+            else:
+                graphs.append(graph)
+                graph = Graph()
+        graphs.append(graph)
+    return [graph for graph in graphs if graph]

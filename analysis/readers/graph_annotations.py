@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
@@ -80,13 +81,8 @@ def paths_in(side_file: FilePath) -> dict[int, Path]:
         ) from error
     paths = {}
     for node, of_node in nodes.items():
-        module, name = (
-            next(
-                (getattr(annotation, field) for annotation in reversed(of_node) if getattr(annotation, field)),
-                None,
-            )
-            for field in ("module", "name")
-        )
+        module = next((note.module for note in reversed(of_node) if note.module), None)
+        name = next((note.name for note in reversed(of_node) if note.name), None)
         if node.isdecimal() and (path := module_path(module, name)):
             paths[int(node)] = path
     return paths
@@ -114,24 +110,25 @@ def captures_of(
     open_rows: list[int] = []
     for position in order:
         path, at_ns = paths[position], int(moment[position])
-        depths = enumerate(open_rows)
-        shared = next((depth for depth, row in depths if path[depth : depth + 1] != (names[row],)), len(open_rows))
-        open_rows[shared:] = range(len(names), len(names) + len(path) - shared)
-        names += path[shared:]
-        starts += [at_ns] * (len(path) - shared)
-        ends += [at_ns] * (len(path) - shared)
+        open_names = (names[row] for row in open_rows)
+        shared = len([*takewhile(lambda pair: pair[0] == pair[1], zip(path, open_names, strict=False))])
+        added = path[shared:]
+        open_rows[shared:] = range(len(names), len(names) + len(added))
+        names += added
+        starts += [at_ns] * len(added)
+        ends += [at_ns] * len(added)
         for row in open_rows:
             ends[row] = at_ns + 1
-    rows_opened = len(names)
+    opened = len(names)
     ranges = Ranges(
         start_ns=np.array(starts, np.int64),
         end_ns=np.array(ends, np.int64),
-        thread=np.full(rows_opened, thread, np.int32),
+        thread=np.full(opened, thread, np.int32),
         name_id=np.array([name_number(name) for name in names], np.int32),
-        domain=np.zeros(rows_opened, np.int32),
-        seq=np.full(rows_opened, -1, np.int64),
-        style=np.full(rows_opened, PUSH_POP, np.uint8),
-        open_ended=np.zeros(rows_opened, np.bool_),
-        category=np.zeros(rows_opened, np.int8),
+        domain=np.zeros(opened, np.int32),
+        seq=np.full(opened, -1, np.int64),
+        style=np.full(opened, PUSH_POP, np.uint8),
+        open_ended=np.zeros(opened, np.bool_),
+        category=np.zeros(opened, np.int8),
     )
     return Captures(of_work, moment, np.full(len(paths), thread, np.int32)), ranges

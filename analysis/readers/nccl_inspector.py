@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,8 +22,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ..errors import NotAReport, UsageError
-from ..trace import KERNEL, Int64s, Messages, Trace
+from ..trace import KERNEL, Int32s, Int64s, Messages, Trace
 from .chrome_events import opened
+from .columns import Interner
 from .nccl_payloads import MOST_BYTES, MOST_RANKS
 from .safety import allowed_bytes, require_within
 
@@ -62,11 +62,6 @@ class _Header(msgspec.Struct, gc=False, frozen=True):
     n_ranks: int
 
 
-class _Metadata(msgspec.Struct, gc=False, frozen=True):
-    hostname: str = ""
-    pid: int = 0
-
-
 class _Collective(msgspec.Struct, gc=False, frozen=True):
     coll: str
     coll_sn: int
@@ -78,7 +73,6 @@ class _Collective(msgspec.Struct, gc=False, frozen=True):
 
 class _Line(msgspec.Struct, gc=False, frozen=True):
     header: _Header | None = None
-    metadata: _Metadata | None = None
     coll_perf: _Collective | None = None
     p2p_perf: msgspec.Raw = msgspec.Raw()
     dump_stats: msgspec.Raw = msgspec.Raw()
@@ -88,15 +82,16 @@ class _Line(msgspec.Struct, gc=False, frozen=True):
 _LINES = msgspec.json.Decoder(_Line)
 
 
-class _Record(NamedTuple):
-    process: tuple[str, int]
-    header: _Header
-    collective: _Collective | None  # None of sends and receives
+class _UnplacedError(Exception):
+    """Why records are not joined to the kernels of a kind."""
 
 
-def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[_Record]:
-    """Yield the records of a file, or of its first bytes; raises NotAReport where a line is no record."""
-    context: tuple[_Header, _Metadata] | None = None
+def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[tuple[_Header, _Collective | None]]:
+    """Yield of each record of a file, or of its first bytes, the communicator and, if it is one, the collective.
+
+    Raises NotAReport where a line is no record.
+    """
+    context: _Header | None = None
     try:
         with opened(path) as file:
             text = file.read(limit or allowed_bytes(path) + 1)
@@ -115,30 +110,24 @@ def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[_Reco
             continue
         try:
             line = _LINES.decode(text_of_line)
-            own = (line.header, line.metadata or _Metadata()) if line.header else None
-            about = own or context
-            if own:  # of the records of a dump only if it begins one
-                context = own if line.dump_stats else None
-            if about is None or not (line.coll_perf or line.p2p_perf or line.dump_stats or line.proxy_trace):
+            header, collective = line.header or context, line.coll_perf
+            if line.header:  # of the records of a dump only if it begins one
+                context = line.header if line.dump_stats else None
+            if header is None or not (collective or line.p2p_perf or line.dump_stats or line.proxy_trace):
                 raise ValueError("it is not a record of NCCL Inspector, or names no communicator")
-            header, metadata = about
-            _require_plausible(header, line.coll_perf)
+            int(header.id, 16)
+            if not 0 <= header.rank < header.n_ranks < MOST_RANKS:
+                raise ValueError("its rank is none of its communicator's")
+            if collective and not (
+                0 <= collective.coll_msg_size_bytes < MOST_BYTES
+                and 0 <= collective.coll_sn < 1 << 62
+                and 0 <= collective.coll_exec_time_us < 1e12
+            ):
+                raise ValueError("a number is out of bounds")
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             raise NotAReport(f"Line {number} of {path} cannot be read as NCCL Inspector's: {error}.") from error
-        if line.coll_perf or line.p2p_perf:
-            yield _Record((metadata.hostname, metadata.pid), header, line.coll_perf)
-
-
-def _require_plausible(header: _Header, collective: _Collective | None) -> None:
-    int(header.id, 16)
-    if not 0 <= header.rank < header.n_ranks < MOST_RANKS:
-        raise ValueError("its rank is none of its communicator's")
-    if collective and not (
-        0 <= collective.coll_msg_size_bytes < MOST_BYTES
-        and 0 <= collective.coll_sn < 1 << 62
-        and 0 <= collective.coll_exec_time_us < 1e12
-    ):
-        raise ValueError("a number is out of bounds")
+        if collective or line.p2p_perf:
+            yield header, collective
 
 
 def with_inspector(trace: Trace, path: FilePath) -> Trace:
@@ -147,18 +136,17 @@ def with_inspector(trace: Trace, path: FilePath) -> Trace:
     Raises UsageError where no file is known to be of the report's rank, and NotAReport for a damaged one.
     """
     notes: list[str] = []
-    of_kind: dict[str, dict[str, list[_Record]]] = defaultdict(lambda: defaultdict(list))
-    ranks: dict[str, int] = {}
-    exchanges = 0
-    for record in _records(_file_of(trace, path), notes):
-        header = record.header
-        if ranks.setdefault(header.id, header.rank) != header.rank:
+    of_kind: dict[str, dict[str, list[_Collective]]] = defaultdict(lambda: defaultdict(list))
+    headers: dict[str, _Header] = {}
+    exchanges = False
+    for header, collective in _records(_file_of(trace, path), notes):
+        if headers.setdefault(header.id, header).rank != header.rank:
             raise NotAReport(
                 f"{path} has the records of several ranks of a process: they cannot be distinguished."
             )
-        exchanges += record.collective is None
-        if record.collective:
-            of_kind[record.collective.coll][header.id].append(record)
+        if collective:
+            of_kind[collective.coll][header.id].append(collective)
+        exchanges |= collective is None
 
     work = trace.work
     if len(np.unique(work.device_id[work.kind == KERNEL])) > 1:
@@ -168,19 +156,22 @@ def with_inspector(trace: Trace, path: FilePath) -> Trace:
     sized = trace.messages.launch[trace.messages.sent_bytes >= 0] if trace.messages else np.empty(0, np.int64)
     rows = rows[~np.isin(work.launch[rows], sized)]
     kind_of_row = np.array([nccl[name] for name in work.name_id[rows].tolist()], object)
-    joined: list[tuple[int, _Record]] = []
     if exchanges:
         notes.append(UNPLACED.format("kernels of SendRecv", SENDS))
+    joined: list[tuple[int, _Header, _Collective]] = []
     for kind in sorted({*kind_of_row.tolist()} - {"SendRecv"}):
         of_rows = rows[kind_of_row == kind]
-        found = _joined(trace, of_rows[np.argsort(work.start_ns[of_rows], kind="stable")], of_kind[kind])
-        if isinstance(found, str):
-            notes.append(UNPLACED.format(f"kernels of {kind}", found))
+        of_rows = of_rows[np.argsort(work.start_ns[of_rows], kind="stable")]
+        try:
+            launches = _joined(work.launch[of_rows], work.duration_ns[of_rows] / 1e3, of_kind[kind])
+        except _UnplacedError as reason:
+            notes.append(UNPLACED.format(f"kernels of {kind}", reason))
         else:
-            joined += found
+            (communicator,) = of_kind[kind]
+            joined += [(launch, headers[communicator], collective) for launch, collective in launches]
     if joined:
-        rates = [record.collective.coll_busbw_gbs for _, record in joined if record.collective]
-        notes.append(JOINED.format(len(joined), len(rows), float(np.median(rates))))
+        rate = float(np.median([collective.coll_busbw_gbs for *_, collective in joined]))
+        notes.append(JOINED.format(len(joined), len(rows), rate))
     return _with_messages(replace(trace, notes=(*trace.notes, *notes)), joined)
 
 
@@ -193,7 +184,7 @@ def _file_of(trace: Trace, path: FilePath) -> FilePath:
         raise UsageError(f"{path} has no files of NCCL Inspector ({', '.join(ENDINGS)}).")
     if len(files) == 1:
         return files[0]
-    headers = {file: {record.header for record in _records(file, [], HEAD_BYTES)} for file in files}
+    headers = {file: {header for header, _ in _records(file, [], HEAD_BYTES)} for file in files}
     largest = max((header.n_ranks for of_file in headers.values() for header in of_file), default=0)
     rank = trace.provenance.run.get("rank", -1)
     fits = [
@@ -208,45 +199,41 @@ def _file_of(trace: Trace, path: FilePath) -> FilePath:
 
 
 def _joined(
-    trace: Trace, rows: Int64s, of_communicators: dict[str, list[_Record]]
-) -> list[tuple[int, _Record]] | str:
-    """Return the launches of kernels of one kind, in their order in time, with their records; or why not."""
-    launch = trace.work.launch[rows]
+    launch: Int32s, kernel_us: NDArray[np.float64], of_communicators: dict[str, list[_Collective]]
+) -> list[tuple[int, _Collective]]:
+    """Return the launches of kernels of one kind, given in their order in time, with their records.
+
+    Raises _UnplacedError where that is not known.
+    """
     if not of_communicators:
-        return NO_RECORDS
+        raise _UnplacedError(NO_RECORDS)
     if len(np.unique(launch)) < len(launch):
-        return IN_GRAPHS
+        raise _UnplacedError(IN_GRAPHS)
     if len(launch) < FEWEST:
-        return TOO_FEW
+        raise _UnplacedError(TOO_FEW)
     if len(of_communicators) > 1:
-        return SEVERAL
-    (records,) = of_communicators.values()
-    collectives = [record.collective for record in records if record.collective]
+        raise _UnplacedError(SEVERAL)
+    (collectives,) = of_communicators.values()
     if any(collective.coll_timing_source != "kernel_gpu" for collective in collectives):
-        return NOT_OF_GPU
-    of_number = {collective.coll_sn: place for place, collective in enumerate(collectives)}
+        raise _UnplacedError(NOT_OF_GPU)
+    of_number = {collective.coll_sn: collective for collective in collectives}
     first, count = min(of_number), max(of_number) - min(of_number) + 1
     if count > 64 * len(of_number) + 4096:
-        return NO_FIT  # of so many numbers hardly any has a record
-    place = np.full(count, -1, np.int64)
-    place[np.array([*of_number]) - first] = [*of_number.values()]
-    begin = _begin(
-        trace.work.duration_ns[rows] / 1e3,
-        np.append([collective.coll_exec_time_us for collective in collectives], np.nan)[place],
-        np.append([collective.coll_msg_size_bytes for collective in collectives], -1)[place],
-    )
-    if isinstance(begin, str):
-        return begin
-    numbers = first + begin + np.arange(len(rows))
+        raise _UnplacedError(NO_FIT)  # of so many numbers hardly any has a record
+    record_us, size = np.full(count, np.nan), np.full(count, -1, np.int64)
+    rows = np.array([*of_number]) - first
+    record_us[rows] = [collective.coll_exec_time_us for collective in of_number.values()]
+    size[rows] = [collective.coll_msg_size_bytes for collective in of_number.values()]
+    numbers = first + _begin(kernel_us, record_us, size) + np.arange(len(launch))
     return [
-        (of_row, records[of_number[number]])
-        for of_row, number in zip(launch.tolist(), numbers.tolist(), strict=True)
+        (kernels_launch, of_number[number])
+        for kernels_launch, number in zip(launch.tolist(), numbers.tolist(), strict=True)
         if number in of_number
     ]
 
 
-def _begin(kernel_us: NDArray[np.float64], record_us: NDArray[np.float64], size: Int64s) -> int | str:
-    """Return which record is of the first kernel, or why that is not known.
+def _begin(kernel_us: NDArray[np.float64], record_us: NDArray[np.float64], size: Int64s) -> int:
+    """Return which record is of the first kernel; raises _UnplacedError where that is not known.
 
     `record_us` (NaN) and `size` (-1) have gaps where there are no records. Where several places fit, all of them
     must give the kernels the same bytes.
@@ -259,18 +246,18 @@ def _begin(kernel_us: NDArray[np.float64], record_us: NDArray[np.float64], size:
     windows = sliding_window_view(record_us, len(kernel_us))
     for kernels in (probes, np.arange(len(kernel_us))):
         if len(begins) * len(kernels) > MOST_PAIRS:
-            return NO_FIT
+            raise _UnplacedError(NO_FIT)
         parts = np.array_split(begins, max(len(begins) * len(kernels) >> 20, 1))
         begins = np.concatenate(
             [part[_fit(kernel_us[kernels], windows[part[:, None], kernels])] for part in parts]
         )
     if not len(begins):
-        return NO_FIT
+        raise _UnplacedError(NO_FIT)
     carried = np.full(len(kernel_us), -1, np.int64)
     for begin in begins.tolist():
         there = size[begin : begin + len(kernel_us)]
         if ((carried >= 0) & (there >= 0) & (carried != there)).any():
-            return SIZES_DIFFER
+            raise _UnplacedError(SIZES_DIFFER)
         carried = np.where(carried < 0, there, carried)
     known = [(size[begin : begin + len(kernel_us)] >= 0).sum() for begin in begins.tolist()]
     return int(begins[int(np.argmax(known))]) - beyond
@@ -285,30 +272,24 @@ def _fit(kernel_us: NDArray[np.float64], record_us: NDArray[np.float64]) -> NDAr
     return fits
 
 
-def _with_messages(trace: Trace, joined: Sequence[tuple[int, _Record]]) -> Trace:
+def _with_messages(trace: Trace, joined: Sequence[tuple[int, _Header, _Collective]]) -> Trace:
     """Return the trace with what these launches carry; what was known of them before gives way."""
     if not joined:
         return trace
-    names = [*trace.names]
-    numbers = {name: number for number, name in enumerate(names)}
+    own, added = {name: number for number, name in enumerate(trace.names)}, Interner[str]()
 
     def number_of(name: str) -> int:
-        if name not in numbers:
-            numbers[name] = len(names)
-            names.append(name)
-        return numbers[name]
+        return own[name] if name in own else len(trace.names) + added(name)
 
     columns = []
-    for launch, (_, header, collective) in joined:
-        assert collective is not None
+    for launch, header, collective in joined:
         sends_all, receives_all = _SHARES.get(collective.coll, (False, False))
-        size, group = collective.coll_msg_size_bytes, number_of(f"communicator {int(header.id, 16):#x}")
-        sent, received = (size * header.n_ranks if is_of_all else size for is_of_all in (sends_all, receives_all))
-        columns.append((launch, number_of(collective.coll), group, header.n_ranks, sent, received))
-    launch, collective_name, group, ranks, sent, received = np.array(columns, np.int64).T
-    sizes, unknown = (ranks, sent, received), np.full(len(launch), -1, np.int64)
-    new = Messages(launch, collective_name.astype(np.int32), group.astype(np.int32), *sizes, root_or_peer=unknown)
+        size, communicator = collective.coll_msg_size_bytes, number_of(f"communicator {int(header.id, 16):#x}")
+        sizes = (size * header.n_ranks if is_of_all else size for is_of_all in (sends_all, receives_all))
+        columns.append((launch, number_of(collective.coll), communicator, header.n_ranks, *sizes))
+    launches, collective_name, group, ranks, sent, received = np.array(columns, np.int64).T
+    numbers, unknown = (collective_name.astype(np.int32), group.astype(np.int32)), np.full(len(launches), -1)
+    new = Messages(launches, *numbers, ranks, sent, received, unknown)
     if trace.messages:
-        new = Messages.joined([trace.messages.take(~np.isin(trace.messages.launch, launch)), new])
-    messages = new.take(np.argsort(new.launch, kind="stable"))
-    return replace(trace, names=names, messages=messages)
+        new = Messages.joined([trace.messages.take(~np.isin(trace.messages.launch, launches)), new])
+    return replace(trace, names=[*trace.names, *added], messages=new.take(np.argsort(new.launch, kind="stable")))
