@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..trace import PUSH_POP, Trace
+from .columns import Interner
 
 BEGINNING = "{'Module': "
 OUTPUTS = " (outputs)"
@@ -51,35 +52,19 @@ def with_module_names(trace: Trace) -> Trace:
     }
     if not modules:
         return trace
-    ranges, names = trace.ranges, list(trace.names)
-    rows = np.flatnonzero(np.isin(ranges.name_id, list(modules)) & (ranges.style == PUSH_POP))
-    number: dict[str, int] = {}
-    name_id, inside = ranges.name_id.copy(), _Open()
-    for row in rows.tolist():
-        called_module = modules[int(ranges.name_id[row])]
-        short = inside.relative(called_module, int(ranges.thread[row]), int(ranges.end_ns[row]))
-        if short not in number:
-            number[short] = len(names)
-            names.append(short)
-        name_id[row] = number[short]
-    return replace(trace, ranges=replace(ranges, name_id=name_id), names=names, shortened=frozenset(number))
-
-
-class _Open:
-    """The calls that are open on one thread, as ranges come: outer before inner."""
-
-    def __init__(self) -> None:
-        self.thread = -1
-        self.calls: list[tuple[int, str]] = []
-
-    def relative(self, call: Called, thread: int, end_ns: int) -> str:
-        """Return the module's path below the nearest open call that it is part of."""
-        if thread != self.thread:
-            self.thread, self.calls = thread, []
-        while self.calls and self.calls[-1][0] < end_ns:
-            self.calls.pop()
-        above = next((module for _, module in reversed(self.calls) if call.module.startswith(f"{module}.")), "")
+    ranges, added = trace.ranges, Interner[str]()
+    name_id = ranges.name_id.copy()
+    open_thread, open_calls = -1, list[tuple[int, str]]()  # of one thread, as ranges come: outer before inner
+    for row in np.flatnonzero(np.isin(ranges.name_id, list(modules)) & (ranges.style == PUSH_POP)).tolist():
+        call, end_ns = modules[int(ranges.name_id[row])], int(ranges.end_ns[row])
+        if ranges.thread[row] != open_thread:
+            open_thread, open_calls = int(ranges.thread[row]), []
+        while open_calls and open_calls[-1][0] < end_ns:
+            open_calls.pop()
+        above = next((module for _, module in reversed(open_calls) if call.module.startswith(f"{module}.")), "")
         if not call.outputs:
-            self.calls.append((end_ns, call.module))
+            open_calls.append((end_ns, call.module))
         short = call.module[len(above) + 1 :] if above else call.module
-        return f"{short}{OUTPUTS}" if call.outputs else short
+        name_id[row] = len(trace.names) + added(f"{short}{OUTPUTS}" if call.outputs else short)
+    names = [*trace.names, *added]
+    return replace(trace, ranges=replace(ranges, name_id=name_id), names=names, shortened=frozenset(added))

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,17 +22,9 @@ ENTRIES_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 _HEADER = struct.Struct("<I4xI4xQQ")
 # NVTX's types of numbers (nvToolsExtPayload.h).
 _FORMATS = {
-    5: "<i",
-    6: "<I",
-    7: "<q",
-    8: "<Q",
-    9: "<q",
-    10: "<Q",
-    15: "<i",
-    16: "<I",
-    17: "<q",
-    18: "<Q",
-    22: "<Q",
+    type_: f"<{form}"
+    for form, types in {"i": (5, 15), "I": (6, 16), "q": (7, 9, 17), "Q": (8, 10, 18, 22)}.items()
+    for type_ in types
 }
 COMMUNICATOR, BYTES, RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
 ROOT, PEER = "Root", "Peer rank"
@@ -69,20 +60,11 @@ class PayloadEvent(NamedTuple):
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
+class _Operation(NamedTuple):
     name: str
     communicator: int
     bytes: int
     root_or_peer: int
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Operations of a thread, and the kernels that were launched before its next one."""
-
-    operations: list[_Operation] = field(default_factory=list)
-    launches: list[int] = field(default_factory=list)
 
 
 def _readers(fields: Iterable[Field]) -> Schemas:
@@ -168,42 +150,42 @@ def messages_of(
     carried: list[tuple[int, ...]] = []
     undecided = 0
     for of_thread in calls.values():
-        for batch in _batches(sorted(of_thread, key=lambda call: call[:2])):
-            pairs = _pairs(batch)
-            undecided += len(batch.launches) if batch.operations and not pairs else 0
-            for row, operations in pairs:
-                first, ranks = operations[0], ranks_of.get(operations[0].communicator, 0)
+        for operations, launched in _batches(sorted(of_thread, key=lambda call: call[:2])):
+            pairs = _pairs(operations, launched)
+            undecided += len(launched) if operations and not pairs else 0
+            for row, of_kernel in pairs:
+                first, ranks = of_kernel[0], ranks_of.get(of_kernel[0].communicator, 0)
                 group = f"communicator {first.communicator:#x}"
                 numbers_of = name_number(first.name), name_number(group), ranks
-                carried.append((row, *numbers_of, *_sizes(operations, ranks), _root_or_peer(operations, ranks)))
+                carried.append((row, *numbers_of, *_sizes(of_kernel, ranks), _root_or_peer(of_kernel, ranks)))
     notes += [UNDECIDED.format(undecided)] if undecided else []
     if not carried:
         return None, notes
-    launch, name, group, *figures = np.array(sorted(carried), np.int64).T
-    return Messages(launch, name.astype(np.int32), group.astype(np.int32), *figures), notes
+    launch, name, group_name, *figures = np.array(sorted(carried), np.int64).T
+    return Messages(launch, name.astype(np.int32), group_name.astype(np.int32), *figures), notes
 
 
-def _batches(calls: Iterable[tuple[int, int, _Operation | int]]) -> Iterable[_Batch]:
-    batch = _Batch()
+def _batches(calls: Iterable[tuple[int, int, _Operation | int]]) -> Iterator[tuple[list[_Operation], list[int]]]:
+    """Yield operations that a thread called in a row, and the kernels that were launched before its next one."""
+    operations, launched = list[_Operation](), list[int]()
     for _, _, call in calls:
         if isinstance(call, int):
-            batch.launches.append(call)
+            launched.append(call)
             continue
-        if batch.launches:
-            yield batch
-            batch = _Batch()
-        batch.operations.append(call)
-    yield batch
+        if launched:
+            yield operations, launched
+            operations, launched = [], []
+        operations.append(call)
+    yield operations, launched
 
 
-def _pairs(batch: _Batch) -> list[tuple[int, list[_Operation]]]:
+def _pairs(operations: list[_Operation], launched: list[int]) -> list[tuple[int, list[_Operation]]]:
     """Return each launch with the operations that it is of; nothing where that cannot be told."""
-    operations = batch.operations
-    if len(batch.launches) == len(operations):
-        return [(row, [operation]) for row, operation in zip(batch.launches, operations, strict=True)]
+    if len(launched) == len(operations):
+        return [(row, [operation]) for row, operation in zip(launched, operations, strict=True)]
     is_exchange = {operation.name.lower() for operation in operations} <= EXCHANGES
     kinds = {(operation.communicator, is_exchange or operation.name) for operation in operations}
-    return [(batch.launches[0], operations)] if len(batch.launches) == len(kinds) == 1 else []
+    return [(launched[0], operations)] if len(launched) == len(kinds) == 1 else []
 
 
 def _sizes(operations: Sequence[_Operation], ranks: int) -> tuple[int, int]:

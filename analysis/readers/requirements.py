@@ -80,7 +80,10 @@ def require_work(trace: Trace) -> None:
             "with nvtx_kernels.profile(model, optimizer): train()"
         )
     if trace.provenance.is_of_pytorch:
-        raise NoGpuWork(f"{name} contains no work: {_seen(trace)}. {' '.join(trace.notes)}".rstrip())
+        counts = {"operators and blocks": len(trace.ranges), "calls of the device": len(trace.launches)}
+        some = " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+        seen = f"saw {some}, but no kernel" if some else "saw neither kernels nor operators"
+        raise NoGpuWork(f"{name} contains no work: the profiler {seen}. {' '.join(trace.notes)}".rstrip())
     if trace.provenance.is_of_rocprof:
         ranges = f", but {len(trace.ranges):,} roctx ranges" if len(trace.ranges) else ""
         raise NoGpuWork(
@@ -104,13 +107,6 @@ def require_work(trace: Trace) -> None:
         f"{name} contains neither CUDA activity nor NVTX ranges: the capture range never opened, or nsys was "
         f"asked to trace neither. Record again: {RECORD}{nsys_says}"
     )
-
-
-def _seen(trace: Trace) -> str:
-    """Describe what PyTorch's profiler saw if it saw no work."""
-    counts = {"operators and blocks": len(trace.ranges), "calls of the device": len(trace.launches)}
-    some = " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-    return f"the profiler saw {some}, but no kernel" if some else "the profiler saw neither kernels nor operators"
 
 
 # Differences of times within this stay within 64 bits; it is the year 2116 for times that count from 1970.
