@@ -5,7 +5,7 @@ The patterns run in RE2 (through Arrow), whose time is linear in the length of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
 
@@ -45,8 +45,7 @@ _AT_ONCE = 65_536
 
 
 #: Rules in a row with the same answer and the same `inside` are one pattern, so a name passes few of them.
-_Group = tuple[str, bool, str, bool, str]
-_GROUPS: list[_Group] = [
+_GROUPS = [
     (category, helper, inside, by_words, "|".join(rule.pattern for rule in rules))
     for (category, helper, inside, by_words), rules in groupby(
         RULES, key=lambda rule: (rule.category, rule.helper, rule.inside, bool(rule.words))
@@ -54,12 +53,22 @@ _GROUPS: list[_Group] = [
 ]
 
 
-def _matches(texts: pa.Array, pattern: str) -> npt.NDArray[np.bool_]:
-    """Return, per text, whether `pattern` occurs in it: bool (n,)."""
-    matches: npt.NDArray[np.bool_] = arrow.to_numpy(pc.match_substring_regex(texts, f"(?s){pattern}")).astype(
-        np.bool_
-    )
-    return matches
+def classify(names: Sequence[str]) -> list[tuple[str, bool]]:
+    """Return each name's category, and whether one launch of it is one matrix product.
+
+    That is a GEMM, and not a split-K reduction.
+    """
+    answers: list[tuple[str, bool]] = []
+    for begin in range(0, len(names), _AT_ONCE):
+        for group in _first_groups(tuple(names[begin : begin + _AT_ONCE])):
+            category, helper = _GROUPS[group][:2] if group >= 0 else ("other", False)
+            answers.append((category, category == "gemm" and not helper))
+    return answers
+
+
+def categorize(names: Sequence[str]) -> list[str]:
+    """Return the category of each demangled kernel name or recorded operator."""
+    return [category for category, _ in classify(names)]
 
 
 @lru_cache(maxsize=4)  # a command asks for the same names several times
@@ -68,37 +77,20 @@ def _first_groups(names: tuple[str, ...]) -> list[int]:
     parts = [split_name(name) for name in names]
     heads, insides = arrow.binary(head for head, _ in parts), arrow.binary(inside for _, inside in parts)
     words = arrow.binary(in_words(head) for head, _ in parts)
+
+    def matches(texts: pa.Array, rows: npt.NDArray[np.int64], pattern: str) -> npt.NDArray[np.bool_]:
+        is_match = pc.match_substring_regex(texts.take(arrow.from_numpy(rows)), f"(?s){pattern}")
+        return arrow.to_numpy(is_match).astype(np.bool_)
+
     group = np.full(len(parts), -1, dtype=np.int64)
     left = np.arange(len(parts))
     for number, (_, _, inside, by_words, pattern) in enumerate(_GROUPS):
         if not len(left):
             break
-        hit = _matches((words if by_words else heads).take(arrow.from_numpy(left)), pattern)
+        hit = matches(words if by_words else heads, left, pattern)
         if inside:
-            hit[hit] = _matches(insides.take(arrow.from_numpy(left[hit])), inside)
+            hit[hit] = matches(insides, left[hit], inside)
         group[left[hit]] = number
         left = left[~hit]
     indices: list[int] = group.tolist()
     return indices
-
-
-def _groups(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield for each name its category and whether it only helps a GEMM."""
-    for begin in range(0, len(names), _AT_ONCE):
-        for group in _first_groups(tuple(names[begin : begin + _AT_ONCE])):
-            yield _GROUPS[group][:2] if group >= 0 else ("other", False)
-
-
-def classify(names: Sequence[str]) -> list[tuple[str, bool]]:
-    """Return each name's category, and whether one launch of it is one matrix product."""
-    return [(category, category == "gemm" and not helper) for category, helper in _groups(names)]
-
-
-def categorize(names: Sequence[str]) -> list[str]:
-    """Return the category of each demangled kernel name or recorded operator."""
-    return [category for category, _ in _groups(names)]
-
-
-def gemm_launches(names: Sequence[str]) -> list[bool]:
-    """Return, per name, whether one launch of it is one matrix product: a GEMM, not a split-K reduction."""
-    return [launch for _, launch in classify(names)]

@@ -10,40 +10,32 @@ from itertools import count, pairwise
 from ..support.text import fit, printable
 from .parts import compiled_parts, fused_ops, mangled_words, split_name, template_arguments
 
-#: C++ types as they are written in names, and what a table has room for. Longer spellings come first.
+#: C++ types as they are written in names, by what a table has room for.
 _TYPES = {
-    "c10::complex<float>": "c64",
-    "c10::complex<double>": "c128",
-    "c10::BFloat16": "bf16",
-    "__nv_bfloat16": "bf16",
-    "cutlass::bfloat16_t": "bf16",
-    "nv_bfloat16": "bf16",
-    "c10::Half": "f16",
-    "__half": "f16",
-    "cutlass::half_t": "f16",
-    "cutlass::tfloat32_t": "tf32",
-    "c10::Float8_e4m3fn": "f8e4m3",
-    "c10::Float8_e5m2": "f8e5m2",
-    "__nv_fp8_e4m3": "f8e4m3",
-    "__nv_fp8_e5m2": "f8e5m2",
-    "cutlass::float_e4m3_t": "f8e4m3",
-    "cutlass::float_e5m2_t": "f8e5m2",
-    "unsigned long long": "u64",
-    "unsigned long": "u64",
-    "unsigned int": "u32",
-    "unsigned short": "u16",
-    "unsigned char": "u8",
-    "signed char": "i8",
-    "long long": "i64",
-    "float2": "c64",
-    "double": "f64",
-    "float": "f32",
-    "short": "i16",
-    "long": "i64",
-    "bool": "bool",
-    "int": "i32",
+    written: short
+    for short, spellings in {
+        "c64": "c10::complex<float> | float2",
+        "c128": "c10::complex<double>",
+        "bf16": "c10::BFloat16 | __nv_bfloat16 | cutlass::bfloat16_t | nv_bfloat16",
+        "f16": "c10::Half | __half | cutlass::half_t",
+        "tf32": "cutlass::tfloat32_t",
+        "f8e4m3": "c10::Float8_e4m3fn | __nv_fp8_e4m3 | cutlass::float_e4m3_t",
+        "f8e5m2": "c10::Float8_e5m2 | __nv_fp8_e5m2 | cutlass::float_e5m2_t",
+        "u64": "unsigned long long | unsigned long",
+        "u32": "unsigned int",
+        "u16": "unsigned short",
+        "u8": "unsigned char",
+        "i8": "signed char",
+        "i64": "long long | long",
+        "f64": "double",
+        "f32": "float",
+        "i16": "short",
+        "bool": "bool",
+        "i32": "int",
+    }.items()
+    for written in spellings.split(" | ")
 }
-_TYPE = re.compile(r"\b(?:" + "|".join(map(re.escape, _TYPES)) + r")(?![\w:])")
+_TYPE = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(_TYPES, key=len, reverse=True))) + r")(?![\w:])")
 _FLAG = re.compile(r"\(bool\)[01]\b")
 _CAST = re.compile(r"\([\w: ]+\)(?=-?\d)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -82,19 +74,13 @@ def _type_of(arguments: str) -> str:
     return _TYPES[first[0]] if first else ""
 
 
-#: Names that are one word of a library: (pattern at its beginning, how what it matched is written).
+#: How names begin that are one word of a library, with what is said of them.
 _NUMBER_TYPE = r"(tf32|bf16|f16|f32|f64|c64|e4m3|e5m2|i8)"
 _XMMA = (
-    (
-        re.compile(rf"(sm\d+_xmma_\w*?gemm)_{_NUMBER_TYPE}\w*?_([ntc]{{2}})_\w_tilesize([\dx]+)(?:_(stage\d+))?"),
-        r"\1 \2 \3 \4 \5",
-    ),
-    (
-        re.compile(
-            rf"(sm\d+_xmma_[fdw](?:prop|grad))_\w*?gemm(?:_indexed)?_{_NUMBER_TYPE}\w*?_(n[hc]\w*?_n[hc]\w\w)"
-            r"_tilesize([\dx]+)(?:_(stage\d+))?"
-        ),
-        r"\1 \2 \3 \4 \5",
+    re.compile(rf"(sm\d+_xmma_\w*?gemm)_{_NUMBER_TYPE}\w*?_([ntc]{{2}})_\w_tilesize([\dx]+)(?:_(stage\d+))?"),
+    re.compile(
+        rf"(sm\d+_xmma_[fdw](?:prop|grad))_\w*?gemm(?:_indexed)?_{_NUMBER_TYPE}\w*?_(n[hc]\w*?_n[hc]\w\w)"
+        r"_tilesize([\dx]+)(?:_(stage\d+))?"
     ),
 )
 _CUTLASS = re.compile(r"cutlass(?:3x)?_(?:(?:sm)?\d+_)?(?:simt_)?")
@@ -137,8 +123,12 @@ def short_name(name: str) -> str:
     head, arguments = split_name(name)
     if name.startswith("_Z") and arguments:
         arguments = f"<{', '.join(mangled_words(arguments))}>"
-    form = _form_of(head, _CAST.sub("", _FLAG.sub("false", arguments))) if arguments else _library_word(head)
-    return _capped(form or printable(name))
+    if not arguments:
+        return _capped(_library_word(head) or printable(name))
+    arguments = _CAST.sub("", _FLAG.sub("false", arguments))
+    form = next((form for pattern, form in _FORMS if pattern.search(head)), None)
+    template = ", ".join(template_arguments(arguments))
+    return _capped((_filled(form, head, template) if form else _plain(head, arguments)) or printable(name))
 
 
 def _capped(text: str) -> str:
@@ -154,16 +144,8 @@ def _library_word(word: str) -> str:
         return "cutlass" + "".join(
             ("_" if a and b else " ") + part for part, (a, b) in zip(words, tiles, strict=True)
         )
-    for pattern, written in _XMMA:
-        if match := pattern.match(word):
-            return match.expand(written)
-    return word
-
-
-def _form_of(head: str, arguments: str) -> str:
-    """Write a function and its arguments in the first form that knows the function, else as they are."""
-    form = next((form for pattern, form in _FORMS if pattern.search(head)), None)
-    return _filled(form, head, ", ".join(template_arguments(arguments))) if form else _plain(head, arguments)
+    described = next(filter(None, (pattern.match(word) for pattern in _XMMA)), None)
+    return described.expand(r"\1 \2 \3 \4 \5") if described else word
 
 
 def _filled(form: str, head: str, template: str) -> str:

@@ -105,28 +105,23 @@ def _parsed(name: str) -> list[_Item]:
     """
     open_groups = [_Group("")]
     for token in _TOKEN.finditer(name):
-        _take(token, open_groups)
+        text, group = token[0], open_groups[-1]
+        if text in _CLOSING:
+            open_groups.append(_Group(text))
+            group.parts[-1].append(open_groups[-1])
+        elif text in _CLOSING.values():
+            if text != _CLOSING.get(group.bracket):
+                raise _NotUnderstoodError
+            open_groups.pop()
+        elif text == "," and group.bracket:
+            group.parts.append([])
+        else:
+            group.parts[-1].append("(anonymous)" if token["anonymous"] else text.replace(" ", ""))
         if len(open_groups) > _DEEPEST:
             raise _NotUnderstoodError
     if len(open_groups) > 1:
         raise _NotUnderstoodError
     return open_groups[0].parts[0]
-
-
-def _take(token: re.Match[str], open_groups: list[_Group]) -> None:
-    """Put one token into the innermost open group, open one or close it."""
-    text, group = token[0], open_groups[-1]
-    if text in _CLOSING:
-        open_groups.append(_Group(text))
-        group.parts[-1].append(open_groups[-1])
-    elif text in _CLOSING.values():
-        if text != _CLOSING.get(group.bracket):
-            raise _NotUnderstoodError
-        open_groups.pop()
-    elif text == "," and group.bracket:
-        group.parts.append([])
-    else:
-        group.parts[-1].append("(anonymous)" if token["anonymous"] else text.replace(" ", ""))
 
 
 def _is_group(item: _Item, bracket: str) -> bool:
@@ -142,26 +137,20 @@ def _written(items: Sequence[_Item], scope: _Scope) -> str:
     text, own_scope = "", scope
     for index, item in enumerate(items):
         if isinstance(item, str):
-            text = _joined(text, _meant(item, scope))
+            meant = _index(item, scope)
+            text = _joined(text, scope[meant] if meant is not None and 0 <= meant < len(scope) else item)
             continue
-        parts = _parts(
-            item, own_scope if item.bracket == "(" and index and _is_group(items[index - 1], "<") else scope
-        )
-        own_scope = parts if item.bracket == "<" else own_scope
-        text += _bracketed(item, parts)
+        if instance := _instance(item):
+            text += f"{{{_written(item.parts[0][:-1], ())}#{instance}}}"
+        else:
+            behind_template = item.bracket == "(" and index and _is_group(items[index - 1], "<")
+            in_scope = own_scope if behind_template else scope
+            arguments = tuple(_argument(part, each) for part in item.parts for each in _unpacked(part, in_scope))
+            own_scope = arguments if item.bracket == "<" else own_scope
+            text += f"{item.bracket}{','.join(arguments)}{_CLOSING[item.bracket]}"
         if len(text) > _LONGEST_WRITTEN:
             raise _NotUnderstoodError
     return text
-
-
-def _parts(group: _Group, scope: _Scope) -> _Scope:
-    """Write the items of a group."""
-    if _is_instance(group):
-        return (_written(group.parts[0][:-1], ()),)
-    parts: list[str] = []
-    for items in group.parts:
-        parts += [_argument(items, each) for each in _unpacked(items, scope)]
-    return tuple(parts)
 
 
 def _unpacked(items: Sequence[_Item], scope: _Scope) -> Iterator[_Scope]:
@@ -181,37 +170,25 @@ def _argument(items: Sequence[_Item], scope: _Scope) -> str:
     last = items[-1]
     if last == "..." and len(items) > 1:
         return _written(items[:-1], scope)
-    number = _NUMBER.fullmatch(last) if isinstance(last, str) else None
-    if number and len(items) == 1:
-        return f"({_SUFFIXES[number[2]]}){number[1]}"
-    if isinstance(last, str) and len(items) == 1 and last in _LITERALS:
-        return _LITERALS[last]
+    if isinstance(last, str) and len(items) == 1:
+        if number := _NUMBER.fullmatch(last):
+            return f"({_SUFFIXES[number[2]]}){number[1]}"
+        if last in _LITERALS:
+            return _LITERALS[last]
     return _written(items, scope)
 
 
-def _is_instance(group: _Group) -> bool:
-    """Return whether a group is `[lambda(int) (instance 1)]`."""
+def _instance(group: _Group) -> _Item:
+    """Return the 1 of a group `[lambda(int) (instance 1)]`; nothing for other groups."""
     last = group.parts[0][-1] if group.bracket == "[" and group.parts[0] else ""
-    return isinstance(last, _Group) and last.parts[0][:1] == ["instance"]
-
-
-def _bracketed(group: _Group, parts: Sequence[str]) -> str:
-    if _is_instance(group):
-        instance = group.parts[0][-1]
-        assert isinstance(instance, _Group)
-        return f"{{{parts[0]}#{instance.parts[0][-1]}}}"
-    return f"{group.bracket}{','.join(parts)}{_CLOSING[group.bracket]}"
+    is_instance = isinstance(last, _Group) and last.parts[0][:1] == ["instance"]
+    return last.parts[0][-1] if isinstance(last, _Group) and is_instance else ""
 
 
 def _index(item: str, scope: _Scope) -> int | None:
     """Return the index of the argument that `Tn` refers to, from 0; None for other words."""
     match = _PARAMETER.fullmatch(item)
     return int(match[1]) - 1 if match and scope else None
-
-
-def _meant(item: str, scope: _Scope) -> str:
-    index = _index(item, scope)
-    return scope[index] if index is not None and 0 <= index < len(scope) else item
 
 
 def _joined(text: str, item: str) -> str:

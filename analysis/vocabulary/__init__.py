@@ -31,41 +31,10 @@ PLAIN_WORDS = {
 
 # Ranges that a library pushes about itself must not become parents of the user's.
 LIBRARY_DOMAINS = frozenset(
-    name.lower()
-    for name in (
-        "NCCL",
-        "cuBLAS",
-        "cuBLASLt",
-        "cuBLASXt",
-        "cuDNN",
-        "cuFFT",
-        "cuSOLVER",
-        "cuSPARSE",
-        "cuSPARSELt",
-        "cuRAND",
-        "cuTENSOR",
-        "CCCL",
-        "Thrust",
-        "CUB",
-        "TensorRT",
-        "Myelin",
-        "libcudf",
-        "cudf",
-        "cuML",
-        "raft",
-        "rmm",
-        "nvJPEG",
-        "NPP",
-        "NVSHMEM",
-        "UCX",
-        "UCC",
-        "OpenMP",
-        "MPI",
-        "TSL",
-        "XLA",
-        "nvImageCodec",
-        "cuFile",
-    )
+    """
+    nccl cublas cublaslt cublasxt cudnn cufft cusolver cusparse cusparselt curand cutensor cccl thrust cub
+    tensorrt myelin libcudf cudf cuml raft rmm nvjpeg npp nvshmem ucx ucc openmp mpi tsl xla nvimagecodec cufile
+    """.split()  # noqa: SIM905
 )
 
 # How the ranges of a library's domain are named where the domain's own name is not in the report.

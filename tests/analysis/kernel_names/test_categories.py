@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize, gemm_launches
+from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize, classify
 from nvtx_kernels.analysis.kernel_names.category_rules import RULES
 from nvtx_kernels.analysis.kernel_names.parts import fused_ops, in_words, split_name
 
@@ -55,7 +55,7 @@ def test_every_real_name_has_its_category():
 
 def test_gemm_launches_are_gemms_without_their_helpers():
     expected = {row["name"] for row in ROWS if row["gemm_launch"] == "yes"}
-    assert {name for name, launch in zip(NAMES, gemm_launches(NAMES), strict=True) if launch} == expected
+    assert {name for name, (_, launch) in zip(NAMES, classify(NAMES), strict=True) if launch} == expected
     helpers = {row["name"] for row in ROWS if row["category"] == "gemm"} - expected
     assert {"splitKreduce" in name for name in helpers} == {True, False}
 
@@ -71,8 +71,7 @@ def test_rule_is_the_first_that_knows_its_example(rule):
         and re.search(one.inside, inside)
     )
     assert first == rule
-    assert categorize([rule.example]) == [rule.category]
-    assert gemm_launches([rule.example]) == [rule.category == "gemm" and not rule.helper]
+    assert classify([rule.example]) == [(rule.category, rule.category == "gemm" and not rule.helper)]
 
 
 def test_every_category_is_described_and_every_rule_has_one():
@@ -95,8 +94,7 @@ def test_every_category_is_described_and_every_rule_has_one():
     ],
 )
 def test_what_no_rule_knows_is_other(name):
-    assert categorize([name]) == ["other"]
-    assert gemm_launches([name]) == [False]
+    assert classify([name]) == [("other", False)]
 
 
 @pytest.mark.parametrize(
@@ -235,6 +233,6 @@ def test_gemms_of_the_reference_model_are_counted_exactly(report, launches, help
     kernels = kernels_of(shared_report(report))
     names = [name for name, _, _ in kernels]
     counted = Counter()
-    for (_, count, _), category, launch in zip(kernels, categorize(names), gemm_launches(names), strict=True):
+    for (_, count, _), (category, launch) in zip(kernels, classify(names), strict=True):
         counted[category, launch] += count
     assert (counted["gemm", True], counted["gemm", False]) == (launches, helpers)
