@@ -294,8 +294,7 @@ class TraceColumns:
 
     def _names(self, events: _Fields, text: Callable[[str], str]) -> Int64s:
         """Return name ids; the text of each distinct name is made once."""
-        numbers = {name: self.names(text(name)) for name in dict.fromkeys(events.name)}
-        return np.fromiter(map(numbers.__getitem__, events.name), np.int64, len(events))
+        return _numbered(events.name, lambda name: self.names(text(name)))
 
 
 def _operator_name(name: str) -> str:
@@ -330,10 +329,15 @@ def _times(events: _Fields) -> dict[str, Int64s]:
     return {"start": start, "end": start + nanoseconds(events.dur)}
 
 
+def _numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
+    """Return the number of each value, made once of each distinct one."""
+    numbers = {value: number(value) for value in dict.fromkeys(values)}
+    return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
+
+
 def _places(events: _Fields, number: Interner[Place]) -> Int64s:
     written = list(zip(events.pid, events.tid, strict=True))
-    numbers = {place: number((_id(place[0]), _id(place[1]))) for place in dict.fromkeys(written)}
-    return np.fromiter(map(numbers.__getitem__, written), np.int64, len(written))
+    return _numbered(written, lambda place: number((_id(place[0]), _id(place[1]))))
 
 
 def _first(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:

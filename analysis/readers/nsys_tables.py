@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Table:
 
     name: str
     columns: Mapping[str, str]
-    missing: Mapping[str, int]
+    missing: Mapping[str, int] = field(default_factory=lambda: MISSING)
     aside: tuple[str, Sequence[int]] | None = None
 
     @property
@@ -59,87 +59,39 @@ class Table:
 _TIMES = {"start": "start", "end": "end"}
 EVENTS = Table(
     "NVTX_EVENTS",
-    {
-        **_TIMES,
-        "event": "eventType",
-        "thread": "globalTid",
-        "domain": "domainId",
-        "text_id": "textId",
-        "category": "category",
-        "text": "text",
-        "seq": "",
-    },
+    _TIMES
+    | {"event": "eventType", "thread": "globalTid", "domain": "domainId", "category": "category"}
+    | {"text_id": "textId", "text": "text", "seq": ""},
     {**MISSING, "end": NEVER_CLOSED},
     aside=("event", META_TYPES),
 )
-CALLS = Table(
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    {
-        **_TIMES,
-        "thread": "globalTid",
-        "correlation": "correlationId",
-        "name": "nameId",
-        "event_class": "eventClass",
-    },
-    MISSING,
-)
+_CALL = {"thread": "globalTid", "correlation": "correlationId", "name": "nameId", "event_class": "eventClass"}
+CALLS = Table("CUPTI_ACTIVITY_KIND_RUNTIME", _TIMES | _CALL)
 #: The creations of CUDA graphs' nodes.
 NODES = Table(
     "CUDA_GRAPH_NODE_EVENTS",
     {"start": "start", "thread": "globalTid", "node": "graphNodeId", "original": "originalGraphNodeId"},
-    MISSING,
 )
-_WORK = {
-    **_TIMES,
-    "process": "globalPid",
-    "correlation": "correlationId",
-    "device": "deviceId",
-    "stream": "streamId",
-    "name": "",
-    "grid": "",
-}
+_IDS = {"process": "globalPid", "correlation": "correlationId", "device": "deviceId", "stream": "streamId"}
+_WORK = _TIMES | _IDS | {"name": "", "grid": ""}
 #: What the GPU did: a table a kind, in the order of KINDS.
 WORK = (
-    Table(
-        "CUPTI_ACTIVITY_KIND_KERNEL",
-        {**_WORK, "name": "demangledName", "grid": "gridX * gridY * gridZ"},
-        MISSING,
-    ),
-    Table("CUPTI_ACTIVITY_KIND_MEMCPY", {**_WORK, "name": "copyKind"}, MISSING),
-    Table("CUPTI_ACTIVITY_KIND_MEMSET", _WORK, MISSING),
-    Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WORK, MISSING),
+    Table("CUPTI_ACTIVITY_KIND_KERNEL", _WORK | {"name": "demangledName", "grid": "gridX * gridY * gridZ"}),
+    Table("CUPTI_ACTIVITY_KIND_MEMCPY", _WORK | {"name": "copyKind"}),
+    Table("CUPTI_ACTIVITY_KIND_MEMSET", _WORK),
+    Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WORK),
 )
 #: What our recorder saw of PyTorch's allocator, and what nsys saw of CUDA's own, with --cuda-memory-usage=true.
 #: The thread of the latter is that of the call with the correlation id.
 RECORDED_ALLOCATIONS = Table(
     "NVTX_KERNELS_ALLOCATIONS",
-    {
-        "start": "start",
-        "thread": "globalTid",
-        "process": "globalTid",
-        "device": "deviceId",
-        "block": "block",
-        "bytes": "bytes",
-        "total": "totalBytes",
-        "operation": "",
-        "correlation": "",
-    },
-    MISSING,
+    {"start": "start", "thread": "globalTid", "process": "globalTid", "device": "deviceId", "block": "block"}
+    | {"bytes": "bytes", "total": "totalBytes", "operation": "", "correlation": ""},
 )
 MEMORY_USAGE = Table(
     "CUDA_GPU_MEMORY_USAGE_EVENTS",
-    {
-        "start": "start",
-        "thread": "",
-        "process": "globalPid",
-        "device": "deviceId",
-        "block": "address",
-        "bytes": "bytes",
-        "total": "",
-        "operation": "memoryOperationType",
-        "correlation": "correlationId",
-    },
-    MISSING,
+    {"start": "start", "thread": "", "process": "globalPid", "device": "deviceId", "block": "address"}
+    | {"bytes": "bytes", "total": "", "operation": "memoryOperationType", "correlation": "correlationId"},
 )
 
 #: Small tables, and all that `nsys export --tables` is asked for.

@@ -55,15 +55,13 @@ class Kind(Enum):
 NUMBER, TIME, STRING, TEXT, LISTED, PAYLOAD = Kind
 Columns = Mapping[str, Kind]
 
+
+def _numbers(names: str) -> Columns:
+    return dict.fromkeys(names.split(), NUMBER)
+
+
 _EVENT: Columns = {"start": TIME, "end": TIME}
-_WORK: Columns = {
-    **_EVENT,
-    "deviceId": NUMBER,
-    "streamId": NUMBER,
-    "correlationId": NUMBER,
-    "globalPid": NUMBER,
-    "graphNodeId": NUMBER,
-}
+_WORK: Columns = {**_EVENT, **_numbers("deviceId streamId correlationId globalPid graphNodeId")}
 
 TABLES: Mapping[str, Columns] = {
     "NVTX_EVENTS": {
@@ -72,57 +70,29 @@ TABLES: Mapping[str, Columns] = {
         "text": TEXT,
         "globalTid": NUMBER,
         "textId": STRING,
-        "domainId": NUMBER,
-        "category": NUMBER,
+        **_numbers("domainId category"),
         "binaryData": PAYLOAD,
     },
-    "CUPTI_ACTIVITY_KIND_RUNTIME": {
-        **_EVENT,
-        "eventClass": NUMBER,
-        "globalTid": NUMBER,
-        "correlationId": NUMBER,
-        "nameId": STRING,
-    },
-    NODES.name: {"start": TIME, "globalTid": NUMBER, "graphNodeId": NUMBER, "originalGraphNodeId": NUMBER},
-    "CUPTI_ACTIVITY_KIND_KERNEL": {
-        **_WORK,
-        "demangledName": STRING,
-        "gridX": NUMBER,
-        "gridY": NUMBER,
-        "gridZ": NUMBER,
-    },
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {**_WORK, "bytes": NUMBER, "copyKind": NUMBER},
-    "CUPTI_ACTIVITY_KIND_MEMSET": {**_WORK, "bytes": NUMBER},
+    "CUPTI_ACTIVITY_KIND_RUNTIME": {**_EVENT, **_numbers("eventClass globalTid correlationId"), "nameId": STRING},
+    NODES.name: {"start": TIME, **_numbers("globalTid graphNodeId originalGraphNodeId")},
+    "CUPTI_ACTIVITY_KIND_KERNEL": {**_WORK, "demangledName": STRING, **_numbers("gridX gridY gridZ")},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {**_WORK, **_numbers("bytes copyKind")},
+    "CUPTI_ACTIVITY_KIND_MEMSET": {**_WORK, **_numbers("bytes")},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _WORK,
-    RECORDED_ALLOCATIONS.name: {
-        "start": TIME,
-        "globalTid": NUMBER,
-        "deviceId": NUMBER,
-        "block": NUMBER,
-        "bytes": NUMBER,
-        "totalBytes": NUMBER,
-    },
+    RECORDED_ALLOCATIONS.name: {"start": TIME, **_numbers("globalTid deviceId block bytes totalBytes")},
     MEMORY_USAGE.name: {
         "start": TIME,
-        "globalPid": NUMBER,
-        "deviceId": NUMBER,
-        "address": NUMBER,
-        "bytes": NUMBER,
-        "memoryOperationType": NUMBER,
-        "correlationId": NUMBER,
+        **_numbers("globalPid deviceId address bytes memoryOperationType correlationId"),
     },
     "ThreadNames": {"nameId": STRING, "globalTid": NUMBER},
     "TARGET_INFO_GPU": {
         "id": NUMBER,
         "name": TEXT,
-        "totalMemory": NUMBER,
-        "smCount": NUMBER,
-        "computeMajor": NUMBER,
-        "computeMinor": NUMBER,
+        **_numbers("totalMemory smCount computeMajor computeMinor"),
     },
-    ENTRIES_TABLE: {"domainId": NUMBER, "schemaId": NUMBER, "type": NUMBER, "name": TEXT, "offset": NUMBER},
-    CONTEXTS: {"processId": NUMBER, "deviceId": NUMBER, "isGreenContext": NUMBER, "numMultiprocessors": NUMBER},
-    DEVICES: {"pid": NUMBER, "cudaId": NUMBER, "gpuId": NUMBER, "numMultiprocessors": NUMBER},
+    ENTRIES_TABLE: {**_numbers("domainId schemaId type"), "name": TEXT, "offset": NUMBER},
+    CONTEXTS: _numbers("processId deviceId isGreenContext numMultiprocessors"),
+    DEVICES: _numbers("pid cudaId gpuId numMultiprocessors"),
     **{table: {"name": LISTED, "value": TEXT} for table in METADATA_TABLES},
 }
 STRING_COLUMNS: Columns = {"id": NUMBER, "value": TEXT}
@@ -145,20 +115,10 @@ EVENT_ROLES: Mapping[int, Role] = {
 }
 
 METADATA = frozenset(
-    {
-        "EXPORT_PRODUCT_NAME",
-        "EXPORT_PRODUCT_VERSION",
-        "EXPORT_SCHEMA_VERSION",
-        "EXPORT_SCHEMA_VERSION_MAJOR",
-        "EXPORT_SCHEMA_VERSION_MINOR",
-        "EXPORT_SCHEMA_VERSION_MICRO",
-        "NVTX_KERNELS_WORK",
-        "NVTX_KERNELS_KERNEL_TIMES",
-        "NVTX_KERNELS_TORCH_VERSION",
-        "NVTX_KERNELS_INTERRUPTED_BY",
-        "NVTX_KERNELS_ENDED_EARLY",
-        "NVTX_KERNELS_RANGES_DROPPED",
-        "NVTX_KERNELS_UNRECORDED_NS",
-        "NVTX_KERNELS_CLOCK_ERROR_NS",
-    }
+    """
+    EXPORT_PRODUCT_NAME EXPORT_PRODUCT_VERSION EXPORT_SCHEMA_VERSION EXPORT_SCHEMA_VERSION_MAJOR
+    EXPORT_SCHEMA_VERSION_MINOR EXPORT_SCHEMA_VERSION_MICRO NVTX_KERNELS_WORK NVTX_KERNELS_KERNEL_TIMES
+    NVTX_KERNELS_TORCH_VERSION NVTX_KERNELS_INTERRUPTED_BY NVTX_KERNELS_ENDED_EARLY NVTX_KERNELS_RANGES_DROPPED
+    NVTX_KERNELS_UNRECORDED_NS NVTX_KERNELS_CLOCK_ERROR_NS
+    """.split()  # noqa: SIM905
 )

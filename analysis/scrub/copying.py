@@ -25,7 +25,7 @@ from ..support.files import beside
 from ..support.progress import advance, expect
 from .allowed import EVENT_ROLES, EVENTS, METADATA, ROLES, STRING_COLUMNS, TABLES, THREADS, Columns, Kind, Role
 from .names import Names
-from .own_words import own_words
+from .words import own_words
 
 Row = tuple[Any, ...]
 

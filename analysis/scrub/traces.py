@@ -26,7 +26,7 @@ from ..support.text import printable
 from .allowed import Role
 from .copying import LONGEST_CAPTURE_NS, Copied, Unknown, require_replaceable
 from .names import Names, thread_name
-from .own_words import words_of
+from .words import words_of
 
 ROLES = {WORK: Role.KERNEL, LAUNCHES: Role.CALL, RANGES: Role.BARE_RANGE}
 # How torch.profiler's handlers name traces: after the host.

@@ -15,7 +15,7 @@ from nvtx_kernels.analysis.readers.nsys_tables import STRINGS
 from nvtx_kernels.analysis.scrub.allowed import TABLES, Role
 from nvtx_kernels.analysis.scrub.copying import unknown
 from nvtx_kernels.analysis.scrub.names import Names
-from nvtx_kernels.analysis.scrub.own_words import EVERYBODYS, words_of
+from nvtx_kernels.analysis.scrub.words import EVERYBODYS, words_of
 from nvtx_kernels.analysis.views.registry import VIEWS
 from nvtx_kernels.profiling.study.one_run import mark_text
 from nvtx_kernels.profiling.study.settings import AUTOCAST_DTYPE, CHOICES, with_defaults

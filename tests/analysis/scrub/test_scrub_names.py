@@ -13,8 +13,7 @@ from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, MARKS, MODEL_MARK, R
 from nvtx_kernels.analysis.readers.written import ANNOTATED
 from nvtx_kernels.analysis.scrub.allowed import Role
 from nvtx_kernels.analysis.scrub.names import Names, kernel_meaning, meaning
-from nvtx_kernels.analysis.scrub.own_words import words_of
-from nvtx_kernels.analysis.scrub.words import TOKEN, WORD
+from nvtx_kernels.analysis.scrub.words import TOKEN, WORD, words_of
 from nvtx_kernels.analysis.vocabulary import collapsed
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
