@@ -46,74 +46,63 @@ RULES = (
     # --- communication
     Rule(
         "communication",
+        "ncclDevKernel_SendRecv",
         r"^(?:nccl|rccl|gloo:|c10d::|_c10d_functional::|mori::|uccl::|pplx::)|msccl|nvshmem|rocshmem|symm_mem|"
         r"userbuffers|^ub_|mnnvl",
-        "ncclDevKernel_SendRecv",
     ),
     Rule(
         "communication",
-        r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|cross_device_reduce|multimem",
         "vllm::cross_device_reduce_1stage",
+        r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|cross_device_reduce|multimem",
     ),
     # --- experts' libraries: DeepEP and what was made of it in any namespace, mori, pplx, hybrid_ep, TensorRT-LLM
     Rule(
         "communication",
+        "dpsk::ep::internode::notify_dispatch",
         r"(?:^|::)(?:\w+_)?ep::|(?:^|::)(?:dispatch|combine)(?:Kernel|_kernel|_impl)?$|"
         r"(?:^|::)(?:cached_)?notify(?:_dispatch|_combine)?$",
-        "dpsk::ep::internode::notify_dispatch",
     ),
     Rule(
         "communication",
-        "",
         "EpDispatchIntraNodeKernel",
         words=r"int(?:ra|er)_?node\w* ep_(?:dispatch|combine)\w* (?:\w+_)?a2_?a (?:dispatch|combine)_tokens?"
         r" (?:dispatch|combine)_(?:send|recv)\w* moe_comm (?:ag|rs)_gfx\d+ lamport\w* barrier one_rank_reduce",
     ),
     # --- matrix work: attention before convolution before GEMM, whose words they contain
     # --- ROCm's generic kernels say inside what they do
-    Rule("attention", _CK_TILE, "ck_tile::kentry<1, ck_tile::FmhaFwdKernel<…>>", inside=r"Fmha"),
-    Rule("normalization", _CK_TILE, "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdI…", inside=r"(?i)(?:rms|layer)norm"),
-    Rule("gemm", _CK_TILE, "ck_tile::kentry<1, ck_tile::GemmKernel<…>>", inside=r"Gemm"),
-    Rule("index", _CK_TILE, "ck_tile::kentry<2, ck_tile::MoeSortingKernel<…>>", inside=r"(?i)moe_?sort"),
+    Rule("attention", "ck_tile::kentry<1, ck_tile::FmhaFwdKernel<…>>", _CK_TILE, inside=r"Fmha"),
+    Rule("normalization", "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdI…", _CK_TILE, inside=r"(?i)(?:rms|layer)norm"),
+    Rule("gemm", "ck_tile::kentry<1, ck_tile::GemmKernel<…>>", _CK_TILE, inside=r"Gemm"),
+    Rule("index", "ck_tile::kentry<2, ck_tile::MoeSortingKernel<…>>", _CK_TILE, inside=r"(?i)moe_?sort"),
     Rule(
         "scan",
-        _CK_TILE + r"|rocprim::.*(?:trampoline_|_)kernel$",
         "rocprim::detail::trampoline_kernel<…radix_sort_config_selector…>",
+        _CK_TILE + r"|rocprim::.*(?:trampoline_|_)kernel$",
         inside=r"[Ss]ort|[Tt]op_?[Kk]|[^a-z]scan|partition|select_|unique|run_length",
     ),
     Rule(
         "reduction",
-        _CK_TILE + r"|rocprim::.*trampoline_kernel$",
         "rocprim::detail::trampoline_kernel<…reduce_config_selector…>",
+        _CK_TILE + r"|rocprim::.*trampoline_kernel$",
         inside=r"(?i)reduc|histogram",
     ),
     Rule(
         "elementwise",
-        r"rocprim::.*trampoline_kernel$",
         "rocprim::detail::trampoline_kernel<…transform_config_selector…>",
+        r"rocprim::.*trampoline_kernel$",
         inside=r"transform",
     ),
     Rule(
         "copy",
-        r"(?:reshape|concat)_and_cache|(?:store|write|copy|set|append)_(?:mla_)?kv_?(?:cache|buffer)",
         "vllm::reshape_and_cache_flash_kernel",
+        r"(?:reshape|concat)_and_cache|(?:store|write|copy|set|append)_(?:mla_)?kv_?(?:cache|buffer)",
     ),
     # --- linear attention and state spaces scan; what normalizes queries and keys is no attention
-    Rule(
-        "normalization",
-        "",
-        "fusedQKNormRopeKernel",
-        words=r"qkv?_(?:\w+_)?(?:rms|layer|l2)?norm l2_?norm\w*",
-    ),
-    Rule("elementwise", "", "fused_gdn_gating_kernel", words=r"(?:gdn|kda|gla)_gating\w*"),
+    Rule("normalization", "fusedQKNormRopeKernel", words=r"qkv?_(?:\w+_)?(?:rms|layer|l2)?norm l2_?norm\w*"),
+    Rule("elementwise", "fused_gdn_gating_kernel", words=r"(?:gdn|kda|gla)_gating\w*"),
+    Rule("scan", "chunk_fwd_kernel_o", r"^_?(?:fused_)?chunk(?:wise)?_\w*(?:fwd|bwd)|^_?parallel_(?:re)?based_"),
     Rule(
         "scan",
-        r"^_?(?:fused_)?chunk(?:wise)?_\w*(?:fwd|bwd)|^_?parallel_(?:re)?based_",
-        "chunk_fwd_kernel_o",
-    ),
-    Rule(
-        "scan",
-        "",
         "fused_recurrent_gated_delta_rule_fwd_kernel",
         words=r"delta_(?:rule|net) gdn\w* kda kkt wy(?:_repr)? recompute_w_u solve_tril"
         r" merge_\d+x\d+_to_\d+x\d+_inverse fused_recurrent rwkv\d* gla gsa hgrn\d? retention dplr iplr comba"
@@ -121,83 +110,82 @@ RULES = (
     ),
     Rule(
         "attention",
+        "flash::flash_fwd_kernel",
         r"(?i)attention|attn|fmha|sdpa|flash_(?:fwd|bwd)|flash::|flash_?mla|"
         r"scaled_dot_product|\bmha_|dot_do_o|convert_dq|(?:Batch|Single)(?:Prefill|Decode)With|(?:^|_)sage_(?:fwd|bwd)|"
         r"(?:^|[^a-z])mla_(?:fwd|bwd|decode|prefill|merge|reduce)|^reduce_segments(?:_|$)|merge_?states?|"
         r"_mha_|^_fwd_(?:grouped_)?kernel_stage[12]$|^_?(?:fwd|bwd)_(?:pre|post)process|^_(?:fwd|bwd)_kernel$|"
         r"^_?bwd_kernel_(?:\w+_)?(?:fuse|d[kqv])|(?:^|_)pa_(?:prefill|decode)|^_?parallel_\w+_(?:fwd|bwd)_kernel",
-        "flash::flash_fwd_kernel",
     ),
     Rule(
         "attention",
-        _CUTLASS,
         "cutlass::device_kernel<flash::FlashAttnFwdSm90<…>>",
+        _CUTLASS,
         inside=r"(?i)flash|fmha|attention",
     ),
     Rule(
         "linalg",
+        "void trsv_ln_exec<float, (unsigned int)32, (unsigned int)32, (unsigned int)4, (bool)0>",
         r"(?i)(?:^|[^a-z])[sdcz]?(?:trs[mv]|trtri|xxtrf\d?|getr[fs]|getf2|potr[fsi]|potf2|geqr[f2]|(?:or|un)[mg][ql]r|"
         r"(?:sy|he)(?:ev|trd)\w*|gesvd\w*|gebrd|la(?:swp|scl|rf[tbg]?|cpy|set|ed\d)|stedc|svd)(?:[^a-z]|$)|cholesky|"
         r"batch_(?:fnrma|eye)|^off[ad]_stage|^colperm|linalg_",
-        "void trsv_ln_exec<float, (unsigned int)32, (unsigned int)32, (unsigned int)4, (bool)0>",
     ),
     Rule(
         "linalg",
-        r"^kernel$",
         "void kernel<getrf_wo_pivot_params_<float, (int)0, (int)256, (int)1, (int)64, (int)64, (int)68, (int)8>>",
+        r"^kernel$",
         inside=r"(?:getrf|potrf|geqrf|trs[mv])_",
     ),
     Rule(
         "linalg",
+        "void vector_fft_r2c<(unsigned int)64, EPT<(unsigned int)8>, (unsigned int)8>",
         r"(?i)(?:^|[^a-z])_?fft(?:_(?:r2c|c2r|c2c)|$)|(?:regular|vector|composite|multi|bluestein)\w*_fft|"
         r"^(?:sp|dp)(?:radix|vector|real)|bluestein",
-        "void vector_fft_r2c<(unsigned int)64, EPT<(unsigned int)8>, (unsigned int)8>",
     ),
     Rule(
         "convolution",
-        r"init_device_workspace",
         "cask_plugin__5x_cudnn::…::init_device_workspace_kernel",
+        r"init_device_workspace",
         helper=True,
     ),
     Rule(
         "convolution",
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_…",
         r"(?i)fprop|dgrad|wgrad|implicit_(?:gemm|convolve)|convolve|winograd|conv_?(?:transpose|depthwise)?[123]d|"
         r"::conv[_\d]|_conv_|[sh]cudnn_|flip_filter|depthwise|"
         r"im2d?2?col|col2im|fft[12]d_|compute[AB]?OffsetsKernel|^igemm_|bwd_weight|bwd_data|causal_?conv|fft_?conv",
-        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_…",
     ),
     Rule(
         "convolution",
-        _CUTLASS,
         "cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688fprop_…>",
+        _CUTLASS,
         inside=r"fprop|dgrad|wgrad|conv",
     ),
     Rule(
         "gemm",
+        "cublasLt::splitKreduce_kernel",
         r"(?i)splitk_?reduce|reduce_splitk|split_k_kernel|reduce_1Block_kernel|cublasLt::epilogue|cublasLtEpilogue|"
         r"prepare_grouped_gemm|group_gemm_starts|finalize_matmul|computeStrides",
-        "cublasLt::splitKreduce_kernel",
         helper=True,
     ),
     Rule(
         "gemm",
-        _CUTLASS,
         "cutlass::Kernel<cutlass::reduction::kernel::ReduceSplitK<…>>",
+        _CUTLASS,
         inside=r"ReduceSplitK",
         helper=True,
     ),
-    Rule("gemm", _CUTLASS, "cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>", inside=r"(?i)gemm"),
+    Rule("gemm", "cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>", _CUTLASS, inside=r"(?i)gemm"),
     Rule(
         "gemm",
+        "ampere_sgemm_128x64_tn",
         r"(?:[Gg]emm|GEMM)(?:[^a:][^:]*)?$|(?i:gemv|nvjet_|matmul|mul_mat|marlin|(?:^|_)Cijk_|^bmm_|^dot_kernel|"
         r"fused_moe_kernel|(?:^|_)(?:b?mm|grouped_mm|scaled_mm)(?:_chunk\w*)?(?:_kernel|_fwd|_bwd|$)|wv_?splitk|"
         r"skinny|LLMM|(?:^|[^a-z])(?:spmm|spmv|sddmm|csrmm)|(?:^|_)moe_(?:\w+_)?q\d|routed_moe|(?:^|_)w?mfma_|^wmma_|"
         r"(?:^|[^a-z])fmoe_)",
-        "ampere_sgemm_128x64_tn",
     ),
     Rule(
         "gemm",
-        "",
         "_lora_shrink_kernel",
         words=r"lora_(?:shrink|expand) moe_lora fused_moe_(?:kernel|persistent)\w* moe_stage\d t?gmm [sb]gmv\w*"
         r" (?:up|down|gate|kv_[ab]|[qkvo]|qkv|out)_proj mhc_fused\w*",
@@ -205,86 +193,81 @@ RULES = (
     # --- CUTLASS 4 and ThunderKittens say inside what their generic kernels do
     Rule(
         "gemm",
-        r"^kernel_cutlass(?:_kernel)?$",
         "kernel_cutlass_kernel_TiledMMA_ThrLayoutVMNK11110000_PermutationMNK",
+        r"^kernel_cutlass(?:_kernel)?$",
         inside=r"TiledMMA",
     ),
     Rule(
         "gemm",
-        r"^kernel_cutlass\w*dense$",
         "kernel_cutlass_kernel_tensorrt_llm_torchcute_dsl_kernelsblackwelldense",
+        r"^kernel_cutlass\w*dense$",
     ),
     Rule(
         "gemm",
-        r"^kittens::\w+::.*kernel$",
         "kittens::prototype::lcf::kernel<matmul_template<2> >",
+        r"^kittens::\w+::.*kernel$",
         inside="matmul",
     ),
     # cuDNN's recurrent layers: the products of all time steps, with what is between them, in one kernel
-    Rule("gemm", r"RNN_(?:block|grid)?[Pp]ersist|persist\w*RNN(?:_[fb]p|$)", "RNN_blockPersist_fp_GRU_HMMA"),
+    Rule("gemm", "RNN_blockPersist_fp_GRU_HMMA", r"RNN_(?:block|grid)?[Pp]ersist|persist\w*RNN(?:_[fb]p|$)"),
     # --- reductions over a row that have a name of their own
-    Rule("scan", "", "vllm::moe::topkGatingSoftmax", words=r"topk_(?:\w+_)?gating\w* topk_softmax"),
+    Rule("scan", "vllm::moe::topkGatingSoftmax", words=r"topk_(?:\w+_)?gating\w* topk_softmax"),
     Rule(
-        "softmax",
-        r"(?i)soft_?max|sparse_?max|cross_?entropy|vocab_parallel_ce",
-        "at::native::cunn_SoftMaxForward",
+        "softmax", "at::native::cunn_SoftMaxForward", r"(?i)soft_?max|sparse_?max|cross_?entropy|vocab_parallel_ce"
     ),
     Rule(
         "normalization",
+        "at::native::vectorized_layer_norm_kernel",
         r"(?i)(?:layer|batch|group|rms|instance|weight|rmsnorm|layernorm)_?norm|RowwiseMoments|GammaBeta|"
         r"InternalGradients|FusedParams|\bbn_|\bln_(?:fwd|bwd|parallel)|cuComputeGradInput|cuComputePartGrad|sinkhorn|"
         r"(?:^|[^a-z])rms_",
-        "at::native::vectorized_layer_norm_kernel",
     ),
     Rule(
         "copy",
-        r"multi_tensor_apply",
         "at::native::multi_tensor_apply_kernel<M, at::native::Copy<long, long>>",
+        r"multi_tensor_apply",
         inside=r"\bCopy<",
     ),
     Rule(
         "optimizer",
-        r"(?i)multi_tensor_apply|_foreach_|lpnorm_cleanup|amp_update_scale|amp_non_finite|kOptimizer",
         "at::native::multi_tensor_apply_kernel",
+        r"(?i)multi_tensor_apply|_foreach_|lpnorm_cleanup|amp_update_scale|amp_non_finite|kOptimizer",
     ),
     Rule(
         "optimizer",
-        "",
         "fused_adam_cuda_kernel",
         words=r"adamw? fused_?(?:adamw?|sgd|adagrad|lamb|lion) lamb_stage\d optimizer\w*",
     ),
     # --- PyTorch's own kernels, and what follows their naming
-    Rule("elementwise", "", "vllm::rotary_embedding_kernel", words=r"rotary\w* m?rope"),
+    Rule("elementwise", "vllm::rotary_embedding_kernel", words=r"rotary\w* m?rope"),
     Rule(
         "index",
+        "moe::dev::routing::routingRenormalize::routingIndicesBlockKernel",
         r"(?i)routing|moe_?(?:align|permute|unpermute|finalize|expand)|expand_?input_?rows|finalize_?moe|"
         r"moe_fused_gate|(?:^|_)(?:fused_)?route_|bounds_check_indices|"
         r"offsets_range|expert_offsets",
-        "moe::dev::routing::routingRenormalize::routingIndicesBlockKernel",
     ),
     Rule(
         "index",
+        "at::native::vectorized_gather_kernel",
         r"index_elementwise|scatter_gather|(?i:indexing_backward|vectorized_gather|indexSelect|indexFunc|indexAdd|"
         r"index_put|index_(?:copy|fill|add|select)|embedding|gather_kernel|scatter|masked_select|write_indices|"
         r"compute_grad_weight|sum_and_scatter|segment_offset|partials?_(?:segment|per_segment|to_segment)|num_of_segments|repeat_interleave|upsample|grid_sampler|moe_align)",
-        "at::native::vectorized_gather_kernel",
     ),
     Rule(
         "index",
-        "",
         "aiter::mxfp4_moe_sort_kernel",
         words=r"(?:moe|experts?)_(?:\w+_)*(?:sort\w*|maps?|prefix_sum\w*|counts?|offsets?|histogram|finalize\w*|reorder)"
         r" token_gather\w* bitmatrix (?:pre|post)_reorder",
     ),
     Rule(
         "rng",
-        r"(?i)distribution_|dropout_kernel|philox|curand|bernoulli|multinomial|randperm|random",
         "at::native::fused_dropout_kernel_vec",
+        r"(?i)distribution_|dropout_kernel|philox|curand|bernoulli|multinomial|randperm|random",
     ),
-    Rule("scan", "", "flashinfer::sampling::TopPRenormProbKernel", words=r"top_[kp]_(?:renorm|mask)\w*"),
+    Rule("scan", "flashinfer::sampling::TopPRenormProbKernel", words=r"top_[kp]_(?:renorm|mask)\w*"),
     Rule(
         "rng",
-        "",
         "flashinfer::sampling::TopKTopPSamplingFromProbKernel",
         words=r"sampl(?:e|ed|ing) ssampling gumbel\w* rejection rand_\w+ (?:generate_)?seed gen_sequenced"
         r" verify_tree",
@@ -292,7 +275,6 @@ RULES = (
     # --- an engine's own lists: which token is where
     Rule(
         "index",
-        "",
         "compute_position_kernel",
         words=r"req_to_token\w* token_to_req\w* slot_mappings? block_tables? page_tables? src2dst \w*indptr"
         r" kv_splits"
@@ -301,32 +283,30 @@ RULES = (
     ),
     Rule(
         "copy",
-        r"(?i)permute_(?:pooled|2D|1D|indices|sequence|embedding)",
         "fbgemm_gpu::permute_pooled_embs_kernel",
+        r"(?i)permute_(?:pooled|2D|1D|indices|sequence|embedding)",
     ),
     Rule(
         "copy",
-        r"elementwise_kernel",
         "at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(…)::[lambda…]>",
+        r"elementwise_kernel",
         inside=r"direct_copy_kernel|float\w*_copy_kernel|half_copy_kernel|conj_copy|[^a-z]copy_kernel|flip_kernel|"
         r"_to_(?:h?fp8|float|half|bfloat16)_gpu|_(?:de)?quantize",
     ),
     # an activation that also quantizes what it gives
     Rule(
         "elementwise",
-        "",
         "vllm::act_and_mul_kernel",
         words=r"act_and_mul\w* act_mul d?gated_act\w* d?silu\w* d?gelu\w* (?:pow|d?swi|d?ge|re|sigmoid)glu\w*"
         r" swish softplus\w*",
     ),
     Rule(
         "elementwise",
-        r"(?i)elementwise|pointwise|elemwise|_kernel_vectorized\d|RNN_bidirectional_accum",
         "at::native::vectorized_elementwise_kernel",
+        r"(?i)elementwise|pointwise|elemwise|_kernel_vectorized\d|RNN_bidirectional_accum",
     ),
     Rule(
         "scan",
-        "",
         "cub::DeviceRadixSortOnesweepKernel",
         words=r"sort\w* argsort scan topk top_k\w* select compact\w* partition unique run_length cumsum cumprod"
         r" kthvalue radix\w* compute_(?:blockwise|digit)\w* prefix_sum reverse_indices index_and_segment"
@@ -334,25 +314,24 @@ RULES = (
     ),
     Rule(
         "scan",
-        r"_kernel_agent$",
         "thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__scan::ScanAgent<…>>",
+        r"_kernel_agent$",
         inside=r"__scan|[Ss]ort|__unique|__partition|__copy_if",
     ),
     Rule(
         "reduction",
-        r"_kernel_agent$",
         "thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__reduce::ReduceAgent<…>>",
+        r"_kernel_agent$",
         inside=r"__reduce",
     ),
     Rule(
         "elementwise",
-        r"_kernel_agent$|for_each::static_kernel$|transform_kernel$",
         "thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::ParallelForAgent<…>>",
+        r"_kernel_agent$|for_each::static_kernel$|transform_kernel$",
         inside=r"transform|fill|tabulate|for_each|parallel_for",
     ),
     Rule(
         "reduction",
-        "",
         "at::native::reduce_kernel",
         words=r"reduc(?:e|es|er|tion)\d* nll_loss\d*d? class_nll\w* loss arg_?m(?:ax|in) asum nrm2 i?amax"
         r" histogram\w* max_?pool\w* avg_?pool\w* (?:avg|max|mean|sum)_pool(?:ing)?\d?d?"
@@ -361,7 +340,6 @@ RULES = (
     ),
     Rule(
         "copy",
-        "",
         "at::native::CatArrayBatchedCopy",
         words=r"cat cat_array\w* copy\w* cast\w* transpose\w* nch?wto\w* nchw_to\w* nhwc_to\w* \w*nchw2\w*"
         r" add_padding tensor_transform\w* chunk_cat split_with_sizes pad\d?d? memcpy\w* roll_cuda flip"
@@ -374,18 +352,16 @@ RULES = (
     ),
     Rule(
         "elementwise",
-        "",
         "at::native::FillKernel",
         words=r"(?:p|se)?relu\d? glu sigmoid tanh bias fill activation\w* backfill triu_tril arange"
         r" op_tensor\w* op_generic scal axpy masked_scale scale_packed_tensor bin_bcast memset"
         r" tensor_op\w* clamp\w* penalt(?:y|ies) dyt zero\w* clean_logits assert_async"
         r" mhc_(?:post|scale)\w* logsigmoid\w* token_shift (?:element_)?mul add sub div",
     ),
-    Rule("attention", "", "kernel_mha", words=r"mha mla mqa gqa nsa neighborhood attend [mg]qa_logits"),
-    Rule("normalization", "", "mhc_pre_big_fuse_broadcast_with_norm_tilelang", words=r"norm mhc_pre_big_fuse"),
+    Rule("attention", "kernel_mha", words=r"mha mla mqa gqa nsa neighborhood attend [mg]qa_logits"),
+    Rule("normalization", "mhc_pre_big_fuse_broadcast_with_norm_tilelang", words=r"norm mhc_pre_big_fuse"),
     Rule(
         "index",
-        "",
         "create_flashinfer_kv_indices_triton",
         words=r"kv_indices get_rows set_rows to_dense gather\w* scatter\w*",
     ),

@@ -51,10 +51,7 @@ READERS = (
     Reader("rocprofv3 database", _is_rocpd, "rocpd", ("_results.db",)),
     Reader(NSYS_SQLITE, lambda _, head: head.startswith(SQLITE_MAGIC), "nsys_sqlite", (".sqlite",)),
     Reader(
-        "nsys report",
-        lambda path, head: path.suffix == ".nsys-rep" and head != b"",
-        "nsys_rep",
-        (".nsys-rep",),
+        "nsys report", lambda path, head: path.suffix == ".nsys-rep" and head != b"", "nsys_rep", (".nsys-rep",)
     ),
     Reader("nsys Parquet folder", lambda path, _: path.is_dir() and any(path.glob("*.parquet")), "nsys_parquet"),
     Reader(

@@ -85,11 +85,7 @@ TABLES: Mapping[str, Columns] = {
         **_numbers("globalPid deviceId address bytes memoryOperationType correlationId"),
     },
     "ThreadNames": {"nameId": STRING, "globalTid": NUMBER},
-    "TARGET_INFO_GPU": {
-        "id": NUMBER,
-        "name": TEXT,
-        **_numbers("totalMemory smCount computeMajor computeMinor"),
-    },
+    "TARGET_INFO_GPU": {"id": NUMBER, "name": TEXT, **_numbers("totalMemory smCount computeMajor computeMinor")},
     ENTRIES_TABLE: {**_numbers("domainId schemaId type"), "name": TEXT, "offset": NUMBER},
     CONTEXTS: _numbers("processId deviceId isGreenContext numMultiprocessors"),
     DEVICES: _numbers("pid cudaId gpuId numMultiprocessors"),
