@@ -24,10 +24,13 @@ TOO_MUCH = 1 << 50
 DAMAGED = "The report's allocations are left out: some are of more than 1 PiB, so it is damaged."
 
 
-def plausible(allocated: Allocations) -> bool:
-    """Return whether all sizes and totals are less than TOO_MUCH."""
-    sizes = (allocated.bytes, allocated.total_bytes)
-    return all(int(size.min(initial=0)) > -TOO_MUCH and int(size.max(initial=0)) < TOO_MUCH for size in sizes)
+def plausible(allocated: Allocations | None, notes: list[str]) -> Allocations | None:
+    """Return allocations in the order of time; None, with a note, if a size or total is not less than TOO_MUCH."""
+    sizes = (allocated.bytes, allocated.total_bytes) if allocated else ()
+    if any(int(size.min(initial=0)) <= -TOO_MUCH or int(size.max(initial=0)) >= TOO_MUCH for size in sizes):
+        notes.append(DAMAGED)
+        return None
+    return allocated.take(np.argsort(allocated.at_ns, kind="stable")) if allocated else None
 
 
 def allocations(
@@ -36,13 +39,12 @@ def allocations(
     process_number: Callable[[int], int],
     calls: tuple[Launches, RowsById],
 ) -> Allocations:
-    """Return allocations in the order of time; of those without a thread, that of the call with their id."""
+    """Return the table's allocations; the thread of those without one is that of the call with their id."""
     process = table.codes["process"].numbered(lambda global_id: process_number(global_id >> 24))
     thread = table.codes["thread"].numbered(lambda tid: thread_number(tid) if tid else -1)
     column = table.numbers
     launches, keys = calls
     caller = np.append(launches.thread, np.int32(-1))[keys.find(process, column["correlation"])]
-    order = np.argsort(column["start"], kind="stable")
     return Allocations(
         at_ns=column["start"],
         thread=np.where(thread < 0, caller, thread).astype(np.int32),
@@ -51,7 +53,7 @@ def allocations(
         block=column["block"],
         bytes=np.where(column["operation"] == FREED, -column["bytes"], column["bytes"]),
         total_bytes=column["total"],
-    ).take(order)
+    )
 
 
 COLUMNS = 6
@@ -115,7 +117,7 @@ class MarkedAllocations:
 def marked(
     marks: Mapping[int, MarkedAllocations], thread_number: Callable[[int, int], int]
 ) -> tuple[Allocations | None, list[str]]:
-    """Return the allocations of all processes, in the order of time, and what could not be read.
+    """Return the allocations of all processes, and what could not be read.
 
     `thread_number` numbers the thread of a process, both as the report numbers processes and the system threads.
     """
@@ -141,7 +143,4 @@ def marked(
                 total_bytes=total,
             )
         )
-    if not tables:
-        return None, notes
-    joined = Allocations.joined(tables)
-    return joined.take(np.argsort(joined.at_ns, kind="stable")), notes
+    return Allocations.joined(tables) if tables else None, notes

@@ -22,7 +22,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..errors import NotAReport
-from ..trace import PUSH_POP, Captures, Int64s, Path, Ranges
+from ..trace import PUSH_POP, Captures, Int32s, Int64s, Path, Ranges
 
 SIDE_FILES = "kernel_annotations_rank{rank}_*.json"
 LARGEST_BYTES = 64 << 20
@@ -120,15 +120,22 @@ def captures_of(
         for row in open_rows:
             ends[row] = at_ns + 1
     opened = len(names)
-    ranges = Ranges(
-        start_ns=np.array(starts, np.int64),
-        end_ns=np.array(ends, np.int64),
-        thread=np.full(opened, thread, np.int32),
-        name_id=np.array([name_number(name) for name in names], np.int32),
+    ranges = push_pop_ranges(
+        np.array(starts, np.int64),
+        np.array(ends, np.int64),
+        np.full(opened, thread, np.int32),
+        np.array([name_number(name) for name in names], np.int32),
         domain=np.zeros(opened, np.int32),
         seq=np.full(opened, -1, np.int64),
-        style=np.full(opened, PUSH_POP, np.uint8),
-        open_ended=np.zeros(opened, np.bool_),
-        category=np.zeros(opened, np.int8),
     )
     return Captures(of_work, moment, np.full(len(paths), thread, np.int32)), ranges
+
+
+def push_pop_ranges(
+    start_ns: Int64s, end_ns: Int64s, thread: Int32s, name_id: Int32s, domain: Int32s, seq: Int64s
+) -> Ranges:
+    """Return ranges that were pushed and popped, and of which no category is known."""
+    style, no_category = np.full(len(thread), PUSH_POP, np.uint8), np.zeros(len(thread), np.int8)
+    return Ranges(
+        start_ns, end_ns, thread, name_id, domain, seq, style, np.zeros(len(thread), np.bool_), no_category
+    )

@@ -39,7 +39,7 @@ from ..trace import (
     range_order,
 )
 from ..vocabulary import without_suffixes
-from .allocations import DAMAGED, allocations, marked, plausible
+from .allocations import allocations, marked, plausible
 from .columns import Columns, Encoded, Interner, Layout, Part, gather
 from .launches import Creations, RowsById
 from .nccl_payloads import messages_of
@@ -169,10 +169,7 @@ class _Assembly:
             self.written.allocations, lambda process, tid: self.thread(processes[process] << 24 | tid & 0xFFFFFF)
         )
         self.notes += unread_marks
-        memory_events = marked_memory or memory_events
-        if memory_events and not plausible(memory_events):
-            self.notes.append(DAMAGED)
-            memory_events = None
+        memory_events = plausible(marked_memory or memory_events, self.notes)
         messages = None
         if fields := self.tables.payload_fields():
             numbers = self.thread, self.name

@@ -19,7 +19,6 @@ from ..support.heap import give_back
 from ..support.progress import advance
 from ..trace import (
     KERNEL,
-    PUSH_POP,
     Allocations,
     Captures,
     Domain,
@@ -35,11 +34,11 @@ from ..trace import (
     Work,
     sorted_ranges,
 )
-from .allocations import DAMAGED, plausible
+from .allocations import plausible
 from .chrome_columns import MESSAGE, Id, TraceColumns, whole_number
 from .chrome_events import Envelope, TraceFile
 from .columns import Interner
-from .graph_annotations import THREAD_NAME, captures_of, paths_in, side_file_of
+from .graph_annotations import THREAD_NAME, captures_of, paths_in, push_pop_ranges, side_file_of
 from .launches import RowsById
 from .marks import DistributedInfo, fitting
 
@@ -186,10 +185,7 @@ class _Assembly:
             bytes=table["bytes"][rows],
             total_bytes=table["total"][rows],
         )
-        if not plausible(allocations):
-            self.notes.append(DAMAGED)
-            return None
-        return allocations.take(np.argsort(allocations.at_ns, kind="stable"))
+        return plausible(allocations, self.notes)
 
     def with_annotated_graphs(self, work: Work, ranges: Ranges, rank: object) -> tuple[Captures | None, Ranges]:
         """Return where PyTorch says that graphs' nodes were made, and the ranges with those around them."""
@@ -216,18 +212,9 @@ class _Assembly:
     def ranges(self) -> Ranges:
         """Return record_function blocks and operators, in the file's order."""
         table, thread = self.columns.ranges, self.columns.ranges["place"].astype(np.int32)
-        start = table["start"]
-        return Ranges(
-            start_ns=start,
-            end_ns=np.maximum(start, table["end"]),
-            thread=thread,
-            name_id=table["name"].astype(np.int32),
-            domain=self.process_of[thread],
-            seq=self.sequence_numbers(thread),
-            style=np.full(table.rows, PUSH_POP, np.uint8),
-            open_ended=np.zeros(table.rows, np.bool_),
-            category=np.zeros(table.rows, np.int8),
-        )
+        start, name = table["start"], table["name"].astype(np.int32)
+        end, domain = np.maximum(start, table["end"]), self.process_of[thread]
+        return push_pop_ranges(start, end, thread, name, domain, self.sequence_numbers(thread))
 
     def sequence_numbers(self, thread: Int32s) -> Int64s:
         """Return a number for each pair of a range's sequence number and its thread; -1 stays.
