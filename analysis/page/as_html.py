@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -25,54 +24,9 @@ TABLE_STYLE = "dataTables.dataTables.min.css"
 
 def present(page: Contents) -> str:
     """Write a page; equal contents give equal pages."""
-    scripts = [*(_read("vendor", name) for name in LIBRARIES), _own_script()]
-    return (
-        _environment(page.on_cpu)
-        .get_template("page.html.jinja")
-        .render(
-            title=page.title,
-            reports=page.reports,
-            differences=page.differences,
-            words=page.on_cpu,
-            letters=LETTERS if len(page.reports) > 1 else "",
-            contents={
-                "reports": [_drawn(report) for report in page.reports],
-                "differences": [_without(difference, "lead", "fused") for difference in page.differences],
-                "words": ON_CPU if page.on_cpu else {},
-            },
-            styles=[_read("vendor", TABLE_STYLE), _read("assets", "page.css")],
-            scripts=scripts,
-            policy=policy(scripts),
-        )
-    )
-
-
-def policy(scripts: Sequence[str]) -> str:
-    """Return the page's Content-Security-Policy: its own scripts, and no request at all."""
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _own_script() -> str:
-    names = sorted(asset.name for asset in (PARTS / "assets").iterdir() if asset.name.endswith(".js"))
-    return '"use strict";\n{\n' + "\n".join(_read("assets", name) for name in names) + "}\n"
-
-
-def _drawn(report: dict[str, Any]) -> dict[str, Any]:
-    """Return what the page's script needs of a report; the other texts are in the page already."""
-    facts = {name: report["facts"][name] for name in ("measured", "time", "span", "parts")}
-    return {**_without(report, "verdict", "look", "sections"), "facts": facts}
-
-
-def _without(contents: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: part for name, part in contents.items() if name not in names}
-
-
-def _environment(of_cpu: bool) -> Environment:
+    own_parts = sorted(asset.name for asset in (PARTS / "assets").iterdir() if asset.name.endswith(".js"))
+    own_script = "\n".join(_read("assets", name) for name in own_parts)
+    scripts = [*(_read("vendor", name) for name in LIBRARIES), f'"use strict";\n{{\n{own_script}}}\n']
     environment = Environment(
         loader=PackageLoader(__package__, "assets"),
         autoescape=True,
@@ -80,13 +34,38 @@ def _environment(of_cpu: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["say"] = on_cpu if of_cpu else str
-    environment.policies["json.dumps_kwargs"] = {
-        "ensure_ascii": False,
-        "allow_nan": False,
-        "separators": (",", ":"),
-    }
-    return environment
+    environment.filters["say"] = on_cpu if page.on_cpu else str
+    json_options = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = json_options
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return environment.get_template("page.html.jinja").render(
+        title=page.title,
+        reports=page.reports,
+        differences=page.differences,
+        words=page.on_cpu,
+        letters=LETTERS if len(page.reports) > 1 else "",
+        contents={
+            # What the page's script needs of a report; the other texts are in the page already.
+            "reports": [
+                _without(report, "verdict", "look", "sections")
+                | {"facts": {name: report["facts"][name] for name in ("measured", "time", "span", "parts")}}
+                for report in page.reports
+            ],
+            "differences": [_without(difference, "lead", "fused") for difference in page.differences],
+            "words": ON_CPU if page.on_cpu else {},
+        },
+        styles=[_read("vendor", TABLE_STYLE), _read("assets", "page.css")],
+        scripts=scripts,
+        policy=(
+            f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+    )
+
+
+def _without(contents: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: part for name, part in contents.items() if name not in names}
 
 
 def _read(folder: str, name: str) -> str:

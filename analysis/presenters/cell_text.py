@@ -38,43 +38,43 @@ def is_number(column: Column) -> bool:
     return column.kind in get_args(NumberKind)
 
 
-def unit_of(table: Table) -> units.TimeUnit:
-    """Choose the time unit that suits a whole table."""
-    shared = [place for place, column in enumerate(table.columns) if column.kind == "ns" and not column.own_unit]
-    return units.time_unit([time for place in shared for time in _times(table, place)])
-
-
-def units_of(table: Table) -> list[units.TimeUnit]:
-    """Return the time unit of each column: the table's, or the column's own."""
-    shared = unit_of(table)
-    return [
-        units.column_unit(_times(table, place)) if column.own_unit and any(_times(table, place)) else shared
+def units_of(table: Table) -> tuple[units.TimeUnit, list[units.TimeUnit]]:
+    """Return the time unit that suits a whole table, and that of each column: the table's, or the column's own."""
+    times = [
+        [
+            row.values[place]
+            for row in table.rows
+            if row.kind in (None, "ns") and row.values[place] not in (None, "")
+        ]
+        if column.kind == "ns"
+        else []
         for place, column in enumerate(table.columns)
     ]
-
-
-def _times(table: Table, place: int) -> list[float]:
-    values = [row.values[place] for row in table.rows if row.kind in (None, "ns")]
-    return [value for value in values if value not in (None, "")]
+    pairs = list(zip(table.columns, times, strict=True))
+    shared = units.time_unit([time for column, values in pairs if not column.own_unit for time in values])
+    return shared, [
+        units.column_unit(values) if column.own_unit and any(values) else shared for column, values in pairs
+    ]
 
 
 def title(table: Table) -> str:
     """Return the title, with the unit of the table's times if it asks for it."""
-    return table.title.replace("{unit}", unit_of(table).name)
+    return table.title.replace("{unit}", units_of(table)[0].name)
 
 
 def headings(table: Table) -> list[str]:
     """Return the headings; those of times name their unit, unless it is the one that the title names."""
-    named = unit_of(table) if "{unit}" in table.title else None
+    shared, of_columns = units_of(table)
+    named = shared if "{unit}" in table.title else None
     return [
         f"{column.heading} {unit.name}" if column.kind == "ns" and unit != named else column.heading
-        for column, unit in zip(table.columns, units_of(table), strict=True)
+        for column, unit in zip(table.columns, of_columns, strict=True)
     ]
 
 
 def texts(table: Table, *, decimals: int = 1, classes: bool = True) -> list[list[str]]:
     """Return all values as text; percentages with this many decimals, names of modules with their classes."""
-    times = units_of(table)
+    _, times = units_of(table)
     return [
         [
             _text(value, row, column, unit, decimals) + (behind(value) if classes else "")
