@@ -24,7 +24,7 @@ from ..vocabulary import ENGINE_OPERATOR
 from .adoption import Spots
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
-from .user_ranges import of_names, of_titles, operator_ranges
+from .user_ranges import of_titles, operator_ranges
 
 NEVER, ALWAYS = -(2**62), 2**62
 
@@ -46,7 +46,7 @@ class Links:
     def __init__(self, threads: ThreadFacts, moments: Spots | None = None) -> None:
         names, facts, ranges = threads.trace.names, threads.names, threads.trace.ranges
         nested = ranges.style == PUSH_POP
-        backward = operator_ranges(facts, ranges) & of_names(facts.backward_operator, ranges) & nested
+        backward = operator_ranges(facts, ranges) & facts.backward_operator[ranges.name_id] & nested
         rows = np.flatnonzero(backward)
         self.nodes = ranges.take(rows if moments is None else _around(ranges, rows, moments))
         self.seq, self._nesting = _with_childs_number(self.nodes, names), Nesting(self.nodes)
@@ -171,7 +171,7 @@ def _within(seq: Int64s, nesting: Nesting) -> Int64s:
 def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
     """Give the engine's range around a node the node's own number; gradient accumulation has none."""
     engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
-    outer = np.flatnonzero(of_names(engine, nodes))
+    outer = np.flatnonzero(engine[nodes.name_id])
     around = {name: number for number, name in enumerate(names)}
     child_name = np.array([around.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
     seq = nodes.seq.copy()

@@ -23,9 +23,9 @@ from ..trace import (
     Trace,
     marked,
 )
-from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, RECOMPUTE, SERVING
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, SERVING
 from .nesting import Forest, Nesting
-from .user_ranges import NameFacts, named, named_phases, of_names, of_titles, operator_ranges
+from .user_ranges import NameFacts, computed_again, named_phases, of_titles, operator_ranges
 
 _NEVER = 2**62
 NO_PHASE, IN_FORWARD, IN_BACKWARD = -1, PHASES.index(FORWARD), PHASES.index(BACKWARD)
@@ -41,7 +41,7 @@ def of_nodes(
     `linked` marks nodes that are parts of forward paths below backward, `engine` those on autograd's threads.
     The result are the columns `node_phase`, positions in PHASES, `warm_up` and `recompute` of an attribution.
     """
-    again = (ranges.category == MODEL_FORWARD) & of_names(named(trace, RECOMPUTE), ranges)
+    again = (ranges.category == MODEL_FORWARD) & computed_again(trace, ranges)
     is_recompute, is_gradient = again[forest.range], (ranges.category == GRADIENT)[forest.range]
     is_part = ~of_titles(facts.opens_phase, ranges)[forest.range]
     by_name, by_category = named_phases(facts, ranges)[forest.range], _by_category(facts, ranges)[forest.range]
@@ -110,14 +110,14 @@ class Unnamed:
     def __init__(self, trace: Trace, facts: NameFacts, ranges: Ranges) -> None:
         self._trace, self._facts, self._ranges = trace, facts, ranges
         self._process = trace.process_of_thread()
-        is_node = of_names(facts.backward_operator, trace.ranges) & operator_ranges(facts, trace.ranges)
+        is_node = facts.backward_operator[trace.ranges.name_id] & operator_ranges(facts, trace.ranges)
         self._nodes = np.flatnonzero(is_node & (trace.ranges.style == PUSH_POP))
         # The outermost ranges of modules that a program calls, not backward.
         calling = marked(ranges.thread[ranges.of_forward], len(self._process))
         parts = ranges.take(ranges.of_model & calling[ranges.thread])
         parts = parts.take(~self._in_node(parts.thread, parts.start_ns, parts.end_ns))
         nesting = Nesting(parts)
-        is_recompute = of_names(named(trace, RECOMPUTE), parts)
+        is_recompute = computed_again(trace, parts)
         self._calls = parts.take((nesting.forest.above(nesting.home) < 0) & parts.of_forward & ~is_recompute)
 
     def phase(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int8s:

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..support.small_numbers import counted, distinct
 from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Int64s, Ranges, Trace, marked, working_calls
-from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, RECOMPUTE, WORKER_THREADS
+from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, WORKER_THREADS
 from .nesting import Nesting
-from .user_ranges import NameFacts, named, of_names, of_titles
+from .user_ranges import NameFacts, computed_again, of_titles
 
 MAX_WAITING_THREADS = 64
 
@@ -79,7 +79,7 @@ class ThreadFacts:
     def _calling_models(self) -> frozenset[int]:
         """The threads on which a program calls an annotated model; recomputation in backward does not count."""
         calls = self.ranges.take(self.ranges.of_forward)
-        again = Nesting(calls.take(of_names(named(self.trace, RECOMPUTE), calls)))
+        again = Nesting(calls.take(computed_again(self.trace, calls)))
         return self._outside_engine(calls.take(_is_outside(calls, again)))
 
     def in_nccl(self, thread: int, start_ns: Int64s, end_ns: Int64s) -> Bools:
@@ -91,7 +91,7 @@ class ThreadFacts:
     def _nccl(self) -> Nesting:
         names = np.array([bool(NCCL_RANGES.match(name)) for name in self.trace.names], np.bool_)
         ranges = self.trace.ranges
-        return Nesting(ranges.take(of_names(names, ranges) & (ranges.style == PUSH_POP)))
+        return Nesting(ranges.take(names[ranges.name_id] & (ranges.style == PUSH_POP)))
 
     @cached_property
     def devices(self) -> Int64s:
@@ -132,7 +132,7 @@ class ThreadFacts:
         if not names.any():
             names = self.names.operator & self.names.backward_operator
         ranges = self.trace.ranges
-        return ranges.take(of_names(names, ranges) | (ranges.category == MODEL_BACKWARD))
+        return ranges.take(names[ranges.name_id] | (ranges.category == MODEL_BACKWARD))
 
     @cached_property
     def _engine_threads(self) -> frozenset[int]:

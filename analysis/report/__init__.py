@@ -165,7 +165,15 @@ def per_step(report: Report) -> Report:
             "The report has no measured step ranges, so figures per step are not available. "
             f"{TO_HAVE_STEPS}, or leave out --per-step."
         )
-    divide, measured = _divider(report.steps), report.measured or report
+    measured = report.measured or report
+
+    def divide(row: Row) -> Row:
+        values = ((name, getattr(row, name)) for name in row.__dataclass_fields__)
+        divided: Row = type(row)(
+            *(quotient(value, report.steps) if _is_sum(name, value) else value for name, value in values)
+        )
+        return divided
+
     return replace(
         report,
         totals=divide(measured.totals),
@@ -191,38 +199,29 @@ def merged(reports: Sequence[Report], name: str) -> Report:
     first = reports[0]
     models = agreed(report.provenance.models for report in reports)
     attributes = agreed(report.provenance.attributes for report in reports)
+    unaccounted: dict[str, tuple[int, int]] = {}
+    for phase, beyond_ns, whole_ns in (row for report in reports for row in report.unaccounted):
+        before = unaccounted.get(phase, (0, 0))
+        unaccounted[phase] = before[0] + beyond_ns, before[1] + whole_ns
+    measured = [report.measured or report for report in reports] if any(r.measured for r in reports) else []
+    kernels = added((row for report in reports for row in report.kernels), ("path", "phase", "kind", "kernel"))
     return replace(
         first,
         provenance=replace(first.provenance, file=name, models=models, attributes=attributes),
         totals=added((report.totals for report in reports), ())[0],
         phases=added((row for report in reports for row in report.phases), ("phase",)),
         ranges=in_tree_order(added((row for report in reports for row in report.ranges), ("path", "phase"))),
-        kernels=_ranked(row for report in reports for row in report.kernels),
+        kernels=tuple(sorted(kernels, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase))),
         outside=added((row for report in reports for row in report.outside), ("reason", "kind")),
         steps=sum(report.steps for report in reports),
         ranks=sum(report.ranks for report in reports),
         unmeasured_ns=sum(report.unmeasured_ns for report in reports),
-        unaccounted=_unaccounted(reports),
+        unaccounted=tuple((phase, *both) for phase, both in unaccounted.items()),
         warm_up_ns=sum(report.warm_up_ns for report in reports),
         busy=first.busy if len(reports) == 1 else (),
-        measured=_merged_measured(reports, name),
+        measured=merged(measured, name) if measured else None,
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
-
-
-def _merged_measured(reports: Sequence[Report], name: str) -> Report | None:
-    if not any(report.measured for report in reports):
-        return None
-    return merged([report.measured or report for report in reports], name)
-
-
-def _unaccounted(reports: Sequence[Report]) -> tuple[tuple[str, int, int], ...]:
-    """Add up what lies in no step by phase."""
-    sums: dict[str, tuple[int, int]] = {}
-    for phase, beyond_ns, whole_ns in (row for report in reports for row in report.unaccounted):
-        before = sums.get(phase, (0, 0))
-        sums[phase] = before[0] + beyond_ns, before[1] + whole_ns
-    return tuple((phase, *both) for phase, both in sums.items())
 
 
 def in_one_spelling(reports: Sequence[Report]) -> list[Report]:
@@ -250,19 +249,10 @@ def added(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:
     return tuple(sums.values())
 
 
-def _ranked(kernels: Iterable[KernelRow]) -> tuple[KernelRow, ...]:
-    rows = added(kernels, ("path", "phase", "kind", "kernel"))
-    return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase)))
-
-
 def _sum(a: Row, b: Row) -> Row:
-    summed: Row = type(a)(*(_combined(name, a, b) for name in _names(a)))  # `replace` takes twice as long
+    # `replace` takes twice as long.
+    summed: Row = type(a)(*(_combined(name, a, b) for name in a.__dataclass_fields__))
     return summed
-
-
-def _names(row: Any) -> Iterable[str]:
-    names: Iterable[str] = row.__dataclass_fields__
-    return names
 
 
 def _combined(name: str, a: Any, b: Any) -> Any:
@@ -273,7 +263,11 @@ def _combined(name: str, a: Any, b: Any) -> Any:
         # A span that linked work does not have, the whole has not either; one of no work at all adds nothing.
         absent = any(getattr(row, name) is None and row.inclusive_work_ns for row in (a, b))
         return None if absent else value_b if value_a is None else value_a
-    return value_a + value_b if isinstance(value_a, int | float) and not isinstance(value_a, bool) else value_a
+    return value_a + value_b if _is_sum(name, value_a) else value_a
+
+
+def _is_sum(name: str, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and name not in _PER_LAUNCH
 
 
 def in_tree_order(rows: Iterable[RangeRow]) -> tuple[RangeRow, ...]:
@@ -296,18 +290,6 @@ def tree_order(sizes: Iterable[tuple[Path, tuple[Number, ...]]]) -> Callable[[Pa
         return tuple((weight.get(path[:length], ()), path[length - 1]) for length in range(1, len(path) + 1))
 
     return key
-
-
-def _divider(steps: int) -> Callable[[Any], Any]:
-    def divide(row: Any) -> Any:
-        return type(row)(*(_divided(name, getattr(row, name), steps) for name in _names(row)))
-
-    return divide
-
-
-def _divided(name: str, value: Any, steps: int) -> Any:
-    is_sum = isinstance(value, int | float) and not isinstance(value, bool) and name not in _PER_LAUNCH
-    return quotient(value, steps) if is_sum else value
 
 
 def quotient(value: Number, steps: int) -> Number:

@@ -1,6 +1,7 @@
 """One rank's summary as a small Parquet file: what `summarize` writes, and `rank` and `compare` read.
 
-The file has one table, whose rows are those of docs/json.md and of `rank_rows`, each column of its own type.
+The file has one table, whose rows are those of docs/json.md, of each measured step, and of each kernel that
+communicates; each column has its own type.
 `table` says which row it is, and `of` whether it is of all work or of the measured steps; a column that a row does
 not have is null. What the numbers are of stands in the file's metadata under KEY, as JSON with a version.
 """
@@ -8,9 +9,9 @@ not have is null. What the numbers are of stands in the file's metadata under KE
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path as FilePath
 from types import UnionType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -20,14 +21,56 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..attribution.causes import Attribution
+from ..attribution.steps import step_of_nodes
 from ..errors import NotAReport
-from ..measures.steps import StepTimes, step_times
+from ..kernel_names.categories import categorize
+from ..measures.collectives import COLLECTIVES
+from ..measures.exchanges import exchanges
+from ..measures.steps import StepTimes, step_times, steps_of
 from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
-from ..trace import Provenance
-from .rank_rows import ExchangeRow, StepRow, exchange_rows, step_rows
+from ..support.small_numbers import distinct, summed
+from ..trace import KERNEL, Path, Provenance
+from ..vocabulary import PHASES
 
 VERSION = 1
 KEY = b"nvtx-kernels.summary"
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One phase of one measured step, or with an empty phase the whole step; times in ns.
+
+    `communication_ns` is the part of `kernel_ns` in collectives, where a rank also waits for the others.
+    """
+
+    step: int
+    phase: str
+    kernel_ns: int
+    communication_ns: int
+    kernels: int
+    span_ns: int | None
+    cpu_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRow:
+    """One kernel that communicates, on its report's clock; `step` is -1 for none, `group` empty if unknown."""
+
+    gpu: str
+    path: Path
+    phase: str
+    collective: str
+    group: str
+    ranks: int
+    step: int
+    start_ns: int
+    end_ns: int
+    time_ns: int
+    hidden_ns: int
+    message_bytes: int
+    bus_bytes: float
+
+
 SUMS: dict[str, type[Any]] = {
     "phases": PhaseRow,
     "ranges": RangeRow,
@@ -80,7 +123,8 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
     head = Head(VERSION, rank, host, report.provenance, {extent: _about(part) for extent, part in reports.items()})
     schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head)})
     parts = [(table, extent, getattr(part, table)) for extent, part in reports.items() for table in SUMS]
-    parts += [("steps", ALL, tuple(step_rows(attribution))), ("exchanges", ALL, tuple(exchange_rows(attribution)))]
+    of_ranks = {"steps": _step_rows(attribution), "exchanges": _exchange_rows(attribution)}
+    parts += [(table, ALL, tuple(rows)) for table, rows in of_ranks.items()]
     times = step_times(attribution)
     file = io.BytesIO()
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -99,6 +143,39 @@ def _columns(table: str, extent: str, rows: Sequence[Any], times: StepTimes, sch
     empty = [None] * len(rows)
     arrays = [pa.array(columns.get(field.name, empty), field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _step_rows(attribution: Attribution) -> Iterator[StepRow]:
+    """Yield a row for each phase with kernels of each measured step, and one for the step."""
+    work, names, figures = attribution.trace.work, attribution.trace.names, steps_of(attribution)
+    step = step_of_nodes(attribution, include_warm_up=False)[attribution.node]
+    rows = np.flatnonzero((step >= 0) & (work.kind == KERNEL))
+    ids = distinct(work.name_id[rows]).tolist()
+    kinds = categorize([names[name_id] for name_id in ids])
+    exchanging = [name_id for name_id, kind in zip(ids, kinds, strict=True) if kind == "communication"]
+    communication_ns = np.where(np.isin(work.name_id[rows], exchanging), work.duration_ns[rows], 0)
+    cell, shape = step[rows].astype(np.int64) * len(PHASES) + attribution.phase[rows], (len(figures), len(PHASES))
+    sums = [
+        summed(cell, values, len(figures) * len(PHASES)).reshape(shape)
+        for values in (work.duration_ns[rows], communication_ns, np.ones_like(cell))
+    ]
+    for of_step in figures:
+        kernel_ns, exchanged_ns, kernels = (column[of_step.step].tolist() for column in sums)
+        for phase, ns, of_exchanges_ns, count in zip(PHASES, kernel_ns, exchanged_ns, kernels, strict=True):
+            if count:
+                yield StepRow(of_step.step, phase, ns, of_exchanges_ns, count, None, None)
+        of_all = sum(kernel_ns), sum(exchanged_ns), sum(kernels)
+        yield StepRow(of_step.step, "", *of_all, of_step.span_ns, of_step.cpu_ns)
+
+
+def _exchange_rows(attribution: Attribution) -> Iterator[ExchangeRow]:
+    """Yield a row for each kernel that communicates."""
+    exchanged = exchanges(attribution, step=attribution.rules.step)
+    names = ("gpu", "place", "collective", "group", "ranks", "step", "start_ns", "end_ns", "time_ns", "hidden_ns")
+    columns = [getattr(exchanged.kernels, name).tolist() for name in (*names, "message_bytes", "bus_bytes")]
+    for gpu, place, collective, group, *figures in zip(*columns, strict=True):
+        (path, phase), group_name = exchanged.places[place], exchanged.groups[group]
+        yield ExchangeRow(exchanged.gpus[gpu], path, phase, COLLECTIVES[collective], group_name, *figures)
 
 
 def _about(report: Report) -> dict[str, Any]:
@@ -121,7 +198,7 @@ class Group(NamedTuple):
     rows: pa.Table
 
 
-def read_groups(path: Path, columns: Mapping[str, Sequence[str]]) -> tuple[Head, list[Group]]:
+def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[Head, list[Group]]:
     """Return what a summary is of, and the rows of some tables with the columns asked for of each.
 
     A file's groups of rows are of one table each, so that only those wanted are read.
@@ -152,7 +229,7 @@ def read_groups(path: Path, columns: Mapping[str, Sequence[str]]) -> tuple[Head,
         raise NotAReport(f"{path} is not a whole summary ({reason}); write it again with `summarize`.") from error
 
 
-def read_summary(path: Path) -> Report:
+def read_summary(path: FilePath) -> Report:
     """Return the report of a summary, whose name is the file's; raises NotAReport as `read_groups` does."""
     head, groups = read_groups(path, {table: [field.name for field in fields(row)] for table, row in SUMS.items()})
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -170,7 +247,7 @@ def read_summary(path: Path) -> Report:
     return replace(report, provenance=replace(report.provenance, file=path.name))
 
 
-def read_step_times(path: Path) -> StepTimes:
+def read_step_times(path: FilePath) -> StepTimes:
     """Return the time of each row of kernels in each measured step; raises NotAReport as `read_groups` does."""
     head, groups = read_groups(path, {"kernels": ["path", "phase", "kind", "kernel", "step_ns"]})
     return {

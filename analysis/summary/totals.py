@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from ..report import (
 )
 from ..support.small_numbers import NEVER, bounds, distinct, grouped, summed
 from ..support.threads import at_once
-from ..trace import KERNEL, KINDS, Bools, Int64s
+from ..trace import KERNEL, KINDS, Int64s
 from ..vocabulary import PHASES
 from . import serving
 from .caveats import notes
@@ -82,21 +82,6 @@ def _added_up(*summaries: _Summary) -> list[Report]:
         summary.report(*tables)
         for summary, *tables in zip(summaries, tables_of_all, tables_of_all, tables_of_all, strict=True)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Per node: the work launched directly in it, and the first start and last end of all its work."""
-
-    kernels: Int64s
-    kernel_ns: Int64s
-    work_ns: Int64s
-    start_ns: Int64s
-    end_ns: Int64s
-
-    def added(self) -> tuple[tuple[str, Int64s], ...]:
-        """Return the columns that are sums, by name."""
-        return ("kernels", self.kernels), ("kernel_ns", self.kernel_ns), ("work_ns", self.work_ns)
 
 
 class _Summary:
@@ -155,7 +140,7 @@ class _Summary:
 
     def kernels(self) -> tuple[KernelRow, ...]:
         """One row per path, phase, kind and name, longest first."""
-        counted, work = self.kept, self.work
+        counted, work, names = self.kept, self.work, self.attribution.trace.names
         path = self.paths.names_of_node[self.node[counted]] + 1
         groups, group = _groups(path, self.attribution.phase[counted], work.kind[counted], work.name_id[counted])
         duration, groups_count = self.duration[counted], groups.shape[1]
@@ -163,13 +148,13 @@ class _Summary:
         low, high = bounds(group, duration, duration, groups_count)
         # The category of each kernel's name, and whether it is one matrix product.
         ids = distinct(groups[3][groups[2] == KERNEL]).tolist()
-        classes = dict(zip(ids, classify([self.attribution.trace.names[name] for name in ids]), strict=True))
+        classes = dict(zip(ids, classify([names[name] for name in ids]), strict=True))
         rows = [
             KernelRow(
                 path=self.paths.names[p - 1],
                 phase=PHASES[phase],
                 kind=KINDS[kind],
-                kernel=self.attribution.trace.names[name],
+                kernel=names[name],
                 category=classes[name][0] if kind == KERNEL else KINDS[kind],
                 count=n,
                 total_ns=t,
@@ -185,75 +170,54 @@ class _Summary:
 
     def ranges(self) -> tuple[RangeRow, ...]:
         """One row per path, outer before inner, siblings by time."""
-        count = len(self.paths)
-        path = self.paths.of_node[:-1]
-        node_sums = self._per_node()
-        sums = {f"self_{name}": summed(path, values, count) for name, values in node_sums.added()}
-        total = self._with_children(node_sums)
-        sums |= {name: summed(path, values, count) for name, values in total.added()}
-        instances, cpu_ns = self._instances(count)
-        span, has_span = self._spans(total, count)
+        attribution, forest, work, count = self.attribution, self.attribution.forest, self.work, len(self.paths)
+        path, nodes = self.paths.of_node[:-1], len(forest)
+        # Per node: the work launched directly in it, and the first start and last end; then of all its work.
+        placed = self.kept[self.node[self.kept] >= 0]
+        node, kernel = self.node[placed], (work.kind[placed] == KERNEL).astype(np.int64)
+        columns = {
+            "kernels": summed(node, kernel, nodes),
+            "ns": summed(node, self.duration[placed] * kernel, nodes),
+            "work_ns": summed(node, self.duration[placed], nodes),
+        }
+        start, end = bounds(node, work.start_ns[placed], work.end_ns[placed], nodes)
+        own = {name: summed(path, column, count) for name, column in columns.items()}
+        for level in forest.by_depth()[:0:-1]:
+            above = forest.parent[level]
+            for column in columns.values():
+                np.add.at(column, above, column[level])
+            np.minimum.at(start, above, start[level])
+            np.maximum.at(end, above, end[level])
+        inclusive = {name: summed(path, column, count) for name, column in columns.items()}
+        # Per path: its instances' spans, and how many ranges have it as their own, open on the CPU for how long.
+        worked = np.flatnonzero(start < NEVER)
+        (span_path, _), group = _groups(path[worked], forest.range[worked])
+        first, last = bounds(group, start[worked], end[worked], len(span_path))
+        span_ns, has_span = summed(span_path, last - first, count), np.bincount(span_path, minlength=count) > 0
+        home, ranges = attribution.home, attribution.ranges
+        counted = np.flatnonzero((home >= 0) & ~(self.warm_up[home] & (not self.include_warm_up)))
+        home_path = self.paths.of_node[home[counted]]
+        instances = np.bincount(home_path, minlength=count)
+        cpu_ns = summed(home_path, (ranges.end_ns - ranges.start_ns)[counted], count)
         linked = np.zeros(count, np.bool_)
-        linked[path[self.attribution.linked]] = True
-        worked = summed(path, (total.start_ns < NEVER).astype(np.int64), count) > 0
-        with_rows = [p for p in range(count) if worked[p] or instances[p]]
+        linked[path[attribution.linked]] = True
         rows = [
             RangeRow(
                 path=self.paths.paths[p],
                 phase=PHASES[self.paths.phase[p]],
                 instances=int(instances[p]) or None,
-                kernels=int(sums["kernels"][p]),
-                self_kernels=int(sums["self_kernels"][p]),
-                self_ns=int(sums["self_kernel_ns"][p]),
-                inclusive_ns=int(sums["kernel_ns"][p]),
-                self_work_ns=int(sums["self_work_ns"][p]),
-                inclusive_work_ns=int(sums["work_ns"][p]),
-                span_ns=int(span[p]) if has_span[p] and not linked[p] else None,
+                kernels=int(inclusive["kernels"][p]),
+                self_kernels=int(own["kernels"][p]),
+                self_ns=int(own["ns"][p]),
+                inclusive_ns=int(inclusive["ns"][p]),
+                self_work_ns=int(own["work_ns"][p]),
+                inclusive_work_ns=int(inclusive["work_ns"][p]),
+                span_ns=int(span_ns[p]) if has_span[p] and not linked[p] else None,
                 cpu_ns=int(cpu_ns[p]) if instances[p] else None,
             )
-            for p in with_rows
+            for p in np.flatnonzero(has_span | (instances > 0)).tolist()
         ]
         return in_tree_order(rows)
-
-    def _per_node(self) -> _Sums:
-        nodes, placed = len(self.attribution.forest), self.kept[self.node[self.kept] >= 0]
-        node, kernel = self.node[placed], (self.work.kind[placed] == KERNEL).astype(np.int64)
-        start, end = bounds(node, self.work.start_ns[placed], self.work.end_ns[placed], nodes)
-        return _Sums(
-            kernels=summed(node, kernel, nodes),
-            kernel_ns=summed(node, self.duration[placed] * kernel, nodes),
-            work_ns=summed(node, self.duration[placed], nodes),
-            start_ns=start,
-            end_ns=end,
-        )
-
-    def _with_children(self, total: _Sums) -> _Sums:
-        """Add to each node, in place, what was launched below it."""
-        parent = self.attribution.forest.parent
-        for nodes in self.attribution.forest.by_depth()[:0:-1]:
-            above = parent[nodes]
-            for _, column in total.added():
-                np.add.at(column, above, column[nodes])
-            np.minimum.at(total.start_ns, above, total.start_ns[nodes])
-            np.maximum.at(total.end_ns, above, total.end_ns[nodes])
-        return total
-
-    def _instances(self, count: int) -> tuple[Int64s, Int64s]:
-        """Return per path how many ranges have it as their own, and how long they were open on the CPU."""
-        home = self.attribution.home
-        counted = np.flatnonzero((home >= 0) & ~(self.warm_up[home] & (not self.include_warm_up)))
-        path, ranges = self.paths.of_node[home[counted]], self.attribution.ranges
-        return (
-            np.bincount(path, minlength=count).astype(np.int64),
-            summed(path, (ranges.end_ns - ranges.start_ns)[counted], count),
-        )
-
-    def _spans(self, total: _Sums, count: int) -> tuple[Int64s, Bools]:
-        """Return per path the spans of its instances, added up, and whether it has any work."""
-        nodes = np.flatnonzero(total.start_ns < NEVER)
-        (path, _), group = _groups(self.paths.of_node[nodes], self.attribution.forest.range[nodes])
-        start, end = bounds(group, total.start_ns[nodes], total.end_ns[nodes], len(path))
-        return summed(path, end - start, count), np.bincount(path, minlength=count) > 0
 
     def outside(self) -> tuple[OutsideRow, ...]:
         """Return the work that could not be assigned to a range, and the reasons."""
