@@ -17,7 +17,7 @@ from ..readers import read
 from ..readers.requirements import require_work, words_of
 from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Report
 from ..summary import caveats
-from ..summary.arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
+from ..summary.caveats import UNKNOWN, by_arithmetic, launches_by_arithmetic
 from ..summary.totals import summarize
 from ..support.findings import Finding
 from ..support.units import share_text, time_text

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 
 from ..attribution.causes import Attribution
-from ..report import KernelRow, Number, Path, RangeRow, Report
+from ..report import Number, Path, RangeRow, Report
 from ..support.small_numbers import distinct
 from ..vocabulary import PATH_SEPARATOR, PHASES
 from .efficiency import NOTHING, Figures, counts_of, joined, other_calls
@@ -87,56 +88,43 @@ def _paths(rows: Iterable[RangeRow], name: str) -> set[Path]:
 
 
 def _measured(report: Report, paths_by_part: Mapping[str, set[Path]], whole: Report) -> tuple[Part, ...]:
-    parts = []
-    counted = _counted(whole) if any(paths_by_part.values()) else {}
+    parts, counts = [], counts_of(whole) if any(paths_by_part.values()) else None
+    counted: dict[tuple[Path, str], Figures] = {}  # over what the report's figures are
+    if counts and not counts.is_stated and whole.steps and not other_calls(whole, counts):
+        counted = {(row.path, row.phase): row.figures for row in joined(whole, counts).rows}
     launching = {row.path for row in report.kernels if row.kind == "kernel"}
     inside = {
         name: {path for path in launching if any(path[:length] in paths for length in range(1, len(path) + 1))}
         for name, paths in paths_by_part.items()
     }
-    for phase in PHASES:
-        for name, paths in paths_by_part.items():
-            ranges = [row for row in report.ranges if row.path in paths and row.phase == phase]
-            kernels = [row for row in report.kernels if row.path in inside[name] and row.phase == phase]
-            if sum(row.inclusive_ns for row in ranges):  # kernels without duration cannot be compared
-                inner = name in (SCALE, MASK) and all(row.path[:-1] in paths_by_part[SCORES] for row in ranges)
-                part = _part(report, phase, name, ranges, kernels, inner)
-                parts.append(part if part.flops is not None else _with_counts(part, ranges, counted))
+    for phase, (name, paths) in product(PHASES, paths_by_part.items()):
+        ranges = [row for row in report.ranges if row.path in paths and row.phase == phase]
+        kernels = [row for row in report.kernels if row.path in inside[name] and row.phase == phase]
+        if not sum(row.inclusive_ns for row in ranges):  # kernels without duration cannot be compared
+            continue
+        flops, moved = _stated(report, "flops", phase, name), _stated(report, "bytes", phase, name)
+        figures = [counted[row.path, row.phase] for row in ranges if (row.path, row.phase) in counted]
+        if flops is None and len(figures) == len(
+            ranges
+        ):  # what was counted in its ranges, if it was in all of them
+            total = sum(figures, NOTHING)
+            if name in MATMULS:  # its bytes would be those of scale and mask too
+                flops = total.total or None
+            else:
+                flops, moved = total.total + total.elementwise or None, total.bytes
+        parts.append(
+            Part(
+                phase=phase,
+                name=name,
+                kernel_ns=sum(row.inclusive_ns for row in ranges),
+                gemm_ns=sum(row.total_ns for row in kernels if row.category == "gemm"),
+                kernels=sum(row.kernels for row in ranges),
+                flops=flops,
+                bytes=moved,
+                inner=name in (SCALE, MASK) and all(row.path[:-1] in paths_by_part[SCORES] for row in ranges),
+            )
+        )
     return tuple(parts)
-
-
-def _part(
-    report: Report, phase: str, name: str, ranges: list[RangeRow], kernels: list[KernelRow], inner: bool
-) -> Part:
-    return Part(
-        phase=phase,
-        name=name,
-        kernel_ns=sum(row.inclusive_ns for row in ranges),
-        gemm_ns=sum(row.total_ns for row in kernels if row.category == "gemm"),
-        kernels=sum(row.kernels for row in ranges),
-        flops=_stated(report, "flops", phase, name),
-        bytes=_stated(report, "bytes", phase, name),
-        inner=inner,
-    )
-
-
-def _counted(whole: Report) -> dict[tuple[Path, str], Figures]:
-    """Return what was counted of ranges, by path and phase, over what the report's figures are."""
-    counts = counts_of(whole)
-    if counts is None or counts.is_stated or not whole.steps or other_calls(whole, counts):
-        return {}
-    return {(row.path, row.phase): row.figures for row in joined(whole, counts).rows}
-
-
-def _with_counts(part: Part, ranges: list[RangeRow], counted: Mapping[tuple[Path, str], Figures]) -> Part:
-    """Return a part with what was counted in its ranges, if it was in all of them."""
-    figures = [counted[row.path, row.phase] for row in ranges if (row.path, row.phase) in counted]
-    if len(figures) < len(ranges):
-        return part
-    total = sum(figures, NOTHING)
-    if part.name in MATMULS:  # its bytes would be those of scale and mask too
-        return replace(part, flops=total.total or None)
-    return replace(part, flops=total.total + total.elementwise or None, bytes=total.bytes)
 
 
 def _stated(report: Report, figure: str, phase: str, name: str) -> Number | None:

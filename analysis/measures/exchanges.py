@@ -83,34 +83,43 @@ def exchanges(
     `matches` tells whether a path was asked for, as the report has it or as it is shown (None: all are). The
     others are kept, for the n-th collective of a kind is found among all.
     """
-    extents = Extents(attribution, include_warm_up=include_warm_up)
-    trace, of_gpus = attribution.trace, [(of_gpu.number, of_gpu.shares()) for of_gpu in each_gpu(extents, phases)]
-    rows, time, hidden = (_joined([shares[n] for _, shares in of_gpus]) for n in range(3))
-    gpu = _joined([np.full(len(shares[0]), number, np.int64) for number, shares in of_gpus])
+    extents, trace = Extents(attribution, include_warm_up=include_warm_up), attribution.trace
+    none = np.empty(0, np.int64)
+    columns = [[none, none, none, none]]
+    for of_gpu in each_gpu(extents, phases):
+        rows, time_ns, hidden_ns = of_gpu.shares()
+        columns.append([rows, time_ns, hidden_ns, np.full(len(rows), of_gpu.number, np.int64)])
+    rows, time_ns, hidden_ns, gpu = map(np.concatenate, zip(*columns, strict=True))
+    number_of_step = np.full(len(rows), -1, np.int64)  # among those of its GPU
+    for number in np.unique(gpu).tolist():
+        steps = np.unique(extents.step_of[(extents.gpu == number) & (extents.step_of >= 0)])
+        inside = np.flatnonzero((gpu == number) & (extents.step_of[rows] >= 0))
+        number_of_step[inside] = np.searchsorted(steps, extents.step_of[rows[inside]])
     facts = collectives(trace, rows)
     place, places, chosen = _places(attribution, rows, step, matches)
     groups, group = np.unique(facts.group, return_inverse=True)
+    kernels = Kernels(
+        gpu=gpu,
+        place=place,
+        group=group,
+        collective=facts.collective.astype(np.int64),
+        ranks=facts.ranks,
+        step=number_of_step,
+        start_ns=trace.work.start_ns[rows],
+        end_ns=trace.work.end_ns[rows],
+        time_ns=time_ns,
+        hidden_ns=hidden_ns,
+        message_bytes=facts.message_bytes,
+        bus_bytes=facts.bus_bytes,
+        root_or_peer=facts.root_or_peer,
+        matching=chosen,
+    )
     return Exchanges(
-        Kernels(
-            gpu,
-            place,
-            group.reshape(-1),
-            facts.collective.astype(np.int64),
-            facts.ranks,
-            _steps(extents, rows),
-            trace.work.start_ns[rows],
-            trace.work.end_ns[rows],
-            time,
-            hidden,
-            facts.message_bytes,
-            facts.bus_bytes,
-            facts.root_or_peer,
-            chosen,
-        ),
+        kernels,
         gpus=tuple(extents.gpus),
         places=places,
         groups=tuple(trace.names[name] if name >= 0 else "" for name in groups.tolist()),
-        report_ns=0 if len(rows) else communicated_ns(attribution),
+        report_ns=communicated_ns(attribution),
     )
 
 
@@ -123,15 +132,8 @@ def together(reports: Sequence[tuple[str, Exchanges]]) -> Exchanges:
     for name, held in reports:
         place = np.array([places.setdefault(each, len(places)) for each in held.places] or [0], np.int64)
         group = np.array([groups.setdefault(each, len(groups)) for each in held.groups] or [0], np.int64)
-        kernels = held.kernels
-        parts.append(
-            replace(
-                kernels,
-                gpu=kernels.gpu + len(gpus),
-                place=place[kernels.place],
-                group=group[kernels.group],
-            )
-        )
+        kernels, gpu = held.kernels, held.kernels.gpu + len(gpus)
+        parts.append(replace(kernels, gpu=gpu, place=place[kernels.place], group=group[kernels.group]))
         gpus += [name if len(held.gpus) == 1 else f"{name} {gpu}" for gpu in held.gpus]
     return Exchanges(
         Kernels.joined(parts),
@@ -141,10 +143,6 @@ def together(reports: Sequence[tuple[str, Exchanges]]) -> Exchanges:
         reports[0][1].ranges,
         sum(held.report_ns for _, held in reports),
     )
-
-
-def _joined(parts: list[Int64s]) -> Int64s:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def _places(
@@ -165,38 +163,25 @@ def _places(
     return np.array(numbers, np.int64)[back], tuple(places), np.array(chosen, np.bool_)[back]
 
 
-def _steps(extents: Extents, rows: Int64s) -> Int64s:
-    """Return the step of each kernel among those of its GPU, or -1."""
-    step = np.full(len(rows), -1, np.int64)
-    for gpu in np.unique(extents.gpu[rows]).tolist():
-        inside = (extents.gpu == gpu) & (extents.step_of >= 0)
-        steps = np.unique(extents.step_of[inside])
-        inside_rows = np.flatnonzero((extents.gpu[rows] == gpu) & inside[rows])
-        step[inside_rows] = np.searchsorted(steps, extents.step_of[rows[inside_rows]])
-    return step
-
-
 def module_of(step: str = "") -> Callable[[Path], Path]:
     """Return what shortens a path to phase and module: steps go, and FSDP2's own ranges become their module."""
     is_step = step_matcher(step)
 
+    def without_microbatch(name: str) -> str:
+        """Return `Forward *` of `Forward 3`, and `PP:0SEND_F` of `PP:0SEND_F3`: all microbatches are one row."""
+        if action := _ACTION.fullmatch(name):
+            return action[1]
+        return collapsed(name) if opens_phase(name) else name
+
     def module(path: Path) -> Path:
-        inside = next((depth_of + 1 for depth_of in range(len(path) - 1, -1, -1) if is_step(path[depth_of])), 0)
-        below = tuple(map(_without_microbatch, path[inside:]))
+        inside = max((depth for depth, name in enumerate(path, 1) if is_step(name)), default=0)
+        below = tuple(map(without_microbatch, path[inside:]))
         if matches := [match for name in below if (match := _FSDP.fullmatch(name))]:
             around = tuple(name for name in below[:1] if opens_phase(name))
             return (*around, matches[-1]["module"] or matches[-1]["target"])
         modules = tuple(name for name in below if not name.startswith("FSDP::"))
-        depth = next(
-            (depth_of for depth_of in range(len(modules), 0, -1) if not is_operator(modules[depth_of - 1])), 0
-        )
-        return modules[:depth] or below[:1]
+        while modules and is_operator(modules[-1]):
+            modules = modules[:-1]
+        return modules or below[:1]
 
     return module
-
-
-def _without_microbatch(name: str) -> str:
-    """Return `Forward *` of `Forward 3`, and `PP:0SEND_F` of `PP:0SEND_F3`: all microbatches are one row."""
-    if action := _ACTION.fullmatch(name):
-        return action[1]
-    return collapsed(name) if opens_phase(name) else name

@@ -149,33 +149,24 @@ class _Measuring:
 
     def ranges(self) -> Iterator[RangeMemory]:
         """Yield each path and phase with its sums, outer before inner; last what is in no range."""
-        forest, count = self.attribution.forest, len(self.paths)
-        sums = self._sums()
-        outside = sums[-1].tolist()
-        for nodes in forest.by_depth()[:0:-1] if len(forest) else []:
-            np.add.at(sums, forest.parent[nodes], sums[nodes])
-        of_paths = np.zeros((count, sums.shape[1]), np.int64)
-        np.add.at(of_paths, self.paths.of_node[:-1], sums[:-1])
-        for number in np.flatnonzero(of_paths.any(axis=1)).tolist():
-            phase = PHASES[self.paths.phase[number]]
-            yield RangeMemory(self.paths.paths[number], phase, *of_paths[number].tolist())
-        if any(outside):
-            yield RangeMemory((), "", *outside)
-
-    def _sums(self) -> Int64s:
-        """Return, per node and last for none, count and bytes of RangeMemory's figures: int64 (nodes + 1, 5)."""
-        size, new = np.abs(self.table.bytes), self.is_new & self.counted
-        columns = (
+        forest, size, new = self.attribution.forest, np.abs(self.table.bytes), self.is_new & self.counted
+        columns = (  # of RangeMemory
             (new, np.ones_like(size)),
             (new, size),
             (self.kept & self.counted, size),
             (~self.is_new & self.counted, size),
             (self.at_peak, size),
         )
-        sums = np.zeros((len(self.attribution.forest) + 1, len(columns)), np.int64)
+        sums = np.zeros((len(forest) + 1, len(columns)), np.int64)  # per node, and last of what is in none
         for column, (chosen, values) in enumerate(columns):
             np.add.at(sums[:, column], self.node[chosen], values[chosen])
-        return sums
+        for nodes in forest.by_depth()[:0:-1]:
+            np.add.at(sums, forest.parent[nodes], sums[nodes])
+        of_paths = np.zeros((len(self.paths) + 1, len(columns)), np.int64)
+        np.add.at(of_paths, self.paths.of_node, sums)
+        phases = [*(PHASES[phase] for phase in self.paths.phase), ""]
+        for number in np.flatnonzero(of_paths.any(axis=1)).tolist():
+            yield RangeMemory(self.paths.paths[number], phases[number], *of_paths[number].tolist())
 
     def peaks(self) -> Iterator[Peak]:
         """Yield the peak of each device, and of each of its phases."""
@@ -260,10 +251,9 @@ class _Measuring:
         place = self.paths.of_node[self.node[rows]].astype(np.int64) * len(PHASES) + self.phase[rows]
         order = np.argsort(place, kind="stable")
         keys, first = np.unique(place[order], return_index=True)
-        ends = [*first[1:].tolist(), len(rows)]
-        for key, begin, end in zip(keys.tolist(), first.tolist(), ends if len(keys) else [], strict=True):
+        for key, events in zip(keys.tolist(), np.split(rows[order], first[1:]), strict=False):
             number, phase = divmod(key, len(PHASES))
-            yield (self.paths.paths[number], PHASES[phase]), rows[order[begin:end]]
+            yield (self.paths.paths[number], PHASES[phase]), events
 
     def _path(self, event: int) -> Path:
         path: Path = self.paths.paths[self.paths.of_node[self.node[event]]]

@@ -16,7 +16,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import categorize
 from ..support.small_numbers import distinct
-from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace
+from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace, Work
 from ..vocabulary import PHASES
 from .intervals import Intervals, union
 from .spans import Extents
@@ -70,7 +70,8 @@ def overlap(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
 ) -> Overlap:
     """Measure the overlap of the work of these phases on each GPU."""
-    gpus, transfers = [], []
+    gpus: list[GpuOverlap] = []
+    transfers: list[TransferOverlap] = []
     for of_gpu in each_gpu(Extents(attribution, include_warm_up=include_warm_up), phases):
         gpus.append(of_gpu.whole())
         transfers += of_gpu.transfers()
@@ -79,28 +80,11 @@ def overlap(
 
 def each_gpu(extents: Extents, phases: Collection[str]) -> Iterator[OneGpu]:
     """Yield the work of these phases of each GPU that has some."""
-    attribution, work = extents.attribution, extents.attribution.trace.work
     chosen = [number for number, phase in enumerate(PHASES) if phase in phases]
-    rows = extents.kept[np.isin(attribution.phase[extents.kept], chosen)]
-    communicates = communication(attribution.of_all_work.trace)
+    rows = extents.kept[np.isin(extents.attribution.phase[extents.kept], chosen)]
+    communicates = communication(extents.attribution.of_all_work.trace)
     for number in distinct(extents.gpu[rows]).tolist():
-        of_gpu = rows[extents.gpu[rows] == number]
-        everything = attribution.of_all_work.trace.work.take(np.flatnonzero(extents.gpu_of_all == number))
-        of_kernels = (everything.kind == KERNEL) & ~communicates[everything.name_id]
-        computing = of_kernels | (everything.kind == GRAPH)
-        windows = extents.windows(number, phases)
-        if not len(windows):  # of a phase that no range opens
-            windows = union(work.start_ns[of_gpu], work.end_ns[of_gpu])
-        yield OneGpu(
-            attribution.trace,
-            of_gpu,
-            communicates[work.name_id[of_gpu]],
-            number,
-            extents.gpus[number],
-            windows,
-            busy=union(everything.start_ns, everything.end_ns),
-            any_compute=union(everything.start_ns[computing], everything.end_ns[computing]),
-        )
+        yield OneGpu(extents, phases, rows[extents.gpu[rows] == number], communicates, number)
 
 
 def communication(trace: Trace) -> Bools:
@@ -120,41 +104,31 @@ def communicated_ns(attribution: Attribution) -> int:
 
 
 class OneGpu:
-    """The measured work of one GPU, the windows that it is in, and when any work and any compute ran there."""
+    """The measured work of one GPU, positions in `Work`; `communicates` says it per name."""
 
     def __init__(
-        self,
-        trace: Trace,
-        rows: Int64s,
-        communicates: Bools,
-        number: int,
-        label: str,
-        windows: Intervals,
-        *,
-        busy: Intervals,
-        any_compute: Intervals,
+        self, extents: Extents, phases: Collection[str], rows: Int64s, communicates: Bools, number: int
     ) -> None:
-        self.trace, self.rows, self.number, self.label = trace, rows, number, label
-        self.windows, self.busy, self.any_compute = windows, busy, any_compute
-        kind = trace.work.kind[rows]
-        self.communicates = communicates & (kind == KERNEL)
-        self.computes = ((kind == KERNEL) & ~self.communicates) | (kind == GRAPH)
-        self.compute = self.union(self.computes)
-
-    def union(self, chosen: Bools) -> Intervals:
-        """Return when any of the chosen work runs."""
-        rows = self.rows[chosen]
-        return union(self.trace.work.start_ns[rows], self.trace.work.end_ns[rows])
+        attribution = extents.attribution
+        self.rows, self.number, self.label = rows, number, extents.gpus[number]
+        self.names, self.work = attribution.trace.names, attribution.trace.work.take(rows)
+        everything = attribution.of_all_work.trace.work.take(extents.gpu_of_all == number)
+        _, computes = _kinds(everything, communicates)
+        self.any_compute, self.busy = _when(everything, computes), union(everything.start_ns, everything.end_ns)
+        self.communicates, self.computes = _kinds(self.work, communicates)
+        self.windows = extents.windows(number, phases)
+        if not len(self.windows):  # of a phase that no range opens
+            self.windows = union(self.work.start_ns, self.work.end_ns)
 
     def whole(self) -> GpuOverlap:
         """Measure everything together."""
-        work, communication = self.trace.work, self.union(self.communicates)
+        communication = _when(self.work, self.communicates)
         return GpuOverlap(
             gpu=self.label,
-            streams=len(distinct(work.stream_id[self.rows])),
+            streams=len(distinct(self.work.stream_id)),
             span_ns=self.windows.total_ns,
             busy_ns=self.busy.shared_with(self.windows),
-            compute_ns=self.compute.total_ns,
+            compute_ns=_when(self.work, self.computes).total_ns,
             communication_ns=communication.total_ns,
             hidden_ns=communication.shared_with(self.any_compute),
         )
@@ -164,31 +138,38 @@ class OneGpu:
 
         Time in which several run is given to the one that started first, so the times sum to the union.
         """
-        work, rows = self.trace.work, self.rows[self.communicates]
+        work, rows = self.work, np.flatnonzero(self.communicates)
         rows = rows[np.lexsort((work.end_ns[rows], work.start_ns[rows]))]
         reach = np.maximum.accumulate(work.end_ns[rows])
         before = np.concatenate([work.start_ns[rows[:1]], reach[:-1]])
         begin = np.maximum(work.start_ns[rows], before)
         end = np.maximum(begin, work.end_ns[rows])
-        return rows, end - begin, self.any_compute.covered(begin, end)
+        return self.rows[rows], end - begin, self.any_compute.covered(begin, end)
 
-    def transfers(self) -> list[TransferOverlap]:
+    def transfers(self) -> Iterator[TransferOverlap]:
         """Measure communication and copies, by kind and name."""
-        work, others = self.trace.work, np.flatnonzero(~self.computes)
-        key = np.stack([work.kind[self.rows[others]], work.name_id[self.rows[others]]]).astype(np.int64)
-        pairs, group = np.unique(key, axis=1, return_inverse=True)
-        return [self._transfer(others[group.reshape(-1) == n], *pair) for n, pair in enumerate(pairs.T.tolist())]
+        others = self.work.take(~self.computes)
+        pairs = set(zip(others.kind.tolist(), others.name_id.tolist(), strict=True))
+        for kind, name in sorted(pairs):
+            rows = (others.kind == kind) & (others.name_id == name)
+            when = _when(others, rows)
+            yield TransferOverlap(
+                gpu=self.label,
+                kind=COMMUNICATION if kind == KERNEL else KINDS[kind],
+                name=self.names[name],
+                count=int(rows.sum()),
+                total_ns=int(others.duration_ns[rows].sum()),
+                union_ns=when.total_ns,
+                hidden_ns=when.shared_with(self.any_compute),
+            )
 
-    def _transfer(self, places: Int64s, kind: int, name: int) -> TransferOverlap:
-        chosen = np.zeros(len(self.rows), np.bool_)
-        chosen[places] = True
-        when = self.union(chosen)
-        return TransferOverlap(
-            gpu=self.label,
-            kind=COMMUNICATION if kind == KERNEL else KINDS[kind],
-            name=self.trace.names[name],
-            count=len(places),
-            total_ns=int(self.trace.work.duration_ns[self.rows[places]].sum()),
-            union_ns=when.total_ns,
-            hidden_ns=when.shared_with(self.any_compute),
-        )
+
+def _kinds(work: Work, communicates: Bools) -> tuple[Bools, Bools]:
+    """Return which work communicates, and which computes."""
+    kernel, communicating = work.kind == KERNEL, communicates[work.name_id]
+    return kernel & communicating, (kernel & ~communicating) | (work.kind == GRAPH)
+
+
+def _when(work: Work, chosen: Bools) -> Intervals:
+    """Return when any of the chosen work runs."""
+    return union(work.start_ns[chosen], work.end_ns[chosen])

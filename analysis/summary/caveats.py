@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -20,11 +21,51 @@ from ..support.small_numbers import distinct
 from ..support.units import share_text, time_text
 from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Provenance
 from ..vocabulary import BACKWARD, FORWARD, FUSED, OTHER, PHASES, fused_parts, spans_layers
-from .arithmetic import UNKNOWN, by_arithmetic, launches_by_arithmetic
 
 CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
 # Copies between a replay's graphs, and kernels of libraries, are captured in no range of a model.
 MOST_UNTOLD = 0.1
+
+# An arithmetic, and how the GEMM kernels that use it are named: the first match. `s1688gemm` is TF32 only where no
+# narrower type is named. nvjet kernels name their operands, as cuBLASLt's entry points do (cublasLtTSTMatmul): one
+# letter where both have one type, and then accumulator and result (`tst`, `hss`), or one for each (`qqtst`); t bf16,
+# h fp16, q and r the two fp8. TF32 is spelled out (`sss_tf32`); `sss` without it does not tell, for cuBLAS also
+# emulates FP32. Products with a vector use no tensor core.
+NVJET = r"^nvjet_(?:sm\d+_)?"
+VECTOR = r"\b(?:gemv\w*|dot_kernel)(?:::kernel)?<(?:int, )*float\b"
+ARITHMETICS = {
+    "bf16": rf"bf16|bfloat16|{NVJET}t",
+    "fp16": rf"fp16|f16f16|_h\d+gemm|hgemm|half|(?:tensorop|gemm)_f16|{NVJET}h",
+    "fp8": rf"e4m3|e5m2|{NVJET}[qr]{{2}}",
+    "tf32": r"tf32|tfloat32|s1688gemm|tensorop_s\d+gemm",
+    "fp64": r"dgemm|_f64f64",
+    "fp32": rf"sgemm|ffma|f32f32_f32f32|simt|{VECTOR}",
+}
+UNKNOWN = "unknown"
+
+
+@cache
+def arithmetic_of(kernel: str) -> str:
+    """Return the arithmetic that a GEMM's name shows, or UNKNOWN."""
+    matching = (name for name, pattern in ARITHMETICS.items() if re.search(pattern, kernel, re.IGNORECASE))
+    return next(matching, UNKNOWN)
+
+
+def launches_by_arithmetic(rows: Iterable[KernelRow]) -> dict[str, Number]:
+    """Count the GEMM launches of each arithmetic."""
+    counts: dict[str, Number] = {}
+    for row in rows:
+        if row.gemm_launch:
+            name = arithmetic_of(row.kernel)
+            counts[name] = counts.get(name, 0) + row.count
+    return counts
+
+
+def by_arithmetic(counts: Mapping[str, Number]) -> str:
+    """Write the launches of each arithmetic, most first: `218 fp32, 2 with unknown arithmetic`."""
+    called = {UNKNOWN: "with unknown arithmetic"}
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count:,} {called.get(name, name)}" for name, count in ranked)
 
 
 def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow]) -> Iterator[str]:
