@@ -28,8 +28,8 @@ MOST_UNTOLD = 0.1
 
 # An arithmetic, and how the GEMM kernels that use it are named: the first match. `s1688gemm` is TF32 only where no
 # narrower type is named. nvjet kernels name their operands, as cuBLASLt's entry points do (cublasLtTSTMatmul): one
-# letter where both have one type, and then accumulator and result (`tst`, `hss`), or one for each (`qqtst`); t bf16,
-# h fp16, q and r the two fp8. TF32 is spelled out (`sss_tf32`); `sss` without it does not tell, for cuBLAS also
+# letter where both have one type, then accumulator and result (`tst`, `hss`), or one for each (`qqtst`); t bf16, h
+# fp16, q and r the two fp8. TF32 is spelled out (`sss_tf32`); `sss` without it does not tell, for cuBLAS also
 # emulates FP32. Products with a vector use no tensor core.
 NVJET = r"^nvjet_(?:sm\d+_)?"
 VECTOR = r"\b(?:gemv\w*|dot_kernel)(?:::kernel)?<(?:int, )*float\b"
