@@ -38,119 +38,93 @@ def linked(folder, *extra, calls=(CALL,), step=STEP, **rules):
     return attributed(build(folder, ranges=[*step, *extra], **launched(*calls)), **rules)
 
 
-def test_a_backward_node_leads_to_the_forward_range_of_its_number(tmp_path):
-    assert linked(tmp_path, SOFTMAX, *node(305, 340)) == [f"linked: {FULL}"]
+NODE, ADOPTED, LINKED = node(305, 340), "adopted: step > backward", f"linked: {FULL}"
+ACCUMULATE = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
+BEFORE, OTHER = (302, 303, AUTOGRAD), thread(100, 103)
+ELSEWHERE = [Range("evaluation", 100, 250, OTHER), Range("aten::mm, seq = 12, op_id = 9", 110, 120, OTHER)]
+#: What is beside the step's ranges, how it differs else, and where its calls go.
+CASES = {
+    "a backward node leads to the forward range of its number": ([SOFTMAX, *NODE], {}, [LINKED]),
+    "work of a node outside its own range belongs to the same number": (
+        [SOFTMAX, *NODE], {"calls": [(306, 308, AUTOGRAD), CALL, (335, 337, AUTOGRAD)]}, [LINKED] * 3,
+    ),
+    "gradient accumulation has no number and stays adopted": (
+        [SOFTMAX, Range(ACCUMULATE.name, 305, 340, AUTOGRAD), *node(345, 380)], {}, [ADOPTED],
+    ),
+    "a node's number is its own child's and not that of a node further in": (
+        [SOFTMAX, ACCUMULATE, *NODE], {"calls": [BEFORE, CALL]}, [ADOPTED, LINKED],
+    ),
+    "the engine's range has no number of a node of another name": (
+        [SOFTMAX, ACCUMULATE, NODE[1]], {"calls": [BEFORE, CALL]}, [ADOPTED, LINKED],
+    ),
+    # The last range of one thread and the first of the next are neighbours in the table.
+    "the engine's range has no number of a node on another thread": (
+        [SOFTMAX, NODE[0], Range("SoftmaxBackward0, seq = 12, op_id = 99", 301, 304, thread(100, 104))],
+        {}, [ADOPTED],
+    ),
+    "of several forward operators of a number the last is the one": (
+        [Range("aten::to, seq = 12, op_id = 5", 25, 28), SOFTMAX, *NODE], {}, [LINKED],
+    ),
+    "a number given out again after the node ran is another operator's": (
+        [SOFTMAX, *NODE, Range("lm head", 800, 900), Range("aten::mm, seq = 12, op_id = 9", 810, 820)],
+        {}, [LINKED],
+    ),
+    "an operator that starts with the node did not make it": (
+        [SOFTMAX, *NODE, Range("lm head", 312, 319), Range("aten::mm, seq = 12, op_id = 9", 315, 318)],
+        {}, [LINKED],
+    ),
+    "numbers count per thread and the waiting thread's are meant": ([SOFTMAX, *NODE, *ELSEWHERE], {}, [LINKED]),
+    "a number that no forward operator has leads nowhere": ([SOFTMAX, *node(305, 340, seq=13)], {}, [ADOPTED]),
+    "an operator in no range of the user's leads nowhere": (
+        [SOFTMAX, *NODE], {"step": [Range("backward", 300, 700)]}, ["adopted: backward"],
+    ),
+    "a range of one's own in backward says more than a number": (
+        [SOFTMAX, *NODE, Range("my softmax", 306, 339, AUTOGRAD)], {}, [f"{ADOPTED} > my softmax"],
+    ),
+    "a range of one's own may cross autograd's": (
+        [SOFTMAX, *NODE, Range("layer 3", 318, 360, AUTOGRAD, domain=1),
+         Range("attention", 319, 370, AUTOGRAD, domain=1)],
+        {"calls": [(307, 308, AUTOGRAD), CALL]}, [LINKED, f"{ADOPTED} > layer 3 > attention"],
+    ),
+    "where backward runs on the calling thread it is led too": (
+        [SOFTMAX, *node(305, 340, on=MAIN)], {"calls": [(320, 322), (400, 402)]}, [LINKED, "own: step > backward"],
+    ),
+    "only what lies below the common range is added": (
+        [SOFTMAX, *NODE],
+        {"step": [Range("epoch", 0, 2000), *STEP[1:5], Range("second half", 250, 1000), STEP[5]]},
+        ["linked: epoch > second half > backward > layer 3 > attention > computing softmax"],
+    ),
+    "linking can be switched off": ([SOFTMAX, *NODE], {"link": False}, [ADOPTED]),
+    "kept operators stand below the linked path": (
+        [SOFTMAX, *NODE], {"operators": "keep"}, [f"{LINKED} > {ENGINE}SoftmaxBackward0 > SoftmaxBackward0"],
+    ),
+    "a phase within the forward is left out of the path": (
+        [SOFTMAX, Range("forward pass (layer 3)", 21, 99), *NODE], {}, [LINKED],
+    ),
+    "an operator of an earlier step did not make a node": (
+        [SOFTMAX, *NODE],
+        {"step": [Range("step", 0, 250), *STEP[1:5], Range("step", 260, 1000), STEP[5]]}, [ADOPTED],
+    ),
+    "no step stands within backward": (
+        [SOFTMAX, *NODE], {"step": [Range("step", 0, 250), *STEP[1:]]}, ["adopted: backward"],
+    ),
+    "a number leads there even where no range is open around backward": (
+        [SOFTMAX, *NODE], {"step": STEP[1:5]}, ["linked: layer 3 > attention > computing softmax"],
+    ),
+}  # fmt: skip
 
 
-def test_work_of_a_node_outside_its_own_range_belongs_to_the_same_number(tmp_path):
-    calls = [(306, 308, AUTOGRAD), CALL, (335, 337, AUTOGRAD)]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), calls=calls) == [f"linked: {FULL}"] * 3
-
-
-def test_gradient_accumulation_has_no_number_and_stays_adopted(tmp_path):
-    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 305, 340, AUTOGRAD)
-    nested = node(345, 380)
-    assert linked(tmp_path, SOFTMAX, accumulate, *nested) == ["adopted: step > backward"]
-
-
-def test_a_nodes_number_is_its_own_childs_and_not_that_of_a_node_further_in(tmp_path):
-    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
-    calls = [(302, 303, AUTOGRAD), CALL]
-    assert linked(tmp_path, SOFTMAX, accumulate, *node(305, 340), calls=calls) == [
-        "adopted: step > backward",
-        f"linked: {FULL}",
-    ]
-
-
-def test_the_engines_range_has_no_number_of_a_node_of_another_name(tmp_path):
-    accumulate = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
-    other, calls = node(305, 340)[1], [(302, 303, AUTOGRAD), CALL]
-    found = linked(tmp_path, SOFTMAX, accumulate, other, calls=calls)
-    assert found == ["adopted: step > backward", f"linked: {FULL}"]
-
-
-def test_the_engines_range_has_no_number_of_a_node_on_another_thread(tmp_path):
-    """The last range of one thread and the first of the next are neighbours in the table."""
-    last, first = node(305, 340)[0], Range("SoftmaxBackward0, seq = 12, op_id = 99", 301, 304, thread(100, 104))
-    assert linked(tmp_path, SOFTMAX, last, first) == ["adopted: step > backward"]
-
-
-def test_of_several_forward_operators_of_a_number_the_last_is_the_one(tmp_path):
-    earlier = Range("aten::to, seq = 12, op_id = 5", 25, 28)
-    assert linked(tmp_path, earlier, SOFTMAX, *node(305, 340)) == [f"linked: {FULL}"]
-
-
-def test_a_number_given_out_again_after_the_node_ran_is_another_operators(tmp_path):
-    again = [Range("lm head", 800, 900), Range("aten::mm, seq = 12, op_id = 9", 810, 820)]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), *again) == [f"linked: {FULL}"]
-
-
-def test_an_operator_that_starts_with_the_node_did_not_make_it(tmp_path):
-    at_once = [Range("lm head", 312, 319), Range("aten::mm, seq = 12, op_id = 9", 315, 318)]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), *at_once) == [f"linked: {FULL}"]
-
-
-def test_numbers_count_per_thread_and_the_waiting_threads_are_meant(tmp_path):
-    other = thread(100, 103)
-    elsewhere = [Range("evaluation", 100, 250, other), Range("aten::mm, seq = 12, op_id = 9", 110, 120, other)]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), *elsewhere) == [f"linked: {FULL}"]
-
-
-def test_a_number_that_no_forward_operator_has_leads_nowhere(tmp_path):
-    assert linked(tmp_path, SOFTMAX, *node(305, 340, seq=13)) == ["adopted: step > backward"]
-
-
-def test_an_operator_in_no_range_of_the_users_leads_nowhere(tmp_path):
-    step = [Range("backward", 300, 700)]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), step=step) == ["adopted: backward"]
-
-
-def test_a_range_of_ones_own_in_backward_says_more_than_a_number(tmp_path):
-    own = Range("my softmax", 306, 339, AUTOGRAD)
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), own) == ["adopted: step > backward > my softmax"]
-
-
-def test_a_range_of_ones_own_may_cross_autograds(tmp_path):
-    own = [Range("layer 3", 318, 360, AUTOGRAD, domain=1), Range("attention", 319, 370, AUTOGRAD, domain=1)]
-    calls = [(307, 308, AUTOGRAD), CALL]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), *own, calls=calls) == [
-        f"linked: {FULL}",
-        "adopted: step > backward > layer 3 > attention",
-    ]
-
-
-def test_where_backward_runs_on_the_calling_thread_it_is_led_too(tmp_path):
-    found = linked(tmp_path, SOFTMAX, *node(305, 340, on=MAIN), calls=[(320, 322), (400, 402)])
-    assert found == [f"linked: {FULL}", "own: step > backward"]
-
-
-def test_only_what_lies_below_the_common_range_is_added(tmp_path):
-    step = [Range("epoch", 0, 2000), *STEP[1:5], Range("second half", 250, 1000), STEP[5]]
-    found = linked(tmp_path, SOFTMAX, *node(305, 340), step=step)
-    assert found == ["linked: epoch > second half > backward > layer 3 > attention > computing softmax"]
+@pytest.mark.parametrize(("ranges", "differing", "expected"), CASES.values(), ids=CASES)
+def test_work_of_backward_is_led_where_its_number_says(tmp_path, ranges, differing, expected):
+    assert linked(tmp_path, *ranges, **differing) == expected
 
 
 def test_each_step_leads_to_its_own_forward(tmp_path):
-    later = [Range(r.name, r.start + 2000, r.end + 2000, r.thread) for r in (*STEP, SOFTMAX, *node(305, 340))]
-    ranges = [*STEP, SOFTMAX, *node(305, 340), *later]
-    report = build(tmp_path, ranges=ranges, **launched(CALL, (2320, 2322, AUTOGRAD)))
-    assert attributed(report) == [f"linked: {FULL}"] * 2
+    later = [Range(r.name, r.start + 2000, r.end + 2000, r.thread) for r in (*STEP, SOFTMAX, *NODE)]
+    report = build(tmp_path, ranges=[*STEP, SOFTMAX, *NODE, *later], **launched(CALL, (2320, 2322, AUTOGRAD)))
+    assert attributed(report) == [LINKED] * 2
     row = {r.path: r for r in summary(report).ranges}[tuple(FULL.split(" > "))]
     assert (row.kernels, row.instances, row.span_ns, row.cpu_ns) == (2, None, None, None)
-
-
-def test_linking_can_be_switched_off(tmp_path):
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), link=False) == ["adopted: step > backward"]
-
-
-def test_kept_operators_stand_below_the_linked_path(tmp_path):
-    found = linked(tmp_path, SOFTMAX, *node(305, 340), operators="keep")
-    assert found == [f"linked: {FULL} > {ENGINE}SoftmaxBackward0 > SoftmaxBackward0"]
-
-
-def test_a_phase_within_the_forward_is_left_out_of_the_path(tmp_path):
-    found = linked(tmp_path, SOFTMAX, Range("forward pass (layer 3)", 21, 99), *node(305, 340))
-    assert found == [f"linked: {FULL}"]
 
 
 # What the engine calls a node, and an operator of its number.
@@ -164,14 +138,21 @@ MADE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "operator"), MADE)
-def test_a_node_is_led_to_an_operator_that_can_make_it(tmp_path, name, operator):
+NOT_MADE = [
+    ("CopySlices", "aten::copy_"), ("MmBackward0", "aten::addmm"), ("MyFunctionBackward", "aten::mm"),
+    ("torch::autograd::CppNode<vision::ops::ROIAlignFunction>", "aten::mm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "operator"), [*MADE, *NOT_MADE])
+def test_a_node_is_led_to_an_operator_that_can_make_it_and_to_no_other(tmp_path, name, operator):
     made = Range(f"{operator}, seq = 12", 45, 50)
-    assert linked(tmp_path, made, *node(305, 340, name)) == [f"linked: {FULL}"]
+    expected = LINKED if (name, operator) in MADE else ADOPTED
+    assert linked(tmp_path, made, *node(305, 340, name)) == [expected]
 
 
 def test_a_part_of_a_phase_within_the_forward_stays_in_the_path_and_is_backward(tmp_path):
-    ranges = [*STEP, Range("loss", 42, 58), SOFTMAX, *node(305, 340)]
+    ranges = [*STEP, Range("loss", 42, 58), SOFTMAX, *NODE]
     attribution = attribute(read(build(tmp_path, ranges=ranges, **launched(CALL))))
     names = tuple(f"{FULL} > loss".split(" > "))
     assert [(how, tuple(path), phase) for how, path, phase in answers(attribution)] == [
@@ -179,17 +160,7 @@ def test_a_part_of_a_phase_within_the_forward_stays_in_the_path_and_is_backward(
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "operator"),
-    [("CopySlices", "aten::copy_"), ("MmBackward0", "aten::addmm"), ("MyFunctionBackward", "aten::mm"),
-     ("torch::autograd::CppNode<vision::ops::ROIAlignFunction>", "aten::mm")],
-)  # fmt: skip
-def test_a_node_is_not_led_to_an_operator_that_cannot_make_it(tmp_path, name, operator):
-    made = Range(f"{operator}, seq = 12", 45, 50)
-    assert linked(tmp_path, made, *node(305, 340, name)) == ["adopted: step > backward"]
-
-
-BRANCH, OTHER_BRANCH = thread(100, 103), thread(100, 104)
+BRANCH, OTHER_BRANCH = OTHER, thread(100, 104)
 
 
 def branch(name, on, start=50):
@@ -198,13 +169,13 @@ def branch(name, on, start=50):
 
 
 def test_a_branch_in_a_thread_has_its_backward(tmp_path):
-    found = linked(tmp_path, *branch("branch 0", BRANCH), *node(305, 340))
+    found = linked(tmp_path, *branch("branch 0", BRANCH), *NODE)
     assert found == ["linked: step > backward > branch 0"]
 
 
 def test_of_two_branches_with_one_number_nothing_tells_and_the_work_stays_adopted(tmp_path):
     two = [*branch("branch 0", BRANCH), *branch("branch 1", OTHER_BRANCH)]
-    ranges = [*STEP, *two, *node(305, 340)]
+    ranges = [*STEP, *two, *NODE]
     found = attribute(read(build(tmp_path, ranges=ranges, **launched(CALL))))
     assert [path for _, path, _ in answers(found)] == [("step", "backward")]
     assert found.unfit.tolist() == [True]
@@ -217,23 +188,13 @@ def test_replicas_on_two_gpus_are_told_apart_by_them(tmp_path):
     calls = [CALL, (61, 62, BRANCH), (63, 64, OTHER_BRANCH)]
     rows = launched(*calls)
     rows["work"] = [replace(work, device=device) for work, device in zip(rows["work"], (1, 0, 1), strict=True)]
-    report = build(tmp_path, ranges=[*STEP, *two, *node(305, 340)], **rows)
+    report = build(tmp_path, ranges=[*STEP, *two, *NODE], **rows)
     assert attributed(report)[0] == "linked: step > backward > replica 1"
 
 
 def test_a_thread_that_trains_by_itself_made_no_node_of_another(tmp_path):
     trainer = [Range("step", 40, 900, BRANCH), *branch("layer 3", BRANCH)]
-    assert linked(tmp_path, *trainer, *node(305, 340)) == ["adopted: step > backward"]
-
-
-def test_an_operator_of_an_earlier_step_did_not_make_a_node(tmp_path):
-    ranges = [Range("step", 0, 250), *STEP[1:5], Range("step", 260, 1000), STEP[5]]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), step=ranges) == ["adopted: step > backward"]
-
-
-def test_no_step_stands_within_backward(tmp_path):
-    step = [Range("step", 0, 250), *STEP[1:]]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), step=step) == ["adopted: backward"]
+    assert linked(tmp_path, *trainer, *NODE) == [ADOPTED]
 
 
 def recomputed(on):
@@ -262,15 +223,9 @@ def test_a_derivative_of_a_derivative_is_led_to_where_the_first_was_led(tmp_path
     assert found == [f"linked: step > penalty > {within}", f"linked: step > backward > penalty > {within}"]
 
 
-def test_a_number_leads_there_even_where_no_range_is_open_around_backward(tmp_path):
-    found = linked(tmp_path, SOFTMAX, *node(305, 340), step=STEP[1:5])
-    assert found == ["linked: layer 3 > attention > computing softmax"]
-
-
 def test_a_number_of_two_threads_leads_nowhere_where_none_of_them_waits(tmp_path):
-    other = thread(100, 103)
-    elsewhere = [Range("evaluation", 100, 250, other), Range("aten::softmax, seq = 12", 110, 120, other)]
-    assert linked(tmp_path, SOFTMAX, *node(305, 340), *elsewhere, step=STEP[1:5])[0].startswith("own: autograd")
+    elsewhere = [Range("evaluation", 100, 250, OTHER), Range("aten::softmax, seq = 12", 110, 120, OTHER)]
+    assert linked(tmp_path, SOFTMAX, *NODE, *elsewhere, step=STEP[1:5])[0].startswith("own: autograd")
 
 
 def test_an_operator_range_is_shown_where_it_holds_what_no_other_does_and_only_there(tmp_path):
@@ -296,7 +251,7 @@ def test_numbers_that_come_again_in_each_of_many_runs_take_no_more_memory_than_o
     ranges = [
         Range(one.name, one.start + at, one.end + at, one.thread)
         for at in range(0, 2000 * runs, 2000)
-        for one in [*STEP, SOFTMAX, *node(305, 340)]
+        for one in [*STEP, SOFTMAX, *NODE]
     ]
     calls = [(start + at, end + at, on) for at in range(0, 2000 * runs, 2000) for start, end, on in [CALL]]
     trace = read(build(tmp_path, ranges=ranges, **launched(*calls)))
