@@ -38,15 +38,111 @@ def backward_of(report, **rules):
     return sorted({place for place, engine in places if engine})
 
 
-@pytest.mark.parametrize("names", [{}, NAMED], ids=["nameless", "named"])
-def test_work_of_autograds_thread_is_adopted_by_the_thread_that_waits_in_backward(tmp_path, names):
-    report = build(tmp_path, ranges=STEP, thread_names=names, **launched(FORWARD, *BACKWARD))
-    assert attributed(report) == ["own: step > forward", *["adopted: step > backward"] * 2]
+ADOPTED = "adopted: step > backward"
+SECOND = thread(100, 104)
+BOTH_NAMED = {**NAMED, SECOND: "pt_autograd_1"}
+WAITING = Range("wait", 0, 1000, OTHER)
+#: The ranges, the threads' names, the calls, and where these go.
+CASES = {
+    "autograd's thread is adopted by the thread that waits in backward": (
+        STEP, {}, [FORWARD, *BACKWARD], ["own: step > forward", ADOPTED, ADOPTED],
+    ),
+    "and by its name": (STEP, NAMED, [FORWARD, *BACKWARD], ["own: step > forward", ADOPTED, ADOPTED]),
+    "what backward launches on the main thread stays its own": (
+        STEP, {}, [(305, 307), *BACKWARD], ["own: step > backward", ADOPTED, ADOPTED],
+    ),
+    "a nameless thread is not autograd's beside one that is": (
+        STEP, NAMED, [*BACKWARD, (500, 502, OTHER)], [ADOPTED, ADOPTED, "outside"],
+    ),
+    "a thread with steps of its own is not adopted": (
+        [*STEP, Range("step", 310, 330, OTHER)], {}, [(320, 322, OTHER), (400, 402, OTHER)],
+        ["own: step", "outside"],
+    ),
+    "a named autograd thread is adopted whatever its ranges are called, as a checkpointed block's": (
+        [*STEP, Range("forward", 310, 390, AUTOGRAD)], NAMED, BACKWARD, [f"{ADOPTED} > forward", ADOPTED],
+    ),
+    "a thread that idles through all steps does not take their backward": (
+        [*STEP, Range("backward", 1300, 1700), Range("monitor", 0, 2000, OTHER)], {},
+        [*BACKWARD, (1320, 1322, AUTOGRAD), (1400, 1402, AUTOGRAD)],
+        [ADOPTED, ADOPTED, "adopted: backward", "adopted: backward"],
+    ),
+    "a thread that opens a range meanwhile does not wait": (
+        [*STEP, Range("request", 321, 500)], NAMED, BACKWARD[:1], ["outside"],
+    ),
+    "a thread that closes a range meanwhile does not wait": (
+        [*STEP, Range("request", 310, 321)], NAMED, BACKWARD[:1], ["outside"],
+    ),
+    "a process without open ranges adopts nothing of another": (
+        STEP, {}, [(320, 322, thread(200, 201))], ["outside"],
+    ),
+    "each device has an autograd thread and both are adopted": (
+        STEP, BOTH_NAMED, [*BACKWARD, (410, 412, SECOND)], [ADOPTED] * 3,
+    ),
+    "an autograd thread waits for nobody": (
+        [Range("step", 0, 1000), Range("layer 3", 310, 500, SECOND)], BOTH_NAMED,
+        [*BACKWARD, (305, 306, SECOND), (510, 512, SECOND)], ["adopted: step"] * 4,
+    ),
+    "where nobody waits work of autograd's thread stays outside": (
+        STEP[1:2], NAMED, [FORWARD, *BACKWARD], ["own: forward", "outside", "outside"],
+    ),
+    **{
+        f"a worker thread is not adopted: {name}": (STEP, {WORKER: name}, [(350, 352, WORKER)], ["outside"])
+        for name in ("pt_data_pin", "pt_nccl_watchdg", "pt_nccl_heartbt", "pt_inductor_0", "dali_worker")
+    },
+}  # fmt: skip
+#: Likewise, and the distinct places of what autograd's thread launched.
+OF_BACKWARD = {
+    "operators' ranges are evidence without names, though one call met a busy main thread": (
+        [*STEP, Range(f"{ENGINE}MmBackward0", 310, 330, AUTOGRAD)], {},
+        [*BACKWARD, (350, 352, AUTOGRAD), (349, 353)], [ADOPTED, "outside"],
+    ),
+    "a nameless thread that works while the main thread does is not autograd's": (
+        STEP, {}, [*BACKWARD, (350, 352, AUTOGRAD), (349, 353)], ["outside"],
+    ),
+    "a worker thread does not adopt: loader": (
+        [Range("step", 0, 1000), Range("wait", 0, 1000, WORKER)], {WORKER: "pt_data_pin"}, BACKWARD,
+        ["adopted: step"],
+    ),
+    "a worker thread does not adopt: watchdog": (
+        [Range("step", 0, 1000), Range("wait", 0, 1000, WORKER)], {WORKER: "pt_nccl_watchdg"}, BACKWARD,
+        ["adopted: step"],
+    ),
+    "of two threads that wait the one in backward called it": (
+        [*STEP, Range("wait", 250, 750, OTHER)], {}, BACKWARD, [ADOPTED],
+    ),
+    "a busy thread with an open range does not adopt": (
+        [Range("step", 0, 1000), Range("serve", 0, 1000, OTHER), Range("request", 340, 345, OTHER),
+         Range("request", 410, 415, OTHER)],
+        {}, [*BACKWARD, (414, 416, AUTOGRAD), (500, 502, AUTOGRAD)], ["adopted: step"],
+    ),
+    "a thread inside an outer call does not wait when the inner one is over": (
+        [Range("step", 0, 1000)], NAMED, [(310, 600), (311, 312), BACKWARD[0]], ["outside"],
+    ),
+    "a thread alone in backward waits inside one call around the burst": (
+        [*STEP, Range("monitor", 0, 2000, OTHER)], NAMED, [(310, 600), *BACKWARD], [ADOPTED],
+    ),
+    "a thread whose call ends within the burst does not wait in it": (
+        STEP, {}, [(310, 350), *BACKWARD], ["outside"],
+    ),
+    "nor for a named one": (STEP, NAMED, [(310, 350), *BACKWARD], [ADOPTED, "outside"]),
+    "a nameless thread that computes again in backward is adopted": (
+        [*STEP, Range("forward", 310, 390, AUTOGRAD)], {}, [FORWARD, *BACKWARD], [ADOPTED, f"{ADOPTED} > forward"],
+    ),
+    "a nameless thread that steps in backward is adopted": (
+        [*STEP, Range("optimizer", 310, 390, AUTOGRAD)], {}, [FORWARD, *BACKWARD],
+        [ADOPTED, f"{ADOPTED} > optimizer"],
+    ),
+}  # fmt: skip
 
 
-def test_work_that_backward_launches_on_the_main_thread_stays_its_own(tmp_path):
-    report = build(tmp_path, ranges=STEP, **launched((305, 307), *BACKWARD))
-    assert attributed(report) == ["own: step > backward", *["adopted: step > backward"] * 2]
+@pytest.mark.parametrize(("ranges", "names", "calls", "expected"), CASES.values(), ids=CASES)
+def test_work_goes_to_the_thread_that_waits_for_it(tmp_path, ranges, names, calls, expected):
+    assert attributed(build(tmp_path, ranges=ranges, thread_names=names, **launched(*calls))) == expected
+
+
+@pytest.mark.parametrize(("ranges", "names", "calls", "expected"), OF_BACKWARD.values(), ids=OF_BACKWARD)
+def test_backward_goes_to_the_thread_that_waits_for_it(tmp_path, ranges, names, calls, expected):
+    assert backward_of(build(tmp_path, ranges=ranges, thread_names=names, **launched(*calls))) == expected
 
 
 def test_ranges_on_autograds_thread_continue_the_path(tmp_path):
@@ -62,43 +158,11 @@ def test_adoption_can_be_switched_off(tmp_path):
     assert attributed(report, adopt=False) == ["own: step > forward", "outside", "outside"]
 
 
-def test_autograds_operator_ranges_are_evidence_where_names_are_missing(tmp_path):
-    ranges = [*STEP, Range(f"{ENGINE}MmBackward0", 310, 330, AUTOGRAD)]
-    overlapping = [(350, 352, AUTOGRAD), (349, 353)]
-    report = build(tmp_path, ranges=ranges, **launched(*BACKWARD, *overlapping))
-    assert backward_of(report) == ["adopted: step > backward", "outside"], "one call met a busy main thread"
-
-
-def test_a_nameless_thread_that_works_while_the_main_thread_does_is_not_autograds(tmp_path):
-    report = build(tmp_path, ranges=STEP, **launched(*BACKWARD, (350, 352, AUTOGRAD), (349, 353)))
-    assert backward_of(report) == ["outside"]
-
-
-def test_a_nameless_thread_is_not_autograds_beside_one_that_is(tmp_path):
-    report = build(tmp_path, ranges=STEP, thread_names=NAMED, **launched(*BACKWARD, (500, 502, OTHER)))
-    assert attributed(report) == ["adopted: step > backward", "adopted: step > backward", "outside"]
-
-
 @pytest.mark.parametrize("range_", [None, "layer 3"])
 def test_a_data_loader_that_copies_during_backward_is_not_backward(tmp_path, range_):
     ranges = [*STEP, *([Range(range_, 340, 380, WORKER)] if range_ else [])]
     report = build(tmp_path, ranges=ranges, **launched((350, 352, WORKER), kind="memcpy"))
     assert attributed(report) == [f"own: {range_}" if range_ else "outside"]
-
-
-@pytest.mark.parametrize(
-    "name", ["pt_data_pin", "pt_nccl_watchdg", "pt_nccl_heartbt", "pt_inductor_0", "dali_worker"]
-)
-def test_worker_threads_are_not_adopted(tmp_path, name):
-    report = build(tmp_path, ranges=STEP, thread_names={WORKER: name}, **launched((350, 352, WORKER)))
-    assert attributed(report) == ["outside"]
-
-
-@pytest.mark.parametrize("name", ["pt_data_pin", "pt_nccl_watchdg"])
-def test_worker_threads_do_not_adopt(tmp_path, name):
-    ranges = [Range("step", 0, 1000), Range("wait", 0, 1000, WORKER)]
-    report = build(tmp_path, ranges=ranges, thread_names={WORKER: name}, **launched(*BACKWARD))
-    assert backward_of(report) == ["adopted: step"]
 
 
 def test_the_main_thread_is_never_adopted(tmp_path):
@@ -107,71 +171,22 @@ def test_the_main_thread_is_never_adopted(tmp_path):
     assert attributed(report, operators="hide") == ["outside"]
 
 
-def test_a_thread_with_steps_of_its_own_is_not_adopted(tmp_path):
-    ranges = [*STEP, Range("step", 310, 330, OTHER)]
-    report = build(tmp_path, ranges=ranges, **launched((320, 322, OTHER), (400, 402, OTHER)))
-    assert attributed(report) == ["own: step", "outside"]
-
-
-def test_a_named_autograd_thread_is_adopted_whatever_its_own_ranges_are_called(tmp_path):
-    ranges = [*STEP, Range("forward", 310, 390, AUTOGRAD)]  # as a checkpointed block computes again
-    report = build(tmp_path, ranges=ranges, thread_names=NAMED, **launched(*BACKWARD))
-    assert attributed(report) == ["adopted: step > backward > forward", "adopted: step > backward"]
-
-
 def test_two_threads_that_wait_alike_are_ambiguous(tmp_path):
-    ranges = [Range("step", 0, 1000), Range("wait", 0, 1000, OTHER)]
+    ranges = [Range("step", 0, 1000), WAITING]
     report = build(tmp_path, ranges=ranges, **launched(*BACKWARD))
     assert attributed(report) == ["ambiguous", "ambiguous"]
     totals = summary(report).totals
     assert totals.ambiguous_ns == totals.work_ns == 20
 
 
-def test_of_two_threads_that_wait_the_one_in_backward_called_it(tmp_path):
-    report = build(tmp_path, ranges=[*STEP, Range("wait", 250, 750, OTHER)], **launched(*BACKWARD))
-    assert backward_of(report) == ["adopted: step > backward"]
-
-
-def test_a_thread_that_idles_through_all_steps_does_not_take_their_backward(tmp_path):
-    second = [Range("backward", 1300, 1700)]
-    calls = launched(*BACKWARD, (1320, 1322, AUTOGRAD), (1400, 1402, AUTOGRAD))
-    report = build(tmp_path, ranges=[*STEP, *second, Range("monitor", 0, 2000, OTHER)], **calls)
-    assert attributed(report) == [*["adopted: step > backward"] * 2, *["adopted: backward"] * 2]
-
-
-def test_a_busy_thread_with_an_open_range_does_not_adopt(tmp_path):
-    busy = [Range("serve", 0, 1000, OTHER), Range("request", 340, 345, OTHER), Range("request", 410, 415, OTHER)]
-    waiting, calls = [Range("step", 0, 1000)], [*BACKWARD, (414, 416, AUTOGRAD), (500, 502, AUTOGRAD)]
-    report = build(tmp_path, ranges=[*waiting, *busy], **launched(*calls))
-    assert backward_of(report) == ["adopted: step"]
-
-
 @pytest.mark.parametrize("call", [(330, 331), (402, 410)], ids=["within the burst", "touching a call"])
 def test_a_call_of_the_waiting_thread_ends_its_wait(tmp_path, call):
-    waits = [Range("step", 0, 1000), Range("wait", 0, 1000, OTHER)]
+    waits = [Range("step", 0, 1000), WAITING]
     rows = launched(*BACKWARD, (500, 502, AUTOGRAD), call)
     rows["work"].pop()  # the call launched nothing: a synchronization
     report = build(tmp_path, ranges=waits, thread_names=NAMED, **rows)
     expected = {330: ["ambiguous"], 402: ["adopted: wait"]}  # in the second, it is busy during a call of the burst
     assert backward_of(report) == expected[call[0]]
-
-
-def test_a_thread_inside_an_outer_call_does_not_wait_when_the_inner_one_is_over(tmp_path):
-    step = [Range("step", 0, 1000)]
-    report = build(tmp_path, ranges=step, thread_names=NAMED, **launched((310, 600), (311, 312), BACKWARD[0]))
-    assert backward_of(report) == ["outside"]
-
-
-def test_a_thread_alone_in_backward_waits_inside_one_call_around_the_burst(tmp_path):
-    idle = Range("monitor", 0, 2000, OTHER)
-    report = build(tmp_path, ranges=[*STEP, idle], thread_names=NAMED, **launched((310, 600), *BACKWARD))
-    assert backward_of(report) == ["adopted: step > backward"]
-
-
-@pytest.mark.parametrize("names", [{}, NAMED], ids=["nameless", "named"])
-def test_a_thread_whose_call_ends_within_the_burst_does_not_wait_in_it(tmp_path, names):
-    report = build(tmp_path, ranges=STEP, thread_names=names, **launched((310, 350), *BACKWARD))
-    assert backward_of(report) == (["adopted: step > backward", "outside"] if names else ["outside"])
 
 
 @pytest.mark.parametrize("writer", [(), ((2400, 2402, OTHER),)], ids=["without work", "with work on the GPU"])
@@ -192,12 +207,6 @@ def test_two_models_in_two_threads_are_told_apart_by_their_gpus(tmp_path):
     names = {engines[0]: "pt_autograd_0", engines[1]: "pt_autograd_1"}
     report = build(tmp_path, ranges=ranges, thread_names=names, **rows)
     assert attributed(report)[2:] == ["adopted: backward of A", "adopted: backward of B"]
-
-
-@pytest.mark.parametrize("word", ["forward", "optimizer"])
-def test_a_nameless_thread_that_computes_again_or_steps_in_backward_is_adopted(tmp_path, word):
-    report = build(tmp_path, ranges=[*STEP, Range(word, 310, 390, AUTOGRAD)], **launched(FORWARD, *BACKWARD))
-    assert backward_of(report) == ["adopted: step > backward", f"adopted: step > backward > {word}"]
 
 
 @pytest.mark.parametrize("names", [{}, NAMED], ids=["nameless", "named"])
@@ -235,13 +244,6 @@ def test_copies_of_threads_that_nccl_starts_are_of_the_thread_that_calls_it(tmp_
     assert attributed(report) == [expected] * 2
 
 
-@pytest.mark.parametrize("kind", ["a range that opens", "a range that closes"])
-def test_a_thread_that_opens_or_closes_a_range_meanwhile_does_not_wait(tmp_path, kind):
-    turning = Range("request", 321, 500) if kind == "a range that opens" else Range("request", 310, 321)
-    report = build(tmp_path, ranges=[*STEP, turning], thread_names=NAMED, **launched(BACKWARD[0]))
-    assert attributed(report) == ["outside"]
-
-
 def test_two_processes_adopt_only_their_own(tmp_path):
     first, second = thread(100, 101), thread(200, 201)
     ranges = [Range("backward", 300, 700), Range("loss backward", 300, 700, thread(200))]
@@ -251,37 +253,11 @@ def test_two_processes_adopt_only_their_own(tmp_path):
     assert attributed(report) == ["adopted: backward", "adopted: loss backward"]
 
 
-def test_a_process_without_open_ranges_adopts_nothing_of_another(tmp_path):
-    report = build(tmp_path, ranges=STEP, **launched((320, 322, thread(200, 201))))
-    assert attributed(report) == ["outside"]
-
-
-def test_each_device_has_an_autograd_thread_and_both_are_adopted(tmp_path):
-    second = thread(100, 104)
-    names = {**NAMED, second: "pt_autograd_1"}
-    report = build(tmp_path, ranges=STEP, thread_names=names, **launched(*BACKWARD, (410, 412, second)))
-    assert attributed(report) == ["adopted: step > backward"] * 3
-
-
-def test_an_autograd_thread_waits_for_nobody(tmp_path):
-    second = thread(100, 104)
-    ranges = [Range("step", 0, 1000), Range("layer 3", 310, 500, second)]
-    names = {**NAMED, second: "pt_autograd_1"}
-    calls = launched(*BACKWARD, (305, 306, second), (510, 512, second))
-    report = build(tmp_path, ranges=ranges, thread_names=names, **calls)
-    assert attributed(report) == ["adopted: step"] * 4
-
-
 def test_without_any_range_autograds_thread_still_tells_the_phase(tmp_path):
     report = build(tmp_path, thread_names=NAMED, **launched(FORWARD, *BACKWARD))
     attribution = attribute(read(report))
     assert [PHASES[phase] for phase in attribution.phase] == ["other", "backward", "backward"]
     assert attributed(report) == ["outside"] * 3
-
-
-def test_where_nobody_waits_work_of_autograds_thread_stays_outside(tmp_path):
-    report = build(tmp_path, ranges=STEP[1:2], thread_names=NAMED, **launched(FORWARD, *BACKWARD))
-    assert attributed(report) == ["own: forward", "outside", "outside"]
 
 
 @pytest.mark.parametrize("main", [[], [Range("serve", 0, 1000)]], ids=["main idle", "main waits"])
