@@ -96,7 +96,13 @@ class LaunchGroups:
         self, kernel: str, phase: str, *, paths: Container[Path], naming: Callable[[Path], Path]
     ) -> Explanation:
         """Explain a kernel's launches in a phase: those from `paths`, under the names that `naming` gives."""
-        rows = self._rows(kernel, phase, paths)
+        attribution, counted, of_node = self._attribution, self._extents.kept, self._paths.of_node
+        work = attribution.trace.work
+        is_kernel = np.array([name == kernel for name in attribution.trace.names], np.bool_)
+        allowed = np.array([path in paths for path in self._paths.paths], np.bool_)
+        chosen = (work.kind[counted] == KERNEL) & is_kernel[work.name_id[counted]]
+        chosen &= attribution.phase[counted] == PHASES.index(phase)
+        rows = counted[chosen & allowed[of_node[attribution.node[counted]]]]
         groups = self._groups(rows, naming)
         for unit, number in ((STEP, len(PHASES)), (phase, PHASES.index(phase))):
             units = self._extents.count(number)
@@ -105,16 +111,6 @@ class LaunchGroups:
                 return Explanation(kernel, phase, unit, units, _terms(groups, units))
         return Explanation(kernel, phase, "", 1, _terms(groups, 1))
 
-    def _rows(self, kernel: str, phase: str, paths: Container[Path]) -> Int64s:
-        attribution, counted = self._attribution, self._extents.kept
-        work = attribution.trace.work
-        named = np.array([name == kernel for name in attribution.trace.names], np.bool_)
-        of_kernel = (work.kind[counted] == KERNEL) & named[work.name_id[counted]]
-        rows = counted[of_kernel & (attribution.phase[counted] == PHASES.index(phase))]
-        allowed = np.array([path in paths for path in self._paths.paths], np.bool_)
-        chosen: Int64s = rows[allowed[self._paths.of_node[attribution.node[rows]]]]
-        return chosen
-
     def _groups(self, rows: Int64s, naming: Callable[[Path], Path]) -> list[Group]:
         """Group rows by the name of their path and their grid."""
         work, node = self._attribution.trace.work, self._attribution.node[rows]
@@ -122,38 +118,27 @@ class LaunchGroups:
         names = [number.setdefault(naming(path), len(number)) for path in self._paths.paths]
         name = np.array(names, np.int64)[self._paths.of_node[node]]
         key, group = np.unique(np.stack([name, work.grid[rows]]), axis=1, return_inverse=True)
-        group = group.reshape(-1)
-        launches, total = (
-            np.bincount(group, minlength=key.shape[1]),
-            summed(group, work.duration_ns[rows], key.shape[1]),
-        )
+        group, count, named = group.reshape(-1), key.shape[1], list(number)
         inside = node >= 0
         pairs = np.unique(np.stack([group[inside], self._places.of_node[node[inside]].astype(np.int64)]), axis=1)
-        places = np.bincount(pairs[0], minlength=key.shape[1])
-        named = list(number)
-        return [
-            Group(named[path], blocks, *figures)
-            for (path, blocks), *figures in zip(
-                key.T.tolist(), launches.tolist(), places.tolist(), total.tolist(), strict=True
-            )
-        ]
+        figures = (
+            np.bincount(group, minlength=count),
+            np.bincount(pairs[0], minlength=count),
+            summed(group, work.duration_ns[rows], count),
+        )
+        columns = zip(*(column.tolist() for column in (*key, *figures)), strict=True)
+        return [Group(named[path], *of_group) for path, *of_group in columns]
 
 
 def _terms(groups: Sequence[Group], units: int) -> tuple[Term, ...]:
-    """Add groups whose ranges occur equally often; the most frequent first, uneven ones last."""
+    """Add groups whose ranges occur equally often in a unit; the most frequent first, uneven ones last."""
     even: dict[int, list[Group]] = defaultdict(list)
     for group in groups:
-        even[_places(group, units)].append(group)
+        is_even = group.places and not group.places % units and not group.launches % group.places
+        even[group.places // units if is_even else 0].append(group)
     terms = []
     for places in sorted(even, reverse=True):
         members = sorted(even[places], key=lambda group: (-group.launches, group.path, group.blocks))
         launches = sum(group.launches for group in members) // units
         terms.append(Term(launches // max(places, 1), max(places, 1), tuple(members)))
     return tuple(terms)
-
-
-def _places(group: Group, units: int) -> int:
-    """Return in how many ranges of a unit a group is launched equally often; 0 where it is not."""
-    if not group.places or group.places % units or group.launches % group.places:
-        return 0
-    return group.places // units

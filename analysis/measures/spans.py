@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
 from ..attribution.places import instances, projections
@@ -54,9 +52,9 @@ class Extents:
 
     def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
         self.attribution, self._places = attribution, instances(attribution)
-        warm_up = np.append(attribution.warm_up, False)
-        self._left_out = warm_up & (not include_warm_up)
-        self._steps = measured_steps(attribution, include_warm_up=include_warm_up)
+        self._left_out = np.append(attribution.warm_up, False) & (not include_warm_up)  # per node
+        #: The measured steps in order of start: positions in the attribution's ranges.
+        self.steps = measured_steps(attribution, include_warm_up=include_warm_up)
         self.kept: Int64s = np.flatnonzero(~self._left_out[attribution.node])
         self.gpu_of_all, self.gpus = _gpus(attribution.of_all_work)
         self.gpu: Int32s = self.gpu_of_all[attribution.rows_of_all]
@@ -70,17 +68,12 @@ class Extents:
     @cached_property
     def _ranged(self) -> Int32s:
         """Per piece of work: the phase whose range it is in, or -1."""
-        return self._of_work(self._phases)
+        return self._places.forest.nearest(self._phases)[self._places.of_node[self.attribution.node]]
 
     @cached_property
     def step_of(self) -> Int32s:
         """Per piece of work: the measured step it is in, 0 for the first, or -1."""
-        return self._of_work(self._step)
-
-    @property
-    def steps(self) -> Int32s:
-        """The measured steps in order of start: positions in the attribution's ranges."""
-        return self._steps
+        return self._places.forest.nearest(self._step)[self._places.of_node[self.attribution.node]]
 
     def inside(self, kind: int) -> Bools:
         """Return, per piece of work, whether it is in a phase's ranges, in measured steps, or anywhere."""
@@ -91,36 +84,31 @@ class Extents:
     def spans(self, *, apart: bool = True) -> Spans:
         """Return the spans of all phases and measured steps; with `apart` one per GPU."""
         gpu = self.gpu if apart else np.zeros_like(self.gpu)
-        attribution, kernel = self.attribution, self.attribution.trace.work.kind == KERNEL
-        rows = projections(self._places, self.kept, attribution, gpu, kernel)
-        parts: list[tuple[NDArray[Any], ...]] = []
-        for number in (self._phases, np.where(self._step >= 0, STEP, -1).astype(np.int32)):
-            rows_of = np.flatnonzero(number[rows.instance] >= 0)
-            range_ = self._places.forest.range[rows.instance[rows_of]]
-            columns = (
-                number[rows.instance[rows_of]],
-                rows.group[rows_of],
-                rows.start_ns[rows_of],
-                rows.end_ns[rows_of],
-                rows.kernel_ns[rows_of],
-                self._parts[rows.instance[rows_of]],
+        attribution, ranges = self.attribution, self.attribution.ranges
+        projected = projections(self._places, self.kept, attribution, gpu, attribution.trace.work.kind == KERNEL)
+        parts = []
+        for kind in (self._phases, np.where(self._step >= 0, STEP, -1).astype(np.int32)):
+            rows = projected.take(kind[projected.instance] >= 0)
+            range_ = self._places.forest.range[rows.instance]
+            parts.append(
+                Spans(
+                    kind=kind[rows.instance],
+                    gpu=rows.group,
+                    start_ns=rows.start_ns,
+                    end_ns=rows.end_ns,
+                    kernel_ns=rows.kernel_ns,
+                    part=self._parts[rows.instance],
+                    cpu_start_ns=ranges.start_ns[range_],
+                    cpu_end_ns=ranges.end_ns[range_],
+                    ranged=np.ones(len(rows), np.bool_),
+                )
             )
-            bounds = attribution.ranges.start_ns[range_], attribution.ranges.end_ns[range_]
-            parts.append((*columns, *bounds, np.ones(len(rows_of), np.bool_)))
-        parts.append(self._without_ranges(gpu))
-        return Spans(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-    def _without_ranges(self, gpu: Int32s) -> tuple[NDArray[Any], ...]:
-        """Return the columns of one span per phase, step and GPU of the work that is in no range of its phase."""
-        counted = self.kept
-        rows = counted[(self._ranged[counted] < 0) & (self.phase_of[counted] >= 0)]
-        keys = np.stack([self.phase_of[rows], self.step_of[rows], gpu[rows]])
-        distinct, group = np.unique(keys, axis=1, return_inverse=True)
-        group, count = group.reshape(-1), distinct.shape[1]
-        start, end, kernel_ns = self._extent(rows, group, count)
-        number, on = distinct[0].astype(np.int32), distinct[2].astype(np.int32)
-        no = np.zeros(count, np.bool_)
-        return number, on, start, end, kernel_ns, no, end, end, no
+        # One span per phase, step and GPU of the work that is in no range of its phase.
+        work = self.kept[(self._ranged[self.kept] < 0) & (self.phase_of[self.kept] >= 0)]
+        keys = np.stack([self.phase_of[work], self.step_of[work], gpu[work]])
+        (kind, _, on), group = np.unique(keys, axis=1, return_inverse=True)
+        parts.append(self._unranged(kind, on, work, group.reshape(-1)))
+        return Spans.joined(parts)
 
     def whole(self) -> Spans:
         """Return the spans of all work of each GPU, from first start to last end, divided where warm-up lies.
@@ -135,11 +123,16 @@ class Extents:
             _, segment = np.unique(np.searchsorted(warm_up_ns, work.start_ns[rows]), return_inverse=True)
             when = union(*bounds(segment, work.start_ns[rows], work.end_ns[rows], int(segment.max()) + 1))
             number = np.searchsorted(when.start_ns, work.start_ns[rows], "right") - 1
-            start, end, kernel_ns = self._extent(rows, number, len(when))
-            no = np.zeros(len(when), np.bool_)
             kinds, on = (np.full(len(when), value, np.int32) for value in (ALL, gpu))
-            parts.append(Spans(kinds, on, start, end, kernel_ns, no, start, end, no))
+            parts.append(self._unranged(kinds, on, rows, number))
         return Spans.joined(parts)
+
+    def _unranged(self, kind: Int32s, gpu: Int32s, rows: Int64s, group: Int64s) -> Spans:
+        """Return the spans, by group, of pieces of work that no range of their phase is around."""
+        work, no = self.attribution.trace.work, np.zeros(len(kind), np.bool_)
+        start, end = bounds(group, work.start_ns[rows], work.end_ns[rows], len(kind))
+        kernel_ns = np.where(work.kind[rows] == KERNEL, work.duration_ns[rows], 0)
+        return Spans(kind, gpu, start, end, summed(group, kernel_ns, len(kind)), no, end, end, no)
 
     def windows(self, gpu: int, phases: Collection[str] = PHASES) -> Intervals:
         """Return when what is measured runs on a GPU, whose states are those of all work in that time.
@@ -147,23 +140,14 @@ class Extents:
         These are the spans of some phases, or of the measured steps where only their work is counted, else of all
         work but warm-up.
         """
-        in_steps = self.attribution.part_of is not None
-        if set(phases) != set(PHASES):
-            spans = self.spans()
-            spans = spans.take(np.isin(spans.kind, [PHASES.index(phase) for phase in phases]))
-        elif in_steps:
-            spans = self.spans()
-            spans = spans.take(spans.kind == STEP)
-        else:
+        if set(phases) == set(PHASES) and self.attribution.part_of is None:
             spans = self.whole()
+        else:
+            kinds = [STEP] if set(phases) == set(PHASES) else [PHASES.index(phase) for phase in phases]
+            spans = self.spans()
+            spans = spans.take(np.isin(spans.kind, kinds))
         on_gpu = spans.take(spans.gpu == gpu)
         return Intervals(on_gpu.start_ns, on_gpu.end_ns)
-
-    def _extent(self, rows: Int64s, group: Int64s, count: int) -> tuple[Int64s, Int64s, Int64s]:
-        """Return by group the first start and the last end of pieces of work, and their kernels' time, ns."""
-        work = self.attribution.trace.work
-        start, end = bounds(group, work.start_ns[rows], work.end_ns[rows], count)
-        return start, end, summed(group, np.where(work.kind[rows] == KERNEL, work.duration_ns[rows], 0), count)
 
     @cached_property
     def _phases(self) -> Int32s:
@@ -191,19 +175,15 @@ class Extents:
     def _step(self) -> Int32s:
         """Per instance the number of the measured step that it is, else -1."""
         number = np.full(len(self.attribution.ranges), -1, np.int32)
-        number[self._steps] = np.arange(len(self._steps))
+        number[self.steps] = np.arange(len(self.steps))
         return number[self._places.forest.range]
 
     def count(self, kind: int) -> int:
         """Count the ranges of a phase, or the measured steps; parts of a phase if it has no other ranges."""
         if kind == STEP:
-            return len(self._steps)
+            return len(self.steps)
         of_phase = self._phases == kind
         return int((of_phase & ~self._parts).sum() or of_phase.sum())
-
-    def _of_work(self, values: Int32s) -> Int32s:
-        """Pass a value of instances down to the work inside them."""
-        return self._places.forest.nearest(values)[self._places.of_node[self.attribution.node]]
 
 
 def _gpus(attribution: Attribution) -> tuple[Int32s, list[str]]:
