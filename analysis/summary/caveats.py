@@ -19,7 +19,7 @@ from ..readers.requirements import words_of
 from ..report import KernelRow, Number
 from ..support.small_numbers import distinct
 from ..support.units import share_text, time_text
-from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Provenance
+from ..trace import GRAPH, KERNEL, MODEL_BACKWARD, MODEL_FORWARD, START_END, Bools, Int8s, Provenance
 from ..vocabulary import BACKWARD, FORWARD, FUSED, OTHER, PHASES, fused_parts, spans_layers
 
 CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
@@ -70,21 +70,39 @@ def by_arithmetic(counts: Mapping[str, Number]) -> str:
 
 def notes(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow]) -> Iterator[str]:
     """Yield the sentences; `left_out` marks the work that lies in warm-up, `kernels` are rows of the rest."""
-    yield from map(_sentence, filter(None, _doubts(attribution, left_out, kernels)))
+    provenance, work = attribution.trace.provenance, attribution.trace.work
+    doubts = [of_schema(provenance)]
+    if provenance.unit_of_work == "GPU":  # names of a CPU's operators do not tell their arithmetic
+        doubts.append(of_arithmetic(provenance.run, launches_by_arithmetic(kernels)))
+    doubts += [of_steps(kernels_per_step(attribution).tolist()), _of_counting(attribution, left_out)]
+    yield from map(_sentence, filter(None, doubts))
     yield from attribution.steps.notes
-    yield from _of_links(attribution, left_out)
-    yield from _of_warm_up(attribution, left_out)
+    if unfit_ns := int(work.duration_ns[attribution.unfit & ~left_out].sum()):
+        share = share_text(unfit_ns / int(work.duration_ns[~left_out].sum()))
+        yield (
+            f"{time_text(unfit_ns)} ({share}) of the work is in backward nodes whose sequence numbers lead to no "
+            "forward operator, or to those of several threads: it is counted in backward, and in no range of "
+            "forward."
+        )
+    for number, phase in enumerate(PHASES):
+        of_phase = attribution.phase == number
+        if (of_phase & left_out).any() and not (of_phase & ~left_out).any():
+            yield f"All {phase} work is in warm-up and left out; --include-warmup counts it."
     yield from _of_annotation(attribution)
-    if graphs := int((attribution.trace.work.kind == GRAPH).sum()):
+    if graphs := int((work.kind == GRAPH).sum()):
         yield (
             f"{graphs} CUDA graph launches are counted whole, as work without kernels: the report hides "
             "theirs. Record with `nsys profile --cuda-graph-trace=node` to see them."
         )
     yield from _of_fusions(attribution, kernels)
     if replays := of_replays(attribution):
-        yield f"{_sentence(replays)} {how_to_tell_replays(attribution.trace.provenance)}"
+        yield f"{_sentence(replays)} {how_to_tell_replays(provenance)}"
     if open_ended := int(attribution.trace.ranges.open_ended.sum()):
         yield f"{open_ended} ranges were never closed; they are assumed to end with the capture."
+
+
+def _sentence(doubt: str) -> str:
+    return f"{doubt[0].upper()}{doubt[1:]}."
 
 
 def _of_fusions(attribution: Attribution, kernels: Iterable[KernelRow]) -> Iterator[str]:
@@ -129,42 +147,17 @@ def of_replays(attribution: Attribution) -> str:
     )
 
 
-def _doubts(attribution: Attribution, left_out: Bools, kernels: Iterable[KernelRow]) -> Iterator[str]:
-    provenance = attribution.trace.provenance
-    yield of_schema(provenance)
-    if provenance.unit_of_work == "GPU":  # names of a CPU's operators do not tell their arithmetic
-        yield of_arithmetic(provenance.run, launches_by_arithmetic(kernels))
-    yield of_steps(kernels_per_step(attribution).tolist())
-    yield of_counting(attribution, left_out)
-
-
-def _sentence(doubt: str) -> str:
-    return f"{doubt[0].upper()}{doubt[1:]}."
-
-
-def _of_links(attribution: Attribution, left_out: Bools) -> Iterator[str]:
-    """Return a note on work whose sequence number has no fitting operator."""
-    duration = attribution.trace.work.duration_ns
-    unfit_ns, kept_ns = int(duration[attribution.unfit & ~left_out].sum()), int(duration[~left_out].sum())
-    if unfit_ns:
-        yield (
-            f"{time_text(unfit_ns)} ({share_text(unfit_ns / kept_ns)}) of the work is in backward nodes whose "
-            "sequence numbers lead to no forward operator, or to those of several threads: it is counted in "
-            "backward, and in no range of forward."
-        )
-
-
-def _of_warm_up(attribution: Attribution, left_out: Bools) -> Iterator[str]:
-    for number, phase in enumerate(PHASES):
-        of_phase = attribution.phase == number
-        if (of_phase & left_out).any() and not (of_phase & ~left_out).any():
-            yield f"All {phase} work is in warm-up and left out; --include-warmup counts it."
-
-
 def _of_annotation(attribution: Attribution) -> Iterator[str]:
     """Return a note on the ranges to open if there are none, or none that opens a phase."""
     ranges, how = words_of(attribution.trace.provenance)[:2]
-    present = {PHASES[phase] for phase in distinct(attribution.phase).tolist()}
+    present = _phases(attribution.phase)
+    # Of phases that only parts name, such as FSDP's gathering, most work has no phase.
+    facts, table = attribution.facts, attribution.ranges
+    by_models = {name for name in (FORWARD, BACKWARD) if (table.category == CATEGORY_OF[name]).any()}
+    by_whole, by_parts = (
+        _phases(named_phases(facts, table)[of_titles(flags, table)]) for flags in (facts.opens_phase, facts.part)
+    )
+    opened = present - {OTHER} - (by_parts - by_whole - by_models)
     if unused := of_unused(attribution):
         yield _sentence(unused)
     elif not len(attribution.ranges):
@@ -174,7 +167,7 @@ def _of_annotation(attribution: Attribution) -> Iterator[str]:
             f"The report has no {ranges}, so {by_thread if BACKWARD in present else by_nothing}. Open some around "
             f"forward, backward and optimizer, and inside these around layers and their parts, {how}."
         )
-    elif not (opened := present - {OTHER} - _by_parts_only(attribution)):
+    elif not opened:
         whole = " as a whole" if present - {OTHER} else ""
         yield (
             f"No range opens a phase{whole}, so forward, backward and optimizer cannot be distinguished. Open "
@@ -187,14 +180,8 @@ def _of_annotation(attribution: Attribution) -> Iterator[str]:
         )
 
 
-def _by_parts_only(attribution: Attribution) -> set[str]:
-    """Return the phases named only by parts, such as FSDP's gathering: most of their work has no phase."""
-    facts, ranges = attribution.facts, attribution.ranges
-    phase = named_phases(facts, ranges)
-    by_models = {name for name in (FORWARD, BACKWARD) if (ranges.category == CATEGORY_OF[name]).any()}
-    by_ranges = {PHASES[number] for number in distinct(phase[of_titles(facts.opens_phase, ranges)]).tolist()}
-    parts = {PHASES[number] for number in distinct(phase[of_titles(facts.part, ranges)]).tolist()}
-    return parts - by_ranges - by_models
+def _phases(numbers: Int8s) -> set[str]:
+    return {PHASES[number] for number in distinct(numbers).tolist()}
 
 
 def of_unused(attribution: Attribution) -> str:
@@ -217,7 +204,7 @@ def of_unused(attribution: Attribution) -> str:
     return f"no range is the program's own, of the {len(ranges):,} that the report has: {'; '.join(unused)}"
 
 
-def of_counting(attribution: Attribution, left_out: Bools) -> str:
+def _of_counting(attribution: Attribution, left_out: Bools) -> str:
     """Return what the steps count if annotation opened their ranges, and how many are left out as warm-up."""
     steps, trace = measured_steps(attribution), attribution.trace
     if not trace.provenance.steps:
@@ -266,13 +253,12 @@ def of_arithmetic(run: Mapping[str, Any], launches: Mapping[str, Number]) -> str
 def of_schema(provenance: Provenance) -> str:
     """Return a note if an export is newer than any that was tested."""
     newest = NEWEST_ROCPD if provenance.is_of_rocprof else NEWEST_SCHEMA
-    if not VERSION.fullmatch(provenance.schema) or _numbers(provenance.schema) <= _numbers(newest):
+    if not VERSION.fullmatch(provenance.schema):
+        return ""
+    of_export, of_newest = (tuple(map(int, version.split("."))) for version in (provenance.schema, newest))
+    if of_export <= of_newest:
         return ""
     return (
         f"the export's schema is {provenance.schema}, and the newest that was tested {newest}: what its "
         "columns mean may have changed"
     )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
