@@ -69,12 +69,12 @@ class Adoption:
     @cached_property
     def known_threads(self) -> tuple[int, ...]:
         """Those of `threads` that are autograd's by name or by the engine's ranges, not only by behaviour."""
-        return tuple(thread for thread in self.threads if self.facts.says_autograd(thread))
+        return tuple(thread for thread in self.threads if thread in self.facts.of_autograd)
 
     def base(self, thread: int, during: Spots) -> Int32s:
         """Return the parent node of each interval on a thread, or NOBODY, or AMBIGUOUS: int32 (intervals,)."""
         candidates = self.facts.candidates(thread)
-        if not self.facts.says_autograd(thread):
+        if thread not in self.facts.of_autograd:
             # Threads that are adopted by behaviour, such as two workers in turn, only seem to wait for each other.
             candidates = [other for other in candidates if other not in self.threads]
         best, node = np.full(len(during), -1, np.int64), np.full(len(during), NOBODY, np.int32)
@@ -111,9 +111,9 @@ class Adoption:
 
     def _is_adopted(self, thread: int) -> bool:
         facts = self.facts
-        if facts.is_worker(thread) or facts.is_main(thread):
+        if facts.is_worker[thread] or facts.is_main[thread]:
             return False
-        if facts.says_autograd(thread):
+        if thread in facts.of_autograd:
             return True
         if thread in facts.independent:
             return False
@@ -125,7 +125,9 @@ class Adoption:
                 served |= self._for_calls_of(thread, other).waits & in_nccl
             return bool(served.all())
         awaited = self._always_awaited(thread)
-        if facts.has_autograd_beside(thread):  # a helper of the program's, and not autograd's
+        if (
+            facts.trace.threads[thread].process in facts.processes_with_autograd
+        ):  # a helper of the program's, and not autograd's
             return thread not in facts.phased and awaited == {False}
         return bool(awaited) if thread not in facts.phased else awaited == {True}
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ..support.small_numbers import counted, distinct
-from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Int64s, Ranges, Trace, marked, working_calls
+from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace, marked, working_calls
 from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, WORKER_THREADS
 from .nesting import Nesting
 from .user_ranges import NameFacts, computed_again, of_titles
@@ -18,50 +18,39 @@ MAX_WAITING_THREADS = 64
 class ThreadFacts:
     """Facts about threads, by their positions in `Trace.threads`; `ranges` are those that can be parents.
 
-    `calls` are those that caused work.
+    `calls` are those that caused work; `is_main` says whether a thread is its process's first, and `is_worker`
+    whether its name shows that it works alone: no thread waits for it, and it waits for none.
     """
 
     def __init__(self, trace: Trace, names: NameFacts, ranges: Ranges) -> None:
         self.trace, self.names, self.ranges, self.calls = trace, names, ranges, working_calls(trace)
-
-    def is_main(self, thread: int) -> bool:
-        """Return whether it is its process's first thread."""
-        here = self.trace.threads[thread]
-        return here.thread_id == self.trace.processes[here.process].process_id
-
-    def is_worker(self, thread: int) -> bool:
-        """Return whether its name shows that it works alone: no thread waits for it, and it waits for none."""
-        return bool(WORKER_THREADS.search(self.trace.threads[thread].name))
-
-    def says_autograd(self, thread: int) -> bool:
-        """Return whether a thread is autograd's, by its name, or else by the engine's ranges on it."""
-        if self.is_main(thread):
-            return False
-        named = bool(AUTOGRAD_THREADS.search(self.trace.threads[thread].name))
-        runs_program = thread in self.independent or thread in self.phased or thread in self._calling_models
-        return named or (thread in self._engine_threads and not runs_program)
-
-    def has_autograd_beside(self, thread: int) -> bool:
-        """Return whether any thread of its process is known to be autograd's."""
-        return self.trace.threads[thread].process in self._processes_with_autograd
+        threads, self._process = trace.threads, trace.process_of_thread().tolist()
+        self.is_main = [thread.thread_id == trace.processes[thread.process].process_id for thread in threads]
+        self.is_worker = [bool(WORKER_THREADS.search(thread.name)) for thread in threads]
+        self._is_named_autograd = [bool(AUTOGRAD_THREADS.search(thread.name)) for thread in threads]
+        self.launching = _threads(self.calls.thread)
+        self.launching_kernels = _threads(self.calls.thread[self.calls.launches_kernel])  # or a graph
 
     @cached_property
-    def _processes_with_autograd(self) -> frozenset[int]:
+    def of_autograd(self) -> frozenset[int]:
+        """The threads that are autograd's, by their names, or else by the engine's ranges on them."""
         return frozenset(
-            thread.process
-            for number, thread in enumerate(self.trace.threads)
-            if AUTOGRAD_THREADS.search(thread.name) or number in self._engine_threads
+            thread
+            for thread, is_named in enumerate(self._is_named_autograd)
+            if not self.is_main[thread]
+            and (is_named or (thread in self._engine_threads and not self._runs_program(thread)))
         )
 
-    @cached_property
-    def launching_kernels(self) -> frozenset[int]:
-        """The threads that launched a kernel or a graph."""
-        return frozenset(distinct(self.calls.thread[self.calls.launches_kernel]).tolist())
+    def _runs_program(self, thread: int) -> bool:
+        return thread in self.independent or thread in self.phased or thread in self._calling_models
 
     @cached_property
-    def launching(self) -> frozenset[int]:
-        """The threads that launched any work."""
-        return frozenset(distinct(self.calls.thread).tolist())
+    def processes_with_autograd(self) -> frozenset[int]:
+        """The processes of which any thread is known to be autograd's."""
+        is_named, engine = self._is_named_autograd, self._engine_threads
+        return frozenset(
+            process for number, process in enumerate(self._process) if is_named[number] or number in engine
+        )
 
     @cached_property
     def independent(self) -> frozenset[int]:
@@ -105,22 +94,15 @@ class ThreadFacts:
 
     def candidates(self, thread: int) -> list[int]:
         """Return the threads of the same process that could wait for this one: they have ranges of their own."""
-        threads = self.trace.threads
-        return [
-            other
-            for other in self._threads_with_ranges
-            if threads[other].process == threads[thread].process
-            and other != thread
-            and not self.says_autograd(other)
-            and not self.is_worker(other)
-        ][:MAX_WAITING_THREADS]
+        of_process = [other for other in self._waiting if self._process[other] == self._process[thread]]
+        return [other for other in of_process if other != thread][:MAX_WAITING_THREADS]
 
     @cached_property
-    def _threads_with_ranges(self) -> list[int]:
-        """The threads that have most ranges first."""
+    def _waiting(self) -> list[int]:
+        """The threads that could wait for others, those with most ranges first."""
         threads, count = counted(self.ranges.thread)
         ordered: list[int] = threads[np.argsort(-count, kind="stable")].tolist()
-        return ordered
+        return [thread for thread in ordered if thread not in self.of_autograd and not self.is_worker[thread]]
 
     @cached_property
     def _engine(self) -> Ranges:
@@ -136,7 +118,7 @@ class ThreadFacts:
 
     @cached_property
     def _engine_threads(self) -> frozenset[int]:
-        return frozenset(distinct(self._engine.thread).tolist())
+        return _threads(self._engine.thread)
 
     @cached_property
     def _inside_engine(self) -> Nesting:
@@ -146,9 +128,11 @@ class ThreadFacts:
 
     def _outside_engine(self, ranges: Ranges) -> frozenset[int]:
         """Return the threads with one of these ranges that autograd's engine did not open."""
-        if not len(ranges):
-            return frozenset()
-        return frozenset(distinct(ranges.thread[_is_outside(ranges, self._inside_engine)]).tolist())
+        return _threads(ranges.thread[_is_outside(ranges, self._inside_engine)]) if len(ranges) else frozenset()
+
+
+def _threads(column: Int32s) -> frozenset[int]:
+    return frozenset(distinct(column).tolist())
 
 
 def _is_outside(ranges: Ranges, nesting: Nesting) -> Bools:
