@@ -7,6 +7,7 @@ what repeats it.
 import os
 import time
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 VARIABLE, USUAL = "NVTX_KERNELS_FUZZ_SEED", 7
@@ -27,6 +28,13 @@ def pytest_configure(config):
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Workers of pytest-xdist inherit it, for they must agree on what is tested.
     os.environ.setdefault(VARIABLE, str(int(time.time()) if os.environ.get("CI") else USUAL))
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") is not None:
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("PyTorch sees no CUDA GPU here")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -6,6 +6,8 @@ from nvtx_kernels.model.transformer import TransformerLM, cross_entropy
 from nvtx_kernels.profiling import annotate
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.profiling.making.hearing import heard_from
+
 CONTEXTS = (128, 256, 512, 1024, 2048)
 # TFLOP of one forward at batch 4, two per multiply-add, as published for the assignment's sizes.
 TFLOP_FORWARD = {
@@ -83,31 +85,19 @@ def test_pytorch_counts_the_same_matmul_flops():
     assert backward.get_total_flops() == total(flops_by_range(config, 3, 16), "backward")
 
 
-class Paths:
-    def __init__(self):
-        self.open, self.paths = [], []
-
-    def push(self, name, payload):
-        self.open.append(name)
-        self.paths.append(tuple(self.open))
-
-    def pop(self):
-        self.open.pop()
-
-    def mark(self, message):
-        self.paths.append((message,))
-
-
 @pytest.mark.parametrize("attention", ["reference", "sdpa"])
 def test_every_cost_belongs_to_a_range_that_the_model_opens(attention):
-    config, listener = CONFIGS["tiny"], Paths()
+    config = CONFIGS["tiny"]
     model, ids_BT = TransformerLM(config, 16, attention=attention), torch.zeros(1, 16, dtype=torch.long)
-    with annotate.listen(listener):
+
+    def step():
         with annotate.range("forward"):
             loss = cross_entropy(model(ids_BT), ids_BT)
         with annotate.range("backward"):
             loss.backward()
-    costs, paths = cost.cost_by_range(config, 1, 16, attention=attention), set(listener.paths)
+
+    paths = {tuple(path.split("/")) for path in heard_from(step)}
+    costs = cost.cost_by_range(config, 1, 16, attention=attention)
     assert set(costs) <= paths
     # These only hold other ranges; in backward a residual and a reshape cost nothing of their own.
     holders = {"forward", "backward", "layer 0", "layer 1", "attention", "ffn"}

@@ -10,6 +10,8 @@ from nvtx_kernels.profiling import annotate
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.profiling.making.hearing import Heard, heard_from
+
 TINY = CONFIGS["tiny"]
 L = TINY.layers
 GEMMS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm")
@@ -68,42 +70,17 @@ class Operators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-class Paths:
-    """Collect the path of every range."""
-
-    def __init__(self):
-        self.open, self.paths = [], []
-
-    def push(self, name, payload):
-        self.open.append(name)
-        self.paths.append("/".join(self.open))
-
-    def pop(self):
-        self.open.pop()
-
-    def mark(self, message):
-        self.paths.append(message)
-
-
 def step(*, annotated=False, attention="reference", size=TINY):
     """Run one step; return forward's and backward's operators, and the loss with all gradients."""
     torch.manual_seed(0)
     model = TransformerLM(size, 16, attention=attention)
     ids_BT, targets_BT = torch.randint(size.vocabulary, (2, 2, 16))
-    with annotate.listen(Paths()) if annotated else nullcontext():
+    with annotate.listen(Heard()) if annotated else nullcontext():
         with Operators() as forward:
             loss = cross_entropy(model(ids_BT), targets_BT)
         with Operators() as backward:
             loss.backward()
     return forward.count, backward.count, [loss, *(parameter.grad for parameter in model.parameters())]
-
-
-def paths_of(run):
-    listener = Paths()
-    with annotate.listen(listener):
-        run()
-    assert listener.open == []
-    return listener.paths
 
 
 def test_every_linear_layer_and_attention_product_is_one_gemm():
@@ -126,23 +103,19 @@ def test_annotation_changes_no_operator_and_no_bit(attention):
     assert all(torch.equal(one, other) for one, other in zip(annotated, plain, strict=True))
 
 
-def test_forward_opens_the_documented_ranges_in_order():
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_forward_opens_the_documented_ranges_in_order(with_gradients):
     model, ids_BT = TransformerLM(TINY, 16), torch.zeros(1, 16, dtype=torch.long)
-    assert paths_of(lambda: cross_entropy(model(ids_BT), ids_BT)) == RANGES_FORWARD
-
-
-def test_no_grad_forward_opens_the_same_ranges():
-    model, ids_BT = TransformerLM(TINY, 16), torch.zeros(1, 16, dtype=torch.long)
-    with torch.no_grad():
-        assert paths_of(lambda: cross_entropy(model(ids_BT), ids_BT)) == RANGES_FORWARD
+    with torch.set_grad_enabled(with_gradients):
+        assert heard_from(lambda: cross_entropy(model(ids_BT), ids_BT)) == RANGES_FORWARD
 
 
 @pytest.mark.parametrize("attention", ["reference", "sdpa"])
 def test_backward_opens_the_forward_ranges_once_each(attention):
     model, ids_BT = TransformerLM(TINY, 16, attention=attention), torch.zeros(1, 16, dtype=torch.long)
     losses = []
-    forward = paths_of(lambda: losses.append(cross_entropy(model(ids_BT), ids_BT)))
-    assert Counter(paths_of(losses[0].backward)) == Counter(forward)
+    forward = heard_from(lambda: losses.append(cross_entropy(model(ids_BT), ids_BT)))
+    assert Counter(heard_from(losses[0].backward)) == Counter(forward)
 
 
 def test_sdpa_computes_what_the_reference_computes():

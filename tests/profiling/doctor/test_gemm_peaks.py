@@ -79,7 +79,6 @@ def test_the_doctor_measures_a_gpu_alone(folder, capsys):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 def test_the_doctor_keeps_what_the_gpu_reaches(folder, capsys):
     doctor.main(["--quick", "--peaks"])
     assert "TFLOP/s" in capsys.readouterr().out

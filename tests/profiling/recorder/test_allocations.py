@@ -124,7 +124,6 @@ def test_memory_without_a_recording_is_refused(capsys):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 def test_peak_is_what_the_allocator_says_of_it(tmp_path):
     model = net("cuda")
     optimizer = torch.optim.Adam(model.parameters())
@@ -142,7 +141,6 @@ def test_peak_is_what_the_allocator_says_of_it(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 def test_each_modules_forward_allocates_what_the_allocator_says(tmp_path):
     """To the byte: the sums of a range are the differences of the allocator's own statistics around the module."""
     model, said = net("cuda"), {}

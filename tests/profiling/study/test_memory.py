@@ -106,7 +106,6 @@ def test_snapshot_is_refused_without_a_gpu_and_where_it_cannot_be_written(tmp_pa
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU here")
 def test_snapshot_holds_the_block_s_allocations(tmp_path):
     path = tmp_path / "snapshot.pickle"
     with memory.snapshot(path):

@@ -16,12 +16,6 @@ SUMS = [
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-@pytest.fixture(autouse=True)
-def _has_device(request):
-    if "cuda" in request.node.name and not torch.cuda.is_available():
-        pytest.skip("there is no CUDA GPU here")
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_thousand_hundredths_come_to_what_everybody_finds(device):
     lines = shown(experiments.accumulation(device))
@@ -38,13 +32,10 @@ def test_autocast_lowers_products_and_keeps_weights_loss_and_gradients(name, low
     assert kept == {"float32"}
 
 
-def test_layer_norm_is_lowered_on_a_cpu():
-    assert experiments.autocast_types(torch.float16, "cpu")["output of layer norm"] == "float16"
-
-
-@pytest.mark.gpu
-def test_layer_norm_stays_in_full_precision_on_cuda():
-    assert experiments.autocast_types(torch.float16, "cuda")["output of layer norm"] == "float32"
+@pytest.mark.parametrize("device", DEVICES)
+def test_layer_norm_is_lowered_on_a_cpu_and_stays_in_full_precision_on_cuda(device):
+    expected = "float16" if device == "cpu" else "float32"
+    assert experiments.autocast_types(torch.float16, device)["output of layer norm"] == expected
 
 
 def test_command_prints_every_table(capsys):

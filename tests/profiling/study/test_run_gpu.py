@@ -11,10 +11,7 @@ from nvtx_kernels.profiling.run import main
 from nvtx_kernels import analysis
 from tests.profiling.making.recordings import REPOSITORY, kernels, metadata, range_names, rows
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA GPU here"),
-]
+pytestmark = pytest.mark.gpu
 LAYERS, TENSORS = 2, 21
 TF32_KERNEL = "s1688gemm"
 FAILS_ON_THE_GPU = """
