@@ -72,12 +72,7 @@ class Shape:
 
 
 def cost_by_range(
-    config: ModelConfig,
-    batch: int,
-    context: int,
-    *,
-    attention: Attention = "reference",
-    element_bytes: int = 4,
+    config: ModelConfig, batch: int, context: int, *, attention: Attention = "reference", element_bytes: int = 4
 ) -> dict[Path, Cost]:
     """Return the cost of every range of one step, forward and backward, by its path from the phase down.
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .profiling.recorder import record
     from .profiling.training import integrations
 
+_VIEWS = "agreement attention balance communication compare efficiency explain idle memory overlap phases steps"
 #: Each public name and the module that has it; those of MODULES are modules themselves.
 PUBLIC = {
     "annotate": "profiling",
@@ -53,20 +54,8 @@ PUBLIC = {
     "rank": "analysis",
     "read": "analysis",
     "record": "profiling.recorder",
-    "agreement": "analysis.frames.views",
-    "attention": "analysis.frames.views",
-    "balance": "analysis.frames.views",
-    "communication": "analysis.frames.views",
-    "compare": "analysis.frames.views",
-    "efficiency": "analysis.frames.views",
-    "explain": "analysis.frames.views",
-    "idle": "analysis.frames.views",
-    "memory": "analysis.frames.views",
-    "overlap": "analysis.frames.views",
-    "phases": "analysis.frames.views",
-    "steps": "analysis.frames.views",
+    **dict.fromkeys(_VIEWS.split(), "analysis.frames.views"),
 }
-
 MODULES = ("annotate", "integrations")
 
 __all__ = [

@@ -120,26 +120,12 @@ def command(built_file: Path) -> list[str]:
             )
     # With what this PyTorch builds extensions.
     standard = re.search(r"-std=(c\+\+\d\d)", (torch_folder / "utils/cpp_extension.py").read_text())
-    options = [
-        "-O2",
-        f"-std={standard[1] if standard else 'c++20'}",
-        "-shared",
-        "-fPIC",
-        "-fvisibility=hidden",
-        "-w",
-    ]
+    language = f"-std={standard[1] if standard else 'c++20'}"
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    flags = ["-O2", language, "-shared", "-fPIC", "-fvisibility=hidden", "-w", abi]
     libraries = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch_python"]
-    return [
-        *compiler,
-        *options,
-        abi,
-        *(f"-I{folder}" for folder in includes),
-        str(SOURCE),
-        "-o",
-        str(built_file),
-        *libraries,
-    ]
+    headers = [f"-I{folder}" for folder in includes]
+    return [*compiler, *flags, *headers, str(SOURCE), "-o", str(built_file), *libraries]
 
 
 def _compile(built_file: Path) -> None:

@@ -4,7 +4,7 @@
         train()
 
 On a GPU the report contains CUDA kernels, copies, memsets and the calls that launched them; without one, CPU
-operators and their self time in place of kernels (`cpu_operators`), and its metadata says so. Ranges are those
+operators and their self time in place of kernels (`kineto.kernels`), and its metadata says so. Ranges are those
 of `profiling.annotate`, `torch.profiler.record_function`, nvtx and torch.cuda.nvtx (`annotate.others`). What ran
 before the program raised, was interrupted or terminated is recorded, and its open ranges are closed.
 

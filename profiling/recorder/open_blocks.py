@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -48,22 +47,17 @@ def is_open() -> bool:
         if OF_COMPILERS.match(frame.f_globals.get("__name__") or ""):
             return True
         frame = frame.f_back
-    return any(OF_OPERATORS.match(library) for library in _libraries())
-
-
-def _libraries() -> Iterator[str]:
-    """Yield the file names of the libraries whose code is on this thread's stack; none where C cannot tell."""
     system = ctypes.CDLL(None)
     if not hasattr(system, "backtrace"):  # musl's C library has none
-        return
+        return False
     addresses = (ctypes.c_void_p * MOST_CALLS)()
     count = system.backtrace(addresses, MOST_CALLS)
-    for address in set(addresses[:count]):
-        yield _library(address)
+    return any(OF_OPERATORS.match(_library(address)) for address in set(addresses[:count]))
 
 
 @cache
 def _library(address: int) -> str:
+    """Return the file name of the library that has code at an address."""
     place = _Place()
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(place))
     return (place.library or b"").decode(errors="replace").rpartition("/")[2]

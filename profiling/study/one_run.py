@@ -220,11 +220,7 @@ def run(options: Mapping[str, Any]) -> None:
 
 def capture_name(capture: Capture) -> str:
     """Return how a run's steps are watched, in the words of CAPTURES."""
-    watched = {
-        "bare": range_stack.off,
-        "recorder": capture.record_to is not None,
-        "emit-nvtx": capture.operators,
-    }
+    watched = {"bare": range_stack.off, "recorder": capture.record_to is not None, "emit-nvtx": capture.operators}
     return ", ".join(name for name, applies in watched.items() if applies) or "none"
 
 

@@ -30,11 +30,7 @@ TOY_WIDTHS = (20, 10, 5)
 TOY_BATCH = 8
 # Rows that a layer norm meets, by their mean and standard deviation.
 NORM_WIDTH = 4096
-NORM_ROWS = {
-    "ordinary": (0.0, 1.0),
-    "large": (0.0, 300.0),
-    "far from zero": (100.0, 0.1),
-}
+NORM_ROWS = {"ordinary": (0.0, 1.0), "large": (0.0, 300.0), "far from zero": (100.0, 0.1)}
 # A variance that is off by more than this is counted as wrong.
 TOLERANCE = 0.05
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from nvtx_kernels.profiling.recorder.cpu_operators import Operator, kernels
-from nvtx_kernels.profiling.recorder.kineto import activity
+from nvtx_kernels.profiling.recorder.kineto import Operator, activity, kernels
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from nvtx_kernels import analysis

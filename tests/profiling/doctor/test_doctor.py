@@ -33,12 +33,7 @@ WRONG = {
         "install nsight-systems-cli",
     ),
     "no report": ({"trial_trouble": "libdw.so.1: cannot open"}, "problem", "libdw.so.1", "libelf"),
-    "old nsys": (
-        {"nsys_version": (2022, 4, 2)},
-        "warning",
-        "older than 2025.3, which came",
-        "newer",
-    ),
+    "old nsys": ({"nsys_version": (2022, 4, 2)}, "warning", "older than 2025.3, which came", "newer"),
     "old driver": ({"driver": "390.1"}, "warning", "driver 390.1 is older", "update"),
     "paranoid": ({"paranoid": 4}, "warning", "perf_event_paranoid is 4", "sysctl"),
     "counters": (

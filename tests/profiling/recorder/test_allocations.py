@@ -117,12 +117,6 @@ def test_commands_record_memory_where_asked(tmp_path):
     assert rows(ours, EVENTS)
 
 
-def test_memory_without_a_recording_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        run.main(["--memory", "--device", "cpu"])
-    assert "add --record FILE" in capsys.readouterr().err
-
-
 @pytest.mark.gpu
 def test_peak_is_what_the_allocator_says_of_it(tmp_path):
     model = net("cuda")

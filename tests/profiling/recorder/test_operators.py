@@ -3,7 +3,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvtx_kernels.profiling.recorder.cpu_operators import Operator, kernels
+from nvtx_kernels.profiling.recorder.kineto import Operator, kernels
 
 
 def call(name="aten::mm", start=0, end=100, thread=1):

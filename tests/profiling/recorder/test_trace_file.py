@@ -4,13 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from nvtx_kernels.profiling.recorder.trace_file import (
-    TABLES,
-    TraceFile,
-    TraceFileError,
-    column_type,
-    global_tid,
-)
+from nvtx_kernels.profiling.recorder.trace_file import TABLES, TraceFile, TraceFileError, column_type, global_tid
 
 from tests.analysis.making import nodes
 from tests.profiling.making.recordings import REPOSITORY, rows, writing
@@ -74,10 +68,7 @@ def test_a_table_exists_only_once_it_has_a_row(tmp_path):
 
 
 def test_a_row_without_a_required_column_is_refused_in_a_sentence(tmp_path):
-    with (
-        pytest.raises(TraceFileError, match=r"cannot write .*NOT NULL"),
-        writing(tmp_path / "r.sqlite") as trace,
-    ):
+    with pytest.raises(TraceFileError, match=r"cannot write .*NOT NULL"), writing(tmp_path / "r.sqlite") as trace:
         trace.add(RUNTIME, [{"start": 1}])
 
 

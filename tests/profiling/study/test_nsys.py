@@ -62,12 +62,6 @@ def test_printed_command_holds_the_presets_flags_and_then_the_users(standin, tmp
     assert ("--emit-nvtx" in program) == (preset == "ops")
 
 
-def test_ops_preset_asks_the_program_for_a_range_per_operator():
-    cell = Cell(Settings(size="tiny", device="cpu"), capture="nsys-ops")
-    assert "--emit-nvtx" in cell.options("/there")
-    assert "--emit-nvtx" not in Cell(cell.settings, capture="nsys-light").options("/there")
-
-
 @pytest.mark.slow
 def test_report_has_a_name_that_sorts_and_is_captured_again_when_gone(standin, tmp_path, capsys):
     folder = tmp_path / "reports"

@@ -35,7 +35,9 @@ WRONG = [
     (["--steps", "many"], "invalid int value"),
     (["--year", "2023"], "choose from"),
     (["--device", "cpu", "--record", "out", "--json", "out"], "name the same file: give each its own"),
-    (["--device", "cpu", "--emit-nvtx"], "add --record FILE"),
+    (["--device", "cpu", "--emit-nvtx"], "ranges for operators need a recording: add --record FILE"),
+    (["--device", "cpu", "--memory"], "allocations into a recording: add --record FILE"),
+    (["--device", "cpu", "--flops", "--warmup", "0"], "with it, --warmup must be ≥ 1"),
 ]
 
 
@@ -178,20 +180,24 @@ def test_wrong_usage_exits_2_and_says_why(capsys, options, sentence):
     assert sentence in capsys.readouterr().err
 
 
-def test_a_report_that_cannot_be_written_is_said_before_any_work(capsys, tmp_path):
-    assert main(["--size", "tiny", "--device", "cpu", "--record", str(tmp_path)]) == 1
+@pytest.mark.parametrize("option", ["--record", "--json"])
+def test_a_file_that_cannot_be_written_is_said_before_any_work(capsys, tmp_path, option):
+    assert main(["--size", "tiny", "--device", "cpu", option, str(tmp_path)]) == 1
     assert capsys.readouterr() == ("", f"profiling.run: cannot write {tmp_path}: it is a folder\n")
 
 
 @pytest.mark.slow
-def test_full_memory_is_one_sentence_with_the_phase_and_status_1():
+def test_full_memory_is_one_sentence_with_the_phase_a_row_and_status_1(tmp_path):
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (24 << 30, 24 << 30))
 
-    done = run("--context-length", 8192, "--batch-size", 64, preexec_fn=limit)
+    path = tmp_path / "run.json"
+    done = run("--context-length", 8192, "--batch-size", 64, "--json", path, preexec_fn=limit)
     assert done.returncode == 1
     sentence = "profiling.run: out of memory in forward: could not allocate another 32.00 GiB"
     assert done.stderr.splitlines()[1:] == [sentence]
+    row = json.loads(path.read_text())
+    assert (row["status"], row["phase"], row["requested_bytes"]) == ("oom", "forward", 32 << 30)
 
 
 @pytest.mark.slow
@@ -212,10 +218,12 @@ def test_operators_become_ranges_on_request(tmp_path, capsys):
     assert len(texts) == 9 * LAYERS + 1
 
 
-def test_a_failing_program_says_in_its_metadata_how_it_ended(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "r.sqlite"
+def test_a_failing_program_says_how_it_ended_and_leaves_the_row_that_was_there(tmp_path, monkeypatch):
+    path, row = tmp_path / "r.sqlite", tmp_path / "run.json"
+    row.write_text("before")
     monkeypatch.setattr("nvtx_kernels.profiling.study.one_run.mark_text", lambda workload: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        main(f"--size tiny --device cpu --record {path}".split())
+        main(f"--size tiny --device cpu --record {path} --json {row}".split())
     assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == "ZeroDivisionError"
     assert range_names(path) == ["measure"]
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir() if each != path} == {"run.json": b"before"}

@@ -6,8 +6,6 @@ import pytest
 import torch
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.attribution.steps import evaluation_ns, measured_steps
-from nvtx_kernels.analysis.report import per_step
-from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.profiling.annotate import annotate_modules
 from nvtx_kernels.profiling.recorder import record
 from nvtx_kernels.profiling.training import Profile
@@ -144,7 +142,7 @@ def test_steps_and_phases_are_those_of_the_program(program, path):
         for _ in range(5):
             iteration(profile)
     assert calls["linear"] == 5 * linears
-    report = per_step(summarize(attribute(analysis.read(path))))
+    report = analysis.rank(path, per_step=True).report
     assert report.steps == 4
     made = Counter()
     for row in report.kernels:
@@ -157,13 +155,13 @@ def test_steps_and_phases_are_those_of_the_program(program, path):
 
 def phases_of(path, name):
     """Return the phases of the kernels of this name in measured steps, with how often each was launched."""
-    report = per_step(summarize(attribute(analysis.read(path))))
+    report = analysis.rank(path, per_step=True).report
     return {row.phase: row.count for row in report.kernels if row.kernel == name}
 
 
 def ranges_of(path):
     """Return the paths of the ranges in measured steps."""
-    return {" > ".join(row.path) for row in per_step(summarize(attribute(analysis.read(path)))).ranges}
+    return {" > ".join(row.path) for row in analysis.rank(path, per_step=True).report.ranges}
 
 
 def test_updates_in_one_backward_are_one_where_models_are_annotated_alone(path):
@@ -171,7 +169,7 @@ def test_updates_in_one_backward_are_one_where_models_are_annotated_alone(path):
     with annotate_modules(model), record(path):
         for _ in range(5):
             iteration(None)
-    assert len(measured_steps(attribute(analysis.read(path)))) == 4
+    assert analysis.rank(path).report.steps == 4
 
 
 class Tuned(nn.Module):

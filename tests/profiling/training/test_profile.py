@@ -5,8 +5,6 @@ import sqlite3
 
 import pytest
 import torch
-from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.profiling import annotate, recorder
 from nvtx_kernels.profiling.study.environment import NSYS_SESSION
 from nvtx_kernels.profiling.training import Profile
@@ -20,6 +18,7 @@ from tests.profiling.making.recordings import metadata, range_names
 
 PHASES = ("forward", "backward", "optimizer", "gradient")
 STEP = ["forward", "backward", "optimizer"]
+RUN = "_engine_run_backward"
 EVENTS = "SELECT value FROM NVTX_EVENTS JOIN StringIds ON textId = id ORDER BY start"
 
 
@@ -48,7 +47,7 @@ def phases(path):
 
 def steps(path):
     """Count the measured steps, as the analysis decides."""
-    return summarize(attribute(analysis.read(path))).steps
+    return analysis.rank(path).report.steps
 
 
 def plain(model, optimizer, steps=3):
@@ -174,12 +173,8 @@ def test_two_models_of_one_class_have_two_names(path, named):
         optimizer.step()
     names = ("G", "D") if named else ("Sequential", "Sequential#2")
     of_models = [name for name in range_names(path) if name in (*names, "Sequential 0")]
-    first, second = names
-    forward, backward = (
-        [first, "Sequential 0", second, "Sequential 0"],
-        [second, "Sequential 0", first, "Sequential 0"],
-    )
-    assert of_models == forward + backward
+    in_order = [*names, *names[::-1]]  # of forward, and of backward
+    assert of_models == [name for model in in_order for name in (model, "Sequential 0")]
 
 
 def test_the_last_of_several_optimizers_ends_the_step(path):
@@ -274,19 +269,17 @@ def test_a_range_of_the_programs_own_around_its_loop_hides_no_step(path, name):
     with Profile(model, optimizer, path), annotate.range(name):
         plain(model, optimizer, steps=4)
     assert (steps(path), range_names(path).count(name)) == (3, 1)
-    assert {row.path[:2] for row in summarize(attribute(analysis.read(path))).ranges if row.path[0] == "step"} >= {
-        ("step", name)
-    }
+    assert ("step", name) in {row.path[:2] for row in analysis.rank(path).report.ranges}
 
 
 def test_the_model_and_pytorch_are_as_they_were(path):
     model, optimizer = net_and_sgd()
-    before = (nn.Module.__call__, torch.autograd.graph._engine_run_backward, torch.autograd._engine_run_backward)
+    places = [(nn.Module, "__call__"), (torch.autograd.graph, RUN), (torch.autograd, RUN)]
+    before = [getattr(*place) for place in places]
     for depth in (None, 0):
         with Profile(model, optimizer, path, depth=depth):
             plain(model, optimizer)
-    after = (nn.Module.__call__, torch.autograd.graph._engine_run_backward, torch.autograd._engine_run_backward)
-    assert before == after
+    assert [getattr(*place) for place in places] == before
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert not _global_optimizer_pre_hooks
 

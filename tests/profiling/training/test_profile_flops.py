@@ -123,9 +123,3 @@ def test_a_run_counts_what_the_model_says_of_its_products(tmp_path):
     answer = nk.efficiency(report)
     assert answer["step"].flops[0] == answer["efficiency"].set_index("range").flops["measure"]
     assert not any("states" in note or "lacks" in note for note in answer.screen().notes)
-
-
-def test_a_run_without_warm_up_refuses_to_count(capsys):
-    with pytest.raises(SystemExit):
-        run.main(["--size", "tiny", "--warmup", "0", "--flops", "--device", "cpu"])
-    assert "with it, --warmup must be ≥ 1" in capsys.readouterr().err
