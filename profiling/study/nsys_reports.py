@@ -89,17 +89,11 @@ def capture(options: Mapping[str, Any]) -> int:
 
 def name_of(cell: Mapping[str, Any], gpu: str) -> str:
     """Return a report's name without ending: size, context, mode, dtype, GPU, and what is unusual. It sorts."""
-    words = [cell["size"], f"ctx{cell['context_length']:05d}", cell["mode"], cell["dtype"], slug(gpu)]
+    plain_gpu = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-").removeprefix("nvidia-").removeprefix("geforce-")
+    words = [cell["size"], f"ctx{cell['context_length']:05d}", cell["mode"], cell["dtype"]]
+    words.append("cpu" if gpu.startswith("CPU") else plain_gpu)
     for name, (usual, text) in UNUSUAL.items():
         if (value := cell.get(name)) not in (usual, None):
             words.append(text.format("compiled" if value is True else value))
     preset = cell["capture"].removeprefix(NSYS)
     return "_".join(words if preset == "light" else [*words, preset])
-
-
-def slug(gpu: str) -> str:
-    """Return a GPU's name for use in a file's: NVIDIA H100 80GB HBM3 becomes h100-80gb-hbm3."""
-    if gpu.startswith("CPU"):
-        return "cpu"
-    plain = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
-    return plain.removeprefix("nvidia-").removeprefix("geforce-")

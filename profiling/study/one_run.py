@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -199,9 +199,7 @@ def run(options: Mapping[str, Any]) -> None:
             # Pandas takes a second to import; a sweep's processes need none.
             from .table import document
 
-            table = document([row])
-            table = replace(table, accounting=(*sentences, *table.accounting))
-            sys.stdout.write("\n" + str(presented(table, "table", None)))
+            sys.stdout.write("\n" + str(presented(document([row], sentences=sentences), "table", None)))
         if memory_to:
             sys.stdout.write("\n" + str(presented(memory_document(workload), "table", None)))
         # nsys would count more steps as the program's, unless the sweep that asks stopped it before.

@@ -30,7 +30,17 @@ def benchmark(options: Mapping[str, Any]) -> int:
         if (own_name := size_in(options["year"], name)) != name:
             parameters = CONFIGS[own_name].parameters
             _say(f"{name} of {options['year']} is {own_name} here, {parameters:,} parameters")
-    rows = _selected(options, study) if options["results"] else _measured(options, study)
+    if options["results"]:
+        rows = _selected(options, study)
+    else:
+        from .processes import Plan, sweep
+
+        path, cells = options["into"], cells_of(options, study)
+        count, left = sweep(cells, path, Plan(options["again"], options["budget"], options["longest"]))
+        _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {count} measured now")
+        if left:
+            _say(f"the budget of {options['budget']:g} s is spent; run the same command again to continue")
+        rows = results.of_cells(_read(path), (cell.key for cell in cells))
     if not rows:
         raise results.ResultsError("there are no measurements to show")
     by, phases = options["by"] or study.by, options["phases"] or study.phases
@@ -64,18 +74,6 @@ def _selected(options: Mapping[str, Any], study: Study) -> list[Row]:
 
     rows = results.latest([row for path in options["results"] for row in _read(path)])
     return [row for row in rows if all(value(row, name) in (*values, None) for name, values in lists.items())]
-
-
-def _measured(options: Mapping[str, Any], study: Study) -> list[Row]:
-    """Measure the requested cells and return their rows."""
-    from .processes import Plan, sweep
-
-    path, cells = options["into"], cells_of(options, study)
-    count, left = sweep(cells, path, Plan(options["again"], options["budget"], options["longest"]))
-    _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {count} measured now")
-    if left:
-        _say(f"the budget of {options['budget']:g} s is spent; run the same command again to continue")
-    return results.of_cells(_read(path), (cell.key for cell in cells))
 
 
 def _read(path: Path) -> list[Row]:

@@ -1,6 +1,6 @@
 """The table of measurements: a line per configuration and phase, what it compares, and what decided it all."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -57,13 +57,9 @@ def setting(heading: str, name: str) -> Shown:
 
 def of_frame(key: str, title: str, lines: pd.DataFrame, columns: Sequence[Shown]) -> Table:
     """Return a table with all columns of a frame for programs, and the given ones for people."""
-    names = [str(name) for name in lines.columns]
-    rows = []
-    for values in lines.itertuples(index=False):
-        plain = (None if pd.isna(value) else value.item() if hasattr(value, "item") else value for value in values)
-        line = dict(zip(names, plain, strict=True))
-        rows.append(Line((*line.values(), *(column.value(line) for column in columns))))
-    for_programs = [Column(name, name, seen_by="programs") for name in names]
+    plain: list[Any] = lines.astype(object).where(lines.notna(), None).to_dict("records")
+    rows = [Line((*line.values(), *(column.value(line) for column in columns))) for line in plain]
+    for_programs = [Column(str(name), str(name), seen_by="programs") for name in lines.columns]
     for_people = [Column(column.heading, column.heading, column.kind, seen_by="people") for column in columns]
     return Table(key, title, (*for_programs, *for_people), tuple(rows))
 
@@ -155,11 +151,16 @@ def outcome(line: Mapping[str, Any]) -> str:
 
 
 def document(
-    rows: Sequence[Row], by: str = "phase", groups: Sequence[str] = ("times",), phases: Sequence[str] = ()
+    rows: Sequence[Row],
+    by: str = "phase",
+    groups: Sequence[str] = ("times",),
+    phases: Sequence[str] = (),
+    sentences: Iterable[str] = (),
 ) -> Document:
-    """Return the table of rows, with everything that affects its numbers."""
+    """Return the table of rows, with everything that affects its numbers, after sentences of the caller's."""
     lines = frame(rows)
-    accounting = [*_state(rows, lines), ATTENTION_ALONE if rows[0]["kind"] == ATTENTION else TIMES]
+    about = ATTENTION_ALONE if rows[0]["kind"] == ATTENTION else TIMES
+    accounting = [*sentences, *_state(rows, lines), about]
     if "first" in groups:
         accounting.append(FIRST)
     if "memory" in groups:
@@ -180,17 +181,11 @@ def document(
             f"Dense peak by NVIDIA's data sheets, TFLOP/s: {', '.join(sorted(peaks)) or 'not known'}.",
         ]
     answer = table(lines, by, groups, phases)
-    return Document(machine(rows), (answer,), tuple(accounting), tuple(_warnings(rows, lines, by)))
-
-
-def machine(rows: Sequence[Row]) -> str:
-    """Return device and versions of the rows, in one line."""
     parts = []
     for name in VERSIONS:
-        values = sorted({str(row["state"][name]) for row in rows if row["state"].get(name)})
-        if values:
-            parts.append(f"{name.removesuffix('_name').replace('_', ' ')} {' and '.join(values)}")
-    return ", ".join(parts)
+        if values := {str(row["state"][name]) for row in rows if row["state"].get(name)}:
+            parts.append(f"{name.removesuffix('_name').replace('_', ' ')} {' and '.join(sorted(values))}")
+    return Document(", ".join(parts), (answer,), tuple(accounting), tuple(_warnings(rows, lines, by)))
 
 
 def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:

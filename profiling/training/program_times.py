@@ -11,21 +11,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from nvtx_kernels.analysis.presenters.output import format_of, presented, write
+from nvtx_kernels.analysis.presenters.output import format_of
 
 from ..annotate import others, range_stack
 from ..annotate.range_stack import Payload
 from ..cli import CommandError
 from ..study.environment import cpu_facts, gpu_facts, versions, watcher
-from ..study.frame import frame
 from ..study.results import PROGRAM, VERSION, Row
-from ..study.table import document
+from ..study.table import show
 from .capture import Capture, wait_for_gpu
 from .loop import WHOLE_BLOCK, Phases
 from .roots import telling_roots
@@ -190,14 +188,9 @@ def show_times(options: Mapping[str, Any], run: Callable[[], int]) -> int:
     if not rows:
         raise CommandError(_nothing(program[0], times, warm_ups[0]))
     by = options["by"] or ("phase" if len(rows) == 1 else "warmup")
-    table = document(rows, by, options["columns"] or ("times", "first"), options["phases"] or ())
     sentences = _sentences(program, times, warm_ups, rows)
-    table = replace(table, accounting=(*sentences, *table.accounting))
-    write(presented(table, format_of(options["format"], options["output"]), options["output"]), options["output"])
-    if options["plot"] is not None:
-        from ..study.plots import draw
-
-        draw(frame(rows), options["plot"])
+    groups, phases = options["columns"] or ("times", "first"), options["phases"] or ()
+    show(rows, options, {"by": by, "groups": groups, "phases": phases, "sentences": sentences})
     return times.status or 0
 
 
