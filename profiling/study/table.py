@@ -181,11 +181,12 @@ def document(
             f"Dense peak by NVIDIA's data sheets, TFLOP/s: {', '.join(sorted(peaks)) or 'not known'}.",
         ]
     answer = table(lines, by, groups, phases)
-    parts = []
-    for name in VERSIONS:
-        if values := {str(row["state"][name]) for row in rows if row["state"].get(name)}:
-            parts.append(f"{name.removesuffix('_name').replace('_', ' ')} {' and '.join(sorted(values))}")
-    return Document(", ".join(parts), (answer,), tuple(accounting), tuple(_warnings(rows, lines, by)))
+    machine = ", ".join(
+        f"{name.removesuffix('_name').replace('_', ' ')} {' and '.join(sorted(values))}"
+        for name in VERSIONS
+        if (values := {str(row["state"][name]) for row in rows if row["state"].get(name)})
+    )
+    return Document(machine, (answer,), tuple(accounting), tuple(_warnings(rows, lines, by)))
 
 
 def _state(rows: Sequence[Row], lines: pd.DataFrame) -> Iterator[str]:

@@ -158,6 +158,5 @@ def test_each_modules_forward_allocates_what_the_allocator_says(tmp_path):
             step(model, optimizer, "cuda")
     found = memory(attribute(read(tmp_path / "report.sqlite"))).ranges
     ours = {row.path[-1]: row.allocated_bytes for row in found if row.phase == "forward"}
-    assert [ours["Sequential"], *(ours[f"Sequential {n}"] for n in range(3))] == [
-        said[one] for one in model.modules()
-    ]
+    names = ("Sequential", *(f"Sequential {n}" for n in range(3)))
+    assert [ours[name] for name in names] == [said[module] for module in model.modules()]

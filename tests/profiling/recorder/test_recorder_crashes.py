@@ -79,8 +79,13 @@ def test_a_signal_leaves_a_readable_report_of_what_ran(path, number, statuses, i
     assert metadata(path)["NVTX_KERNELS_INTERRUPTED_BY"] == interrupted_by
 
 
-def test_writing_between_steps_changes_nothing_but_the_overhead(path, monkeypatch):
+@pytest.fixture
+def flushing(monkeypatch):
+    """Let what is recorded be written at the end of every outer range."""
     monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
+
+
+def test_writing_between_steps_changes_nothing_but_the_overhead(path, flushing):
     with recorder.record(path, device="cpu") as recording:
         train(steps=4)
     pauses = rows(path, "SELECT start, end FROM PROFILER_OVERHEAD")
@@ -94,8 +99,7 @@ def test_writing_between_steps_changes_nothing_but_the_overhead(path, monkeypatc
 
 @pytest.mark.parametrize("ends_inside", [True, False])
 @pytest.mark.parametrize("memory", [False, True])
-def test_recording_goes_on_after_a_block_that_nobody_could_see(path, monkeypatch, ends_inside, memory):
-    monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
+def test_recording_goes_on_after_a_block_that_nobody_could_see(path, flushing, ends_inside, memory):
     with recorder.record(path, device="cpu", memory=memory) as recording:
         block = torch.ops.profiler._record_function_enter_new("an epoch")  # as C++ opens one: nobody counts it
         train(steps=5)
@@ -119,8 +123,7 @@ def test_recording_goes_on_after_another_profiler_that_began_inside_a_block(path
     assert [name for name, _ in kernels(path)].count("aten::prod") == 1
 
 
-def test_recording_goes_on_under_an_open_block_of_python(path, monkeypatch):
-    monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
+def test_recording_goes_on_under_an_open_block_of_python(path, flushing):
     with recorder.record(path, device="cpu") as recording:
         for _ in range(2):
             with record_function("an epoch"):
@@ -131,8 +134,7 @@ def test_recording_goes_on_under_an_open_block_of_python(path, monkeypatch):
     assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE text = 'an epoch'") == [(2,)]
 
 
-def test_a_disk_that_fills_is_said_when_the_program_is_done_and_leaves_the_old_report(path, monkeypatch):
-    monkeypatch.setattr(recorder, "FLUSH_AFTER_NS", 0)
+def test_a_disk_that_fills_is_said_when_the_program_is_done_and_leaves_the_old_report(path, flushing):
     path.write_text("old")
     steps_run = []
 

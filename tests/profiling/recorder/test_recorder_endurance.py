@@ -80,9 +80,8 @@ def test_a_compilation_of_twelve_seconds_ends_no_recording(tmp_path, path, way, 
     program.write_text(COMPILING)
     way(program, path)
     assert "ENDED_EARLY" not in " ".join(metadata(path))
-    assert [name for name, _ in kernels(path)].count(
-        "aten::addmm"
-    ) == 12  # of two layers, compiled and in five steps
+    of_products = [name for name, _ in kernels(path) if name == "aten::addmm"]
+    assert len(of_products) == 12  # of two layers, compiled and in five steps
     assert "ended early" not in "".join(capsys.readouterr())
 
 
@@ -180,9 +179,13 @@ def test_what_a_recording_lacks_is_said_in_answers_and_by_the_doctor(path):
     assert {one.rstrip(".") for one in expected} <= {finding.what for finding in examine(path)}
 
 
-def test_a_profile_has_its_ranking_and_its_page(path):
+def linear_and_sgd():
     model = nn.Linear(8, 8)
-    optimizer = torch.optim.SGD(model.parameters())
+    return model, torch.optim.SGD(model.parameters())
+
+
+def test_a_profile_has_its_ranking_and_its_page(path):
+    model, optimizer = linear_and_sgd()
     with nk.profile(model, optimizer, path) as p:
         steps_of(model, optimizer)
     assert p.rank(per_step=True).report.steps == 2
@@ -193,8 +196,7 @@ def test_a_profile_has_its_ranking_and_its_page(path):
 
 
 def test_a_profile_shows_what_there_is(path, capsys):
-    model = nn.Linear(8, 8)
-    optimizer = torch.optim.SGD(model.parameters())
+    model, optimizer = linear_and_sgd()
     with nk.profile(model, optimizer, path) as p:
         p._capture.recording._end_early("the disk is full")
         steps_of(model, optimizer)
@@ -262,19 +264,9 @@ def steps_of(model, optimizer):
 
 def state_of(model):
     hooks = [len(value) for part in model.modules() for name, value in vars(part).items() if "hooks" in name]
-    classes = [type(part) for part in model.modules()]
-    patched = (
-        nn.Module.__call__,
-        torch.autograd.graph._engine_run_backward,
-        torch.optim.Optimizer.profile_hook_step,
-    )
-    return (
-        hooks,
-        classes,
-        [sorted(vars(part)) for part in model.modules()],
-        patched,
-        signal.getsignal(signal.SIGINT),
-    )
+    parts = [(type(part), sorted(vars(part))) for part in model.modules()]
+    calls = nn.Module.__call__, torch.autograd.graph._engine_run_backward, torch.optim.Optimizer.profile_hook_step
+    return hooks, parts, calls, signal.getsignal(signal.SIGINT)
 
 
 @pytest.mark.slow
