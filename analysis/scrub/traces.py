@@ -19,7 +19,7 @@ import msgspec
 from ..errors import NotAReport, UsageError
 from ..readers.chrome_columns import CATEGORIES, FORWARD_TO_BACKWARD, LAUNCHES, MEMORY_EVENT, RANGES, WORK
 from ..readers.chrome_events import LARGEST_NS, Args, Envelope, Event, TraceFile
-from ..readers.safety import Identity, identity, require_unchanged
+from ..readers.safety import identity, require_unchanged
 from ..support.files import write_lines
 from ..support.progress import advance
 from ..support.text import printable
@@ -51,37 +51,27 @@ def copy(report: Path, target: Path, *, keep: Sequence[str] = ()) -> Copied:
 
     Raises NotAReport if the trace cannot be read, and UsageError if the target cannot be written.
     """
-    before = identity(report)
+    under_way = _TraceCopy(report, keep)
     require_replaceable(target, report)
-    under_way = TraceCopy(report, Names(own_words=host_words(report), keep=keep))
     try:
-        write_lines(_checked(under_way.lines(), report, before), target)
+        write_lines(under_way.lines(), target)
     except OSError as error:
         raise UsageError(f"{printable(str(target))} cannot be written: {error.strerror}.") from error
     return Copied(under_way.rows, under_way.names.replaced)
 
 
-def _checked(lines: Iterator[str], report: Path, before: Identity) -> Iterator[str]:
-    """Yield lines; raise NotAReport, so that nothing is put in place, if the report changed while it was read."""
-    yield from lines
-    require_unchanged(report, before)
-
-
-def host_words(report: Path) -> frozenset[str]:
-    """Return the words of the host in a trace's file name."""
-    of_host = _FILE_OF_HOST.fullmatch(report.name)
-    return words_of([of_host[1]]) if of_host else frozenset()
-
-
-class TraceCopy:
+class _TraceCopy:
     """One copy of a trace under way."""
 
-    def __init__(self, report: Path, names: Names) -> None:
-        self.report, self.names, self.rows = report, names, 0
+    def __init__(self, report: Path, keep: Sequence[str], *, of_copy: bool = False) -> None:
+        of_host = _FILE_OF_HOST.fullmatch(report.name)
+        own_words = words_of([of_host[1]]) if of_host else frozenset()
+        self.report, self.before, self.rows = report, identity(report), 0
+        self.names = Names(own_words=own_words, keep=keep, of_copy=of_copy)
         self.base_us = _base_us(report)
 
     def lines(self) -> Iterator[str]:
-        """Yield the copy piece by piece."""
+        """Yield the copy piece by piece; raise NotAReport, so that none is put in place, if the report changes."""
         file = TraceFile(self.report)
         yield '{"traceEvents":[\n'
         for events in file.blocks():
@@ -92,6 +82,7 @@ class TraceCopy:
                 self.rows += len(encoded)
         around = _ENCODE(self.around(file.envelope)).decode()
         yield f"\n],{around[1:]}\n" if len(around) > 2 else "\n]}\n"
+        require_unchanged(self.report, self.before)
 
     def event(self, event: Event) -> dict[str, Any] | None:
         """Return what may be shared of an event; None if that is nothing."""
@@ -105,16 +96,14 @@ class TraceCopy:
         is_allocation = _is_allocation(event)
         if not (_is_read(event) or is_allocation):
             return None
-        name = MEMORY_EVENT if is_allocation else self.name(event) or ""
+        name = MEMORY_EVENT
+        if not is_allocation:
+            name = self.names.shared(ROLES[CATEGORIES[event.cat][0]], event.name) or ""
         args = {
             key: self.detail(value) for key, value in msgspec.to_builtins(event.args).items() if value is not None
         }
         kind = {"ph": "i"} if is_allocation else {"ph": "X", "cat": event.cat}
         return {**kind, "name": name, **self.place(event), **written_times, "args": args}
-
-    def name(self, event: Event) -> str | None:
-        """Return what may be shared of the name of an event that is read."""
-        return self.names.shared(ROLES[CATEGORIES[event.cat][0]], event.name)
 
     def detail(self, value: Any) -> Any:
         """Return what may be shared of one of an event's arguments: numbers, and known words."""
@@ -125,14 +114,14 @@ class TraceCopy:
         return value if isinstance(value, int | float) else None
 
     def place(self, event: Event) -> dict[str, Any]:
-        """Return the process and the thread, or the GPU and the stream."""
-        places = {"pid": event.pid, "tid": event.tid}
-        return {key: self.track(value) for key, value in places.items() if value is not None}
-
-    def track(self, value: Any) -> Any:
-        """Return a number unchanged, and a word only if it is a common one."""
-        is_public = not isinstance(value, str) or _PUBLIC_TRACKS.fullmatch(value)
-        return value if is_public else self.names.in_words(value)
+        """Return the process and the thread, or the GPU and the stream: a word only if it is a common one."""
+        places = {key: value for key, value in (("pid", event.pid), ("tid", event.tid)) if value is not None}
+        return {
+            key: self.names.in_words(value)
+            if isinstance(value, str) and not _PUBLIC_TRACKS.fullmatch(value)
+            else value
+            for key, value in places.items()
+        }
 
     def track_name(self, name: Any) -> str:
         """Return what may be shared of a thread's or a process's name."""
@@ -198,7 +187,7 @@ def unknown(report: Path, *, keep: Sequence[str] = ()) -> Iterator[Unknown]:
 
     Raises NotAReport if the trace cannot be read.
     """
-    sharing = TraceCopy(report, Names(own_words=host_words(report), keep=keep, of_copy=True))
+    sharing = _TraceCopy(report, keep, of_copy=True)
     yield Unknown("times", "(they are dates)", int(sharing.base_us > 0))
     counts: Counter[tuple[str, str]] = Counter()
     file = TraceFile(report, decoder=msgspec.json.Decoder(list[dict[str, Any]]))
