@@ -22,6 +22,11 @@ class NamePattern(NamedTuple):
     part: bool = False
 
 
+def _rows(means: str, *rows: tuple[str, str, str, str] | tuple[str, str, str, str, bool]) -> list[NamePattern]:
+    """Return rows of names that mean the same."""
+    return [NamePattern(means, *row) for row in rows]
+
+
 # What may precede a phase's word, and join it: `train/forward`, `iter_3_forward`, `1_forward`.
 _JOIN = r"(?:[-_ ./>|]+|:{1,2} ?)"
 _BATCH = r"(?:(?:micro|mini)[-_ ]?)?batch"
@@ -80,276 +85,261 @@ _ATOM = "ATOM, ROCm's engine, by TraceLens/TraceUtils/annotation_utils.py"
 _PADDED, _ATOM_MORE = r"(?:/\d+)?", r"(?: (?:ctx|[pd]|spec|sqsq|sqsk|sk|tbo)=[\d, \[\].+]+)*"
 _DEEPSPEED = "DeepSpeed, deepspeed/utils/nvtx.py: the qualified names of functions"
 
+# Of a range that is only a part of its phase.
+_PART = True
+
 PHASE_NAMES: tuple[NamePattern, ...] = (
-    NamePattern(
-        "forward", rf"{_BEFORE}(?:forwards?|fwd|fw){_AFTER}", _TRAINING_LOOPS, "train/forward", "forward_fill"
-    ),
-    NamePattern(
+    *_rows(
         "forward",
-        rf"forward{_REMARK}",
-        "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
-        "## forward ##",
-        "## item_forward ##",
+        (rf"{_BEFORE}(?:forwards?|fwd|fw){_AFTER}", _TRAINING_LOOPS, "train/forward", "forward_fill"),
+        (
+            rf"forward{_REMARK}",
+            "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
+            "## forward ##",
+            "## item_forward ##",
+        ),
+        (r"forward \d+", _PIPELINING, "Forward 3", "Forward hook 3"),
+        (r"pp:\d+f\d+", f"{_PIPELINING}: stage, action, microbatch", "PP:0F3", "PP:0UNSHARD"),
+        (rf"{_COMPONENT}\(f\)", _DUAL_PIPE, "dispatch(F)", "dispatch(Final)"),
+        (r"pp:\d+(?:send|recv)_f\d+", _PIPELINING, "PP:0SEND_F3", "PP:0RESHARD", _PART),
+        (
+            r"(?:distributed|fullysharded)?dataparallel\.forward",
+            "PyTorch 2.11, torch/nn/parallel/distributed.py",
+            "DistributedDataParallel.forward",
+            "transformer_engine._Linear.forward",
+        ),
+        (r"deepspeedengine\.forward", _DEEPSPEED, "DeepSpeedEngine.forward", "Attention.forward"),
+        (
+            r"\[pl\](?:\[profile\])?(?:\[strategy\]|\[lightningmodule\])\w+\.(?:training|validation|test|predict)_step",
+            _LIGHTNING,
+            "[pl][profile][Strategy]DDPStrategy.training_step",
+            "[pl][profile][LightningModule]GPT.on_train_batch_start",
+        ),
+        (
+            r"\[pl\](?:.*(?:: |[\].]))?forward",
+            _LIGHTNING,
+            "[pl][profile]model: forward",
+            "[pl][module]torch.nn.Linear: forward_net",
+        ),
+        (
+            r"(?:v2_)?gpu_model_runner: forward",
+            "vLLM, vllm/v1/worker/gpu_model_runner.py",
+            "gpu_model_runner: forward",
+            "gpu_model_runner: sample",
+        ),
     ),
-    NamePattern("forward", r"forward \d+", _PIPELINING, "Forward 3", "Forward hook 3"),
-    NamePattern("forward", r"pp:\d+f\d+", f"{_PIPELINING}: stage, action, microbatch", "PP:0F3", "PP:0UNSHARD"),
-    NamePattern("forward", rf"{_COMPONENT}\(f\)", _DUAL_PIPE, "dispatch(F)", "dispatch(Final)"),
-    NamePattern("forward", r"pp:\d+(?:send|recv)_f\d+", _PIPELINING, "PP:0SEND_F3", "PP:0RESHARD", part=True),
-    NamePattern(
+    *_rows("prefill", (r"step\[extend(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "extend[8]")),
+    *_rows("decode", (r"step\[decode(?: \w+=\d+)*\]", _SGLANG, "step[DECODE bs=64]", "decode[64]")),
+    *_rows(
         "forward",
-        r"(?:distributed|fullysharded)?dataparallel\.forward",
-        "PyTorch 2.11, torch/nn/parallel/distributed.py",
-        "DistributedDataParallel.forward",
-        "transformer_engine._Linear.forward",
+        (
+            r"step\[(?!extend\b|decode\b)[a-z_]+(?: \w+=\d+)*\]",
+            f"{_SGLANG}: modes that mix both",
+            "step[MIXED bs=2 c=1 g=1]",
+            "step[0].mlp",
+        ),
     ),
-    NamePattern(
-        "forward", r"deepspeedengine\.forward", _DEEPSPEED, "DeepSpeedEngine.forward", "Attention.forward"
-    ),
-    NamePattern(
-        "forward",
-        r"\[pl\](?:\[profile\])?(?:\[strategy\]|\[lightningmodule\])\w+\.(?:training|validation|test|predict)_step",
-        _LIGHTNING,
-        "[pl][profile][Strategy]DDPStrategy.training_step",
-        "[pl][profile][LightningModule]GPT.on_train_batch_start",
-    ),
-    NamePattern(
-        "forward",
-        r"\[pl\](?:.*(?:: |[\].]))?forward",
-        _LIGHTNING,
-        "[pl][profile]model: forward",
-        "[pl][module]torch.nn.Linear: forward_net",
-    ),
-    NamePattern(
-        "forward",
-        r"(?:v2_)?gpu_model_runner: forward",
-        "vLLM, vllm/v1/worker/gpu_model_runner.py",
-        "gpu_model_runner: forward",
-        "gpu_model_runner: sample",
-    ),
-    NamePattern("prefill", r"step\[extend(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "extend[8]"),
-    NamePattern("decode", r"step\[decode(?: \w+=\d+)*\]", _SGLANG, "step[DECODE bs=64]", "decode[64]"),
-    NamePattern(
-        "forward",
-        r"step\[(?!extend\b|decode\b)[a-z_]+(?: \w+=\d+)*\]",
-        f"{_SGLANG}: modes that mix both",
-        "step[MIXED bs=2 c=1 g=1]",
-        "step[0].mlp",
-    ),
-    NamePattern(
+    *_rows(
         "prefill",
-        rf"execute_(?:\d+_)?context_[1-9]\d*{_TOKENS}_generation_0{_TOKENS}",
-        _VLLM,
-        "execute_context_1(512)_generation_0(0)",
-        "execute_context_0(0)_generation_0(0)",
+        (
+            rf"execute_(?:\d+_)?context_[1-9]\d*{_TOKENS}_generation_0{_TOKENS}",
+            _VLLM,
+            "execute_context_1(512)_generation_0(0)",
+            "execute_context_0(0)_generation_0(0)",
+        ),
     ),
-    NamePattern(
+    *_rows(
         "decode",
-        rf"execute_(?:\d+_)?context_0{_TOKENS}_generation_[1-9]\d*{_TOKENS}",
-        _VLLM,
-        "execute_context_0(0)_generation_63(63)",
-        "execute_context_0(0)_generation_0(0)",
+        (
+            rf"execute_(?:\d+_)?context_0{_TOKENS}_generation_[1-9]\d*{_TOKENS}",
+            _VLLM,
+            "execute_context_0(0)_generation_63(63)",
+            "execute_context_0(0)_generation_0(0)",
+        ),
     ),
-    NamePattern(
+    *_rows(
         "forward",
-        rf"execute_(?:\d+_)?context_[1-9]\d*{_TOKENS}_generation_[1-9]\d*{_TOKENS}",
-        f"{_VLLM}: prompts and tokens together",
-        "execute_8192_context_9(8155)_generation_37(37)",
-        "execute_context_0(0)_generation_0(0)",
+        (
+            rf"execute_(?:\d+_)?context_[1-9]\d*{_TOKENS}_generation_[1-9]\d*{_TOKENS}",
+            f"{_VLLM}: prompts and tokens together",
+            "execute_8192_context_9(8155)_generation_37(37)",
+            "execute_context_0(0)_generation_0(0)",
+        ),
     ),
-    NamePattern(
+    *_rows(
         "prefill",
-        rf"prefill\[bs=\d+ tok=\d+{_ATOM_MORE}\]",
-        _ATOM,
-        "prefill[bs=2 tok=14721 ctx=[7803, 6918]]",
-        "prefill[0]",
+        (
+            rf"prefill\[bs=\d+ tok=\d+{_ATOM_MORE}\]",
+            _ATOM,
+            "prefill[bs=2 tok=14721 ctx=[7803, 6918]]",
+            "prefill[0]",
+        ),
     ),
-    NamePattern(
+    *_rows(
         "forward",
-        rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+ p=[1-9]\d*{_ATOM_MORE}\]",
-        f"{_ATOM}: prompts and tokens together",
-        "decode[bs=128 tok=384 p=2 d=126]",
-        "decode[bs=128 tok=384 p=]",
+        (
+            rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+ p=[1-9]\d*{_ATOM_MORE}\]",
+            f"{_ATOM}: prompts and tokens together",
+            "decode[bs=128 tok=384 p=2 d=126]",
+            "decode[bs=128 tok=384 p=]",
+        ),
     ),
-    NamePattern(
+    *_rows(
         "decode",
-        rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
-        _ATOM,
-        "decode[bs=117/128 tok=117 d=117]",
-        "decode[bs=64]",
+        (
+            rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
+            _ATOM,
+            "decode[bs=117/128 tok=117 d=117]",
+            "decode[bs=64]",
+        ),
     ),
-    NamePattern(
+    *_rows(
         "prefill",
-        r"(?:\[executor\] )?_forward_step(?: \d+)?: [1-9]\d* ctx reqs, 0 gen reqs",
-        _TRT_LLM,
-        "[Executor] _forward_step 12: 2 ctx reqs, 0 gen reqs",
-        "_prefill_attention",
+        (
+            r"(?:\[executor\] )?_forward_step(?: \d+)?: [1-9]\d* ctx reqs, 0 gen reqs",
+            _TRT_LLM,
+            "[Executor] _forward_step 12: 2 ctx reqs, 0 gen reqs",
+            "_prefill_attention",
+        ),
     ),
-    NamePattern(
+    *_rows(
         "decode",
-        r"(?:\[executor\] )?_forward_step(?: \d+)?: 0 ctx reqs, [1-9]\d* gen reqs",
-        _TRT_LLM,
-        "[Executor] _forward_step 12: 0 ctx reqs, 64 gen reqs",
-        "decode_image",
+        (
+            r"(?:\[executor\] )?_forward_step(?: \d+)?: 0 ctx reqs, [1-9]\d* gen reqs",
+            _TRT_LLM,
+            "[Executor] _forward_step 12: 0 ctx reqs, 64 gen reqs",
+            "decode_image",
+        ),
     ),
-    NamePattern(
+    *_rows(
         "forward",
-        r"(?:\[executor\] )?_forward_step(?:_inter_pp|_mm_encoder_only)?(?: \d+)?(?::.*)?",
-        _TRT_LLM,
-        "[Executor] _forward_step 12: 1 ctx reqs, 63 gen reqs",
-        "_flash_attn_forward",
+        (
+            r"(?:\[executor\] )?_forward_step(?:_inter_pp|_mm_encoder_only)?(?: \d+)?(?::.*)?",
+            _TRT_LLM,
+            "[Executor] _forward_step 12: 1 ctx reqs, 63 gen reqs",
+            "_flash_attn_forward",
+        ),
+        (rf"{_LOSS}{_REMARK}", _TRAINING_LOOPS, "compute_loss", "loss scaling", _PART),
+        (
+            rf"\w*fsdp::(?:root_)?(?:pre|post)_forward{_STAGED}",
+            _FSDP,
+            "FSDP::pre_forward (layers.3)",
+            "FSDP::all_gather (layers.3)",
+            _PART,
+        ),
+        (
+            r"fullyshardeddataparallel\._(?:root_)?(?:pre|post)_forward\w*",
+            _OLD_FSDP,
+            "FullyShardedDataParallel._pre_forward",
+            "FullyShardedDataParallel._to_kwargs",
+            _PART,
+        ),
     ),
-    NamePattern("forward", rf"{_LOSS}{_REMARK}", _TRAINING_LOOPS, "compute_loss", "loss scaling", part=True),
-    NamePattern(
-        "forward",
-        rf"\w*fsdp::(?:root_)?(?:pre|post)_forward{_STAGED}",
-        _FSDP,
-        "FSDP::pre_forward (layers.3)",
-        "FSDP::all_gather (layers.3)",
-        part=True,
-    ),
-    NamePattern(
-        "forward",
-        r"fullyshardeddataparallel\._(?:root_)?(?:pre|post)_forward\w*",
-        _OLD_FSDP,
-        "FullyShardedDataParallel._pre_forward",
-        "FullyShardedDataParallel._to_kwargs",
-        part=True,
-    ),
-    NamePattern(
+    *_rows(
         "backward",
-        rf"{_BEFORE}{_OF_LOSS}{_BACKWARD}{_AFTER}",
-        _TRAINING_LOOPS,
-        "loss.backward()",
-        "backwards compatible",
+        (rf"{_BEFORE}{_OF_LOSS}{_BACKWARD}{_AFTER}", _TRAINING_LOOPS, "loss.backward()", "backwards compatible"),
+        (
+            rf"backward{_REMARK}",
+            "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
+            "## backward ##",
+            "## op1.backward ##",
+        ),
+        (r"backward \d+", _PIPELINING, "Backward 3", "Backward hook 3"),
+        (r"pp:\d+[biw]\d+", f"{_PIPELINING}: whole, of inputs, of weights", "PP:1B2", "PP:(1F2;1B1)OVERLAP_F_B"),
+        (rf"{_COMPONENT}\([bw]\)", f"{_DUAL_PIPE}: of inputs, of weights", "mlp(W)", "mlp(Warm)"),
+        (r"pp:\d+(?:(?:send|recv)_b\d+|reduce_grad)", _PIPELINING, "PP:1RECV_B2", "PP:1UNSHARD", _PART),
+        (
+            r"deepspeed(?:engine|zerooptimizer\w*)\.backward",
+            _DEEPSPEED,
+            "DeepSpeedZeroOptimizer_Stage3.backward",
+            "PreBackwardFunction.backward",
+        ),
+        (
+            rf"{_HOOK}(?:run_)?backward",
+            _LIGHTNING,
+            "[pl][profile][Strategy]DDPStrategy.backward",
+            "[pl][profile][LightningModule]GPT.on_after_backward",
+        ),
+        (
+            rf"\w*fsdp::(?:root_)?(?:pre|post)_backward\w*{_STAGED}",
+            _FSDP,
+            "FSDP::post_backward_reduce (layers.3)",
+            "FSDP::all_gather_copy_out (layers.3)",
+            _PART,
+        ),
+        (
+            r"fullyshardeddataparallel\._(?:pre|post)_backward\w*",
+            _OLD_FSDP,
+            "FullyShardedDataParallel._post_backward_hook",
+            "FullyShardedDataParallel._reduce_grad_hook",
+            _PART,
+        ),
     ),
-    NamePattern(
-        "backward",
-        rf"backward{_REMARK}",
-        "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
-        "## backward ##",
-        "## op1.backward ##",
-    ),
-    NamePattern("backward", r"backward \d+", _PIPELINING, "Backward 3", "Backward hook 3"),
-    NamePattern(
-        "backward",
-        r"pp:\d+[biw]\d+",
-        f"{_PIPELINING}: whole, of inputs, of weights",
-        "PP:1B2",
-        "PP:(1F2;1B1)OVERLAP_F_B",
-    ),
-    NamePattern(
-        "backward", rf"{_COMPONENT}\([bw]\)", f"{_DUAL_PIPE}: of inputs, of weights", "mlp(W)", "mlp(Warm)"
-    ),
-    NamePattern(
-        "backward",
-        r"pp:\d+(?:(?:send|recv)_b\d+|reduce_grad)",
-        _PIPELINING,
-        "PP:1RECV_B2",
-        "PP:1UNSHARD",
-        part=True,
-    ),
-    NamePattern(
-        "backward",
-        r"deepspeed(?:engine|zerooptimizer\w*)\.backward",
-        _DEEPSPEED,
-        "DeepSpeedZeroOptimizer_Stage3.backward",
-        "PreBackwardFunction.backward",
-    ),
-    NamePattern(
-        "backward",
-        rf"{_HOOK}(?:run_)?backward",
-        _LIGHTNING,
-        "[pl][profile][Strategy]DDPStrategy.backward",
-        "[pl][profile][LightningModule]GPT.on_after_backward",
-    ),
-    NamePattern(
-        "backward",
-        rf"\w*fsdp::(?:root_)?(?:pre|post)_backward\w*{_STAGED}",
-        _FSDP,
-        "FSDP::post_backward_reduce (layers.3)",
-        "FSDP::all_gather_copy_out (layers.3)",
-        part=True,
-    ),
-    NamePattern(
-        "backward",
-        r"fullyshardeddataparallel\._(?:pre|post)_backward\w*",
-        _OLD_FSDP,
-        "FullyShardedDataParallel._post_backward_hook",
-        "FullyShardedDataParallel._reduce_grad_hook",
-        part=True,
-    ),
-    NamePattern(
+    *_rows(
         "optimizer",
-        rf"{_BEFORE}(?:optimi[sz]er|(?:param(?:eter)?s? )?optim)s?{_ITS}{_AFTER}",
-        _TRAINING_LOOPS,
-        "optimizer step",
-        "optimizer_state_dict",
-    ),
-    NamePattern(
-        "optimizer",
-        rf"optimizer(?:[-_ ]step)?{_REMARK}",
-        "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
-        "## optimizer ##",
-        "## prefetch ##",
-    ),
-    NamePattern(
-        "optimizer",
-        r"optimizer\.step#\w+\.step",
-        "PyTorch 2.11, torch/optim/optimizer.py",
-        "Optimizer.step#AdamW.step",
-        "ProfilerStep#3",
-    ),
-    NamePattern(
-        "optimizer",
-        rf"{_BEFORE}(?:\w+\.)*{_OPTIMIZERS}(?:\.|[-_ ]|::)(?:step|update){_CALLED}{_REMARK}",
-        "training loops that name a range by the call in it",
-        "opt.step()",
-        "lr_scheduler.step",
-    ),
-    NamePattern(
-        "optimizer",
-        rf"(?:{_WEIGHTS}[-_ ])?updates?(?:[-_ ](?:step|{_WEIGHTS})){{0,2}}{_REMARK}",
-        _TRAINING_LOOPS,
-        "update",
-        "update_metrics",
-    ),
-    NamePattern(
-        "optimizer",
-        r"deepspeedengine\.(?:step|_take_model_step)",
-        _DEEPSPEED,
-        "DeepSpeedEngine.step",
-        "DeepSpeedEngine.allreduce_gradients",
-    ),
-    NamePattern(
-        "optimizer",
-        rf"{_HOOK}optimizer_step",
-        _LIGHTNING,
-        "[pl]optimizer_step",
-        "[pl][profile][LightningModule]GPT.lr_scheduler_step",
-    ),
-    NamePattern(
-        "optimizer",
-        r"(?:optimizer\.zero_grad#\w+\.zero_grad|(?:\[pl\].*)?optimizer_zero_grad)",
-        "PyTorch 2.11, torch/optim/optimizer.py, and Lightning's hook of that name",
-        "Optimizer.zero_grad#AdamW.zero_grad",
-        "Optimizer.add_param_group#AdamW",
-        part=True,
-    ),
-    NamePattern(
-        "optimizer",
-        rf"{_BEFORE}(?:\w+\.)?zero[-_ ]?grads?{_CALLED}{_REMARK}",
-        _TRAINING_LOOPS,
-        "zero_grad",
-        "zero_gradient_check",
-        part=True,
-    ),
-    NamePattern(
-        "optimizer",
-        rf"(?:{_HOOK}|{_BEFORE}(?:\w+\.)*){_CLIP}{_CALLED}{_REMARK}",
-        _TRAINING_LOOPS,
-        "clip_grad_norm_",
-        "clip_embeddings",
-        part=True,
+        (
+            rf"{_BEFORE}(?:optimi[sz]er|(?:param(?:eter)?s? )?optim)s?{_ITS}{_AFTER}",
+            _TRAINING_LOOPS,
+            "optimizer step",
+            "optimizer_state_dict",
+        ),
+        (
+            rf"optimizer(?:[-_ ]step)?{_REMARK}",
+            "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
+            "## optimizer ##",
+            "## prefetch ##",
+        ),
+        (
+            r"optimizer\.step#\w+\.step",
+            "PyTorch 2.11, torch/optim/optimizer.py",
+            "Optimizer.step#AdamW.step",
+            "ProfilerStep#3",
+        ),
+        (
+            rf"{_BEFORE}(?:\w+\.)*{_OPTIMIZERS}(?:\.|[-_ ]|::)(?:step|update){_CALLED}{_REMARK}",
+            "training loops that name a range by the call in it",
+            "opt.step()",
+            "lr_scheduler.step",
+        ),
+        (
+            rf"(?:{_WEIGHTS}[-_ ])?updates?(?:[-_ ](?:step|{_WEIGHTS})){{0,2}}{_REMARK}",
+            _TRAINING_LOOPS,
+            "update",
+            "update_metrics",
+        ),
+        (
+            r"deepspeedengine\.(?:step|_take_model_step)",
+            _DEEPSPEED,
+            "DeepSpeedEngine.step",
+            "DeepSpeedEngine.allreduce_gradients",
+        ),
+        (
+            rf"{_HOOK}optimizer_step",
+            _LIGHTNING,
+            "[pl]optimizer_step",
+            "[pl][profile][LightningModule]GPT.lr_scheduler_step",
+        ),
+        (
+            r"(?:optimizer\.zero_grad#\w+\.zero_grad|(?:\[pl\].*)?optimizer_zero_grad)",
+            "PyTorch 2.11, torch/optim/optimizer.py, and Lightning's hook of that name",
+            "Optimizer.zero_grad#AdamW.zero_grad",
+            "Optimizer.add_param_group#AdamW",
+            _PART,
+        ),
+        (
+            rf"{_BEFORE}(?:\w+\.)?zero[-_ ]?grads?{_CALLED}{_REMARK}",
+            _TRAINING_LOOPS,
+            "zero_grad",
+            "zero_gradient_check",
+            _PART,
+        ),
+        (
+            rf"(?:{_HOOK}|{_BEFORE}(?:\w+\.)*){_CLIP}{_CALLED}{_REMARK}",
+            _TRAINING_LOOPS,
+            "clip_grad_norm_",
+            "clip_embeddings",
+            _PART,
+        ),
     ),
 )
 
@@ -362,45 +352,36 @@ _COUNT = r"(?:[-_ #:=]*\d+(?: ?(?:/|of) ?\d+)?)"
 _EPOCH = rf"(?:epoch{_COUNT}[-_ ,/:]*)?"
 
 STEP_NAMES: tuple[NamePattern, ...] = (
-    NamePattern(
-        "step", rf"{_EPOCH}{_OF}(?:step|iter|iteration){_COUNT}?", _TRAINING_LOOPS, "epoch 0 step 3", "step size"
-    ),
-    NamePattern(
+    *_rows(
         "step",
-        r"profilerstep#\d+",
-        "PyTorch 2.11, torch/profiler/profiler.py",
-        "ProfilerStep#3",
-        "profiler step size",
-    ),
-    NamePattern(
-        "step",
-        rf"{_EPOCH}{_OF}(?:batch|(?:batch|step|iter)[-_ ]?(?:idx|id|no|num)){_COUNT}",
-        _TRAINING_LOOPS,
-        "batch 3",
-        "batch norm 3",
-    ),
-    NamePattern("step", r"(?:run_)?train(?:ing)?_batch", _TRAINING_LOOPS, "train_batch", "train_batch_sampler"),
-    NamePattern(
-        "step",
-        r"\[pl\](?:\[profile\])?run_training_batch",
-        _LIGHTNING,
-        "[pl][profile]run_training_batch",
-        "[pl][profile]run_training_epoch",
-    ),
-    NamePattern("step", r"step\[[a-z_]+(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "step[0].mlp"),
-    NamePattern(
-        "step",
-        rf"execute_(?:new_\d+_cached_\d+|(?:\d+_)?context_\d+{_TOKENS}_generation_\d+{_TOKENS})",
-        _VLLM,
-        "execute_context_1(512)_generation_63(63)",
-        "execute_model",
-    ),
-    NamePattern(
-        "step",
-        rf"(?:prefill|(?:eager_)?decode)\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
-        _ATOM,
-        "prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3]",
-        "decode[bs=64]",
+        (rf"{_EPOCH}{_OF}(?:step|iter|iteration){_COUNT}?", _TRAINING_LOOPS, "epoch 0 step 3", "step size"),
+        (r"profilerstep#\d+", "PyTorch 2.11, torch/profiler/profiler.py", "ProfilerStep#3", "profiler step size"),
+        (
+            rf"{_EPOCH}{_OF}(?:batch|(?:batch|step|iter)[-_ ]?(?:idx|id|no|num)){_COUNT}",
+            _TRAINING_LOOPS,
+            "batch 3",
+            "batch norm 3",
+        ),
+        (r"(?:run_)?train(?:ing)?_batch", _TRAINING_LOOPS, "train_batch", "train_batch_sampler"),
+        (
+            r"\[pl\](?:\[profile\])?run_training_batch",
+            _LIGHTNING,
+            "[pl][profile]run_training_batch",
+            "[pl][profile]run_training_epoch",
+        ),
+        (r"step\[[a-z_]+(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "step[0].mlp"),
+        (
+            rf"execute_(?:new_\d+_cached_\d+|(?:\d+_)?context_\d+{_TOKENS}_generation_\d+{_TOKENS})",
+            _VLLM,
+            "execute_context_1(512)_generation_63(63)",
+            "execute_model",
+        ),
+        (
+            rf"(?:prefill|(?:eager_)?decode)\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
+            _ATOM,
+            "prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3]",
+            "decode[bs=64]",
+        ),
     ),
 )
 
@@ -409,8 +390,8 @@ ENGINE_STEP_NAMES = tuple(row for row in STEP_NAMES if row.source in (_SGLANG, _
 
 _ROUNDS = r"(?:steps?|iters?|iterations?|rounds?|runs?|pass(?:es)?|loop|phase|batch(?:es)?|epochs?)"
 WARM_UP_NAMES: tuple[NamePattern, ...] = (
-    NamePattern(
-        "warm-up", rf"warm[-_ ]?ups?(?:[-_ ]+{_ROUNDS})?{_REMARK}", _TRAINING_LOOPS, "warm-up 3", "warmup_lr"
+    *_rows(
+        "warm-up", (rf"warm[-_ ]?ups?(?:[-_ ]+{_ROUNDS})?{_REMARK}", _TRAINING_LOOPS, "warm-up 3", "warmup_lr")
     ),
 )
 
