@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,14 +110,6 @@ STRINGS_SQL = "SELECT id, string FROM {string} WHERE id IN (SELECT value FROM js
 SYMBOL_ENDS = (" [clone .kd]", ".kd")
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """The set of tables of one process: whether it has calls, and what takes the place of names in braces."""
-
-    has_calls: bool
-    terms: dict[str, str]
-
-
 class Rocpd(NsysTables):
     """One database of rocprofv3's, as the tables that nsys has."""
 
@@ -131,9 +123,10 @@ class Rocpd(NsysTables):
                 f"{path} has rocpd's tables of {len(suffixes):,} processes, and no dispatches to read by these: "
                 f"record it again with {RECORD_ROCM}"
             )
-        self.processes = [self._process(number, suffix, len(suffixes)) for number, suffix in enumerate(suffixes)]
+        # Of each process's set of tables, what takes the place of names in braces.
+        self.processes = [self._terms(number, suffix, len(suffixes)) for number, suffix in enumerate(suffixes)]
 
-    def _process(self, number: int, suffix: str, count: int) -> _Process:
+    def _terms(self, number: int, suffix: str, count: int) -> dict[str, str]:
         tables = {name: f'"rocpd_{name}{suffix}"' for name in (*NEEDED, *NEEDED_OF_INFO)}
         missing = [name for name in tables.values() if name.strip('"') not in self.database.columns]
         if missing:
@@ -154,18 +147,17 @@ class Rocpd(NsysTables):
         sets = {name: f"({', '.join(map(str, numbers))})" for name, numbers in listed.items()}
         terms = {**tables, **sets, "number": str(number), "names": str(2 * count)}
         has_calls = bool(self.database.rows(HAS_CALL_SQL.format(**terms)))
-        return _Process(has_calls, {**terms, "ranges_launch": str(int(not has_calls))})
+        return {**terms, "ranges_launch": "0" if has_calls else "1"}
 
     def parts(self, table: Table) -> Sequence[Part]:
         """Divide a table of every process into parts of its rows."""
         parts: list[Part] = []
         theirs, sql = TABLES.get(table.name, ("", ""))
         for process in self.processes if theirs else ():
-            name = process.terms[theirs]
-            if not self.database.has(name.strip('"')):
-                continue
-            for rows, most in self.database.stretches(name.strip('"'), ROWS_PER_PART):
-                statement = sql.format(**process.terms, table=name, rows=rows)
+            name = process[theirs]
+            has_rows = self.database.has(name.strip('"'))
+            for rows, most in self.database.stretches(name.strip('"'), ROWS_PER_PART) if has_rows else ():
+                statement = sql.format(**process, table=name, rows=rows)
                 self.database.require_plain(statement)
                 parts.append(partial(self.database.part, statement, most))
         return parts
@@ -182,10 +174,11 @@ class Rocpd(NsysTables):
             wanted.setdefault(code % count, []).append(code // count)
         texts = {}
         for kind, numbers in wanted.items():
-            sql = (KERNELS_SQL if kind % 2 else STRINGS_SQL).format(**self.processes[kind // 2].terms)
+            sql = (KERNELS_SQL if kind % 2 else STRINGS_SQL).format(**self.processes[kind // 2])
             for number, text in self.database.rows(sql, json.dumps(sorted(numbers))):
                 if isinstance(number, int) and isinstance(text, str):
-                    texts[number * count + kind] = _without_end(text)
+                    end = next(filter(text.endswith, SYMBOL_ENDS), "")
+                    texts[number * count + kind] = text.removesuffix(end)
         return texts
 
     def thread_names(self) -> list[tuple[int, str]]:
@@ -193,12 +186,12 @@ class Rocpd(NsysTables):
         sql = f"""SELECT {THREAD}, event_of.name FROM {{info_thread}} AS event_of
             LEFT JOIN {{info_process}} AS process ON process.id = event_of.pid
             LEFT JOIN {{info_thread}} AS thread ON thread.id = event_of.id"""  # noqa: S608 - constants only
-        rows = [row for process in self.processes for row in self.database.rows(sql.format(**process.terms))]
+        rows = [row for process in self.processes for row in self.database.rows(sql.format(**process))]
         return [(thread, name) for thread, name in rows if isinstance(thread, int) and isinstance(name, str)]
 
     def gpus(self) -> list[tuple[int, str]]:
         """Return (number, name) rows of the GPUs to which kernels were dispatched; a node has others too."""
-        rows = [row for process in self.processes for row in self.database.rows(GPUS_SQL.format(**process.terms))]
+        rows = [row for process in self.processes for row in self.database.rows(GPUS_SQL.format(**process))]
         return list(enumerate(str(name) for (name,) in rows if name))
 
     def metadata(self) -> dict[str, str]:
@@ -209,11 +202,6 @@ class Rocpd(NsysTables):
         return {"EXPORT_PRODUCT_NAME": "rocprofv3", "EXPORT_SCHEMA_VERSION": versions[0] if versions else ""}
 
 
-def _without_end(text: str) -> str:
-    end = next(filter(text.endswith, SYMBOL_ENDS), "")
-    return text.removesuffix(end)
-
-
 def read(path: Path) -> Trace:
     """Read a database of rocprofv3's.
 
@@ -221,6 +209,6 @@ def read(path: Path) -> Trace:
     """
     tables = Rocpd(path)
     trace = read_trace(tables)
-    if not len(trace.work) or all(process.has_calls for process in tables.processes):
+    if not len(trace.work) or all(process["ranges_launch"] == "0" for process in tables.processes):
         return trace
     return replace(trace, notes=(*trace.notes, NO_CALLS), launch_times_known=False)
