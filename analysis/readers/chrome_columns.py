@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -93,8 +93,7 @@ _ARGS_OF_RANGE = attrgetter("sequence", "forward", "external", "old_external")
 _ARGS_OF_MEMORY = attrgetter("bytes", "address", "total_bytes", "device_type", "memory_device")
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
+class _Fields(NamedTuple):
     """Events of one kind, a column for each of `_FIELDS`."""
 
     ts: Sequence[msgspec.Raw]
@@ -104,12 +103,9 @@ class _Fields:
     tid: Sequence[Any]
     args: Sequence[Args]
 
-    @classmethod
-    def of(cls, events: Iterable[Event]) -> _Fields:
-        return cls(*zip(*map(_FIELDS, events), strict=True))
 
-    def __len__(self) -> int:
-        return len(self.name)
+def _fields(events: Iterable[Event]) -> _Fields:
+    return _Fields(*zip(*map(_FIELDS, events), strict=True))
 
 
 @dataclass(slots=True)
@@ -184,11 +180,11 @@ class TraceColumns:
                 self.process_names[_id(event.pid)] = str(event.args.name or "")
         add = {WORK: self._add_work, LAUNCHES: self._add_launches, RANGES: self._add_ranges}
         for (table, kind), rows in timed.items():
-            add[table](_Fields.of(rows), kind)
+            add[table](_fields(rows), kind)
         if flows:
             self._add_flows(flows)
         if allocations:
-            self._add_memory(_Fields.of(allocations))
+            self._add_memory(_fields(allocations))
 
     def _add_work(self, events: _Fields, kind: int) -> None:
         correlation, device, stream, grid, node = zip(*map(_ARGS_OF_WORK, events.args), strict=True)
@@ -200,15 +196,15 @@ class TraceColumns:
                 for ran_on, args in zip(stream, events.args, strict=True)
             )
         self.work.add(
-            len(events),
+            len(events.name),
             **_times(events),
             name=self._names(events, _NAME_OF_WORK[kind]),
-            kind=np.full(len(events), kind),
+            kind=np.full(len(events.name), kind),
             device=_integers(_first(device, events.pid), 0),
             stream=_integers(list(map(_stream, stream, events.tid)), 0),
             place=_places(events, self.tracks),
             correlation=_integers(correlation, -1),
-            grid=np.fromiter(map(_blocks, grid), np.int64, len(events)),
+            grid=np.fromiter(map(_blocks, grid), np.int64, len(events.name)),
         )
 
     def _add_messages(self, events: _Fields) -> None:
@@ -248,29 +244,29 @@ class TraceColumns:
         self.called_devices.add(DEVICES[device])
         correlation, external, old_external = zip(*map(_ARGS_OF_LAUNCH, events.args), strict=True)
         self.launches.add(
-            len(events),
+            len(events.name),
             **_times(events),
             place=_places(events, self.threads),
             correlation=_integers(correlation, -1),
             external=_integers(_first(external, old_external), -1),
-            is_kernel=np.fromiter((LAUNCHES_KERNEL in name for name in events.name), np.uint8, len(events)),
+            is_kernel=np.fromiter((LAUNCHES_KERNEL in name for name in events.name), np.uint8, len(events.name)),
         )
 
     def _add_ranges(self, events: _Fields, kind: int) -> None:
         sequence, forward, external, old_external = zip(*map(_ARGS_OF_RANGE, events.args), strict=True)
         self.ranges.add(
-            len(events),
+            len(events.name),
             **_times(events),
-            name=self._names(events, _NAME_OF_RANGE.get(kind, _operator_name)),
+            name=self._names(events, _NAME_OF_RANGE[kind]),
             place=_places(events, self.threads),
             external=_integers(_first(external, old_external), -1),
             sequence=_integers(sequence, -1),
             forward=_integers(forward, 0),
-            is_operator=np.full(len(events), int(kind > 0)),
+            is_operator=np.full(len(events.name), int(kind > 0)),
         )
 
     def _add_flows(self, events: list[Event]) -> None:
-        fields = _Fields.of(events)
+        fields = _fields(events)
         self.flows.add(
             len(events),
             id=_integers([event.id for event in events], -1),
@@ -282,7 +278,7 @@ class TraceColumns:
     def _add_memory(self, events: _Fields) -> None:
         size, address, total, device_type, device = zip(*map(_ARGS_OF_MEMORY, events.args), strict=True)
         self.memory.add(
-            len(events),
+            len(events.name),
             start=nanoseconds(events.ts),
             place=_places(events, self.threads),
             device_type=_integers(device_type, 0),
@@ -297,17 +293,13 @@ class TraceColumns:
         return _numbered(events.name, lambda name: self.names(text(name)))
 
 
-def _operator_name(name: str) -> str:
-    """Name a method of TorchScript as an operator, which its `forward` is: no block that opens the phase."""
-    return "torchscript::forward" if name == "forward" else name
-
-
-def _spelled_anew(name: str) -> str:
-    """Spell an operator's name as PyTorch does since 1.10: `MmBackward` is `MmBackward0`."""
-    return f"{name}0" if _OLD_NODE.fullmatch(name) else name
-
-
-_NAME_OF_RANGE: dict[int, Callable[[str], str]] = {0: str, OLD_OPERATOR: _spelled_anew}
+_NAME_OF_RANGE: dict[int, Callable[[str], str]] = {
+    0: str,
+    # A method of TorchScript is an operator, which its `forward` is: no block that opens the phase.
+    1: lambda name: "torchscript::forward" if name == "forward" else name,
+    # As PyTorch spells it since 1.10: `MmBackward` is `MmBackward0`.
+    OLD_OPERATOR: lambda name: f"{name}0" if _OLD_NODE.fullmatch(name) else name,
+}
 
 
 def _copy_name(name: str) -> str:
