@@ -48,47 +48,36 @@ class TrainingMark(FactMark):
     error: Text = ""  # that ended the block
 
 
-class RunMark(msgspec.Struct):
-    """What `nvtx-kernels run` says of its settings, its machine and its model's costs."""
-
-    size: MaybeText = UNSET
-    context_length: MaybeCount = UNSET
-    batch_size: MaybeCount = UNSET
-    mode: MaybeText = UNSET
-    dtype: MaybeText = UNSET
-    attention: MaybeText = UNSET
-    compile: bool | Text | UnsetType | None = UNSET
-    optimizer: MaybeText = UNSET
-    warmup: MaybeCount = UNSET
-    steps: MaybeCount = UNSET
-    seed: MaybeCount = UNSET
-    device: MaybeText = UNSET
-    parameters: MaybeCount = UNSET
-    d_model: MaybeCount = UNSET
-    d_ff: MaybeCount = UNSET
-    layers: MaybeCount = UNSET
-    heads: MaybeCount = UNSET
-    vocab_size: MaybeCount = UNSET
-    nvtx_kernels: MaybeText = msgspec.field(default=UNSET, name="nvtx-kernels")
-    python: MaybeText = UNSET
-    torch: MaybeText = UNSET
-    cuda: MaybeText = UNSET
-    cudnn: MaybeCount = UNSET
-    nvtx: MaybeText = UNSET
-    device_name: MaybeText = UNSET
-    device_memory_bytes: MaybeCount = UNSET
-    multiprocessors: MaybeCount = UNSET
-    capability: MaybeText = UNSET
-    driver: MaybeText = UNSET
-    threads: MaybeCount = UNSET
-    cores: MaybeCount = UNSET
-    tf32: MaybeFlag = UNSET
-    autocast: MaybeText = UNSET
-    grad_scaler: MaybeFlag = UNSET
-    watched_by: MaybeText = UNSET
-    flops_convention: MaybeText = UNSET
-    flops: dict[Text, Amount] | UnsetType = UNSET
-    bytes: dict[Text, Amount] | UnsetType = UNSET
+#: What `nvtx-kernels run` says of its settings, its machine and its model's costs, by the facts' types, in order.
+_RUN_FACTS: tuple[tuple[Any, str], ...] = (
+    (MaybeText, "size"),
+    (MaybeCount, "context_length batch_size"),
+    (MaybeText, "mode dtype attention"),
+    (bool | Text | UnsetType | None, "compile"),
+    (MaybeText, "optimizer"),
+    (MaybeCount, "warmup steps seed"),
+    (MaybeText, "device"),
+    (MaybeCount, "parameters d_model d_ff layers heads vocab_size"),
+    (MaybeText, "nvtx-kernels python torch cuda"),
+    (MaybeCount, "cudnn"),
+    (MaybeText, "nvtx device_name"),
+    (MaybeCount, "device_memory_bytes multiprocessors"),
+    (MaybeText, "capability driver"),
+    (MaybeCount, "threads cores"),
+    (MaybeFlag, "tf32"),
+    (MaybeText, "autocast"),
+    (MaybeFlag, "grad_scaler"),
+    (MaybeText, "watched_by flops_convention"),
+    (dict[Text, Amount] | UnsetType, "flops bytes"),
+)
+RunMark = msgspec.defstruct(
+    "RunMark",
+    [
+        (name.replace("-", "_"), fact, msgspec.field(default=UNSET, name=name))
+        for fact, names in _RUN_FACTS
+        for name in names.split()
+    ],
+)
 
 
 #: What the run's facts that are chosen from a list look like: harmless whatever the program is called.

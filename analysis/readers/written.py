@@ -48,9 +48,9 @@ class Written:
         """Read a mark that a thread of the report pushed; those of other programs are ignored."""
         mark, unfit = read_mark(text)
         self._unfit |= dict.fromkeys(unfit)
+        if isinstance(mark, RunMark):
+            self.run = msgspec.to_builtins(mark)
         match mark:
-            case RunMark():
-                self.run = msgspec.to_builtins(mark)
             case FlopsMark():  # the parts of a step come in any order, and again
                 empty: dict[str, Any] = {"calls": {}, "uncounted": {}, "peaks": {}}
                 counts = self.counted.setdefault(domain[0], empty)
