@@ -28,7 +28,7 @@ _local = range_stack.local
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """What to do around each call of one module; `inside` is another plan for the same module.
+    """What to do around each call of one module.
 
     A `quiet` module launches nothing while it does not train; `around` are the labels of the backward of the
     modules around it, from the inside. `on_call` is called before a call that is in no other annotated one.
@@ -38,7 +38,6 @@ class Plan:
     around: tuple[Label, ...]
     quiet: bool
     on_call: Callable[[], None]
-    inside: Plan | None = None
     users: int = 1
     key: int = 0
     until: object = None
@@ -50,7 +49,8 @@ class _Call:
     __slots__ = ("__weakref__",)
 
 
-_plans: dict[int, Plan] = {}
+# By module, from the outside: it may have one of each name.
+_plans: dict[int, tuple[Plan, ...]] = {}
 _lock = threading.RLock()
 _call = nn.Module.__call__
 _is_installed = False
@@ -62,14 +62,13 @@ def add(module: nn.Module, plan: Plan) -> Plan:
     hooks = module._forward_hooks
     plan.key = key = id(hooks)
     with _lock:
-        first = same_module_plan = _plans.get(key)
-        while same_module_plan is not None:
-            if same_module_plan.names is plan.names:
-                same_module_plan.users += 1
-                return same_module_plan
-            same_module_plan = same_module_plan.inside
+        plans = _plans.get(key, ())
+        for other in plans:
+            if other.names is plan.names:
+                other.users += 1
+                return other
         plan.until = weakref.ref(hooks, lambda _: _forget(key))
-        plan.inside, _plans[key] = first, plan
+        _plans[key] = (plan, *plans)
         _install(range_stack.active)
     return plan
 
@@ -80,15 +79,9 @@ def remove(plan: Plan) -> None:
         plan.users -= 1
         if plan.users:
             return
-        outer = _plans.get(plan.key)
-        if outer is plan:
-            del _plans[plan.key]
-            if plan.inside is not None:
-                _plans[plan.key] = plan.inside
-        while outer is not None:
-            if outer.inside is plan:
-                outer.inside = plan.inside
-            outer = outer.inside
+        plans = tuple(other for other in _plans.pop(plan.key, ()) if other is not plan)
+        if plans:
+            _plans[plan.key] = plans
         if not _plans:
             places.forget()
         _install(range_stack.active)
@@ -125,10 +118,10 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     if _is_compiling():
         return _call(self, *args, **kwargs)
     # Where its __init__ has not run, it has no hooks: the error is PyTorch's to raise.
-    plan = _plans.get(id(getattr(self, "_forward_hooks", None)))
-    if plan is None or (plan.quiet and not self.training) or not range_stack.active:
+    plans = _plans.get(id(getattr(self, "_forward_hooks", None)))
+    if plans is None or (plans[0].quiet and not self.training) or not range_stack.active:
         return _in_no_range(self, args, kwargs)
-    return _in_range(plan, self, args, kwargs)
+    return _in_ranges(plans, self, args, kwargs)
 
 
 def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -138,14 +131,14 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     """
     children = module.__dict__.get("_modules")  # of a module of TorchScript, no dictionary
     compiled = children.get("_orig_mod") if isinstance(children, dict) else None
-    plan = _plans.get(id(compiled._forward_hooks)) if compiled is not None else None
-    if compiled is None or plan is None or not range_stack.active or _local.thread.calls() is not None:
+    plans = _plans.get(id(compiled._forward_hooks)) if compiled is not None else None
+    if compiled is None or plans is None or not range_stack.active or _local.thread.calls() is not None:
         return _call(module, *args, **kwargs)
     thread = range_stack.here()
     category_around = thread.compiled_call
     try:
-        thread.compiled_call = _label(plan.names, compiled).category
-        plan.on_call()
+        thread.compiled_call = _label(plans[0].names, compiled).category
+        plans[0].on_call()
     except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a compiled model is not announced")
     try:
@@ -155,8 +148,8 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         optimizers.after_forward()
 
 
-def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    thread = range_stack.here()
+def _in_ranges(plans: tuple[Plan, ...], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    plan, thread = plans[0], _local.thread
     alive, call = thread.calls, None
     if alive() is None:
         call = _Call()
@@ -173,8 +166,10 @@ def _in_range(plan: Plan, module: nn.Module, args: tuple[Any, ...], kwargs: dict
             range_stack.say_failed("a call of a module is not annotated")
         if part is not None and part.call is not None:
             _note(part.call.note_given, (args, kwargs, _replicated(module)))
-        inside = plan.inside
-        returned = _call(module, *args, **kwargs) if inside is None else _in_range(inside, module, args, kwargs)
+        if len(plans) == 1:
+            returned = _call(module, *args, **kwargs)
+        else:
+            returned = _in_ranges(plans[1:], module, args, kwargs)
         if part is not None and part.call is not None:
             _note(part.call.hold, returned)
         return returned

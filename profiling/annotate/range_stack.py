@@ -260,7 +260,11 @@ def open_in(ranges: list[OpenRange], opened: OpenRange) -> None:
         _push_to_tool(attributes)
     if listeners:
         opened.listeners = listeners
-        _tell(listeners, "push", opened.label.name, opened.label.payload)
+        for listener in listeners:
+            try:
+                listener.push(opened.label.name, opened.label.payload)
+            except Exception:
+                _drop_failed(listener)
 
 
 def pop(ranges: list[OpenRange]) -> OpenRange:
@@ -272,7 +276,12 @@ def pop(ranges: list[OpenRange]) -> OpenRange:
     ranges.pop()
     if opened.listeners:
         receivers, opened.listeners = opened.listeners, ()
-        _tell(receivers, "pop")
+        for listener in receivers:
+            try:
+                if listener in listeners:
+                    listener.pop()
+            except Exception:
+                _drop_failed(listener)
     return opened
 
 
@@ -280,7 +289,11 @@ def mark(message: str) -> None:
     """Put one mark on the timeline."""
     if has_tool:
         _domain.mark(_domain.get_event_attributes(_text(message), COLOURS["phase"]))
-    _tell(listeners, "mark", message)
+    for listener in listeners:
+        try:
+            listener.mark(message)
+        except Exception:
+            _drop_failed(listener)
 
 
 def draw(label: Label) -> object:
@@ -323,17 +336,6 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _tell(receivers: tuple[Listener, ...], event: str, *facts: object) -> None:
-    """Call a method of listeners; one that raises is dropped with one logged line."""
-    for listener in receivers:
-        try:
-            if listener in listeners:
-                getattr(listener, event)(*facts)
-        except Exception:
-            _drop(listener)
-            log.exception("a listener of ranges failed and is dropped")
-
-
 @contextmanager
 def listen(listener: Listener) -> Iterator[None]:
     """Send every push, pop and mark of every thread to `listener` too, on the thread where it happens.
@@ -352,6 +354,11 @@ def listen(listener: Listener) -> Iterator[None]:
 def _drop(listener: Listener) -> None:
     with _listeners_lock:
         _set_listeners(tuple(other for other in listeners if other is not listener))
+
+
+def _drop_failed(listener: Listener) -> None:
+    _drop(listener)
+    log.exception("a listener of ranges failed and is dropped")
 
 
 def _set_listeners(new: tuple[Listener, ...]) -> None:
