@@ -100,8 +100,8 @@ class _Hooked:
         )
         hooked: list[tuple[Node, Hooks, object]] = []
         for node, origin in nodes:
-            number = node._sequence_nr()
-            if number == LEAF_NUMBER:
+            number, following_nodes = node._sequence_nr(), node.next_functions
+            if not following_nodes:  # a leaf, or the end of what PyTorch traces: of no part
                 continue
             places = self.own
             if not is_one_thread:
@@ -112,7 +112,7 @@ class _Hooked:
             hooked.append((node, self.hooks[places], part_of(number)))
             if number < lowest and is_one_thread:
                 continue
-            for following, _ in node.next_functions:
+            for following, _ in following_nodes:
                 if following is not None and following not in seen:
                     seen.add(following)
                     nodes.append((following, origin))
