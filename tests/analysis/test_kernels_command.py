@@ -7,18 +7,17 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from nvtx_kernels.analysis import kernels
 from nvtx_kernels.analysis.cli import BLAS_THREADS, run
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.views.registry import VIEWS
 
-from nvtx_kernels.__main__ import main
+import nvtx_kernels.__main__
+from tests.analysis.making import checks
 from tests.analysis.making.answering import answering
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.plain_sql import GEMM, OURS, rows, value
@@ -39,25 +38,15 @@ KEYS = {
 }  # fmt: skip
 
 
+said = partial(checks.said, nvtx_kernels.__main__)
+
+
 @cache
 def answered(*words):
     """Return the output of a call, in this process, that must succeed without a word on stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        status = main([*map(str, words)])
-    assert (status, err.getvalue()) == (0, "")
-    return out.getvalue()
-
-
-def refused(*words):
-    """Return the exit status, output and complaints of a call, in this process, that must fail."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            status = main([*map(str, words)])
-        except SystemExit as error:
-            status = error.code
-    return status, out.getvalue(), err.getvalue()
+    status, out, err = said(*words)
+    assert (status, err) == (0, "")
+    return out
 
 
 def as_json(*words):
@@ -149,14 +138,14 @@ def test_a_report_of_warm_up_alone_says_how_to_see_it(tmp_path):
     report = build(tmp_path, ranges=[Range("warm-up", 0, 90)], **launched((10, 20)))
     says = "error: All GPU work is in warm-up and left out; --include-warmup counts it.\n"
     for words in (["rank"], ["rank", "--per-step"], ["view", "steps"], ["view", "balance"]):
-        assert refused(*words, report)[::2] == (1, says)
+        assert said(*words, report)[::2] == (1, says)
     assert "warm-up" in answered("rank", report, "--include-warmup")
 
 
 def test_an_output_file_is_whole_or_untouched(tmp_path):
     output = tmp_path / "out.md"
     output.write_text("before")
-    assert refused("rank", tmp_path / "none.sqlite", "--format", "markdown", "-o", output)[0] == 1
+    assert said("rank", tmp_path / "none.sqlite", "--format", "markdown", "-o", output)[0] == 1
     assert output.read_text() == "before"
     assert answered("rank", OURS, "--format", "markdown", "-o", output) == ""
     assert output.read_text() == answered("rank", OURS, "--format", "markdown")
@@ -194,7 +183,7 @@ def test_an_output_file_is_whole_or_untouched(tmp_path):
     ],
 )
 def test_what_cannot_be_answered_is_one_line_and_a_status(words, status, says):
-    got, out, err = refused(*words)
+    got, out, err = said(*words)
     assert (got, out, err.count("\n")) == (status, "", 1)
     assert err.startswith("error: ")
     assert says in err
@@ -207,18 +196,19 @@ def test_80_columns_are_enough_for_people(words):
     assert max(map(cells, screen.splitlines())) <= 80
 
 
-def screens(monkeypatch, capsys, widths, *words):
+def screens(monkeypatch, widths, *words):
     """Return what a command shows on screens of these widths, without the commands to copy."""
     shown = []
     for width in widths:
         monkeypatch.setenv("COLUMNS", str(width))
-        assert main([*words, str(answering(words[-1]))]) == 0
-        shown.append(capsys.readouterr().out.partition("\nNext:")[0])
+        status, out, _ = said(*words, answering(words[-1]))
+        assert status == 0
+        shown.append(out.partition("\nNext:")[0])
     return shown
 
 
-def test_the_screen_may_be_wider_or_narrower(monkeypatch, capsys):
-    shown = screens(monkeypatch, capsys, (72, 140), "rank")
+def test_the_screen_may_be_wider_or_narrower(monkeypatch):
+    shown = screens(monkeypatch, (72, 140), "rank")
     widths = [max(map(cells, screen.splitlines())) for screen in shown]
     assert widths[0] <= 72 < widths[1] <= 140
 
@@ -226,8 +216,8 @@ def test_the_screen_may_be_wider_or_narrower(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "words", [("rank",), ("rank", "--by", "range"), ("rank", "--like-nsys"), *(("view", view) for view in VIEWS)]
 )
-def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words, monkeypatch, capsys):
-    wide, narrow = screens(monkeypatch, capsys, (200, 40), *words)
+def test_no_number_is_cut_on_a_screen_that_is_too_narrow(words, monkeypatch):
+    wide, narrow = screens(monkeypatch, (200, 40), *words)
     assert sorted(FIGURE.findall(narrow)) == sorted(FIGURE.findall(wide))
 
 
@@ -240,12 +230,12 @@ def test_shares_of_some_ranges_name_them_as_their_whole():
 
 def test_help_names_every_view_and_its_question(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    shown = refused("view", "--help")[1]
+    shown = said("view", "--help")[1]
     assert all(name in shown and view.question in shown for name, view in VIEWS.items())
 
 
 def test_help_of_a_view_is_of_its_own_options():
-    shown = {name: refused("view", name, "--help")[1] for name in VIEWS}
+    shown = {name: said("view", name, "--help")[1] for name in VIEWS}
     assert all(
         max(map(len, text.splitlines())) <= 80 and VIEWS[name].question in text for name, text in shown.items()
     )
@@ -271,9 +261,8 @@ def three_phases(tmp_path):
     return str(build(tmp_path, ranges=PHASES, **launched((10, 20), (110, 120), (210, 220))))
 
 
-def phases_of(arguments, capsys):
-    assert kernels.main([*arguments, "--format", "json"]) == 0
-    return [row["phase"] for row in json.loads(capsys.readouterr().out)["phases"]]
+def phases_of(*words):
+    return [row["phase"] for row in json.loads(answered("rank", *words, "--format", "json"))["phases"]]
 
 
 @pytest.mark.parametrize(
@@ -285,26 +274,27 @@ def phases_of(arguments, capsys):
         (["--phase-names", "optimizer=FIT"], ["optimizer", "other"]),
     ],
 )
-def test_phases_are_those_whose_names_are_given(three_phases, capsys, options, phases):
-    assert phases_of([three_phases, *options], capsys) == phases
+def test_phases_are_those_whose_names_are_given(three_phases, options, phases):
+    assert phases_of(three_phases, *options) == phases
 
 
-def test_phases_asked_for_one_by_one_are_all_shown(three_phases, capsys):
-    names = ["--phase-names", "forward=fit,backward=bp"]
+def test_phases_asked_for_one_by_one_are_all_shown(three_phases):
     asked = ["--phase", "forward", "--phase", "backward"]
-    assert phases_of([three_phases, *names, *asked], capsys) == ["forward", "backward"]
+    named = ["--phase-names", "forward=fit,backward=bp"]
+    assert phases_of(three_phases, *named, *asked) == ["forward", "backward"]
 
 
 @pytest.mark.parametrize("text", ["fit", "forwards=fit", "forward=", "forward=fit,backwards=bp=1,optimizer="])
-def test_names_of_no_phase_are_refused_with_the_form(three_phases, capsys, text):
-    with pytest.raises(SystemExit, match="2"):
-        kernels.main([three_phases, "--phase-names", text])
-    assert "write forward='fit *',backward='bp'" in capsys.readouterr().err
+def test_names_of_no_phase_are_refused_with_the_form(three_phases, text):
+    status, _, err = said("rank", three_phases, "--phase-names", text)
+    assert status == 2
+    assert "write forward='fit *',backward='bp'" in err
 
 
-def test_a_phase_name_that_no_range_has_is_wrong_usage(three_phases, capsys):
-    assert kernels.main([three_phases, "--phase-names", "forward=train"]) == 2
-    assert "No range is called 'train'. Ranges: fit, bp, optimizer step." in capsys.readouterr().err
+def test_a_phase_name_that_no_range_has_is_wrong_usage(three_phases):
+    status, _, err = said("rank", three_phases, "--phase-names", "forward=train")
+    assert status == 2
+    assert "No range is called 'train'. Ranges: fit, bp, optimizer step." in err
 
 
 @pytest.mark.parametrize(

@@ -6,27 +6,17 @@ import sys
 
 import pytest
 
-from nvtx_kernels.__main__ import main
+import nvtx_kernels.__main__
 from nvtx_kernels.commands import COMMANDS, GROUPS
+from tests.analysis.making import checks
 from tests.analysis.making.subjects import DATA
 
 REPORT = str(DATA / "h200_train_fp32.sqlite")
 
 
-def refused(capsys, *words):
-    """Return the exit status and the one line on stderr."""
-    try:
-        status = main(words)
-    except SystemExit as error:
-        status = error.code
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    return status, err
-
-
-def test_alone_it_lists_the_commands_by_purpose_and_the_one_to_start_with(capsys):
-    assert main([]) == 0
-    shown = capsys.readouterr().out
+def test_alone_it_lists_the_commands_by_purpose_and_the_one_to_start_with():
+    status, shown, _ = checks.said(nvtx_kernels.__main__)
+    assert status == 0
     assert "nvtx-kernels report.sqlite       rank the kernels of each range: start here" in shown
     places = [shown.index(f"\n  {name} ") for name in COMMANDS]
     assert places == sorted(places)
@@ -34,11 +24,12 @@ def test_alone_it_lists_the_commands_by_purpose_and_the_one_to_start_with(capsys
     assert "python -m" not in shown
 
 
-def test_a_report_alone_is_ranked(capsys):
-    assert main([REPORT, "--by", "category"]) == 0
-    by_name = capsys.readouterr().out
-    assert main(["rank", REPORT, "--by", "category"]) == 0
-    assert capsys.readouterr().out == by_name
+def test_a_report_alone_is_ranked():
+    alone, named = (
+        checks.said(nvtx_kernels.__main__, *words, "--by", "category") for words in ([REPORT], ["rank", REPORT])
+    )
+    assert alone == named
+    assert alone[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -64,17 +55,16 @@ def test_a_report_alone_is_ranked(capsys):
         (["record", "--warmup=x", "train.py"], 2, "invalid int value: 'x'"),
     ],
 )
-def test_a_wrong_word_is_answered_in_one_line(capsys, words, status, says):
-    got, err = refused(capsys, *words)
-    assert got == status
+def test_a_wrong_word_is_answered_in_one_line(words, status, says):
+    got, out, err = checks.said(nvtx_kernels.__main__, *words)
+    assert (got, out, err.count("\n")) == (status, "", 1)
     assert says in err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_an_installed_command_names_no_module_of_the_checkout(capsys, command):
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    shown = capsys.readouterr().out
+def test_help_of_an_installed_command_names_no_module_of_the_checkout(command):
+    status, shown, _ = checks.said(nvtx_kernels.__main__, command, "--help")
+    assert status == 0
     assert shown.startswith(f"usage: nvtx-kernels {command}")
     assert "python -m analysis" not in shown
     assert "profiling." not in shown
@@ -87,10 +77,8 @@ _shtab_nvtx_kernels nvtx-kernels "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"; echo "
 """
 
 
-def test_a_shell_completes_commands_views_and_options(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["--print-completion", "bash"])
-    script = capsys.readouterr().out
+def test_a_shell_completes_commands_views_and_options():
+    _, script, _ = checks.said(nvtx_kernels.__main__, "--print-completion", "bash")
     expected = {
         "nvtx-kernels com": "compare",
         "nvtx-kernels view bal": "balance",

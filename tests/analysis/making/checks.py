@@ -212,7 +212,10 @@ def said(command, *words):
     """Run a command in this process; return its exit status and what it printed."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = command.main(words)
+        try:
+            status = command.main([*map(str, words)])
+        except SystemExit as error:  # argparse's way to refuse, or to end with help
+            status = error.code
     return status, out.getvalue(), err.getvalue()
 
 

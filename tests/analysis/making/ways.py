@@ -172,10 +172,7 @@ def asked(way, report, other, target):
     ]
     words = [files.get(word, word) for word in words.split()]
     output = [] if target is None else ["-o", str(target)]
-    try:
-        return checks.said(command, *words, *chosen, *output)
-    except SystemExit as error:  # argparse's way to refuse
-        return error.code, "", "error: usage\n"
+    return checks.said(command, *words, *chosen, *output)
 
 
 def _option(action, value, text, other):
