@@ -7,6 +7,7 @@ import sys
 import tarfile
 import venv
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,21 +45,18 @@ def source(tmp_path_factory):
     return folder
 
 
-def built(kind, source, folder):
-    """Build a wheel or an sdist of a folder."""
-    done = run(sys.executable, "-c", BUILD.format(kind), folder, cwd=source)
-    assert done.returncode == 0, done.stderr
-    return next(folder.glob("*.whl" if kind == "wheel" else "*.tar.gz"))
-
-
 @pytest.fixture(scope="module")
-def wheel(source, tmp_path_factory):
-    return built("wheel", source, tmp_path_factory.mktemp("wheel"))
+def built(source, tmp_path_factory):
+    """Return what builds a wheel or an sdist, once."""
 
+    @cache
+    def build(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        done = run(sys.executable, "-c", BUILD.format(kind), folder, cwd=source)
+        assert done.returncode == 0, done.stderr
+        return next(folder.glob("*.whl" if kind == "wheel" else "*.tar.gz"))
 
-@pytest.fixture(scope="module")
-def sdist(source, tmp_path_factory):
-    return built("sdist", source, tmp_path_factory.mktemp("sdist"))
+    return build
 
 
 def environment_with(package, folder, without=()):
@@ -78,23 +76,16 @@ def environment_with(package, folder, without=()):
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
-    return environment_with([wheel], tmp_path_factory.mktemp("installed") / "env")
+def python_of(built, source, tmp_path_factory):
+    """Return what makes an environment in which we are installed, once, and returns its Python."""
 
+    @cache
+    def make(name):
+        package = ["-e", source] if name == "editable" else [built("sdist" if name == "from_sdist" else "wheel")]
+        without = ("torch", "nvtx") if name == "without_torch" else ()
+        return environment_with(package, tmp_path_factory.mktemp(name) / "env", without)
 
-@pytest.fixture(scope="module")
-def from_sdist(sdist, tmp_path_factory):
-    return environment_with([sdist], tmp_path_factory.mktemp("from_sdist") / "env")
-
-
-@pytest.fixture(scope="module")
-def editable(source, tmp_path_factory):
-    return environment_with(["-e", source], tmp_path_factory.mktemp("editable") / "env")
-
-
-@pytest.fixture(scope="module")
-def without_torch(wheel, tmp_path_factory):
-    return environment_with([wheel], tmp_path_factory.mktemp("plain") / "env", without=("torch", "nvtx"))
+    return make
 
 
 # Two more environments are built where time is not short.
@@ -109,23 +100,23 @@ def crowded(tmp_path):
     return tmp_path
 
 
-def test_a_wheel_holds_one_package_and_its_description(wheel):
-    names = zipfile.ZipFile(wheel).namelist()
+def test_a_wheel_holds_one_package_and_its_description(built):
+    names = zipfile.ZipFile(built("wheel")).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"nvtx_kernels"}
     assert [name for name in DATA if f"nvtx_kernels/{name}" not in names] == []
 
 
-def test_an_sdist_holds_all_that_the_wheel_is_made_of(source, sdist):
-    with tarfile.open(sdist) as archive:
+def test_an_sdist_holds_all_that_the_wheel_is_made_of(source, built):
+    with tarfile.open(built("sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     files = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
     assert {name for name in files if "egg-info" not in name and not name.startswith("build/")} - names == set()
 
 
 @pytest.mark.parametrize("python", ["installed", FROM_SDIST, EDITABLE])
-def test_installed_there_is_one_package(python, tmp_path, request):
+def test_installed_there_is_one_package(python, tmp_path, python_of):
     code = "import importlib.util as u; print([n for n in ('analysis', 'model', 'profiling') if u.find_spec(n)])"
-    done = run(request.getfixturevalue(python), "-I", "-c", code, cwd=tmp_path)
+    done = run(python_of(python), "-I", "-c", code, cwd=tmp_path)
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -163,8 +154,8 @@ for name in COMMANDS:
 
 
 @pytest.mark.parametrize("python", ["installed", FROM_SDIST])
-def test_every_command_has_its_help_where_it_is_installed(python, crowded, request):
-    done = run(request.getfixturevalue(python), "-c", HELP, cwd=crowded)
+def test_every_command_has_its_help_where_it_is_installed(python, crowded, python_of):
+    done = run(python_of(python), "-c", HELP, cwd=crowded)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -175,10 +166,10 @@ def test_every_command_is_used_here():
 @pytest.mark.slow
 @pytest.mark.parametrize("python", ["installed", "from_sdist"])
 @pytest.mark.parametrize("command", USES)
-def test_every_command_works_where_it_is_installed(python, command, crowded, request):
+def test_every_command_works_where_it_is_installed(python, command, crowded, python_of):
     shutil.copy(REPORT, crowded / "r.sqlite")
     (crowded / "train.py").write_text(TRAINING)
-    program = request.getfixturevalue(python).with_name("nvtx-kernels")
+    program = python_of(python).with_name("nvtx-kernels")
     done = subprocess.run(
         [program, *USES[command].split()], cwd=crowded, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
@@ -197,49 +188,49 @@ except NotAReport: print(nk.rank(nk.read(%r)).kernels.shape[0] > 10)
 
 @pytest.mark.parametrize("words", [["-m", "nvtx_kernels", "rank"], ["-m", "nvtx_kernels.analysis.kernels"]])
 @pytest.mark.parametrize("python", ["installed", "without_torch", EDITABLE])
-def test_ranking_works_among_files_of_the_same_names(python, words, crowded, request):
-    done = run(request.getfixturevalue(python), *words, REPORT, "--by", "category", "--format", "csv", cwd=crowded)
+def test_ranking_works_among_files_of_the_same_names(python, words, crowded, python_of):
+    done = run(python_of(python), *words, REPORT, "--by", "category", "--format", "csv", cwd=crowded)
     assert (done.returncode, done.stderr) == (0, "")
     assert "gemm" in done.stdout
 
 
 @pytest.mark.parametrize("python", ["installed", "without_torch"])
-def test_a_program_can_import_us_among_files_of_the_same_names(python, crowded, request):
+def test_a_program_can_import_us_among_files_of_the_same_names(python, crowded, python_of):
     (crowded / "program.py").write_text(PROGRAM % str(REPORT))
-    done = run(request.getfixturevalue(python), "program.py", cwd=crowded)
+    done = run(python_of(python), "program.py", cwd=crowded)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 @pytest.mark.slow
-def test_recording_works_among_files_of_the_same_names(installed, crowded):
-    words = ("run", "--size", "tiny", "--steps", "1", "--device", "cpu", "--record", "r.sqlite")
-    done = run(installed, "-m", "nvtx_kernels", *words, cwd=crowded)
-    assert done.returncode == 0, done.stderr
-    ranked = run(
-        installed, "-m", "nvtx_kernels", "rank", "r.sqlite", "--by", "range", "--format", "csv", cwd=crowded
+def test_recording_works_among_files_of_the_same_names(python_of, crowded):
+    ours = python_of("installed"), "-m", "nvtx_kernels"
+    done = run(
+        *ours, "run", "--size", "tiny", "--steps", "1", "--device", "cpu", "--record", "r.sqlite", cwd=crowded
     )
+    assert done.returncode == 0, done.stderr
+    ranked = run(*ours, "rank", "r.sqlite", "--by", "range", "--format", "csv", cwd=crowded)
     assert "backward > layer 0" in ranked.stdout
 
 
-def test_a_standard_library_of_our_folders_name_is_left_alone(installed, tmp_path):
+def test_a_standard_library_of_our_folders_name_is_left_alone(python_of, tmp_path):
     """From Python 3.15 on there is one called profiling, which cProfile imports."""
     (tmp_path / "ahead" / "profiling").mkdir(parents=True)
     (tmp_path / "ahead" / "profiling" / "__init__.py").write_text(STANDARD_LIBRARY)
     (tmp_path / "ahead" / "profiling" / "tracing.py").write_text("")
     code = "import profiling, nvtx_kernels as nk; print(profiling.tracing.__name__, nk.annotate.__name__)"
-    done = run(installed, "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "ahead"))
+    done = run(python_of("installed"), "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "ahead"))
     assert done.stdout.split() == ["profiling.tracing", "nvtx_kernels.profiling.annotate"], done.stderr
 
 
 @pytest.mark.parametrize("command", ["benchmark", "run", "nsys", "attention", "precision"])
-def test_without_torch_a_command_says_what_to_install(command, without_torch, tmp_path):
-    done = run(without_torch, "-m", f"nvtx_kernels.profiling.{command}", cwd=tmp_path)
+def test_without_torch_a_command_says_what_to_install(command, python_of, tmp_path):
+    done = run(python_of("without_torch"), "-m", f"nvtx_kernels.profiling.{command}", cwd=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "pip install 'nvtx-kernels[profiling]'" in done.stderr
 
 
-def test_without_torch_annotation_says_what_to_install(without_torch, tmp_path):
-    done = run(without_torch, "-c", "from nvtx_kernels.profiling import annotate", cwd=tmp_path)
+def test_without_torch_annotation_says_what_to_install(python_of, tmp_path):
+    done = run(python_of("without_torch"), "-c", "from nvtx_kernels.profiling import annotate", cwd=tmp_path)
     assert done.stderr.splitlines()[-1].endswith(
         "annotation needs PyTorch and nvtx: pip install 'nvtx-kernels[profiling]'"
     )
@@ -281,8 +272,8 @@ def test_a_package_lists_its_commands(package, command):
 
 
 @pytest.mark.parametrize("command", ["profiling.run", "analysis.kernels"])
-def test_short_names_run_in_a_checkout_that_is_not_installed(source, command, installed):
-    done = run(installed, "-m", command, "--help", cwd=source)
+def test_short_names_run_in_a_checkout_that_is_not_installed(source, command, python_of):
+    done = run(python_of("installed"), "-m", command, "--help", cwd=source)
     assert (done.returncode, done.stderr) == (0, "")
     assert "usage: " in done.stdout
 
