@@ -114,12 +114,12 @@ class Layout:
 def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns]:
     """Read several tables, each in parts, on all cores."""
     with arrow.from_the_system(), ThreadPoolExecutor(max_workers=threads()) as pool:
-        reading = [[pool.submit(_compact, layout, part) for part in parts] for layout, parts in tables]
+        reading = [
+            [pool.submit(_compact, layout, part) for part in parts or [partial(_no_rows, layout)]]
+            for layout, parts in tables
+        ]
         try:
-            joined = [
-                _joined([part.result() for part in parts] or [_empty(layout)], pool)
-                for (layout, _), parts in zip(tables, reading, strict=True)
-            ]
+            joined = [_joined([part.result() for part in parts], pool) for parts in reading]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -127,11 +127,14 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns]:
     return joined
 
 
-def encode(values: pa.ChunkedArray | Int64s) -> Encoded:
-    """Encode repeated values; text that is not UTF-8 is repaired."""
-    if isinstance(values, np.ndarray) and len(values) and values.min() == values.max():
-        return Encoded(np.zeros(len(values), np.int32), [int(values[0])])
-    array = pa.chunked_array([arrow.from_numpy(values)]) if isinstance(values, np.ndarray) else values
+def _encode(table: pa.Table, column: str) -> Encoded:
+    """Encode a column of repeated values; text that is not UTF-8 is repaired."""
+    array = table[column]
+    if not (pa.types.is_string(array.type) or pa.types.is_dictionary(array.type)):
+        values = ints(table, column)
+        if len(values) and values.min() == values.max():
+            return Encoded(np.zeros(len(values), np.int32), [int(values[0])])
+        array = pa.chunked_array([arrow.from_numpy(values)])
     encoded = array.combine_chunks()
     if not pa.types.is_dictionary(array.type):
         encoded = encoded.dictionary_encode()
@@ -159,10 +162,8 @@ def ints(table: pa.Table, column: str) -> Int64s:
     return np.concatenate([*chunks, np.empty(0, np.int64)]) if len(chunks) != 1 else chunks[0]
 
 
-def _empty(layout: Layout) -> Columns:
-    numbers = {name: np.empty(0, width) for name, width in layout.numbers.items()}
-    codes = {name: Encoded(np.empty(0, np.int32), []) for name in layout.codes}
-    return Columns(numbers, codes, Columns({**numbers}, {**codes}) if layout.aside else None)
+def _no_rows(layout: Layout) -> pa.Table:
+    return pa.table(dict.fromkeys([*layout.numbers, *layout.codes], arrow.integers([])))
 
 
 def _compact(layout: Layout, part: Part) -> Columns:
@@ -170,7 +171,7 @@ def _compact(layout: Layout, part: Part) -> Columns:
     advance(table.num_rows)
     columns = Columns(
         {name: ints(table, name).astype(width, copy=False) for name, width in layout.numbers.items()},
-        {name: encode(table[name] if _is_text(table[name].type) else ints(table, name)) for name in layout.codes},
+        {name: _encode(table, name) for name in layout.codes},
     )
     if layout.aside is None:
         return columns
@@ -209,10 +210,6 @@ def _same_codes(parts: list[Encoded]) -> Encoded:
         part = parts.pop(0)
         codes[filled : (filled := filled + len(part))] = part.numbered(value)
     return Encoded(codes, list(value))
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_dictionary(type_))
 
 
 def _codes(encoded: Any) -> Int32s:

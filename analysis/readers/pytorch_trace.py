@@ -77,12 +77,6 @@ def read(path: Path) -> Trace:
 
     Raises NotAReport for other JSON, and for a trace that is damaged or truncated.
     """
-    trace = _read(path)
-    give_back(len(trace.ranges))
-    return trace
-
-
-def _read(path: Path) -> Trace:
     file, columns = TraceFile(path), TraceColumns()
     for events in file.blocks():
         advance(len(events))
@@ -95,7 +89,10 @@ def _read(path: Path) -> Trace:
             f"{path} is not a trace of PyTorch's profiler: none of its events is an operator, a record_function "
             "block, a CUDA call or a kernel."
         )
-    return _Assembly(path, columns, file.envelope).trace()
+    trace = _Assembly(path, columns, file.envelope).trace()
+    del columns  # as large as what was made of it
+    give_back(len(trace.ranges))
+    return trace
 
 
 class _Assembly:

@@ -14,6 +14,7 @@ from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.support.progress import listening
 
 from nvtx_kernels import analysis
+from tests.analysis.making.building import Launch, Node, Range, Work, build
 from tests.analysis.making.kineto import STEP, write_nsys
 from tests.analysis.making.standin_export import MAGIC
 
@@ -67,6 +68,16 @@ def test_export_can_be_kept_and_is_not_overwritten(nsys, report, tmp_path, monke
     assert summary_of(analysis.read(kept)) == expected
     with pytest.raises(UsageError, match=f"{kept.name} exists already: read it instead of run.nsys-rep"):
         analysis.read(report)
+
+
+def test_creations_of_graphs_nodes_are_exported_too(nsys, tmp_path):
+    ranges, launches = [Range("layer", 10, 20), Range("step", 200, 300)], [Launch(1, 250, 260)]
+    export = build(
+        tmp_path, ranges=ranges, nodes=[Node(7, 15)], launches=launches, work=[Work(1, 270, 280, node=7)]
+    )
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(MAGIC + export.read_bytes())
+    assert analysis.read(report).captures.of_work.tolist() == [0]
 
 
 PROGRAM = """
