@@ -81,22 +81,18 @@ RunMark = msgspec.defstruct(
 
 
 #: What the run's facts that are chosen from a list look like: harmless whatever the program is called.
-CHOSEN: dict[str, re.Pattern[str]] = {
-    "size": re.compile(
-        r"(?:tiny|small|medium|large|xl|2\.7B|10B)(?:, (?:d_model|d_ff|layers|heads|vocab_size) \d{1,9})*"
-    ),
-    "mode": re.compile(r"forward|forward-backward|train"),
-    "dtype": re.compile(r"fp32|tf32|bf16|fp16"),
-    "attention": re.compile(r"reference|sdpa"),
-    "compile": re.compile(r"reduce-overhead"),
-    "optimizer": re.compile(r"reference|forloop|foreach|fused"),
-    "device": re.compile(r"cpu|cuda(?::\d{1,3})?"),
-    "device_name": re.compile(r"CPU \((?:x86_64|aarch64|arm64)(?:, (?:DEFAULT|NO AVX|AVX2|AVX512|SVE256))?\)"),
-    "autocast": re.compile(r"off|bfloat16|float16"),
-    "watched_by": re.compile(r"nsys"),
-    "flops_convention": re.compile(
-        r"2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step"
-    ),
+CHOSEN = {
+    "size": r"(?:tiny|small|medium|large|xl|2\.7B|10B)(?:, (?:d_model|d_ff|layers|heads|vocab_size) \d{1,9})*",
+    "mode": r"forward|forward-backward|train",
+    "dtype": r"fp32|tf32|bf16|fp16",
+    "attention": r"reference|sdpa",
+    "compile": r"reduce-overhead",
+    "optimizer": r"reference|forloop|foreach|fused",
+    "device": r"cpu|cuda(?::\d{1,3})?",
+    "device_name": r"CPU \((?:x86_64|aarch64|arm64)(?:, (?:DEFAULT|NO AVX|AVX2|AVX512|SVE256))?\)",
+    "autocast": r"off|bfloat16|float16",
+    "watched_by": r"nsys",
+    "flops_convention": r"2 per multiply-add; softmax 5 per score forward, 4 backward; scale 1; one step",
 }
 #: Names of arithmetic, and of types of PyTorch that have none.
 ARITHMETIC = re.compile(

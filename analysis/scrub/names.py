@@ -331,16 +331,12 @@ class Names:
         if isinstance(value, list | tuple):
             return [self._json(item) for item in value]
         if isinstance(value, str):
-            is_chosen = key in CHOSEN and CHOSEN[key].fullmatch(value)
+            is_chosen = key in CHOSEN and re.fullmatch(CHOSEN[key], value)
             if is_chosen or (key == NUMBERS and _BASE64.fullmatch(value)):
                 return value
-            return (
-                self.gpu(value)
-                if key == DEVICE_NAME
-                else self.fact(value)
-                if key in VERSIONS
-                else self.path(value)
-            )
+            if key == DEVICE_NAME:
+                return self.gpu(value)
+            return self.fact(value) if key in VERSIONS else self.path(value)
         return value
 
     def path(self, text: str) -> str:

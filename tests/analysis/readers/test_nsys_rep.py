@@ -71,10 +71,8 @@ def test_export_can_be_kept_and_is_not_overwritten(nsys, report, tmp_path, monke
 
 
 def test_creations_of_graphs_nodes_are_exported_too(nsys, tmp_path):
-    ranges, launches = [Range("layer", 10, 20), Range("step", 200, 300)], [Launch(1, 250, 260)]
-    export = build(
-        tmp_path, ranges=ranges, nodes=[Node(7, 15)], launches=launches, work=[Work(1, 270, 280, node=7)]
-    )
+    replay = {"launches": [Launch(1, 250, 260)], "work": [Work(1, 270, 280, node=7)]}
+    export = build(tmp_path, ranges=[Range("layer", 10, 20)], nodes=[Node(7, 15)], **replay)
     report = tmp_path / "run.nsys-rep"
     report.write_bytes(MAGIC + export.read_bytes())
     assert analysis.read(report).captures.of_work.tolist() == [0]
