@@ -56,7 +56,7 @@ class Column:
     seen_by: Reader | Literal["all"] = "all"
 
 
-#: What a column's values are, by its key in full; other keys are of text.
+#: What a column's values are: of the first pattern that its whole key matches.
 _KINDS: tuple[tuple[Kind, str], ...] = (
     ("ns", r"\w+_ns"),
     ("share", r"(\w+_)?share|change(_inside)?|[ab]_spread"),
@@ -66,11 +66,9 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     ("bytes", r"(\w+_)?bytes"),
     ("bytes/s", r"(\w+_)?bytes_per_s"),
     ("name", r"range|module|kernel|name|report|rule"),
-    (
-        "count",
-        r"(\w+_)?(count|kernels)|allocations|blocks|each|gaps|instances|launches|n|outliers|places|profiled",
-    ),
-    ("count", r"ranges|root_or_peer|steps|streams|tokens_per_s|(prefill|decode)_(requests|tokens)"),
+    ("count", r"(\w+_)?(count|kernels|instances|requests|tokens)|tokens_per_s|root_or_peer|n|each|operations"),
+    ("count", r"allocations|blocks|gaps|launches|outliers|places|profiled|ranges|steps|streams"),
+    ("text", r".*"),
 )
 
 
@@ -79,11 +77,10 @@ def headed(*keys: str, **headings: str) -> tuple[Column, ...]:
 
     `keys` are their own headings, and come first.
     """
-    columns = []
-    for key, heading in ({key: key for key in keys} | headings).items():
-        kind = next((kind for kind, of_kind in _KINDS if re.fullmatch(of_kind, key)), None)
-        columns.append(Column(key, heading, kind or "text"))
-    return tuple(columns)
+    return tuple(
+        Column(key, heading, next(kind for kind, keys_of_kind in _KINDS if re.fullmatch(keys_of_kind, key)))
+        for key, heading in (*zip(keys, keys, strict=True), *headings.items())
+    )
 
 
 @dataclass(frozen=True, slots=True)

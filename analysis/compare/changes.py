@@ -1,33 +1,38 @@
 """Compare two reports: the time of each by phase, category, range and kernel, and the differences.
 
-Every axis divides the same rows, so the differences along any of them sum to the total difference.
+Every axis divides the same rows, so the differences along any of them sum to the total difference; so do those of
+what a compiler fused, saved and lost, where a fusion is a row of its own, for its kernels do the work of several
+ranges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
+
+import numpy as np
 
 from .. import report as reports
 from ..errors import ReportError
 from ..measures.steps import StepTimes
 from ..report import KernelRow, Number, Report
-from ..summary.selection import naming_of, renamed
-from ..vocabulary import PHASES, some_of
+from ..summary.selection import naming_of
+from ..views.rows import count_of, time_of
+from ..vocabulary import PHASES, fused_parts, some_of
 from ..vocabulary.modules import Naming
-from .spread import spread_ns
 
 Axis = Literal["phase", "category", "range", "kernel"]
 Basis = Literal["auto", "step", "total"]
 Key = tuple[str, ...]
+Group = Literal["fused", "saved", "lost", "unchanged"]
 
-# What a kernel row is filed under along each axis.
+# What a kernel row is filed under along each axis but that of ranges.
 AXES: dict[Axis, Callable[[KernelRow], Key]] = {
     "phase": lambda row: (row.phase,),
     "category": lambda row: (row.category,),
-    "range": lambda row: row.path,
     "kernel": lambda row: (row.kernel, row.category),
 }
 
@@ -36,8 +41,8 @@ AXES: dict[Axis, Callable[[KernelRow], Key]] = {
 class Change:
     """One thing in both reports, ns and launches; in a range, what was launched directly in it.
 
-    `inside` is what was launched in a range at any depth; on other axes it is empty. The spreads are by how much
-    the slowest step of a report exceeds its fastest, None where it has fewer than two.
+    `inside` is what was launched in a range at any depth, None on other axes. The spreads are by how much the
+    slowest step of a report exceeds its fastest, None where it has fewer than two.
     """
 
     key: Key
@@ -45,14 +50,9 @@ class Change:
     b_ns: Number = 0
     a_count: Number = 0
     b_count: Number = 0
-    a_inside_ns: Number = 0
-    b_inside_ns: Number = 0
-    a_inside_count: Number = 0
-    b_inside_count: Number = 0
-    a_spread_ns: int | None = field(default=None, kw_only=True)
-    b_spread_ns: int | None = field(default=None, kw_only=True)
-    a_inside_spread_ns: int | None = field(default=None, kw_only=True)
-    b_inside_spread_ns: int | None = field(default=None, kw_only=True)
+    a_spread_ns: int | None = None
+    b_spread_ns: int | None = None
+    inside: Change | None = None
 
     @property
     def delta_ns(self) -> Number:
@@ -71,23 +71,10 @@ class Change:
         return abs(self.delta_ns) <= max(spreads) if spreads and self.a_count and self.b_count else None
 
     @property
-    def inside(self) -> Change:
-        """The same of what was launched in a range at any depth."""
-        return Change(
-            self.key,
-            self.a_inside_ns,
-            self.b_inside_ns,
-            self.a_inside_count,
-            self.b_inside_count,
-            a_spread_ns=self.a_inside_spread_ns,
-            b_spread_ns=self.b_inside_spread_ns,
-        )
-
-    @property
     def state(self) -> str:
         """`new` for what only B has, `gone` for what only A has, otherwise empty."""
-        in_a, in_b = self.a_count or self.a_inside_count, self.b_count or self.b_inside_count
-        return ("" if in_a else "new") if in_b else "gone"
+        counted = self.inside or self
+        return ("" if counted.a_count else "new") if counted.b_count else "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +121,34 @@ class Comparison:
         common = paths[0] & paths[1]
         return frozenset(common & divided[0] - divided[1]), frozenset(common & divided[1] - divided[0])
 
-    def in_common_ranges(self, report: Report) -> Report:
-        """Return one of the reports with its work in the deepest ranges that both reports have."""
-        leaves = frozenset.union(*self.undivided)
-        if not leaves:
-            return report
-        return replace(report, kernels=tuple(replace(row, path=_cut(row.path, leaves)) for row in report.kernels))
+    def change(self, key: Key, *sides: Sequence[KernelRow]) -> Change:
+        """Return what changed from some rows of A to some of B."""
+        (a_ns, b_ns), (a_count, b_count) = map(time_of, sides), map(count_of, sides)
+        a_spread_ns, b_spread_ns = map(_spread_ns, self.times, sides)
+        return Change(key, a_ns, b_ns, a_count, b_count, a_spread_ns, b_spread_ns)
 
     def total(self) -> Change:
         """Return everything compared, as one change."""
-        everything = filed(self.rows(self.a), self.rows(self.b), lambda _: (), inside=True).get((), Change(()))
-        a_spread, b_spread = self.spreads(self.rows(self.a), self.rows(self.b))
-        return replace(
-            everything,
-            a_spread_ns=a_spread,
-            b_spread_ns=b_spread,
-            a_inside_spread_ns=a_spread,
-            b_inside_spread_ns=b_spread,
-        )
+        return self.change((), self.rows(self.a), self.rows(self.b))
 
-    def spreads(self, a: Iterable[KernelRow], b: Iterable[KernelRow]) -> tuple[int | None, int | None]:
-        """Return the spread over steps of some rows of each report."""
-        return spread_ns(self.times[0], a), spread_ns(self.times[1], b)
+    def filed(self, keys: Callable[[KernelRow], Iterable[Key]]) -> dict[Key, Change]:
+        """Add up both reports' rows under each of their keys."""
+        rows: dict[Key, tuple[list[KernelRow], list[KernelRow]]] = {}
+        for side, report in enumerate((self.a, self.b)):
+            for row in self.rows(report):
+                for key in keys(row):
+                    rows.setdefault(key, ([], []))[side].append(row)
+        return {key: self.change(key, *of_key) for key, of_key in rows.items()}
+
+
+def _spread_ns(times: StepTimes, rows: Iterable[KernelRow]) -> int | None:
+    """Return by how much the slowest step exceeds the fastest in these rows, ns; None where that is not known."""
+    if not times:
+        return None
+    of_rows = [
+        of_row for row in rows if (of_row := times.get((row.path, row.phase, row.kind, row.kernel))) is not None
+    ]
+    return int(np.ptp(np.sum(of_rows, axis=0))) if of_rows else 0
 
 
 def compare(
@@ -204,43 +197,56 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
     Work in ranges that only one report has, inside a range that the other does not divide, counts for that range.
     Ranges to which `naming` gives one name are merged.
     """
-    a, b = comparison.a, comparison.b
     if axis == "range":
-        a, b = comparison.in_common_ranges(a), comparison.in_common_ranges(b)
-        a, b = renamed(a, naming), renamed(b, naming)
-    by_key = filed(comparison.rows(a), comparison.rows(b), AXES[axis], inside=axis == "range")
-    if any(comparison.times):
-        by_key = _with_spreads(comparison, axis, naming, by_key)
+        leaves = frozenset.union(*comparison.undivided)
+        place = cache(lambda path: naming(_cut(path, leaves)))
+        by_key = comparison.filed(lambda row: [place(row.path)])
+        inside = comparison.filed(lambda row: _around(place(row.path)))
+        by_key = {
+            key: replace(by_key.get(key) or comparison.change(key, (), ()), inside=change)
+            for key, change in inside.items()
+        }
+    else:
+        by_key = comparison.filed(lambda row: [AXES[axis](row)])
     if axis == "phase":
         return [by_key[phase,] for phase in PHASES if (phase,) in by_key]
     return by_size(by_key)
 
 
-def _with_spreads(
-    comparison: Comparison, axis: Axis, naming: Naming, by_key: Mapping[Key, Change]
-) -> dict[Key, Change]:
-    """Add to each change by how much the steps of each report differ in it."""
-    leaves = frozenset.union(*comparison.undivided) if axis == "range" else frozenset()
-    direct: tuple[dict[Key, list[KernelRow]], ...] = ({}, {})
-    inside: tuple[dict[Key, list[KernelRow]], ...] = ({}, {})
-    for side, report in enumerate((comparison.a, comparison.b)):
-        for row in comparison.rows(report):
-            key = naming(_cut(row.path, leaves)) if axis == "range" else AXES[axis](row)
-            direct[side].setdefault(key, []).append(row)
-            for depth in range(1, len(key) + 1) if axis == "range" else ():
-                inside[side].setdefault(key[:depth], []).append(row)
-    with_spreads = {}
-    for key, change in by_key.items():
-        spreads = comparison.spreads(*(rows.get(key, []) for rows in direct))
-        inner = comparison.spreads(*(rows.get(key, direct[side].get(key, [])) for side, rows in enumerate(inside)))
-        with_spreads[key] = replace(
-            change,
-            a_spread_ns=spreads[0],
-            b_spread_ns=spreads[1],
-            a_inside_spread_ns=inner[0],
-            b_inside_spread_ns=inner[1],
-        )
-    return with_spreads
+def _around(path: Key) -> list[Key]:
+    """Return the ranges from the outermost to this one, or the empty path of what is in none."""
+    return [path[:depth] for depth in range(1, len(path) + 1)] or [path]
+
+
+def grouped(comparison: Comparison, naming: Naming) -> dict[Group, list[Change]]:
+    """Return the differences by what a compiler did, the largest first; {} where neither report has a fusion.
+
+    Ranges to which `naming` gives one name are taken together.
+    """
+    paths = [{naming(row.path) for row in report.ranges} for report in (comparison.a, comparison.b)]
+    fusions = {path for of_report in paths for path in of_report if fused_parts(path[-1])}
+    if not fusions:
+        return {}
+    common, places = paths[0] & paths[1], {path[:-1] for path in fusions}
+
+    groups: dict[Group, list[Change]] = {group: [] for group in get_args(Group)}
+    for change in by_size(comparison.filed(lambda row: [_row_of(naming(row.path), fusions, common, places)])):
+        if change.key and fused_parts(change.key[-1]):
+            groups["fused"].append(change)
+        else:
+            groups["saved" if change.delta_ns < 0 else "lost" if change.delta_ns else "unchanged"].append(change)
+    return {group: changes for group, changes in groups.items() if changes}
+
+
+def _row_of(path: Key, fusions: Collection[Key], common: Collection[Key], places: Collection[Key]) -> Key:
+    """Return the fusion that a path is or leads into, else the deepest range that stands for it in both reports.
+
+    A range next to a fusion stands for itself although one report lacks it: the fusion may be all there is of it.
+    """
+    depths = range(len(path), 0, -1)
+    around: Iterable[Key] = [path[:depth] for depth in depths]
+    fusion = next((outer for outer in around if outer in fusions), None)
+    return fusion or next((outer for outer in around if outer in common or outer[:-1] in places), ())
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
@@ -280,26 +286,6 @@ def by_size(by_key: Mapping[Key, Change]) -> list[Change]:
         by_key.values(),
         key=lambda change: (-abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key),
     )
-
-
-def filed(
-    a: Iterable[KernelRow], b: Iterable[KernelRow], key: Callable[[KernelRow], Key], inside: bool = False
-) -> dict[Key, Change]:
-    """Add up both reports' rows under the same keys; `inside` adds a range's rows to all ranges around it too."""
-    sums: dict[Key, list[Number]] = {}
-    for side, rows in enumerate((a, b)):
-        for row in rows:
-            where = key(row)
-            _add(sums, where, row, side)
-            for around in ([where[:depth] for depth in range(1, len(where) + 1)] or [where]) if inside else ():
-                _add(sums, around, row, side + 4)
-    return {where: Change(where, *values) for where, values in sums.items()}
-
-
-def _add(sums: dict[Key, list[Number]], key: Key, row: KernelRow, place: int) -> None:
-    values = sums.setdefault(key, [0] * 8)
-    values[place] += row.total_ns
-    values[place + 2] += row.count
 
 
 def _over(report: Report) -> str:

@@ -91,15 +91,12 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     _require_one_footing(comparison)
     kind = _kind(rule, comparison)
     parts = [_part(report, kind, rule.name, comparison) for report in (comparison.a, comparison.b)]
-    a_ns, b_ns = (sum(row.total_ns for row in rows) for rows in parts)
-    a_count, b_count = (sum(row.count for row in rows) for rows in parts)
-    a_spread, b_spread = comparison.spreads(*parts)
-    if rule.beyond_spread and None in (a_spread, b_spread):
+    change = comparison.change((), *parts)
+    if rule.beyond_spread and None in (change.a_spread_ns, change.b_spread_ns):
         raise ReportError(
             f"The rule {rule.text!r} needs two or more measured steps in each report: A has {comparison.a.steps}, "
             f"B {comparison.b.steps}. {TO_HAVE_STEPS}."
         )
-    change = Change((), a_ns, b_ns, a_count, b_count, a_spread_ns=a_spread, b_spread_ns=b_spread)
     allowed = rule.amount * change.a_ns if rule.relative else rule.amount
     only_in = "" if all(parts) or kind == "total" else "A" if parts[0] else "B"
     gone = only_in == "A" and not allow_missing

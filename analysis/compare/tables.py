@@ -5,48 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, get_args
 
-from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
-from ..report import tree_order
+from ..report import plain, tree_order
 from ..views import headings
 from ..views.rows import NOWHERE, common_length, label
-from .as_json import as_object
-from .changes import Axis, Change, Comparison, Key, changes, notes
-from .fusions import GROUPS, grouped
+from .changes import Axis, Change, Comparison, Group, Key, changes, grouped, notes
 from .rules import Verdict
 
-NUMBERS = (
-    Column("a_ns", "A", "ns"),
-    Column("b_ns", "B", "ns"),
-    Column("delta_ns", "B−A", "ns"),
-    Column("change", "%", "share"),
-    Column("a_count", "launches A", "count"),
-    Column("b_count", "B", "count"),
-)
-INSIDE = (
-    Column("a_inside_ns", "A", "ns"),
-    Column("b_inside_ns", "B", "ns"),
-    Column("delta_inside_ns", "B−A", "ns"),
-    Column("change_inside", "%", "share"),
-    Column("a_inside_count", "launches A", "count"),
-    Column("b_inside_count", "B", "count"),
-    Column("delta_ns", "own B−A", "ns"),
-)
+NUMBERS = headed(a_ns="A", b_ns="B", delta_ns="B−A", change="%", a_count="launches A", b_count="B")
+INSIDE = headed(a_inside_ns="A", b_inside_ns="B", delta_inside_ns="B−A", change_inside="%")
+INSIDE += headed(a_inside_count="launches A", b_inside_count="B")
 #: The spread of each report's steps, as a share of its time; the mark is in all tables.
-SPREADS = (Column("a_spread", "±A %", "share"), Column("b_spread", "±B %", "share"))
-WITHIN = Column("within_spread", "~", "text")
+SPREADS, WITHIN = headed(a_spread="±A %", b_spread="±B %"), headed(within_spread="~")
 MARK = "~"
 STEPS_DIFFER = " ±: slowest less fastest step, % of the mean."
 WITHIN_STEPS = " ~: A and B differ no more than the steps of one of them."
-HEADINGS = {
-    "phase": "{what} by phase, {{unit}} {scope}",
-    "category": "{what} by category, {{unit}} {scope}",
-    "range": "{what} by innermost range, {{unit}} {scope}",
-    "kernel": "{what} by kernel, {{unit}} {scope}",
-    "tree": "{what} inside each range, {{unit}} {scope}",
-    "fusion": "{what} that compile fused, saved and lost, {{unit}} {scope}",
+#: What a table of kernel time is of.
+OF_AXIS = {"phase": "by phase", "category": "by category", "range": "by innermost range", "kernel": "by kernel"}
+OF_TREE, OF_FUSIONS = "inside each range", "that compile fused, saved and lost"
+GROUPS: dict[Group, str] = {
+    "fused": "fused: the work of several ranges",
+    "saved": "saved: shorter in B",
+    "lost": "lost: longer in B",
+    "unchanged": "unchanged",
 }
 #: From this change on, B is said to be so many times A.
 TIMES_FROM = 10
@@ -56,7 +40,6 @@ FUSED = (
     "% is of A's time. A fusion's kernels do the work of all ranges that it names; what each took is not known. "
     "Next to a fusion, a range of one report is a row; elsewhere it counts in the range around it that both have."
 )
-AXIS_ORDER: tuple[Axis, ...] = ("phase", "category", "range", "kernel")
 
 
 def compared(
@@ -70,9 +53,12 @@ def compared(
     if detail.whole:
         return everything_compared(comparison, verdicts, by=by)
     drawing = _Drawing(comparison, detail)
-    axes = (by,) if by else AXIS_ORDER
-    tables = [drawing.tree() if by == "range" else drawing.ranked(axis) for axis in axes]
-    tables += () if by else drawing.fusions()
+    if by == "range":
+        tables = [drawing.tree()]
+    elif by:
+        tables = [drawing.ranked(by)]
+    else:
+        tables = [*map(drawing.ranked, get_args(Axis)), *drawing.fusions()]
     return _document(comparison, (*tables, *rules(verdicts, comparison)))
 
 
@@ -85,7 +71,7 @@ def everything_compared(
     comparison: Comparison, verdicts: Sequence[Verdict] = (), *, by: Axis | None = None
 ) -> Document:
     """Return every row of one axis or of all, for programs: full names, nothing merged, nothing cut."""
-    tables = [_whole_axis(comparison, axis) for axis in ((by,) if by else AXIS_ORDER)]
+    tables = [_whole_axis(comparison, axis) for axis in ((by,) if by else get_args(Axis))]
     document = _document(comparison, (*tables, *_whole_rules(verdicts)))
     return replace(document, promised=partial(as_object, comparison, verdicts))
 
@@ -97,26 +83,19 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
         word = "VIOLATED" if verdict.violated else "holds"
         times, change = _times(verdict.change)[:3], _change_text(verdict.change.change)
         rows.append(Row((verdict.rule.text, *times, change, word), strong=verdict.violated))
-        only = f", only in {verdict.only_in}" if verdict.only_in else ""
-        within = (
-            ", within the spread of steps" if verdict.rule.beyond_spread and verdict.change.within_spread else ""
-        )
-        rows.append(Row((verdict.compared + only + within, *[""] * 5), indent=1))
+        of_what = verdict.compared + (f", only in {verdict.only_in}" if verdict.only_in else "")
+        if verdict.rule.beyond_spread and verdict.change.within_spread:
+            of_what += ", within the spread of steps"
+        rows.append(Row((of_what, *[""] * 5), indent=1))
     violated = sum(verdict.violated for verdict in verdicts)
     title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
-    columns = (Column("rule", "rule", "name"), *NUMBERS[:4], Column("verdict", "verdict"))
+    columns = (*headed("rule"), *NUMBERS[:4], *headed("verdict"))
     return (_with_multiples(Table("rules", title, columns, tuple(rows))),) if rows else ()
 
 
 def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
     """Return the verdicts for programs: one row each."""
-    columns = (
-        Column("rule", "rule"),
-        Column("compared", "compared"),
-        *NUMBERS[:4],
-        Column("violated", "violated"),
-        Column("only_in", "only in"),
-    )
+    columns = (Column("rule", "rule"), *headed("compared"), *NUMBERS[:4], *headed("violated", only_in="only in"))
     rows = [
         Row((v.rule.text, v.compared, *_times(v.change, words=False), "yes" if v.violated else "no", v.only_in))
         for v in verdicts
@@ -173,16 +152,12 @@ class _Drawing:
             )
         total = self.comparison.total()
         rows.append(Row((self.comparison.whole, *_numbers(total), *spread(total)), strong=True))
-        columns = (Column(axis, axis, "name"), *NUMBERS, *self.spread_columns(axis))
-        differ = STEPS_DIFFER * (len(columns) > len(NUMBERS) + 2) + WITHIN_STEPS * (
-            len(columns) > len(NUMBERS) + 1
-        )
-        return self.table(axis, columns, rows, _caption(changed) + differ)
-
-    def spread_columns(self, axis: Axis) -> tuple[Column, ...]:
-        """Return the columns of `spread` or `mark`: none where neither report has two steps."""
-        columns = [column for column, times in zip(SPREADS, self.comparison.times, strict=True) if times]
-        return (*(columns if axis in ("phase", "category") else ()), WITHIN) if columns else ()
+        columns = (Column(axis, axis, "name"), *NUMBERS)
+        caption = _caption(changed)
+        if spreads := [column for column, times in zip(SPREADS, self.comparison.times, strict=True) if times]:
+            columns += (*(spreads if axis in ("phase", "category") else ()), *WITHIN)
+            caption += (STEPS_DIFFER if axis in ("phase", "category") else "") + WITHIN_STEPS
+        return self.table(axis, OF_AXIS[axis], columns, rows, caption)
 
     def spread(self, row: Change) -> tuple[object, ...]:
         """Return how far the steps of each report that has several differ, and the mark."""
@@ -201,21 +176,20 @@ class _Drawing:
     def tree(self) -> Table:
         """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
         changed = changes(self.comparison, "range", self.naming)
-        order = tree_order((row.key, (max(row.a_inside_ns, row.b_inside_ns),)) for row in changed)
+        order = tree_order((row.key, (max(i.a_ns, i.b_ns),)) for row in changed for i in [row.inside or row])
         inside = sorted((row for row in changed if row.key), key=lambda row: order(row.key))
         lines = [(row.key[-1], row, len(row.key) - 1) for row in inside]
         lines += [(NOWHERE, row, 0) for row in changed if not row.key]
+        lines.append((self.comparison.whole, self.comparison.total(), 0))
         rows = [
-            Row((name, *_inside(row, words=True), *self.mark(row.inside)), indent=indent)
+            Row((name, *_numbers(row.inside or row), row.delta_ns, *self.mark(row.inside or row)), indent=indent)
             for name, row, indent in lines
         ]
-        total = self.comparison.total()
-        total_cells = (self.comparison.whole, *_inside(total, words=True), *self.mark(total.inside))
-        rows.append(Row(total_cells, strong=True))
+        rows[-1] = replace(rows[-1], strong=True)
+        has_spread = any(self.comparison.times)
         caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
-        columns = (Column("range", "range", "name"), *INSIDE, *self.spread_columns("range"))
-        caption += WITHIN_STEPS * any(self.comparison.times)
-        return self.table("range", columns, rows, caption, heading="tree")
+        columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), *(WITHIN if has_spread else ()))
+        return self.table("range", OF_TREE, columns, rows, caption + WITHIN_STEPS * has_spread)
 
     def fusions(self) -> tuple[Table, ...]:
         """Show what a compiler fused, saved and lost, with each group's sum; no table where nothing is fused."""
@@ -231,19 +205,12 @@ class _Drawing:
             if top_rows and (cut := changed[len(top_rows) :]):
                 rows.append(Row((f"… {len(cut)} more: --top {len(changed)}", *_numbers(_added(cut))), indent=1))
         rows.append(Row((self.comparison.whole, *_numbers(self.comparison.total())), strong=True))
-        return (self.table("fusion", (Column("range", "range", "name"), *NUMBERS), rows, FUSED),)
+        return (self.table("fusion", OF_FUSIONS, (*headed("range"), *NUMBERS), rows, FUSED),)
 
-    def table(
-        self,
-        axis: Axis | Literal["fusion"],
-        columns: tuple[Column, ...],
-        rows: list[Row],
-        caption: str,
-        heading: str = "",
-    ) -> Table:
+    def table(self, key: str, of_what: str, columns: tuple[Column, ...], rows: list[Row], caption: str) -> Table:
         """Put a table together."""
-        title = HEADINGS[heading or axis].format(what=self.what, scope=scope(self.comparison))
-        return _with_multiples(Table(f"by_{axis}", title, columns, tuple(rows), caption))
+        title = f"{self.what} {of_what}, {{unit}} {scope(self.comparison)}"
+        return _with_multiples(Table(f"by_{key}", title, columns, tuple(rows), caption))
 
     def names(self, axis: Axis, changed: Sequence[Change], top_rows: Sequence[Change]) -> Callable[[Key], str]:
         """Return the displayed names of an axis's items."""
@@ -258,30 +225,17 @@ class _Drawing:
 
 def _whole_axis(comparison: Comparison, axis: Axis) -> Table:
     """Return all of an axis with keys in full."""
-    keys = (Column(axis, axis, "name"), *((Column("category", "category"),) if axis == "kernel" else ()))
-    figures = (
-        *NUMBERS,
-        Column("a_spread_ns", "spread A", "ns"),
-        Column("b_spread_ns", "spread B", "ns"),
-        Column("within_spread", "within spread"),
-        Column("state", "state"),
-    )
-    inside = axis == "range"
-    rows = [
-        Row(
-            (
-                *((label(row.key),) if axis == "range" else row.key),
-                *_numbers(row, words=False),
-                row.a_spread_ns,
-                row.b_spread_ns,
-                {True: "yes", False: "no", None: None}[row.within_spread],
-                row.state,
-                *(_inside(row)[:-1] if inside else ()),
-            )
-        )
-        for row in changes(comparison, axis)
-    ]
-    return Table(f"by_{axis}", f"by {axis}", (*keys, *figures, *(INSIDE[:-1] if inside else ())), tuple(rows))
+    columns = (Column(axis, axis, "name"), *(headed("category") if axis == "kernel" else ()), *NUMBERS)
+    columns += headed(a_spread_ns="spread A", b_spread_ns="spread B", within_spread="within spread", state="state")
+    columns += INSIDE if axis == "range" else ()
+    rows = []
+    for row in changes(comparison, axis):
+        key = (label(row.key),) if axis == "range" else row.key
+        within = {True: "yes", False: "no", None: None}[row.within_spread]
+        spreads = (row.a_spread_ns, row.b_spread_ns, within, row.state)
+        inside = _numbers(row.inside, words=False) if row.inside else ()
+        rows.append(Row((*key, *_numbers(row, words=False), *spreads, *inside)))
+    return Table(f"by_{axis}", f"by {axis}", columns, tuple(rows))
 
 
 def _numbers(row: Change, *, words: bool = True) -> tuple[object, ...]:
@@ -305,10 +259,6 @@ def _with_multiples(table: Table) -> Table:
     return replace(table, caption=f"{table.caption}{MULTIPLES}".strip()) if some else table
 
 
-def _inside(row: Change, *, words: bool = False) -> tuple[object, ...]:
-    return (*_numbers(row.inside, words=words), row.delta_ns)
-
-
 def _added(rows: Iterable[Change]) -> Change:
     rows = list(rows)
     sums = [sum(getattr(row, name) for row in rows) for name in ("a_ns", "b_ns", "a_count", "b_count")]
@@ -319,3 +269,41 @@ def _caption(changed: Sequence[Change]) -> str:
     states = [row.state for row in changed]
     counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
     return "% is of A's time." + (f" {', '.join(counts)}." if counts else "")
+
+
+#: What JSON has of every change, and of those that are no rule's.
+JSON_TIMES = ("a_ns", "b_ns", "delta_ns", "change", "a_spread_ns", "b_spread_ns", "within_spread")
+JSON_NUMBERS = (*JSON_TIMES, "a_count", "b_count", "state")
+
+
+def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[str, Any]:
+    """Return both reports' heads, the total, every row along every axis, and the rules' verdicts.
+
+    This is the JSON that docs/compare.md describes; times in nanoseconds.
+    """
+
+    def numbers(row: Change, keys: Sequence[str] = JSON_NUMBERS) -> dict[str, Any]:
+        return {key: getattr(row, key) for key in keys}
+
+    def of_axis(axis: Axis, row: Change) -> dict[str, Any]:
+        if row.inside:
+            inside = {"a_inside_ns": row.inside.a_ns, "b_inside_ns": row.inside.b_ns}
+            return {"path": list(row.key), **numbers(row), **inside}
+        return {**dict(zip((axis, "category"), row.key, strict=False)), **numbers(row)}
+
+    rules = [
+        {"rule": verdict.rule.text, "compared": verdict.compared}
+        | numbers(verdict.change, JSON_TIMES)
+        | {"violated": verdict.violated, "only_in": verdict.only_in or None}
+        for verdict in verdicts
+    ]
+    return {
+        "a": plain.as_object(comparison.a)["report"],
+        "b": plain.as_object(comparison.b)["report"],
+        "compared": "work" if comparison.all_work else "kernels",
+        "per_step": comparison.per_step,
+        "notes": list(notes(comparison)),
+        "total": numbers(comparison.total()),
+        "by": {axis: [of_axis(axis, row) for row in changes(comparison, axis)] for axis in get_args(Axis)},
+        "rules": rules,
+    }

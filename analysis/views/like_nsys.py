@@ -8,38 +8,28 @@ What this project's other views show beyond these numbers is what adoption and l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ..attribution.nesting import Nesting
-from ..document import SHORT, Column, Detail, Document, Kind, Row, Table
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
-from ..trace import KERNEL, PUSH_POP, Ranges, Trace
+from ..trace import KERNEL, PUSH_POP, Trace
 from . import headings
 
 # nsys's headings, short enough for a terminal.
-HEADINGS = {
-    "range_instances": "ranges",
-    "count": "launches",
-    "total_ns": "total",
-    "avg_ns": "avg",
-    "med_ns": "med",
-    "min_ns": "min",
-    "max_ns": "max",
-    "stddev_ns": "std",
-    "total_span_ns": "total",
-    "total_range_ns": "range",
-    "span_avg_ns": "avg",
-    "span_med_ns": "med",
-    "span_min_ns": "min",
-    "span_max_ns": "max",
-    "span_stddev_ns": "std",
-    "operations": "{unit_of_work} ops",
-}
-
-#: Columns of single launches and spans, which are shorter than sums.
-PER_LAUNCH = ("avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns")
+HEADINGS = {"range_instances": "ranges", "count": "launches", "total_ns": "total", "operations": "{} ops"}
+HEADINGS |= {"total_span_ns": "total", "total_range_ns": "range"}
+#: And those of single launches and spans, which are shorter than sums.
+OF_ONE = {"avg": "avg", "med": "med", "min": "min", "max": "max", "stddev": "std"}
+NO_WORK = "No work was launched inside a range of its own thread, which is what nsys counts."
+NO_RANGES = (
+    "The report has no NVTX push/pop ranges, and nsys counts by no others. Open some with "
+    "`nvtx_kernels.annotate.range` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`."
+)
 
 
 def like_nsys(trace: Trace, detail: Detail = SHORT) -> Document:
@@ -50,31 +40,17 @@ def like_nsys(trace: Trace, detail: Detail = SHORT) -> Document:
     inside = work_in_ranges(trace)
     kernels = kernel_summary(inside)
     source, draw = trace.provenance, _table if detail.whole else _grouped
-    heading = f"{source.file}: counted as `nsys stats` does, by " + headings.worded(
-        "the launching thread's own ranges", source
-    )
-    unit = source.unit_of_work
+    own = headings.worded("the launching thread's own ranges", source)
+    heading, unit = f"{source.file}: counted as `nsys stats` does, by {own}", source.unit_of_work
+    title = f"{unit} span of each range (projection), {{unit}} total"
     tables = (
         draw("nvtx_kern_sum", "Kernels in each range, {unit} total", kernels, unit),
-        _table(
-            "nvtx_gpu_proj_sum",
-            f"{unit} span of each range (projection), {{unit}} total",
-            projection_summary(inside),
-            unit,
-        ),
+        _table("nvtx_gpu_proj_sum", title, projection_summary(inside), unit),
     )
-    with_rows = tables if len(inside) or detail.whole else ()
-    return headings.document(source, heading, with_rows, (), () if len(inside) else (_nothing(trace),))
-
-
-def _nothing(trace: Trace) -> str:
-    """Return why no range contains work, as nsys counts it."""
-    if not (trace.ranges.style == PUSH_POP).any():
-        return (
-            "The report has no NVTX push/pop ranges, and nsys counts by no others. Open some with "
-            "`nvtx_kernels.annotate.range` or `torch.cuda.nvtx`, and record with `-t cuda,nvtx`."
-        )
-    return "No work was launched inside a range of its own thread, which is what nsys counts."
+    if len(inside):
+        return headings.document(source, heading, tables, (), ())
+    absence = NO_WORK if (trace.ranges.style == PUSH_POP).any() else NO_RANGES
+    return headings.document(source, heading, tables if detail.whole else (), (), (absence,))
 
 
 def work_in_ranges(trace: Trace) -> pd.DataFrame:
@@ -95,12 +71,16 @@ def work_in_ranges(trace: Trace) -> pd.DataFrame:
         node = nesting.forest.above(node)
     paired, instance = np.concatenate(rows), np.concatenate(instances)
     names = np.array([*trace.names, ""], object)
+    range_names = [  # as nsys has them: `:range` in the default domain
+        f"{trace.domains[domain].name}:{trace.names[name]}"
+        for domain, name in zip(ranges.domain.tolist(), ranges.name_id.tolist(), strict=True)
+    ]
     thread = ranges.thread[instance]
     return pd.DataFrame(
         {
             "work": paired,
             "instance": instance,
-            "range": _range_names(trace, ranges)[instance],
+            "range": np.array(range_names, object)[instance],
             "pid": np.array([trace.processes[t.process].process_id for t in trace.threads] or [0])[thread],
             "tid": np.array([t.thread_id for t in trace.threads] or [0])[thread],
             "kernel": names[work.name_id[paired]],
@@ -115,25 +95,20 @@ def work_in_ranges(trace: Trace) -> pd.DataFrame:
 def kernel_summary(inside: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `nsys stats -r nvtx_kern_sum` that name a range, longest first within each range."""
     kernels = inside[inside["is_kernel"]].assign(duration_ns=inside["end_ns"] - inside["start_ns"])
-    grouped = kernels.groupby(["range", "pid", "tid", "kernel"], sort=True)
-    frame = (
-        grouped["duration_ns"]
-        .agg(
-            count="count",
-            total_ns="sum",
-            avg_ns="mean",
-            med_ns="median",
-            min_ns="min",
-            max_ns="max",
-            stddev_ns="std",
-        )
-        .reset_index()
+    keys = ["range", "pid", "tid"]
+    frame = kernels.groupby([*keys, "kernel"], sort=True).agg(
+        range_instances=("instance", "nunique"),
+        count=("duration_ns", "count"),
+        total_ns=("duration_ns", "sum"),
+        avg_ns=("duration_ns", "mean"),
+        med_ns=("duration_ns", "median"),
+        min_ns=("duration_ns", "min"),
+        max_ns=("duration_ns", "max"),
+        stddev_ns=("duration_ns", "std"),
     )
-    frame.insert(3, "range_instances", grouped["instance"].nunique().to_numpy())
+    frame = frame.reset_index("kernel").reset_index()
     frame = frame[[*frame.columns.drop("kernel"), "kernel"]]
-    return frame.sort_values(
-        ["range", "pid", "tid", "total_ns"], ascending=[True, True, True, False], kind="stable"
-    )
+    return frame.sort_values([*keys, "total_ns"], ascending=[True, True, True, False], kind="stable")
 
 
 def projection_summary(inside: pd.DataFrame) -> pd.DataFrame:
@@ -159,19 +134,10 @@ def projection_summary(inside: pd.DataFrame) -> pd.DataFrame:
     return frame.reset_index().sort_values("total_span_ns", ascending=False, kind="stable")
 
 
-def _range_names(trace: Trace, ranges: Ranges) -> NDArray[np.object_]:
-    """Name ranges as nsys does: `domain:range`, and `:range` in the default domain."""
-    names = [
-        f"{trace.domains[domain].name}:{trace.names[name]}"
-        for domain, name in zip(ranges.domain.tolist(), ranges.name_id.tolist(), strict=True)
-    ]
-    return np.array(names, object)
-
-
 def _table(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Table:
     """Draw a frame; the standard deviation of one value is zero, as nsys prints it."""
     rows = tuple(Row(tuple(row)) for row in frame.fillna(0.0).to_numpy(object).tolist())
-    return Table(key, title, _columns(frame, unit_of_work), rows)
+    return Table(key, title, tuple(_columns(frame, unit_of_work)), rows)
 
 
 def _grouped(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Table:
@@ -183,22 +149,13 @@ def _grouped(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Ta
     for (name, _, tid), kernels in frame.groupby(["range", "pid", "tid"], sort=False):
         rows.append(Row((f"{name} [{tid}]", *[""] * (short.shape[1] - 1)), strong=True))
         rows += [Row(tuple(row), indent=1) for row in short.loc[kernels.index].to_numpy(object).tolist()]
-    return Table(key, title, _columns(short, unit_of_work), tuple(rows), "In brackets the launching thread's id.")
+    columns = tuple(_columns(short, unit_of_work))
+    return Table(key, title, columns, tuple(rows), "In brackets the launching thread's id.")
 
 
-def _columns(frame: pd.DataFrame, unit_of_work: str) -> tuple[Column, ...]:
-    return tuple(
-        Column(
-            name,
-            HEADINGS.get(name, name).format(unit_of_work=unit_of_work),
-            _kind(name),
-            own_unit=name.endswith(PER_LAUNCH),
-        )
-        for name in map(str, frame.columns)
-    )
-
-
-def _kind(name: str) -> Kind:
-    if name.endswith("_ns"):
-        return "ns"
-    return "name" if name in ("range", "kernel") else "text" if name in ("pid", "tid") else "count"
+def _columns(frame: pd.DataFrame, unit_of_work: str) -> Iterator[Column]:
+    """Yield the columns, those of single launches and spans with a unit of their own."""
+    for name in map(str, frame.columns):
+        of_one = OF_ONE.get(name.removeprefix("span_").removesuffix("_ns"))
+        (column,) = headed(**{name: of_one or HEADINGS.get(name, name).format(unit_of_work)})
+        yield replace(column, own_unit=bool(of_one))

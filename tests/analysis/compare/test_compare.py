@@ -86,7 +86,7 @@ def test_a_range_has_what_is_launched_inside_it_beside_its_own():
     comparison = compare(BEFORE, AFTER)
     rows = {row.key: row for row in changes(comparison, "range", comparison.naming())}
     layer = rows["step", "forward", "layer *"]
-    assert (layer.a_ns, layer.b_ns, layer.a_inside_ns, layer.b_inside_ns) == (4e6, 4e6, 6e6, 6.1e6)
+    assert (layer.a_ns, layer.b_ns, layer.inside.a_ns, layer.inside.b_ns) == (4e6, 4e6, 6e6, 6.1e6)
 
 
 @pytest.mark.parametrize(("grown", "shown"), [(1.5, 0.5), (10.9, 9.9), (11, "11×"), (36_432.3, "36,432×")])

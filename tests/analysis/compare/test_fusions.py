@@ -2,8 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.compare.changes import compare
-from nvtx_kernels.analysis.compare.fusions import grouped
+from nvtx_kernels.analysis.compare.changes import compare, grouped
 from nvtx_kernels.analysis.compare.tables import compared, fusions
 from nvtx_kernels.analysis.document import Detail
 
