@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,7 +18,8 @@ from .. import report as reports
 from ..errors import ReportError
 from ..measures.steps import StepTimes
 from ..report import KernelRow, Number, Report
-from ..summary.selection import naming_of
+from ..summary.selection import naming_of, renamed
+from ..trace import Int64s
 from ..views.rows import count_of, time_of
 from ..vocabulary import PHASES, fused_parts, some_of
 from ..vocabulary.modules import Naming
@@ -121,6 +121,24 @@ class Comparison:
         common = paths[0] & paths[1]
         return frozenset(common & divided[0] - divided[1]), frozenset(common & divided[1] - divided[0])
 
+    def in_ranges(self, naming: Naming) -> Comparison:
+        """Return the comparison with all work in named ranges, the deepest that both reports have.
+
+        Work in ranges that only one of them has stays there, but for those inside a range that the other does not
+        divide.
+        """
+        leaves = frozenset.union(*self.undivided)
+        reports = []
+        for report in (self.a, self.b):
+            kernels = (replace(row, path=_cut(row.path, leaves)) for row in report.kernels)
+            reports.append(renamed(replace(report, kernels=tuple(kernels)) if leaves else report, naming))
+        times: tuple[dict[Any, Int64s], dict[Any, Int64s]] = {}, {}
+        for side, of_rows in enumerate(self.times):
+            for (path, *kernel), of_row in of_rows.items():
+                key = (naming(_cut(path, leaves)), *kernel)
+                times[side][key] = times[side].get(key, 0) + of_row
+        return replace(self, a=reports[0], b=reports[1], times=times)
+
     def change(self, key: Key, *sides: Sequence[KernelRow]) -> Change:
         """Return what changed from some rows of A to some of B."""
         (a_ns, b_ns), (a_count, b_count) = map(time_of, sides), map(count_of, sides)
@@ -198,10 +216,9 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
     Ranges to which `naming` gives one name are merged.
     """
     if axis == "range":
-        leaves = frozenset.union(*comparison.undivided)
-        place = cache(lambda path: naming(_cut(path, leaves)))
-        by_key = comparison.filed(lambda row: [place(row.path)])
-        inside = comparison.filed(lambda row: _around(place(row.path)))
+        comparison = comparison.in_ranges(naming)
+        by_key = comparison.filed(lambda row: [row.path])
+        inside = comparison.filed(lambda row: _around(row.path))
         by_key = {
             key: replace(by_key.get(key) or comparison.change(key, (), ()), inside=change)
             for key, change in inside.items()

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 from ..cli import add_range_rules, add_shape, attributed, detail_of, expand, presented, run, spare, trace_of, write
 from ..errors import ReportError
 from ..support.arguments import CommandParser
-from .asked import QUESTIONS
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..summary.parallel import Ranked
-    from .figures import Answered
+    from .sweep import Answered
+
+QUESTIONS = {
+    "a": "How long do forward and backward take, and does it match a timer around them?",
+    "b": "Which kernel takes the most time in the forward, how often does it run, and is it the same elsewhere?",
+    "c": "What besides matrix products (GEMMs) takes time in the forward?",
+    "d": "What share of the time is matrix products, in the forward alone and in the whole step?",
+    "e": "How does softmax compare with attention's matrix products, in time and in FLOPs?",
+}
 
 
 def parser(prog: str = "python -m analysis.questions") -> argparse.ArgumentParser:
@@ -50,14 +56,18 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 def answer(options: argparse.Namespace) -> Document:
     """Return the answers; raises AnalysisError where no report has any."""
+    from ..summary.parallel import Ranked, rank_all
     from . import answers, timed
-    from .figures import Answered
+    from .sweep import Answered
 
     paths = expand(options.report)
     spare(paths, options.output)
     detail = detail_of(options)
     times = timed.read(options.timed) if options.timed else ()
-    outcomes = _outcomes(paths, options)
+    if len(paths) == 1:  # what is wrong with it ends the command
+        outcomes = [Ranked(paths[0].name, of_report(paths[0], options))]
+    else:
+        outcomes = rank_all(paths, partial(of_report, options=options))
     reports = [(outcome.name, outcome.report) for outcome in outcomes if isinstance(outcome.report, Answered)]
     if not reports:
         first = outcomes[0]
@@ -68,18 +78,9 @@ def answer(options: argparse.Namespace) -> Document:
 
 def of_report(path: Path, options: argparse.Namespace) -> Answered:
     """Read one report and ask it all that the questions need; raises AnalysisError where it gives no answer."""
-    from .figures import answered
+    from .sweep import answered
 
     return answered(attributed(trace_of(path), options), include_warm_up=options.include_warmup)
-
-
-def _outcomes(paths: Sequence[Path], options: argparse.Namespace) -> list[Ranked[Answered]]:
-    """Ask every report: one here, where what is wrong with it ends the command, and several in processes."""
-    from ..summary.parallel import Ranked, rank_all
-
-    if len(paths) == 1:
-        return [Ranked(paths[0].name, of_report(paths[0], options))]
-    return rank_all(paths, partial(of_report, options=options))
 
 
 def _letters(text: str) -> str:

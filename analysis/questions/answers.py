@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
 from ..views import headings
 from ..views.rows import share
-from . import of_kernels, of_ranges, sweep, timed
-from .asked import QUESTIONS
-from .figures import Answered
-from .sweep import NAME, ON_CPU, Answer, Sweep
+from . import QUESTIONS, of_kernels, of_ranges
+from .sweep import ON_CPU, Answer, Answered, Cells, Run, Sweep, sweep_of
 
 ANSWERS: Mapping[str, Callable[[Sweep], Answer]] = {
     "a": of_ranges.times,
@@ -42,7 +40,7 @@ def document(
     detail: Detail = SHORT,
     *,
     problems: Sequence[tuple[str, str]] = (),
-    times: Sequence[timed.Row] = (),
+    times: Sequence[Run] = (),
 ) -> Document:
     """Answer questions, such as "ac", of reports by name; `problems` are of those that could not be read.
 
@@ -51,7 +49,7 @@ def document(
     Raises ReportError where no report answers any of them.
     """
     names, answered = zip(*reports, strict=True)
-    swept = sweep.sweep_of(names, answered, detail, times=times)
+    swept = sweep_of(names, answered, detail, times=times)
     first, is_alone = swept.counted[0], len(reports) + len(problems) == 1
     tables: list[Table] = []
     letters_of_lack: dict[tuple[str, str], list[str]] = {}
@@ -60,7 +58,13 @@ def document(
         if answer.tables:
             question, sentence = f"({letter}) {QUESTIONS[letter]}", answer.tables[0].lead
             lead = f"{question} {sentence.removeprefix(f'({letter}) ')}".strip()
-            tables += _caption_once([replace(answer.tables[0], lead=lead), *answer.tables[1:]])
+            drawn = [replace(answer.tables[0], lead=lead), *answer.tables[1:]]
+            # A caption that the next table has too is left out.
+            captions = [*(table.caption for table in drawn[1:]), None]
+            tables += [
+                replace(table, caption="") if table.caption == later else table
+                for table, later in zip(drawn, captions, strict=True)
+            ]
         for lack in dict.fromkeys(answer.lacks):
             letters_of_lack.setdefault(lack, []).append(f"({letter})")
 
@@ -79,53 +83,41 @@ def document(
     if is_alone:
         accounting = headings.accounting_of(first)
         return headings.document(first.provenance, headings.heading(first), tables, accounting, about)
-    heading = sweep.heading(swept.reports, len(reports) + len(problems))
+    common = headings.common([headings.facts(report)[1:] for report in swept.reports])
+    heading = " · ".join([f"{len(reports)} of {len(reports) + len(problems)} reports", *common])
     return headings.document(first.provenance, heading, [*tables, _sources(swept), _work(swept)], (), about)
-
-
-def _caption_once(tables: Sequence[Table]) -> Iterator[Table]:
-    """Leave out the caption of a table that the next one has too."""
-    for table, later in zip(tables, [*tables[1:], None], strict=True):
-        yield replace(table, caption="") if later and table.caption == later.caption else table
 
 
 def _sources(swept: Sweep) -> Table:
     """Show which file each row is of, what recorded it where that differs, and how many steps it measured."""
-    facts: list[tuple[Column, Sequence[object]]] = [
-        (Column("gpu", "GPU", "name"), [" + ".join(report.provenance.gpus) or None for report in swept.reports]),
-        (Column("tool", "recorded by", "name"), [report.provenance.tool or None for report in swept.reports]),
-    ]
-    facts = [(column, values) for column, values in facts if len(set(values)) > 1]
-    if NAME not in swept.columns:
-        facts.insert(0, (NAME, swept.names))
-    facts.append((Column("steps", "steps", "count"), [report.steps for report in swept.reports]))
-    columns, values = zip(*facts, strict=True)
-    rows = [
-        Row((*identity, *cells)) for identity, cells in zip(swept.cells, zip(*values, strict=True), strict=True)
-    ]
-    return Table("reports", "Reports, and the steps measured in each", (*swept.columns, *columns), tuple(rows))
+    named, (steps,) = headed("report"), headed("steps")
+    facts: dict[Column, Sequence[object]] = {} if named[0] in swept.columns else {named[0]: swept.names}
+    gpus = [" + ".join(report.provenance.gpus) or None for report in swept.reports]
+    tools = [report.provenance.tool or None for report in swept.reports]
+    facts |= {Column("gpu", "GPU", "name"): gpus} if len(set(gpus)) > 1 else {}
+    facts |= {Column("tool", "recorded by", "name"): tools} if len(set(tools)) > 1 else {}
+    facts[steps] = [report.steps for report in swept.reports]
+    cells = zip(swept.cells, zip(*facts.values(), strict=True), strict=True)
+    rows = tuple(Row((*identity, *of_report)) for identity, of_report in cells)
+    return Table("reports", "Reports, and the steps measured in each", (*swept.columns, *facts), rows)
 
 
 def _work(swept: Sweep) -> Table:
     """Show what part of each report's work was placed how; the shares sum to 100%."""
     present = [key for key in PARTS if any(getattr(report.totals, key) for report in swept.counted)]
-    columns = [Column(key.replace("_ns", "_share"), f"{PARTS[key]} %", "share") for key in present]
+    shares = {key.replace("_ns", "_share"): key for key in present}
+    columns = headed(work_ns="work", **{column_key: f"{PARTS[key]} %" for column_key, key in shares.items()})
 
-    def cells(report: Answered) -> sweep.Cells:
+    def cells(report: Answered) -> Cells:
         work_ns = report.totals.work_ns
-        shares = {
-            column.key: share(getattr(report.totals, key), work_ns)
-            for key, column in zip(present, columns, strict=True)
-        }
-        return {"work_ns": work_ns, **shares}
+        parts = {column: share(getattr(report.totals, key), work_ns) for column, key in shares.items()}
+        return {"work_ns": work_ns, **parts}
 
     meanings = dict(headings.PARTS)
     caption = "; ".join(f"{PARTS[key]}: {meanings[key]}" for key in present if PARTS[key] != meanings[key])
     kind = headings.work(swept.counted[0])
     title = f"All {kind} of each report, {{unit}} {swept.scope}, and how it was placed"
-    return swept.table(
-        "work", title, [Column("work_ns", "work", "ns"), *columns], cells, f"% is of the work. {caption}."
-    )
+    return swept.table("work", title, columns, cells, f"% is of the work. {caption}.")
 
 
 def _grouped(notes: Sequence[Note], reports: int) -> Iterator[str]:

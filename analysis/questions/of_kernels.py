@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from ..document import Column, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
-from ..report import Number, added
+from ..measures import attention_parts as attention
+from ..report import KernelRow, Number, Report, added
 from ..support.units import count_text, time_text
-from ..views.rows import longest_first, share
-from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES
-from . import figures
-from .figures import Answered, longest_kernel, operations_of
-from .sweep import Answer, Cells, Sweep, by_phase, lacking, led, no_kernels, percent
+from ..views.rows import kernels_of, longest_first, share
+from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, OTHER, PHASES, opens_phase
+from .sweep import Answer, Answered, Cells, Sweep, by_phase, lacking, led, longest_kernel, no_kernels, percent
 
 KERNEL, LAUNCHES, TIME, SHARE = headed("kernel", "launches", kernel_ns="time", share="%")
-MADE_OF, SAME = Column("made_of", "made of"), Column("same", "same")
 
 # (b): the kernel that takes the most time in the forward, how often it is launched, and whether elsewhere too.
 
@@ -25,12 +24,20 @@ KERNEL_CAPTION = (
     "another; `per forward`: in each of the phase's ranges, where no steps tell. same: whether it is the "
     "forward's."
 )
-#: Of which phases the longest kernel is sought, and what they are called together.
+#: Phases that are taken together: their longest kernel, and their GEMMs.
+TOGETHER = {
+    FORWARD: (FORWARD,),
+    BACKWARD: (BACKWARD,),
+    "both": (FORWARD, BACKWARD),
+    OPTIMIZER: (OPTIMIZER,),
+    "step": PHASES,
+}
+#: The phases of (b), and what its titles call them.
 SCOPES = {
-    FORWARD: ((FORWARD,), "the forward"),
-    BACKWARD: ((BACKWARD,), "the backward"),
-    "both": ((FORWARD, BACKWARD), "forward and backward together"),
-    "step": (PHASES, "the whole step"),
+    FORWARD: "the forward",
+    BACKWARD: "the backward",
+    "both": "forward and backward together",
+    "step": "the whole step",
 }
 
 
@@ -39,80 +46,78 @@ def longest(sweep: Sweep) -> Answer:
 
     Of one report, people get one table with a row for each of these.
     """
-    both_phases = SCOPES["both"][0]
-    rows_by_phase = [row for report in sweep.counted for row in report.phases]
-    has_more = any(row.kernel_ns and row.phase not in both_phases for row in rows_by_phase)
+    phases = [row for report in sweep.counted for row in report.phases]
+    has_more = any(row.kernel_ns and row.phase not in TOGETHER["both"] for row in phases)
     scopes = [scope for scope in SCOPES if has_more or scope != "step"]
-    longest_rows = (longest_kernel(report, phases) for phases, _ in SCOPES.values() for report in sweep.counted)
+    longest_rows = (longest_kernel(report, TOGETHER[scope]) for scope in SCOPES for report in sweep.counted)
     names = names_by_kernel((row.kernel for row in longest_rows if row), sweep.detail.full_names)
-    answer = by_phase(sweep, _no_kernels_of_scope, partial(_kernel_table, sweep, names), scopes)
-    report = sweep.alone
-    if report is None or not answer.tables:
-        return answer
 
-    cells = {scope: _kernel_cells(scope, names, report) for scope in scopes}
-    cells = {scope: of_scope for scope, of_scope in cells.items() if of_scope}
-    compared = [SAME] if len(cells) > 1 else []
-    columns = [Column("of", "of", "name"), *_kernel_columns(sweep, cells), *compared]
-    called = {"both": "forward + backward", "step": "step" if sweep.per_step else "all"}
+    def cells(scope: str, report: Answered) -> Cells:
+        row, forward = longest_kernel(report, TOGETHER[scope]), longest_kernel(report, (FORWARD,))
+        if row is None or _missing(report, scope):
+            return {}
+        kernel_ns = sum(of_phase.kernel_ns for of_phase in report.phases if of_phase.phase in TOGETHER[scope])
+        return {
+            "kernel": names[row.kernel],
+            "launches": row.count,
+            "made_of": report.formulas.get(scope, ""),
+            "kernel_ns": row.total_ns,
+            "share": share(row.total_ns, kernel_ns),
+            "same": None if forward is None else "yes" if forward.kernel == row.kernel else "no",
+        }
+
+    def columns(*scopes: str) -> tuple[Column, ...]:
+        has_formula = any(report.formulas.get(scope) for scope in scopes for report in sweep.counted)
+        return (KERNEL, LAUNCHES, *(headed(made_of="made of") if has_formula else ()), TIME, SHARE)
+
+    def table(scope: str) -> Table:
+        scope_name = SCOPES[scope] if sweep.per_step or scope != "step" else "all work"
+        title = f"(b) Kernel with the most cumulative time in {scope_name}, {{unit}} {sweep.scope}"
+        same, phase = headed("same") if scope != FORWARD else (), scope if scope in PHASES else ""
+        of_scope = partial(cells, scope)
+        return sweep.table(f"b_{scope}", title, columns(scope) + same, of_scope, KERNEL_CAPTION, phase)
+
+    answer = by_phase(sweep, _missing, table, scopes)
+    if sweep.alone is None or not answer.tables:
+        return answer
+    shown = {scope: of_scope for scope in scopes if (of_scope := cells(scope, sweep.alone))}
+    all_columns = (Column("of", "of", "name"), *columns(*shown), *(headed("same") if len(shown) > 1 else ()))
     rows = []
-    for scope, of_scope in cells.items():
-        row = {**of_scope, "of": called.get(scope, scope)} | ({"same": ""} if scope == FORWARD else {})
-        rows.append(Row(tuple(row.get(column.key) for column in columns)))
+    for scope, of_scope in shown.items():
+        row = {**of_scope, "of": _called(sweep, scope)} | ({"same": ""} if scope == FORWARD else {})
+        rows.append(Row(tuple(row.get(column.key) for column in all_columns)))
     title = f"(b) Kernel with the most cumulative time, {{unit}} {sweep.scope}"
     caption = KERNEL_CAPTION.replace("what the title names", "what the row is of")
-    table = Table("b", title, tuple(columns), tuple(rows), caption)
-    sentences = []
-    if forward := cells.get(FORWARD):
-        figures = f"{_time_and_share(forward)}, {count_text(forward['launches'])} launches{sweep.each}"
-        sentences.append(f"(b) In forward, {forward['kernel']} takes the most cumulative time: {figures}")
-    if forward and (both := cells.get("both")):
-        figures = f"{_time_and_share(both)}, {count_text(both['launches'])} launches"
-        kernel = "the same" if both["same"] == "yes" else both["kernel"]
-        sentences.append(f"in forward + backward it is {kernel}: {figures}")
-    return Answer(led(f"{'; '.join(sentences)}." if sentences else "", [table]), answer.lacks)
+    of_alone = Table("b", title, all_columns, tuple(rows), caption)
+    return Answer(led(_longest_sentence(sweep, shown), [of_alone]), answer.lacks)
 
 
-def _time_and_share(cells: Cells) -> str:
-    return f"{time_text(cells['kernel_ns'])} ({percent(cells['share'])})"
-
-
-def _kernel_columns(sweep: Sweep, scopes: Iterable[str]) -> list[Column]:
-    has_formula = any(report.formulas.get(scope) for scope in scopes for report in sweep.counted)
-    return [KERNEL, LAUNCHES, *([MADE_OF] if has_formula else []), TIME, SHARE]
-
-
-def _no_kernels_of_scope(report: Answered, scope: str) -> str:
-    """Return why a scope has no row: where it is but one phase, that phase's table has it."""
-    if scope == "both":
-        return no_kernels(report, FORWARD) or no_kernels(report, BACKWARD)
-    if scope == "step":
-        return "" if longest_kernel(report) else "It has no kernels."
-    return no_kernels(report, scope)
-
-
-def _kernel_table(sweep: Sweep, names: Mapping[str, str], scope: str) -> Table:
-    columns = [*_kernel_columns(sweep, [scope]), *([] if scope == FORWARD else [SAME])]
-    scope_name = SCOPES[scope][1] if sweep.per_step or scope != "step" else "all work"
-    title = f"(b) Kernel with the most cumulative time in {scope_name}, {{unit}} {sweep.scope}"
-    cells = partial(_kernel_cells, scope, names)
-    return sweep.table(f"b_{scope}", title, columns, cells, KERNEL_CAPTION, scope if scope in PHASES else "")
-
-
-def _kernel_cells(scope: str, names: Mapping[str, str], report: Answered) -> Cells:
-    phases = SCOPES[scope][0]
-    longest = longest_kernel(report, phases)
-    if longest is None or _no_kernels_of_scope(report, scope):
-        return {}
-    forward = longest_kernel(report, (FORWARD,))
-    return {
-        "kernel": names[longest.kernel],
-        "launches": longest.count,
-        "made_of": report.formulas.get(scope, ""),
-        "kernel_ns": longest.total_ns,
-        "share": share(longest.total_ns, sum(row.kernel_ns for row in report.phases if row.phase in phases)),
-        "same": None if forward is None else "yes" if forward.kernel == longest.kernel else "no",
+def _longest_sentence(sweep: Sweep, cells: Mapping[str, Cells]) -> str:
+    """Name the longest kernel of the forward, and whether it is that of forward and backward together."""
+    if FORWARD not in cells:
+        return ""
+    figures = {
+        scope: f"{time_text(of_scope['kernel_ns'])} ({percent(of_scope['share'])}), "
+        f"{count_text(of_scope['launches'])} launches"
+        for scope, of_scope in cells.items()
     }
+    most = f"(b) In forward, {cells[FORWARD]['kernel']} takes the most cumulative time"
+    sentence = f"{most}: {figures[FORWARD]}{sweep.each}"
+    if both := cells.get("both"):
+        kernel = "the same" if both["same"] == "yes" else both["kernel"]
+        sentence += f"; in forward + backward it is {kernel}: {figures['both']}"
+    return f"{sentence}."
+
+
+def _called(sweep: Sweep, scope: str) -> str:
+    return {"both": "forward + backward", "step": "step" if sweep.per_step else "all"}.get(scope, scope)
+
+
+def _missing(report: Answered, scope: str) -> str:
+    """Return why there are no kernels of a scope: all of its phases need some, and the whole step any."""
+    if scope == "step":
+        return "" if kernels_of(report) else "It has no kernels."
+    return next(filter(None, (no_kernels(report, phase) for phase in TOGETHER[scope])), "")
 
 
 # (c): what takes time in the forward besides matrix products, by kind of kernel and by operation.
@@ -120,11 +125,25 @@ def _kernel_cells(scope: str, names: Mapping[str, str], report: Answered) -> Cel
 #: Categories that people see; programs get all.
 CATEGORIES_SHOWN, KERNELS_SHOWN = 3, 5
 UNKNOWN = "unknown"
-IN_ATTENTION = (figures.SOFTMAX, figures.MASK, figures.SCALE, figures.ROPE)
-ELSEWHERE = (
-    *(figures.NORM, figures.ACTIVATION, figures.RESIDUAL, figures.LOSS),
-    *(figures.CASTS, figures.COPIES, figures.REST),
+SOFTMAX, MASK, SCALE, ROPE, NORM = attention.SOFTMAX, attention.MASK, attention.SCALE, "rope", "norm"
+ACTIVATION, RESIDUAL, LOSS, CASTS, COPIES, REST = "activation", "residual", "loss", "casts", "copies", "rest"
+#: How the ranges of an operation are named, in full and in any case.
+NAMES = {
+    SOFTMAX: attention.NAMES[SOFTMAX],
+    MASK: attention.NAMES[MASK],
+    SCALE: attention.NAMES[SCALE],
+    ROPE: re.compile(r"(.*[\W_])?(rope|rotary([\W_].*)?)", re.IGNORECASE),
+    NORM: re.compile(r"(.*[\W_])?(((rms|layer)_?)?norm|ln)_?(\d+|f|final)?", re.IGNORECASE),
+    ACTIVATION: re.compile(r"activation|act(_?fn)?|silu|swish|swiglu|gelu|relu", re.IGNORECASE),
+    RESIDUAL: re.compile(r"(.*[\W_])?residual([\W_]add)?", re.IGNORECASE),
+    LOSS: re.compile(r"(.*[\W_])?(loss|cross[\W_]?entropy)", re.IGNORECASE),
+}
+#: Copies whose names say that they change the type.
+CAST = re.compile(
+    r"float\w*_copy_kernel|half_copy_kernel|(Load|Store)WithCast|gpu_kernel_impl<|_to_copy|convert", re.IGNORECASE
 )
+IN_ATTENTION = (SOFTMAX, MASK, SCALE, ROPE)
+ELSEWHERE = (NORM, ACTIVATION, RESIDUAL, LOSS, CASTS, COPIES, REST)
 OF_FORWARD = "% is of the forward's kernel time"
 DEFINITIONS = (
     "An operation has the kernels in the ranges named after it; –: there are none. residual: element-wise kernels "
@@ -146,7 +165,7 @@ def besides_gemms(sweep: Sweep) -> Answer:
     def operations(key: str, where: str, names: Sequence[str]) -> Table:
         title = f"(c) Operations {where} in the forward, no GEMMs, %, {sweep.scope}"
         caption = f"{OF_FORWARD}; both tables sum to all else. {DEFINITIONS}"
-        columns = [_share_column(name, name) for name in names]
+        columns = headed(**_share_headings(names))
         return sweep.table(
             key, title, columns, lambda report: _shares(report, operations_of(report)), caption, FORWARD
         )
@@ -183,8 +202,8 @@ def besides_gemms(sweep: Sweep) -> Answer:
 def _longest_besides_gemms(sweep: Sweep) -> Table:
     """Show the kernels of one report's forward that are no GEMMs, those with the most time; programs get all."""
     report = sweep.reports[0]
-    kernels = [row for row in report.kernels if row.phase == FORWARD and row.kind == "kernel"]
-    longest = longest_first(added((row for row in kernels if row.category != "gemm"), ("kernel", "category")))
+    kernels = (row for row in _forward_kernels(report) if row.category != "gemm")
+    longest = longest_first(added(kernels, ("kernel", "category")))
     longest = longest if sweep.detail.whole else longest[:KERNELS_SHOWN]
     names = names_by_kernel((row.kernel for row in longest), sweep.detail.full_names)
     forward_ns = _forward_ns(report)
@@ -193,15 +212,46 @@ def _longest_besides_gemms(sweep: Sweep) -> Table:
         for row in longest
     ]
     title = f"(c) Longest kernels of the forward that are no GEMMs, {{unit}} {sweep.scope}"
-    columns = (KERNEL, Column("category", "kind"), LAUNCHES, TIME, SHARE)
+    columns = (KERNEL, *headed(category="kind"), LAUNCHES, TIME, SHARE)
     return Table("c_kernels", title, columns, tuple(rows), f"{OF_FORWARD}.", FORWARD)
+
+
+def operations_of(report: Report) -> dict[str, Number]:
+    """Add up the time of the forward's kernels that are not GEMMs, ns, by the outermost operation that is named.
+
+    What no range names is a residual where it is element-wise and directly in the range around a norm, a cast or a
+    copy by the kernel, and else the rest. What no range could name is not in it, and nothing where none does.
+    """
+    paths = {row.path for row in report.ranges if row.phase == FORWARD}
+    layers = {path[:depth] for path in paths for depth, name in enumerate(path) if named(name) == NORM}
+    operations = {operation for path in paths for name in path if (operation := named(name))}
+    if not operations - {LOSS}:
+        return {}
+    operations |= {CASTS, COPIES, REST, *([RESIDUAL] if layers else [])}
+    sums: dict[str, Number] = dict.fromkeys(operations, 0)
+    for row in (row for row in _forward_kernels(report) if row.category != "gemm"):
+        operation = next((operation for name in row.path if (operation := named(name))), "")
+        if not operation and row.category == "copy":
+            operation = CASTS if CAST.search(row.kernel) else COPIES
+        elif not operation:
+            is_layer = row.path in layers and not opens_phase(row.path[-1])
+            operation = RESIDUAL if is_layer and row.category == "elementwise" else REST
+        sums[operation] += row.total_ns
+    return sums
+
+
+@lru_cache(maxsize=65_536)
+def named(name: str) -> str:
+    """Return the operation that a range's name names, or nothing."""
+    bare = name.lstrip(":").strip()
+    return next((operation for operation, pattern in NAMES.items() if pattern.fullmatch(bare)), "")
 
 
 def _categories(sweep: Sweep, ranked: Sequence[str]) -> Table:
     top = ranked if sweep.detail.whole else ranked[:CATEGORIES_SHOWN]
     others = ranked[len(top) :]
-    columns = [_share_column("gemm", "GEMMs"), _share_column("other", "all else")]
-    columns += [_share_column(name, name) for name in top] + ([_share_column("rest", "rest")] if others else [])
+    columns = headed(gemm_share="GEMMs %", other_share="all else %", **_share_headings(top))
+    columns += headed(rest_share="rest %") if others else ()
 
     def cells(report: Answered) -> Cells:
         by_category = dict.fromkeys(("gemm", *top), 0) | _by_category(report)
@@ -215,8 +265,8 @@ def _categories(sweep: Sweep, ranked: Sequence[str]) -> Table:
     return sweep.table("c", title, columns, cells, caption, FORWARD)
 
 
-def _share_column(key: str, heading: str) -> Column:
-    return Column(f"{key}_share", f"{heading} %", "share")
+def _share_headings(names: Iterable[str]) -> dict[str, str]:
+    return {f"{name}_share": f"{name} %" for name in names}
 
 
 def _shares(report: Answered, time_ns: Mapping[str, Number]) -> Cells:
@@ -229,60 +279,45 @@ def _forward_ns(report: Answered) -> Number:
     return sum(row.kernel_ns for row in report.phases if row.phase == FORWARD)
 
 
+def _forward_kernels(report: Report) -> list[KernelRow]:
+    return [row for row in kernels_of(report) if row.phase == FORWARD]
+
+
 def _by_category(report: Answered) -> dict[str, Number]:
     """Return the time of the forward's kernels, ns; `other` is what tables call all that is no GEMM."""
-    rows = (row for row in report.kernels if row.phase == FORWARD and row.kind == "kernel")
-    return {UNKNOWN if row.category == OTHER else row.category: row.total_ns for row in added(rows, ("category",))}
+    rows = added(_forward_kernels(report), ("category",))
+    return {UNKNOWN if row.category == OTHER else row.category: row.total_ns for row in rows}
 
 
 # (d): the GEMMs' share of the kernel time in the forward alone and in a whole training step.
 
 ABSENT = " –: one of the phases has no kernels."
 SPLIT_K = "A split-K helper's time counts above, its launch does not."
-#: Phases whose GEMMs are shown together. All of them need but some kernels; of the others, each needs them.
-TOGETHER = {
-    FORWARD: (FORWARD,),
-    BACKWARD: (BACKWARD,),
-    "both": (FORWARD, BACKWARD),
-    OPTIMIZER: (OPTIMIZER,),
-    "step": PHASES,
-}
 SHARES, COUNTS = (FORWARD, "both", OPTIMIZER, "step"), (FORWARD, BACKWARD, OPTIMIZER, "step")
 
 
 def gemm_share(sweep: Sweep) -> Answer:
     """Show the GEMMs' share of the kernel time and their launches, by phase and in total."""
-    called = {"both": "forward + backward", "step": "step" if sweep.per_step else "all"}
 
     def absent(keys: Sequence[str]) -> str:
         """Return what a dash means, where there is one."""
         has_dash = any(f"{key}_gemms" not in _gemms(report) for report in sweep.counted for key in keys)
         return ABSENT if has_dash else ""
 
+    shares = headed(**{f"{key}_gemm_share": f"{_called(sweep, key)} %" for key in SHARES})
+    launches = [Column(f"{key}_gemms", _called(sweep, key), "count") for key in COUNTS]
+    of_what = f"% is of the kernel time of what the heading names.{absent(SHARES)}"
+    helpers = f"{SPLIT_K if sweep.unit == 'GPU' else ''}{absent(COUNTS)}".strip()
+    title = f"(d) GEMMs' share of the kernel time, %, {sweep.scope}"
     tables = [
-        sweep.table(
-            "d",
-            f"(d) GEMMs' share of the kernel time, %, {sweep.scope}",
-            [Column(f"{key}_gemm_share", f"{called.get(key, key)} %", "share") for key in SHARES],
-            _gemms,
-            f"% is of the kernel time of what the heading names.{absent(SHARES)}",
-        ),
-        sweep.table(
-            "d_launches",
-            f"(d) GEMM launches, {sweep.scope}",
-            [Column(f"{key}_gemms", called.get(key, key), "count") for key in COUNTS],
-            _gemms,
-            f"{SPLIT_K if sweep.unit == 'GPU' else ''}{absent(COUNTS)}".strip(),
-        ),
+        sweep.table("d", title, shares, _gemms, of_what),
+        sweep.table("d_launches", f"(d) GEMM launches, {sweep.scope}", launches, _gemms, helpers),
     ]
-    parts = []
-    if sweep.alone:
-        names = {FORWARD: "the forward", "step": "the whole step" if sweep.per_step else "all work"}
-        shares = {name: _gemms(sweep.alone).get(f"{key}_gemm_share") for key, name in names.items()}
-        parts = [
-            f"{percent(part)} of the kernel time of {name}" for name, part in shares.items() if part is not None
-        ]
-    sentence = f"(d) GEMMs take {' and '.join(parts)}." if parts else ""
+    names = {FORWARD: "the forward", "step": "the whole step" if sweep.per_step else "all work"}
+    of_alone = _gemms(sweep.alone) if sweep.alone else {}
+    parts = {name: of_alone.get(f"{key}_gemm_share") for key, name in names.items()}
+    texts = [f"{percent(part)} of the kernel time of {name}" for name, part in parts.items() if part is not None]
+    sentence = f"(d) GEMMs take {' and '.join(texts)}." if texts else ""
     return Answer(led(sentence, tables), lacking(sweep, no_kernels, (FORWARD,)))
 
 
@@ -290,10 +325,9 @@ def _gemms(report: Answered) -> Cells:
     """Return the GEMMs' share of the kernel time and their launches, where each of the phases has kernels."""
     cells: dict[str, Number | None] = {}
     for key, phases in TOGETHER.items():
-        if phases == PHASES or not any(no_kernels(report, phase) for phase in phases):
+        if key == "step" or not _missing(report, key):
             rows = [row for row in report.phases if row.phase in phases]
-            cells[f"{key}_gemm_share"] = share(
-                sum(row.gemm_ns for row in rows), sum(row.kernel_ns for row in rows)
-            )
+            gemm_ns, kernel_ns = sum(row.gemm_ns for row in rows), sum(row.kernel_ns for row in rows)
+            cells[f"{key}_gemm_share"] = share(gemm_ns, kernel_ns)
             cells[f"{key}_gemms"] = sum(row.gemm_kernels for row in rows)
     return cells

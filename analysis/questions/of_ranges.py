@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from statistics import median
 
-from ..document import Column, Table
+from ..document import Table, headed
 from ..measures.agreement import PhaseTimes
 from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of
 from ..support.units import digits_text, time_text
@@ -22,9 +23,8 @@ from ..views.attention import (
     why_no_flops,
 )
 from ..vocabulary import BACKWARD, FORWARD, OTHER
-from .figures import Answered
-from .sweep import Answer, Cells, Sweep, by_phase, lacking, led, no_kernels
-from .timed import of_run
+from . import timed
+from .sweep import Answer, Answered, Cells, Sweep, by_phase, lacking, led, no_kernels
 
 # (a): how long forward and backward take, on the CPU's clock and on the GPU.
 
@@ -63,7 +63,7 @@ def times(sweep: Sweep) -> Answer:
         )
 
     def missing_run(report: Answered, phase: str) -> str:
-        if not _times(report, phase) or of_run(report.provenance.run, sweep.timed, phase):
+        if not _times(report, phase) or timed.of_run(report.provenance.run, sweep.timed, phase):
             return ""
         return f"No run without a profiler has the settings and the GPU of this {phase}."
 
@@ -83,9 +83,9 @@ def times(sweep: Sweep) -> Answer:
         for name, report in sweep.named
         if (phase_times := _times(report, phase)) and phase_times.late
     ]
-    timed = by_phase(sweep, missing_run, partial(_against_timed, sweep)) if sweep.timed else Answer(())
+    against = by_phase(sweep, missing_run, partial(_against_timed, sweep)) if sweep.timed else Answer(())
     lead = f"(a) {'; '.join(sentences)}." if sentences else ""
-    return Answer((*led(lead, answer.tables), *timed.tables), (*answer.lacks, *late, *timed.lacks))
+    return Answer((*led(lead, answer.tables), *against.tables), (*answer.lacks, *late, *against.lacks))
 
 
 def _times(report: Answered, phase: str) -> PhaseTimes | None:
@@ -96,28 +96,24 @@ def _against_timed(sweep: Sweep, phase: str) -> Table:
     """Compare the times of one range of a phase to its wall time without a profiler."""
 
     def cells(report: Answered) -> Cells:
-        phase_times, run = _times(report, phase), of_run(report.provenance.run, sweep.timed, phase)
-        if phase_times is None or run is None:
+        phase_times, timed_ns = _times(report, phase), timed.of_run(report.provenance.run, sweep.timed, phase)
+        if phase_times is None or not timed_ns:
             return {}
+        median_ns = median(timed_ns)
         totals_ns = {"kernel": phase_times.kernel_ns, "span": phase_times.span_ns, "cpu": phase_times.cpu_ns or 0}
         of_one_ns = {key: total_ns / phase_times.ranges for key, total_ns in totals_ns.items()}
         return {
-            "n": run.n,
-            "timed_ns": run.median_ns,
-            "timed_min_ns": run.least_ns,
-            "timed_max_ns": run.most_ns,
+            "n": len(timed_ns),
+            "timed_ns": median_ns,
+            "timed_min_ns": min(timed_ns),
+            "timed_max_ns": max(timed_ns),
             **{f"{key}_ns": time_ns for key, time_ns in of_one_ns.items()},
-            **{f"{key}_share": time_ns / run.median_ns for key, time_ns in of_one_ns.items()},
+            **{f"{key}_share": time_ns / median_ns for key, time_ns in of_one_ns.items()},
         }
 
-    columns = [
-        Column("n", "n", "count"),
-        Column("timed_ns", "median", "ns"),
-        Column("timed_min_ns", "min", "ns"),
-        Column("timed_max_ns", "max", "ns"),
-    ]
-    for key, heading in (("kernel", "kernel time"), ("span", sweep.span), ("cpu", "CPU range")):
-        columns += [Column(f"{key}_ns", heading, "ns"), Column(f"{key}_share", "%", "share")]
+    columns = headed("n", timed_ns="median", timed_min_ns="min", timed_max_ns="max")
+    columns += headed(kernel_ns="kernel time", kernel_share="%", span_ns=sweep.span, span_share="%")
+    columns += headed(cpu_ns="CPU range", cpu_share="%")
     title = f"(a) {phase} against its wall time without a profiler, {{unit}} for each of its ranges"
     return sweep.table(f"a_{phase}_timed", title, columns, cells, TIMED_CAPTION, phase)
 
@@ -192,14 +188,9 @@ def _softmax_table(sweep: Sweep, phase: str) -> Table:
         return values | ({"softmax_ns": parts[SOFTMAX].kernel_ns} if SOFTMAX in parts else {})
 
     has_flops = any(ratio(_parts(report, phase)).get("flops_ratio") is not None for report in sweep.counted)
-    columns = [
-        Column("softmax_ns", "softmax", "ns"),
-        Column("scores_gemm_ns", "scores GEMMs", "ns"),
-        Column("final_gemm_ns", "final GEMMs", "ns"),
-        Column("gemm_ns", "both GEMMs", "ns"),
-        Column("softmax_to_gemms", "softmax / GEMMs", "ratio"),
-        *([Column("flops_ratio", "FLOPs GEMMs / softmax", "ratio")] if has_flops else []),
-    ]
+    columns = headed(softmax_ns="softmax", scores_gemm_ns="scores GEMMs", final_gemm_ns="final GEMMs")
+    columns += headed(gemm_ns="both GEMMs", softmax_to_gemms="softmax / GEMMs")
+    columns += headed(flops_ratio="FLOPs GEMMs / softmax") if has_flops else ()
     where = "work in no phase" if phase == OTHER else phase
     title = f"(e) {where}: softmax against attention's GEMMs, {{unit}} {sweep.scope}"
     conventions = dict.fromkeys(COUNTED if is_counted(report) else FORMULAS for report in sweep.counted)

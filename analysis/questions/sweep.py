@@ -1,24 +1,89 @@
-"""Several reports as the rows of every question's table."""
+"""What the questions ask of one report, and several reports as the rows of every question's table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from ..document import SHORT, Column, Detail, Row, Table
-from ..report import Report, in_one_spelling
+from ..attribution.causes import Attribution
+from ..attribution.steps import in_measured_steps
+from ..document import SHORT, Column, Detail, Row, Table, headed
+from ..measures import attention_parts as attention
+from ..measures.agreement import PhaseTimes, phase_times
+from ..measures.launch_groups import STEP, LaunchGroups
+from ..report import KernelRow, Number, Report, added, in_one_spelling, per_step
+from ..summary.selection import naming_of
+from ..summary.totals import summarize
 from ..support.units import TWO_DIGITS, share_text, time_unit
 from ..views import headings
-from ..vocabulary import BACKWARD, FORWARD, OTHER
-from . import timed
-from .figures import Answered
+from ..views.rows import kernels_of, require_measured
+from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES
 
 #: A row's cells by the keys of their columns.
 Cells: TypeAlias = Mapping[str, Any]
-COUNTED = Column("counted", "counted")
-PER_STEP, IN_ALL = "per step", "total"
+#: A run without a profiler, as `profiling.benchmark` wrote it.
+Run: TypeAlias = Mapping[str, Any]
 ON_CPU = "The figures are a CPU's, of operators, and not comparable with a GPU's: ask about such reports alone."
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Report):
+    """A report per step, or in total where it has no steps.
+
+    `times` are of each phase's ranges in the measured steps, ns, over all of these even in a report per step;
+    `parts` are attention's; `formulas` say by phase how the launches of its longest kernel come about, such as
+    `5·12 + 1`; `names_attention` is true if ranges are named as attention's parts, with work or without.
+    """
+
+    times: tuple[PhaseTimes, ...] = ()
+    parts: tuple[attention.Part, ...] = ()
+    formulas: Mapping[str, str] = field(default_factory=dict)
+    names_attention: bool = False
+
+
+def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answered:
+    """Ask a report all that the questions need.
+
+    Raises ReportError where all of its work is warm-up.
+    """
+    report = summarize(attribution, include_warm_up=include_warm_up)
+    require_measured(report)
+    of_steps = per_step(report) if report.steps else report
+    if report.steps:
+        attribution = in_measured_steps(attribution, include_warm_up=include_warm_up)
+    groups = LaunchGroups(attribution, include_warm_up=include_warm_up)
+    return Answered(
+        **{column.name: getattr(of_steps, column.name) for column in fields(Report)},
+        times=phase_times(attribution, include_warm_up=include_warm_up),
+        parts=attention.parts_of(of_steps),
+        names_attention=attention.names_attention(attribution),
+        formulas=dict(_formulas(report.measured or report, groups)),
+    )
+
+
+def longest_kernel(report: Report, phases: Collection[str] = PHASES) -> KernelRow | None:
+    """Return the kernel with the most time in these phases, all its launches there added; None without kernels."""
+    rows = [row for row in kernels_of(report) if row.phase in phases]
+    total_ns: dict[str, Number] = {}
+    for row in rows:
+        total_ns[row.kernel] = total_ns.get(row.kernel, 0) + row.total_ns
+    longest = min(total_ns, key=lambda kernel: (-total_ns[kernel], kernel), default=None)
+    return next(iter(added([row for row in rows if row.kernel == longest], ("kernel",))), None)
+
+
+def _formulas(report: Report, groups: LaunchGroups) -> Iterator[tuple[str, str]]:
+    for phase in (FORWARD, BACKWARD):
+        if (longest := longest_kernel(report, (phase,))) is None:
+            continue
+        paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (longest.kernel, phase)}
+        launches = groups.explain(longest.kernel, phase, paths=paths, naming=naming_of(report))
+        count = f"{launches.launches:,}"
+        is_trivial = launches.formula in (count, f"1·{launches.launches}")
+        if launches.unit == STEP:
+            yield phase, count if is_trivial else launches.formula
+        elif launches.unit:  # there are only the phase's ranges
+            yield phase, f"{count}{'' if is_trivial else f' = {launches.formula}'} per {launches.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +99,7 @@ class Sweep:
     cells: tuple[tuple[object, ...], ...]
     unit: str
     detail: Detail = SHORT
-    timed: Sequence[timed.Row] = ()
+    timed: Sequence[Run] = ()
 
     @property
     def named(self) -> list[tuple[str, Answered]]:
@@ -95,38 +160,72 @@ class Sweep:
         phase: str = "",
     ) -> Table:
         """Draw a row per report: what tells it apart, then its cells, dashes where it has none for a column."""
-        basis = (COUNTED,) if self.mixed else ()
         rows = []
         for identity_cells, report in zip(self.cells, self.reports, strict=True):
             by_key = cells(report) if self.counts(report) else {}
-            counted = [PER_STEP if report.per_step else IN_ALL][: len(basis)]
+            counted = ["per step" if report.per_step else "total"] * self.mixed
             rows.append(Row((*identity_cells, *counted, *(by_key.get(column.key) for column in columns))))
-        return _to_the_digit(Table(key, title, (*self.columns, *basis, *columns), tuple(rows), caption, phase))
+        columns = (*self.columns, *headed(*["counted"] * self.mixed), *columns)
+        # Times get a unit for each column where the unit of the longest would hide the shortest.
+        places = [place for place, column in enumerate(columns) if column.kind == "ns"]
+        times = [time for row in rows for place in places if (time := row.values[place])]
+        if times and min(times) < TWO_DIGITS * time_unit(times).ns:
+            title = title.replace("{unit} ", "")
+            columns = tuple(replace(column, own_unit=column.own_unit or column.kind == "ns") for column in columns)
+        return Table(key, title, columns, tuple(rows), caption, phase)
 
 
-def _to_the_digit(table: Table) -> Table:
-    """Give times a unit for each column where the unit of the longest would hide the shortest."""
-    places = [place for place, column in enumerate(table.columns) if column.kind == "ns"]
-    times = [time for row in table.rows for place in places if (time := row.values[place])]
-    if not times or min(times) >= TWO_DIGITS * time_unit(times).ns:
-        return table
-    columns = [replace(column, own_unit=True) if column.kind == "ns" else column for column in table.columns]
-    return replace(table, title=table.title.replace("{unit} ", ""), columns=tuple(columns))
+#: Settings of a run's mark, in the order of the columns.
+SETTINGS = (
+    *headed("size"),
+    *(Column(name, name, "count") for name in ("d_model", "d_ff", "layers", "heads")),
+    Column("vocab_size", "vocabulary", "count"),
+    Column("context_length", "context", "count"),
+    Column("batch_size", "batch", "count"),
+    *headed("dtype", "mode", "attention", "compile", "optimizer", torch="PyTorch"),
+    Column("device_name", "GPU", "name"),
+)
+#: What rows are sorted by before all other settings: sizes grow with their parameters, not with their names.
+BY_NUMBER = ("parameters", "context_length", "batch_size")
 
 
 def sweep_of(
-    names: Sequence[str], reports: Sequence[Answered], detail: Detail = SHORT, *, times: Sequence[timed.Row] = ()
+    names: Sequence[str], reports: Sequence[Answered], detail: Detail = SHORT, *, times: Sequence[Run] = ()
 ) -> Sweep:
-    """Put reports in the order of their settings; of a kernel that is spelled in two ways, one spelling stays."""
-    places = order(reports)
-    names, reports = [names[place] for place in places], [reports[place] for place in places]
-    spelled = [report for report in in_one_spelling(reports) if isinstance(report, Answered)]
-    columns, cells = identity(names, spelled)
+    """Put reports in the order of their settings; of a kernel that is spelled in two ways, one spelling stays.
+
+    Reports are told apart by the settings in which their runs differ, and by their names where that is not enough.
+    """
+
+    def settings(report: Report) -> tuple[object, ...]:
+        run = report.provenance.run
+        numbers = [value if isinstance(value := run.get(key), int | float) else 0 for key in BY_NUMBER]
+        return (*numbers, *(str(run.get(column.key)) for column in SETTINGS))
+
+    places, all_marked = list(range(len(reports))), all(report.provenance.run for report in reports)
+    if all_marked:
+        places.sort(key=lambda place: settings(reports[place]))
+    names = tuple(names[place] for place in places)
+    in_order = in_one_spelling([reports[place] for place in places])
+    spelled = tuple(report for report in in_order if isinstance(report, Answered))
+    marked = [report for report in spelled if report.provenance.run]
+    columns = tuple(column for column in SETTINGS if len({str(_setting(row, column.key)) for row in marked}) > 1)
+    cells = [tuple(_setting(report, column.key) for column in columns) for report in spelled]
     if len(spelled) == 1 and not detail.whole:  # the heading names it
         columns, cells = (), [()]
-    units = {report.provenance.unit_of_work for report in spelled}
-    unit = "GPU" if "GPU" in units else "CPU"
-    return Sweep(tuple(names), tuple(spelled), columns, tuple(cells), unit, detail, times)
+    elif not columns or not all_marked or len(set(cells)) < len(cells):
+        columns = (*headed("report"), *columns)
+        cells = [(name, *cell) for name, cell in zip(names, cells, strict=True)]
+    unit = "GPU" if any(report.provenance.unit_of_work == "GPU" for report in spelled) else "CPU"
+    return Sweep(names, spelled, columns, tuple(cells), unit, detail, times)
+
+
+def _setting(report: Report, key: str) -> Any:
+    """Return a setting as it is shown: None where the mark does not say."""
+    value = report.provenance.run.get(key)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if value is None or isinstance(value, int | float) else str(value)
 
 
 class Answer(NamedTuple):
@@ -177,59 +276,3 @@ def no_kernels(report: Answered, phase: str) -> str:
 def percent(fraction: float) -> str:
     """Return a share as sentences have it."""
     return share_text(fraction, 0)
-
-
-#: Settings of a run's mark, in the order of the columns.
-SETTINGS = (
-    Column("size", "size"),
-    *(Column(name, name, "count") for name in ("d_model", "d_ff", "layers", "heads")),
-    Column("vocab_size", "vocabulary", "count"),
-    Column("context_length", "context", "count"),
-    Column("batch_size", "batch", "count"),
-    *(Column(name, name) for name in ("dtype", "mode", "attention", "compile", "optimizer")),
-    Column("torch", "PyTorch"),
-    Column("device_name", "GPU", "name"),
-)
-NAME = Column("report", "report", "name")
-#: What rows are sorted by before all other settings: sizes grow with their parameters, not with their names.
-BY_NUMBER = ("parameters", "context_length", "batch_size")
-
-
-def identity(
-    names: Sequence[str], reports: Sequence[Report]
-) -> tuple[tuple[Column, ...], list[tuple[object, ...]]]:
-    """Return the first columns of every table, and each report's cells of them."""
-    marked = [report for report in reports if report.provenance.run]
-    columns = tuple(column for column in SETTINGS if len({str(_value(row, column.key)) for row in marked}) > 1)
-    cells = [tuple(_value(report, column.key) for column in columns) for report in reports]
-    if columns and len(set(cells)) == len(cells) and all(report.provenance.run for report in reports):
-        return columns, cells
-    return (NAME, *columns), [(name, *cell) for name, cell in zip(names, cells, strict=True)]
-
-
-def order(reports: Sequence[Report]) -> list[int]:
-    """Return the places of the reports by their settings; as they are where one of them has no mark."""
-    places = list(range(len(reports)))
-    if not all(report.provenance.run for report in reports):
-        return places
-    return sorted(places, key=lambda place: _rank(reports[place]))
-
-
-def heading(reports: Sequence[Report], given: int) -> str:
-    """Report how many reports of how many given there are, and what they have in common."""
-    common = headings.common([headings.facts(report)[1:] for report in reports])
-    return " · ".join([f"{len(reports)} of {given} reports", *common])
-
-
-def _value(report: Report, key: str) -> Any:
-    """Return a setting as it is shown: None where the mark does not say."""
-    value = report.provenance.run.get(key)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if value is None or isinstance(value, int | float) else str(value)
-
-
-def _rank(report: Report) -> tuple[object, ...]:
-    run = report.provenance.run
-    numbers = [value if isinstance(value := run.get(key), int | float) else 0 for key in BY_NUMBER]
-    return (*numbers, *(str(run.get(column.key)) for column in SETTINGS))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from ..errors import UsageError
+from .sweep import Run
 
-Row = Mapping[str, Any]
 # Settings that decide the time of forward and backward; which AdamW comes after them does not.
 SAME = (
     *("size", "d_model", "d_ff", "layers", "heads", "vocab_size", "context_length"),
@@ -19,17 +17,7 @@ SAME = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """The wall time of a phase, synchronized: median and range over the n steps of all repeats, ns."""
-
-    n: int
-    median_ns: float
-    least_ns: float
-    most_ns: float
-
-
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[Run]:
     """Return the runs of a file of results that nothing watched, oldest first.
 
     Raises UsageError where the file cannot be read, or holds none.
@@ -53,8 +41,11 @@ def read(path: Path) -> list[Row]:
     return sorted(rows, key=lambda row: str(row.get("started")))
 
 
-def of_run(run: Mapping[str, Any], rows: Sequence[Row], phase: str) -> Timed | None:
-    """Return a phase's times with a run's settings and GPU, of the most warm-up: the newest of each repeat."""
+def of_run(run: Run, rows: Sequence[Run], phase: str) -> list[float]:
+    """Return a phase's synchronized wall times, ns, in runs with a run's settings and GPU, and the most warm-up.
+
+    These are all steps of the newest run of each repeat; none where there is no such run.
+    """
     # A run's size names the dimensions too that were changed.
     settings = {name: run.get(name) for name in SAME}
     if isinstance(size := run.get("size"), str):
@@ -67,13 +58,12 @@ def of_run(run: Mapping[str, Any], rows: Sequence[Row], phase: str) -> Timed | N
         and any(phase in step for step in row["measured"])
     ]
     if not same or not run:
-        return None
+        return []
     newest = max(same, key=lambda row: (row["cell"].get("warmup") or 0, str(row.get("started"))))
     repeats = {row["cell"].get("repeat"): row for row in same if _cell(row) == _cell(newest)}
-    times_ns = [step[phase] * 1e6 for row in repeats.values() for step in row["measured"] if phase in step]
-    return Timed(len(times_ns), median(times_ns), min(times_ns), max(times_ns))
+    return [step[phase] * 1e6 for row in repeats.values() for step in row["measured"] if phase in step]
 
 
-def _cell(row: Row) -> dict[str, Any]:
+def _cell(row: Run) -> dict[str, Any]:
     """Return what identifies a run, whichever of its repeats it is."""
     return {name: value for name, value in row["cell"].items() if name != "repeat"}

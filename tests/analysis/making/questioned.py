@@ -11,7 +11,7 @@ from nvtx_kernels.analysis import questions
 from nvtx_kernels.analysis.document import Detail
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.questions.answers import document
-from nvtx_kernels.analysis.questions.figures import answered
+from nvtx_kernels.analysis.questions.sweep import answered
 
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.bundled import DATA

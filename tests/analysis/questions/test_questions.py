@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import AnalysisError
 from nvtx_kernels.analysis.questions.answers import document
-from nvtx_kernels.analysis.questions.figures import answered, named, operations_of
+from nvtx_kernels.analysis.questions.of_kernels import named, operations_of
+from nvtx_kernels.analysis.questions.sweep import answered
 from nvtx_kernels.analysis.readers.marks import FLOPS_MARK
 from nvtx_kernels.analysis.support.text import cells
 from nvtx_kernels.analysis.vocabulary import FORWARD
@@ -51,7 +52,7 @@ PUBLISHED = {
     "backward: the same, ms": lambda: spans("backward"),
     "its launches": lambda: f"{row('b_forward')['launches']} = {row('b_forward')['made_of']}",
     "its time, ms, and share": lambda: (
-        f"{ms(row('b_forward')['kernel_ns'])}, {percent(row('b_forward')['share'])} %"
+        f"{row('b_forward')['kernel_ns'] / 1e6:.3f}, {percent(row('b_forward')['share'])} %"
     ),
     "**(c)** forward kernel time that is not GEMM": lambda: f"{percent(row('c')['other_share'])} %",
     "of it elementwise / reduction / copy": lambda: " / ".join(
