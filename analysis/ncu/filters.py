@@ -3,25 +3,35 @@
 A range filter has the syntax of the Nsight Compute CLI manual, "NVTX Filtering" (2025.3): `/*/` stands between
 names of ranges that may have others between them, `/` behind a name that stands alone, `domain@` before the first,
 and a backslash before any of `@ , [ ] / * +` in a name. Several select what any of them selects.
+
+ncu sees the open push/pop ranges of one NVTX domain: a stack per thread and domain, or one per process and domain
+with `--nvtx-push-pop-scope process` (the option's entry). In a process whose threads' ranges cross, that would be
+popped out of turn: it is not used there.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..attribution.nesting import Nesting
 from ..attribution.user_ranges import of_titles
 from ..kernel_names.parts import split_name
 from ..summary.selection import naming_of
-from ..trace import Bools
-from .stacks import PROCESS, THREAD, Stack, Stacks, stacks
+from ..trace import PUSH_POP, Bools, Int32s, Ranges, sorted_ranges
+from ..vocabulary import is_library_domain, is_operator
 from .wanted import Kernels
 
 # More names than this make an unreadable pattern: then all kernels of the ranges are taken.
 MOST_KERNEL_NAMES = 12
 _QUANTIFIER = re.compile(r"[@,\[\]/*+]")
+THREAD, PROCESS = "thread", "process"
+# What the syntax of filters cannot hold.
+UNUSABLE = frozenset('\\$\n"')
+Stack = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +78,91 @@ def is_under(names: Stack, stack: Stack) -> bool:
     return all(name in remaining for name in names)
 
 
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """The stack of names at each kernel's launch, outermost first, in one domain and scope.
+
+    `usable` are the names that are in NVTX as they are here, and that a filter can hold.
+    """
+
+    domain: str
+    scope: str
+    of_kernel: list[Stack]
+    usable: frozenset[str]
+
+
+def stacks(kernels: Kernels) -> list[Stacks]:
+    """Return the stacks of every domain of the user's, by thread, and by process where that is well defined."""
+    trace = kernels.attribution.trace
+    names = {trace.names[name_id] for name_id in np.unique(trace.ranges.name_id).tolist()} - trace.shortened
+    possible = (name for name in names if name and UNUSABLE.isdisjoint(name) and not name.startswith("regex:"))
+    usable = frozenset(name for name in possible if not is_operator(name))
+    # The default domain has no name.
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number in np.unique(trace.ranges.domain).tolist():
+        numbers[trace.domains[number].name if 0 <= number < len(trace.domains) else ""].append(number)
+    process, launch = trace.process_of_thread(), trace.work.launch[kernels.rows]
+    thread = trace.launches.thread[launch]
+    domain_stacks = []
+    for domain, domain_numbers in numbers.items():
+        if is_library_domain(domain):
+            continue
+        is_of_domain = np.isin(trace.ranges.domain, domain_numbers) & (trace.ranges.style == PUSH_POP)
+        ranges = trace.ranges.take(is_of_domain)
+        domain_stacks.append(Stacks(domain, THREAD, _at_launches(kernels, ranges, thread), usable))
+        of_process = sorted_ranges(replace(ranges, thread=process[ranges.thread]))
+        if not _crosses(of_process):
+            of_kernel = _at_launches(kernels, of_process, process[thread])
+            domain_stacks.append(Stacks(domain, PROCESS, of_kernel, usable))
+    return domain_stacks
+
+
+def _crosses(ranges: Ranges) -> bool:
+    """Return whether two ranges of one process overlap without one being inside the other."""
+    open_ends: list[int] = []
+    last_process = -1
+    columns = (ranges.thread.tolist(), ranges.start_ns.tolist(), ranges.end_ns.tolist())
+    for process, start, end in zip(*columns, strict=True):
+        if process != last_process:
+            open_ends, last_process = [], process
+        while open_ends and open_ends[-1] <= start:
+            open_ends.pop()
+        if open_ends and end > open_ends[-1]:
+            return True
+        open_ends.append(end)
+    return False
+
+
+def _at_launches(kernels: Kernels, ranges: Ranges, owner: Int32s) -> list[Stack]:
+    """Return the names of the ranges that are open at each kernel's launch, on its thread or in its process."""
+    trace, nesting = kernels.attribution.trace, Nesting(ranges)
+    launch = trace.work.launch[kernels.rows]
+    nodes = nesting.containing(owner, trace.launches.start_ns[launch], trace.launches.end_ns[launch]).tolist()
+    stack_of: dict[int, Stack] = {-1: ()}
+    for node in set(nodes):
+        names, ancestor = [], node
+        while ancestor >= 0:
+            names.append(trace.names[ranges.name_id[nesting.forest.range[ancestor]]])
+            ancestor = int(nesting.forest.parent[ancestor])
+        stack_of[node] = tuple(reversed(names))
+    return [stack_of[node] for node in nodes]
+
+
 def choose(kernels: Kernels) -> Filter:
     """Return the filter that comes closest to the requested kernels; of equal ones the shortest, by thread first.
 
     Where ranges tell too little, the functions' names narrow it; where a requested launch is in none of them,
     kernels are taken by name and order.
     """
-    guard, paths = _guard(kernels), kernels.paths()
+    guard = _guard(kernels)
     naming = naming_of(kernels.attribution.trace, every_index=True)
     best_cost: tuple[int, ...] | None = None
     best: tuple[Stacks | None, list[Stack], Bools] = None, [], kernels.requested
     for seen in stacks(kernels):
         name_chains: dict[Stack, None] = {}
-        for path, stack, is_requested in zip(paths, seen.of_kernel, kernels.requested.tolist(), strict=True):
-            if is_requested:
-                names = {guard, *kernels.request.named(path, naming)} & seen.usable
-                name_chains[tuple(dict.fromkeys(name for name in stack if name in names))] = None
+        for number in np.flatnonzero(kernels.requested).tolist():
+            names = {guard, *kernels.request.named(kernels.paths[number], naming)} & seen.usable
+            name_chains[tuple(dict.fromkeys(name for name in seen.of_kernel[number] if name in names))] = None
         # Names that are among those of another filter, in their order, select all that the other selects.
         filters = [names for names in name_chains if names]
         filters = [names for names in filters if not any(is_under(a, names) for a in filters if a != names)]
@@ -118,9 +197,7 @@ def _guard(kernels: Kernels) -> str:
     attribution = kernels.attribution
     names, ranges = attribution.trace.names, attribution.ranges
     steps = {names[title] for title in ranges.name_id[of_titles(attribution.facts.measured, ranges)].tolist()}
-    requested_paths = {
-        path for path, is_requested in zip(kernels.paths(), kernels.requested, strict=True) if is_requested
-    }
+    requested_paths = {kernels.paths[row] for row in np.flatnonzero(kernels.requested)}
     around = {
         path[0] if path and path[0] not in steps and not steps.isdisjoint(path) else "" for path in requested_paths
     }

@@ -8,8 +8,10 @@ them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ..kernel_names.short import short_name
 from ..kernel_names.spelling import abridged, spelled_like
@@ -36,7 +38,7 @@ class Joined:
     """The wanted kernels with their launches in ncu's file; `notes` say what could not be joined."""
 
     twins: tuple[Twin, ...]
-    profiled: Mapping[str, int]  # launches in the file, by the report's name of the kernel
+    profiled: int  # launches in the file, of kernels of the report
     notes: tuple[str, ...]
 
 
@@ -44,11 +46,9 @@ def join(kernels: Kernels, launches: Sequence[Launch], steps: int) -> Joined:
     """Join the wanted kernels of a report, in so many measured steps, and the launches in a file of ncu's."""
     twins_of: dict[str, list[Twin]] = defaultdict(list)
     grid, together = kernels.attribution.trace.work.grid, naming({}, {})
-    for row, path, is_requested in zip(
-        kernels.rows.tolist(), kernels.paths(), kernels.requested.tolist(), strict=True
-    ):
-        if is_requested:
-            twins_of[kernels.name(row)].append(Twin(row, together(path), int(grid[row])))
+    for number in np.flatnonzero(kernels.requested).tolist():
+        row = int(kernels.rows[number])
+        twins_of[kernels.name(row)].append(Twin(row, together(kernels.paths[number]), int(grid[row])))
     launches_of, strangers = _by_name(twins_of, launches)
     joined, notes, rounds = [], [], set()
     for name, twins in twins_of.items():
@@ -69,7 +69,7 @@ def join(kernels: Kernels, launches: Sequence[Launch], steps: int) -> Joined:
     if strangers:
         names = fit(", ".join(dict.fromkeys(short_name(launch.kernel) for launch in strangers[:200])), 120)
         notes.append(f"{len(strangers):,} launches in ncu's file are of no kernel in these ranges ({names}).")
-    return Joined(tuple(joined), {name: len(profiled) for name, profiled in launches_of.items()}, tuple(notes))
+    return Joined(tuple(joined), sum(map(len, launches_of.values())), tuple(notes))
 
 
 def _by_name(names: Iterable[str], launches: Iterable[Launch]) -> tuple[dict[str, list[Launch]], list[Launch]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as File
 
-from ..document import Column, Detail, Document, Kind, Row, Table, with_columns
+from ..document import Column, Detail, Document, Kind, Row, Table, headed, with_columns
 from ..kernel_names.short import distinct_short_names
 from ..report import Path
 from ..summary.selection import naming_for
@@ -81,7 +81,7 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
     notes = list(joined.notes)
     if len(groups) > len(keys):
         notes.append(f"{len(groups) - len(keys)} more rows: --top {len(groups)} shows them.")
-    requested, profiled = int(kernels.requested.sum()), sum(joined.profiled.values())
+    requested, profiled = int(kernels.requested.sum()), joined.profiled
     if requested == profiled and not joined.notes:
         notes.append(f"The file has the report's {requested:,} launches, all joined.")
     else:
@@ -92,14 +92,7 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
 
 
 def _columns(units: Mapping[str, str], detail: Detail) -> tuple[Column, ...]:
-    about = (
-        Column("range", "range", "name"),
-        Column("phase", "phase"),
-        Column("kernel", "kernel", "name"),
-        Column("launches", "launches", "count"),
-        Column("profiled", "in ncu", "count"),
-        Column("mean_ns", "time", "ns"),
-    )
+    about = headed("range", "phase", "kernel", "launches", profiled="in ncu", mean_ns="time")
     if detail.whole:
         metrics = (
             Column(name, f"{name} {unit}".strip(), KINDS.get(unit, "ratio")) for name, unit in units.items()
@@ -107,7 +100,7 @@ def _columns(units: Mapping[str, str], detail: Detail) -> tuple[Column, ...]:
         return (*about, *metrics)
     kinds: dict[str, Kind] = {TIME: "ns", "registers": "count"}
     metrics = (Column(name.replace(" ", "_").lower(), name, kinds.get(name, "share")) for name in SHOWN)
-    return (*about, *metrics, Column("stall", "main stall"))
+    return (*about, *metrics, *headed(stall="main stall"))
 
 
 def _shown(launches: Sequence[Launch], metrics: Iterable[str]) -> list[float | str | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attribution.causes import Attribution
+from ..attribution.places import Paths
 from ..errors import ReportError
 from ..kernel_names.short import short_name
 from ..report import Path
@@ -35,12 +36,14 @@ class Asked:
 class Kernels:
     """Kernels that the report shows with their launch, in the order of the launches.
 
-    `rows` are positions in `Work`; `requested` marks those asked for, `named` those whose name is asked for.
+    `rows` are positions in `Work`, `paths` the kernels' ranges; `requested` marks those asked for, `named` those
+    whose name is asked for.
     """
 
     attribution: Attribution
     request: Asked
     rows: Int64s
+    paths: list[Path]
     requested: Bools
     named: Bools
 
@@ -50,51 +53,34 @@ class Kernels:
         name: str = trace.names[trace.work.name_id[row]]
         return name
 
-    def paths(self) -> list[Path]:
-        """Return the path of each kernel's ranges."""
-        of_node = _paths(self.attribution)
-        return [of_node[node] for node in self.attribution.node[self.rows].tolist()]
-
 
 def kernels(attribution: Attribution, request: Asked) -> Kernels:
     """Find the kernels that are asked for, in ranges, in phases, and by a part of their name, long or short.
 
     Raises ReportError where there are none.
     """
-    trace, paths = attribution.trace, _paths(attribution)
+    trace, paths = attribution.trace, Paths(attribution)
     rows = np.flatnonzero((trace.work.kind == KERNEL) & (trace.work.launch >= 0))
     rows = rows[np.argsort(trace.launches.start_ns[trace.work.launch[rows]], kind="stable")]
     part, is_named = request.kernel.lower(), np.zeros(len(trace.names), np.bool_)
     for name_id in np.unique(trace.work.name_id[rows]).tolist():
         name = trace.names[name_id]
         is_named[name_id] = part in name.lower() or part in short_name(name).lower()
-    matches = (
-        path_matcher(request.ranges, naming_of(trace, every_index=True)) if request.ranges else lambda _: True
-    )
-    in_request = np.array([bool(matches(path)) for path in paths], np.bool_)  # the last is of work in no range
-    if not request.include_warm_up:
-        in_request[:-1] &= ~attribution.warm_up
+    path_of = paths.names_of_node[attribution.node[rows]]
     phases = [number for number, phase in enumerate(PHASES) if not request.phases or phase in request.phases]
     named = is_named[trace.work.name_id[rows]]
-    requested = in_request[attribution.node[rows]] & named & np.isin(attribution.phase[rows], phases)
+    requested = named & np.isin(attribution.phase[rows], phases)
+    if request.ranges:
+        matches = path_matcher(request.ranges, naming_of(trace, every_index=True))
+        requested &= np.array(list(map(matches, paths.names)), np.bool_)[path_of]
+    if not request.include_warm_up:
+        requested &= ~np.append(attribution.warm_up, False)[attribution.node[rows]]
     if not requested.any():
         conditions = [f"in ranges that match {request.ranges!r}"] if request.ranges else []
         conditions += [f"in the phase {' or '.join(request.phases)}"] if request.phases else []
         conditions += [f"whose name holds {request.kernel!r}"] if request.kernel else []
-        ranges = some_of(name for path in paths for name in path)
+        ranges = some_of(name for path in paths.names for name in path)
         raise ReportError(
             f"The report has no kernel {', '.join(conditions) or 'with a launch'}. Ranges: {ranges}."
         )
-    return Kernels(attribution, request, rows, requested, named)
-
-
-def _paths(attribution: Attribution) -> list[Path]:
-    """Return the names from the outermost range to each node's, and the empty path for node -1."""
-    forest, names = attribution.forest, attribution.trace.names
-    paths: list[Path] = [()] * (len(forest) + 1)
-    if len(forest):
-        name_ids = attribution.ranges.name_id[forest.range]
-        for nodes in forest.by_depth():
-            for node in nodes.tolist():
-                paths[node] = (*paths[forest.parent[node]], names[name_ids[node]])
-    return paths
+    return Kernels(attribution, request, rows, [paths.names[path] for path in path_of.tolist()], requested, named)
