@@ -10,7 +10,6 @@ LONGEST_TEXT and escaped, and every answer says that it is data.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -20,7 +19,7 @@ from ..attribution.causes import Attribution, attribute
 from ..attribution.steps import in_measured_steps
 from ..compare import changes, rules, tables
 from ..doctor.checks import examine
-from ..document import Detail, Document, Table, seen_by
+from ..document import Detail, Document, seen_by
 from ..errors import AnalysisError, NotAReport, UsageError
 from ..measures.steps import step_times
 from ..readers import expand, read
@@ -31,7 +30,7 @@ from ..summary.totals import summarize
 from ..support.text import printable
 from ..views.overview import overview
 from ..views.registry import VIEWS, Subject, viewer
-from ..views.verdict import commands
+from ..views.verdict import next_view
 from ..vocabulary import PHASES
 
 Answer = dict[str, Any]
@@ -52,9 +51,7 @@ REASONS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def refusing(
-    question: Callable[Concatenate[Reports, P], Answer],
-) -> Callable[Concatenate[Reports, P], Answer]:
+def refusing(question: Callable[Concatenate[Reports, P], Answer]) -> Callable[Concatenate[Reports, P], Answer]:
     """Return the question such that what it raises on purpose becomes a refusal with a reason."""
 
     @wraps(question)
@@ -91,8 +88,8 @@ class Reports:
         Ask this first. Figures are means of a measured step where the report has steps, unless `totals` is set.
         """
         _, summary = self._summarized(report, totals=totals)
-        document = overview(summary, _detail(top))
-        return _as_answer(document, [_as_call(command, report) for command in commands(summary, report)])
+        following = {"tool": "view", "arguments": {"report": report, "name": next_view(summary)}}
+        return _as_answer(overview(summary, _detail(top)), [following])
 
     @refusing
     def ranges(
@@ -139,7 +136,7 @@ class Reports:
         times = step_times(attributions[0]), step_times(attributions[1])
         comparison = changes.compare(a, b, basis=basis, times=times)
         verdicts = [rules.judge(rules.parse(text), comparison) for text in fail_on]
-        answer = _as_answer(tables.compared(comparison, verdicts, _detail(top)), [])
+        answer = _as_answer(tables.compared(comparison, verdicts, _detail(top)))
         return {**answer, "violated": [verdict.rule.text for verdict in verdicts if verdict.violated]}
 
     @refusing
@@ -180,7 +177,7 @@ class Reports:
 
     def _ranked(self, name: str, by: By, pattern: str, phase: str, top: int, *, totals: bool) -> Answer:
         _, summary = self._summarized(name, totals=totals)
-        return _as_answer(overview(_selected(summary, pattern, phase), _detail(top), by=by), [])
+        return _as_answer(overview(_selected(summary, pattern, phase), _detail(top), by=by))
 
     def _viewed(
         self, name: str, view: str, pattern: str, phase: str, top: int, *, totals: bool, kernel: str = ""
@@ -196,7 +193,7 @@ class Reports:
             kernel=kernel,
             ranges=pattern if matches_ranges else "",
         )
-        return _as_answer(viewer(view).view(subject), [])
+        return _as_answer(viewer(view).view(subject))
 
 
 #: The questions, in the order in which an agent meets them.
@@ -219,31 +216,28 @@ def _selected(report: Report, pattern: str, phase: str) -> Report:
     return selection.of_phases(report, phase) if phase else report
 
 
-def _as_answer(document: Document, following: Sequence[Answer]) -> Answer:
+def _as_answer(document: Document, following: Sequence[Answer] = ()) -> Answer:
+    tables = []
+    for table in (seen_by("programs", drawn) for drawn in document.tables):
+        depths = [row.indent for row in table.rows[:MOST_ROWS]]
+        of_table = {
+            "key": table.key,
+            "title": _cut(table.title.replace("{unit}", "ns")),
+            "columns": [{"key": column.key, "kind": column.kind} for column in table.columns],
+            "rows": [list(map(_as_plain, row.known)) for row in table.rows[:MOST_ROWS]],
+            **({"depths": depths} if any(depths) else {}),
+            "more_rows": max(0, len(table.rows) - MOST_ROWS),
+            "caption": _cut(table.caption),
+        }
+        tables.append(of_table)
     return {
         "report": _cut(document.heading),
         "answer": _cut(document.verdict),
-        "tables": [_as_object(table) for table in document.tables],
-        "accounting": [_cut(sentence) for sentence in document.accounting],
-        "notes": [_cut(sentence) for sentence in document.notes],
-        "next": [call for call in following if call],
+        "tables": tables,
+        "accounting": list(map(_cut, document.accounting)),
+        "notes": list(map(_cut, document.notes)),
+        "next": list(following),
         "data": IS_DATA,
-    }
-
-
-def _as_object(table: Table) -> Answer:
-    table = seen_by("programs", table)
-    columns = [{"key": column.key, "kind": column.kind} for column in table.columns]
-    rows = table.rows[:MOST_ROWS]
-    depths = [row.indent for row in rows]
-    return {
-        "key": table.key,
-        "title": _cut(table.title.replace("{unit}", "ns")),
-        "columns": columns,
-        "rows": [[_as_plain(value) for value in row.known] for row in rows],
-        **({"depths": depths} if any(depths) else {}),
-        "more_rows": max(0, len(table.rows) - MOST_ROWS),
-        "caption": _cut(table.caption),
     }
 
 
@@ -259,11 +253,3 @@ def _cut(text: str) -> str:
     if len(text) <= LONGEST_TEXT:
         return printable(text)
     return f"{printable(text[:LONGEST_TEXT])}… ({len(text) - LONGEST_TEXT:,} more characters)"
-
-
-def _as_call(command: str, report: str) -> Answer:
-    """Return `nvtx-kernels view balance report.sqlite` as a call of a tool; empty for what is no tool."""
-    words = shlex.split(command)
-    if words[1:2] == ["view"] and len(words) > 2:
-        return {"tool": "view", "arguments": {"report": report, "name": words[2]}}
-    return {"tool": "doctor", "arguments": {"report": report}} if words[1:2] == ["doctor"] else {}

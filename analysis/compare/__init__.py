@@ -9,17 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import (
-    add_range_rules,
-    add_shape,
-    detail_of,
-    positive,
-    presented,
-    run,
-    spare,
-    summarized,
-    write,
-)
+from ..cli import add_range_rules, add_shape, detail_of, positive, presented, run, spare, summarized, write
 from ..errors import UsageError
 from ..support.arguments import CommandParser
 
@@ -88,33 +78,23 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
 
 
 def _compare(options: argparse.Namespace) -> list[Verdict]:
-    from . import changes as comparison
-    from . import rules as thresholds
-    from . import tables
+    from .changes import compare, named_apart
+    from .rules import judge, parse
+    from .tables import compared
 
     spare((options.a, options.b), options.output)
     if options.output and options.output.suffix.lower() in (".html", ".htm") and not options.format:
         page = shlex.join(["nvtx-kernels", "page", str(options.a), str(options.b), "-o", str(options.output)])
         raise UsageError(f"compare writes no page; use: {page}")
     detail = detail_of(options)
-    rules = [thresholds.parse(text) for text in options.fail_on]
-    (a, times_a), (b, times_b) = _reports(options)
-    compared = comparison.compare(
-        a, b, basis=options.basis or "auto", all_work=options.all_work, times=(times_a, times_b)
-    )
-    verdicts = [thresholds.judge(rule, compared, allow_missing=options.allow_missing) for rule in rules]
-    document = tables.compared(compared, verdicts, detail, by=options.by)
-    write(presented(document, options), options.output)
-    return verdicts
-
-
-def _reports(options: argparse.Namespace) -> list[tuple[Report, StepTimes]]:
-    """Read both reports, with the times of their steps; two files of one name are distinguished by their paths."""
-    from .changes import named_apart
-
+    rules = [parse(text) for text in options.fail_on]
     paths = (options.a, options.b)
     reports, times = zip(*(_with_steps(path, options) for path in paths), strict=True)
-    return list(zip(named_apart(reports, paths), times, strict=True))
+    a, b = named_apart(reports, paths)
+    comparison = compare(a, b, basis=options.basis or "auto", all_work=options.all_work, times=times)
+    verdicts = [judge(rule, comparison, allow_missing=options.allow_missing) for rule in rules]
+    write(presented(compared(comparison, verdicts, detail, by=options.by), options), options.output)
+    return verdicts
 
 
 def _with_steps(path: Path, options: argparse.Namespace) -> tuple[Report, StepTimes]:

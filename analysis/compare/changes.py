@@ -109,11 +109,6 @@ class Comparison:
         return graphs and not self.all_work
 
     @property
-    def uneven(self) -> bool:
-        """Whether totals are compared by default because only one report has steps."""
-        return self.basis == "auto" and bool(self.a.steps) != bool(self.b.steps)
-
-    @property
     def undivided(self) -> tuple[frozenset[Key], frozenset[Key]]:
         """The ranges of both reports that only A divides further, and those that only B does."""
         paths = [{row.path for row in report.ranges} for report in (self.a, self.b)]
@@ -142,7 +137,12 @@ class Comparison:
     def change(self, key: Key, *sides: Sequence[KernelRow]) -> Change:
         """Return what changed from some rows of A to some of B."""
         (a_ns, b_ns), (a_count, b_count) = map(time_of, sides), map(count_of, sides)
-        a_spread_ns, b_spread_ns = map(_spread_ns, self.times, sides)
+        spreads_ns = []
+        for times, rows in zip(self.times, sides, strict=True):
+            places = ((row.path, row.phase, row.kind, row.kernel) for row in rows)
+            by_step = [times[place] for place in places if place in times]
+            spreads_ns.append(int(np.ptp(np.sum(by_step, axis=0))) if by_step else 0 if times else None)
+        a_spread_ns, b_spread_ns = spreads_ns
         return Change(key, a_ns, b_ns, a_count, b_count, a_spread_ns, b_spread_ns)
 
     def total(self) -> Change:
@@ -157,16 +157,6 @@ class Comparison:
                 for key in keys(row):
                     rows.setdefault(key, ([], []))[side].append(row)
         return {key: self.change(key, *of_key) for key, of_key in rows.items()}
-
-
-def _spread_ns(times: StepTimes, rows: Iterable[KernelRow]) -> int | None:
-    """Return by how much the slowest step exceeds the fastest in these rows, ns; None where that is not known."""
-    if not times:
-        return None
-    of_rows = [
-        of_row for row in rows if (of_row := times.get((row.path, row.phase, row.kind, row.kernel))) is not None
-    ]
-    return int(np.ptp(np.sum(of_rows, axis=0))) if of_rows else 0
 
 
 def compare(
@@ -218,7 +208,7 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
     if axis == "range":
         comparison = comparison.in_ranges(naming)
         by_key = comparison.filed(lambda row: [row.path])
-        inside = comparison.filed(lambda row: _around(row.path))
+        inside = comparison.filed(lambda row: [row.path[: n + 1] for n in range(max(len(row.path), 1))])
         by_key = {
             key: replace(by_key.get(key) or comparison.change(key, (), ()), inside=change)
             for key, change in inside.items()
@@ -228,11 +218,6 @@ def changes(comparison: Comparison, axis: Axis, naming: Naming = tuple) -> list[
     if axis == "phase":
         return [by_key[phase,] for phase in PHASES if (phase,) in by_key]
     return by_size(by_key)
-
-
-def _around(path: Key) -> list[Key]:
-    """Return the ranges from the outermost to this one, or the empty path of what is in none."""
-    return [path[:depth] for depth in range(1, len(path) + 1)] or [path]
 
 
 def grouped(comparison: Comparison, naming: Naming) -> dict[Group, list[Change]]:

@@ -88,7 +88,16 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     Raises UsageError if neither report has anything of the rule's name, and ReportError if the two reports
     have no common measure.
     """
-    _require_one_footing(comparison)
+    if comparison.basis == "auto" and bool(comparison.a.steps) != bool(comparison.b.steps):
+        raise ReportError(
+            "Only one of the reports has measured step ranges, so --fail-on has no common measure. "
+            f"{TO_HAVE_STEPS}, or compare the totals as they are with --totals."
+        )
+    if comparison.hides_kernels:
+        raise ReportError(
+            "A report hides kernels inside CUDA graphs, so --fail-on cannot judge kernel time. Compare "
+            "--all-work, or record with `nsys profile --cuda-graph-trace=node`."
+        )
     kind = _kind(rule, comparison)
     parts = [_part(report, kind, rule.name, comparison) for report in (comparison.a, comparison.b)]
     change = comparison.change((), *parts)
@@ -103,19 +112,6 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     exceeds = OPERATORS[rule.operator](change.delta_ns, allowed)
     violated = gone or (exceeds and not (rule.beyond_spread and change.within_spread))
     return Verdict(rule, _described(kind, rule.name, comparison), change, violated, only_in)
-
-
-def _require_one_footing(comparison: Comparison) -> None:
-    if comparison.uneven:
-        raise ReportError(
-            "Only one of the reports has measured step ranges, so --fail-on has no common measure. "
-            f"{TO_HAVE_STEPS}, or compare the totals as they are with --totals."
-        )
-    if comparison.hides_kernels:
-        raise ReportError(
-            "A report hides kernels inside CUDA graphs, so --fail-on cannot judge kernel time. Compare "
-            "--all-work, or record with `nsys profile --cuda-graph-trace=node`."
-        )
 
 
 def _kind(rule: Rule, comparison: Comparison) -> str:

@@ -153,7 +153,9 @@ class _Drawing:
         total = self.comparison.total()
         rows.append(Row((self.comparison.whole, *_numbers(total), *spread(total)), strong=True))
         columns = (Column(axis, axis, "name"), *NUMBERS)
-        caption = _caption(changed)
+        states = [row.state for row in changed]
+        only = ", ".join(f"{states.count(state)} {words}" for state, words in STATES.items() if state in states)
+        caption = "% is of A's time." + (f" {only}." if only else "")
         if spreads := [column for column, times in zip(SPREADS, self.comparison.times, strict=True) if times]:
             columns += (*(spreads if axis in ("phase", "category") else ()), *WITHIN)
             caption += (STEPS_DIFFER if axis in ("phase", "category") else "") + WITHIN_STEPS
@@ -263,12 +265,6 @@ def _added(rows: Iterable[Change]) -> Change:
     rows = list(rows)
     sums = [sum(getattr(row, name) for row in rows) for name in ("a_ns", "b_ns", "a_count", "b_count")]
     return Change((), *sums)
-
-
-def _caption(changed: Sequence[Change]) -> str:
-    states = [row.state for row in changed]
-    counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
-    return "% is of A's time." + (f" {', '.join(counts)}." if counts else "")
 
 
 #: What JSON has of every change, and of those that are no rule's.

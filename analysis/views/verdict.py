@@ -42,11 +42,16 @@ def verdict(report: Report) -> str:
     return headings.worded(" ".join(filter(None, sentences)), report.provenance)
 
 
+def next_view(report: Report) -> str:
+    """Return the name of the view to ask for next."""
+    if any(row.verdict == "launch-bound" for row in report.busy):
+        return "balance"
+    return "steps" if report.steps > 1 else "phases"
+
+
 def commands(report: Report, target: str) -> tuple[str, ...]:
     """Return the commands to run next on a report, whose path and options are `target`."""
-    waits = any(row.verdict == "launch-bound" for row in report.busy)
-    view = "balance" if waits else "steps" if report.steps > 1 else "phases"
-    return (f"nvtx-kernels view {view} {target}", f"nvtx-kernels page {target} -o page.html")
+    return (f"nvtx-kernels view {next_view(report)} {target}", f"nvtx-kernels page {target} -o page.html")
 
 
 def _time(report: Report, counted: Report, kernel_ns: Number) -> str:
@@ -73,8 +78,7 @@ def _time(report: Report, counted: Report, kernel_ns: Number) -> str:
         return f"The ranges asked for take {time}{over}: {shares}."
     if report.per_step and (not report.busy or _of_everything(report)):
         all_in = f", all of it in {only_phase}" if only_phase else ""
-        wall_ns = _step_ns(report) if on_cpu else 0
-        if wall_ns:
+        if on_cpu and (wall_ns := _step_ns(report)):
             own = f"its operators' own CPU time is {time_text(kernel_ns)}, {_percent(kernel_ns, wall_ns)} of that"
             return f"{step.capitalize()} takes {time_text(wall_ns)}; {own}{all_in}: {shares}."
         return f"{step.capitalize()} takes {time}{all_in}: {shares}."
