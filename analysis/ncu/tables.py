@@ -77,7 +77,14 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
     phases = {phase for _, phase, _ in keys}
     of_phase = f" of {phases.pop()}" if len(phases) == 1 else ""
     title = f"Counters of kernels{of_phase}{f' in {inside}' if inside else ''}"
-    table = Table("counters", title, _columns(units, detail), tuple(rows), CAPTION)
+    columns = headed("range", "phase", "kernel", "launches", profiled="in ncu", mean_ns="time")
+    if detail.whole:
+        metrics = ((name, f"{name} {unit}".strip(), KINDS.get(unit, "ratio")) for name, unit in units.items())
+    else:
+        kinds: dict[str, Kind] = {TIME: "ns", "registers": "count"}
+        metrics = ((name.replace(" ", "_").lower(), name, kinds.get(name, "share")) for name in SHOWN)
+    columns += (*(Column(*metric) for metric in metrics), *(() if detail.whole else headed(stall="main stall")))
+    table = Table("counters", title, columns, tuple(rows), CAPTION)
     notes = list(joined.notes)
     if len(groups) > len(keys):
         notes.append(f"{len(groups) - len(keys)} more rows: --top {len(groups)} shows them.")
@@ -89,18 +96,6 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
     heading = [source.file, " + ".join(source.gpus[:2]), source.tool, f"counters: {file.name}"]
     table = table if detail.whole else _for_people(table)
     return Document(" · ".join(filter(None, heading)), (table,), notes=tuple(notes))
-
-
-def _columns(units: Mapping[str, str], detail: Detail) -> tuple[Column, ...]:
-    about = headed("range", "phase", "kernel", "launches", profiled="in ncu", mean_ns="time")
-    if detail.whole:
-        metrics = (
-            Column(name, f"{name} {unit}".strip(), KINDS.get(unit, "ratio")) for name, unit in units.items()
-        )
-        return (*about, *metrics)
-    kinds: dict[str, Kind] = {TIME: "ns", "registers": "count"}
-    metrics = (Column(name.replace(" ", "_").lower(), name, kinds.get(name, "share")) for name in SHOWN)
-    return (*about, *metrics, *headed(stall="main stall"))
 
 
 def _shown(launches: Sequence[Launch], metrics: Iterable[str]) -> list[float | str | None]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
@@ -24,14 +23,6 @@ ANSWERS: Mapping[str, Callable[[Sweep], Answer]] = {
 PARTS = {key: key.removesuffix("_ns") for key, _ in headings.PARTS} | {"excluded_ns": "warm-up"}
 #: Of more reports than these, a note gives the number.
 NAMED = 3
-
-
-class Note(NamedTuple):
-    """A sentence about a report, by name, and the questions that it is about; none where it is about all."""
-
-    name: str
-    sentence: str
-    questions: str = ""
 
 
 def document(
@@ -68,15 +59,22 @@ def document(
         for lack in dict.fromkeys(answer.lacks):
             letters_of_lack.setdefault(lack, []).append(f"({letter})")
 
-    notes = []
+    # Every sentence once, by the questions that it is about, with the reports that it is about.
+    names_of: dict[tuple[str, str], dict[str, None]] = {}
     for name, report in zip(swept.names, swept.reports, strict=True):
         is_counted = is_alone or swept.counts(report)
-        notes += [Note(name, note) for note in (report.notes if is_counted else [ON_CPU])]
-    notes += [
-        Note(name, headings.worded(reason, first.provenance), ", ".join(questions))
-        for (name, reason), questions in letters_of_lack.items()
-    ]
-    about = list(_grouped(notes, len(swept.reports)))
+        for note in report.notes if is_counted else [ON_CPU]:
+            names_of.setdefault(("", note), {})[name] = None
+    for (name, reason), questions in letters_of_lack.items():
+        key = ", ".join(questions), headings.worded(reason, first.provenance)
+        names_of.setdefault(key, {})[name] = None
+    about = []
+    for (questions_text, sentence), of_reports in names_of.items():
+        listed = ", ".join(list(of_reports)[:NAMED])
+        listed += f" and {len(of_reports) - NAMED} more" if len(of_reports) > NAMED else ""
+        of_all = len(of_reports) == len(swept.reports)
+        subject = " of ".join(filter(None, (questions_text, "" if of_all else listed)))
+        about.append(": ".join(filter(None, (subject, sentence))))
     if not tables:
         raise ReportError(" ".join(about))
     about = [*(f"{name} is left out: {problem}" for name, problem in problems), *about]
@@ -118,15 +116,3 @@ def _work(swept: Sweep) -> Table:
     kind = headings.work(swept.counted[0])
     title = f"All {kind} of each report, {{unit}} {swept.scope}, and how it was placed"
     return swept.table("work", title, columns, cells, f"% is of the work. {caption}.")
-
-
-def _grouped(notes: Sequence[Note], reports: int) -> Iterator[str]:
-    """Yield every sentence once, with the reports that it is about, unless these are all."""
-    about: dict[tuple[str, str], list[str]] = {}
-    for note in notes:
-        names = about.setdefault((note.questions, note.sentence), [])
-        names += [note.name] if note.name not in names else []
-    for (questions, sentence), names in about.items():
-        listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-        subject = " of ".join(filter(None, (questions, "" if len(names) == reports else listed)))
-        yield ": ".join(filter(None, (subject, sentence)))

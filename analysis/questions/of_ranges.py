@@ -10,18 +10,7 @@ from ..document import Table, headed
 from ..measures.agreement import PhaseTimes
 from ..measures.attention_parts import MATMULS, SOFTMAX, Part, fused_of
 from ..support.units import digits_text, time_text
-from ..views import agreement
-from ..views.attention import (
-    COUNTED,
-    ELSEWHERE,
-    FORMULAS,
-    IS_FUSED,
-    NONE,
-    is_counted,
-    no_work,
-    ratio,
-    why_no_flops,
-)
+from ..views import agreement, attention
 from ..vocabulary import BACKWARD, FORWARD, OTHER
 from . import timed
 from .sweep import Answer, Answered, Cells, Sweep, by_phase, lacking, led, no_kernels
@@ -62,6 +51,10 @@ def times(sweep: Sweep) -> Answer:
             f"a_{phase}", title, [columns[key] for key in TIMES], partial(cells, phase), caption, phase
         )
 
+    def late(report: Answered, phase: str) -> str:
+        phase_times = _times(report, phase)
+        return LATE.format(phase=phase, unit=sweep.unit) if phase_times and phase_times.late else ""
+
     def missing_run(report: Answered, phase: str) -> str:
         if not _times(report, phase) or timed.of_run(report.provenance.run, sweep.timed, phase):
             return ""
@@ -77,15 +70,10 @@ def times(sweep: Sweep) -> Answer:
                 f"{time_text(shown['kernel_ns'])} of kernel time"
             )
     answer = by_phase(sweep, missing, table)
-    late = [
-        (name, LATE.format(phase=phase, unit=sweep.unit))
-        for phase in (FORWARD, BACKWARD)
-        for name, report in sweep.named
-        if (phase_times := _times(report, phase)) and phase_times.late
-    ]
     against = by_phase(sweep, missing_run, partial(_against_timed, sweep)) if sweep.timed else Answer(())
     lead = f"(a) {'; '.join(sentences)}." if sentences else ""
-    return Answer((*led(lead, answer.tables), *against.tables), (*answer.lacks, *late, *against.lacks))
+    lacks = (*answer.lacks, *lacking(sweep, late, (FORWARD, BACKWARD)), *against.lacks)
+    return Answer((*led(lead, answer.tables), *against.tables), lacks)
 
 
 def _times(report: Answered, phase: str) -> PhaseTimes | None:
@@ -143,7 +131,9 @@ def softmax(sweep: Sweep) -> Answer:
     asked = [phase for phase in phases[:2] if with_parts and phase in with_parts | with_kernels]
     tables = led(_softmax_sentence(sweep), [_softmax_table(sweep, phase) for phase in drawn])
     lacks = lacking(sweep, _no_parts, asked or [FORWARD])
-    without_flops = [(name, why) for name, report in sweep.named for why in why_no_flops(report, report.parts)]
+    without_flops = (
+        (name, reason) for name, report in sweep.named for reason in attention.why_no_flops(report, report.parts)
+    )
     return Answer(tables, (*lacks, *without_flops))
 
 
@@ -152,7 +142,7 @@ def _softmax_sentence(sweep: Sweep) -> str:
     if sweep.alone is None:
         return ""
     for phase in (FORWARD, BACKWARD, OTHER):
-        if values := ratio(_parts(sweep.alone, phase)):
+        if values := attention.ratio(_parts(sweep.alone, phase)):
             to_gemms, flops = values["softmax_to_gemms"], values["flops_ratio"]
             factor = f"{digits_text(to_gemms, 3)} times the" if to_gemms else "against"
             that_do = f", which do {digits_text(flops, 3)} times its FLOPs" if flops else ""
@@ -171,28 +161,31 @@ def _parts(report: Answered, phase: str) -> Mapping[str, Part]:
 def _no_parts(report: Answered, phase: str) -> str:
     """Return why a phase's softmax cannot be held against its GEMMs, nothing where it can."""
     parts = _parts(report, phase)
-    if ratio(parts):
+    if attention.ratio(parts):
         return ""
     if not report.parts:
-        return IS_FUSED if fused_of(report) else ELSEWHERE if report.names_attention else NONE
+        unnamed = attention.ELSEWHERE if report.names_attention else attention.NONE
+        return attention.IS_FUSED if fused_of(report) else unnamed
     *absent, last = (name for name in (SOFTMAX, *MATMULS) if name not in parts)
     names = f"{', '.join(absent)} or {last}" if absent else last
-    return no_kernels(report, phase) or no_work(phase, f"a range of {names}")
+    return no_kernels(report, phase) or attention.no_work(phase, f"a range of {names}")
 
 
 def _softmax_table(sweep: Sweep, phase: str) -> Table:
     def cells(report: Answered) -> Cells:
         parts = _parts(report, phase)
         gemms = zip(("scores_gemm_ns", "final_gemm_ns"), MATMULS, strict=True)
-        values = {key: parts[name].gemm_ns for key, name in gemms if name in parts} | ratio(parts)
+        values = {key: parts[name].gemm_ns for key, name in gemms if name in parts} | attention.ratio(parts)
         return values | ({"softmax_ns": parts[SOFTMAX].kernel_ns} if SOFTMAX in parts else {})
 
-    has_flops = any(ratio(_parts(report, phase)).get("flops_ratio") is not None for report in sweep.counted)
+    ratios = [attention.ratio(_parts(report, phase)) for report in sweep.counted]
+    has_flops = any(of_report.get("flops_ratio") is not None for of_report in ratios)
     columns = headed(softmax_ns="softmax", scores_gemm_ns="scores GEMMs", final_gemm_ns="final GEMMs")
     columns += headed(gemm_ns="both GEMMs", softmax_to_gemms="softmax / GEMMs")
     columns += headed(flops_ratio="FLOPs GEMMs / softmax") if has_flops else ()
     where = "work in no phase" if phase == OTHER else phase
     title = f"(e) {where}: softmax against attention's GEMMs, {{unit}} {sweep.scope}"
-    conventions = dict.fromkeys(COUNTED if is_counted(report) else FORMULAS for report in sweep.counted)
-    caption = " ".join([SOFTMAX_CAPTION, *(conventions if has_flops else ())])
+    conventions = {attention.is_counted(report): None for report in sweep.counted} if has_flops else {}
+    texts = [attention.COUNTED if is_counted else attention.FORMULAS for is_counted in conventions]
+    caption = " ".join([SOFTMAX_CAPTION, *texts])
     return sweep.table(f"e_{phase}", title, columns, cells, caption, phase)

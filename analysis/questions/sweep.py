@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -53,12 +53,24 @@ def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answ
     if report.steps:
         attribution = in_measured_steps(attribution, include_warm_up=include_warm_up)
     groups = LaunchGroups(attribution, include_warm_up=include_warm_up)
+    counted, formulas = report.measured or report, {}
+    for phase in (FORWARD, BACKWARD):
+        if (longest := longest_kernel(counted, (phase,))) is None:
+            continue
+        paths = {row.path for row in counted.kernels if (row.kernel, row.phase) == (longest.kernel, phase)}
+        launches = groups.explain(longest.kernel, phase, paths=paths, naming=naming_of(counted))
+        count = f"{launches.launches:,}"
+        is_trivial = launches.formula in (count, f"1·{launches.launches}")
+        if launches.unit == STEP:
+            formulas[phase] = count if is_trivial else launches.formula
+        elif launches.unit:  # there are only the phase's ranges
+            formulas[phase] = f"{count}{'' if is_trivial else f' = {launches.formula}'} per {launches.unit}"
     return Answered(
         **{column.name: getattr(of_steps, column.name) for column in fields(Report)},
         times=phase_times(attribution, include_warm_up=include_warm_up),
         parts=attention.parts_of(of_steps),
         names_attention=attention.names_attention(attribution),
-        formulas=dict(_formulas(report.measured or report, groups)),
+        formulas=formulas,
     )
 
 
@@ -70,20 +82,6 @@ def longest_kernel(report: Report, phases: Collection[str] = PHASES) -> KernelRo
         total_ns[row.kernel] = total_ns.get(row.kernel, 0) + row.total_ns
     longest = min(total_ns, key=lambda kernel: (-total_ns[kernel], kernel), default=None)
     return next(iter(added([row for row in rows if row.kernel == longest], ("kernel",))), None)
-
-
-def _formulas(report: Report, groups: LaunchGroups) -> Iterator[tuple[str, str]]:
-    for phase in (FORWARD, BACKWARD):
-        if (longest := longest_kernel(report, (phase,))) is None:
-            continue
-        paths = {row.path for row in report.kernels if (row.kernel, row.phase) == (longest.kernel, phase)}
-        launches = groups.explain(longest.kernel, phase, paths=paths, naming=naming_of(report))
-        count = f"{launches.launches:,}"
-        is_trivial = launches.formula in (count, f"1·{launches.launches}")
-        if launches.unit == STEP:
-            yield phase, count if is_trivial else launches.formula
-        elif launches.unit:  # there are only the phase's ranges
-            yield phase, f"{count}{'' if is_trivial else f' = {launches.formula}'} per {launches.unit}"
 
 
 @dataclass(frozen=True, slots=True)

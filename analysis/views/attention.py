@@ -55,6 +55,7 @@ NOT_HERE = (
     "recording of this version."
 )
 NO_WORK = "No {} work is inside {}."
+IN_PHASES = "No {} work is inside the ranges of attention: they contain work of {}."
 ONLY_FORWARD = (
     " Ranges of nvtx and torch.cuda.nvtx hold the forward alone; nk.annotate.region is in backward, too."
 )
@@ -74,8 +75,13 @@ def view(subject: Subject) -> Document:
     if not parts:
         parts = fused_of(report, subject.whole)
         notes.append(IS_FUSED)
-    if not parts:
-        raise ReportError(_why_none(subject))
+    if not parts:  # in the requested phase, or in the whole report
+        everything = summarize(subject.attribution, include_warm_up=report.warm_up_included)
+        phases = list(dict.fromkeys(part.phase for part in parts_of(everything) or fused_of(everything)))
+        if not phases:
+            raise ReportError(ELSEWHERE if names_attention(subject.attribution) else NONE)
+        requested = ", ".join(row.phase for row in report.phases)
+        raise ReportError(IN_PHASES.format(requested, " and ".join(phases)))
     states_flops = any(part.flops is not None or part.bytes is not None for part in parts)
     notes += why_no_flops(subject.whole, parts)
     phases_with_parts = {part.phase for part in parts}
@@ -87,16 +93,6 @@ def view(subject: Subject) -> Document:
     trees = [_times(report, parts), *([_rates(report, parts)] if states_flops else [])]
     tables = map(_flat, trees) if subject.detail.whole else trees
     return headings.answer(report, [*tables, *_ratios(report, parts)], notes)
-
-
-def _why_none(subject: Subject) -> str:
-    """Return why there is nothing to show: in the requested phase, or in the whole report."""
-    report = summarize(subject.attribution, include_warm_up=subject.report.warm_up_included)
-    phases = list(dict.fromkeys(part.phase for part in parts_of(report) or fused_of(report)))
-    if not phases:
-        return ELSEWHERE if names_attention(subject.attribution) else NONE
-    requested = ", ".join(row.phase for row in subject.report.phases)
-    return f"No {requested} work is inside the ranges of attention: they contain work of {' and '.join(phases)}."
 
 
 def _flat(table: Table) -> Table:
