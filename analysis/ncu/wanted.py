@@ -79,7 +79,7 @@ def kernels(attribution: Attribution, request: Asked) -> Kernels:
         conditions = [f"in ranges that match {request.ranges!r}"] if request.ranges else []
         conditions += [f"in the phase {' or '.join(request.phases)}"] if request.phases else []
         conditions += [f"whose name holds {request.kernel!r}"] if request.kernel else []
-        ranges = some_of(name for path in paths.names for name in path)
+        ranges = some_of(name for path in paths.names_of_node.tolist() for name in paths.names[path])
         raise ReportError(
             f"The report has no kernel {', '.join(conditions) or 'with a launch'}. Ranges: {ranges}."
         )
