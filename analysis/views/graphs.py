@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..report import KernelRow, Number, Path, RangeRow, Report, in_tree_order
+from ..report import KernelRow, Path, PhaseRow, RangeRow, Report, in_tree_order
 from ..trace import GRAPH, KERNEL
+from .rows import count_of, time_of
 
 CATEGORY = "CUDA graph"
 #: What is counted then.
 COUNTED = "kernels and CUDA graphs"
-Sums = dict[tuple[Path, str], tuple[Number, Number]]  # by path and phase: time, launches
 
 
 def of_graphs(report: Report) -> list[KernelRow]:
@@ -38,41 +38,36 @@ def counted(report: Report) -> Report:
     if not graphs:
         return report
     # In every range around them; of a path in several phases, in the one of theirs.
-    first_phase: dict[Path, str] = {}
-    for row in report.ranges:
-        first_phase.setdefault(row.path, row.phase)
+    first_phase = {row.path: row.phase for row in reversed(report.ranges)}
     ranges = {(row.path, row.phase) for row in report.ranges}
-    around = ((row.path[:depth], row) for row in graphs for depth in range(1, len(row.path) + 1))
-    inside = _sums(
-        ((path, row.phase if (path, row.phase) in ranges else first_phase.get(path, "")), row)
-        for path, row in around
-    )
-    alone = _sums(((row.path, row.phase), row) for row in graphs)
-    of_phase = _sums((((), row.phase), row) for row in graphs)
+    inside: dict[tuple[Path, str], list[KernelRow]] = defaultdict(list)
+    for row in graphs:
+        for path in (row.path[:depth] for depth in range(1, len(row.path) + 1)):
+            inside[path, row.phase if (path, row.phase) in ranges else first_phase.get(path, "")].append(row)
 
     def with_graphs(row: RangeRow) -> RangeRow:
-        ns, count = inside.get((row.path, row.phase), (0, 0))
-        self_ns, self_count = alone.get((row.path, row.phase), (0, 0))
+        of_range = inside[row.path, row.phase]
+        own = [graph for graph in of_range if (graph.path, graph.phase) == (row.path, row.phase)]
         return replace(
             row,
-            inclusive_ns=row.inclusive_ns + ns,
-            kernels=row.kernels + count,
-            self_ns=row.self_ns + self_ns,
-            self_kernels=row.self_kernels + self_count,
+            inclusive_ns=row.inclusive_ns + time_of(of_range),
+            kernels=row.kernels + count_of(of_range),
+            self_ns=row.self_ns + time_of(own),
+            self_kernels=row.self_kernels + count_of(own),
         )
 
+    def with_phase(row: PhaseRow) -> PhaseRow:
+        of_phase = [graph for graph in graphs if graph.phase == row.phase]
+        return replace(row, kernel_ns=row.kernel_ns + time_of(of_phase), kernels=row.kernels + count_of(of_phase))
+
+    kernels = (
+        replace(row, kind="kernel", category=CATEGORY) if row.kind == "graph" else row for row in report.kernels
+    )
     return replace(
         report,
-        kernels=tuple(
-            replace(row, kind="kernel", category=CATEGORY) if row.kind == "graph" else row
-            for row in report.kernels
-        ),
+        kernels=tuple(kernels),
         ranges=in_tree_order(map(with_graphs, report.ranges)),
-        phases=tuple(
-            replace(row, kernel_ns=row.kernel_ns + ns, kernels=row.kernels + count)
-            for row in report.phases
-            for ns, count in [of_phase.get(((), row.phase), (0, 0))]
-        ),
+        phases=tuple(map(with_phase, report.phases)),
     )
 
 
@@ -81,11 +76,3 @@ def counted_work(attribution: Attribution) -> Attribution:
     work = attribution.trace.work
     kind = np.where(work.kind == GRAPH, KERNEL, work.kind).astype(work.kind.dtype)
     return replace(attribution, trace=replace(attribution.trace, work=replace(work, kind=kind)))
-
-
-def _sums(rows: Iterable[tuple[tuple[Path, str], KernelRow]]) -> Sums:
-    sums: Sums = {}
-    for key, row in rows:
-        ns, count = sums.get(key, (0, 0))
-        sums[key] = ns + row.total_ns, count + row.count
-    return sums
