@@ -12,7 +12,7 @@ from ..report import Report
 from ..support.units import share_text, time_text
 from . import graphs, headings
 from .registry import Subject
-from .rows import level, per_step, price_notes, with_levels
+from .rows import per_step, price_notes, with_levels
 
 RANGES = "ranges: the phase's outermost ranges."
 CPU_RANGE = "CPU range: their own durations, which is what a timer around them sees."
@@ -47,7 +47,7 @@ def view(subject: Subject) -> Document:
     rows = tuple(Row(tuple(cells(report, row).values())) for row in times)
     title = f"CPU range, {span} and kernel time, {{unit}} {headings.scope(report)}"
     agreement = Table("agreement", title, columns(span), rows, CAPTION.format(span=span))
-    tables = [with_levels(agreement, [level(row.name) for row in times])]
+    tables = [with_levels(agreement, [row.name for row in times])]
     if subject.timed:
         tables.append(_against_times(subject, times))
     priced = prices(subject.attribution, include_warm_up=report.warm_up_included)
@@ -95,7 +95,7 @@ def _against_times(subject: Subject, times: tuple[PhaseTimes, ...]) -> Table:
     columns = headed("phase", timed_ns="timed", cpu_ns="CPU range", ratio="CPU/timed", span_ns="GPU span")
     columns += headed(kernel_ns="kernel time", verdict="verdict")
     title = "Against times measured elsewhere, {unit} per range, means"
-    return with_levels(Table("timed", title, columns, tuple(rows), TIMED), [level(name) for name in subject.timed])
+    return with_levels(Table("timed", title, columns, tuple(rows), TIMED), subject.timed)
 
 
 def _notes(report: Report, times: tuple[PhaseTimes, ...]) -> Iterator[str]:

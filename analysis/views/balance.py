@@ -26,7 +26,6 @@ from .registry import Subject
 from .rows import (
     common_length,
     label,
-    level,
     more,
     per_step,
     per_step_of_a_gpu,
@@ -102,12 +101,12 @@ def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:
     busy_columns += headed(unlaunched_ns="unlaunched", unlaunched_share="% of idle", verdict="verdict")
     lags = headed(median_lag_ns="median lag", p95_lag_ns="95% below")
     queue_columns = (*headed(kernels="launches", gaps="idle gaps"), *(replace(lag, own_unit=True) for lag in lags))
-    levels = [level(row.name) for row in balanced.phases]
+    names = [row.name for row in balanced.phases]
     for key, title, columns, rows, caption in (
         ("balance", f"How busy the GPU is, {{unit}} {scope}", busy_columns, busy_rows, BUSY),
         ("queue", f"Launches {scope}, and how long their work waits", queue_columns, queue_rows, QUEUE),
     ):
-        yield with_levels(Table(key, title, of_phase + columns, tuple(rows), caption), levels)
+        yield with_levels(Table(key, title, of_phase + columns, tuple(rows), caption), names)
 
 
 def _owners(subject: Subject, balanced: Balance) -> Table:

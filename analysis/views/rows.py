@@ -19,7 +19,6 @@ from ..vocabulary.modules import Shown, shown
 
 #: A row of a path and a phase.
 Placed = TypeVar("Placed", bound=Any)
-LEVEL = Column("level", "level", seen_by="programs")
 #: What is ranked: of a graph launched whole, the report hides the kernels.
 RANKED = ("kernel", "graph")
 NOWHERE = "(outside all ranges)"
@@ -111,15 +110,12 @@ def in_phase(name: Shown, phase: str) -> Shown:
     return Shown(f"{name}{phase}") if phase else name
 
 
-def level(name: str) -> str:
-    """Return what a row among phases is of: a phase, the steps or all work."""
-    return "phase" if name in PHASES else name
-
-
-def with_levels(table: Table, levels: Sequence[str]) -> Table:
-    """Add a column for programs with the sort of each row."""
+def with_levels(table: Table, names: Iterable[str]) -> Table:
+    """Add a column for programs with the sort of each row: its name, such as `step`, or `phase` for a phase."""
+    levels = ("phase" if name in PHASES else name for name in names)
     rows = (replace(row, values=(level, *row.values)) for level, row in zip(levels, table.rows, strict=True))
-    return replace(table, columns=(LEVEL, *table.columns), rows=tuple(rows))
+    columns = (Column("level", "level", seen_by="programs"), *table.columns)
+    return replace(table, columns=columns, rows=tuple(rows))
 
 
 def in_tree(rows: Sequence[Placed], size: str, top: int, phase_names: PhaseNames = ()) -> list[Placed]:

@@ -63,6 +63,10 @@ def kernel_ns(report, where="1", steps=1):
     return sql(report, f"SELECT SUM(ns) FROM kernels WHERE {where}") / steps
 
 
+def inside(name, where="1"):
+    return sql(TRAIN, f"SELECT SUM(ns) FROM inside WHERE range = '{name}' AND {where}")
+
+
 def longest(where):
     return sql(TRAIN, f"SELECT name FROM inside WHERE {where} GROUP BY name ORDER BY SUM(ns) DESC LIMIT 1")
 
@@ -79,49 +83,41 @@ def busy_in_steps():
     return sum(busy_within(work(OURS), *span) for span in rows(OURS, steps)) / 2
 
 
+#: Question; the report, and whether in all; a column and a category of the overview's table of phases; the truth.
+OVERVIEWS = {
+    "What kernel time does a step take?": (TRAIN, False, "all_ns", "sum", lambda: kernel_ns(TRAIN, steps=2)),
+    "How much of it is GEMM?": (TRAIN, False, "all_ns", "GEMM", lambda: kernel_ns(TRAIN, GEMM_TIME, 2)),
+    "What kernel time has the optimizer?": (
+        TRAIN,
+        True,
+        "optimizer_ns",
+        "sum",
+        lambda: inside("optimizer"),
+    ),
+    "What does the recording add up to?": (RECORDER, True, "all_ns", "sum", lambda: kernel_ns(RECORDER)),
+    "What kernel time has the compiled step?": (COMPILED, False, "all_ns", "sum", lambda: kernel_ns(COMPILED)),
+}
+
+
+def asked_of_overview(report, totals, column, category, truth):
+    arguments = {"report": report, "totals": totals}
+    return "overview", arguments, lambda a: cell(a, "phases", column, category=category), lambda _: truth()
+
+
 #: Question; tool and arguments; what is read off the answer; the truth, given the folder.
 ASKED = {
+    **{question: asked_of_overview(*facts) for question, facts in OVERVIEWS.items()},
     "Which reports are there?": (
         "reports",
         {},
         lambda a: sorted(row["report"] for row in a["reports"]),
         lambda _: sorted(FIVE),
     ),
-    "What kernel time does a step take?": (
-        "overview",
-        {"report": TRAIN},
-        lambda a: cell(a, "phases", "all_ns", category="sum"),
-        lambda _: kernel_ns(TRAIN, steps=2),
-    ),
-    "How much of it is GEMM?": (
-        "overview",
-        {"report": TRAIN},
-        lambda a: cell(a, "phases", "all_ns", category="GEMM"),
-        lambda _: kernel_ns(TRAIN, GEMM_TIME, 2),
-    ),
-    "What kernel time has the optimizer in all?": (
-        "overview",
-        {"report": TRAIN, "totals": True},
-        lambda a: cell(a, "phases", "optimizer_ns", category="sum"),
-        lambda _: sql(TRAIN, "SELECT SUM(ns) FROM inside WHERE range = 'optimizer'"),
-    ),
-    "What does the recording add up to?": (
-        "overview",
-        {"report": RECORDER, "totals": True},
-        lambda a: cell(a, "phases", "all_ns", category="sum"),
-        lambda _: kernel_ns(RECORDER),
-    ),
-    "What kernel time has the compiled step?": (
-        "overview",
-        {"report": COMPILED},
-        lambda a: cell(a, "phases", "all_ns", category="sum"),
-        lambda _: kernel_ns(COMPILED),
-    ),
     "What does softmax cost in forward?": (
         "ranges",
         {"report": TRAIN, "pattern": "computing softmax", "phase": "forward", "totals": True},
         lambda a: first(a, "inclusive_ns"),
-        lambda _: sql(TRAIN, f"SELECT SUM(ns) FROM inside WHERE range = 'computing softmax' AND {IN_FORWARD}"),
+        lambda _: inside("computing softmax", IN_FORWARD),
     ),
     "How often was softmax computed?": (
         "ranges",

@@ -12,6 +12,8 @@ from nvtx_kernels.analysis import ncu
 from nvtx_kernels.analysis.errors import NotAReport
 from nvtx_kernels.analysis.kernel_names.spelling import abridged
 from nvtx_kernels.analysis.ncu.counters import read
+from nvtx_kernels.analysis.ncu.joining import Twin, _problem
+from nvtx_kernels.analysis.ncu.tool import USUAL_PLACES
 
 from tests.analysis.making import ncu_csv
 from tests.analysis.making.building import Range, build, launched
@@ -58,13 +60,8 @@ def test_units_are_unscaled(tmp_path, form, value, unit, base):
 
 
 def test_what_is_no_number_is_left_out(tmp_path):
-    metrics = {
-        "a": ("n/a", ""),
-        "b": ("240; 240; 240", "Kbyte"),
-        "c": ("(!) nan", "%"),
-        "d": ("nan", "%"),
-        "e": (1, "%"),
-    }
+    metrics = {"a": ("n/a", ""), "b": ("240; 240; 240", "Kbyte"), "c": ("(!) nan", "%"), "d": ("nan", "%")}
+    metrics["e"] = (1, "%")
     assert read(written(tmp_path, wide([Profiled(A, 1, metrics)])))[0].metrics == {"e": 1}
 
 
@@ -99,31 +96,12 @@ def report(folder):
     return build(folder, ranges=STEPS + AGAIN, launches=calls["launches"], work=work)
 
 
-def shown(folder, capsys, text, *options, expected=0):
+def shown(folder, capsys, text):
     """Return the rows and the notes of `--read` as JSON has them."""
-    status = ncu.main(
-        [
-            str(report(folder)),
-            "--read",
-            str(written(folder, text)),
-            "--range",
-            "softmax",
-            "--format",
-            "json",
-            *options,
-        ]
-    )
-    said = capsys.readouterr()
-    assert status == expected, said.err
-    if expected:
-        return said.err
-    answer = json.loads(said.out)
-    columns = [column["key"] for column in answer["tables"][0]["columns"]]
-    rows = [
-        dict(zip(columns, row.values() if isinstance(row, dict) else row, strict=False))
-        for row in answer["tables"][0]["rows"]
-    ]
-    return {row["kernel"]: row for row in rows}, " ".join(answer["notes"])
+    file = str(written(folder, text))
+    assert ncu.main([str(report(folder)), "--read", file, "--range", "softmax", "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    return {row["kernel"]: row for row in answer["tables"][0]["rows"]}, " ".join(answer["notes"])
 
 
 @pytest.mark.parametrize("form", [wide, long])
@@ -222,16 +200,10 @@ def test_a_refusal_of_ncus_is_one_sentence(tmp_path, monkeypatch, capfd, text, s
 
 def test_without_ncu_the_places_where_it_was_sought_are_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
-    if any(path.is_file() for place in ncu_places() for path in Path("/").glob(place)):
+    if any(path.is_file() for place in USUAL_PLACES for path in Path("/").glob(place)):
         pytest.skip("ncu is installed here")
     assert ncu.main([str(report(tmp_path)), "--range", "softmax", "--run", "--", "true"]) == 1
     assert "ncu was not found on PATH" in capsys.readouterr().err
-
-
-def ncu_places():
-    from nvtx_kernels.analysis.ncu.tool import USUAL_PLACES
-
-    return USUAL_PLACES
 
 
 def test_the_command_is_printed_as_a_shell_takes_it(tmp_path, capsys):
@@ -265,8 +237,6 @@ def test_ranges_that_are_not_there_are_named(tmp_path, capsys):
 
 
 def test_other_grids_are_another_program(tmp_path, capsys):
-    from nvtx_kernels.analysis.ncu.joining import Twin, _problem
-
     mine = [Twin(0, ("a",), 8), Twin(1, ("a",), 8)]
     there = read(written(tmp_path, wide([usual(A, 8), usual(A, 9)])))
     assert _problem(mine, there, 2) == "1 launches have other grids in ncu's file; its counters are left out."
@@ -285,8 +255,8 @@ def test_kernels_in_a_file_of_a_real_ncu_are_found_among_those_of_nsys(phase):
 
 def test_an_abridged_name_is_joined(tmp_path, capsys):
     name, short = "void at::native::f<(int)4, at::native::Op<float>>(int)", "void f<4, Op<float>>(int)"
-    report = build(tmp_path, ranges=[Range("forward", 0, 500)], **launched((10, 20), (110, 120), name=name))
+    path = build(tmp_path, ranges=[Range("forward", 0, 500)], **launched((10, 20), (110, 120), name=name))
     counters = written(tmp_path, wide([usual(short, 1), usual(short, 1)]))
-    ncu.main([str(report), "--range", "forward", "--read", str(counters), "--format", "json"])
+    ncu.main([str(path), "--range", "forward", "--read", str(counters), "--format", "json"])
     rows = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
     assert [row[TIME] for row in rows if row.get(TIME)] != []
