@@ -43,11 +43,7 @@ FUSED = (
 
 
 def compared(
-    comparison: Comparison,
-    verdicts: Sequence[Verdict] = (),
-    detail: Detail = SHORT,
-    *,
-    by: Axis | None = None,
+    comparison: Comparison, verdicts: Sequence[Verdict] = (), detail: Detail = SHORT, *, by: Axis | None = None
 ) -> Document:
     """Show where two reports differ most; `by` shows only one axis, ranges as a tree."""
     if detail.whole:

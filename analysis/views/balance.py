@@ -9,14 +9,7 @@ from functools import partial
 from ..document import Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.agreement import prices
-from ..measures.balance import (
-    FILLED_FROM,
-    GPU_BOUND_FROM,
-    LAUNCH_BOUND_BELOW,
-    WAITING_FROM,
-    Balance,
-    balance,
-)
+from ..measures.balance import FILLED_FROM, GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, WAITING_FROM, Balance, balance
 from ..measures.spans import ALL, NAMES, STEP
 from ..report import Report, added
 from ..summary.selection import naming_for

@@ -87,13 +87,7 @@ def busy_in_steps():
 OVERVIEWS = {
     "What kernel time does a step take?": (TRAIN, False, "all_ns", "sum", lambda: kernel_ns(TRAIN, steps=2)),
     "How much of it is GEMM?": (TRAIN, False, "all_ns", "GEMM", lambda: kernel_ns(TRAIN, GEMM_TIME, 2)),
-    "What kernel time has the optimizer?": (
-        TRAIN,
-        True,
-        "optimizer_ns",
-        "sum",
-        lambda: inside("optimizer"),
-    ),
+    "What kernel time has the optimizer?": (TRAIN, True, "optimizer_ns", "sum", lambda: inside("optimizer")),
     "What does the recording add up to?": (RECORDER, True, "all_ns", "sum", lambda: kernel_ns(RECORDER)),
     "What kernel time has the compiled step?": (COMPILED, False, "all_ns", "sum", lambda: kernel_ns(COMPILED)),
 }
