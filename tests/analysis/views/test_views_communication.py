@@ -127,10 +127,8 @@ def test_ranks_wait_for_the_last_to_start(tmp_path):
         ("a", "GPU 0"): (30, 10), ("a", "GPU 1"): (0, 12), ("b", "GPU 0"): (0, 20), ("b", "GPU 1"): (10, 21),
     }  # fmt: skip
     last = by(document, "slowest", "gpu")
-    assert [(last[gpu]["count"], last[gpu]["others_waited_ns"]) for gpu in ("GPU 0", "GPU 1")] == [
-        (1, 10),
-        (1, 30),
-    ]
+    waited = [(last[gpu]["count"], last[gpu]["others_waited_ns"]) for gpu in ("GPU 0", "GPU 1")]
+    assert waited == [(1, 10), (1, 30)]
 
 
 def test_a_range_narrows_the_rows_but_not_what_ranks_wait_for(tmp_path):
@@ -173,6 +171,14 @@ def told(document):
     return " ".join(document.notes)
 
 
+def answered(view, report, **asked):
+    """Return the notes of a view, or the sentence with which it refuses."""
+    try:
+        return told(viewed(view, report, **asked))
+    except ReportError as error:
+        return str(error)
+
+
 def test_waiting_is_unknown_where_a_rank_has_one_more(tmp_path):
     one = ("a", ALL_REDUCE, 10, 50)
     document = viewed("communication", ranks_of(tmp_path, [one, ("b", ALL_REDUCE, 60, 70)], [one]))
@@ -205,9 +211,8 @@ def test_pytorchs_range_says_what_a_send_recv_kernel_is_of(tmp_path):
 @pytest.mark.parametrize(("per_step", "time_ns"), [(False, 40), (True, 20)])
 def test_steps_divide_each_gpus_figures_but_not_those_of_a_step(per_step, time_ns):
     document = viewed("communication", communicating(ranks=2), per_step=per_step)
-    assert [(row["range"], row["time_ns"]) for row in table(document, "communication")] == [
-        ("forward", time_ns)
-    ] * 2
+    rows = table(document, "communication")
+    assert [(row["range"], row["time_ns"]) for row in rows] == [("forward", time_ns)] * 2
     steps = table(document, "steps")
     assert [(row["step"], row["gpu"], row["time_ns"]) for row in steps] == [
         (0, "GPU 0", 20), (0, "GPU 1", 20), (1, "GPU 0", 20), (1, "GPU 1", 20),
@@ -216,8 +221,7 @@ def test_steps_divide_each_gpus_figures_but_not_those_of_a_step(per_step, time_n
 
 def test_a_report_without_communication_says_so_in_a_sentence(tmp_path):
     report = build(tmp_path, ranges=[Range("forward", 0, 99)], **launched((10, 20), name="sgemm"))
-    with pytest.raises(ReportError, match="No kernel communicates between GPUs"):
-        viewed("communication", report)
+    assert answered("communication", report).startswith("No kernel communicates between GPUs")
 
 
 UNKNOWN = "void secret::kernel<4>(int)"
@@ -233,11 +237,7 @@ UNKNOWN = "void secret::kernel<4>(int)"
     ],
 )  # fmt: skip
 def test_no_kernel_communicates_only_where_all_kernels_are_known(tmp_path, name, view, sentence):
-    report = ranks_of(tmp_path, [("a", name, 10, 30), ("b", "sgemm", 40, 50)])
-    try:
-        words = told(viewed(view, report))
-    except ReportError as error:
-        words = str(error)
+    words = answered(view, ranks_of(tmp_path, [("a", name, 10, 30), ("b", "sgemm", 40, 50)]))
     assert sentence in words
     assert not sentence or ("No kernel communicates" in words) == (name == "sgemm")
 
@@ -249,10 +249,7 @@ def test_no_kernel_communicates_only_where_all_kernels_are_known(tmp_path, name,
 def test_communication_outside_of_what_is_shown_is_not_said_to_be_absent(tmp_path, view, asked):
     done = [("warm-up", ALL_REDUCE, 10, 30), ("none", ALL_REDUCE, 40, 50), ("forward", "sgemm", 60, 90)]
     report = ranks_of(tmp_path, done, ranges=[("step", 39, 55)])
-    try:
-        words = told(viewed(view, report, **asked))
-    except ReportError as error:
-        words = str(error)
+    words = answered(view, report, **asked)
     assert "All communication between GPUs, 30 ns of kernels, is outside of what is shown" in words
     assert "No kernel" not in words
 
@@ -260,8 +257,8 @@ def test_communication_outside_of_what_is_shown_is_not_said_to_be_absent(tmp_pat
 def test_a_recording_that_ended_early_is_not_of_one_gpu(tmp_path):
     early = {"NVTX_KERNELS_ENDED_EARLY": "the disk is full"}
     report = build(tmp_path, metadata=early, **launched((10, 20), name="sgemm"))
-    with pytest.raises(ReportError, match="known to communicate between GPUs, but the recording is not complete"):
-        viewed("communication", report)
+    words = answered("communication", report)
+    assert "known to communicate between GPUs, but the recording is not complete" in words
 
 
 def test_a_job_of_several_ranks_is_not_of_one_gpu(tmp_path):
@@ -270,10 +267,7 @@ def test_a_job_of_several_ranks_is_not_of_one_gpu(tmp_path):
         Program([Block("forward", 0, 1000)], [Call(0, 10, 20)], [Ran(0, 100, 200, "sgemm")]),
         distributedInfo={"rank": 0, "world_size": 8},
     )
-    with pytest.raises(
-        ReportError, match="No kernel is known to communicate between GPUs, but the job has 8 ranks"
-    ):
-        viewed("communication", trace)
+    assert "known to communicate between GPUs, but the job has 8 ranks" in answered("communication", trace)
 
 
 FSDP = ("FSDP::pre_forward (layers.0)", "FSDP::all_gather (layers.1)")
