@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING
 from ..cli import add_range_rules, add_shape, attributed, detail_of, expand, presented, run, spare, trace_of, write
 from ..errors import ReportError
 from ..support.arguments import CommandParser
+from .asked import QUESTIONS
 
 if TYPE_CHECKING:
     from ..document import Document
     from .sweep import Answered
-
-QUESTIONS = {
-    "a": "How long do forward and backward take, and does it match a timer around them?",
-    "b": "Which kernel takes the most time in the forward, how often does it run, and is it the same elsewhere?",
-    "c": "What besides matrix products (GEMMs) takes time in the forward?",
-    "d": "What share of the time is matrix products, in the forward alone and in the whole step?",
-    "e": "How does softmax compare with attention's matrix products, in time and in FLOPs?",
-}
 
 
 def parser(prog: str = "python -m analysis.questions") -> argparse.ArgumentParser:

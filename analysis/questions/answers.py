@@ -9,7 +9,8 @@ from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..errors import ReportError
 from ..views import headings
 from ..views.rows import share
-from . import QUESTIONS, of_kernels, of_ranges
+from . import of_kernels, of_ranges
+from .asked import QUESTIONS
 from .sweep import ON_CPU, Answer, Answered, Cells, Run, Sweep, sweep_of
 
 ANSWERS: Mapping[str, Callable[[Sweep], Answer]] = {

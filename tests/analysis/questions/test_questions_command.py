@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from nvtx_kernels.analysis import questions
 from nvtx_kernels.analysis.presenters import PRESENTERS, presenter
-from nvtx_kernels.analysis.questions import QUESTIONS
+from nvtx_kernels.analysis.questions.asked import QUESTIONS
 from nvtx_kernels.analysis.support.text import cells
 
 from tests.analysis.making.building import Range
