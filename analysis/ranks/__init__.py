@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +68,3 @@ def reduced_summaries(paths: Sequence[Path], *, scheduler: str | None = None) ->
         return reduced([(one.name, one.report or one.problem) for one in ranked])
     with on_screen("reading summaries"):
         return reduced(read_all(paths))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

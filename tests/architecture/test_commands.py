@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -59,6 +60,12 @@ def test_a_wrong_word_is_answered_in_one_line(words, status, says):
     got, out, err = checks.said(nvtx_kernels.__main__, *words)
     assert (got, out, err.count("\n")) == (status, "", 1)
     assert says in err
+
+
+def test_every_command_runs_by_its_module_too():
+    modules = {f"nvtx_kernels.{command.module}" for command in COMMANDS.values()}
+    packages = [name for name in modules if find_spec(name).submodule_search_locations]
+    assert [name for name in packages if not find_spec(f"{name}.__main__")] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

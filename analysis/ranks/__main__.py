@@ -1,0 +1,7 @@
+"""python -m analysis.ranks."""
+
+import sys
+
+from . import main
+
+sys.exit(main())
