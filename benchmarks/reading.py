@@ -39,7 +39,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
 from nvtx_kernels.analysis.attribution.causes import Rules, attribute
 from nvtx_kernels.analysis.readers import nsys_parquet, nsys_sqlite, nsys_trace, read
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.report.plain import as_object
+from nvtx_kernels.analysis.report import as_object
 parts = []
 def part(name):
     global began, used

@@ -23,10 +23,10 @@ from ..support.threads import at_once
 from ..trace import Int8s, Int32s, Ranges, Trace, marked
 from ..vocabulary import OPTIMIZER, PHASES
 from .adoption import Adoption, Spots
-from .attributed import Attribution, Rules
 from .capture import below_launches
 from .nesting import Nesting
 from .phases import IN_BACKWARD, NOTHING, Unnamed, of_nodes
+from .places import Attribution, Rules
 from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placing
 from .steps import updates_called_steps, with_steps
 from .thread_facts import ThreadFacts

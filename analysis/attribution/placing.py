@@ -15,9 +15,9 @@ from ..support.small_numbers import distinct
 from ..trace import Bools, Int32s, Int64s
 from .adoption import AMBIGUOUS as NO_DECISION
 from .adoption import Adoption, Spots
-from .attributed import Rules
 from .links import Links
 from .nesting import Nesting, distinct_pairs
+from .places import Rules
 from .user_ranges import of_titles, operator_ranges
 
 HOW = ("own", "adopted", "linked", "outside", "ambiguous", "captured")

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..trace import NO_CATEGORY, PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace
 from ..vocabulary import OTHER, PHASES
-from .attributed import Attribution
 from .nesting import Forest
+from .places import Attribution
 from .placing import AMBIGUOUS, OUTSIDE, OWN
 from .step_decisions import Windows
 from .user_ranges import NameFacts

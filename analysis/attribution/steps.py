@@ -18,7 +18,7 @@ from ..support.small_numbers import distinct, summed
 from ..support.units import count_text, time_text
 from ..trace import KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, working_calls
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
-from .attributed import Attribution, Steps
+from .places import Attribution, Steps
 from .step_decisions import WHOLE_BLOCK, TrainingFacts, Windows, windows
 from .step_windows import placed_in_windows
 from .user_ranges import of_titles

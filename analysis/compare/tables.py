@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
-from ..report import plain, tree_order
+from ..report import as_object as report_object
+from ..report import tree_order
 from ..views import headings
 from ..views.rows import NOWHERE, common_length, label
 from .changes import Axis, Change, Comparison, Group, Key, changes, grouped, notes
@@ -290,8 +291,8 @@ def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[
         for verdict in verdicts
     ]
     return {
-        "a": plain.as_object(comparison.a)["report"],
-        "b": plain.as_object(comparison.b)["report"],
+        "a": report_object(comparison.a)["report"],
+        "b": report_object(comparison.b)["report"],
         "compared": "work" if comparison.all_work else "kernels",
         "per_step": comparison.per_step,
         "notes": list(notes(comparison)),

@@ -16,8 +16,7 @@ from ..measures.steps import steps_of
 from ..presenters import as_html, as_table
 from ..readers import read
 from ..readers.requirements import require_work
-from ..report import Report
-from ..report.plain import as_dict
+from ..report import Report, as_dict
 from ..summary.totals import summarize
 from ..support.units import time_text
 from ..trace import Trace

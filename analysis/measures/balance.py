@@ -22,9 +22,8 @@ from ..support.small_numbers import bounds, distinct, grouped, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, MEMCPY, MEMSET, Columns, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
-from .intervals import Intervals, union
 from .overlap import communication
-from .spans import NAMES, STEP, Extents, Spans
+from .spans import NAMES, STEP, Extents, Intervals, Spans, union
 
 # The verdict's thresholds: busy shares of the GPU span, and the share of idle time that waits for launches.
 GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, WAITING_FROM = 0.90, 0.75, 0.50

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from ..support.small_numbers import counted
 from ..trace import Bools, Columns, Int64s, Path
-from .collectives import COLLECTIVES, OTHER, SEND_RECV, listed_ranks
-from .exchanges import Exchanges
+from .exchanges import COLLECTIVES, OTHER, SEND_RECV, Exchanges, listed_ranks
 
 UNKNOWN = -1
 ONE_RANK = "only one of its ranks is here"

@@ -18,8 +18,7 @@ from ..kernel_names.categories import categorize
 from ..support.small_numbers import distinct
 from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace, Work
 from ..vocabulary import PHASES
-from .intervals import Intervals, union
-from .spans import Extents
+from .spans import Extents, Intervals, union
 
 COMMUNICATION = "communication"
 

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError, ReportError
-from ..measures.collectives import COLLECTIVES, listed_ranks
 from ..measures.communication import Aligned, Parts, align
+from ..measures.exchanges import COLLECTIVES, listed_ranks
 from ..summary.file import ALL, Head, columns_of, read_groups
 from ..summary.parallel import names_of
 from ..summary.selection import naming_of

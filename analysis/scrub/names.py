@@ -21,8 +21,8 @@ from nvtx_kernels import DOMAIN
 from ..kernel_names.categories import classify
 from ..kernel_names.parts import compiled_parts, fused_ops
 from ..measures.attention_parts import NAMES as ATTENTION_PARTS
-from ..measures.collectives import COLLECTIVES
-from ..measures.collectives import named as collective_of
+from ..measures.exchanges import COLLECTIVES
+from ..measures.exchanges import named as collective_of
 from ..measures.gpu_peaks import peak_of
 from ..readers.marks import ARITHMETIC, CHOSEN, MARKS, Peaks, TrainingMark, decoded, parsed
 from ..readers.module_names import BEGINNING, called

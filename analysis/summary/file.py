@@ -24,8 +24,7 @@ from ..attribution.causes import Attribution
 from ..attribution.steps import step_of_nodes
 from ..errors import NotAReport
 from ..kernel_names.categories import categorize
-from ..measures.collectives import COLLECTIVES
-from ..measures.exchanges import exchanges
+from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
 from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
 from ..support.small_numbers import distinct, summed

@@ -31,8 +31,7 @@ from ..support.small_numbers import NEVER, bounds, distinct, grouped, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, KINDS, Int64s
 from ..vocabulary import PHASES
-from . import serving
-from .caveats import notes
+from .caveats import notes, of_serving
 
 
 def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
@@ -120,7 +119,7 @@ class _Summary:
         """Return the report with sentences on what was decided, and on what cannot be known."""
         attribution = self.attribution
         sentences = notes(attribution, self.left_out, report.kernels)
-        return replace(report, notes=(*attribution.trace.notes, *sentences, *serving.of_steps(report.ranges)))
+        return replace(report, notes=(*attribution.trace.notes, *sentences, *of_serving(report.ranges)))
 
     def busy(self) -> tuple[BusyRow, ...]:
         return busy_rows(self.attribution, include_warm_up=self.include_warm_up)

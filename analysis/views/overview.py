@@ -10,8 +10,7 @@ from operator import attrgetter
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
-from ..report import KernelRow, Path, RangeRow, Report, added
-from ..report.plain import as_object
+from ..report import KernelRow, Path, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed
 from ..vocabulary import OTHER, PATH_SEPARATOR
 from . import graphs, headings, verdict

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvtx_kernels.analysis import kernels, view
 from nvtx_kernels.analysis.errors import AnalysisError, NotAReport, UsageError
-from nvtx_kernels.analysis.measures.collectives import collectives
+from nvtx_kernels.analysis.measures.exchanges import collectives
 from nvtx_kernels.analysis.readers import nccl_inspector, read
 from nvtx_kernels.analysis.readers.nccl_inspector import with_inspector
 

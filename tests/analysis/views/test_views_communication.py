@@ -10,9 +10,8 @@ from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.kernel_names.categories import categorize
-from nvtx_kernels.analysis.measures.collectives import OTHER, bus_factor, named
 from nvtx_kernels.analysis.measures.communication import communicated
-from nvtx_kernels.analysis.measures.exchanges import exchanges, module_of
+from nvtx_kernels.analysis.measures.exchanges import OTHER, bus_factor, exchanges, module_of, named
 from nvtx_kernels.analysis.measures.overlap import overlap
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.parallel import Ranked

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.measures.intervals import union
+from nvtx_kernels.analysis.measures.spans import union
 
 from tests.analysis.making.building import Launch, Range, Work, build, launched, process_of, thread
 from tests.analysis.making.plain_sql import OURS, rows, value
