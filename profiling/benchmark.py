@@ -78,7 +78,14 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     if options["program"]:
         _refuse_settings(command, options)
         return ended(command, lambda: _time_program(options))
-    return ended(command, lambda: _work(options), goes_on=True)
+
+    def work() -> int:
+        # Pandas and PyTorch take seconds to import.
+        from .study import sweeps
+
+        return sweeps.benchmark(options)
+
+    return ended(command, work, goes_on=True)
 
 
 def _refuse_settings(command: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
@@ -104,13 +111,6 @@ def _time_program(options: Mapping[str, Any]) -> int:
         if isinstance(error, UsageError | CommandError) or not print_without_ours(error):
             raise
         return 1
-
-
-def _work(options: Mapping[str, Any]) -> int:
-    # Pandas and PyTorch take seconds to import.
-    from .study import sweeps
-
-    return sweeps.benchmark(options)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,8 @@ python -m profiling.nsys --print-command -- --python-backtrace=cuda
 import argparse
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .cli import CommandParser, add_limits, add_output, add_year, ended
 from .study.nsight import PRESETS
@@ -41,14 +40,14 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     """Run the command and return its exit status."""
     command = parser(prog)
     options = vars(command.parse_args(arguments))
-    return ended(command, lambda: _work(options), goes_on=True)
 
+    def work() -> int:
+        # Pandas and PyTorch take seconds to import.
+        from .study import nsys_reports
 
-def _work(options: Mapping[str, Any]) -> int:
-    # Pandas and PyTorch take seconds to import.
-    from .study import nsys_reports
+        return nsys_reports.capture(options)
 
-    return nsys_reports.capture(options)
+    return ended(command, work, goes_on=True)
 
 
 if __name__ == "__main__":

@@ -29,21 +29,21 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     """Run the command and return its exit status."""
     command = parser(prog)
     options = command.parse_args(arguments)
-    return ended(command, lambda: _work(options))
 
+    def work() -> int:
+        # PyTorch and pandas take seconds to import.
+        from nvtx_kernels.analysis.presenters.output import format_of, presented, write
 
-def _work(options: argparse.Namespace) -> int:
-    # PyTorch and pandas take seconds to import.
-    from nvtx_kernels.analysis.presenters.output import format_of, presented, write
+        from .study.precision import document
+        from .study.settings import check_device, default_device
 
-    from .study.precision import document
-    from .study.settings import check_device, default_device
+        device = options.device or default_device()
+        check_device(device)
+        answer = document([options.table] if options.table else TABLES, device)
+        write(presented(answer, format_of(options.format, options.output), options.output), options.output)
+        return 0
 
-    device = options.device or default_device()
-    check_device(device)
-    answer = document([options.table] if options.table else TABLES, device)
-    write(presented(answer, format_of(options.format, options.output), options.output), options.output)
-    return 0
+    return ended(command, work)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ _ROUNDS, _STEPS = 20, 5
 _BUILD, _KILLED_AFTER_S = "nvtx_kernels_nodes-build-", 600
 
 
-class BuildError(Exception):
+class BuildError(CommandError):
     """It cannot be built here; the text is a sentence for the user."""
 
 
@@ -59,10 +59,7 @@ def _accelerate() -> int:
 
     if range_stack.off:
         raise CommandError("annotation is switched off by NVTX_KERNELS_OFF")
-    try:
-        gain = build(_checked)
-    except BuildError as error:
-        raise CommandError(str(error)) from error
+    gain = build(_checked)
     sys.stdout.write(f"built {nodes.place()}\nits ranges are those of the part in Python\n{gain}")
     return 0
 

@@ -143,19 +143,16 @@ class Profile:
         try:
             self._signals.enter_context(terminated_by_signal())
             with Held():
-                self._begin()
+                self.path = self._capture.start(self.path)
+                self._ranges.enter_context(self._phases.running())
+                for name, model in zip(self._names, self._models, strict=True):
+                    self._ranges.enter_context(annotate.annotate_modules(model, name=name, **self._choice))
+                if self._every_model:
+                    self._ranges.enter_context(annotating_roots(**self._choice))
         except BaseException:
             with self._signals, Held(), self._capture.block, self._ranges:
                 raise
         return self
-
-    def _begin(self) -> None:
-        self.path = self._capture.start(self.path)
-        self._ranges.enter_context(self._phases.running())
-        for name, model in zip(self._names, self._models, strict=True):
-            self._ranges.enter_context(annotate.annotate_modules(model, name=name, **self._choice))
-        if self._every_model:
-            self._ranges.enter_context(annotating_roots(**self._choice))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

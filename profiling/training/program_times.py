@@ -22,7 +22,7 @@ from ..annotate import others, range_stack
 from ..annotate.range_stack import Payload
 from ..cli import CommandError
 from ..study.environment import cpu_facts, gpu_facts, versions, watcher
-from ..study.results import PROGRAM, VERSION, Row
+from ..study.results import PROGRAM, VERSION
 from ..study.table import show
 from .capture import Capture, wait_for_gpu
 from .loop import WHOLE_BLOCK, Phases
@@ -184,44 +184,38 @@ def show_times(options: Mapping[str, Any], run: Callable[[], int]) -> int:
     if warm_ups[0] < 0 or count < 1:
         raise CommandError(f"--warmup must be ≥ 0 and --steps ≥ 1, not {warm_ups[0]} and {count}")
     times = timed(run, warm_ups[-1] + count)
-    rows = [_row(times, warm_up, count, began) for warm_up in warm_ups if len(times.steps) > warm_up]
-    if not rows:
-        raise CommandError(_nothing(program[0], times, warm_ups[0]))
-    by = options["by"] or ("phase" if len(rows) == 1 else "warmup")
-    sentences = _sentences(program, times, warm_ups, rows)
-    groups, phases = options["columns"] or ("times", "first"), options["phases"] or ()
-    show(rows, options, {"by": by, "groups": groups, "phases": phases, "sentences": sentences})
-    return times.status or 0
-
-
-def _row(times: Timed, warm_up: int, count: int, began: datetime) -> Row:
-    """Return the steps after some of warm-up as a row of results."""
     facts = gpu_facts("cuda") if torch.cuda.is_initialized() else cpu_facts()  # type: ignore[no-untyped-call]
-    return {
+    shared = {
         "started": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "version": VERSION,
         "kind": PROGRAM,
-        "cell": {"warmup": warm_up, "capture": "none"},
         "state": {**versions(), **facts, **watcher(os.environ)},
         "status": "ok",
-        "warmup": times.steps[:warm_up],
-        "measured": times.steps[warm_up : warm_up + count],
     }
-
-
-def _sentences(words: list[str], times: Timed, warm_ups: list[int], rows: list[Row]) -> Iterator[str]:
-    program = words[0]
-    stopped = ", and was then stopped" if times.status is None else ""
-    yield f"{Path(program).name} ran {len(times.steps)} steps{stopped}; what ends a step: {times.by}. {BETWEEN}"
-    yield NEXT.format(shlex.join(words))
-    if len(rows) > 1:
-        yield ONE_RUN
-    if missing := warm_ups[len(rows) :]:
-        yield f"Too few steps for --warmup {', '.join(map(str, missing))}."
-
-
-def _nothing(program: str, times: Timed, warm_up: int) -> str:
+    rows = [
+        {
+            **shared,
+            "cell": {"warmup": warm_up, "capture": "none"},
+            "warmup": times.steps[:warm_up],
+            "measured": times.steps[warm_up : warm_up + count],
+        }
+        for warm_up in warm_ups
+        if len(times.steps) > warm_up
+    ]
+    script, plural = program[0], "" if len(times.steps) == 1 else "s"
     if not times.steps:
-        return f"{program} called no model and updated no optimizer in this process: there is nothing to time"
-    steps = f"{len(times.steps)} step{'' if len(times.steps) == 1 else 's'}"
-    return f"{program} ran {steps}, and --warmup {warm_up} leaves none of them: run more, or --warmup 0"
+        raise CommandError(
+            f"{script} called no model and updated no optimizer in this process: there is nothing to time"
+        )
+    if not rows:
+        ran = f"{script} ran {len(times.steps)} step{plural}, and --warmup {warm_ups[0]} leaves none of them"
+        raise CommandError(f"{ran}: run more, or --warmup 0")
+    stopped = ", and was then stopped" if times.status is None else ""
+    ran = f"{Path(script).name} ran {len(times.steps)} steps{stopped}; what ends a step: {times.by}. {BETWEEN}"
+    sentences = [ran, NEXT.format(shlex.join(program)), *([ONE_RUN] if len(rows) > 1 else ())]
+    if missing := warm_ups[len(rows) :]:
+        sentences.append(f"Too few steps for --warmup {', '.join(map(str, missing))}.")
+    by = options["by"] or ("phase" if len(rows) == 1 else "warmup")
+    groups, phases = options["columns"] or ("times", "first"), options["phases"] or ()
+    show(rows, options, {"by": by, "groups": groups, "phases": phases, "sentences": sentences})
+    return times.status or 0
