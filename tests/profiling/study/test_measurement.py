@@ -44,21 +44,20 @@ def logged(run, settings=TINY):
     return log
 
 
-def test_cuda_profiler_api_surrounds_the_measured_steps_and_nothing_else():
-    log = logged(lambda workload: measure(workload, Capture()))
+@pytest.fixture(scope="module")
+def log():
+    return logged(lambda workload: measure(workload, Capture()))
+
+
+def test_cuda_profiler_api_surrounds_the_measured_steps_and_nothing_else(log):
     steps = ["step", "end of step"]
     kept = [word for word in log if word != "GPU is waited for"]
     before = ["warmup", *steps, "end of warmup", "peak is reset", "profiler starts"]
     assert kept == [*before, "measure", "mark", *steps, *steps, "end of measure", "profiler stops"]
 
 
-def test_profiler_stops_once_the_gpu_has_done_all_it_was_given():
-    log = logged(lambda workload: measure(workload, Capture()))
+def test_profiler_and_every_phase_and_step_end_when_the_gpu_has_done_all_it_was_given(log):
     assert log[-3:] == ["end of measure", "GPU is waited for", "profiler stops"]
-
-
-def test_every_phase_and_step_ends_when_the_gpu_has_finished_it():
-    log = logged(lambda workload: measure(workload, Capture()))
     waits = [before for before, word in pairwise(log) if word == "end of step"]
     assert waits == ["GPU is waited for"] * 3
     assert log.count("GPU is waited for") == 3 * 2 + 1

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -56,11 +55,7 @@ def measuring_for(pid):
 
 
 def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return Path(f"/proc/{pid}").exists()
 
 
 @pytest.mark.slow

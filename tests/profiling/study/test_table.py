@@ -32,12 +32,9 @@ def test_statistics_are_those_of_the_measured_steps():
     assert line["cv_percent"] == pytest.approx(100 * statistics.stdev(times) / 46)
 
 
-def test_single_step_has_no_spread():
+def test_single_step_has_no_spread_and_repeats_are_pooled():
     [line] = lines_of([row(measured=(20,))], phase="forward")
     assert (line["mean ms"], line["std ms"], line["CV %"]) == ("20.000", "–", "–")
-
-
-def test_repeats_are_pooled():
     line = frame([row(measured=(20,)), row(measured=(22,), repeat=1)]).iloc[0]
     assert (line["n"], line["processes"], line["mean_ms"], line["first_ms"]) == (2, 2, 21, 40)
 
@@ -86,15 +83,12 @@ def test_phases_are_compared_with_the_forward_of_their_configuration():
     ]
 
 
-def test_modes_are_subtracted_one_process_from_another():
+def test_modes_are_subtracted_one_process_from_another_and_a_negative_difference_is_said():
     rows = [row(mode="forward", measured=(20, 22)), row(mode="forward-backward", measured=(25, 25))]
     forward, both = lines_of(rows, "mode", ["times"], ["step"])
     assert (forward["mean ms"], forward["std ms"], both["mean ms"]) == ("22.000", "1.414", "76.000")
     assert (both["/ mode forward"], both["- mode forward ms"]) == ("3.45", "54.000")
-
-
-def test_backward_that_the_difference_of_two_processes_makes_negative_is_said():
-    rows = [row(mode="forward", measured=(99, 99)), row(mode="forward-backward", measured=(25, 25))]
+    rows[0] = row(mode="forward", measured=(99, 99))
     assert "the difference is no backward" in document(rows, "mode", ["times"], ["step"]).notes[0]
 
 
@@ -118,15 +112,12 @@ def test_warmup_study_shows_the_first_step_apart():
     ]
 
 
-def test_comparison_divides_by_the_first_value():
-    rows = [row(dtype="bf16", measured=(10, 10)), row(dtype="fp32", measured=(20, 20))]
-    lines = lines_of(rows, "dtype", phase="forward")
-    assert [(line["dtype"], line["/ dtype fp32"]) for line in lines] == [("fp32", "1"), ("bf16", "0.5")]
-
-
-def test_comparison_goes_by_size_then_phase_then_value():
-    rows = [row(size=size, dtype=dtype) for size in ("xl", "2.7B", "small") for dtype in ("bf16", "fp32")]
+def test_comparison_divides_by_the_first_value_and_goes_by_size_then_phase_then_value():
+    times, sizes = {"bf16": (10, 10), "fp32": (20, 20)}, ("xl", "2.7B", "small")
+    rows = [row(size=size, dtype=dtype, measured=ms) for size in sizes for dtype, ms in times.items()]
     lines = lines_of(rows, "dtype")
+    forward = [(line["dtype"], line["/ dtype fp32"]) for line in lines if line["phase"] == "forward"]
+    assert forward == [("fp32", "1"), ("bf16", "0.5")] * 3
     assert list(dict.fromkeys(line["size"] for line in lines)) == ["small", "xl", "2.7B"]
     assert list(dict.fromkeys(line["phase"] for line in lines)) == ["forward", "backward", "optimizer", "step"]
     assert [line["dtype"] for line in lines[:4]] == ["fp32", "bf16"] * 2

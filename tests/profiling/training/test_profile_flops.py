@@ -74,21 +74,6 @@ def test_a_block_that_ends_in_warm_up_leaves_nothing_that_counts(tmp_path):
     assert _len_torch_dispatch_stack() == 0
 
 
-def test_a_program_that_is_run_as_it_is_can_be_counted(tmp_path):
-    script, report = tmp_path / "train.py", tmp_path / "report.sqlite"
-    script.write_text(
-        "import torch\n"
-        "model = torch.nn.Linear(8, 4)\n"
-        "optimizer = torch.optim.SGD(model.parameters())\n"
-        "for _ in range(3):\n"
-        "    model(torch.ones(2, 8)).sum().backward()\n"
-        "    optimizer.step()\n"
-    )
-    assert record.main(["-o", str(report), "--flops", str(script)]) == 0
-    flops = nk.efficiency(report, per_step=True)["efficiency"].set_index("range").flops
-    assert flops["step"] == 2 * product(2, 8, 4)
-
-
 TWO_MODELS = """
 import torch
 models = [torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)]
@@ -100,7 +85,7 @@ for _ in range(4):
 """
 
 
-def test_a_counted_step_that_ended_before_the_second_optimizer_is_refused_with_the_remedy(tmp_path):
+def test_a_program_is_counted_unless_its_step_ended_before_the_second_optimizer_which_is_refused(tmp_path):
     script, report = tmp_path / "train.py", tmp_path / "report.sqlite"
     script.write_text(TWO_MODELS)
     assert record.main(["-o", str(report), "--flops", str(script)]) == 0
