@@ -108,17 +108,23 @@ def answer(options: argparse.Namespace) -> str | bytes:
     Raises AnalysisError if a report cannot answer, or the options do not go together.
     """
     paths = reports_to_read(options)
-    if options.like_nsys:
-        return presented(_as_nsys_counts(paths, options), options)
-    if len(paths) > 1:
-        return presented(_compared(paths, options), options)
-    from .views.overview import overview
-    from .views.verdict import commands
+    if options.like_nsys:  # nsys's own figures, which are those of all work of a report
+        from .views.like_nsys import like_nsys
 
-    report = selected(scaled(report_of(paths[0], options), options), options)
-    document = overview(report, detail_of(options), by=options.by)
-    if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
-        document = replace(document, next=commands(report, as_typed(paths[0], options)))
+        if any((options.range, options.phase, options.by, options.per_step)):
+            raise UsageError("--like-nsys is shown without --range, --phase, --by or --per-step.")
+        require_one(paths, "--like-nsys")
+        document = like_nsys(trace_of(paths[0]), detail_of(options))
+    elif len(paths) > 1:
+        document = _compared(paths, options)
+    else:
+        from .views.overview import overview
+        from .views.verdict import commands
+
+        report = selected(scaled(report_of(paths[0], options), options), options)
+        document = overview(report, detail_of(options), by=options.by)
+        if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
+            document = replace(document, next=commands(report, as_typed(paths[0], options)))
     return presented(document, options)
 
 
@@ -128,16 +134,6 @@ def reports_to_read(options: argparse.Namespace) -> list[Path]:
     spare(paths, options.output)
     detail_of(options)  # raises for a format that needs a file
     return paths
-
-
-def _as_nsys_counts(paths: Sequence[Path], options: argparse.Namespace) -> Document:
-    """Return nsys's own figures of one report, which are those of all its work."""
-    from .views.like_nsys import like_nsys
-
-    if any((options.range, options.phase, options.by, options.per_step)):
-        raise UsageError("--like-nsys is shown without --range, --phase, --by or --per-step.")
-    require_one(paths, "--like-nsys")
-    return like_nsys(trace_of(paths[0]), detail_of(options))
 
 
 def require_one(paths: Sequence[Path], command: str) -> None:

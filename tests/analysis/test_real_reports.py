@@ -98,18 +98,13 @@ def test_every_nanosecond_is_counted_once(start, include_warm_up):
 
 
 @pytest.mark.parametrize("start", [path.name for path in REPORTS])
-def test_every_piece_of_work_is_in_one_row(start):
-    counted = dict.fromkeys(KINDS, (0, 0))
+def test_every_piece_of_work_is_in_one_row_and_its_launch_of_one_process_and_correlation_id(start):
+    counted, unlaunched, in_tables = dict.fromkeys(KINDS, (0, 0)), 0, work_in_tables(start)
     for row in report(start).kernels:
         count, total = counted[row.kind]
         counted[row.kind] = count + row.count, total + row.total_ns
-    assert {kind: sums for kind, sums in counted.items() if sums[0]} == work_in_tables(start)
-
-
-@pytest.mark.parametrize("start", [path.name for path in REPORTS])
-def test_work_and_its_launch_are_of_one_process_and_correlation_id(start):
-    unlaunched = 0
-    for kind in work_in_tables(start):
+    assert {kind: sums for kind, sums in counted.items() if sums[0]} == in_tables
+    for kind in in_tables:
         table = f"CUPTI_ACTIVITY_KIND_{WORK_TABLES[kind]}"
         sql = f"""SELECT sum((correlationId, globalPid >> 24) NOT IN (
                   SELECT correlationId, globalTid >> 24 FROM CUPTI_ACTIVITY_KIND_RUNTIME)) FROM {table}"""
