@@ -32,6 +32,9 @@ Row = tuple[Any, ...]
 # Of columns that hold no numbers, the type in SQL, and SQLite's types of the values that they may hold.
 SQL_TYPES = {Kind.TEXT: "TEXT", Kind.LISTED: "TEXT", Kind.PAYLOAD: "BLOB"}
 VALUE_TYPES = {Kind.TEXT: ("text", "null"), Kind.LISTED: ("text", "null"), Kind.PAYLOAD: ("blob", "text", "null")}
+PRAGMAS = """
+PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;
+"""
 BATCH = 2_000
 # No capture is this long, so a time beyond it counts from 1970 and says when the program ran.
 LONGEST_CAPTURE_NS = 10**17
@@ -63,13 +66,7 @@ def copy(report: Path, target: Path, *, keep: Sequence[str] = ()) -> Copied:
     require_replaceable(target, report)
     try:
         with beside(target) as path, closing(sqlite3.connect(path, isolation_level=None)) as database:
-            for pragma in (
-                "journal_mode = OFF",
-                "synchronous = OFF",
-                "temp_store = MEMORY",
-                "cache_size = -65536",
-            ):
-                database.execute(f"PRAGMA {pragma}")
+            database.executescript(PRAGMAS)
             database.execute("BEGIN")
             rows = 0
             for table, columns in sharing.tables.items():
