@@ -29,13 +29,7 @@ from .nsys_trace import read_trace
 from .safety import require_within
 
 NUMBER_BYTES = 8
-IS_TEXT = (
-    pa.types.is_string,
-    pa.types.is_binary,
-    pa.types.is_large_string,
-    pa.types.is_large_binary,
-    pa.types.is_null,
-)
+TEXTS = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary(), pa.null())
 
 
 class NsysParquet(NsysTables):
@@ -181,7 +175,7 @@ def _texts(raw: pa.Table, column: str) -> pa.ChunkedArray:
         return pa.chunked_array([pa.repeat(b"", raw.num_rows)])
     type_ = raw[column].type
     stored = type_.value_type if pa.types.is_dictionary(type_) else type_
-    if not any(is_text(stored) for is_text in IS_TEXT):
+    if stored not in TEXTS:
         raise pa.ArrowInvalid(f"{stored} in the column {column!r}")
     return raw[column].cast(pa.binary()) if pa.types.is_null(stored) else raw[column]
 

@@ -63,18 +63,10 @@ from .requirements import NSYS_SAYS
 from .written import Written
 
 # CUpti_ActivityMemcpyKind, in the words of nsys's reports.
-COPY_KINDS = {
-    1: "Host-to-Device",
-    2: "Device-to-Host",
-    3: "Host-to-Array",
-    4: "Array-to-Host",
-    5: "Array-to-Array",
-    6: "Array-to-Device",
-    7: "Device-to-Array",
-    8: "Device-to-Device",
-    9: "Host-to-Host",
-    10: "Peer-to-Peer",
-}
+COPY_KINDS = (
+    *("of unknown kind", "Host-to-Device", "Device-to-Host", "Host-to-Array", "Array-to-Host", "Array-to-Array"),
+    *("Array-to-Device", "Device-to-Array", "Device-to-Device", "Host-to-Host", "Peer-to-Peer"),
+)
 
 #: Of an API call: the classes of the runtime and the driver are 0 and 1; others' rows can have their ids.
 DRIVER_CLASS = 1
@@ -214,7 +206,7 @@ class _Assembly:
         texts = self.tables.strings(table.codes["name"].values) if kind == KERNEL else {}
         name_of: Callable[[int], str] = {
             KERNEL: lambda code: texts.get(code) or f"(kernel without a name, string {code})",
-            MEMCPY: lambda code: f"[CUDA memcpy {COPY_KINDS.get(code, 'of unknown kind')}]",
+            MEMCPY: lambda code: f"[CUDA memcpy {COPY_KINDS[code if 0 <= code < len(COPY_KINDS) else 0]}]",
             MEMSET: lambda _: "[CUDA memset]",
             GRAPH: lambda _: "[CUDA graph]",
         }[kind]

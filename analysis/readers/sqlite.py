@@ -209,15 +209,13 @@ def _guarded(path: Path) -> Iterator[sqlite3.Connection]:
     def is_allowed(action: int, first: str | None, second: str | None, _: str | None, through: str | None) -> int:
         """Allow reading tables, and functions that only calculate; nothing `through` a view or trigger."""
         nonlocal denials
-        allowed = {
-            READ: True,
-            SELECT: True,
-            FUNCTION: (second or "").lower() not in NO_FUNCTIONS,
-            PRAGMA: (first or "").lower() in PRAGMAS,
-            INSERT: first == SCHEMA,
-            UPDATE: first == SCHEMA,
-        }
-        if through is None and allowed.get(action, False):
+        only_reads = (
+            action in (READ, SELECT)
+            or (action == FUNCTION and (second or "").lower() not in NO_FUNCTIONS)
+            or (action == PRAGMA and (first or "").lower() in PRAGMAS)
+            or (action in (INSERT, UPDATE) and first == SCHEMA)
+        )
+        if through is None and only_reads:
             return sqlite3.SQLITE_OK
         denials += 1
         return sqlite3.SQLITE_DENY
