@@ -83,13 +83,16 @@ def test_differences_on_a_page_sum_to_the_total(a, b):
         assert shown + axis["left_out"]["delta_ns"] == pytest.approx(total, abs=1e-3)
 
 
-def test_each_range_has_its_time_in_each_step(tmp_path):
+def test_each_range_has_its_phase_and_its_time_in_each_step(tmp_path):
     found = steps(*answer(two_steps(tmp_path / "r.sqlite", slower=60)))
     rows = {row["path"][-1]: row for row in found["ranges"]}
     assert rows["step"]["kernel_ns"] == [750_000, 810_000]
     assert rows["layer *"]["kernel_ns"] == [450_000, 450_000]
     assert rows["layer *"]["span_ns"] == [460_000, 460_000]
     assert (rows["backward"]["slowest"], rows["backward"]["kernel"]["median"]) == (1, 330_000)
+    assert {name: row["phase"] for name, row in rows.items()} == {
+        "step": "step", "forward": "forward", "layer *": "forward", "softmax": "forward", "backward": "backward",
+    }  # fmt: skip
     assert rows["softmax"]["kernel"] == {"median": 40_000, "min": 40_000, "max": 40_000, "mean": 40_000, "std": 0}
 
 
@@ -216,14 +219,6 @@ def test_exposed_communication_is_looked_at(tmp_path):
         "overlap",
     ) in shown["look"]
     assert next(one["open"] for one in shown["sections"] if one["name"] == "overlap")
-
-
-def test_a_step_is_called_a_step(tmp_path):
-    found = steps(*answer(two_steps(tmp_path / "r.sqlite")))
-    phases_of = {row["path"][-1]: row["phase"] for row in found["ranges"]}
-    assert phases_of == {
-        "step": "step", "forward": "forward", "layer *": "forward", "softmax": "forward", "backward": "backward",
-    }  # fmt: skip
 
 
 class Loads(HTMLParser):
