@@ -93,74 +93,14 @@ class Figures:
         return {**self.flops, **({ELEMENTWISE: self.elementwise} if self.elementwise else {})}
 
 
-class Counts:
-    """What was counted, by phase and path; `calls` counts the calls of models, `uncounted` operators."""
-
-    def __init__(self) -> None:
-        self.of: defaultdict[tuple[str, Path], Figures] = defaultdict(Figures)
-        self.calls: Counter[str] = Counter()
-        self.uncounted: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-        self._lock = threading.Lock()
-
-    @property
-    def flops(self) -> int:
-        """The sum over all paths."""
-        return sum(figures.flops.total() for figures in self.of.values())
-
-    def add(self, place: tuple[str, Path], func: Any, call: tuple[Any, Any, Any]) -> None:
-        """Take one operator's call: its arguments, its keywords, and what it returned."""
-        number, moved = operator_cost.flops(func, *call), operator_cost.least_bytes(func, *call)
-        if not number and not moved:
-            return
-        with self._lock:
-            figures = self.of[place]
-            figures.bytes += moved
-            if number:
-                figures.flops[operator_cost.arithmetic(func, call[0])] += number
-            if number is None:
-                figures.elementwise += operator_cost.elementwise_flops(func, call[0], call[2])
-                totals = self.uncounted[
-                    str(getattr(func, "_overloadpacket", None) or getattr(func, "_name", func))
-                ]
-                totals[0] += 1
-                totals[1] += moved
-
-    def texts(self) -> list[str]:
-        """Return the messages of the marks."""
-        by_phase: defaultdict[str, dict[str, Figures]] = defaultdict(dict)
-        for (phase, path), figures in self.of.items():
-            by_phase[phase][PATH_SEPARATOR.join(path)] = figures
-        ranges = []
-        for phase, paths in by_phase.items():
-            # Paths that differ in indices alone are one where their figures are equal.
-            same = {path: (figures.bytes, *sorted(figures.of_mark.items())) for path, figures in paths.items()}
-            short = collapsed(same, (INDEX, INDEX_ABOVE))
-            number = Counter(short.values())
-            for form, figures in {short[path]: figures for path, figures in paths.items()}.items():
-                ranges.append((phase, form, [number[form], figures.bytes, figures.of_mark]))
-        parts = [ranges[first : first + PATHS_PER_MARK] for first in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
-        most = sorted(self.uncounted.items(), key=lambda entry: -entry[1][1])[:MOST_UNCOUNTED]
-        peaks = known_peaks()
-        head = {"calls": self.calls, "uncounted": dict(most), **({"peaks": peaks} if peaks else {})}
-        texts = []
-        for part_number, part in enumerate(parts):
-            of_part: dict[str, dict[str, Any]] = {}
-            for phase, form, entry in part:
-                of_part.setdefault(phase, {})[form] = entry
-            content = {"version": VERSION, "part": part_number, "parts": len(parts), **head, "ranges": of_part}
-            texts.append(MARK + json.dumps(content, ensure_ascii=False, separators=(",", ":")))
-            head = {}
-        return texts
-
-
 class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Passes every operator on, and counts it; after the end of a range, where one is given, it counts nothing."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, counts: Counts, ranges: _Ranges, until: OpenRange | None) -> None:
+    def __init__(self, counting: Counting, ranges: _Ranges, until: OpenRange | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.counts, self.thread, self.ranges, self.until = counts, range_stack.here(), ranges, until
+        self.counting, self.thread, self.ranges, self.until = counting, range_stack.here(), ranges, until
         self.is_on = True
 
     @classmethod
@@ -183,7 +123,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _counted(self, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
         try:
             if self.is_on and not (self.until is not None and self.until.ended):
-                self.counts.add(_place(self.thread, self.ranges), func, (args, kwargs, out))
+                self.counting.add(_place(self.thread, self.ranges), func, (args, kwargs, out))
         except Exception:  # an instrument must not break what it measures
             range_stack.say_failed("an operator is not counted")
         return out
@@ -263,13 +203,19 @@ class _Ranges:
 
 
 class Counting:
-    """Counts one step of this thread, once, and puts the counts into reports."""
+    """Counts one step of this thread, once, and puts the counts into reports.
+
+    `of` is what was counted by phase and path; `calls` counts the calls of models, `uncounted` operators.
+    """
 
     def __init__(self) -> None:
-        self.counts = Counts()
+        self.of: defaultdict[tuple[str, Path], Figures] = defaultdict(Figures)
+        self.calls: Counter[str] = Counter()
+        self.uncounted: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        self._lock = threading.Lock()
         self.is_done = False
         self._mode: _Mode | None = None
-        self._ranges = _Ranges(self.counts.calls)
+        self._ranges = _Ranges(self.calls)
         self._hearing = ExitStack()
         self._texts: list[str] = []
 
@@ -287,7 +233,7 @@ class Counting:
         """Count what this thread computes from here to `end`, or until a range ends."""
         if self.is_done or self._mode is not None:
             return
-        self._mode = _Mode(self.counts, self._ranges, until)
+        self._mode = _Mode(self, self._ranges, until)
         self._ranges.is_counting = True
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -300,7 +246,7 @@ class Counting:
         mode.is_on, self.is_done = False, True
         if mode.thread is range_stack.here():
             _leave(mode)
-        self._texts = self.counts.texts() if is_step else []
+        self._texts = self.texts() if is_step else []
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -311,6 +257,56 @@ class Counting:
             yield
         finally:
             self.end()
+
+    @property
+    def flops(self) -> int:
+        """The sum over all paths."""
+        return sum(figures.flops.total() for figures in self.of.values())
+
+    def add(self, place: tuple[str, Path], func: Any, call: tuple[Any, Any, Any]) -> None:
+        """Take one operator's call: its arguments, its keywords, and what it returned."""
+        number, moved = operator_cost.flops(func, *call), operator_cost.least_bytes(func, *call)
+        if not number and not moved:
+            return
+        with self._lock:
+            figures = self.of[place]
+            figures.bytes += moved
+            if number:
+                figures.flops[operator_cost.arithmetic(func, call[0])] += number
+            if number is None:
+                figures.elementwise += operator_cost.elementwise_flops(func, call[0], call[2])
+                totals = self.uncounted[
+                    str(getattr(func, "_overloadpacket", None) or getattr(func, "_name", func))
+                ]
+                totals[0] += 1
+                totals[1] += moved
+
+    def texts(self) -> list[str]:
+        """Return the messages of the marks."""
+        by_phase: defaultdict[str, dict[str, Figures]] = defaultdict(dict)
+        for (phase, path), figures in self.of.items():
+            by_phase[phase][PATH_SEPARATOR.join(path)] = figures
+        ranges = []
+        for phase, paths in by_phase.items():
+            # Paths that differ in indices alone are one where their figures are equal.
+            same = {path: (figures.bytes, *sorted(figures.of_mark.items())) for path, figures in paths.items()}
+            short = collapsed(same, (INDEX, INDEX_ABOVE))
+            number = Counter(short.values())
+            for form, figures in {short[path]: figures for path, figures in paths.items()}.items():
+                ranges.append((phase, form, [number[form], figures.bytes, figures.of_mark]))
+        parts = [ranges[first : first + PATHS_PER_MARK] for first in range(0, len(ranges), PATHS_PER_MARK)] or [[]]
+        most = sorted(self.uncounted.items(), key=lambda entry: -entry[1][1])[:MOST_UNCOUNTED]
+        peaks = known_peaks()
+        head = {"calls": self.calls, "uncounted": dict(most), **({"peaks": peaks} if peaks else {})}
+        texts = []
+        for part_number, part in enumerate(parts):
+            of_part: dict[str, dict[str, Any]] = {}
+            for phase, form, entry in part:
+                of_part.setdefault(phase, {})[form] = entry
+            content = {"version": VERSION, "part": part_number, "parts": len(parts), **head, "ranges": of_part}
+            texts.append(MARK + json.dumps(content, ensure_ascii=False, separators=(",", ":")))
+            head = {}
+        return texts
 
     def send(self) -> None:
         """Put the counts into what is recorded now."""
@@ -344,7 +340,7 @@ class FirstStep(Counting):
         super().__init__()
         self.listen()
         self._model = model
-        self._calls, self._records = 0, False
+        self._model_calls, self._records = 0, False
         # The program's own range of a step, open on the thread that trains.
         self._step: OpenRange | None = None
         optimizers.on_step.add(self._after_update)
@@ -358,10 +354,10 @@ class FirstStep(Counting):
             self.begin(until=self._step)
         elif self._step.ended if self._step is not None else not self._records:
             self.end()
-        elif self._step is None and self._calls >= MOST_CALLS:
+        elif self._step is None and self._model_calls >= MOST_CALLS:
             self.end(is_step=False)
-            range_stack.say_once(f"no step: {self._model}", NO_STEP, self._model, self._calls)
-        self._calls += 1
+            range_stack.say_once(f"no step: {self._model}", NO_STEP, self._model, self._model_calls)
+        self._model_calls += 1
         self._records |= torch.is_grad_enabled()
 
     def _after_update(self) -> None:

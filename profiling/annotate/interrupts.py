@@ -28,28 +28,23 @@ class Held:
     def __enter__(self) -> Self:
         while True:
             try:
-                self._hold()
+                if threading.current_thread() is threading.main_thread():
+                    for number in HELD_SIGNALS:
+                        handler = signal.getsignal(number)
+                        if handler != self._wait and (callable(handler) or handler is signal.SIG_DFL):
+                            self._handlers[number] = handler
+                            signal.signal(number, self._wait)
+                return self
             except KeyboardInterrupt:  # it came before its signal was held
                 self._waiting.append(signal.SIGINT)
             except BaseException:  # SIGTERM's own handler raised it
                 self._let_go()
                 raise
-            else:
-                return self
 
     def __exit__(self, *exception: object) -> None:
         self._let_go()
         for number in self._waiting:
             signal.raise_signal(number)
-
-    def _hold(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in HELD_SIGNALS:
-            handler = signal.getsignal(number)
-            if handler != self._wait and (callable(handler) or handler is signal.SIG_DFL):
-                self._handlers[number] = handler
-                signal.signal(number, self._wait)
 
     def _let_go(self) -> None:
         # A signal may come, and its handler raise, as soon as it is no longer held.

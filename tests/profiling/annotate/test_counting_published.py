@@ -21,7 +21,7 @@ def counted(model, run):
     with annotate.annotate_modules(model), counting.step():
         run().sum().backward()
     found = {"forward": 0, "backward": 0}
-    for (phase, _), figures in counting.counts.of.items():
+    for (phase, _), figures in counting.of.items():
         if figures.flops:
             found[phase] += figures.flops.total()
     return found["forward"], found["backward"]

@@ -65,9 +65,9 @@ def test_counts_tell_what_was_measured(folder, monkeypatch):
     counting = Counting()
     with annotate.annotate_modules(nn.Linear(2, 2)) as _, counting.step():
         nn.Linear(2, 2)(torch.ones(1, 2))
-    assert "peaks" not in json.loads(counting.counts.texts()[0].removeprefix(MARK))
+    assert "peaks" not in json.loads(counting.texts()[0].removeprefix(MARK))
     with_gpu(monkeypatch)
-    assert json.loads(counting.counts.texts()[0].removeprefix(MARK))["peaks"] == FOUND
+    assert json.loads(counting.texts()[0].removeprefix(MARK))["peaks"] == FOUND
 
 
 def test_the_doctor_measures_a_gpu_alone(folder, capsys):
