@@ -4,7 +4,16 @@ Inductor is asked, while it generates the code of an annotated model, which grap
 made of; the code then opens the ranges of their modules and regions around the call. Graphs of models
 without annotations are left alone. What Inductor has registered for the whole process is wrapped, not
 replaced, and put back by `restore`. With a PyTorch whose Inductor is unknown, a
-compiled program is one piece, and this is logged once.
+compiled program is one piece, and this is logged once. Generated code is:
+
+    with nvtx_kernels_ranges.opened() as nvtx_kernels_at:
+        nvtx_kernels_at(0)
+        triton_poi_fused_add_0.run(...)
+        nvtx_kernels_at(1)
+        extern_kernels.mm(...)
+        return (buf1, )
+
+The lines are in the cached code, so a second process has the ranges too.
 """
 
 from __future__ import annotations
@@ -14,20 +23,25 @@ import re
 import weakref
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
+import torch
 from nvtx_kernels.analysis.vocabulary import collapsed
 from torch import nn
 
 from .. import range_stack
 from ..replacing import replaced
-from . import inductor, names, ranges, tracing, wrapper
+from . import inductor, names, ranges, tracing
+from .names import Names
+from .ranges import NOWHERE, Leaves
 
 __all__ = ["Registered", "restore"]
 
 # Changes with what is written into generated code, and with what names a kernel, so that no cache brings back what
 # an older release wrote.
 FORMAT = 6
+TABLE, AT = "nvtx_kernels_ranges", "nvtx_kernels_at"
 
 _names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
 
@@ -130,6 +144,74 @@ def restore() -> None:
 tracing.on_trace(_install)
 
 
+class _Annotated:
+    """Mixed into a wrapper code generator of Inductor's, of a whole graph or of a part of one."""
+
+    _nk_backward: bool
+    _nk_model: str | None  # whose forward the graph is of, if its call is in no node
+    _nk_is_root: bool
+    _nk_table: dict[Names, int]  # shared by the parts of a graph
+    _nk_open = NOWHERE
+    _nk_node: Any = None
+
+    def write_provenance_debug_handle(self, kernel_name: str, *args: Any, **kwargs: Any) -> None:
+        """Assign the call that is written next to the path of its nodes."""
+        super().write_provenance_debug_handle(kernel_name, *args, **kwargs)  # type: ignore[misc]
+        self._nk_move(self._nk_number(inductor.nodes_of_call(inductor.caller(1))))
+        self._nk_node = inductor.scheduler_node()
+
+    def writeline(self, line: Any) -> None:
+        """Write a line; a call that is not announced belongs to no path."""
+        moved_on = self._nk_open != NOWHERE and inductor.scheduler_node() is not self._nk_node
+        if moved_on and not inductor.is_bookkeeping(line):
+            self._nk_move(NOWHERE)
+        super().writeline(line)  # type: ignore[misc]
+
+    def _nk_move(self, number: int) -> None:
+        if number != self._nk_open:
+            self._nk_open = number
+            super().writeline(f"{AT}({number})")  # type: ignore[misc]
+
+    def run_wrapper_ir_passes(self, is_inference: bool) -> None:
+        """Open the block around the whole body, just before its lines are put together."""
+        super().run_wrapper_ir_passes(is_inference)  # type: ignore[misc]
+        self._nk_open = NOWHERE
+        if self._nk_is_root:
+            self._nk_write_table()
+        self.wrapper_call.writeline(f"with {TABLE}.opened() as {AT}:")  # type: ignore[attr-defined]
+        self.wrapper_call.do_indent()  # type: ignore[attr-defined]
+
+    def _nk_write_table(self) -> None:
+        leaves: Leaves = ()
+        if self._nk_backward:  # the path and the size of each gradient that it returns
+            leaves = tuple(
+                (self._nk_number([node]), inductor.elements(node)) if node else None for node in inductor.outputs()
+            )
+        category = "model/backward" if self._nk_backward else "model/forward"
+        table = f"NvtxKernelsRanges({tuple(self._nk_table)!r}, {category!r}, {leaves!r}, {self._nk_model!r})"
+        self.header.writeline(f"from {ranges.__name__} import Ranges as NvtxKernelsRanges")  # type: ignore[attr-defined]
+        self.header.writeline(f"{TABLE} = {table}")  # type: ignore[attr-defined]
+
+    def _nk_number(self, nodes: list[torch.fx.Node]) -> int:
+        """Return the number of the path of a kernel call made of these nodes of the graph, or NOWHERE."""
+        working = [(names.work_of(node), node.meta) for node in nodes]
+        path = names.kernel_path(working, _name_of, backward=self._nk_backward)
+        if not path:
+            before = inductor.metas_before(nodes, lambda meta: bool(names.path_of(meta, _name_of)))
+            path = names.path_of_sum(before, _name_of)
+        return self._nk_table.setdefault(path, len(self._nk_table)) if path else NOWHERE
+
+    def generate_return(self, output_refs: list[str]) -> None:
+        """Close the block after the return."""
+        super().generate_return(output_refs)  # type: ignore[misc]
+        self.wrapper_call.do_unindent()  # type: ignore[attr-defined]
+
+
+@cache
+def _mixed(wrapper: type) -> type:
+    return type(f"Annotated{wrapper.__name__}", (_Annotated, wrapper), {})
+
+
 def _chained(before: Any) -> Any:
     """Return a class whose `create` makes what the class before makes, writing ranges for annotated graphs."""
 
@@ -138,9 +220,15 @@ def _chained(before: Any) -> Any:
         def create(is_subgraph: bool, name: str | None, parent: Any, *args: Any, **kwargs: Any) -> Any:
             generator = before.create(is_subgraph, name, parent, *args, **kwargs)
             module, backward = inductor.graph_in_work()
-            if _installed is None or not _is_annotated(module) or not wrapper.fits(parent):
-                return generator
-            return wrapper.annotated(generator, parent, wrapper.Naming(_name_of, backward, _model_of(module)))
+            # A part of a graph has ranges if the whole has.
+            is_possible = _installed is not None and (parent is None or hasattr(parent, "_nk_table"))
+            if is_possible and _is_annotated(module):
+                kind: Any = type(generator)
+                generator.__class__ = _mixed(kind)
+                generator._nk_backward, generator._nk_model = backward, _model_of(module)
+                generator._nk_is_root = parent is None
+                generator._nk_table = {} if parent is None else parent._nk_table
+            return generator
 
     return Chained
 
