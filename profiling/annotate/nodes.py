@@ -106,7 +106,7 @@ class _Hooked:
             places = self.own
             if not is_one_thread:
                 places, origin = self._made_by(node, number, origin)
-            part_of = places.table.part_of if places is not None else _part_of_none
+            part_of = places.table.part_of if places is not None else lambda _: None
             if places not in self.hooks:
                 self.hooks[places] = OrderedDict({0: partial(self._before_node, part_of)})
             hooked.append((node, self.hooks[places], part_of(number)))
@@ -174,10 +174,6 @@ class _Hooked:
             hooks.clear()
         for handle in self.handles:
             handle.remove()
-
-
-def _part_of_none(_number: int) -> None:
-    """Return the part of a node of an unknown thread: none."""
 
 
 def _carry(hooks: Any) -> None:

@@ -141,7 +141,7 @@ def restore() -> None:
         _installed = None
 
 
-tracing.on_trace(_install)
+tracing.on_trace.append(_install)
 
 
 class _Annotated:

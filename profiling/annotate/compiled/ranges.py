@@ -115,7 +115,7 @@ class Opened:
     def __enter__(self) -> Callable[[int], None]:
         _thread.blocks += 1
         if not range_stack.active:
-            return _stay
+            return lambda _number: None
         if self._of.model_label is not None and not self._is_in_model():
             self._model = range_stack.push(AutomaticRange(self._of.model_label))
         return self._move
@@ -161,10 +161,6 @@ class Opened:
             else:
                 range_stack.close(opened_range)
             opened.pop()
-
-
-def _stay(_number: int) -> None:
-    pass
 
 
 class _Hooks:

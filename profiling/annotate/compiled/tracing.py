@@ -33,14 +33,8 @@ _MAX_NAME = 200
 # By the id of Dynamo's output graph, the regions open in it; a trace that ends or is given up takes them with it.
 _traces: dict[int, list[ExitStack]] = {}
 opaque = os.environ.get(OPAQUE_SWITCH, "0") not in ("", "0")
-# What to do when Dynamo comes upon an annotation.
-_install: Callable[[], None]
-
-
-def on_trace(install: Callable[[], None]) -> None:
-    """Have `install` called whenever Dynamo comes upon an annotation; it must be quick when called again."""
-    global _install
-    _install = install
+#: Called when Dynamo comes upon an annotation; they must be quick when called again.
+on_trace: list[Callable[[], None]] = []
 
 
 def note_entering(region: Any) -> None:  # noqa: ARG001 - read from the traced frame
@@ -100,7 +94,8 @@ def _regions_of(tracer: Any) -> list[ExitStack] | None:
     output = tracer.output
     regions = _traces.get(id(output))
     if regions is None:
-        _install()
+        for install in on_trace:
+            install()
         regions = _traces[id(output)] = []
         output.add_cleanup_hook(partial(_forget, id(output)))
     return regions
