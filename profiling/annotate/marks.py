@@ -95,15 +95,11 @@ def collapsed(
 
     The first pattern of indices for which this holds is used; without one, a path stays as it is.
     """
-    forms = {path: [pattern.sub("*", path) for pattern in indices] for path in values}
-    values_of_form: defaultdict[tuple[int, str], set[Hashable]] = defaultdict(set)
-    for path, value in values.items():
-        for numbered_form in enumerate(forms[path]):
-            values_of_form[numbered_form].add(value)
-    alike = {numbered_form for numbered_form, form_values in values_of_form.items() if len(form_values) == 1}
-    return {
-        path: next(
-            (form for pattern_index, form in enumerate(forms[path]) if (pattern_index, form) in alike), path
-        )
-        for path in values
-    }
+    written = {path: path for path in values}
+    for pattern in reversed(indices):
+        forms = {path: pattern.sub("*", path) for path in values}
+        values_of_form = defaultdict[str, set[Hashable]](set)
+        for path, value in values.items():
+            values_of_form[forms[path]].add(value)
+        written |= {path: form for path, form in forms.items() if len(values_of_form[form]) == 1}
+    return written
