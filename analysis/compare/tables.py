@@ -109,21 +109,15 @@ def scope(comparison: Comparison) -> str:
     return scope_a if scope_a == scope_b else f"A {scope_a}, B {scope_b}"
 
 
-def heading(comparison: Comparison) -> str:
-    """Describe each report, and once what both have in common."""
+def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
+    """Describe each report, and once what both have in common, above the tables."""
     a, b = (headings.facts(report) for report in (comparison.a, comparison.b))
     common = headings.common([a[1:], b[1:]])
     sides = [" · ".join([facts[0], *(fact for fact in facts[1:] if fact not in common)]) for facts in (a, b)]
-    return f"A: {sides[0]} → B: {sides[1]}" + (f" — both: {' · '.join(common)}" if common else "")
-
-
-def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
-    accounting = [
-        f"{name}: {line}"
-        for name, report in (("A", comparison.a), ("B", comparison.b))
-        for line in headings.accounting_of(report)
-    ]
-    return headings.document(comparison.a.provenance, heading(comparison), tables, accounting, notes(comparison))
+    heading = f"A: {sides[0]} → B: {sides[1]}" + (f" — both: {' · '.join(common)}" if common else "")
+    accounting = [f"A: {line}" for line in headings.accounting_of(comparison.a)]
+    accounting += [f"B: {line}" for line in headings.accounting_of(comparison.b)]
+    return headings.document(comparison.a.provenance, heading, tables, accounting, notes(comparison))
 
 
 class _Drawing:
@@ -144,9 +138,8 @@ class _Drawing:
         spread = self.spread if axis in ("phase", "category") else self.mark
         rows = [Row((names(row.key), *_numbers(row), *spread(row))) for row in top_rows]
         if cut:
-            rows.append(
-                Row((f"… {len(cut)} more: --top {len(changed)}", *_numbers(_added(cut)), *spread(Change(()))))
-            )
+            more = f"… {len(cut)} more: --top {len(changed)}"
+            rows.append(Row((more, *_numbers(_added(cut)), *spread(Change(())))))
         total = self.comparison.total()
         rows.append(Row((self.comparison.whole, *_numbers(total), *spread(total)), strong=True))
         columns = (Column(axis, axis, "name"), *NUMBERS)

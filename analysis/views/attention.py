@@ -82,7 +82,6 @@ def view(subject: Subject) -> Document:
             raise ReportError(ELSEWHERE if names_attention(subject.attribution) else NONE)
         requested = ", ".join(row.phase for row in report.phases)
         raise ReportError(IN_PHASES.format(requested, " and ".join(phases)))
-    states_flops = any(part.flops is not None or part.bytes is not None for part in parts)
     notes += why_no_flops(subject.whole, parts)
     phases_with_parts = {part.phase for part in parts}
     notes += [
@@ -90,7 +89,7 @@ def view(subject: Subject) -> Document:
         for row in report.phases
         if row.gemm_kernels and row.phase in (FORWARD, BACKWARD) and row.phase not in phases_with_parts
     ]
-    trees = [_times(report, parts), *([_rates(report, parts)] if states_flops else [])]
+    trees = _parts(report, parts)
     tables = map(_flat, trees) if subject.detail.whole else trees
     return headings.answer(report, [*tables, *_ratios(report, parts)], notes)
 
@@ -106,49 +105,47 @@ def _flat(table: Table) -> Table:
     return with_levels(replace(table, columns=headed("phase") + table.columns, rows=tuple(rows)), levels)
 
 
-def _times(report: Report, parts: tuple[Part, ...]) -> Table:
-    def cells(*added: Part, of_ns: Number) -> tuple[object, ...]:
+def _parts(report: Report, parts: tuple[Part, ...]) -> list[Table]:
+    """Show the time of each part, and if the report has FLOPs what it computes and moves, and how fast."""
+
+    def cells(*added: Part) -> tuple[object, ...]:
         kernel_ns, gemm_ns = sum(part.kernel_ns for part in added), sum(part.gemm_ns for part in added)
         kernels = sum(part.kernels for part in added)
-        return kernel_ns, share(kernel_ns, of_ns), gemm_ns, kernel_ns - gemm_ns, kernels
+        return kernel_ns, share(kernel_ns, phase_ns), gemm_ns, kernel_ns - gemm_ns, kernels
 
-    columns = headed(part="part of attention", kernel_ns="time", share="%", gemm_ns="GEMMs", other_ns="all else")
-    columns += headed(kernels="launches")
-    rows = []
+    def rate(amount: Number | None, time_ns: Number) -> float | None:
+        return amount / (time_ns / 1e9) if amount is not None and time_ns else None
+
+    time_rows, rate_rows = [], []
     for phase, phase_parts in _by_phase(parts).items():
         outer = [part for part in phase_parts if not part.inner]
         phase_ns = sum(part.kernel_ns for part in outer)
-        rows.append(Row((phase, *cells(*outer, of_ns=phase_ns)), strong=True))
-        rows += [Row((part.name, *cells(part, of_ns=phase_ns)), indent=1 + part.inner) for part in phase_parts]
-    title = f"{headings.kernel_time(report)} of attention by part, {{unit}} {headings.scope(report)}"
-    return Table("attention", title, columns, tuple(rows), TIMES)
+        time_rows.append(Row((phase, *cells(*outer)), strong=True))
+        rate_rows.append(Row((phase, "", "", "", "", ""), strong=True))
+        for part in phase_parts:
+            time_rows.append(Row((part.name, *cells(part)), indent=1 + part.inner))
+            time_ns = part.computing_ns
+            rates = (part.flops, rate(part.flops, time_ns), part.bytes, rate(part.bytes, time_ns), time_ns)
+            rate_rows.append(Row((part.name, *rates), indent=1 + part.inner))
+    scope, name = headings.scope(report), headed(part="part of attention")
+    columns = headed(kernel_ns="time", share="%", gemm_ns="GEMMs", other_ns="all else", kernels="launches")
+    title = f"{headings.kernel_time(report)} of attention by part, {{unit}} {scope}"
+    tables = [Table("attention", title, name + columns, tuple(time_rows), TIMES)]
+    if any(part.flops is not None or part.bytes is not None for part in parts):
+        columns = headed(
+            flops="FLOPs", flops_per_s="FLOP/s", bytes="least bytes", bytes_per_s="B/s", time_ns="time"
+        )
+        convention = report.provenance.run.get("flops_convention")
+        caption = f"{COUNTED if is_counted(report) else STATED} {RATES}"
+        caption += f" The run counts {convention}." if convention else ""
+        title = f"FLOPs and least bytes of attention, {scope}"
+        tables.append(Table("rates", title, name + columns, tuple(rate_rows), caption))
+    return tables
 
 
 def _by_phase(parts: tuple[Part, ...]) -> dict[str, list[Part]]:
     phases = dict.fromkeys(part.phase for part in parts)
     return {phase: [part for part in parts if part.phase == phase] for phase in phases}
-
-
-def _rates(report: Report, parts: tuple[Part, ...]) -> Table:
-    """Show what each part computes and moves, and how fast."""
-
-    def rate(amount: Number | None, time_ns: Number) -> float | None:
-        return amount / (time_ns / 1e9) if amount is not None and time_ns else None
-
-    columns = headed(part="part of attention", flops="FLOPs", flops_per_s="FLOP/s", bytes="least bytes")
-    columns += headed(bytes_per_s="B/s", time_ns="time")
-    rows: list[Row] = []
-    for phase, phase_parts in _by_phase(parts).items():
-        rows.append(Row((phase, "", "", "", "", ""), strong=True))
-        for part in phase_parts:
-            time_ns = part.computing_ns
-            cells = (part.flops, rate(part.flops, time_ns), part.bytes, rate(part.bytes, time_ns), time_ns)
-            rows.append(Row((part.name, *cells), indent=1 + part.inner))
-    convention = report.provenance.run.get("flops_convention")
-    source = COUNTED if is_counted(report) else STATED
-    caption = f"{source} {RATES}" + (f" The run counts {convention}." if convention else "")
-    title = f"FLOPs and least bytes of attention, {headings.scope(report)}"
-    return Table("rates", title, columns, tuple(rows), caption)
 
 
 def _ratios(report: Report, parts: tuple[Part, ...]) -> tuple[Table, ...]:

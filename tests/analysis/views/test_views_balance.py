@@ -8,17 +8,8 @@ from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.balance import gaps_of
 from nvtx_kernels.analysis.measures.spans import Extents
 
-from tests.analysis.making.building import (
-    Launch,
-    Range,
-    Work,
-    annotation,
-    build,
-    launched,
-    module,
-    process_of,
-    thread,
-)
+from tests.analysis.making import building
+from tests.analysis.making.building import Launch, Range, Work, annotation, build, launched, module, thread
 from tests.analysis.making.plain_sql import OURS, busy_within, rows, value, work
 from tests.analysis.making.subjects import REPORTS, attributed, by, subject, table, viewed, viewer
 
@@ -103,12 +94,8 @@ def test_idle_time_that_waits_for_a_launch_ends_when_the_call_returns(tmp_path):
 
 
 def test_a_gap_belongs_to_the_range_that_launched_the_next_work(tmp_path):
-    ranges = [
-        Range("forward", 0, 500),
-        Range("layer 0", 5, 60),
-        Range("layer 1", 100, 160),
-        Range("loss", 200, 260),
-    ]
+    layers = [Range("layer 0", 5, 60), Range("layer 1", 100, 160)]
+    ranges = [Range("forward", 0, 500), *layers, Range("loss", 200, 260)]
     report = build(tmp_path, ranges=ranges, **launched((10, 20), (110, 120), (210, 220), (230, 235)))
     gaps = by(viewed("balance", report), "gaps", "range")
     assert {name: (row["gaps"], row["idle_ns"], row["largest_ns"]) for name, row in gaps.items()} == {
@@ -131,7 +118,7 @@ def test_gpus_of_two_processes_are_told_apart(tmp_path):
                    work=first["work"] + second["work"])  # fmt: skip
     found = table(viewed("balance", report), "balance")
     assert [(row["gpu"], row["span_ns"]) for row in found] == [("GPU 0 of 100", 40), ("GPU 0 of 300", 10)]
-    assert process_of(thread(300)) != process_of(thread(100))
+    assert building.process_of(thread(300)) != building.process_of(thread(100))
 
 
 def test_without_phases_and_steps_the_span_is_that_of_all_work(tmp_path):

@@ -52,11 +52,8 @@ def test_peak_of_each_phase_has_what_was_there_when_it_began(tmp_path):
 
 def test_holders_add_up_to_the_peak_with_what_no_allocation_explains(tmp_path):
     rows = by(viewed("memory", two_steps(tmp_path)), "holders", "range")
-    assert {name: row["held_bytes"] / MB for name, row in rows.items()} == {
-        UNEXPLAINED: BEFORE,
-        "step > forward": 4,
-        "step > backward": 3,
-    }
+    held = {name: row["held_bytes"] / MB for name, row in rows.items()}
+    assert held == {UNEXPLAINED: BEFORE, "step > forward": 4, "step > backward": 3}
     assert sum(row["share"] for row in rows.values()) == pytest.approx(1)
 
 
