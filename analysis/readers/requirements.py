@@ -72,41 +72,41 @@ def require_work(trace: Trace) -> None:
     """Raise NoGpuWork, with the likely cause, if a trace has no GPU work."""
     if len(trace.work):
         return
-    name = trace.provenance.file
+    launches, ranges = len(trace.launches), len(trace.ranges)
+    again = "".join([RECORD, *(f". {note}" for note in trace.notes if note.startswith(NSYS_SAYS))])
     if trace.provenance.is_recording:
-        raise NoGpuWork(
-            f"{name} is an empty recording: no {WORK[trace.provenance.unit_of_work]} ran on the recording thread, "
+        cause = (
+            f"is an empty recording: no {WORK[trace.provenance.unit_of_work]} ran on the recording thread, "
             "or on autograd's under it, while it was recorded. Run the training steps inside the block: "
             "with nvtx_kernels.profile(model, optimizer): train()"
         )
-    if trace.provenance.is_of_pytorch:
-        counts = {"operators and blocks": len(trace.ranges), "calls of the device": len(trace.launches)}
+    elif trace.provenance.is_of_pytorch:
+        counts = {"operators and blocks": ranges, "calls of the device": launches}
         some = " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
         seen = f"saw {some}, but no kernel" if some else "saw neither kernels nor operators"
-        raise NoGpuWork(f"{name} contains no work: the profiler {seen}. {' '.join(trace.notes)}".rstrip())
-    if trace.provenance.is_of_rocprof:
-        ranges = f", but {len(trace.ranges):,} roctx ranges" if len(trace.ranges) else ""
-        raise NoGpuWork(
-            f"{name} contains no kernel and no copy{ranges}: rocprofv3 was not asked for them, or nothing ran on "
-            f"the GPU. Record again: {RECORD_ROCM}"
+        cause = f"contains no work: the profiler {seen}. {' '.join(trace.notes)}".rstrip()
+    elif trace.provenance.is_of_rocprof:
+        cause = (
+            f"contains no kernel and no copy{f', but {ranges:,} roctx ranges' if ranges else ''}: rocprofv3 was "
+            f"not asked for them, or nothing ran on the GPU. Record again: {RECORD_ROCM}"
         )
-    nsys_says = "".join(f". {note}" for note in trace.notes if note.startswith(NSYS_SAYS))
-    if len(trace.launches):
-        raise NoGpuWork(
-            f"{name} has {len(trace.launches):,} CUDA API calls but no kernel, copy or memset: the GPU's own "
-            "activity was not recorded. Check that the user may profile the GPU (ERR_NVGPUCTRPERM), that nsys is "
-            "as new as the driver and that the capture range includes the work; then record again: "
-            f"{RECORD}{nsys_says}"
+    elif launches:
+        cause = (
+            f"has {launches:,} CUDA API calls but no kernel, copy or memset: the GPU's own activity was not "
+            "recorded. Check that the user may profile the GPU (ERR_NVGPUCTRPERM), that nsys is as new as the "
+            f"driver and that the capture range includes the work; then record again: {again}"
         )
-    if len(trace.ranges):
-        raise NoGpuWork(
-            f"{name} has {len(trace.ranges):,} NVTX ranges but no CUDA activity: it was recorded without "
-            f"`-t cuda`, or nothing ran on the GPU. Record again: {RECORD}{nsys_says}"
+    elif ranges:
+        cause = (
+            f"has {ranges:,} NVTX ranges but no CUDA activity: it was recorded without `-t cuda`, or nothing ran "
+            f"on the GPU. Record again: {again}"
         )
-    raise NoGpuWork(
-        f"{name} contains neither CUDA activity nor NVTX ranges: the capture range never opened, or nsys was "
-        f"asked to trace neither. Record again: {RECORD}{nsys_says}"
-    )
+    else:
+        cause = (
+            "contains neither CUDA activity nor NVTX ranges: the capture range never opened, or nsys was asked to "
+            f"trace neither. Record again: {again}"
+        )
+    raise NoGpuWork(f"{trace.provenance.file} {cause}")
 
 
 # Differences of times within this stay within 64 bits; it is the year 2116 for times that count from 1970.

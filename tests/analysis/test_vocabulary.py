@@ -116,16 +116,8 @@ KINDS = {
         "ncclAllReduce | cublasLtMatmul | cub::DeviceScan",
         "nccl | layer 3",
     ),
-    "autograd's thread": (
-        AUTOGRAD_THREADS.search,
-        AUTOGRADS,
-        f"{WORKERS} | {OTHER_THREADS}",
-    ),
-    "worker's thread": (
-        WORKER_THREADS.search,
-        WORKERS,
-        f"{AUTOGRADS} | {OTHER_THREADS}",
-    ),
+    "autograd's thread": (AUTOGRAD_THREADS.search, AUTOGRADS, f"{WORKERS} | {OTHER_THREADS}"),
+    "worker's thread": (WORKER_THREADS.search, WORKERS, f"{AUTOGRADS} | {OTHER_THREADS}"),
 }
 
 
