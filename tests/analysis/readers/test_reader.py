@@ -129,23 +129,16 @@ def test_every_kind_of_work_is_read_and_attributed(tmp_path, kind):
     assert attributed(report) == ["own: step > layer 0"]
 
 
-def test_copies_are_named_by_their_direction(tmp_path):
-    work = [Work(None, 20, 30, direction, "memcpy") for direction in (1, 2, 8, 10, 77)]
-    trace = read(build(tmp_path, work=work))
-    directions = ["Host-to-Device", "Device-to-Host", "Device-to-Device", "Peer-to-Peer", "of unknown kind"]
-    assert [trace.names[n] for n in trace.work.name_id] == [f"[CUDA memcpy {name}]" for name in directions]
-
-
-def test_kernels_are_told_apart_by_their_demangled_names(tmp_path):
-    work = [Work(None, 20, 30, name) for name in ("cutlass::Kernel2<a>", "cutlass::Kernel2<b>")]
-    trace = read(build(tmp_path, work=work))
-    assert [trace.names[n] for n in trace.work.name_id] == ["cutlass::Kernel2<a>", "cutlass::Kernel2<b>"]
-
-
-def test_a_kernel_without_a_name_is_kept_under_its_number(tmp_path):
-    report = alter(build(tmp_path, **ONE_CALL), "DELETE FROM StringIds WHERE value = 'kernel'")
+def test_work_is_named_by_its_direction_or_demangled_name(tmp_path):
+    copies = [Work(None, 20, 30, direction, "memcpy") for direction in (1, 2, 8, 10, 77)]
+    kernels = [Work(None, 20, 30, name) for name in ("cutlass::Kernel2<a>", "cutlass::Kernel2<b>", "forgotten")]
+    report = alter(build(tmp_path, work=[*copies, *kernels]), "DELETE FROM StringIds WHERE value = 'forgotten'")
     trace = read(report)
-    assert trace.names[trace.work.name_id[0]].startswith("(kernel without a name, string ")
+    first, second, without, *copied = [trace.names[name_id] for name_id in trace.work.name_id]
+    assert (first, second) == ("cutlass::Kernel2<a>", "cutlass::Kernel2<b>")
+    assert without.startswith("(kernel without a name, string ")
+    directions = ["Host-to-Device", "Device-to-Host", "Device-to-Device", "Peer-to-Peer", "of unknown kind"]
+    assert copied == [f"[CUDA memcpy {name}]" for name in directions]
 
 
 def test_rows_need_no_order(tmp_path):
@@ -195,14 +188,15 @@ def test_the_clock_may_begin_anywhere(tmp_path, origin):
     assert attributed(report, adopt=False) == [f"own: range {t & 0xFF}" for t in threads]
 
 
-def test_what_the_run_wrote_about_itself_is_read_from_its_mark(tmp_path):
-    mark = Range('nvtx-kernels.run {"size": "small", "batch_size": 4}', 3, None, event=MARK)
-    assert read(build(tmp_path, ranges=[*STEP, mark])).provenance.run == {"size": "small", "batch_size": 4}
+RUN_MARKS = {
+    'nvtx-kernels.run {"size": "small", "batch_size": 4}': {"size": "small", "batch_size": 4},
+    **{text: {} for text in ("nvtx-kernels.run {", "nvtx-kernels.run [1]", "nvtx-kernels.run ", "run {}")},
+}
 
 
-@pytest.mark.parametrize("text", ["nvtx-kernels.run {", "nvtx-kernels.run [1]", "nvtx-kernels.run ", "run {}"])
-def test_a_mark_that_says_nothing_readable_is_ignored(tmp_path, text):
-    assert read(build(tmp_path, ranges=[*STEP, Range(text, 3, None, event=MARK)])).provenance.run == {}
+@pytest.mark.parametrize(("text", "run"), RUN_MARKS.items())
+def test_what_the_run_wrote_about_itself_is_read_from_its_mark(tmp_path, text, run):
+    assert read(build(tmp_path, ranges=[*STEP, Range(text, 3, None, event=MARK)])).provenance.run == run
 
 
 @pytest.mark.parametrize("impossible", [-1, 1 << 44, -(1 << 62)])
