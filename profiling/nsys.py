@@ -32,7 +32,6 @@ def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
     add_limits(options)
     add_output(options)
     options.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for nsys profile, after --")
-    options.set_defaults(repeats=1, memory_fraction=None)
     return options
 
 

@@ -15,10 +15,9 @@ from nvtx_kernels.analysis.support.files import replacing
 from . import results
 from .environment import gpu_facts
 from .nsight import NsysError, export_command, find_nsys
-from .processes import RUN, Plan, sweep, under_nsys
+from .processes import RUN, Plan, product, sweep, under_nsys
 from .results import NSYS, Row
-from .studies import STUDIES
-from .sweeps import cells_of
+from .studies import STUDIES, lists_of
 from .table import show
 
 # What a report's name adds for an unusual setting: the usual value, and how another one is written.
@@ -42,7 +41,7 @@ INDEX = "index.jsonl"
 def capture(options: Mapping[str, Any]) -> int:
     """Capture every requested cell, or print the commands for that, and return the exit status."""
     format_of(options["format"], options["output"])
-    cells = cells_of({**options, "captures": [f"{NSYS}{options['preset']}"]}, STUDIES["times"])
+    cells = product(lists_of(options, STUDIES["times"]), captures=[f"{NSYS}{options['preset']}"])
     folder, index = options["reports"], options["reports"] / INDEX
     if options["print_command"]:
         try:

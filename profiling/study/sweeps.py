@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nvtx_kernels.analysis.errors import UsageError
 from nvtx_kernels.analysis.presenters.output import format_of
@@ -13,9 +13,6 @@ from . import results
 from .results import Row
 from .studies import COLUMNS, STUDIES, Study, lists_of
 from .table import show
-
-if TYPE_CHECKING:
-    from .processes import Cell
 
 
 def benchmark(options: Mapping[str, Any]) -> int:
@@ -33,9 +30,11 @@ def benchmark(options: Mapping[str, Any]) -> int:
     if options["results"]:
         rows = _selected(options, study)
     else:
-        from .processes import Plan, sweep
+        from .processes import Plan, product, sweep
 
-        path, cells = options["into"], cells_of(options, study)
+        path, captures = options["into"], options["captures"] or study.captures
+        limits = {"repeats": options["repeats"], "memory_fraction": options["memory_fraction"]}
+        cells = product(lists_of(options, study), captures=captures, **limits)
         count, left = sweep(cells, path, Plan(options["again"], options["budget"], options["longest"]))
         _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {count} measured now")
         if left:
@@ -46,18 +45,6 @@ def benchmark(options: Mapping[str, Any]) -> int:
     by, phases = options["by"] or study.by, options["phases"] or study.phases
     show(rows, options, {"by": by, "groups": groups, "phases": phases})
     return 1 if any(row["status"] == "failed" for row in rows) else 0
-
-
-def cells_of(options: Mapping[str, Any], study: Study) -> list["Cell"]:
-    """Return the cells that lists, completed by a study's, ask for."""
-    from .processes import product
-
-    return product(
-        lists_of(options, study),
-        captures=options["captures"] or study.captures,
-        repeats=options["repeats"],
-        memory_fraction=options["memory_fraction"],
-    )
 
 
 def _selected(options: Mapping[str, Any], study: Study) -> list[Row]:
