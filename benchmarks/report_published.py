@@ -5,7 +5,7 @@ left empty. `published_precision.csv` holds results of the precision experiments
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +116,6 @@ def _columns(pairs: pd.DataFrame) -> Iterator[Shown]:
     yield number("ours / published", "ratio", "ratio")
     if pairs["close"].notna().any():
         yield setting("within 10 %", "close")
-
-
-def _our_spread(line: Mapping[str, Any]) -> tuple[float, float] | None:
-    return None if line["mean_ms_ours"] is None else (line["mean_ms_ours"], line["std_ms_ours"])
 
 
 def _warmups(rows: list[Row]) -> str:
