@@ -110,12 +110,8 @@ def test_a_tutorials_step_is_the_optimizers_update(tmp_path):
     attribution = program.attributed(tmp_path)
     report = per_step(summarize(attribution))
     assert kernels_per_step(attribution).tolist() == [10, 11, 11, 11]
-    assert {row.phase: row.kernels for row in report.phases} == {
-        "forward": 3,
-        "backward": 5,
-        "optimizer": 2,
-        "other": 0.75,
-    }
+    expected = {"forward": 3, "backward": 5, "optimizer": 2, "other": 0.75}
+    assert {row.phase: row.kernels for row in report.phases} == expected
 
 
 def test_a_step_around_everything_that_has_no_inner_ranges_is_a_step(tmp_path):

@@ -101,8 +101,7 @@ def test_work_of_every_thread_is_in_the_step_and_an_epoch_has_a_place_in_each(at
         recorded.do(number, event)
         recorded.kernel(f"X{number}", thread=WORKER)
     recorded.ranges.append(Range("epoch 0", start, recorded.now, MAIN))
-    rows = {"ranges": recorded.ranges, "launches": recorded.launches, "work": recorded.work}
-    attribution = attributed(rows)
+    attribution = attributed(recorded.rows)
     assert [kinds(names) for names in kernels(attribution)] == ["XFXBXU"] * 4
     paths = {row.path for row in summarize(attribution).ranges if row.self_kernels}
     assert {("step", "epoch 0"), ("step", "epoch 0", "m"), ("step", "epoch 0", "optimizer")} <= paths
@@ -118,10 +117,10 @@ def test_steps_of_two_processes_are_their_own(attributed):
 
 def test_the_first_sentence_tells_what_is_in_no_step(attributed):
     attribution = attributed(Recorded().block([P, *[event for _ in range(3) for event in (*LOOP, P)], *LOOP * 4]))
-    said = verdict(per_step(summarize(attribution)))
-    assert said.startswith("In no step, and in none of these figures: ")
-    assert " of all work, " in said.split(". ")[0]
-    assert "%" not in said.split(". ")[0]
+    sentence = verdict(per_step(summarize(attribution))).split(". ")[0]
+    assert sentence.startswith("In no step, and in none of these figures: ")
+    assert " of all work, " in sentence
+    assert "%" not in sentence
 
 
 def test_ranges_that_the_timeline_shows_while_recording_are_in_no_path(attributed):
@@ -129,8 +128,7 @@ def test_ranges_that_the_timeline_shows_while_recording_are_in_no_path(attribute
     recorded.mark("begin", optimizers=["a"], warmup=1)
     for number, event in enumerate(five(LOOP)):
         recorded.range("step", "timeline", lambda number=number, event=event: recorded.do(number, event))
-    rows = {"ranges": recorded.ranges, "launches": recorded.launches, "work": recorded.work}
-    attribution = attributed(rows)
+    attribution = attributed(recorded.rows)
     assert [kinds(names) for names in kernels(attribution)] == ["FBU"] * 4
     assert all(row.path.count("step") <= 1 for row in summarize(attribution).ranges)
 
@@ -160,9 +158,7 @@ def replays(begin, nodes):
 def test_a_replay_of_a_step_is_one_and_its_update_is_the_optimizers(begin, attributed):
     report = summarize(attributed(replays(begin, [Node(1, 15), Node(2, 35), Node(3, 55)])))
     assert report.steps == 3
-    kernels_by_phase = {row.phase: row.kernels for row in report.phases}
-    assert kernels_by_phase["optimizer"] == 3
-    assert kernels_by_phase == {"forward": 3, "backward": 3, "optimizer": 3}
+    assert {row.phase: row.kernels for row in report.phases} == {"forward": 3, "backward": 3, "optimizer": 3}
 
 
 def test_a_replay_of_which_the_report_knows_no_nodes_is_other_and_the_answer_says_why(attributed):
@@ -178,5 +174,4 @@ def test_without_a_block_the_first_step_begins_with_the_first_update(attributed)
     recorded = Recorded()
     for number, event in enumerate(five(LOOP)):
         recorded.do(number, event)
-    rows = {"ranges": recorded.ranges, "launches": recorded.launches, "work": recorded.work}
-    assert [kinds(names) for names in kernels(attributed(rows))] == ["FBU"] * 4
+    assert [kinds(names) for names in kernels(attributed(recorded.rows))] == ["FBU"] * 4

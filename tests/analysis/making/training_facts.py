@@ -121,4 +121,8 @@ class Recorded:
         for number, event in enumerate(events):
             self.do(number, event)
         self.mark("end", error=error)
+        return self.rows
+
+    @property
+    def rows(self):
         return {"ranges": self.ranges, "launches": self.launches, "work": self.work}
