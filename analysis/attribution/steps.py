@@ -168,8 +168,8 @@ def _ranges_called_steps(
     ]
     if called:
         titles = [f"`{called}`"] * len(names)
-    distinct_titles = [*dict.fromkeys(titles)]
-    group = np.array([distinct_titles.index(title) for title in titles], np.int64)[name]
+    number = {title: place for place, title in enumerate(dict.fromkeys(titles))}
+    distinct_titles, group = [*number], np.array([number[title] for title in titles], np.int64)[name]
     step_of_node = _nearest_of(attribution, rows)
     above = step_of_node[attribution.forest.above(home[rows])].astype(np.int64)
     lost = np.zeros(len(rows), np.bool_) if called else _with_lost_end(names, name, group, above)

@@ -72,12 +72,12 @@ def name_facts(trace: Trace, step: str, phase_names: PhaseNames) -> NameFacts:
         warm_up[name_id], steps[name_id] = is_warm_up(name), is_step(name)
         phase, part[name_id] = phase_of(name)
         facts.phase[name_id] = PHASES.index(phase) if phase else -1
-    for called in (step, *(called for _, called in phase_names)):
+    for called in (*([step] if step else []), *(called for _, called in phase_names)):
         is_called = step_matcher(called)
         ids = [name_id for name_id, name in names.items() if is_called(name)]
-        if called and not ids:
+        if not ids:
             raise UsageError(f"No range is called {called!r}. Ranges: {some_of(names.values())}.")
-        if step and called == step:
+        if called == step:
             measured[ids] = True
     return facts
 
