@@ -57,32 +57,24 @@ class _Timeline:
 
 
 class _Copies:
-    """Copies of nodes whose range spans several owners: one below each owner that something there belongs to."""
+    """Copies of nodes whose range spans several owners: one below each owner that something there belongs to.
 
-    def __init__(self, forest: Forest, spanning: Bools, owner_node: Int32s) -> None:
-        self._forest, self._owner_node = forest, owner_node
+    `owners` are given with nodes, -1 for none: those nodes are copied, and all above them.
+    """
+
+    def __init__(self, forest: Forest, spanning: Bools, owner_node: Int32s, nodes: Int32s, owners: Int64s) -> None:
+        self._owner_node, self._first, count = owner_node, len(forest), max(1, len(owner_node))
         self._spanning = np.append(spanning, False)  # and node -1, which is no node
-        self._keys: Int64s = np.empty(0, np.int64)
-        self._first = len(forest)
-        self.original: Int64s = np.empty(0, np.int64)
-
-    def make(self, *nodes_and_owners: tuple[Int32s, Int64s]) -> None:
-        """Copy the nodes, and those above them, for the owner that is given with each; -1 for none."""
-        count = max(1, len(self._owner_node))
-        pending = []
-        for nodes, owner in nodes_and_owners:
-            chosen = self._spanning[nodes] & (owner >= 0)
-            pending.append(nodes[chosen].astype(np.int64) * count + owner[chosen])
-        keys = np.unique(np.concatenate(pending))
+        chosen = self._spanning[nodes] & (owners >= 0)
+        keys = np.unique(nodes[chosen].astype(np.int64) * count + owners[chosen])
         levels = [keys]
         while len(keys):
-            above = self._forest.parent[keys // count].astype(np.int64)
+            above = forest.parent[keys // count].astype(np.int64)
             keys = np.unique((above * count + keys % count)[above >= 0])
             levels.append(keys)
         self._keys = np.unique(np.concatenate(levels))
         self.original = self._keys // count
-        above, owner = self._forest.parent[self.original], self._keys % count
-        self._forest.add(self.of(above, owner), self._forest.range[self.original])
+        forest.add(self.of(forest.parent[self.original], self._keys % count), forest.range[self.original])
 
     def of(self, nodes: Int32s, owner: Int64s) -> Int32s:
         """Return the place of nodes below their owners: of -1 the owner itself, of a spanning one its copy."""
@@ -129,11 +121,11 @@ def placed_in_windows(attribution: Attribution, windows: dict[int, Windows]) -> 
         moments = trace.memory.thread[has_thread], trace.memory.at_ns[has_thread]
         memory_owner[has_thread] = timeline.owner[timeline.at(*moments)]
 
-    copies = _Copies(forest, np.append(spanning, np.zeros(len(owners), np.bool_)), owner_node)
     above = forest.parent[moved]
-    copies.make(
-        (above, node_owner[moved]), (attribution.node, work_owner), (attribution.memory_node, memory_owner)
-    )
+    spanning = np.append(spanning, np.zeros(len(owners), np.bool_))
+    copied = np.concatenate([above, attribution.node, attribution.memory_node])
+    copied_for = np.concatenate([node_owner[moved], work_owner, memory_owner])
+    copies = _Copies(forest, spanning, owner_node, copied, copied_for)
     forest.parent[moved] = copies.of(above, node_owner[moved])
     original = np.concatenate([np.arange(len(old_forest)), np.full(len(owners), -1), copies.original])
     warm_up, recompute, linked = (
