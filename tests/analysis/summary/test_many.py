@@ -32,15 +32,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_folder_stands_for_the_reports_in_it(folder):
+def test_folders_and_patterns_stand_for_their_reports_of_which_each_is_one_with_its_export(folder):
     assert [path.name for path in expand([folder])] == ["deadly.sqlite", "rank0.sqlite", "rank1.sqlite"]
-
-
-def test_pattern_stands_for_what_it_matches(folder):
     assert [path.name for path in expand([folder / "rank*.sqlite"])] == ["rank0.sqlite", "rank1.sqlite"]
-
-
-def test_report_and_its_export_are_one(folder):
     (folder / "rank0.nsys-rep").touch()
     assert folder / "rank0.nsys-rep" not in expand([folder])
 
