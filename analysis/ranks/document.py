@@ -128,18 +128,19 @@ def _steps(ranks: Ranks, detail: Detail) -> Table:
 
 def _stragglers(ranks: Ranks, detail: Detail) -> Table:
     """List the ranks that compute clearly longer than the others; a host of which all do is one row."""
-    rows = []
+    rows, (keys, self_ns) = [], ranks.ranges
     if len(ranks.compute_ns) and len(ranks.ranks) > 2:
         compute_ns = np.nanmean(ranks.compute_ns, axis=0)
-        slow = clearly_above(compute_ns)
+        median_ns, of_ranges_ns = float(np.median(compute_ns)), np.median(self_ns, axis=1)
         in_steps = clearly_above(ranks.compute_ns)
-        for places, name in _by_host(ranks, np.flatnonzero(slow)):
-            excess_ns = float(compute_ns[places].mean() - np.median(compute_ns))
-            steps = float(in_steps[:, places].mean(1).sum())
-            share = excess_ns / float(np.median(compute_ns))
-            rows.append(
-                Row((name, ranks.ranks[places[0]].host, excess_ns, share, steps, _where(ranks, places, detail)))
-            )
+        for places, name in _by_host(ranks, np.flatnonzero(clearly_above(compute_ns))):
+            excess_ns = float(compute_ns[places].mean() - median_ns)
+            steps, host = float(in_steps[:, places].mean(1).sum()), ranks.ranks[places[0]].host
+            range_name = ""
+            if len(keys):
+                longest = int((self_ns[:, places].mean(1) - of_ranges_ns).argmax())
+                range_name = _named(ranks, detail, keys[longest][0])
+            rows.append(Row((name, host, excess_ns, excess_ns / median_ns, steps, range_name)))
     rows.sort(key=lambda row: -row.values[2])
     columns = (
         Column("rank", "rank", "name"),
@@ -162,15 +163,6 @@ def _by_host(ranks: Ranks, slow: Int64s) -> Iterator[tuple[Int64s, str]]:
             yield slow_there, f"all {len(of_host)} of {host}"
         else:
             yield from ((np.array([place]), ranks.ranks[place].name) for place in slow_there.tolist())
-
-
-def _where(ranks: Ranks, places: Int64s, detail: Detail) -> str:
-    """Return the range in whose own kernels these ranks exceed the median most."""
-    keys, self_ns = ranks.ranges
-    if not len(keys):
-        return ""
-    excess_ns = self_ns[:, places].mean(1) - np.median(self_ns, axis=1)
-    return _named(ranks, detail, keys[int(excess_ns.argmax())][0])
 
 
 def _late(ranks: Ranks, detail: Detail) -> Table:
