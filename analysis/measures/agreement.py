@@ -19,7 +19,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..trace import MODEL_BACKWARD, MODEL_FORWARD
 from ..vocabulary import PHASES
-from .spans import NAMES, STEP, Extents, Spans
+from .spans import NAMES, STEP, Extents
 
 # Two times agree if they differ by no more than this share of the first.
 AGREES_WITHIN = 0.03
@@ -74,27 +74,26 @@ def phase_times(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
 ) -> tuple[PhaseTimes, ...]:
     """Time the requested phases, and for a whole report also its steps."""
-    spans = Extents(attribution, include_warm_up=include_warm_up).spans(apart=False)
-    numbers = [number for number, phase in enumerate(PHASES) if phase in phases]
-    numbers += [STEP] if set(phases) == set(PHASES) else []
-    return tuple(
-        _times(NAMES[kind], spans.take(spans.kind == kind)) for kind in numbers if (spans.kind == kind).any()
-    )
-
-
-def _times(name: str, spans: Spans) -> PhaseTimes:
-    over = spans.end_ns - spans.cpu_end_ns
-    late = over > 0
-    return PhaseTimes(
-        name=name,
-        ranges=int((spans.ranged & ~spans.part).sum()) or int(spans.ranged.sum()),
-        with_parts=int(spans.ranged.sum()),
-        late=int(late.sum()),
-        late_ns=int(over[late].sum()),
-        cpu_ns=int((spans.cpu_end_ns - spans.cpu_start_ns).sum()) if spans.ranged.any() else None,
-        span_ns=int((spans.end_ns - spans.start_ns).sum()),
-        kernel_ns=int(spans.kernel_ns.sum()),
-    )
+    all_spans = Extents(attribution, include_warm_up=include_warm_up).spans(apart=False)
+    kinds = [number for number, phase in enumerate(PHASES) if phase in phases]
+    times = []
+    for kind in [*kinds, STEP] if set(phases) == set(PHASES) else kinds:
+        spans = all_spans.take(all_spans.kind == kind)
+        over = spans.end_ns - spans.cpu_end_ns
+        if len(spans):
+            times.append(
+                PhaseTimes(
+                    name=NAMES[kind],
+                    ranges=int((spans.ranged & ~spans.part).sum()) or int(spans.ranged.sum()),
+                    with_parts=int(spans.ranged.sum()),
+                    late=int((over > 0).sum()),
+                    late_ns=int(over[over > 0].sum()),
+                    cpu_ns=int((spans.cpu_end_ns - spans.cpu_start_ns).sum()) if spans.ranged.any() else None,
+                    span_ns=int((spans.end_ns - spans.start_ns).sum()),
+                    kernel_ns=int(spans.kernel_ns.sum()),
+                )
+            )
+    return tuple(times)
 
 
 @dataclass(frozen=True, slots=True)
