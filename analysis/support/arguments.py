@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from .text import printable
+
 
 class CommandParser(argparse.ArgumentParser):
     """A parser that prints one line for a wrong option, not its whole usage; the exit status is 2."""
@@ -34,7 +36,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and where the options are listed, and exit with 2."""
-        self.exit(2, f"error: {message.rstrip('.')}; {self.prog} --help lists what there is.\n")
+        self.exit(2, f"error: {printable(message.rstrip('.'))}; {self.prog} --help lists what there is.\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -59,4 +61,4 @@ class Removed(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, _: Any, value: Any, option: str | None = None) -> None:
         """Print the replacement, in which `{}` stands for the option's value, and exit with 2."""
-        parser.exit(2, f"error: {option} was removed; use: {self.use.format(value or '…')}\n")
+        parser.exit(2, f"error: {option} was removed; use: {self.use.format(printable(value or '…'))}\n")

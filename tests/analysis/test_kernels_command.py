@@ -160,6 +160,8 @@ def test_an_output_file_is_whole_or_untouched(tmp_path):
         (("rank", OURS, "--range", "conv"), 1, "No range matches"),
         (("rank", OURS, "--phase", "other"), 1, "no other work"),
         (("rank", OURS, "--view", "steps"), 2, "--view was removed; use: nvtx-kernels view steps …"),
+        (("rank", OURS, "--view", "\x1b[31mred"), 2, "--view was removed; use: nvtx-kernels view \\x1b[31mred …"),
+        (("rank", OURS, "--\x1b[31mred"), 2, "there is no --\\x1b[31mred"),
         (("rank", OURS, "--tpo", "3"), 2, "there is no --tpo (did you mean --top?)"),
         (("rank", OURS, "--by", "kernels"), 2, "there is no 'kernels' (did you mean kernel?)"),
         (("rank", OURS, "--like-nsys", "--by", "range"), 2, "without --range"),
