@@ -14,7 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .cli import CommandError, CommandParser, UsageError, add_output, add_running, add_year, ended, list_of
+from .cli import (
+    CommandError,
+    CommandParser,
+    UsageError,
+    add_longest,
+    add_output,
+    add_running,
+    add_year,
+    ended,
+    list_of,
+)
 from .study.studies import BY, COLUMNS, STUDIES, add_lists
 
 DESCRIPTION = "Measure every combination of settings, each in its own process; or time the phases of a program."
@@ -49,7 +59,9 @@ def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentPars
     )
     options.add_argument("--study", choices=STUDIES, default="times", help="the question (default times)")
     options.add_argument("program", nargs=argparse.REMAINDER, help="a script of one's own, and its arguments")
-    add_running(options.add_argument_group("running"), "benchmark.jsonl")
+    running = options.add_argument_group("running")
+    add_running(running, "benchmark.jsonl")
+    add_longest(running)
     showing = options.add_argument_group("showing")
     showing.add_argument("--by", choices=BY, help="what the table compares (default: the study's)")
     showing.add_argument(

@@ -44,6 +44,10 @@ def add_limits(group: argparse._ActionsContainer) -> None:
     """Add the options that limit what a sweep measures."""
     group.add_argument("--again", action="store_true", help="also measure what was measured before")
     group.add_argument("--budget", type=float, metavar="S", help="start no measurement after S seconds")
+
+
+def add_longest(group: argparse._ActionsContainer) -> None:
+    """Add the option that limits a configuration which runs in a process of its own."""
     group.add_argument("--longest", type=float, metavar="S", help="give up a configuration after S seconds")
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cli import CommandParser, add_limits, add_output, add_year, ended
+from .cli import CommandParser, add_limits, add_longest, add_output, add_year, ended
 from .study.nsight import PRESETS
 from .study.studies import add_lists
 
@@ -30,6 +30,7 @@ def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
     options.add_argument("--export", action="store_true", help="export each report to SQLite too")
     options.add_argument("--print-command", action="store_true", help="run nothing; print nsys's command lines")
     add_limits(options)
+    add_longest(options)
     add_output(options)
     options.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for nsys profile, after --")
     return options

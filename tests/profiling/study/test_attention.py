@@ -106,7 +106,10 @@ def test_plot_has_a_line_per_kind_and_dimension(tmp_path):
 
 
 def test_what_the_command_cannot_do_is_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["--kinds", "flash", "--device", "cpu", "--into", str(tmp_path / "rows")])
+    for words in (["--kinds", "flash"], ["--longest", "3"]):
+        with pytest.raises(SystemExit):
+            main([*words, "--device", "cpu", "--into", str(tmp_path / "rows")])
     assert main(["--results", str(tmp_path / "absent")]) == 1
-    assert "kind must be one of reference, compiled, sdpa" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "kind must be one of reference, compiled, sdpa" in said
+    assert "there is no --longest" in said
