@@ -164,10 +164,15 @@ def with_columns(table: Table, places: Sequence[int]) -> Table:
     return replace(table, columns=tuple(table.columns[place] for place in places), rows=rows)
 
 
-def records(table: Table) -> list[dict[str, Any]]:
-    """Return a table's rows by the columns' keys; None also where a value has no place."""
+def by_key(table: Table) -> list[dict[str, Any]]:
+    """Return the values of a table's rows by the columns' keys."""
     keys = [column.key for column in table.columns]
-    return [dict(zip(keys, row.known, strict=True)) for row in table.rows]
+    return [dict(zip(keys, row.values, strict=True)) for row in table.rows]
+
+
+def records(table: Table) -> list[dict[str, Any]]:
+    """Return a table's rows by the columns' keys, for programs: None also where a value has no place."""
+    return [{key: None if value == "" else value for key, value in row.items()} for row in by_key(table)]
 
 
 def as_one(document: Document) -> Table:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..document import Detail, records
+from ..document import Detail, by_key
 from ..errors import ReportError
 from ..measures.efficiency import NEITHER
 from ..measures.gpu_peaks import Peak
@@ -46,7 +46,7 @@ def counted_rows(subject: Subject) -> list[Row]:
         table = efficiency.view(replace(subject, detail=Detail(whole=True))).tables[0]
     except ReportError:
         return []
-    return [row for row in records(table) if row["kernel_ns"]]
+    return [row for row in by_key(table) if row["kernel_ns"]]
 
 
 def roofline(rows: Sequence[Row], peak: Peak | None) -> dict[str, Any] | None:

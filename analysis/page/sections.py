@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from ..document import Document, Table, records, without_commands
+from ..document import Document, Table, by_key, without_commands
 from ..errors import ReportError
 from ..measures.balance import GPU_BOUND_FROM
 from ..measures.steps import steps_of
@@ -128,7 +128,7 @@ def as_table(table: Table) -> dict[str, Any]:
 
 def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the phases that something other than their kernels bounds, or say that none is."""
-    rows, kernels = records(tables["balance"]), records(tables["queue"])
+    rows, kernels = by_key(tables["balance"]), by_key(tables["queue"])
     rows = [{**row, **queue} for row, queue in zip(rows, kernels, strict=True)]
     phases = [row for row in rows if row["level"] == "phase"] or rows
     for phase, verdict in dict.fromkeys((row["phase"], row["verdict"]) for row in phases):
@@ -154,7 +154,7 @@ def _waiting(rows: list[dict[str, Any]]) -> str:
 
 def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the phases whose CPU range does not measure what the GPU did, and both times."""
-    rows = records(tables["agreement"])
+    rows = by_key(tables["agreement"])
     span = next(column.heading for column in tables["agreement"].columns if column.key == "span_ns")
     for verdict in ("CPU longer", "not synchronized"):
         times = [
@@ -168,7 +168,7 @@ def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
     """Report how much communication is exposed, on the GPU with the most."""
-    rows = [row for row in records(tables["overlap"]) if row["communication_ns"]]
+    rows = [row for row in by_key(tables["overlap"]) if row["communication_ns"]]
     if not rows:
         return
     most = max(rows, key=lambda row: row["exposed_ns"])
@@ -181,7 +181,7 @@ def _overlap(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _communication(tables: Mapping[str, Table]) -> Iterator[str]:
     """Name the range whose collectives are exposed the longest, of those that are."""
-    first = records(tables["communication"])[0]
+    first = by_key(tables["communication"])[0]
     if first["exposed_ns"]:
         where = fit(first["range"], LONGEST_KERNEL)
         yield (
@@ -192,8 +192,8 @@ def _communication(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _memory(tables: Mapping[str, Table]) -> Iterator[str]:
     """Say where each device held most, and which range had allocated most of that."""
-    for peak in (row for row in records(tables["peaks"]) if row["phase"] == memory.WHOLE_RUN):
-        held = next(row for row in records(tables["holders"]) if row["device"] == peak["device"])
+    for peak in (row for row in by_key(tables["peaks"]) if row["phase"] == memory.WHOLE_RUN):
+        held = next(row for row in by_key(tables["holders"]) if row["device"] == peak["device"])
         where, whose = (fit(row["range"], LONGEST_KERNEL) for row in (peak, held))
         yield (
             f"{peak['device']} holds at most {bytes_text(peak['held_bytes'])}, in {where}: "
@@ -203,7 +203,7 @@ def _memory(tables: Mapping[str, Table]) -> Iterator[str]:
 
 def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:
     """Report MFU: what share of the GPU's peak the model's FLOPs reach in a step."""
-    model = records(tables["step"])[0]
+    model = by_key(tables["step"])[0]
     if model.get("share") is not None:
         yield (
             f"MFU is {share_text(model['share'])}: a step computes {si_text(model['flops'], 'FLOP')} of the model "

@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path as FilePath
 
 import msgspec
@@ -47,7 +48,7 @@ SENDS = "one may be of several sends and receives"
 CUT_OFF = "{} ends within a line: NCCL Inspector's records after that are missing."
 
 #: How many bytes of each file tell whose it is.
-HEAD_BYTES = 1 << 16
+HEAD_BYTES, BLOCK_BYTES = 1 << 16, 1 << 20
 #: A kernel and a record of equal times: so many µs, or this share of the kernel's; of so many of those compared.
 EQUAL_US, EQUAL_SHARE, MOST_OF_THEM = 10.0, 0.1, 0.95
 #: How many kernels find the places that are then compared in full, and how many pairs are compared at most.
@@ -93,8 +94,11 @@ def _records(path: FilePath, notes: list[str], limit: int = 0) -> Iterator[tuple
     """
     context: _Header | None = None
     try:
+        most = limit or allowed_bytes(path) + 1
         with opened(path) as file:
-            text = file.read(limit or allowed_bytes(path) + 1)
+            # Python sets aside as many bytes as are asked for.
+            blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
+            text = b"".join(islice(blocks, -(-most // BLOCK_BYTES)))[:most]
         require_within(path, len(text))
     except (OSError, EOFError, ValueError) as error:
         raise NotAReport(f"{path} cannot be read: {error}.") from error

@@ -73,7 +73,8 @@ class NsysParquet(NsysTables):
             events = file.read([group])
             payload = _plain(events["binaryData"])
             rows = events.filter(pc.greater(pc.fill_null(pc.binary_length(payload), 0), 0))
-            texts, text_ids = _decoded(rows["text"]), rows["text_id"].to_pylist()
+            texts = _decoded(rows["text"])
+            text_ids = rows["text_id"].to_pylist() if "text_id" in rows.column_names else [-1] * len(rows)
             registered = self.strings({text_id for text_id in text_ids if text_id >= 0})
             names = [text or registered.get(text_id, "") for text, text_id in zip(texts, text_ids, strict=True)]
             blobs = _plain(rows["binaryData"]).to_pylist()

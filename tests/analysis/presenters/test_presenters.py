@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
-from nvtx_kernels.analysis.document import FOR_MACHINES, Column, Document, Row, Table
+from nvtx_kernels.analysis.document import FOR_MACHINES, Column, Document, Row, Table, by_key, records
 from nvtx_kernels.analysis.errors import UsageError
 from nvtx_kernels.analysis.presenters import PRESENTERS, as_latex, as_parquet, as_table, as_typst, presenter
 from nvtx_kernels.analysis.presenters.output import SUFFIXES, format_of, write
@@ -201,3 +201,10 @@ def test_no_cell_is_taken_for_a_formula_and_others_stay_as_they_are(cell):
     table = replace(TIMES, rows=(Row((cell, "other", 1, 0.05, 1)),))
     (row,) = csv.DictReader(io.StringIO(presenter("csv").present(replace(DOCUMENT, tables=(table,))), newline=""))
     assert row["name"] == ("'" + cell if cell in FORMULAS else cell)
+
+
+def test_only_programs_read_nothing_where_a_name_is_empty():
+    columns = (Column("range", "range", "name"), Column("ns", "time", "ns"))
+    table = Table("ranges", "Ranges", columns, (Row(("", 3)),))
+    assert by_key(table) == [{"range": "", "ns": 3}]
+    assert records(table) == [{"range": None, "ns": 3}]

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -159,6 +160,16 @@ def test_a_file_that_was_cut_off_is_said(tmp_path):
     carried, _, notes = joined(report_of(tmp_path, run[20:35]), path)
     assert -1 not in carried
     assert "a.log ends within a line: NCCL Inspector's records after that are missing." in notes
+
+
+def test_a_small_file_takes_little_memory(tmp_path):
+    run = run_of()
+    path, report = written(tmp_path / "a.log", map(record, run)), report_of(tmp_path, run[20:35])
+    tracemalloc.start()
+    joined(report, path)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 64 << 20
 
 
 def test_of_a_folder_the_file_of_the_reports_rank_is_read(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import sqlite3
 import struct
 from contextlib import closing
 
+import pyarrow.parquet as pq
 import pytest
 from nvtx_kernels.analysis import view
 from nvtx_kernels.analysis.readers import read
@@ -152,6 +153,14 @@ def test_root_or_peer_is_the_rank_that_all_operations_of_a_launch_name(tmp_path,
     path = report(tmp_path, ranges, [30])
     for written in (path, as_parquet(path, tmp_path / "report_pqtdir")):
         assert read(written).messages.root_or_peer.tolist() == [rank]
+
+
+def test_names_stand_in_the_text_where_a_parquet_file_has_no_ids_of_strings(tmp_path):
+    path = report(tmp_path, [START, ("ncclBroadcast", 10, of_rank(2))], [30])
+    folder = as_parquet(path, tmp_path / "report_pqtdir")
+    events = folder / "NVTX_EVENTS.parquet"
+    pq.write_table(pq.read_table(events).drop_columns(["textId"]), events)
+    assert carried(folder) == carried(path)
 
 
 def test_payload_cut_before_its_root_is_left_out_and_said(tmp_path):

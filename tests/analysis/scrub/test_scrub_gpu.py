@@ -12,7 +12,7 @@ from nvtx_kernels.analysis import scrub
 from nvtx_kernels.profiling.study.nsight import export_command, profile_command
 
 from tests.analysis.making import private
-from tests.analysis.making.copies import answers, scrubbed
+from tests.analysis.making.copies import figures, scrubbed
 
 pytestmark = [
     pytest.mark.gpu,
@@ -68,12 +68,13 @@ def held(path):
     return [value for value in planted() if any(value.encode(e) in content for e in ("utf-8", "utf-16-le"))]
 
 
-def test_copy_of_a_fresh_report_holds_nothing_planted_and_answers_alike(fresh, capsys):
+def test_copy_of_a_fresh_report_holds_nothing_planted_and_answers_alike(fresh):
     assert held(fresh) == planted()
     copy = scrubbed(fresh)
     assert held(copy) == []
-    for options in (["--format", "json", "--operators", "keep"], ["--like-nsys", "--format", "csv"]):
-        assert answers(copy, capsys, options) == answers(fresh, capsys, options)
+    # Names may differ: a word of this machine's environment that is also one of a kernel's name is in no copy.
+    for options in (["--operators", "keep"], ["--like-nsys"]):
+        assert figures(copy, *options) == figures(fresh, *options)
 
 
 def test_check_lists_the_tables_with_planted_values_and_finds_nothing_in_the_copy(fresh, tmp_path, capsys):
