@@ -191,14 +191,17 @@ def _communication(tables: Mapping[str, Table]) -> Iterator[str]:
 
 
 def _memory(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Say where each device held most, and which range had allocated most of that."""
+    """Say where each device held most, and which range had allocated most of that, if that is known."""
+    largest: dict[str, dict[str, Any]] = {}
+    for holder in by_key(tables["holders"]) if "holders" in tables else ():
+        largest.setdefault(holder["device"], holder)
     for peak in (row for row in by_key(tables["peaks"]) if row["phase"] == memory.WHOLE_RUN):
-        held = next(row for row in by_key(tables["holders"]) if row["device"] == peak["device"])
-        where, whose = (fit(row["range"], LONGEST_KERNEL) for row in (peak, held))
-        yield (
-            f"{peak['device']} holds at most {bytes_text(peak['held_bytes'])}, in {where}: "
-            f"{share_text(held['share'])} of it is of {whose}."
-        )
+        where = fit(peak["range"], LONGEST_KERNEL)
+        sentence = f"{peak['device']} holds at most {bytes_text(peak['held_bytes'])}, in {where}"
+        holder = largest.get(peak["device"])
+        if holder and holder["share"] is not None:
+            sentence += f": {share_text(holder['share'])} of it is of {fit(holder['range'], LONGEST_KERNEL)}"
+        yield f"{sentence}."
 
 
 def _efficiency(tables: Mapping[str, Table]) -> Iterator[str]:

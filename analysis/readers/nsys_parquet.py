@@ -66,6 +66,8 @@ class NsysParquet(NsysTables):
 
     def payloads(self) -> Iterable[PayloadEvent]:
         """Yield NCCL's ranges that carry a payload."""
+        if EVENTS.name not in self.files:
+            return
         columns = {name: EVENTS.columns[name] for name in ("start", "thread", "text_id")}
         numbers = {ours: (theirs, EVENTS.missing.get(ours)) for ours, theirs in columns.items()}
         file = _File(self.files[EVENTS.name], numbers, ("text", "binaryData"))

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from nvtx_kernels.analysis import page as command
 from nvtx_kernels.analysis.attribution.steps import in_measured_steps, measured_steps
+from nvtx_kernels.analysis.document import Column, Row, Table
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.steps import ranges_of
-from nvtx_kernels.analysis.page import as_html
+from nvtx_kernels.analysis.page import as_html, sections
 from nvtx_kernels.analysis.page import icicle as icicles
 from nvtx_kernels.analysis.page.contents import contents, differences, phases, steps
 from nvtx_kernels.analysis.page.icicle import MAX_ROWS, icicle, kernel_rows
 from nvtx_kernels.analysis.presenters import cell_text
 from nvtx_kernels.analysis.report import per_step
 from nvtx_kernels.analysis.views.communication import NOTHING
-from nvtx_kernels.analysis.views.memory import NO_MEMORY
+from nvtx_kernels.analysis.views.memory import NO_MEMORY, WHOLE_RUN
 from nvtx_kernels.analysis.views.phases import phases as by_category
 from nvtx_kernels.analysis.views.registry import Subject, viewer
 from nvtx_kernels.analysis.views.verdict import verdict
@@ -285,3 +286,15 @@ def test_what_cannot_be_made_into_a_page_is_said_in_a_sentence(tmp_path, capsys,
     assert command.main([*(str(tmp_path / name) for name in reports), "-o", str(tmp_path / output)]) == status
     assert says in capsys.readouterr().err
     assert not (tmp_path / output).exists()
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.5, ": 50.0% of it is of layer 0"), (None, ""), ("no row", "")])
+def test_what_memory_holds_is_told_as_far_as_it_is_known(share, said):
+    def table(key, **row):
+        return Table(key, "", tuple(Column(name, name) for name in row), (Row(tuple(row.values())),))
+
+    peaks = table("peaks", device="GPU 0", phase=WHOLE_RUN, held_bytes=1 << 20, range="step")
+    tables = {"peaks": peaks, "holders": table("holders", device="GPU 0", range="layer 0", share=share)}
+    if share == "no row":
+        del tables["holders"]
+    assert list(sections._memory(tables)) == [f"GPU 0 holds at most 1.0 MiB, in step{said}."]

@@ -161,6 +161,8 @@ def test_names_stand_in_the_text_where_a_parquet_file_has_no_ids_of_strings(tmp_
     events = folder / "NVTX_EVENTS.parquet"
     pq.write_table(pq.read_table(events).drop_columns(["textId"]), events)
     assert carried(folder) == carried(path)
+    events.unlink()
+    assert read(folder).messages is None
 
 
 def test_payload_cut_before_its_root_is_left_out_and_said(tmp_path):
