@@ -198,9 +198,9 @@ def _memory(tables: Mapping[str, Table]) -> Iterator[str]:
     for peak in (row for row in by_key(tables["peaks"]) if row["phase"] == memory.WHOLE_RUN):
         where = fit(peak["range"], LONGEST_KERNEL)
         sentence = f"{peak['device']} holds at most {bytes_text(peak['held_bytes'])}, in {where}"
-        holder = largest.get(peak["device"])
-        if holder and holder["share"] is not None:
-            sentence += f": {share_text(holder['share'])} of it is of {fit(holder['range'], LONGEST_KERNEL)}"
+        held = largest.get(peak["device"])
+        if held and held["share"] is not None:
+            sentence += f": {share_text(held['share'])} of it is of {fit(held['range'], LONGEST_KERNEL)}"
         yield f"{sentence}."
 
 
