@@ -172,7 +172,7 @@ def by_key(table: Table) -> list[dict[str, Any]]:
 
 def records(table: Table) -> list[dict[str, Any]]:
     """Return a table's rows by the columns' keys, for programs: None also where a value has no place."""
-    return [{key: None if value == "" else value for key, value in row.items()} for row in by_key(table)]
+    return by_key(replace(table, rows=tuple(replace(row, values=row.known) for row in table.rows)))
 
 
 def as_one(document: Document) -> Table:

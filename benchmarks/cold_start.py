@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from nvtx_kernels.profiling.study.environment import environment
+from nvtx_kernels.profiling.study.processes import empty_caches
 from nvtx_kernels.profiling.study.settings import Settings, default_device, with_defaults
 from nvtx_kernels.profiling.study.workload import Workload, timed_steps
 from report_cold_start import table_of
@@ -113,8 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     settings = with_defaults(vars(options))
     with tempfile.TemporaryDirectory() as caches:
-        # Nothing that an earlier process compiled.
-        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor", "TRITON_CACHE_DIR": f"{caches}/triton"}
+        os.environ |= empty_caches(caches)
         lines = cold_steps(settings)
     print(f"{settings.by_name()}\n\n{table_of(lines)}\n", flush=True)
     if options.json is not None:

@@ -83,6 +83,7 @@ _TRT_LLM = "TensorRT-LLM, tensorrt_llm/_torch/pyexecutor/py_executor.py and mode
 _ATOM = "ATOM, ROCm's engine, by TraceLens/TraceUtils/annotation_utils.py"
 # A batch padded to a CUDA graph's, and what follows the tokens: context lengths, and numbers.
 _PADDED, _ATOM_MORE = r"(?:/\d+)?", r"(?: (?:ctx|[pd]|spec|sqsq|sqsk|sk|tbo)=[\d, \[\].+]+)*"
+_TORCHREC = "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py"
 _DEEPSPEED = "DeepSpeed, deepspeed/utils/nvtx.py: the qualified names of functions"
 
 # Of a range that is only a part of its phase.
@@ -94,7 +95,7 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
         (rf"{_BEFORE}(?:forwards?|fwd|fw){_AFTER}", _TRAINING_LOOPS, "train/forward", "forward_fill"),
         (
             rf"forward{_REMARK}",
-            "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
+            _TORCHREC,
             "## forward ##",
             "## item_forward ##",
         ),
@@ -240,7 +241,7 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
         (rf"{_BEFORE}{_OF_LOSS}{_BACKWARD}{_AFTER}", _TRAINING_LOOPS, "loss.backward()", "backwards compatible"),
         (
             rf"backward{_REMARK}",
-            "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
+            _TORCHREC,
             "## backward ##",
             "## op1.backward ##",
         ),
@@ -285,7 +286,7 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
         ),
         (
             rf"optimizer(?:[-_ ]step)?{_REMARK}",
-            "TorchRec, torchrec/distributed/train_pipeline/train_pipelines.py",
+            _TORCHREC,
             "## optimizer ##",
             "## prefetch ##",
         ),

@@ -216,6 +216,11 @@ def under_nsys(cell: Cell, nsys: str, words: Sequence[str], report: Path, flags:
     return profile_command(nsys, words, report, preset=preset, flags=(*steps, *flags))
 
 
+def empty_caches(folder: str) -> dict[str, str]:
+    """Return the environment in which Inductor and Triton find nothing that an earlier process compiled."""
+    return {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+
+
 def row_of(words: Sequence[str], folder: str, longest_s: float | None, *, cold: bool = False) -> Row:
     """Run a program that leaves its row in a folder, and return it, or how the program ended.
 
@@ -224,7 +229,7 @@ def row_of(words: Sequence[str], folder: str, longest_s: float | None, *, cold: 
     """
     log, environment = Path(folder, "output.txt"), dict(os.environ)
     if cold:
-        environment |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+        environment |= empty_caches(folder)
     with log.open("wb") as output:
         options: dict[str, Any] = {"env": environment, "stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(words, start_new_session=True, stdout=output, **options)

@@ -199,7 +199,7 @@ class Phases:
 
     def _end_forward(self) -> None:
         forward, self._forward = self._forward, None
-        _close(forward)
+        range_stack.close(forward)
 
     @contextmanager
     def _hearing_of_backward(self) -> Iterator[None]:
@@ -242,7 +242,7 @@ class Phases:
         try:
             yield
         finally:
-            _close(opened)
+            range_stack.close(opened)
             self._backwards -= 1
             if self._updated_in_backward and not self._backwards:
                 self._updated_in_backward = False
@@ -269,8 +269,3 @@ def _leads_on(outputs: Any) -> bool:
         for tensor in tensors
         if functorch.is_gradtrackingtensor(tensor)
     )
-
-
-def _close(opened: OpenRange | None) -> None:
-    if opened is not None and not opened.ended:
-        range_stack.close(opened)
