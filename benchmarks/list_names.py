@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES, WARM_UP_NAMES, NamePattern
+from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES, WARM_UP_NAMES
 
 PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 INTRODUCTION = """\
@@ -41,9 +40,9 @@ range with the shapes of the outputs, which vLLM pushes behind each call, is `ml
 
 ## Training libraries
 
-Hugging Face Accelerate (July 2026) and torchtitan (August 2026) open no ranges of their own; a torchtitan run
-has PyTorch's (`ProfilerStep#3`, FSDP2's). Megatron-Core, and NeMo with it, names ranges by the function that
-opens them: these are parts of a model, and open no phase.
+Accelerate (July 2026) and torchtitan (August 2026) open no ranges of their own; PyTorch's are in their reports
+(`ProfilerStep#3`, FSDP2's). Megatron-Core, and NeMo with it, names ranges by the function that opens them: these
+are parts of a model, and open no phase.
 """
 
 
@@ -52,23 +51,15 @@ def page() -> str:
     return "\n".join(
         [
             INTRODUCTION,
-            "## Phases\n",
-            *_rows(PHASE_NAMES),
-            "\n## Steps\n",
-            *_rows(STEP_NAMES),
-            "\n## Warm-up\n",
-            *_rows(WARM_UP_NAMES),
+            "| phase or step | matches | does not match | written by |",
+            "|---|---|---|---|",
+            *(
+                f"| {row.means}{' (part)' if row.part else ''} | `{row.example}` | `{row.near_miss}` | {row.source} |"
+                for row in (*PHASE_NAMES, *STEP_NAMES, *WARM_UP_NAMES)
+            ),
             MODULES,
         ]
     )
-
-
-def _rows(patterns: Iterable[NamePattern]) -> list[str]:
-    lines = [
-        f"| {row.means}{' (part)' if row.part else ''} | `{row.example}` | `{row.near_miss}` | {row.source} |"
-        for row in patterns
-    ]
-    return ["| phase or step | matches | does not match | written by |", "|---|---|---|---|", *lines]
 
 
 if __name__ == "__main__":

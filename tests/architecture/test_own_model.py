@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,36 @@ PAGE = (
     .read_text()
     .partition("## With a model of your own")[2]
 )
-PROGRAM, COMMANDS = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", PAGE, re.DOTALL).groups()
+ATTENTION, COMMANDS = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", PAGE, re.DOTALL).groups()
+PROGRAM = f"""
+import math
+import nvtx_kernels as nk
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, d_model, heads):
+        super().__init__()
+        self.qkv, self.out, self.heads = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model), heads
+
+    def forward(self, x):
+        B, T, D = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
+        causal = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()
+{textwrap.indent(ATTENTION, " " * 8)}
+        return self.out(mixed.transpose(1, 2).reshape(B, T, D))
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Embedding(1000, 64), Attention(64, 4), nn.LayerNorm(64), nn.Linear(64, 1000)).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(20):
+    tokens = torch.randint(1000, (4, 129), device=device)
+    logits = model(tokens[:, :-1])
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 pytestmark = pytest.mark.slow  # a program that is recorded and one that is timed, each in its own process
 IN_ONE_CALL = """
 import torch, nvtx_kernels as nk
