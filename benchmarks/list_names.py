@@ -54,8 +54,8 @@ def page() -> str:
             "| phase or step | matches | does not match | written by |",
             "|---|---|---|---|",
             *(
-                f"| {row.means}{' (part)' if row.part else ''} | `{row.example}` | `{row.near_miss}` | {row.source} |"
-                for row in (*PHASE_NAMES, *STEP_NAMES, *WARM_UP_NAMES)
+                f"| {name.means}{' (part)' * name.part} | `{name.example}` | `{name.near_miss}` | {name.source} |"
+                for name in (*PHASE_NAMES, *STEP_NAMES, *WARM_UP_NAMES)
             ),
             MODULES,
         ]
