@@ -62,12 +62,12 @@ def _work(options: Mapping[str, Any]) -> int:
     else:
         from .study.attention import cases_of, measure
         from .study.environment import limit_memory
-        from .study.processes import Plan, sweep
+        from .study.processes import sweep
 
         cases = cases_of(options)
         limit_memory(cases[0].settings, options["memory_fraction"])
-        plan = Plan(options["again"], options["budget"], kind=results.ATTENTION, measure=measure)
-        sweep(cases, options["into"], plan)
+        limits = {"again": options["again"], "budget_s": options["budget"]}
+        sweep(cases, options["into"], measure, kind=results.ATTENTION, **limits)
         rows = results.of_cells(
             results.rows_in([options["into"]], results.ATTENTION), (case.key for case in cases)
         )

@@ -12,8 +12,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nvtx_kernels.model.config import DIMENSIONS
+
 from .cli import CommandError, CommandParser, Removed, add_year, ended
-from .study.studies import COMPILE
+from .study.studies import COMPILE, LISTS
 
 DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
 EPILOG = """\
@@ -31,17 +33,14 @@ TEXT_OPTIONS = {
     "--optimizer": "reference (default: the course's AdamW, 16 kernels a tensor), forloop, foreach or fused",
     "--device": "cuda, cuda:1, cpu (default: cuda if available)",
 }
-NUMBER_OPTIONS = {
-    "--d-model": "the model's width, instead of the size's own",
-    "--d-ff": "the feed-forward's width, instead of the size's own",
-    "--layers": "layers, instead of the size's own",
-    "--heads": "attention heads, instead of the size's own",
-    "--vocab-size": "tokens in the vocabulary, instead of the size's own",
-    "--context-length": "tokens in a sequence (default 512; 64 on a CPU)",
-    "--batch-size": "sequences in a batch (default 4; 1 on a CPU)",
-    "--warmup": "steps before measuring (default 5; 1 on a CPU)",
-    "--steps": "measured steps (default 10; 3 on a CPU)",
-    "--seed": "of weights and tokens (default 0)",
+# The settings that are numbers, and what is said of their defaults.
+NUMBERS = {
+    **dict.fromkeys(DIMENSIONS, ""),
+    "context_length": " (default 512; 64 on a CPU)",
+    "batch_size": " (default 4; 1 on a CPU)",
+    "warmup": " (default 5; 1 on a CPU)",
+    "steps": " (default 10; 3 on a CPU)",
+    "seed": " (default 0)",
 }
 SWITCHES = {
     "--opaque": "with --compile, open no ranges inside compiled code: the model is one piece",
@@ -54,8 +53,6 @@ FILES = {
     "--memory-snapshot": "PyTorch's memory snapshot of the measured steps, and a table",
     "--json": "write times and state to this file, as a sweep's row",
 }
-
-
 MEMORY = "with --record, what each range allocates and frees"
 
 
@@ -65,8 +62,9 @@ def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
     for name, text in TEXT_OPTIONS.items():
         options.add_argument(name, help=text)
     add_year(options, "--preset", "--model-preset")
-    for name, text in NUMBER_OPTIONS.items():
-        options.add_argument(name, type=int, metavar="N", help=text)
+    for name, default in NUMBERS.items():
+        text = LISTS[name][2].replace("sizes' own", "size's own")
+        options.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=f"{text}{default}")
     options.add_argument(
         "--compile",
         nargs="?",

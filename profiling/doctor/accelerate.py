@@ -163,13 +163,14 @@ def _saved_us(library: Any) -> tuple[float, float] | None:
 
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
     model = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
-    if _ranges(model, library) != _ranges(model, None):
+    in_library, in_python = (_annotated(model, part, 2)[0] for part in (library, None))
+    if in_library.heard != in_python.heard:
         return None
     saved_us: tuple[list[float], list[float]] = ([], [])
     for _ in range(_ROUNDS):
-        in_python, in_library = (_annotated(model, part, _STEPS)[1] for part in (None, library))
+        step_times = [_annotated(model, part, _STEPS)[1] for part in (None, library)]
         for phase, savings in enumerate(saved_us):
-            fastest = [min(times[phase] for times in steps) for steps in (in_python, in_library)]
+            fastest = [min(times[phase] for times in steps) for steps in step_times]
             savings.append(1e6 * (fastest[0] - fastest[1]))
     forward, backward = (statistics.median(savings) / len(list(model.modules())) for savings in saved_us)
     return forward, backward
@@ -211,10 +212,6 @@ def _annotated(model: nn.Module, library: Any, steps: int) -> tuple[_Events, lis
     finally:
         nodes.use(library_before)
     return events, times
-
-
-def _ranges(model: nn.Module, library: Any) -> list[tuple[object, ...]]:
-    return _annotated(model, library, 2)[0].heard
 
 
 if __name__ == "__main__":

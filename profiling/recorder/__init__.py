@@ -136,7 +136,7 @@ class Recording:
         self._write_ranges()
         self._write_names()
         self._trace.commit({})
-        self._trace.add_metadata(self._metadata(interrupted_by, self.ended_early))
+        self._trace.add("META_DATA_EXPORT", self._metadata(interrupted_by, self.ended_early))
 
     def give_up(self) -> None:
         """Stop the profiler if it still runs, and write nothing."""
@@ -192,12 +192,9 @@ class Recording:
                 self._end_early(OPEN_BLOCK)
         self._pause = (began_ns, reason)
         self._write_names()
-        metadata = self._metadata("", self.ended_early or KILLED)
-        still_open = [
-            range_row(self._trace, one, self._origin_ns, self.ranges) for one in self.ranges.still_open()
-        ]
-        about = [{"name": name, "value": value} for name, value in metadata.items()]
-        self._trace.commit({"NVTX_EVENTS": still_open, "META_DATA_EXPORT": about})
+        log, metadata = self.ranges, self._metadata("", self.ended_early or KILLED)
+        still_open = [range_row(self._trace, event, self._origin_ns, log) for event in log.still_open()]
+        self._trace.commit({"NVTX_EVENTS": still_open, "META_DATA_EXPORT": metadata})
 
     def _go_on(self) -> None:
         """Start a session, and write how long there was none and why, unless recording has ended."""
@@ -265,17 +262,15 @@ class Recording:
         self._named.add((kind, name))
         return is_new
 
-    def _metadata(self, interrupted_by: str, ended_early: str) -> dict[str, str]:
+    def _metadata(self, interrupted_by: str, ended_early: str) -> list[Row]:
         outcome = {
             "NVTX_KERNELS_INTERRUPTED_BY": interrupted_by,
             "NVTX_KERNELS_ENDED_EARLY": ended_early,
             "NVTX_KERNELS_RANGES_DROPPED": self.ranges.dropped,
             "NVTX_KERNELS_UNRECORDED_NS": self._unrecorded_ns,
         }
-        return {
-            **export_metadata(on_gpu=self._on_gpu),
-            **{name: str(value) for name, value in outcome.items() if value},
-        }
+        about = {**export_metadata(on_gpu=self._on_gpu), **{name: n for name, n in outcome.items() if n}}
+        return [{"name": name, "value": str(value)} for name, value in about.items()]
 
 
 def record(

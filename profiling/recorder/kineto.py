@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch._C._autograd import DeviceType
 
@@ -38,12 +38,9 @@ COPY_KINDS = dict(HtoD=1, DtoH=2, HtoA=3, AtoH=4, AtoA=5, AtoD=6, DtoA=7, DtoD=8
 PEER_COPY, UNKNOWN_COPY = 10, 0
 # NOT NULL in nsys's schema, and not known here.
 UNKNOWN_OF_KERNEL = {
-    "registersPerThread": 0,
-    "staticSharedMemory": 0,
-    "dynamicSharedMemory": 0,
-    "localMemoryPerThread": 0,
-    "localMemoryTotal": 0,
-    "gridId": 0,
+    **dict.fromkeys(("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"), 0),
+    **dict.fromkeys(("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"), 0),
+    **dict.fromkeys(("localMemoryPerThread", "localMemoryTotal", "gridId"), 0),
 }
 # `autograd::engine::evaluate_function: MmBackward0` encloses the node that has the sequence number.
 ENGINE = "autograd::engine::"
@@ -90,16 +87,8 @@ class Operator:
         return max(0, self.end_ns - self.start_ns - self.children_ns)
 
 
-class Kernel(NamedTuple):
-    """The work of one operator, placed on its thread's stream."""
-
-    operator: Operator
-    start_ns: int
-    end_ns: int
-
-
-def kernels(operators: Iterable[Operator]) -> Iterator[Kernel]:
-    """Yield the operators' self times in order of thread and start, never overlapping on a thread.
+def kernels(operators: Iterable[Operator]) -> Iterator[tuple[Operator, int, int]]:
+    """Yield operators with begin and end of their self time, by thread and start, never overlapping on a thread.
 
     Self time is an operator's duration without its child operators, so that all of them sum to the time of the
     outermost operators; it need not be contiguous. Kernels on one thread are therefore laid out as on one stream:
@@ -119,7 +108,7 @@ def kernels(operators: Iterable[Operator]) -> Iterator[Kernel]:
         if operator.self_ns:
             start = operator.start_ns if operator.thread != thread else max(free_ns, operator.start_ns)
             free_ns, thread = start + operator.self_ns, operator.thread
-            yield Kernel(operator, start, free_ns)
+            yield operator, start, free_ns
 
 
 class Rows:
@@ -168,8 +157,8 @@ class Rows:
             )
             numbered = list(enumerate(works, self._launches + 1))
             self._launches += len(numbered)
-            self._trace.add(RUNTIME, (self._call(work.operator.event, number, 0) for number, work in numbered))
-            self.works += self._trace.add(KERNEL, (self._cpu_work(work, number) for number, work in numbered))
+            self._trace.add(RUNTIME, (self._call(work[0].event, number, 0) for number, work in numbered))
+            self.works += self._trace.add(KERNEL, (self._cpu_work(number, *work) for number, work in numbered))
         ranges = [
             block
             for block in blocks
@@ -234,25 +223,23 @@ class Rows:
             **row,
             "demangledName": self._trace.text_id(name),
             "shortName": self._trace.text_id(short_name(name)),
-            **_extent("grid", details.get("grid", ())),
-            **_extent("block", details.get("block", ())),
+            **dict(zip(("gridX", "gridY", "gridZ"), details.get("grid", ()), strict=False)),
+            **dict(zip(("blockX", "blockY", "blockZ"), details.get("block", ()), strict=False)),
             "registersPerThread": details.get("registers per thread", 0),
         }
 
-    def _cpu_work(self, work: Kernel, correlation: int) -> Row:
+    def _cpu_work(self, correlation: int, operator: Operator, start_ns: int, end_ns: int) -> Row:
         """Return the row of an operator's self time, as a kernel on its thread's stream."""
-        name_id = self._trace.text_id(work.operator.name)
+        name_id = self._trace.text_id(operator.name)
         return {
             **UNKNOWN_OF_KERNEL,
             "demangledName": name_id,
             "shortName": name_id,
-            **_extent("grid", ()),
-            **_extent("block", ()),
-            "start": work.start_ns - self._origin_ns,
-            "end": work.end_ns - self._origin_ns,
+            "start": start_ns - self._origin_ns,
+            "end": end_ns - self._origin_ns,
             "deviceId": 0,
             "contextId": 0,
-            "streamId": work.operator.thread,
+            "streamId": operator.thread,
             "correlationId": correlation,
             "globalPid": global_tid(self._pid, 0),
         }
@@ -281,7 +268,3 @@ def thread_name(thread: int) -> str:
         return Path(f"/proc/self/task/{thread}/comm").read_text(errors="replace").strip()
     except OSError:
         return ""
-
-
-def _extent(prefix: str, sizes: Iterable[int]) -> Row:
-    return dict(zip((f"{prefix}X", f"{prefix}Y", f"{prefix}Z"), (*sizes, 0, 0, 0), strict=False))

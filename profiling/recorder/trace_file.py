@@ -148,10 +148,6 @@ class TraceFile:
             added += len(batch)
         return added
 
-    def add_metadata(self, values: Mapping[str, str]) -> None:
-        """Append names and values to META_DATA_EXPORT, where readers look for provenance."""
-        self.add("META_DATA_EXPORT", ({"name": name, "value": value} for name, value in values.items()))
-
     def commit(self, provisional: Mapping[str, Iterable[Row]]) -> None:
         """Make a readable report of the rows so far and of others, by table, that the next commit removes."""
         with self._explained():

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from nvtx_kernels.analysis.support.files import replacing
 from . import results
 from .environment import gpu_facts
 from .nsight import NsysError, export_command, find_nsys
-from .processes import RUN, Plan, product, sweep, under_nsys
+from .processes import RUN, measured, product, sweep, under_nsys
 from .results import NSYS, Row
 from .studies import STUDIES, lists_of
 from .table import show
@@ -71,14 +72,14 @@ def capture(options: Mapping[str, Any]) -> int:
                 reason = export.stderr.strip()[-200:]
                 sys.stderr.write(f"profiling.nsys: {path} could not be exported: {reason}\n")
 
-    limits = {"budget_s": options["budget"], "cell_s": options["longest"]}
-    plan = {**limits, "nsys_flags": tuple(options["flags"]), "keep_report": keep_report}
+    limits = {"longest_s": options["longest"], "nsys_flags": options["flags"]}
+    measure, budget_s = partial(measured, **limits, keep_report=keep_report), options["budget"]
     keys = [cell.key for cell in cells]
     captured = [row for row in results.of_cells(results.rows_in([index]), keys) if row["status"] == "ok"]
     names = [(row["cell"], name_of(row["cell"], row["state"]["device_name"])) for row in captured]
     lost = [key for key, name in names if not any(folder.glob(f"{name}.*rep"))]
-    sweep([cell for cell in cells if cell.key in lost], index, Plan(again=True, **plan))
-    sweep(cells, index, Plan(again=options["again"], **plan))
+    sweep([cell for cell in cells if cell.key in lost], index, measure, again=True, budget_s=budget_s)
+    sweep(cells, index, measure, again=options["again"], budget_s=budget_s)
     rows = results.of_cells(results.rows_in([index]), keys)
     show(rows, options, {"by": "phase"})
     for path in reports:

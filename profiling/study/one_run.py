@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -66,23 +66,11 @@ class Capture:
         elif self.operators and settings.device_type != "cuda":
             raise SettingsError("without a GPU, ranges for operators need a recording: add --record FILE")
 
-    @contextmanager
-    def measuring(self, settings: Settings) -> Iterator[Recording | None]:
-        """Capture the block, and mark it as what `nsys profile -c cudaProfilerApi` captures."""
-        with ExitStack() as capturing:
-            recording = None
-            if self.record_to is not None:
-                options = {"operators": self.operators, "memory": self.memory}
-                recorder = record(self.record_to, device=settings.device_type, quiet=True, **options)
-                recording = capturing.enter_context(recorder)
-            elif self.operators:
-                capturing.enter_context(torch.autograd.profiler.emit_nvtx())  # type: ignore[no-untyped-call]
-            if settings.device_type == "cuda":
-                cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-                cudart.cudaProfilerStart()
-                capturing.callback(cudart.cudaProfilerStop)
-                capturing.callback(torch.cuda.synchronize, settings.device)
-            yield recording
+    @property
+    def name(self) -> str:
+        """Return how a run's steps are watched, in the words of CAPTURES."""
+        watched = {"bare": range_stack.off, "recorder": self.record_to is not None, "emit-nvtx": self.operators}
+        return ", ".join(name for name, applies in watched.items() if applies) or "none"
 
 
 def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None]:
@@ -105,7 +93,20 @@ def measure(workload: Workload, capture: Capture) -> tuple[Row, Recording | None
                 warmup += timed_steps(workload, 1)
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(settings.device)
-    with capture.measuring(settings) as recording, annotate.range("measure"):
+    recording = None
+    with ExitStack() as capturing:
+        if capture.record_to is not None:
+            options = {"operators": capture.operators, "memory": capture.memory}
+            recorder = record(capture.record_to, device=settings.device_type, quiet=True, **options)
+            recording = capturing.enter_context(recorder)
+        elif capture.operators:
+            capturing.enter_context(torch.autograd.profiler.emit_nvtx())  # type: ignore[no-untyped-call]
+        if on_gpu:  # what `nsys profile -c cudaProfilerApi` captures
+            cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            cudart.cudaProfilerStart()
+            capturing.callback(cudart.cudaProfilerStop)
+            capturing.callback(torch.cuda.synchronize, settings.device)
+        capturing.enter_context(annotate.range("measure"))
         annotate.mark(mark_text(workload))
         counting.send()
         measured = list(timed_steps(workload, settings.steps))
@@ -158,8 +159,7 @@ def run(options: Mapping[str, Any]) -> None:
     """
     record_to, memory_to, row_to = (options[name] for name in ("record", "memory_snapshot", "json"))
     settings = with_defaults(options)
-    operators, flops = options["emit_nvtx"], options["flops"]
-    capture = Capture(record_to, operators=operators, flops=flops, memory=options["memory"])
+    capture = Capture(record_to, options["emit_nvtx"], options["flops"], options["memory"])
     capture.check(settings)
     memory.check(memory_to, settings)
     paths = [path for path in (record_to, memory_to, row_to) if path is not None]
@@ -175,7 +175,7 @@ def run(options: Mapping[str, Any]) -> None:
         "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "version": results.VERSION,
         "kind": results.MODEL,
-        "cell": Cell(settings, capture_name(capture), options["memory_fraction"]).key,
+        "cell": Cell(settings, capture.name, options["memory_fraction"]).key,
         "state": environment(settings),
         "phase_peak_bytes": None,
         "clocks": None,
@@ -214,12 +214,6 @@ def run(options: Mapping[str, Any]) -> None:
             replace_file(Path(row_to), (json.dumps(row) + "\n").encode())
     if row_to and not options["quiet"]:
         sys.stdout.write(f"Times and state are in {row_to}.\n")
-
-
-def capture_name(capture: Capture) -> str:
-    """Return how a run's steps are watched, in the words of CAPTURES."""
-    watched = {"bare": range_stack.off, "recorder": capture.record_to is not None, "emit-nvtx": capture.operators}
-    return ", ".join(name for name, applies in watched.items() if applies) or "none"
 
 
 def more_facts(workload: Workload) -> Row:

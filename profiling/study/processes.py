@@ -1,5 +1,7 @@
 """Cells of a sweep, measured one after another, each in its own process, and every row written at once."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import os
@@ -12,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nvtx_kernels.analysis.support import progress
 from nvtx_kernels.model.config import name_of
@@ -22,13 +24,14 @@ from .nsight import MEASURED_STEPS, PRESETS, NsysError, find_nsys, profile_comma
 from .results import NSYS, Row
 from .settings import Settings, SettingsError, with_defaults
 
+if TYPE_CHECKING:
+    from .attention import Case
+
 PATIENCE_S = 10
 TAIL_LINES = 3
 ROW = "row.json"
 REPORT = "report"
 RUN = (sys.executable, "-m", "nvtx_kernels.profiling.run")
-
-
 # How a cell's measured steps are watched, and the options that make `profiling.run` do so. Names that begin with
 # `nsys-` run the process under that preset of `profiling.nsys`.
 CAPTURES: Mapping[str, tuple[str, ...]] = {
@@ -114,47 +117,29 @@ def product(
     return list(cells.values())
 
 
-class Measurable(Protocol):
-    """A cell of a sweep: what identifies it in a file of results, and a few words for it."""
-
-    @property
-    def key(self) -> dict[str, Any]: ...  # noqa: D102
-    @property
-    def label(self) -> str: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to sweep.
-
-    `again` also measures what was measured before. No cell begins after `budget_s` or runs longer than `cell_s`.
-    `nsys_flags` are added to every nsys command, and `keep_report` is given each report with its row. `kind` is of
-    the rows, and `measure` measures a cell in another way than in a process of its own.
-    """
-
-    again: bool = False
-    budget_s: float | None = None
-    cell_s: float | None = None
-    nsys_flags: tuple[str, ...] = ()
-    keep_report: Callable[[Path, Row], None] | None = None
-    kind: str = results.MODEL
-    measure: Callable[[Any], Row] | None = None
-
-
-def sweep(cells: Sequence[Measurable], path: Path, plan: Plan) -> tuple[int, int]:
+def sweep(
+    cells: Sequence[Cell | Case],
+    path: Path,
+    measure: Callable[[Any], Row],
+    *,
+    kind: str = results.MODEL,
+    again: bool = False,
+    budget_s: float | None = None,
+) -> tuple[int, int]:
     """Measure the cells that a file of results lacks, append their rows, and return how many, and how many remain.
 
-    A terminal shows a bar; elsewhere each cell is announced on a line of standard error.
+    `again` also measures what was measured before; no cell begins after `budget_s`. A terminal shows a bar;
+    elsewhere each cell is announced on a line of standard error.
     """
     began_s = time.monotonic()
     with results.appending(path) as append, progress.on_screen("configurations"):
-        waiting = list(cells) if plan.again else missing(cells, path, plan.kind)
+        waiting: Sequence[Cell | Case] = cells if again else missing(cells, path, kind)
         progress.expect(len(waiting))
         for index, cell in enumerate(waiting):
-            if plan.budget_s is not None and time.monotonic() - began_s >= plan.budget_s:
+            if budget_s is not None and time.monotonic() - began_s >= budget_s:
                 return index, len(waiting) - index
             announce(f"{index + 1} of {len(waiting)}: {cell.label}")
-            row = plan.measure(cell) if plan.measure else measured(cell, plan)  # type: ignore[arg-type]
+            row = measure(cell)
             append(row)
             progress.advance(1)
             if row["status"] != "ok":
@@ -171,7 +156,7 @@ def announce(sentence: str) -> None:
         sys.stderr.flush()
 
 
-def missing(cells: Sequence[Measurable], path: Path, kind: str = results.MODEL) -> list[Measurable]:
+def missing(cells: Sequence[Cell | Case], path: Path, kind: str = results.MODEL) -> list[Cell | Case]:
     """Return the cells without a result of this machine in a file of results; failures are tried again."""
     rows, _ = results.read(path, kind)
     final = {results.identity(row["cell"], row["state"]) for row in rows if row["status"] in results.FINAL}
@@ -188,8 +173,17 @@ def state_of(device: str) -> Row:
     return dict(json.loads(answer.stdout)) if answer.returncode == 0 else {}
 
 
-def measured(cell: Cell, plan: Plan) -> Row:
-    """Measure one cell in a separate process and return its row, however the process ends."""
+def measured(
+    cell: Cell,
+    *,
+    longest_s: float | None = None,
+    nsys_flags: Sequence[str] = (),
+    keep_report: Callable[[Path, Row], None] | None = None,
+) -> Row:
+    """Measure one cell in a separate process and return its row, however the process ends.
+
+    It is ended after `longest_s`. `nsys_flags` are added to nsys's own, and `keep_report` is given nsys's report.
+    """
     row = {"version": results.VERSION, "kind": results.MODEL, "cell": cell.key, "state": {}, "status": "failed"}
     with tempfile.TemporaryDirectory() as folder:
         words = [*RUN, *cell.options(folder), "--quiet", "--json", f"{folder}/{ROW}"]
@@ -197,15 +191,14 @@ def measured(cell: Cell, plan: Plan) -> Row:
             words.append("--die-with-parent")
         else:
             try:
-                words = under_nsys(cell, find_nsys(), words, Path(folder, REPORT), plan.nsys_flags)
+                words = under_nsys(cell, find_nsys(), words, Path(folder, REPORT), nsys_flags)
             except NsysError as error:
                 return {**row, "message": str(error)}
-        cold = cell.settings.warmup == 0
         # The process knows neither which repeat it is nor that nsys runs it.
-        row = {**row, **row_of(words, folder, plan.cell_s, cold=cold), "cell": cell.key}
+        row |= {**row_of(words, folder, longest_s, cold=cell.settings.warmup == 0), "cell": cell.key}
         for report in Path(folder).glob(f"{REPORT}.*"):
-            if plan.keep_report is not None and row["status"] == "ok":
-                plan.keep_report(report, row)
+            if keep_report is not None and row["status"] == "ok":
+                keep_report(report, row)
     return row
 
 

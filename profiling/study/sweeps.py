@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ def benchmark(options: Mapping[str, Any]) -> int:
     if options["results"]:
         rows = _selected(options, study)
     else:
-        from .processes import Plan, product, sweep
+        from .processes import measured, product, sweep
 
         path, captures = options["into"], options["captures"] or study.captures
         limits = {"repeats": options["repeats"], "memory_fraction": options["memory_fraction"]}
         cells = product(lists_of(options, study), captures=captures, **limits)
-        count, left = sweep(cells, path, Plan(options["again"], options["budget"], options["longest"]))
+        measure = partial(measured, longest_s=options["longest"])
+        count, left = sweep(cells, path, measure, again=options["again"], budget_s=options["budget"])
         _say(f"{len(cells) - left} of {len(cells)} configurations are in {path}, {count} measured now")
         if left:
             _say(f"the budget of {options['budget']:g} s is spent; run the same command again to continue")

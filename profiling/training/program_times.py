@@ -60,19 +60,11 @@ class Timed(NamedTuple):
 
 
 class _Deaf:
-    """Hears the program's own NVTX ranges, which raise otherwise without CUDA."""
+    """Ignores the program's own NVTX ranges, which raise without CUDA where nothing hears them."""
 
-    def push(self, name: str, payload: Payload = None, domain: str = "") -> None:
-        """Ignore the start of a range."""
+    def push(self, *_: Any, **__: Any) -> None: ...
 
-    def pop(self, domain: str = "") -> None:
-        """Ignore the end of a range."""
-
-    def block_began(self, name: str) -> None:
-        """Ignore the start of a block."""
-
-    def block_ended(self, *, is_outermost: bool) -> None:
-        """Ignore the end of a block."""
+    pop = block_began = block_ended = push
 
 
 class _Clock:
@@ -91,7 +83,6 @@ class _Clock:
         self._is_more = False
 
     def push(self, name: str, payload: Payload) -> None:  # noqa: ARG002 - a listener's
-        """Take the start of a range."""
         if threading.get_ident() != self._thread:
             return
         self._see_end(self._of_training.measured)
@@ -106,7 +97,6 @@ class _Clock:
         self._open.append((name if is_phase else "", time.perf_counter_ns()))
 
     def pop(self) -> None:
-        """Take the end of the range that began last."""
         if threading.get_ident() == self._thread and self._open:
             name, began_ns = self._open.pop()
             if name:
@@ -114,7 +104,7 @@ class _Clock:
                 self._phases.append(_Phase(name, began_ns, time.perf_counter_ns()))
 
     def mark(self, message: str) -> None:
-        """Ignore a mark."""
+        pass
 
     @contextmanager
     def call(self) -> Iterator[None]:

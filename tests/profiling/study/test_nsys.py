@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nvtx_kernels.profiling import nsys
 from nvtx_kernels.profiling.study import nsight, nsys_reports, results
-from nvtx_kernels.profiling.study.processes import Cell, Plan, measured
+from nvtx_kernels.profiling.study.processes import Cell, measured
 from nvtx_kernels.profiling.study.settings import Settings
 
 from tests.profiling.making.measured_rows import CELL
@@ -87,7 +87,7 @@ def test_report_has_a_name_that_sorts_and_is_captured_again_when_gone(standin, t
 def test_run_without_memory_leaves_a_row_and_no_report(standin, tmp_path):
     kept = []
     cell = Cell(Settings(size="small", device="cpu", context_length=16), "nsys-light", memory_fraction=0.025)
-    row = measured(cell, Plan(keep_report=lambda report, row: kept.append(report)))
+    row = measured(cell, keep_report=lambda report, row: kept.append(report))
     assert (row["status"], kept) == ("oom", [])
 
 
@@ -111,7 +111,7 @@ def test_missing_nsys_is_a_sentence_and_a_failed_row(tmp_path, monkeypatch, caps
         pytest.skip("nsys is installed in one of its usual places")
     assert nsys.main(TINY) == 1
     assert "profiling.nsys: nsys was not found on PATH" in capsys.readouterr().err
-    row = measured(Cell(Settings(size="tiny", device="cpu"), capture="nsys-light"), Plan())
+    row = measured(Cell(Settings(size="tiny", device="cpu"), capture="nsys-light"))
     assert (row["status"], row["message"][:18]) == ("failed", "nsys was not found")
 
 

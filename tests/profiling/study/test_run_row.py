@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.run import main
-from nvtx_kernels.profiling.study import one_run, results
+from nvtx_kernels.profiling.study import results
 from nvtx_kernels.profiling.study.one_run import Capture
-from nvtx_kernels.profiling.study.processes import Cell, Plan, measured
+from nvtx_kernels.profiling.study.processes import Cell, measured
 from nvtx_kernels.profiling.study.settings import Settings
 
 from tests.profiling.making.hearing import heard_from
@@ -24,7 +24,7 @@ def test_json_is_the_row_of_a_sweep_with_the_times_of_the_screen(tmp_path):
     path = tmp_path / "run.json"
     done = run("--steps", 2, "--json", path)
     [told], torn = results.read(path)
-    swept = measured(Cell(Settings(**TINY)), Plan())
+    swept = measured(Cell(Settings(**TINY)))
     assert (done.returncode, done.stderr, torn) == (0, ANNOUNCED, 0)
     assert told.keys() == swept.keys()
     assert (told["cell"], told["state"], told["status"]) == (swept["cell"], swept["state"], "ok")
@@ -66,4 +66,4 @@ CAPTURES = [
 @pytest.mark.parametrize(("capture", "off", "name"), CAPTURES)
 def test_row_says_how_its_steps_were_watched(capture, off, name, monkeypatch):
     monkeypatch.setattr(range_stack, "off", off)
-    assert one_run.capture_name(capture) == name
+    assert capture.name == name

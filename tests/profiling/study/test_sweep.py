@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from nvtx_kernels.profiling.study import results
 from nvtx_kernels.profiling.study.frame import frame
-from nvtx_kernels.profiling.study.processes import Cell, Plan, measured, missing, product, row_of, state_of, sweep
+from nvtx_kernels.profiling.study.processes import Cell, measured, missing, product, row_of, state_of, sweep
 from nvtx_kernels.profiling.study.settings import Settings
 from nvtx_kernels.profiling.study.table import table
 
@@ -95,7 +95,7 @@ def test_resumed_sweep_measures_what_is_missing_and_what_failed(tmp_path):
 def test_sweep_under_nsys_leaves_its_cells_to_be_measured_without(tmp_path, monkeypatch):
     path, cells = tmp_path / "rows.jsonl", CELLS[:1]
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
-    assert sweep(cells, path, Plan()) == (1, 0)
+    assert sweep(cells, path, measured) == (1, 0)
     [told] = rows_in(path)
     assert (told["status"], told["state"]["watched_by"], missing(cells, path)) == ("ok", "nsys", [])
     monkeypatch.delenv("NSYS_PROFILING_SESSION_ID")
@@ -105,7 +105,7 @@ def test_sweep_under_nsys_leaves_its_cells_to_be_measured_without(tmp_path, monk
 @pytest.mark.slow
 def test_budget_ends_a_sweep_between_two_cells(tmp_path):
     path, cells = tmp_path / "rows.jsonl", [replace(cell, capture="bare") for cell in CELLS]
-    assert sweep(cells, path, Plan(budget_s=0.01)) == (1, 1)
+    assert sweep(cells, path, measured, budget_s=0.01) == (1, 1)
     [told] = rows_in(path)
     assert told["cell"] == cells[0].key
     assert (told["status"], len(told["warmup"]), len(told["measured"])) == ("ok", 1, 2)
@@ -114,7 +114,7 @@ def test_budget_ends_a_sweep_between_two_cells(tmp_path):
 @pytest.mark.slow
 def test_out_of_memory_is_a_row_with_phase_and_request():
     cell = Cell(Settings(**{**TINY, "size": "small"}), memory_fraction=0.05)
-    told = measured(cell, Plan())
+    told = measured(cell)
     assert (told["status"], told["cell"], told["state"]["device_name"][:3]) == ("oom", cell.key, "CPU")
     assert told["phase"] in ("building the model", "forward", "backward", "optimizer")
     assert told["requested_bytes"] > 1 << 20
@@ -123,7 +123,7 @@ def test_out_of_memory_is_a_row_with_phase_and_request():
 
 
 def test_cell_that_takes_too_long_is_ended_with_what_it_started():
-    told = measured(Cell(Settings(**TINY)), Plan(cell_s=0.2))
+    told = measured(Cell(Settings(**TINY)), longest_s=0.2)
     assert (told["status"], told["message"]) == ("failed", "took longer than 0.2 s")
 
 
@@ -150,7 +150,7 @@ def test_cold_program_has_caches_of_its_own(cold, tmp_path):
 
 
 def test_error_in_the_measured_program_is_a_failed_row():
-    told = measured(Cell(Settings(**TINY), capture="emit-nvtx"), Plan())
+    told = measured(Cell(Settings(**TINY), capture="emit-nvtx"))
     assert told["status"] == "failed"
     assert "without a GPU, ranges for operators need a recording" in told["message"]
 
@@ -168,7 +168,7 @@ def test_terminated_sweep_says_how_to_go_on(tmp_path):
 
 @pytest.mark.slow
 def test_recorder_watches_the_same_steps():
-    told = measured(Cell(Settings(**TINY), capture="recorder"), Plan())
+    told = measured(Cell(Settings(**TINY), capture="recorder"))
     assert (told["status"], len(told["warmup"]), len(told["measured"])) == ("ok", 1, 2)
     assert set(told["measured"][0]) == {"forward", "backward", "optimizer", "step"}
     assert set(told["phase_peak_bytes"]) == {"forward", "backward", "optimizer"}
