@@ -19,25 +19,18 @@ DESCRIPTION = "Time attention alone: batch 8, one head, causal; forward, backwar
 def parser(prog: str = "python -m profiling.attention") -> argparse.ArgumentParser:
     """Return the options of the command."""
     options = CommandParser(prog, description=DESCRIPTION)
+    add = options.add_argument
     numbers, words = list_of(int), list_of(str)
-    options.add_argument(
-        "--dims", metavar="LIST", type=numbers, help="head dimensions (16,32,64,128; fewer on a CPU)"
-    )
-    options.add_argument(
-        "--lengths", metavar="LIST", type=numbers, help="sequence lengths (256 to 16384; a CPU's less)"
-    )
-    options.add_argument("--kinds", metavar="LIST", type=words, default=list(KINDS), help=", ".join(KINDS))
-    options.add_argument(
-        "--dtypes", metavar="LIST", type=words, default=["fp32"], help="fp32 (default), tf32, bf16, fp16"
-    )
-    options.add_argument("--batch-size", type=int, default=8, help="default 8")
-    options.add_argument("--warmup", type=int, default=5, help="forward and backward passes before (default 5)")
-    options.add_argument("--steps", type=int, help="measured passes (default 100; 5 on a CPU)")
-    options.add_argument("--device", help="cuda, cuda:1, cpu (default: cuda if available)")
+    add("--dims", metavar="LIST", type=numbers, help="head dimensions (16,32,64,128; fewer on a CPU)")
+    add("--lengths", metavar="LIST", type=numbers, help="sequence lengths (256 to 16384; a CPU's less)")
+    add("--kinds", metavar="LIST", type=words, default=list(KINDS), help=", ".join(KINDS))
+    add("--dtypes", metavar="LIST", type=words, default=["fp32"], help="fp32 (default), tf32, bf16, fp16")
+    add("--batch-size", type=int, default=8, help="default 8")
+    add("--warmup", type=int, default=5, help="forward and backward passes before (default 5)")
+    add("--steps", type=int, help="measured passes (default 100; 5 on a CPU)")
+    add("--device", help="cuda, cuda:1, cpu (default: cuda if available)")
     add_running(options, "attention.jsonl")
-    options.add_argument(
-        "--plot", metavar="FILE", type=Path, help="draw times and memory over length (png, svg, pdf)"
-    )
+    add("--plot", metavar="FILE", type=Path, help="draw times and memory over length (png, svg, pdf)")
     add_output(options)
     return options
 

@@ -49,30 +49,24 @@ exit      0 done, out-of-memory rows included; 1 a configuration failed, or a fi
 def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentParser:
     """Return the options of the command."""
     options = CommandParser(prog, None, DESCRIPTION, EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = options.add_argument
     add_lists(options)
     add_year(options, "--preset", "--model-preset")
-    options.add_argument(
-        "--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ..."
-    )
-    options.add_argument(
-        "--repeats", type=int, default=1, metavar="N", help="measure everything N times, and pool"
-    )
-    options.add_argument("--study", choices=STUDIES, default="times", help="the question (default times)")
-    options.add_argument("program", nargs=argparse.REMAINDER, help="a script of one's own, and its arguments")
+    add("--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ...")
+    add("--repeats", type=int, default=1, metavar="N", help="measure everything N times, and pool")
+    add("--study", choices=STUDIES, default="times", help="the question (default times)")
+    add("program", nargs=argparse.REMAINDER, help="a script of one's own, and its arguments")
     running = options.add_argument_group("running")
     add_running(running, "benchmark.jsonl")
     add_longest(running)
     showing = options.add_argument_group("showing")
-    showing.add_argument("--by", choices=BY, help="what the table compares (default: the study's)")
-    showing.add_argument(
-        "--columns", metavar="LIST", type=list_of(str), help=f"groups of columns: {', '.join(COLUMNS)}"
-    )
-    showing.add_argument("--phases", metavar="LIST", type=list_of(str), help="only these, as forward,step")
+    add = showing.add_argument
+    add("--by", choices=BY, help="what the table compares (default: the study's)")
+    add("--columns", metavar="LIST", type=list_of(str), help=f"groups of columns: {', '.join(COLUMNS)}")
+    add("--phases", metavar="LIST", type=list_of(str), help="only these, as forward,step")
     add_output(showing)
-    showing.add_argument("--steps-listing", action="store_true", help="print every step's time before the table")
-    showing.add_argument(
-        "--plot", metavar="FILE", type=Path, help="draw mean times with their spread (png, svg, pdf)"
-    )
+    add("--steps-listing", action="store_true", help="print every step's time before the table")
+    add("--plot", metavar="FILE", type=Path, help="draw mean times with their spread (png, svg, pdf)")
     return options
 
 

@@ -32,11 +32,10 @@ def add_year(options: argparse.ArgumentParser, *removed: str) -> None:
 
 def add_running(group: argparse._ActionsContainer, into: str) -> None:
     """Add the options of a sweep that appends its rows to a file."""
-    group.add_argument("--into", metavar="FILE", type=Path, default=Path(into), help="append rows to this file")
-    group.add_argument(
-        "--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show the rows of these files"
-    )
-    group.add_argument("--memory-fraction", type=float, metavar="F", help="share of the device's memory to use")
+    add = group.add_argument
+    add("--into", metavar="FILE", type=Path, default=Path(into), help="append rows to this file")
+    add("--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show the rows of these files")
+    add("--memory-fraction", type=float, metavar="F", help="share of the device's memory to use")
     add_limits(group)
 
 

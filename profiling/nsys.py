@@ -18,21 +18,18 @@ from .study.studies import add_lists
 def parser(prog: str = "python -m profiling.nsys") -> argparse.ArgumentParser:
     """Return the options of the command."""
     options = CommandParser(prog, description="Capture every combination of settings, one report for each.")
+    add = options.add_argument
     add_lists(options)
     add_year(options, "--model-preset")
     presets = "; ".join(f"{name}: {preset.what}" for name, preset in PRESETS.items())
-    options.add_argument(
-        "--preset", choices=PRESETS, default="light", help=f"what is captured (default light). {presets}"
-    )
-    options.add_argument(
-        "--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="folder for reports"
-    )
-    options.add_argument("--export", action="store_true", help="export each report to SQLite too")
-    options.add_argument("--print-command", action="store_true", help="run nothing; print nsys's command lines")
+    add("--preset", choices=PRESETS, default="light", help=f"what is captured (default light). {presets}")
+    add("--reports", metavar="FOLDER", type=Path, default=Path("reports"), help="folder for reports")
+    add("--export", action="store_true", help="export each report to SQLite too")
+    add("--print-command", action="store_true", help="run nothing; print nsys's command lines")
     add_limits(options)
     add_longest(options)
     add_output(options)
-    options.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags for nsys profile, after --")
+    add("flags", nargs="*", metavar="-- FLAG", help="flags for nsys profile, after --")
     return options
 
 

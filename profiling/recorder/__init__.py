@@ -35,12 +35,21 @@ from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
 from .kineto import Rows, thread_name
-from .metadata import export_metadata, gpu_rows, start_row
 from .open_blocks import is_open
 from .process import alone, reminding, terminated_by_signal
 from .range_log import CATEGORY_NAMED, DOMAIN_CREATED, OUR_DOMAIN_ID, RangeLog, range_row
 from .session import Session, can_profile_all_threads, making_way
-from .trace_file import AbandonedError, Row, TraceFile, TraceFileError, global_tid, of_rank
+from .trace_file import (
+    AbandonedError,
+    Row,
+    TraceFile,
+    TraceFileError,
+    export_metadata,
+    global_tid,
+    gpu_rows,
+    of_rank,
+    start_row,
+)
 
 # Writing pauses the program, so it waits for an outer range to end; long inner ones cannot delay it forever.
 OUTER_DEPTH = 1

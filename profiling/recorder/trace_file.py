@@ -15,10 +15,14 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import sqlite_utils
+import torch
 from nvtx_kernels.analysis.support.files import Unfinished
+
+import nvtx_kernels
 
 Row = Mapping[str, int | float | str | None]
 
@@ -60,6 +64,9 @@ REAL_COLUMNS = {"doubleValue", "floatValue"}
 # MEMSET's `value` is the byte it sets, not a text.
 INTEGER_EXCEPTIONS = {("CUPTI_ACTIVITY_KIND_MEMSET", "value")}
 SCHEMA_VERSION = "3.20.3"
+PRODUCT = "nvtx-kernels recorder"
+VM_ID = 1 << 48
+SCHEMA_PARTS = tuple(f"EXPORT_SCHEMA_VERSION_{part}" for part in ("MAJOR", "MINOR", "MICRO"))
 
 BATCH = 10_000
 # Rows reach the file when they are committed, or are more than 16 MiB of pages: a journal would only cost time.
@@ -237,3 +244,36 @@ def _runs(pid: int) -> bool:
 def check_writable(path: str | Path) -> None:
     """Raise TraceFileError unless a report can be written there; leave everything as it is."""
     TraceFile(path).discard()
+
+
+def export_metadata(*, on_gpu: bool) -> dict[str, str]:
+    """Return who wrote a recording, after which schema, and whether its work is the GPU's or a CPU's operators."""
+    return {
+        "EXPORT_PRODUCT_NAME": PRODUCT,
+        "EXPORT_PRODUCT_VERSION": nvtx_kernels.__version__,
+        "EXPORT_SCHEMA_VERSION": SCHEMA_VERSION,
+        **dict(zip(SCHEMA_PARTS, SCHEMA_VERSION.split("."), strict=True)),
+        "NVTX_KERNELS_WORK": "GPU" if on_gpu else "CPU",
+        "NVTX_KERNELS_TORCH_VERSION": torch.__version__,
+    }
+
+
+def gpu_rows() -> Iterator[Row]:
+    """Yield one TARGET_INFO_GPU row per GPU that this process sees."""
+    for index in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(index)
+        yield {
+            "vmId": VM_ID,
+            "id": index,
+            "name": gpu.name,
+            "totalMemory": gpu.total_memory,
+            "smCount": gpu.multi_processor_count,
+            "computeMajor": gpu.major,
+            "computeMinor": gpu.minor,
+        }
+
+
+def start_row(origin_ns: int) -> Row:
+    """Return the row that ties the report's time 0 to UTC."""
+    began = datetime.fromtimestamp(origin_ns / 1e9, UTC)
+    return {"utcEpochNs": origin_ns, "utcTime": began.strftime("%Y-%m-%dT%H:%M:%S")}

@@ -108,20 +108,14 @@ class Profile:
         steps = f"{phases.measured} step{'' if phases.measured == 1 else 's'}{warmed}{by}"
         if phases.warmed and not phases.measured:
             steps = f"no measured step, {phases.warmed} of warm-up"
-        report = "REPORT.nsys-rep" if capture.is_watched else shlex.quote(str(self.path))
-        size = 0 if capture.is_watched or not self.path.exists() else self.path.stat().st_size
-        options = " --per-step" if phases.measured else " --include-warmup"
-        if capture.recording is not None and capture.recording.ended_early:
-            options = ""
-        return Outcome(
-            Path("what nsys records") if capture.is_watched else self.path,
-            size,
-            phases.warmed,
-            phases.measured,
-            steps,
-            tuple(self._remarks()),
-            f"nvtx-kernels rank {report}{options}",
-        )
+        path, size, report = Path("what nsys records"), 0, "REPORT.nsys-rep"
+        if not capture.is_watched:
+            path, report = self.path, shlex.quote(str(self.path))
+            size = path.stat().st_size if path.exists() else 0
+        command = f"nvtx-kernels rank {report}"
+        if capture.recording is None or not capture.recording.ended_early:
+            command += " --per-step" if phases.measured else " --include-warmup"
+        return Outcome(path, size, phases.warmed, phases.measured, steps, tuple(self._remarks()), command)
 
     def _remarks(self) -> Iterator[str]:
         if not self._models and not self._every_model:
@@ -130,8 +124,8 @@ class Profile:
             yield ALL_WARM_UP if self._phases.warmed else NO_STEP
         for name in self._phases.never_updated:
             yield f"{name} was given, and never updated."
-        if self._capture.memory_trouble:
-            yield f"The report has no memory by range: {self._capture.memory_trouble}."
+        if self._capture.allocations.trouble:
+            yield f"The report has no memory by range: {self._capture.allocations.trouble}."
         if self._capture.recording is not None and self._capture.recording.shortfall:
             yield self._capture.recording.shortfall
 
@@ -167,14 +161,13 @@ class Profile:
 
     def _facts(self) -> dict[str, Any]:
         """Return what a report should know of the run."""
-        counter = self._optimizers[-1] if self._optimizers else None
-        parameters = sum(parameter.numel() for model in self._models for parameter in model.parameters())
-        return {
-            **({"model": ", ".join(type(model).__name__ for model in self._models)} if self._models else {}),
-            **({"parameters": parameters} if self._models else {}),
-            **({"optimizer": type(counter).__name__} if counter is not None else {}),
-            **versions(),
-        }
+        facts: dict[str, Any] = {}
+        if self._models:
+            facts["model"] = ", ".join(type(model).__name__ for model in self._models)
+            facts["parameters"] = sum(weight.numel() for model in self._models for weight in model.parameters())
+        if self._optimizers:
+            facts["optimizer"] = type(self._optimizers[-1]).__name__
+        return facts | versions()
 
 
 def _several(value: T | Iterable[T] | None, kind: type[T]) -> list[T]:

@@ -30,13 +30,8 @@ class Capture:
         self.recording: Recording | None = None
         self.counting = Counting() if flops else None
         self._memory, self._facts = memory, facts
-        self._allocations, self.block = AllocationMarks(), ExitStack()
+        self.allocations, self.block = AllocationMarks(), ExitStack()
         self._failure: TraceFileError | None = None
-
-    @property
-    def memory_trouble(self) -> str:
-        """Return why nsys's report has no allocations although they were asked for; empty if it has."""
-        return self._allocations.trouble
 
     def start(self, path: Path) -> Path:
         """Start to record unless nsys does; return the path, with the rank or process in its name."""
@@ -66,16 +61,16 @@ class Capture:
         wait_for_gpu()
         is_captured = self.is_watched and torch.cuda.is_available()
         if self.is_watched and self._memory:
-            self._allocations.begin()
+            self.allocations.begin()
         if is_captured:
             torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
         with self.drawn("measure"):
             annotate.mark(f"{MARK} {json.dumps(self._facts())}")
             if self.counting is not None:
                 self.counting.send()
-            self._allocations.tell_clock()
+            self.allocations.tell_clock()
             yield
-            self._allocations.send()
+            self.allocations.send()
         if is_captured:
             torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
 

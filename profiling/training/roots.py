@@ -17,8 +17,7 @@ from ..annotate.replacing import replaced
 
 
 class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.is_inside = False
+    is_inside = False
 
 
 @contextmanager
