@@ -1,7 +1,7 @@
 """Names of ranges without PyTorch's suffixes, and their sequence numbers.
 
 It is `vocabulary.without_suffixes` on Arrow's columns. Texts are seen as bytes, for a name need not be UTF-8, and
-cut where they lie in memory: a regular expression over a million `…, seq = 123` takes several times as long.
+split at the suffixes: a regular expression over a million `…, seq = 123` takes several times as long.
 """
 
 from __future__ import annotations
@@ -70,42 +70,28 @@ def _without_suffixes(texts: pa.Array) -> tuple[Int32s, pa.Array, Int64s]:
     """Return the number of each text's bare name, those names, and the text's sequence number or -1."""
     if not len(texts):
         return np.empty(0, np.int32), texts, np.empty(0, np.int64)
-    _, offsets, text_bytes = texts.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    start, end = bounds[:-1], bounds[1:]
-    suffix_at = arrow.to_numpy(pc.find_substring(texts, SUFFIX))
-    has_suffix = np.flatnonzero(suffix_at >= 0)
-    names = _between(text_bytes, start, np.where(suffix_at >= 0, start + suffix_at, end)).dictionary_encode()
+    names, has_suffix, tails = _split(texts, SUFFIX)
+    names = names.dictionary_encode()
     bare = names.dictionary  # few: what follows costs next to nothing
     for suffix in OPERATOR_SUFFIXES[1:]:
-        parts = pc.split_pattern(bare, suffix, max_splits=1)
-        bare = parts.values.take(parts.offsets[:-1])
+        bare, _, _ = _split(bare, suffix)
     again = bare.dictionary_encode()
     sequence = np.full(len(texts), NO_SEQUENCE, np.int64)
-    sequence[has_suffix] = _sequence_numbers(texts, has_suffix, (start + suffix_at + len(SUFFIX))[has_suffix])
+    numbers = as_text(_split(tails, ",")[0])
+    is_short = arrow.to_numpy(pc.binary_length(numbers)) <= MOST_DIGITS
+    if not (arrow.to_numpy(pc.ascii_is_decimal(numbers)) & is_short).all():
+        matches = pc.extract_regex(texts.take(arrow.from_numpy(has_suffix)), SEQUENCE)
+        numbers = as_text(pc.struct_field(matches, 0))
+    sequence[has_suffix] = arrow.to_numpy(pc.fill_null(numbers.cast(pa.int64()), arrow.integer(NO_SEQUENCE)))
     return arrow.to_numpy(again.indices)[arrow.to_numpy(names.indices)], again.dictionary, sequence
 
 
-def _between(text_bytes: pa.Buffer, start: Int32s, end: Int32s) -> pa.Array:
-    """Return the texts that lie between these places; what lies between two of them is a text, too."""
-    bounds = np.stack([start, end], axis=1).reshape(-1)
-    count = max(0, len(bounds) - 1)
-    texts = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), text_bytes])
-    return texts.take(arrow.from_numpy(np.arange(0, count, 2)))
-
-
-def _sequence_numbers(texts: pa.Array, rows: Int64s, number_at: Int32s) -> Int64s:
-    """Return the sequence numbers of some rows, which mostly begin here and end with the text or a comma."""
-    _, offsets, text_bytes = texts.buffers()
-    end = np.frombuffer(offsets, np.int32)[texts.offset + 1 + rows]
-    comma_at = arrow.to_numpy(pc.find_substring(_between(text_bytes, number_at, end), ","))
-    numbers = as_text(_between(text_bytes, number_at, np.where(comma_at >= 0, number_at + comma_at, end)))
-    is_short = arrow.to_numpy(pc.binary_length(numbers)) <= MOST_DIGITS
-    if (arrow.to_numpy(pc.ascii_is_decimal(numbers)) & is_short).all():
-        return arrow.to_numpy(numbers.cast(pa.int64()))
-    matches = pc.extract_regex(texts.take(arrow.from_numpy(rows)), SEQUENCE)
-    parsed = as_text(pc.struct_field(matches, 0)).cast(pa.int64())
-    return arrow.to_numpy(pc.fill_null(parsed, arrow.integer(NO_SEQUENCE)))
+def _split(texts: pa.Array, mark: str) -> tuple[pa.Array, Int64s, pa.Array]:
+    """Return what is before a mark in each text, which texts have it, and what is behind it in these."""
+    parts = pc.split_pattern(texts, mark, max_splits=1)
+    first = arrow.to_numpy(parts.offsets)
+    rows = np.flatnonzero(np.diff(first) == 2)
+    return parts.values.take(parts.offsets[:-1]), rows, parts.values.take(arrow.from_numpy(first[rows] + 1))
 
 
 def as_text(values: pa.Array) -> pa.Array:
