@@ -7,7 +7,7 @@ first. Parts are joined a column at a time in each thread, so that a second copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from ..errors import AGAIN, NotAReport
 from ..support import arrow
@@ -23,11 +23,9 @@ from ..support.heap import give_back
 from ..support.progress import advance
 from ..support.threads import at_once, threads
 from ..trace import Int32s, Int64s
+from .nsys_tables import REPEATED, WIDTHS, Part, Table
 
 Value = TypeVar("Value", bound=Hashable)
-
-# Reads one part of a table.
-Part = Callable[[], pa.Table]
 
 
 class Interner(dict[Value, int]):
@@ -60,7 +58,7 @@ class Encoded:
 class Columns:
     """The columns of one table: `numbers` under their names, and `codes` of repeated values.
 
-    `aside` are the rows that the table's layout keeps apart.
+    `aside` are the rows that are kept apart.
     """
 
     numbers: dict[str, NDArray[Any]]
@@ -99,24 +97,12 @@ class Columns:
         at_once([*calls, *(partial(keep_codes, name) for name in self.codes)], len(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Which columns of a table are kept, and how: numbers in their width, and names of those to encode.
-
-    `aside` names a number, and its values in the few rows that are kept apart.
-    """
-
-    numbers: Mapping[str, DTypeLike]
-    codes: Sequence[str]
-    aside: tuple[str, Sequence[int]] | None = None
-
-
-def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns]:
+def gather(tables: Sequence[tuple[Table, Sequence[Part]]]) -> list[Columns]:
     """Read several tables, each in parts, on all cores."""
     with arrow.from_the_system(), ThreadPoolExecutor(max_workers=threads()) as pool:
         reading = [
-            [pool.submit(_compact, layout, part) for part in parts or [partial(_no_rows, layout)]]
-            for layout, parts in tables
+            [pool.submit(_compact, table, part) for part in parts or [partial(pa.table, {})]]
+            for table, parts in tables
         ]
         try:
             joined = [_joined([part.result() for part in parts], pool) for parts in reading]
@@ -127,11 +113,10 @@ def gather(tables: Sequence[tuple[Layout, Sequence[Part]]]) -> list[Columns]:
     return joined
 
 
-def _encode(table: pa.Table, column: str) -> Encoded:
+def _encode(column: str, array: pa.ChunkedArray) -> Encoded:
     """Encode a column of repeated values; text that is not UTF-8 is repaired."""
-    array = table[column]
     if not (pa.types.is_string(array.type) or pa.types.is_dictionary(array.type)):
-        values = ints(table, column)
+        values = _ints(column, array)
         if len(values) and values.min() == values.max():
             return Encoded(np.zeros(len(values), np.int32), [int(values[0])])
         array = pa.chunked_array([arrow.from_numpy(values)])
@@ -146,12 +131,8 @@ def _encode(table: pa.Table, column: str) -> Encoded:
     return Encoded(_codes(encoded), _decoded(encoded.dictionary))
 
 
-def ints(table: pa.Table, column: str) -> Int64s:
-    """Return an integer column.
-
-    Raises NotAReport if the column contains text, fractions or missing values.
-    """
-    values = table[column]
+def _ints(column: str, values: pa.ChunkedArray) -> Int64s:
+    """Return a column of integers; raise NotAReport if it contains text, fractions or missing values."""
     try:
         values = values.cast(pa.int64())  # refuses fractions rather than cutting them off
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -162,20 +143,27 @@ def ints(table: pa.Table, column: str) -> Int64s:
     return np.concatenate([*chunks, np.empty(0, np.int64)]) if len(chunks) != 1 else chunks[0]
 
 
-def _no_rows(layout: Layout) -> pa.Table:
-    return pa.table(dict.fromkeys([*layout.numbers, *layout.codes], arrow.integers([])))
-
-
-def _compact(layout: Layout, part: Part) -> Columns:
-    table = part()
-    advance(table.num_rows)
+def _compact(table: Table, part: Part) -> Columns:
+    """Read a part of a table, with what stands for its missing numbers in columns that the report lacks."""
+    rows = part()
+    advance(rows.num_rows)
+    if not rows.num_rows:  # of no rows, the types can be any
+        rows = pa.table(dict.fromkeys(table.columns, arrow.integers([])))
+    read = {
+        name: rows[name] if name in rows.column_names else arrow.repeated(table.missing[name], rows.num_rows)
+        for name in table.columns
+    }
     columns = Columns(
-        {name: ints(table, name).astype(width, copy=False) for name, width in layout.numbers.items()},
-        {name: _encode(table, name) for name in layout.codes},
+        {
+            name: _ints(name, values).astype(WIDTHS.get(name, "i8"), copy=False)
+            for name, values in read.items()
+            if name not in REPEATED
+        },
+        {name: _encode(name, values) for name, values in read.items() if name in REPEATED},
     )
-    if layout.aside is None:
+    if table.aside is None:
         return columns
-    number, values = layout.aside
+    number, values = table.aside
     column = columns.numbers[number]
     apart = np.logical_or.reduce([column == value for value in values])  # a tenth of what isin takes
     aside = columns.where(np.flatnonzero(apart))

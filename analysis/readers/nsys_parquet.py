@@ -22,9 +22,8 @@ from ..support import arrow
 from ..support.cores import cores
 from ..support.progress import expect
 from ..trace import Trace
-from .columns import Part
 from .nccl_payloads import PayloadEvent
-from .nsys_tables import EVENTS, NEVER_ABSENT, STRINGS, NsysTables, Table
+from .nsys_tables import EVENTS, NEVER_ABSENT, STRINGS, NsysTables, Part, Table
 from .nsys_trace import read_trace
 from .safety import require_within
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from ..errors import NotAReport
 from ..trace import Trace
-from .columns import Part
 from .nccl_payloads import PayloadEvent
-from .nsys_tables import EVENTS, EVENTS_READ, NEVER_ABSENT, STRINGS, NsysTables, Table
+from .nsys_tables import EVENTS, EVENTS_READ, NEVER_ABSENT, STRINGS, NsysTables, Part, Table
 from .nsys_trace import read_trace
 from .sqlite import Database
 

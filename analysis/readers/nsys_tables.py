@@ -6,13 +6,17 @@ nsys's own names occur here and in the stores only. Columns and their history: d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .columns import Layout, Part
+import pyarrow as pa
+
 from .nccl_payloads import ENTRIES_TABLE, Field, PayloadEvent
+
+# Reads one part of a table.
+Part = Callable[[], pa.Table]
 
 # Stands for the end of a range that was never closed; no event has this time.
 NEVER_CLOSED = -(2**63)
@@ -48,12 +52,6 @@ class Table:
     columns: Mapping[str, str]
     missing: Mapping[str, int] = field(default_factory=lambda: MISSING)
     aside: tuple[str, Sequence[int]] | None = None
-
-    @property
-    def layout(self) -> Layout:
-        """What is kept of it."""
-        numbers = {name: WIDTHS.get(name, "i8") for name in self.columns if name not in REPEATED}
-        return Layout(numbers, [name for name in self.columns if name in REPEATED], self.aside)
 
 
 _TIMES = {"start": "start", "end": "end"}

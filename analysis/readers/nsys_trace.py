@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from nvtx_kernels import DOMAIN
 
-from ..support import arrow
 from ..support.heap import give_back
 from ..support.small_numbers import distinct, grouped
 from ..support.units import time_text
@@ -40,7 +37,7 @@ from ..trace import (
 )
 from ..vocabulary import without_suffixes
 from .allocations import allocations, marked, plausible
-from .columns import Columns, Encoded, Interner, Layout, Part, gather
+from .columns import Columns, Encoded, Interner, gather
 from .launches import Creations, RowsById
 from .nccl_payloads import messages_of
 from .nsys_tables import (
@@ -48,7 +45,6 @@ from .nsys_tables import (
     CATEGORY_TYPE,
     DOMAIN_TYPE,
     EVENTS,
-    EVENTS_READ,
     MEMORY_USAGE,
     NEVER_CLOSED,
     NODES,
@@ -56,7 +52,6 @@ from .nsys_tables import (
     START_END_TYPES,
     WORK,
     NsysTables,
-    Table,
 )
 from .operator_names import with_bare_names
 from .requirements import NSYS_SAYS
@@ -88,31 +83,14 @@ def read_trace(tables: NsysTables) -> Trace:
     return _Assembly(tables).trace(
         gather(
             [
-                *(completed(table, tables.parts(table)) for table in (EVENTS, CALLS)),
-                completed(NODES, nodes),
-                completed(RECORDED_ALLOCATIONS, recorded or tables.parts(MEMORY_USAGE)),
-                *(completed(table, tables.parts(table)) for table in work),
+                (EVENTS, [partial(with_bare_names, part) for part in tables.parts(EVENTS)]),
+                (CALLS, tables.parts(CALLS)),
+                (NODES, nodes),
+                (RECORDED_ALLOCATIONS, recorded or tables.parts(MEMORY_USAGE)),
+                *((table, tables.parts(table)) for table in work),
             ]
         )
     )
-
-
-def completed(table: Table, parts: Sequence[Part]) -> tuple[Layout, list[Part]]:
-    """Return what is kept of a table, and its parts with numbers in place of columns that the report lacks.
-
-    Names of ranges are without PyTorch's suffixes.
-    """
-
-    def complete(part: Part) -> pa.Table:
-        rows = part()
-        if table is EVENTS:
-            is_read = pc.is_in(rows["event"], arrow.integers(EVENTS_READ))
-            rows = with_bare_names(rows if pc.all(is_read).as_py() else rows.filter(is_read))
-        absent = [name for name in table.columns if name not in rows.column_names]
-        columns = {name: rows[name] for name in rows.column_names}
-        return pa.table({**columns, **{name: arrow.repeated(table.missing[name], len(rows)) for name in absent}})
-
-    return table.layout, [partial(complete, part) for part in parts]
 
 
 # What our recorder writes of what it could not record, and how much of each is read.

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ..support import arrow
 from ..trace import Int32s, Int64s
 from ..vocabulary import OPERATOR_SUFFIXES
-from .nsys_tables import DOMAIN_TYPE, MARK_TYPE
+from .nsys_tables import DOMAIN_TYPE, EVENTS_READ, MARK_TYPE, Part
 
 # RE2 runs in linear time.
 SEQUENCE = r", seq = (?P<seq>[0-9]{1,18})(?:[^0-9]|$)"
@@ -22,16 +22,16 @@ NO_SEQUENCE = -1
 SUFFIX = OPERATOR_SUFFIXES[0]
 
 
-def with_bare_names(events: pa.Table) -> pa.Table:
-    """Return NVTX events with `text` as a dictionary of bare names, and `seq`; missing texts are empty.
+def with_bare_names(part: Part) -> pa.Table:
+    """Read NVTX events that are of use, `text` as a dictionary of bare names, and `seq`; missing texts are empty.
 
     Marks and the names of domains stay whole.
     """
+    events = part()
+    is_read = pc.is_in(events["event"], arrow.integers(EVENTS_READ))
+    events = events if pc.all(is_read).as_py() else events.filter(is_read)
     batches = events.combine_chunks().to_batches()
-    if not batches:
-        columns = [pa.array([], field.type) for field in events.schema]
-        batches = [pa.RecordBatch.from_arrays(columns, schema=events.schema)]
-    return pa.Table.from_batches([_bare(batch) for batch in batches])
+    return pa.Table.from_batches([_bare(batch) for batch in batches]) if batches else events
 
 
 def _bare(events: pa.RecordBatch) -> pa.RecordBatch:
@@ -50,8 +50,6 @@ def _bare(events: pa.RecordBatch) -> pa.RecordBatch:
 
 def _encoded(column: pa.Array) -> tuple[Int32s | None, pa.Array]:
     """Return texts as bytes, and each row's position among them; None where every row has its own."""
-    if not len(column):
-        return None, pa.array([], pa.binary())  # a driver may call a column without values anything
     if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
         column = column.dictionary_encode()  # all of them may be too long for one column of bytes
     codes, texts = None, column
@@ -68,8 +66,6 @@ def _encoded(column: pa.Array) -> tuple[Int32s | None, pa.Array]:
 
 def _without_suffixes(texts: pa.Array) -> tuple[Int32s, pa.Array, Int64s]:
     """Return the number of each text's bare name, those names, and the text's sequence number or -1."""
-    if not len(texts):
-        return np.empty(0, np.int32), texts, np.empty(0, np.int64)
     names, has_suffix, tails = _split(texts, SUFFIX)
     names = names.dictionary_encode()
     bare = names.dictionary  # few: what follows costs next to nothing

@@ -18,8 +18,7 @@ from typing import Any
 
 from ..errors import NotAReport
 from ..trace import KERNEL, MEMCPY, Trace
-from .columns import Part
-from .nsys_tables import CALLS, EVENTS, PUSH_POP_TYPES, START_END_TYPES, WORK, NsysTables, Table
+from .nsys_tables import CALLS, EVENTS, PUSH_POP_TYPES, START_END_TYPES, WORK, NsysTables, Part, Table
 from .nsys_trace import read_trace
 from .requirements import RECORD_ROCM
 from .sqlite import Database
