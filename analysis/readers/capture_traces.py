@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import NotAReport, UsageError
 from ..trace import KERNEL, Captures, Path, Ranges, Thread, Trace, sorted_ranges
 from .chrome_columns import whole_number
-from .chrome_events import TraceFile, nanoseconds
+from .chrome_events import Args, Event, TraceFile, nanoseconds
 from .columns import Interner
 from .graph_annotations import captures_of
 
@@ -34,19 +34,11 @@ _END = re.compile(r"(?:cuda|hip)(?:StreamEndCapture|GraphInstantiate)")
 UNDECIDED = "The modules of {} of {} replays of CUDA graphs are undecided: {}."
 
 
-class _Args(msgspec.Struct, gc=False, frozen=True):
+class _Args(Args, gc=False, frozen=True):
     kernel: Any = None
-    correlation: Any = None
 
 
-class _Event(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: Any = None
-    tid: Any = None
-    ts: msgspec.Raw = msgspec.Raw()
-    dur: msgspec.Raw = msgspec.Raw()
+class _Event(Event, gc=False):
     args: _Args = _Args()
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -86,27 +86,6 @@ _NO_DURATION = msgspec.Raw()
 # The largest number that is taken for an id.
 LARGEST = (1 << 62) - 1
 
-_FIELDS = attrgetter("ts", "dur", "name", "pid", "tid", "args")
-_ARGS_OF_WORK = attrgetter("correlation", "device", "stream", "grid", "graph_node")
-_ARGS_OF_LAUNCH = attrgetter("correlation", "external", "old_external")
-_ARGS_OF_RANGE = attrgetter("sequence", "forward", "external", "old_external")
-_ARGS_OF_MEMORY = attrgetter("bytes", "address", "total_bytes", "device_type", "memory_device")
-
-
-class _Fields(NamedTuple):
-    """Events of one kind, a column for each of `_FIELDS`."""
-
-    ts: Sequence[msgspec.Raw]
-    dur: Sequence[msgspec.Raw]
-    name: Sequence[str]
-    pid: Sequence[Any]
-    tid: Sequence[Any]
-    args: Sequence[Args]
-
-
-def _fields(events: Iterable[Event]) -> _Fields:
-    return _Fields(*zip(*map(_FIELDS, events), strict=True))
-
 
 @dataclass(slots=True)
 class Table:
@@ -115,9 +94,9 @@ class Table:
     pieces: dict[str, list[Int64s]] = field(default_factory=lambda: defaultdict(list))
     rows: int = 0
 
-    def add(self, rows: int, **columns: Int64s) -> None:
+    def add(self, **columns: Int64s) -> None:
         """Append some rows."""
-        self.rows += rows
+        self.rows += len(next(iter(columns.values())))
         for name, values in columns.items():
             self.pieces[name].append(values.astype(WIDTHS.get(name, np.int64), copy=False))
 
@@ -180,117 +159,99 @@ class TraceColumns:
                 self.process_names[_id(event.pid)] = str(event.args.name or "")
         add = {WORK: self._add_work, LAUNCHES: self._add_launches, RANGES: self._add_ranges}
         for (table, kind), rows in timed.items():
-            add[table](_fields(rows), kind)
+            add[table](rows, kind)
         if flows:
             self._add_flows(flows)
         if allocations:
-            self._add_memory(_fields(allocations))
+            self._add_memory(allocations)
 
-    def _add_work(self, events: _Fields, kind: int) -> None:
-        correlation, device, stream, grid, node = zip(*map(_ARGS_OF_WORK, events.args), strict=True)
-        self._add_messages(events)
-        if any(node):
-            self._add_nodes(events)
-            stream = tuple(
-                ran_on if args.original_stream is None else args.original_stream
-                for ran_on, args in zip(stream, events.args, strict=True)
-            )
+    def _add_work(self, events: list[Event], kind: int) -> None:
+        args = [event.args for event in events]
+        self._add_messages(args)
+        self._add_nodes(args)
         self.work.add(
-            len(events.name),
             **_times(events),
             name=self._names(events, _NAME_OF_WORK[kind]),
-            kind=np.full(len(events.name), kind),
-            device=_integers(_first(device, events.pid), 0),
-            stream=_integers(list(map(_stream, stream, events.tid)), 0),
+            kind=np.full(len(events), kind),
+            device=_integers([_first(event.args.device, event.pid) for event in events], 0),
+            stream=_integers(list(map(_stream, events)), 0),
             place=_places(events, self.tracks),
-            correlation=_integers(correlation, -1),
-            grid=np.fromiter(map(_blocks, grid), np.int64, len(events.name)),
+            correlation=_numbers(args, "correlation", -1),
+            grid=np.fromiter((_blocks(of_work.grid) for of_work in args), np.int64, len(events)),
         )
 
-    def _add_messages(self, events: _Fields) -> None:
+    def _add_messages(self, args_of_work: list[Args]) -> None:
         """Take what kernels' own arguments say of their collective; call before their rows are added."""
-        rows = [row for row, args in enumerate(events.args) if args.collective is not None]
-        if not rows:
-            return
-        columns = zip(*(self._message(events.args[row]) for row in rows), strict=True)
-        self.messages.add(
-            len(rows),
-            work=self.work.rows + np.array(rows, np.int64),
-            **{name: np.array(column, np.int64) for name, column in zip(MESSAGE, columns, strict=True)},
-        )
+        messages = []
+        for row, args in enumerate(args_of_work, self.work.rows):
+            if args.collective is not None:
+                size = ELEMENT_BYTES.get(str(args.dtype).lower(), 0)
+                counts = map(_count, (args.sent, args.received))
+                sizes = (count * size if size and count >= 0 else -1 for count in counts)
+                ranks = _first(args.group_ranks, "")  # a list, or the text of one
+                listed = (ranks if isinstance(ranks, str) else json.dumps(ranks)).replace(" ", "")
+                group = " ".join(str(part) for part in (args.group, listed) if part not in (None, ""))
+                names = self.names(str(args.collective)), self.names(group)
+                messages.append((row, *names, max(_count(args.group_size), 0), *sizes))
+        if messages:
+            columns = np.array(messages, np.int64).T
+            self.messages.add(**dict(zip(("work", *MESSAGE), columns, strict=True)))
 
-    def _message(self, args: Args) -> tuple[int, ...]:
-        """Return one kernel's: names, ranks (0 where the trace does not say), and bytes (-1 there)."""
-        size = ELEMENT_BYTES.get(str(args.dtype).lower(), 0)
-        ranks = "" if args.group_ranks is None else args.group_ranks  # a list, or the text of one
-        listed = (ranks if isinstance(ranks, str) else json.dumps(ranks)).replace(" ", "")
-        group = " ".join(str(part) for part in (args.group, listed) if part not in (None, ""))
-        sizes = (count * size if size and count >= 0 else -1 for count in map(_count, (args.sent, args.received)))
-        return self.names(str(args.collective)), self.names(group), max(_count(args.group_size), 0), *sizes
-
-    def _add_nodes(self, events: _Fields) -> None:
+    def _add_nodes(self, args_of_work: list[Args]) -> None:
         """Take which graph's node work is of, and its module as PyTorch annotated it; call as `_add_messages`."""
-        rows = [row for row, args in enumerate(events.args) if args.graph_node]
-        args_of_nodes = [events.args[row] for row in rows]
-        paths = [module_path(args.module, args.name) for args in args_of_nodes]
+        of_graphs = [(row, args) for row, args in enumerate(args_of_work, self.work.rows) if args.graph_node]
+        paths = [module_path(args.module, args.name) for _, args in of_graphs]
         self.nodes.add(
-            len(rows),
-            work=self.work.rows + np.array(rows, np.int64),
-            node=_integers([node_id(args.graph, args.graph_node) for args in args_of_nodes], -1),
+            work=np.array([row for row, _ in of_graphs], np.int64),
+            node=_integers([node_id(args.graph, args.graph_node) for _, args in of_graphs], -1),
             path=np.array([self.module_paths(path) if path else -1 for path in paths], np.int64),
         )
 
-    def _add_launches(self, events: _Fields, device: int) -> None:
+    def _add_launches(self, events: list[Event], device: int) -> None:
         self.called_devices.add(DEVICES[device])
-        correlation, external, old_external = zip(*map(_ARGS_OF_LAUNCH, events.args), strict=True)
         self.launches.add(
-            len(events.name),
             **_times(events),
             place=_places(events, self.threads),
-            correlation=_integers(correlation, -1),
-            external=_integers(_first(external, old_external), -1),
-            is_kernel=np.fromiter((LAUNCHES_KERNEL in name for name in events.name), np.uint8, len(events.name)),
+            correlation=_numbers([event.args for event in events], "correlation", -1),
+            external=_external_ids(events),
+            is_kernel=np.fromiter((LAUNCHES_KERNEL in event.name for event in events), np.uint8, len(events)),
         )
 
-    def _add_ranges(self, events: _Fields, kind: int) -> None:
-        sequence, forward, external, old_external = zip(*map(_ARGS_OF_RANGE, events.args), strict=True)
+    def _add_ranges(self, events: list[Event], kind: int) -> None:
+        args = [event.args for event in events]
         self.ranges.add(
-            len(events.name),
             **_times(events),
             name=self._names(events, _NAME_OF_RANGE[kind]),
             place=_places(events, self.threads),
-            external=_integers(_first(external, old_external), -1),
-            sequence=_integers(sequence, -1),
-            forward=_integers(forward, 0),
-            is_operator=np.full(len(events.name), int(kind > 0)),
+            external=_external_ids(events),
+            sequence=_numbers(args, "sequence", -1),
+            forward=_numbers(args, "forward", 0),
+            is_operator=np.full(len(events), int(kind > 0)),
         )
 
     def _add_flows(self, events: list[Event]) -> None:
-        fields = _fields(events)
         self.flows.add(
-            len(events),
-            id=_integers([event.id for event in events], -1),
-            place=_places(fields, self.threads),
-            start=nanoseconds(fields.ts),
+            id=_numbers(events, "id", -1),
+            place=_places(events, self.threads),
+            start=nanoseconds([event.ts for event in events]),
             is_end=np.fromiter((event.ph == "f" for event in events), np.int64, len(events)),
         )
 
-    def _add_memory(self, events: _Fields) -> None:
-        size, address, total, device_type, device = zip(*map(_ARGS_OF_MEMORY, events.args), strict=True)
+    def _add_memory(self, events: list[Event]) -> None:
+        args = [event.args for event in events]
         self.memory.add(
-            len(events.name),
-            start=nanoseconds(events.ts),
+            start=nanoseconds([event.ts for event in events]),
             place=_places(events, self.threads),
-            device_type=_integers(device_type, 0),
-            device=_integers(device, 0),
-            block=_integers(address, 0),
-            bytes=_integers(size, 0),
-            total=_integers(total, -1),
+            device_type=_numbers(args, "device_type", 0),
+            device=_numbers(args, "memory_device", 0),
+            block=_numbers(args, "address", 0),
+            bytes=_numbers(args, "bytes", 0),
+            total=_numbers(args, "total_bytes", -1),
         )
 
-    def _names(self, events: _Fields, text: Callable[[str], str]) -> Int64s:
+    def _names(self, events: list[Event], text: Callable[[str], str]) -> Int64s:
         """Return name ids; the text of each distinct name is made once."""
-        return _numbered(events.name, lambda name: self.names(text(name)))
+        return _numbered([event.name for event in events], lambda name: self.names(text(name)))
 
 
 _NAME_OF_RANGE: dict[int, Callable[[str], str]] = {
@@ -316,9 +277,9 @@ _NAME_OF_WORK: dict[int, Callable[[str], str]] = {
 }
 
 
-def _times(events: _Fields) -> dict[str, Int64s]:
-    start = nanoseconds(events.ts)
-    return {"start": start, "end": start + nanoseconds(events.dur)}
+def _times(events: list[Event]) -> dict[str, Int64s]:
+    start = nanoseconds([event.ts for event in events])
+    return {"start": start, "end": start + nanoseconds([event.dur for event in events])}
 
 
 def _numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
@@ -327,21 +288,24 @@ def _numbered(values: Sequence[Any], number: Callable[[Any], int]) -> Int64s:
     return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
 
 
-def _places(events: _Fields, number: Interner[Place]) -> Int64s:
-    written = list(zip(events.pid, events.tid, strict=True))
+def _places(events: list[Event], number: Interner[Place]) -> Int64s:
+    written = [(event.pid, event.tid) for event in events]
     return _numbered(written, lambda place: number((_id(place[0]), _id(place[1]))))
 
 
-def _first(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Return the values, and the others in place of missing ones."""
-    return [other if value is None else value for value, other in zip(values, others, strict=True)]
+def _first(value: Any, other: Any) -> Any:
+    """Return a value, or another one where it is missing."""
+    return other if value is None else value
 
 
-def _stream(stream: Any, tid: Any) -> Any:
+def _external_ids(events: list[Event]) -> Int64s:
+    return _integers([_first(event.args.external, event.args.old_external) for event in events], -1)
+
+
+def _stream(event: Event) -> Any:
     """Return the stream of a piece of work; PyTorch 1.8 had only `stream 7` as its thread."""
-    if stream is not None:
-        return stream
-    return tid.removeprefix("stream ") if isinstance(tid, str) else tid
+    track = event.tid.removeprefix("stream ") if isinstance(event.tid, str) else event.tid
+    return _first(event.args.original_stream, _first(event.args.stream, track))
 
 
 def _count(value: Any) -> int:
@@ -372,7 +336,11 @@ def whole_number(value: Any) -> int | None:
     return int(value) if is_whole and abs(value) <= LARGEST else None
 
 
-def _integers(values: Sequence[Any], missing: int) -> Int64s:
+def _numbers(rows: Sequence[Args] | Sequence[Event], name: str, missing: int) -> Int64s:
+    return _integers(list(map(attrgetter(name), rows)), missing)
+
+
+def _integers(values: list[Any], missing: int) -> Int64s:
     present = [missing if value is None else value for value in values]
     if set(map(type, present)) == {int} and min(present) >= -LARGEST and max(present) <= LARGEST:
         return np.array(present, np.int64)

@@ -120,3 +120,7 @@ def test_a_folder_without_traces_and_a_file_that_is_none_are_refused(tmp_path):
     (tmp_path / "empty" / "a.json").write_text('{"traceEvents": [{"ph": "X", "cat": "python_function"')
     with pytest.raises(NotAReport, match="is truncated"):
         with_captures(trace, tmp_path / "empty")
+    process_of_list = {"ph": "X", "cat": "python_function", "name": "nn.Module: A", "pid": [1], "ts": 1, "dur": 1}
+    (tmp_path / "empty" / "a.json").write_text(json.dumps({"traceEvents": [process_of_list]}))
+    with pytest.raises(NotAReport, match="got `array`"):
+        with_captures(trace, tmp_path / "empty")
