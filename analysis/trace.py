@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,15 +70,16 @@ FORWARD_CATEGORIES = (MODEL_FORWARD, NO_GRADIENT, EVALUATION)
 class Columns:
     """A table whose dataclass has one field per column, all of one length."""
 
-    __slots__: tuple[str, ...] = ()
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]]  # the names of its columns, also of those that it inherits
 
     def __len__(self) -> int:
-        return len(getattr(self, self.__slots__[0]))
+        return len(getattr(self, self.__match_args__[0]))
 
     def take(self, rows: NDArray[Any]) -> Self:
         """Return the rows at these positions, or under this mask."""
         rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows  # found once, not once a column
-        taken = [partial(getattr(self, name).__getitem__, rows) for name in self.__slots__]
+        taken = [partial(getattr(self, name).__getitem__, rows) for name in self.__match_args__]
         return type(self)(*at_once(taken, len(rows)))
 
     @classmethod
@@ -87,7 +88,7 @@ class Columns:
         parts = [part for part in parts if len(part)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
-        columns = [[getattr(part, name) for part in parts] for name in cls.__slots__]
+        columns = [[getattr(part, name) for part in parts] for name in cls.__match_args__]
         return cls(*at_once([partial(np.concatenate, column) for column in columns], sum(map(len, parts))))
 
 
@@ -112,21 +113,27 @@ class Work(Columns):
 
 
 @dataclass(frozen=True, slots=True)
-class Launches(Columns):
-    """CUDA API calls of the runtime and the driver; those that caused work are pointed at by `Work.launch`."""
+class Spots(Columns):
+    """Intervals on threads: calls, ranges, operators or moments."""
 
     start_ns: Int64s
     end_ns: Int64s
     thread: Int32s  # position in Trace.threads
+
+    def on(self, thread: int | Int32s) -> Spots:
+        """Return the same intervals on another thread, or on one each."""
+        return Spots(self.start_ns, self.end_ns, np.full(len(self), thread, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges(Columns):
+class Launches(Spots):
+    """CUDA API calls of the runtime and the driver; those that caused work are pointed at by `Work.launch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges(Spots):
     """NVTX ranges, sorted by (thread, start, longest first, order in the file): outer before inner."""
 
-    start_ns: Int64s
-    end_ns: Int64s
-    thread: Int32s  # position in Trace.threads
     name_id: Int32s  # position in Trace.names, without PyTorch's `, seq = …` suffixes
     domain: Int32s  # position in Trace.domains
     seq: Int64s  # autograd's sequence number; -1 where the name has none
@@ -137,8 +144,7 @@ class Ranges(Columns):
     @property
     def of_forward(self) -> Bools:
         """Mark the ranges that annotation opened around the forward of a model or of its parts."""
-        of_forward: Bools = np.isin(self.category, FORWARD_CATEGORIES)
-        return of_forward
+        return np.isin(self.category, FORWARD_CATEGORIES)
 
     @property
     def of_model(self) -> Bools:
@@ -275,13 +281,10 @@ def range_order(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int64s | No
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(Columns):
-    """Calls that caused work, each once: positions in `Launches`, their columns, whether a kernel came of it."""
+class Calls(Spots):
+    """Calls that caused work, each once: with positions in `Launches`, and whether a kernel came of it."""
 
     row: Int64s
-    thread: Int32s
-    start_ns: Int64s
-    end_ns: Int64s
     launches_kernel: Bools
 
 
@@ -291,13 +294,8 @@ def working_calls(trace: Trace) -> Calls:
     kernel = (trace.work.kind == KERNEL) | (trace.work.kind == GRAPH)
     row = np.flatnonzero(marked(launch, len(launches)))
     calls = launches.take(row)
-    return Calls(
-        row=row,
-        thread=calls.thread,
-        start_ns=calls.start_ns,
-        end_ns=calls.end_ns,
-        launches_kernel=marked(launch[kernel], len(launches))[row],
-    )
+    launches_kernel = marked(launch[kernel], len(launches))[row]
+    return Calls(calls.start_ns, calls.end_ns, calls.thread, row, launches_kernel)
 
 
 def marked(rows: Int32s, count: int) -> Bools:

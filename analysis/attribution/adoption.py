@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..support.threads import at_once, positions
-from ..trace import Bools, Columns, Int32s, Int64s, Trace
+from ..trace import Bools, Int32s, Int64s, Spots, Trace
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import of_titles
@@ -28,15 +28,6 @@ from .user_ranges import of_titles
 MAX_CONTRADICTIONS = 0.01
 
 NOBODY, AMBIGUOUS = -1, -2
-
-
-@dataclass(frozen=True, slots=True)
-class Spots(Columns):
-    """Intervals on threads: calls, operators, ranges or moments."""
-
-    thread: Int32s
-    start_ns: Int64s
-    end_ns: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +97,7 @@ class Adoption:
         busy = np.unique(a.stretch[(a.stretch >= 0) & ~b.waits])
         candidate_stretch, other_stretch = tied[candidate].stretch[rows], tied[other].stretch[rows]
         longer = _count_of(a.stretch, candidate_stretch) > _count_of(b.stretch, other_stretch)
-        outlasts: Bools = longer & np.isin(candidate_stretch, busy)
-        return outlasts
+        return longer & np.isin(candidate_stretch, busy)
 
     def _is_adopted(self, thread: int) -> bool:
         facts = self.facts
@@ -121,8 +111,7 @@ class Adoption:
             calls = self._calls(thread)
             served = np.zeros(len(calls), np.bool_)
             for other in facts.candidates(thread):
-                in_nccl = facts.in_nccl(other, calls.start_ns, calls.end_ns)
-                served |= self._for_calls_of(thread, other).waits & in_nccl
+                served |= self._for_calls_of(thread, other).waits & facts.in_nccl(calls.on(other))
             return bool(served.all())
         awaited = self._always_awaited(thread)
         if (
@@ -147,9 +136,7 @@ class Adoption:
 
     def _calls(self, thread: int) -> Spots:
         """Return a thread's calls that caused work."""
-        calls = self.facts.calls
-        of_thread = np.flatnonzero(calls.thread == thread)
-        return Spots(calls.thread[of_thread], calls.start_ns[of_thread], calls.end_ns[of_thread])
+        return self.facts.calls.take(self.facts.calls.thread == thread)
 
     def _for_calls_of(self, thread: int, waiting: int) -> Waits:
         """Return the state of a thread during each call of another."""
@@ -177,8 +164,7 @@ class Adoption:
         return Waits(waits, node, in_backward, stretch)
 
     def _open(self, thread: int, during: Spots) -> Int32s:
-        place = np.full(len(during), thread, np.int32)
-        return self._nesting.containing(place, during.start_ns, during.end_ns)
+        return self._nesting.containing(during.on(thread))
 
     def _in_backward(self, node: Int32s) -> Bools:
         """Return which nodes are in a range that opens the backward phase."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..trace import Bools, Captures, Int32s, Ranges, marked
+from ..trace import Bools, Captures, Int32s, Ranges, Spots, marked
 from .nesting import Forest, Nesting, distinct_pairs
 from .user_ranges import NameFacts, of_titles
 
@@ -23,7 +23,7 @@ def below_launches(
     its launch's; and the nodes that were made for them. `node` are the launches', and only `eligible` work counts.
     """
     forest, title = nesting.forest, ranges.name_id
-    created = nesting.containing(captures.thread, captures.at_ns, captures.at_ns)
+    created = nesting.containing(Spots(captures.at_ns, captures.at_ns, captures.thread))
     created = np.where(eligible, np.append(created, np.int32(-1))[captures.of_work], np.int32(-1))
     rows, before = np.flatnonzero(created >= 0), len(forest)
     ends = of_titles(facts.warm_up | facts.step | facts.measured | facts.opens_phase, ranges)

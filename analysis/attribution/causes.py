@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from ..support.heap import give_back
 from ..support.small_numbers import grouped
 from ..support.threads import at_once
-from ..trace import Int8s, Int32s, Ranges, Trace, marked
+from ..trace import Int8s, Int32s, Ranges, Spots, Trace, marked
 from ..vocabulary import OPTIMIZER, PHASES
-from .adoption import Adoption, Spots
+from .adoption import Adoption
 from .capture import below_launches
 from .nesting import Nesting
 from .phases import IN_BACKWARD, NOTHING, Unnamed, of_nodes
@@ -75,20 +75,19 @@ class _Attributing:
             can_tell = self.own_ranges.of_model.any() or self.facts.backward_operator.any()
             return Unnamed(trace, self.facts, self.own_ranges) if can_tell else None
 
-        spots = Spots(calls.thread, calls.start_ns, calls.end_ns)
-        tasks: list[Callable[[], Any]] = [partial(placing.place, spots), unnamed]
-        placed, self.unnamed = at_once(tasks, len(spots))
+        tasks: list[Callable[[], Any]] = [partial(placing.place, calls), unnamed]
+        placed, self.unnamed = at_once(tasks, len(calls))
         memory, none = trace.memory, np.empty(0, np.int64)
         owner, at_ns = (memory.thread, memory.at_ns) if memory else (none.astype(np.int32), none)
-        self.allocated = Spots(owner, at_ns, at_ns)
+        self.allocated = Spots(at_ns, at_ns, owner)
         self.memory_node = placing.place(self.allocated).node if len(self.allocated) else np.empty(0, np.int32)
         home = self.nesting.home.copy()
         if self.rules.adopt and len(self.ranges):
             ranges = self.ranges
             for thread in self.adoption.threads:  # below those of the thread that waits for it
                 rows = np.flatnonzero(ranges.thread == thread)
-                during = Spots(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
-                home[rows] = self.forest.graft(np.maximum(self.adoption.base(thread, during), -1), home[rows])
+                base = self.adoption.base(thread, ranges.take(rows))
+                home[rows] = self.forest.graft(np.maximum(base, -1), home[rows])
         if self.rules.operators == "auto":
             home = self._show_stray_operators(placed.node, placed.how, home)
 
@@ -130,14 +129,14 @@ class _Attributing:
         ranges, stray, calls = self.trace.ranges, np.flatnonzero(how == OUTSIDE), self.threads.calls
         # PyTorch's operator ranges on these threads that are in no range of the user's.
         on_threads = marked(calls.thread[stray], len(self.trace.threads))
-        rows = np.flatnonzero(self.operator & on_threads[ranges.thread])
+        among = ranges.take(self.operator & on_threads[ranges.thread])
         outermost = Nesting(self.ranges.take(self.forest.above(self.nesting.home) < 0))
-        user_node = outermost.containing(ranges.thread[rows], ranges.start_ns[rows], ranges.end_ns[rows])
-        operators = ranges.take(rows[user_node < 0])
+        user_node = outermost.containing(among)
+        operators = among.take(user_node < 0)
         if not len(operators):
             return home
         nesting, first = Nesting(operators), len(self.forest)
-        operator_node = nesting.containing(calls.thread[stray], calls.start_ns[stray], calls.end_ns[stray])
+        operator_node = nesting.containing(calls.take(stray))
         parent = np.where(nesting.forest.parent >= 0, nesting.forest.parent + first, -1)
         self.forest.add(parent.astype(np.int32), nesting.forest.range + np.int32(len(self.ranges)))
         node[stray] = np.where(operator_node >= 0, operator_node + first, -1)
@@ -172,14 +171,13 @@ class _Attributing:
         phase = np.where(phase == NOTHING, of_node[self.created], phase)
         undecided = np.flatnonzero((phase == NOTHING) & (launch >= 0))
         calls, back = grouped(launch[undecided])
-        spots = Spots(launches.thread[calls], launches.start_ns[calls], launches.end_ns[calls])
-        phase[undecided] = self._phase_by_place(spots)[back]
+        phase[undecided] = self._phase_by_place(launches.take(calls))[back]
         return columns | {"phase": phase, "memory_phase": memory_phase}
 
     def _phase_by_place(self, spots: Spots) -> Int8s:
         """Return the phase of what no range has one for, by its thread or its place in time: int8 (spots,)."""
         phase = np.full(len(spots), NOTHING, np.int8)
         if len(spots) and self.unnamed:
-            phase = self.unnamed.phase(spots.thread, spots.start_ns, spots.end_ns)
+            phase = self.unnamed.phase(spots)
         phase[np.isin(spots.thread, self.known)] = IN_BACKWARD
         return phase

@@ -19,9 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..support.small_numbers import distinct
-from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges
+from ..trace import PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots
 from ..vocabulary import ENGINE_OPERATOR
-from .adoption import Spots
 from .nesting import Nesting
 from .thread_facts import ThreadFacts
 from .user_ranges import of_titles, operator_ranges
@@ -72,7 +71,7 @@ class Links:
 
     def around(self, spots: Spots) -> Int64s:
         """Return the position of the innermost node around each interval; -1 for none: int64 (n,)."""
-        node = self._nesting.containing(spots.thread, spots.start_ns, spots.end_ns)
+        node = self._nesting.containing(spots)
         return np.where(node >= 0, self._nesting.forest.range[node], -1).astype(np.int64)
 
     def made(self, node: Int64s, waiting: Int32s) -> Int64s:
@@ -119,9 +118,9 @@ class Links:
         independent = np.isin(maker.thread, sorted(self._threads.independent))
         stranger = independent & (maker.thread != waiting) & (waiting >= 0)
         # Both are in the same step, or both in none.
-        step_thread = np.where(waiting >= 0, waiting, node.thread).astype(np.int32)
-        began, _ = self._step_around(step_thread, node.start_ns, node.end_ns)
-        _, ended = self._step_around(maker.thread, maker.start_ns, maker.end_ns)
+        step_thread = np.where(waiting >= 0, waiting, node.thread)
+        began, _ = self._step_around(node.on(step_thread))
+        _, ended = self._step_around(maker)
         # What made a node inside another is inside it too.
         outer = self._within[row]
         around = self.nodes.take(np.maximum(outer, 0))
@@ -136,9 +135,9 @@ class Links:
         )
         return fits
 
-    def _step_around(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+    def _step_around(self, spots: Spots) -> tuple[Int64s, Int64s]:
         """Return the bounds of the outermost step around intervals; without one, all time."""
-        node, forest = self._steps.containing(thread, start_ns, end_ns), self._steps.forest
+        node, forest = self._steps.containing(spots), self._steps.forest
         while (above := forest.above(node)).max(initial=-1) >= 0:
             node = np.where(above >= 0, above, node)
         if not len(forest):

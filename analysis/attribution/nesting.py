@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..errors import AGAIN, TooTangled
 from ..support.small_numbers import distinct
 from ..support.threads import in_pieces, positions
-from ..trace import Bools, Int32s, Int64s, Ranges
+from ..trace import Bools, Int32s, Int64s, Ranges, Spots
 
 MAX_DEPTH = 1_000
 MAX_LANES = 200
@@ -190,9 +190,9 @@ class Nesting:
         self.forest = Forest(parent)
         self.home = self._homes(start, end)
 
-    def containing(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int32s:
-        """Return the node of the ranges on these threads that contain each interval; -1 for none: int32 (n,)."""
-        start, end = in_pieces(self._clock.at, thread, start_ns), in_pieces(self._clock.at, thread, end_ns)
+    def containing(self, spots: Spots) -> Int32s:
+        """Return the node of the ranges on its thread that contain each interval; -1 for none: int32 (n,)."""
+        start, end = (in_pieces(self._clock.at, spots.thread, ns) for ns in (spots.start_ns, spots.end_ns))
         node = np.full(len(start), -1, np.int32)
         for lane in self._lanes:
             last = positions(lane.start, start, "right")

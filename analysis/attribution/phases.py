@@ -17,9 +17,9 @@ from ..trace import (
     PUSH_POP,
     Bools,
     Int8s,
-    Int32s,
     Int64s,
     Ranges,
+    Spots,
     Trace,
     marked,
 )
@@ -115,31 +115,30 @@ class Unnamed:
         # The outermost ranges of modules that a program calls, not backward.
         calling = marked(ranges.thread[ranges.of_forward], len(self._process))
         parts = ranges.take(ranges.of_model & calling[ranges.thread])
-        parts = parts.take(~self._in_node(parts.thread, parts.start_ns, parts.end_ns))
+        parts = parts.take(~self._in_node(parts))
         nesting = Nesting(parts)
         is_recompute = computed_again(trace, parts)
         self._calls = parts.take((nesting.forest.above(nesting.home) < 0) & parts.of_forward & ~is_recompute)
 
-    def phase(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Int8s:
+    def phase(self, spots: Spots) -> Int8s:
         """Return the phases of intervals: in a backward node, between a model and its backward, or neither."""
-        phase = np.full(len(thread), NOTHING, np.int8)
-        for number in sorted({*distinct(thread).tolist()} & {*distinct(self._calls.thread).tolist()}):
-            rows = np.flatnonzero(thread == number)
-            phase[rows[self._before_backward(number, start_ns[rows], end_ns[rows])]] = IN_FORWARD
-        phase[self._in_node(thread, start_ns, end_ns)] = IN_BACKWARD
+        phase = np.full(len(spots), NOTHING, np.int8)
+        for thread in sorted({*distinct(spots.thread).tolist()} & {*distinct(self._calls.thread).tolist()}):
+            rows = np.flatnonzero(spots.thread == thread)
+            phase[rows[self._before_backward(thread, spots.take(rows))]] = IN_FORWARD
+        phase[self._in_node(spots)] = IN_BACKWARD
         return phase
 
-    def _in_node(self, thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> Bools:
+    def _in_node(self, spots: Spots) -> Bools:
         """Return which intervals are in a backward node; only the nodes of their threads are indexed."""
-        nesting = Nesting(self._trace.ranges.take(self._nodes_on(marked(thread, len(self._process)))))
-        inside: Bools = nesting.containing(thread, start_ns, end_ns) >= 0
-        return inside
+        nodes = self._trace.ranges.take(self._nodes_on(marked(spots.thread, len(self._process))))
+        return Nesting(nodes).containing(spots) >= 0
 
     def _nodes_on(self, threads: Bools) -> Int64s:
         """Return the backward nodes on some threads, positions in the trace's ranges."""
         return self._nodes[threads[self._trace.ranges.thread[self._nodes]]]
 
-    def _before_backward(self, thread: int, start_ns: Int64s, end_ns: Int64s) -> Bools:
+    def _before_backward(self, thread: int, spots: Spots) -> Bools:
         """Return which intervals of a thread lie between a call of the model and its backward.
 
         No phase or step of the thread turns between these, and everything before the backward was forward: it
@@ -156,18 +155,18 @@ class Unnamed:
         nodes_ns = self._trace.ranges.start_ns[self._nodes_on(threads)]
         begins_ns = np.concatenate([backward.start_ns, nodes_ns])
         if not len(begins_ns):
-            return np.zeros(len(start_ns), np.bool_)
+            return np.zeros(len(spots), np.bool_)
         is_first = np.concatenate([backward.thread != thread, np.ones(len(nodes_ns), np.bool_)])
         order = np.lexsort((~is_first, begins_ns))
         begins_ns, is_first = begins_ns[order], is_first[order]
 
         ends_ns = np.sort(self._calls.end_ns[self._calls.thread == thread])
-        calls_before = np.searchsorted(ends_ns, start_ns, "right")
+        calls_before = np.searchsorted(ends_ns, spots.start_ns, "right")
         called_ns = ends_ns[np.maximum(calls_before - 1, 0)]
         backward_row = np.searchsorted(begins_ns, called_ns, "left")
         is_between = (calls_before > 0) & (backward_row < len(begins_ns))
         backward_row = np.minimum(backward_row, len(begins_ns) - 1)
         begin_ns = begins_ns[backward_row]
         has_turn = np.searchsorted(turns_ns, begin_ns, "right") > np.searchsorted(turns_ns, called_ns, "left")
-        is_between &= is_first[backward_row] & (end_ns <= begin_ns) & ~has_turn
+        is_between &= is_first[backward_row] & (spots.end_ns <= begin_ns) & ~has_turn
         return is_between

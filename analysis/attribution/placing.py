@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..support.small_numbers import distinct
-from ..trace import Bools, Int32s, Int64s
+from ..trace import Bools, Int32s, Int64s, Spots
 from .adoption import AMBIGUOUS as NO_DECISION
-from .adoption import Adoption, Spots
+from .adoption import Adoption
 from .links import Links
 from .nesting import Nesting, distinct_pairs
 from .places import Rules
@@ -58,7 +58,7 @@ class Placing:
 
     def place(self, spots: Spots, order: int = 0) -> Placed:
         """Find the nodes of intervals; `order` counts the derivatives that led here."""
-        own_node = self._nesting.containing(spots.thread, spots.start_ns, spots.end_ns)
+        own_node = self._nesting.containing(spots)
         base = np.full(len(spots), -1, np.int32)
         if self._rules.adopt and len(self._ranges):
             for thread in sorted({*distinct(spots.thread).tolist()} & {*self._adoption.threads}):
@@ -90,8 +90,7 @@ class Placing:
         placed.unfit[rows] = maker < 0
         rows, above, maker = rows[maker >= 0], above[maker >= 0], maker[maker >= 0]
         operators, back = np.unique(maker, return_inverse=True)
-        table = links.operators
-        there = Spots(table.thread[operators], table.start_ns[operators], table.end_ns[operators])
+        there = links.operators.take(operators)
         forward = self.place(there, order + 1).node[back] if len(operators) else maker.astype(np.int32)
         self._lead(placed, rows[forward >= 0], above[forward >= 0], forward[forward >= 0])
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ..support.small_numbers import counted, distinct
-from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Int32s, Int64s, Ranges, Trace, marked, working_calls
+from ..trace import MODEL_BACKWARD, PUSH_POP, Bools, Int32s, Int64s, Ranges, Spots, Trace, marked, working_calls
 from ..vocabulary import AUTOGRAD_THREADS, ENGINE_OPERATOR, NCCL_RANGES, WORKER_THREADS
 from .nesting import Nesting
 from .user_ranges import NameFacts, computed_again, of_titles
@@ -71,10 +71,9 @@ class ThreadFacts:
         again = Nesting(calls.take(computed_again(self.trace, calls)))
         return self._outside_engine(calls.take(_is_outside(calls, again)))
 
-    def in_nccl(self, thread: int, start_ns: Int64s, end_ns: Int64s) -> Bools:
-        """Return which intervals lie inside a range that NCCL opened around a call of its own on a thread."""
-        inside: Bools = self._nccl.containing(np.full(len(start_ns), thread, np.int32), start_ns, end_ns) >= 0
-        return inside
+    def in_nccl(self, spots: Spots) -> Bools:
+        """Return which intervals lie inside a range that NCCL opened around a call of its own."""
+        return self._nccl.containing(spots) >= 0
 
     @cached_property
     def _nccl(self) -> Nesting:
@@ -137,5 +136,4 @@ def _threads(column: Int32s) -> frozenset[int]:
 
 def _is_outside(ranges: Ranges, nesting: Nesting) -> Bools:
     """Return which ranges none of the others contains."""
-    outside: Bools = nesting.containing(ranges.thread, ranges.start_ns, ranges.end_ns) < 0
-    return outside
+    return nesting.containing(ranges) < 0

@@ -129,8 +129,8 @@ def _around(trace: Trace, launch: Int32s) -> Int32s:
     ranges = trace.ranges.take(np.isin(trace.ranges.name_id, of_pytorch))
     rows = np.flatnonzero(launch >= 0)
     if len(ranges) and len(rows):
-        calls, nesting = trace.launches.take(launch[rows]), Nesting(ranges)
-        node = nesting.containing(calls.thread, calls.start_ns, calls.end_ns)
+        nesting = Nesting(ranges)
+        node = nesting.containing(trace.launches.take(launch[rows]))
         inside = node >= 0
         names[rows[inside]] = ranges.name_id[nesting.forest.range[node[inside]]]
     return names

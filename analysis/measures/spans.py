@@ -204,8 +204,7 @@ class Extents:
     @cached_property
     def _parts(self) -> Bools:
         """Per instance whether its range is only a part of a phase."""
-        part: Bools = self.attribution.facts.part[self.attribution.ranges.name_id[self._places.forest.range]]
-        return part
+        return self.attribution.facts.part[self.attribution.ranges.name_id[self._places.forest.range]]
 
     @cached_property
     def _step(self) -> Int32s:

@@ -137,7 +137,7 @@ def _at_launches(kernels: Kernels, ranges: Ranges, owner: Int32s) -> list[Stack]
     """Return the names of the ranges that are open at each kernel's launch, on its thread or in its process."""
     trace, nesting = kernels.attribution.trace, Nesting(ranges)
     launch = trace.work.launch[kernels.rows]
-    nodes = nesting.containing(owner, trace.launches.start_ns[launch], trace.launches.end_ns[launch]).tolist()
+    nodes = nesting.containing(trace.launches.take(launch).on(owner)).tolist()
     stack_of: dict[int, Stack] = {-1: ()}
     for node in set(nodes):
         names, ancestor = [], node

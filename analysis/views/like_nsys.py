@@ -63,7 +63,7 @@ def work_in_ranges(trace: Trace) -> pd.DataFrame:
     launched = np.flatnonzero(work.launch >= 0)
     call = work.launch[launched]
     nesting = Nesting(ranges)
-    node = nesting.containing(launches.thread[call], launches.start_ns[call], launches.end_ns[call])
+    node = nesting.containing(launches.take(call))
     rows, instances = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     while len(held := np.flatnonzero(node >= 0)):
         rows.append(launched[held])

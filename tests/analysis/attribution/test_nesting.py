@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nvtx_kernels.analysis.attribution.nesting import Forest, Nesting
 from nvtx_kernels.analysis.errors import TooTangled
-from nvtx_kernels.analysis.trace import Ranges, sorted_ranges
+from nvtx_kernels.analysis.trace import Ranges, Spots, sorted_ranges
 
 SPAN = st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 8))
 RANGE = st.tuples(SPAN, st.integers(0, 2))
@@ -49,7 +49,7 @@ def test_path_is_every_range_that_contains_the_interval(rows, spans):
     ranges = ranges_of([(t, s, s + length, d) for (t, s, length), d in rows])
     nesting = Nesting(ranges)
     thread, start, end = columns(spans)
-    nodes = nesting.containing(thread, start, end)
+    nodes = nesting.containing(Spots(start, end, thread))
     expected = [holders(ranges, *query) for query in zip(thread, start, end, strict=True)]
     assert [path(nesting, node) for node in nodes] == expected
 
@@ -119,4 +119,4 @@ def test_times_that_no_clock_can_hold_are_refused():
 def test_a_thread_far_above_those_with_ranges_has_none_on_a_clock_that_is_nearly_full():
     nesting = Nesting(ranges_of([(0, 0, 10**18, 0)]))
     thread, moment = np.array([0, 37], np.int32), np.array([5, 5])  # 37 spans are just over 2**65 ns
-    assert nesting.containing(thread, moment, moment).tolist() == [0, -1]
+    assert nesting.containing(Spots(moment, moment, thread)).tolist() == [0, -1]

@@ -69,7 +69,7 @@ def test_folder_gives_the_trace_of_the_sqlite_export(tmp_path, narrow):
     assert (one.threads, one.domains) == (other.threads, other.domains)
     for table in ("work", "launches", "ranges"):
         ours, theirs = getattr(one, table), getattr(other, table)
-        for column in ours.__slots__:
+        for column in ours.__match_args__:
             if column == "name_id":  # names are numbered as they turn up, which may differ
                 assert names_in(one, ours) == names_in(other, theirs)
                 continue
