@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..support.small_numbers import grouped_rows
 from ..trace import Bools, Captures, Int32s, Ranges, Spots, marked
-from .nesting import Forest, Nesting, distinct_pairs
+from .nesting import Forest, Nesting
 from .user_ranges import NameFacts, of_titles
 
 
@@ -29,16 +30,16 @@ def below_launches(
     ends = of_titles(facts.warm_up | facts.step | facts.measured | facts.opens_phase, ranges)
     # How many of the outermost ranges of a capture's path do not go below a launch of some names.
     names, path_of_node, _ = forest.folded(title[forest.range])
-    (path, capture), back = distinct_pairs(path_of_node[node[rows]] + 1, created[rows])
+    (path, capture), back = grouped_rows(path_of_node[node[rows]], created[rows])
     cut = []
-    for launch_path, capture_node in zip((path - 1).tolist(), capture.tolist(), strict=True):
+    for launch_path, capture_node in zip(path.tolist(), capture.tolist(), strict=True):
         launched = names.range[_path(names, launch_path)].tolist()
         captured = forest.range[_path(forest, capture_node)]
         first = int(np.flatnonzero(np.append(True, ends[captured]))[-1])
         inner = title[captured[first:]].tolist()
         lengths = range(min(len(inner), len(launched)), 0, -1)
         cut.append(first + next((length for length in lengths if launched[-length:] == inner[:length]), 0))
-    (capture, first_depth), back = distinct_pairs(capture[back], np.array(cut, np.int32)[back])
+    (capture, first_depth), back = grouped_rows(capture[back], np.array(cut, np.int32)[back])
     depth = forest.depth()
     below = forest.copied(capture, lambda level: depth[level] >= first_depth)[back]
     placed = np.full(len(node), -1, np.int32)

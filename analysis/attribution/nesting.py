@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AGAIN, TooTangled
-from ..support.small_numbers import distinct
+from ..support.small_numbers import distinct, grouped_rows
 from ..support.threads import in_pieces, positions
 from ..trace import Bools, Int32s, Int64s, Ranges, Spots
 
@@ -155,7 +155,7 @@ class Forest:
             node, both = np.where(a < 0, b, a), (a >= 0) & (b >= 0) & (a != b)
             if not both.any():
                 break
-            (first, second), back = distinct_pairs(a[both], b[both])
+            (first, second), back = grouped_rows(a[both], b[both])
             a, b, range_ = step(first, second)
             pending.append((node, both, back, range_))
         for outer, both, back, range_ in reversed(pending):
@@ -241,12 +241,6 @@ class _Clock:
         return np.minimum(thread, self._threads).astype(np.int64) * self._stride + within
 
 
-def distinct_pairs(a: Int32s, b: Int32s) -> tuple[tuple[Int32s, Int32s], Int64s]:
-    """Return the distinct pairs (both non-negative) as two columns (k,), and each row's position in them (n,)."""
-    key, back = np.unique(a.astype(np.int64) << 32 | b, return_inverse=True)
-    return ((key >> 32).astype(np.int32), (key & 0xFFFFFFFF).astype(np.int32)), back
-
-
 def _climb(lane: Lane, last: NDArray[Any], end: Int64s) -> Int32s:
     """From the last of the ranges that start early enough, go up to the first that ends late enough."""
     node = np.full(len(end), -1, np.int32)
@@ -289,7 +283,7 @@ def _first_guess(ranges: Ranges, offenders: Int64s, instant: Bools) -> Int32s:
     number = np.zeros(len(ranges), np.int32)
     if len(offenders):
         tangled = np.flatnonzero(np.isin(ranges.thread, distinct(ranges.thread[offenders])))
-        (thread, _), back = distinct_pairs(ranges.thread[tangled], ranges.domain[tangled])
+        (thread, _), back = grouped_rows(ranges.thread[tangled], ranges.domain[tangled])
         rank = np.arange(len(thread)) - np.searchsorted(thread, thread)
         number[tangled] = rank[back]
     number[instant] = number.max(initial=-1) + 1

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import distinct
+from ..support.small_numbers import distinct, grouped_rows
 from ..trace import Bools, Int32s, Int64s, Spots
 from .adoption import AMBIGUOUS as NO_DECISION
 from .adoption import Adoption
 from .links import Links
-from .nesting import Nesting, distinct_pairs
+from .nesting import Nesting
 from .places import Rules
 from .user_ranges import of_titles, operator_ranges
 
@@ -85,8 +85,8 @@ class Placing:
         rows, above, backward_node = rows[numbered], above[numbered], backward_node[numbered]
         # The operators that made these nodes, -1 if none fits; each pair of node and waiting thread is asked once.
         waiting = np.where(above >= 0, self._ranges.thread[self._forest.range[above]], -1)
-        (node, who), back = distinct_pairs(backward_node.astype(np.int32), (waiting + 1).astype(np.int32))
-        maker = links.made(node.astype(np.int64), who - 1)[back]
+        (node, who), back = grouped_rows(backward_node, waiting)
+        maker = links.made(node, who)[back]
         placed.unfit[rows] = maker < 0
         rows, above, maker = rows[maker >= 0], above[maker >= 0], maker[maker >= 0]
         operators, back = np.unique(maker, return_inverse=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..attribution.steps import step_of_nodes
-from ..trace import Allocations, Bools, Int32s, Int64s, Path
+from ..support.small_numbers import grouped_rows, rows_of_each
+from ..trace import Allocations, Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, PHASES
 
 IN_FORWARD, IN_BACKWARD = PHASES.index(FORWARD), PHASES.index(BACKWARD)
@@ -105,7 +105,7 @@ def memory(attribution: Attribution, *, include_warm_up: bool = False, in_steps:
     table = attribution.trace.memory
     if table is None or not len(table):
         return None
-    measured = _Measuring(attribution, table, include_warm_up, in_steps)
+    measured = _Measured(attribution, table, include_warm_up, in_steps)
     return Memory(
         ranges=tuple(measured.ranges()),
         peaks=tuple(measured.peaks()),
@@ -122,21 +122,22 @@ def held_over_time(attribution: Attribution) -> dict[str, tuple[Int64s, Int64s]]
     table = attribution.trace.memory
     if table is None or not len(table):
         return {}
-    measuring = _Measuring(attribution, table, include_warm_up=True, in_steps=False)
-    rows_of = [np.flatnonzero(measuring.device == device) for device in range(len(measuring.labels))]
-    return {
-        label: (table.at_ns[rows], measuring.held[rows])
-        for label, rows in zip(measuring.labels, rows_of, strict=True)
-    }
+    measured = _Measured(attribution, table, include_warm_up=True, in_steps=False)
+    devices = zip(measured.labels, measured.events, strict=True)
+    return {label: (table.at_ns[events], measured.held[events]) for label, events in devices}
 
 
-class _Measuring:
-    """The allocations of a report, each with its step, its end and whether it counts; entries are by event."""
+class _Measured:
+    """The allocations of a report, each with its step, its end and whether it counts; entries are by event.
+
+    `labels` name the devices, and `events` are those of each; `moments` are the events at which each held most
+    while it was measured, by the device's number.
+    """
 
     def __init__(
         self, attribution: Attribution, table: Allocations, include_warm_up: bool, in_steps: bool
     ) -> None:
-        self.attribution, self.table = attribution, table
+        self.trace, self.forest, self.table = attribution.trace, attribution.forest, table
         self.node, self.phase = attribution.memory_node, attribution.memory_phase
         self.paths = Paths(attribution)
         self.is_new = table.bytes > 0
@@ -144,16 +145,38 @@ class _Measuring:
         self.step = step_of_nodes(attribution, include_warm_up=include_warm_up)[self.node]
         warm_up = np.append(attribution.warm_up, False)[self.node]
         self.counted: Bools = (include_warm_up | ~warm_up) & ((self.step >= 0) | (not in_steps))
-        self.device, self.labels = _devices(attribution, table)
-        self.held = self._held()
+        devices, self.events = zip(*rows_of_each(table.process, table.device_id), strict=True)
+        several = len({process for process, _ in devices}) > 1
+        on_cpu = self.trace.provenance.unit_of_work == "CPU"
+        self.labels = [
+            ("CPU" if on_cpu else f"GPU {device}")
+            + (f" of process {self.trace.processes[process].process_id}" if several else "")
+            for process, device in devices
+        ]
+        # What the device of each event holds after it, by the allocator, or else by the events alone.
+        self.held, self.moments = table.total_bytes.copy(), dict[int, int]()
+        for device, events in enumerate(self.events):
+            if self.held[events[0]] < 0:
+                self.held[events] = np.cumsum(table.bytes[events])
+            elif on_cpu:  # the CPU's total begins with the first profiler of the process, not with the process
+                self.held[events] -= self.held[events[0]] - table.bytes[events[0]]
+            measured = events[self.counted[events]]
+            if len(measured):
+                self.moments[device] = int(measured[np.argmax(self.held[measured])])
+        # The allocations that lived when their device held most.
+        self.at_peak = np.zeros(len(table), np.bool_)
+        for device, moment in self.moments.items():
+            before = self.events[device][self.events[device] <= moment]
+            lives = (self.ended[before] == NONE) | (self.ended[before] > moment)
+            self.at_peak[before] = self.is_new[before] & lives
 
     def ranges(self) -> Iterator[RangeMemory]:
         """Yield each path and phase with its sums, outer before inner; last what is in no range."""
-        forest, size, new = self.attribution.forest, np.abs(self.table.bytes), self.is_new & self.counted
+        forest, size, new = self.forest, np.abs(self.table.bytes), self.is_new & self.counted
         columns = (  # of RangeMemory
             (new, np.ones_like(size)),
             (new, size),
-            (self.kept & self.counted, size),
+            (self._kept() & self.counted, size),
             (~self.is_new & self.counted, size),
             (self.at_peak, size),
         )
@@ -173,124 +196,70 @@ class _Measuring:
         level = np.maximum(self.held, self.held - self.table.bytes)
         for device, moment in self.moments.items():
             yield Peak(self.labels[device], "", int(self.held[moment]), self._path(moment))
-            on_device = self.counted & (self.device == device)
-            for phase in np.unique(self.phase[on_device]).tolist():
-                rows = np.flatnonzero(on_device & (self.phase == phase))
-                top = int(rows[np.argmax(level[rows])])
+            events = self.events[device][self.counted[self.events[device]]]
+            for (phase,), rows in rows_of_each(self.phase[events]):
+                top = int(events[rows[np.argmax(level[events[rows]])]])
                 yield Peak(self.labels[device], PHASES[phase], int(level[top]), self._path(top))
 
     def holders(self) -> Iterator[Holder]:
         """Yield who held memory at each device's peak, most first, and what nobody explains."""
         for device, moment in self.moments.items():
-            rows = np.flatnonzero(self.at_peak & (self.device == device))
-            held = [
-                Holder(self.labels[device], path, phase, len(events), int(self.table.bytes[events].sum()))
-                for (path, phase), events in self._by_place(rows)
-            ]
-            yield from sorted(held, key=lambda holder: (-holder.held_bytes, holder.path, holder.phase))
-            unexplained = int(self.held[moment]) - sum(holder.held_bytes for holder in held)
+            events, label = self.events[device][self.at_peak[self.events[device]]], self.labels[device]
+            holders = []
+            for (number, phase), rows in rows_of_each(self.paths.of_node[self.node[events]], self.phase[events]):
+                held_bytes = int(self.table.bytes[events[rows]].sum())
+                holders.append(Holder(label, self.paths.paths[number], PHASES[phase], len(rows), held_bytes))
+            yield from sorted(holders, key=lambda holder: (-holder.held_bytes, holder.path, holder.phase))
+            unexplained = int(self.held[moment]) - sum(holder.held_bytes for holder in holders)
             if unexplained:
-                yield Holder(self.labels[device], None, "", 0, unexplained)
+                yield Holder(label, None, "", 0, unexplained)
 
     def blocks(self) -> Iterator[Blocks]:
         """Yield allocations by place, size and the phase that freed them, largest first."""
-        blocks = []
-        for (path, phase), rows in self._by_place(np.flatnonzero(self.is_new & self.counted)):
-            freed = self.ended[rows]
-            is_seen = (freed >= 0) & ~self.is_new[freed]
-            sizes, ends = self.table.bytes[rows], np.where(is_seen, self.phase[freed].astype(np.int64), NONE)
-            keys, counts = np.unique(np.stack([sizes, ends]), axis=1, return_counts=True)
-            for (size, end), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
-                blocks.append(Blocks(path, phase, PHASES[end] if end >= 0 else "", size, count))
+        events = np.flatnonzero(self.is_new & self.counted)
+        freed = self.ended[events]
+        freed_in = np.where((freed >= 0) & ~self.is_new[freed], self.phase[freed], np.int8(NONE))
+        path = self.paths.of_node[self.node[events]]
+        keys, group = grouped_rows(path, self.phase[events], freed_in, self.table.bytes[events])
+        columns = zip(*(column.tolist() for column in (*keys, np.bincount(group))), strict=True)
+        blocks = [
+            Blocks(self.paths.paths[number], PHASES[phase], PHASES[end] if end >= 0 else "", size, count)
+            for number, phase, end, size, count in columns
+        ]
         yield from sorted(
             blocks, key=lambda block: (-block.bytes, -block.count, block.path, block.phase, block.freed_in)
         )
 
     def balances(self) -> Iterator[Balance]:
         """Yield each device's sums over everything recorded."""
-        for device, label in enumerate(self.labels):
-            rows = np.flatnonzero(self.device == device)
-            size = self.table.bytes[rows]
-            before, after = int(self.held[rows[0]] - size[0]), int(self.held[rows[-1]])
+        for label, events in zip(self.labels, self.events, strict=True):
+            size = self.table.bytes[events]
+            before, after = int(self.held[events[0]] - size[0]), int(self.held[events[-1]])
             allocated, freed = int(size[size > 0].sum()), int(-size[size < 0].sum())
             yield Balance(label, before, allocated, freed, after - before - allocated + freed, after)
 
-    @cached_property
-    def moments(self) -> dict[int, int]:
-        """The event at which each device held most while it was measured, by the device's number."""
-        by_device = {}
-        for device in range(len(self.labels)):
-            rows = np.flatnonzero(self.counted & (self.device == device))
-            if len(rows):
-                by_device[device] = int(rows[np.argmax(self.held[rows])])
-        return by_device
-
-    @cached_property
-    def at_peak(self) -> Bools:
-        """Whether each is an allocation that lived when its device held most."""
-        moment = np.array([self.moments.get(device, NONE) for device in range(len(self.labels))])[self.device]
-        number = np.arange(len(self.table))
-        lives: Bools = (self.ended == NONE) | (self.ended > moment)
-        return self.is_new & (number <= moment) & lives
-
-    @cached_property
-    def kept(self) -> Bools:
-        """Whether each is an allocation of forward that lived when the backward of its step began."""
-        number, events = np.arange(len(self.table)), len(self.table)
+    def _kept(self) -> Bools:
+        """Return whether each is an allocation of forward that lived when the backward of its step began."""
+        number, count = np.arange(len(self.table)), len(self.table)
         steps = int(self.step.max(initial=NONE)) + 2  # and that of no step; each process has its own
-        moment = (self.table.process.astype(np.int64) * steps + self.step + 1) * events + number
+        moment = (self.table.process.astype(np.int64) * steps + self.step + 1) * count + number
         backward = np.append(np.sort(moment[self.phase == IN_BACKWARD]), NONE)
         then = backward[np.searchsorted(backward[:-1], moment)]
-        has_backward: Bools = (then >= 0) & (then // events == moment // events)
-        lives: Bools = (self.ended == NONE) | (self.ended >= then % events)
-        is_forward: Bools = self.phase == IN_FORWARD
-        return self.is_new & is_forward & lives & has_backward
-
-    def _by_place(self, rows: Int64s) -> Iterator[tuple[tuple[Path, str], Int64s]]:
-        """Group events by their own path and phase."""
-        place = self.paths.of_node[self.node[rows]].astype(np.int64) * len(PHASES) + self.phase[rows]
-        order = np.argsort(place, kind="stable")
-        keys, first = np.unique(place[order], return_index=True)
-        for key, events in zip(keys.tolist(), np.split(rows[order], first[1:]), strict=False):
-            number, phase = divmod(key, len(PHASES))
-            yield (self.paths.paths[number], PHASES[phase]), events
+        has_backward = (then >= 0) & (then // count == moment // count)
+        lives = (self.ended == NONE) | (self.ended >= then % count)
+        kept: Bools = self.is_new & (self.phase == IN_FORWARD) & lives & has_backward
+        return kept
 
     def _path(self, event: int) -> Path:
-        path: Path = self.paths.paths[self.paths.of_node[self.node[event]]]
-        return path
-
-    def _held(self) -> Int64s:
-        """Return what the device of each event holds after it, by the allocator, or else by the events alone."""
-        held = self.table.total_bytes.copy()
-        on_cpu = self.attribution.trace.provenance.unit_of_work == "CPU"
-        for device in range(len(self.labels)):
-            rows = np.flatnonzero(self.device == device)
-            if held[rows[0]] < 0:
-                held[rows] = np.cumsum(self.table.bytes[rows])
-            elif on_cpu:  # the CPU's total begins with the first profiler of the process, not with the process
-                held[rows] -= held[rows[0]] - self.table.bytes[rows[0]]
-        return held
+        return self.paths.paths[int(self.paths.of_node[self.node[event]])]
 
 
 def _ends(table: Allocations, is_new: Bools) -> Int64s:
     """Return the event that ends each allocation: its free, or the next one in its place; -1 if it stays."""
-    order = np.lexsort((np.arange(len(table)), table.block, table.device_id, table.process))
+    _, place = grouped_rows(table.process, table.device_id, table.block)
+    order = np.argsort(place, kind="stable")
     first, second = order[:-1], order[1:]
-    same = is_new[first]
-    for column in (table.block, table.device_id, table.process):
-        same &= column[first] == column[second]
     ended = np.full(len(table), NONE, np.int64)
+    same = is_new[first] & (place[first] == place[second])
     ended[first[same]] = second[same]
     return ended
-
-
-def _devices(attribution: Attribution, table: Allocations) -> tuple[Int32s, list[str]]:
-    """Return each event's number of device and process, and their names."""
-    trace = attribution.trace
-    pairs, number = np.unique(np.stack([table.process, table.device_id]), axis=1, return_inverse=True)
-    several = len(set(pairs[0].tolist())) > 1
-    labels = []
-    for process, device in pairs.T.tolist():
-        name = "CPU" if trace.provenance.unit_of_work == "CPU" else f"GPU {device}"
-        labels.append(f"{name} of process {trace.processes[process].process_id}" if several else name)
-    return number.reshape(-1).astype(np.int32), labels

@@ -6,6 +6,7 @@ long.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,26 @@ def grouped(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     position = np.zeros(int(ordered[-1]) + 1, np.int64)
     position[ordered] = np.arange(len(ordered))
     return ordered, position[values]
+
+
+def grouped_rows(*columns: NDArray[Any]) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+    """Return the distinct rows of some columns in order, as columns (k,), and the position of each row there (n,)."""
+    values, position = grouped(columns[0])
+    keys = [values]
+    for column in columns[1:]:
+        values, number = grouped(column)
+        pairs, position = grouped(position * len(values) + number)
+        before, last = np.divmod(pairs, max(1, len(values)))
+        keys = [*(key[before] for key in keys), values[last]]
+    return [key.astype(column.dtype) for key, column in zip(keys, columns, strict=True)], position
+
+
+def rows_of_each(*columns: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
+    """Yield the distinct rows of columns (n,) in their order, each with the positions where it is, int64 (m,)."""
+    keys, position = grouped_rows(*columns)
+    order = np.argsort(position.astype(np.min_scalar_type(len(keys[0]))), kind="stable")  # of few, a radix sort
+    parts = np.split(order, np.cumsum(np.bincount(position))[:-1])
+    return zip(zip(*(key.tolist() for key in keys), strict=True), parts, strict=False)
 
 
 def summed(group: NDArray[Any], values: NDArray[Any], count: int) -> NDArray[np.int64]:
