@@ -19,7 +19,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..trace import MODEL_BACKWARD, MODEL_FORWARD
 from ..vocabulary import PHASES
-from .spans import NAMES, STEP, Extents
+from .spans import NAMES, Extents, kinds_of
 
 # Two times agree if they differ by no more than this share of the first.
 AGREES_WITHIN = 0.03
@@ -75,9 +75,8 @@ def phase_times(
 ) -> tuple[PhaseTimes, ...]:
     """Time the requested phases, and for a whole report also its steps."""
     all_spans = Extents(attribution, include_warm_up=include_warm_up).spans(apart=False)
-    kinds = [number for number, phase in enumerate(PHASES) if phase in phases]
     times = []
-    for kind in [*kinds, STEP] if set(phases) == set(PHASES) else kinds:
+    for kind in kinds_of(phases):
         spans = all_spans.take(all_spans.kind == kind)
         over = spans.end_ns - spans.cpu_end_ns
         if len(spans):

@@ -18,12 +18,12 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..report import BusyRow, Path, added
-from ..support.small_numbers import bounds, distinct, grouped, summed
+from ..support.small_numbers import bounds, distinct, grouped, rows_of_each, summed
 from ..support.threads import at_once
 from ..trace import KERNEL, MEMCPY, MEMSET, Columns, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
 from .overlap import communication
-from .spans import NAMES, STEP, Extents, Intervals, Spans, union
+from .spans import NAMES, Extents, Intervals, Spans, kinds_of, union
 
 # The verdict's thresholds: busy shares of the GPU span, and the share of idle time that waits for launches.
 GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, WAITING_FROM = 0.90, 0.75, 0.50
@@ -179,9 +179,8 @@ def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBal
         alone_ns[kind][on_gpu] = busy_ns - others.covered(spans.start_ns[on_gpu], spans.end_ns[on_gpu])
 
     figures, kernel = [], extents.attribution.trace.work.kind == KERNEL
-    for kind, number in sorted(set(zip(spans.kind.tolist(), spans.gpu.tolist(), strict=True))):
+    for (kind, number), chosen in rows_of_each(spans.kind, spans.gpu):
         of_work = extents.inside(kind) & (extents.gpu == number)
-        chosen = (spans.kind == kind) & (spans.gpu == number)
         idle, waiting, gap_count, copying, communicating = by_span[:, chosen].sum(axis=1).tolist()
         lags = lag[of_work[first]]
         median, p95 = np.percentile(lags, (50, 95), method="inverted_cdf").tolist() if len(lags) else (None, None)
@@ -205,8 +204,7 @@ def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBal
 
 def _chosen(extents: Extents, phases: Collection[str]) -> Spans:
     spans = extents.spans()
-    kinds = [number for number, phase in enumerate(PHASES) if phase in phases]
-    chosen = spans.take(np.isin(spans.kind, [*kinds, STEP] if set(phases) == set(PHASES) else kinds))
+    chosen = spans.take(np.isin(spans.kind, kinds_of(phases)))
     return chosen if len(chosen) else extents.whole()
 
 
@@ -226,8 +224,8 @@ def gaps_of(trace: Trace, gpu: Int32s) -> Gaps:
 
 def _by_gpu(spans: Spans, gaps: Gaps) -> Iterator[tuple[Int64s, Int64s, Int64s, Int64s]]:
     """Yield each GPU's spans and gaps, and of these the first in each span and the first after it."""
-    for gpu in distinct(spans.gpu).tolist():
-        of_gpu, rows = np.flatnonzero(spans.gpu == gpu), np.flatnonzero(gaps.gpu == gpu)
+    for (gpu,), of_gpu in rows_of_each(spans.gpu):
+        rows = np.flatnonzero(gaps.gpu == gpu)
         first = np.searchsorted(gaps.start_ns[rows], spans.start_ns[of_gpu], "left")
         yield of_gpu, rows, first, np.searchsorted(gaps.end_ns[rows], spans.end_ns[of_gpu], "right")
 
@@ -238,12 +236,9 @@ def _launch_lags(trace: Trace, work: Int64s) -> tuple[Int64s, Int64s]:
     The lag is from the start of the launch call to the start of the work on the GPU, ns.
     """
     launched = work[trace.work.launch[work] >= 0]
-    launch, start = trace.work.launch[launched], trace.work.start_ns[launched]
-    earliest = np.full(len(trace.launches), 2**63 - 1)
-    np.minimum.at(earliest, launch, start)
-    among = np.flatnonzero(start == earliest[launch])[::-1]
+    latest_first = launched[np.argsort(trace.work.start_ns[launched], kind="stable")[::-1]]
     first = np.full(len(trace.launches), -1)
-    first[launch[among]] = launched[among]  # of equal starts, the first is written last
+    first[trace.work.launch[latest_first]] = latest_first  # what starts first is written last
     first = first[first >= 0]
     return first, trace.work.start_ns[first] - trace.launches.start_ns[trace.work.launch[first]]
 

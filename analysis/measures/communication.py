@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import counted
+from ..support.small_numbers import counted, grouped_rows, rows_of_each
 from ..trace import Bools, Columns, Int64s, Path
 from .exchanges import COLLECTIVES, OTHER, SEND_RECV, Exchanges, listed_ranks
 
@@ -66,12 +66,9 @@ def align(parts: Parts, *, one_clock: bool = True, one_run: bool = True) -> Alig
     held = np.zeros(len(parts), np.int64)
     undecided: dict[tuple[str, str], None] = {}
     ranks_here = len(np.unique(parts.rank))
-    # The rows of each collective and group: of one rank after another, in the order of their start.
-    order = np.lexsort((parts.start_ns, parts.rank, parts.group, parts.collective))
-    kind, group = parts.collective[order], parts.group[order]
-    changes = np.flatnonzero((kind[1:] != kind[:-1]) | (group[1:] != group[:-1])) + 1
-    for rows in np.split(order, changes) if len(order) else []:
-        collective, expected = COLLECTIVES[parts.collective[rows[0]]], int(parts.ranks[rows].max())
+    for (kind, _), rows in rows_of_each(parts.collective, parts.group):
+        rows = rows[np.lexsort((parts.start_ns[rows], parts.rank[rows]))]  # one rank after another
+        collective, expected = COLLECTIVES[kind], int(parts.ranks[rows].max())
         ranks, counts = counted(parts.rank[rows])
         is_even = counts.min() == counts.max()
         reason = _reason(collective, len(ranks), expected, ranks_here, is_even) if one_run else OTHER_RUNS
@@ -209,13 +206,11 @@ def communicated(
 
     def sums(rows: Int64s, *keys: Int64s) -> dict[tuple[int, ...], Sums]:
         """Add up the kernels at these rows that agree in all keys; in the order of the keys."""
-        if not len(rows):
-            return {}
-        rows = rows[np.lexsort([key[rows] for key in keys[::-1]])]
-        table = np.stack([key[rows] for key in keys])
-        first = np.concatenate([[0], np.flatnonzero((table[:, 1:] != table[:, :-1]).any(0)) + 1])
+        distinct_keys, group = grouped_rows(*(key[rows] for key in keys))
+        rows, first = rows[np.argsort(group, kind="stable")], np.searchsorted(np.sort(group), np.unique(group))
         figures = zip(*(np.add.reduceat(column[rows], first).tolist() for column in columns), strict=True)
-        return {tuple(key): Sums(*values) for key, values in zip(table[:, first].T.tolist(), figures, strict=True)}
+        each_key = zip(*(key.tolist() for key in distinct_keys), strict=True)
+        return {key: Sums(*values) for key, values in zip(each_key, figures, strict=True)}
 
     chosen = np.flatnonzero(kernels.matching)
     stepped = chosen[kernels.step[chosen] >= 0]
@@ -236,11 +231,9 @@ def communicated(
     # Who was last in the aligned collectives; those of equal starts count for the first of them.
     ends = np.flatnonzero(aligned.last & kernels.matching)
     last = []
-    for kind, gpu in np.unique(np.stack([kernels.collective[ends], kernels.gpu[ends]]), axis=1).T.tolist():
-        of_kind = ends[kernels.collective[ends] == kind]
-        of_gpu = of_kind[kernels.gpu[of_kind] == gpu]
-        held_ns = int(aligned.held_ns[of_gpu].sum())
-        last.append(LastRow(COLLECTIVES[kind], held.gpus[gpu], len(of_gpu), len(of_kind), held_ns))
+    for (kind, gpu), of_gpu in rows_of_each(kernels.collective[ends], kernels.gpu[ends]):
+        of_kind, held_ns = int((kernels.collective[ends] == kind).sum()), int(aligned.held_ns[ends[of_gpu]].sum())
+        last.append(LastRow(COLLECTIVES[kind], held.gpus[gpu], len(of_gpu), of_kind, held_ns))
     by_step = sums(stepped, kernels.step, kernels.gpu).items()
     return Communication(
         rows=tuple(sorted(rows, key=lambda row: (-row.sums.exposed_ns, -row.sums.time_ns, row.path, row.gpu))),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..attribution.causes import Attribution
 from ..attribution.nesting import Nesting
 from ..attribution.places import Paths
-from ..support.small_numbers import distinct
+from ..support.small_numbers import distinct, grouped, grouped_rows, rows_of_each
 from ..trace import Bools, Columns, Int32s, Int64s, Path, Trace
 from ..vocabulary import PHASES, collapsed, is_operator, opens_phase, step_matcher
 from .overlap import communicated_ns, each_gpu
@@ -116,9 +116,8 @@ def listed_ranks(group: str) -> int:
 
 
 def _by_name(trace: Trace, name_id: Int32s) -> Int32s:
-    distinct, back = np.unique(name_id, return_inverse=True)
-    numbers = [COLLECTIVES.index(named(trace.names[name])) for name in distinct.tolist()]
-    return np.array(numbers, np.int32)[back.reshape(-1)]
+    name_ids, back = grouped(name_id)
+    return np.array([COLLECTIVES.index(named(trace.names[name])) for name in name_ids.tolist()], np.int32)[back]
 
 
 def _around(trace: Trace, launch: Int32s) -> Int32s:
@@ -206,13 +205,13 @@ def exchanges(
         columns.append([rows, time_ns, hidden_ns, np.full(len(rows), of_gpu.number, np.int64)])
     rows, time_ns, hidden_ns, gpu = map(np.concatenate, zip(*columns, strict=True))
     number_of_step = np.full(len(rows), -1, np.int64)  # among those of its GPU
-    for number in np.unique(gpu).tolist():
-        steps = np.unique(extents.step_of[(extents.gpu == number) & (extents.step_of >= 0)])
-        inside = np.flatnonzero((gpu == number) & (extents.step_of[rows] >= 0))
+    for (number,), on_gpu in rows_of_each(gpu):
+        steps = distinct(extents.step_of[(extents.gpu == number) & (extents.step_of >= 0)])
+        inside = on_gpu[extents.step_of[rows[on_gpu]] >= 0]
         number_of_step[inside] = np.searchsorted(steps, extents.step_of[rows[inside]])
     facts = collectives(trace, rows)
     place, places, chosen = _places(attribution, rows, step, matches)
-    groups, group = np.unique(facts.group, return_inverse=True)
+    groups, group = grouped(facts.group)
     kernels = Kernels(
         gpu=gpu,
         place=place,
@@ -265,16 +264,14 @@ def _places(
 ) -> tuple[Int64s, tuple[tuple[Path, str], ...], Bools]:
     """Return the place of each kernel, the path to its module and its phase, and whether it was asked for."""
     paths, module = Paths(attribution), module_of(step)
-    keys = paths.of_node[attribution.node[rows]].astype(np.int64) * len(PHASES) + attribution.phase[rows]
-    distinct, back = np.unique(keys, return_inverse=True)
+    (path_numbers, phases), back = grouped_rows(paths.of_node[attribution.node[rows]], attribution.phase[rows])
     places: dict[tuple[Path, str], int] = {}
     numbers, chosen = [], []
-    for path, phase in (divmod(key, len(PHASES)) for key in distinct.tolist()):
-        full_path = paths.paths[path]
+    for number, phase in zip(path_numbers.tolist(), phases.tolist(), strict=True):
+        full_path = paths.paths[number]
         place = module(full_path), PHASES[phase]
         numbers.append(places.setdefault(place, len(places)))
         chosen.append(matches is None or matches(full_path) or matches(place[0]))
-    back = back.reshape(-1)
     return np.array(numbers, np.int64)[back], tuple(places), np.array(chosen, np.bool_)[back]
 
 

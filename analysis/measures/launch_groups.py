@@ -15,7 +15,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths, instances
 from ..report import Path
-from ..support.small_numbers import summed
+from ..support.small_numbers import grouped_rows, summed
 from ..trace import KERNEL, Int64s
 from ..vocabulary import PHASES
 from .spans import Extents
@@ -117,15 +117,11 @@ class LaunchGroups:
         number: dict[Path, int] = {}
         names = [number.setdefault(naming(path), len(number)) for path in self._paths.paths]
         name = np.array(names, np.int64)[self._paths.of_node[node]]
-        key, group = np.unique(np.stack([name, work.grid[rows]]), axis=1, return_inverse=True)
-        group, count, named = group.reshape(-1), key.shape[1], list(number)
-        inside = node >= 0
-        pairs = np.unique(np.stack([group[inside], self._places.of_node[node[inside]].astype(np.int64)]), axis=1)
-        figures = (
-            np.bincount(group, minlength=count),
-            np.bincount(pairs[0], minlength=count),
-            summed(group, work.duration_ns[rows], count),
-        )
+        key, group = grouped_rows(name, work.grid[rows])
+        inside, named = node >= 0, list(number)
+        (group_of_place, _), _ = grouped_rows(group[inside], self._places.of_node[node[inside]])
+        launches, places = (np.bincount(column, minlength=len(key[0])) for column in (group, group_of_place))
+        figures = launches, places, summed(group, work.duration_ns[rows], len(key[0]))
         columns = zip(*(column.tolist() for column in (*key, *figures)), strict=True)
         return [Group(named[path], *of_group) for path, *of_group in columns]
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import categorize
-from ..support.small_numbers import distinct
+from ..support.small_numbers import distinct, rows_of_each
 from ..trace import GRAPH, KERNEL, KINDS, Bools, Int64s, Trace, Work
 from ..vocabulary import PHASES
-from .spans import Extents, Intervals, union
+from .spans import Extents, Intervals, kinds_of, union
 
 COMMUNICATION = "communication"
 
@@ -79,11 +79,10 @@ def overlap(
 
 def each_gpu(extents: Extents, phases: Collection[str]) -> Iterator[OneGpu]:
     """Yield the work of these phases of each GPU that has some."""
-    chosen = [number for number, phase in enumerate(PHASES) if phase in phases]
-    rows = extents.kept[np.isin(extents.attribution.phase[extents.kept], chosen)]
+    rows = extents.kept[np.isin(extents.attribution.phase[extents.kept], kinds_of(phases))]
     communicates = communication(extents.attribution.of_all_work.trace)
-    for number in distinct(extents.gpu[rows]).tolist():
-        yield OneGpu(extents, phases, rows[extents.gpu[rows] == number], communicates, number)
+    for (number,), on_gpu in rows_of_each(extents.gpu[rows]):
+        yield OneGpu(extents, phases, rows[on_gpu], communicates, number)
 
 
 def communication(trace: Trace) -> Bools:
@@ -148,15 +147,13 @@ class OneGpu:
     def transfers(self) -> Iterator[TransferOverlap]:
         """Measure communication and copies, by kind and name."""
         others = self.work.take(~self.computes)
-        pairs = set(zip(others.kind.tolist(), others.name_id.tolist(), strict=True))
-        for kind, name in sorted(pairs):
-            rows = (others.kind == kind) & (others.name_id == name)
+        for (kind, name), rows in rows_of_each(others.kind, others.name_id):
             when = _when(others, rows)
             yield TransferOverlap(
                 gpu=self.label,
                 kind=COMMUNICATION if kind == KERNEL else KINDS[kind],
                 name=self.names[name],
-                count=int(rows.sum()),
+                count=len(rows),
                 total_ns=int(others.duration_ns[rows].sum()),
                 union_ns=when.total_ns,
                 hidden_ns=when.shared_with(self.any_compute),
@@ -169,6 +166,6 @@ def _kinds(work: Work, communicates: Bools) -> tuple[Bools, Bools]:
     return kernel & communicating, (kernel & ~communicating) | (work.kind == GRAPH)
 
 
-def _when(work: Work, chosen: Bools) -> Intervals:
+def _when(work: Work, chosen: Bools | Int64s) -> Intervals:
     """Return when any of the chosen work runs."""
     return union(work.start_ns[chosen], work.end_ns[chosen])

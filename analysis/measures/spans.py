@@ -17,13 +17,19 @@ from ..attribution.causes import Attribution
 from ..attribution.places import instances, projections
 from ..attribution.steps import measured_steps
 from ..attribution.user_ranges import named_phases
-from ..support.small_numbers import bounds, distinct, grouped, summed
+from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
 from ..trace import KERNEL, Bools, Columns, Int32s, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OTHER, PHASES, SERVING
 
 STEP, ALL = len(PHASES), len(PHASES) + 1
 NAMES = (*PHASES, "step", "all work")
 _SERVING = [PHASES.index(phase) for phase in SERVING]
+
+
+def kinds_of(phases: Collection[str]) -> list[int]:
+    """Return the positions of phases in NAMES, and of the steps where these are all phases."""
+    kinds = [number for number, phase in enumerate(PHASES) if phase in phases]
+    return [*kinds, STEP] if len(kinds) == len(PHASES) else kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +147,8 @@ class Extents:
             )
         # One span per phase, step and GPU of the work that is in no range of its phase.
         work = self.kept[(self._ranged[self.kept] < 0) & (self.phase_of[self.kept] >= 0)]
-        keys = np.stack([self.phase_of[work], self.step_of[work], gpu[work]])
-        (kind, _, on), group = np.unique(keys, axis=1, return_inverse=True)
-        parts.append(self._unranged(kind, on, work, group.reshape(-1)))
+        (kind, _, on), group = grouped_rows(self.phase_of[work], self.step_of[work], gpu[work])
+        parts.append(self._unranged(kind, on, work, group))
         return Spans.joined(parts)
 
     def whole(self) -> Spans:
@@ -153,8 +158,8 @@ class Extents:
         """
         work, warm_up = self.attribution.trace.work, np.flatnonzero(self._left_out[self.attribution.node])
         parts = []
-        for gpu in distinct(self.gpu[self.kept]).tolist():
-            rows = self.kept[self.gpu[self.kept] == gpu]
+        for (gpu,), on_gpu in rows_of_each(self.gpu[self.kept]):
+            rows = self.kept[on_gpu]
             warm_up_ns = np.sort(work.start_ns[warm_up[self.gpu[warm_up] == gpu]])
             _, segment = np.unique(np.searchsorted(warm_up_ns, work.start_ns[rows]), return_inverse=True)
             when = union(*bounds(segment, work.start_ns[rows], work.end_ns[rows], int(segment.max()) + 1))
@@ -176,13 +181,10 @@ class Extents:
         These are the spans of some phases, or of the measured steps where only their work is counted, else of all
         work but warm-up.
         """
-        if set(phases) == set(PHASES) and self.attribution.part_of is None:
-            spans = self.whole()
-        else:
-            kinds = [STEP] if set(phases) == set(PHASES) else [PHASES.index(phase) for phase in phases]
-            spans = self.spans()
-            spans = spans.take(np.isin(spans.kind, kinds))
-        on_gpu = spans.take(spans.gpu == gpu)
+        kinds = kinds_of(phases)
+        spans = self.whole() if STEP in kinds and self.attribution.part_of is None else self.spans()
+        kinds = [STEP, ALL] if STEP in kinds else kinds
+        on_gpu = spans.take(np.isin(spans.kind, kinds) & (spans.gpu == gpu))
         return Intervals(on_gpu.start_ns, on_gpu.end_ns)
 
     @cached_property
@@ -227,12 +229,9 @@ def _gpus(attribution: Attribution) -> tuple[Int32s, list[str]]:
     Processes number their GPUs themselves, so equal numbers in two processes need not be one GPU.
     """
     work, processes = attribution.trace.work, attribution.trace.processes
-    numbers, device = grouped(work.device_id)
-    pairs, gpu = grouped(work.process.astype(np.int64) * max(1, len(numbers)) + device)
-    devices = [int(numbers[number % len(numbers)]) for number in pairs]
+    (of_process, devices), gpu = grouped_rows(work.process, work.device_id)
     labels = [
-        f"GPU {device}"
-        + (f" of {processes[number // len(numbers)].process_id}" if devices.count(device) > 1 else "")
-        for number, device in zip(pairs.tolist(), devices, strict=True)
+        f"GPU {device}" + (f" of {processes[process].process_id}" if (devices == device).sum() > 1 else "")
+        for process, device in zip(of_process.tolist(), devices.tolist(), strict=True)
     ]
     return gpu.astype(np.int32), labels

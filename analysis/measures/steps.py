@@ -12,7 +12,7 @@ from ..attribution.causes import Attribution
 from ..attribution.places import Paths, instances, projections
 from ..attribution.steps import measured_steps, step_of_nodes
 from ..report import Path
-from ..support.small_numbers import bounds, summed
+from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
 from ..trace import KERNEL, KINDS, Int64s
 from ..vocabulary import PHASES
 from ..vocabulary.served import Held, held
@@ -121,17 +121,14 @@ def ranges_of(
     linked = np.zeros(len(places.node), np.bool_)
     linked[places.of_node[:-1][attribution.linked]] = True
     span_ns = np.where(places.forest.below(linked)[rows.instance], np.nan, rows.end_ns - rows.start_ns)
-    steps = max(1, int(step_of_node.max()) + 1)
-    name_of_node = np.array(names, np.int64)[paths.of_node[node]]
-    cells, cell = np.unique(name_of_node * steps + step_of_node[node], return_inverse=True)
-    name, step = np.divmod(cells, steps)
-    columns = step, summed(cell, rows.kernel_ns, len(cells)), np.bincount(cell, span_ns, len(cells))
-    named, first = list(number), np.flatnonzero(np.diff(name, prepend=-1))
+    (name, step), cell = grouped_rows(np.array(names, np.int64)[paths.of_node[node]], step_of_node[node])
+    columns = step, summed(cell, rows.kernel_ns, len(step)), np.bincount(cell, span_ns, len(step))
+    named = list(number)
     return tuple(
-        RangeSteps(named[of_name][0], PHASES[named[of_name][1]], *(tuple(column.tolist()) for column in figures))
-        for of_name, *figures in zip(
-            name[first].tolist(), *(np.split(column, first[1:]) for column in columns), strict=False
+        RangeSteps(
+            named[of_name][0], PHASES[named[of_name][1]], *(tuple(column[of].tolist()) for column in columns)
         )
+        for (of_name,), of in rows_of_each(name)
     )
 
 
@@ -147,13 +144,11 @@ def step_times(attribution: Attribution, *, include_warm_up: bool = False) -> St
     step = step_of_nodes(attribution, include_warm_up=include_warm_up)[attribution.node]
     rows = np.flatnonzero(step >= 0)
     work, paths = attribution.trace.work.take(rows), Paths(attribution)
-    keys = np.stack(
-        [paths.names_of_node[attribution.node[rows]], attribution.phase[rows], work.kind, work.name_id]
-    ).astype(np.int64)
-    groups, group = np.unique(keys, axis=1, return_inverse=True)
-    times_ns = np.zeros((groups.shape[1], steps), np.int64)
-    np.add.at(times_ns, (group.reshape(-1), step[rows]), work.duration_ns)
+    path_of_work = paths.names_of_node[attribution.node[rows]]
+    keys, group = grouped_rows(path_of_work, attribution.phase[rows], work.kind, work.name_id)
+    times_ns = np.zeros((len(keys[0]), steps), np.int64)
+    np.add.at(times_ns, (group, step[rows]), work.duration_ns)
     return {
-        (paths.names[path], PHASES[phase], KINDS[kind], attribution.trace.names[name]): times_ns[number]
-        for number, (path, phase, kind, name) in enumerate(groups.T.tolist())
+        (paths.names[path], PHASES[phase], KINDS[kind], attribution.trace.names[name]): of_steps_ns
+        for path, phase, kind, name, of_steps_ns in zip(*(key.tolist() for key in keys), times_ns, strict=True)
     }

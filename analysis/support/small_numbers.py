@@ -45,7 +45,7 @@ def grouped(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def grouped_rows(*columns: NDArray[Any]) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
-    """Return the distinct rows of some columns in order, as columns (k,), and the position of each row there (n,)."""
+    """Return the distinct rows of columns (n,) in their order, as columns (k,), and each row's position there."""
     values, position = grouped(columns[0])
     keys = [values]
     for column in columns[1:]:
