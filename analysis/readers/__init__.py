@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotAReport, UsageError
-from .safety import identity, require_unchanged
+from .safety import identity, require_unchanged, with_bounded_names
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -85,7 +85,7 @@ def read(path: Path | str) -> Trace:
         raise
     require_unchanged(path, before)
     require_plausible(trace, path)
-    return with_module_names(trace)
+    return with_module_names(with_bounded_names(trace))
 
 
 def reader_of(path: Path) -> Reader:

@@ -6,16 +6,24 @@ made to exhaust the reader's memory has a thousandth or less.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import NotAReport, UsageError
+
+if TYPE_CHECKING:
+    from ..trace import Trace
 
 MAX_SIZE = "NVTX_KERNELS_MAX_SIZE"
 # A file may unpack to this many times its own size, and any file to this many bytes.
 MOST_TIMES, FLOOR_BYTES = 100, 256 << 20
+# No compiler or framework writes such names; each is written in every path through its range.
+LONGEST_NAME = 1 << 18
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 # Which file it is, its size, and when its content and its entry were last changed.
@@ -44,6 +52,36 @@ def allowed_bytes(path: Path) -> int:
     if not size:
         raise UsageError(f"{MAX_SIZE}={limit!r} is not a size. Use a value such as 8G.")
     return int(float(size[1]) * UNITS[size[2].upper()])
+
+
+def with_bounded_names(trace: Trace) -> Trace:
+    """Leave out the middle of names of more than `LONGEST_NAME` characters; different names stay different."""
+    origin = trace.provenance
+    texts = [*trace.names, origin.tool, origin.schema, *origin.gpus]
+    for named in (trace.threads, trace.processes, trace.domains):
+        texts += [row.name for row in named]
+    if max(map(len, texts)) <= LONGEST_NAME:
+        return trace
+
+    def bounded(name: str) -> str:
+        if len(name) <= LONGEST_NAME:
+            return name
+        digest, end = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest(), LONGEST_NAME // 4
+        return f"{name[:end]}… {len(name):,} characters, SHA-256 {digest} …{name[-end:]}"
+
+    long_count = sum(len(text) > LONGEST_NAME for text in texts)
+    note = f"Of names with more than {LONGEST_NAME:,} characters ({long_count:,}), the middle is left out."
+    return replace(
+        trace,
+        names=list(map(bounded, trace.names)),
+        threads=[replace(thread, name=bounded(thread.name)) for thread in trace.threads],
+        processes=[replace(process, name=bounded(process.name)) for process in trace.processes],
+        domains=[replace(domain, name=bounded(domain.name)) for domain in trace.domains],
+        provenance=replace(
+            origin, tool=bounded(origin.tool), schema=bounded(origin.schema), gpus=tuple(map(bounded, origin.gpus))
+        ),
+        notes=(*trace.notes, note),
+    )
 
 
 def identity(path: Path) -> Identity:

@@ -91,8 +91,7 @@ def naming(classes: Models, attributes: Models, *, every_index: bool = False) ->
         place = row_place = ""  # of the last module, as recorded and as shown
         holders: dict[str, tuple[int, ModuleName | None]] = {}
         for depth, name in enumerate(path):
-            below = f"{place}/{name}".lstrip("/")
-            if model and _INDEX.sub("*", below) in model.known:
+            if model and _INDEX.sub("*", below := f"{place}/{name}".lstrip("/")) in model.known:
                 row_name = name if every_index else model.without_index(name, below)
                 row_place = f"{row_place}/{row_name}".lstrip("/")
                 holder_depth, holder = holders[place]

@@ -15,6 +15,8 @@ import sys
 
 import pytest
 from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.readers import read
+from nvtx_kernels.analysis.readers.safety import LONGEST_NAME
 
 from tests.analysis.making import checks, hostile
 from tests.analysis.making.building import Dialect, Range, build, launched
@@ -311,6 +313,17 @@ def test_names_stay_text_for_people(tmp_path, capsys, name, format_):
     assert "<script>" not in said or format_ in ("table", "typst")
     assert "\\input{" not in said or format_ in ("table", "markdown", "typst")
     assert RIGHT in " ".join(said.split()).replace("\\", "") or format_ == "typst"
+
+
+def test_of_endless_names_the_middle_is_left_out_and_different_ones_stay_different(tmp_path):
+    ends = "x" * LONGEST_NAME
+    ranges = [Range(f"{ends}{middle}{ends}", start, start + 10) for middle, start in (("a", 0), ("b", 100))]
+    trace = read(
+        build(tmp_path, Dialect(), ranges=ranges, **launched((2, 20), (102, 120), name=ends + "y" + ends))
+    )
+    assert len(set(trace.names)) == len(trace.names)
+    assert max(map(len, trace.names)) < LONGEST_NAME
+    assert f"Of names with more than {LONGEST_NAME:,} characters (3), the middle is left out." in trace.notes
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
