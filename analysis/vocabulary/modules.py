@@ -173,22 +173,22 @@ def _forms(place: str) -> Iterator[str]:
 
 
 def agreed(tables: Iterable[Models]) -> dict[str, dict[str, str]]:
-    """Merge what several marks or reports say of the same models; what they do not agree on is empty."""
-    told: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    """Merge what several marks or reports say of the same models; what they do not agree on is empty.
+
+    A path disagrees with a form of it that stands for several, too.
+    """
+    values_of: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for models in tables:
-        for model, values in models.items():
-            of_model = told[model]
-            for place, value in values.items():
-                of_model[place].add(value)
-    return {model: _agreed(values) for model, values in told.items()}
-
-
-def _agreed(told: Mapping[str, set[str]]) -> dict[str, str]:
-    """Return the one value of each path, or none where a form of it that stands for several has another."""
-    together = {place: set(values) for place, values in told.items()}
-    for place, values in told.items():
-        for form in _forms(place):
-            if form != place and form in told and told[form] != values:
-                together[place] |= told[form]
-                together[form] |= values
-    return {place: values.pop() if len(values) == 1 else "" for place, values in together.items()}
+        for model, table in models.items():
+            for place, value in table.items():
+                values_of[model][place].add(value)
+    merged = {}
+    for model, values in values_of.items():
+        together = {place: set(of_place) for place, of_place in values.items()}
+        for place in values:
+            for form in _forms(place):
+                if form in values and values[form] != values[place]:
+                    together[place] |= values[form]
+                    together[form] |= values[place]
+        merged[model] = {place: of_all.pop() if len(of_all) == 1 else "" for place, of_all in together.items()}
+    return merged

@@ -22,9 +22,11 @@ class NamePattern(NamedTuple):
     part: bool = False
 
 
-def _rows(means: str, *rows: tuple[str, str, str, str] | tuple[str, str, str, str, bool]) -> list[NamePattern]:
+def _rows(
+    means: str, *rows: tuple[str, str, str, str] | tuple[str, str, str, str, bool]
+) -> tuple[NamePattern, ...]:
     """Return rows of names that mean the same."""
-    return [NamePattern(means, *row) for row in rows]
+    return tuple(NamePattern(means, *row) for row in rows)
 
 
 # What may precede a phase's word, and join it: `train/forward`, `iter_3_forward`, `1_forward`.
@@ -89,16 +91,12 @@ _DEEPSPEED = "DeepSpeed, deepspeed/utils/nvtx.py: the qualified names of functio
 # Of a range that is only a part of its phase.
 _PART = True
 
+# A row that is more particular stands before the one that it is a part of: the first match wins.
 PHASE_NAMES: tuple[NamePattern, ...] = (
     *_rows(
         "forward",
         (rf"{_BEFORE}(?:forwards?|fwd|fw){_AFTER}", _TRAINING_LOOPS, "train/forward", "forward_fill"),
-        (
-            rf"forward{_REMARK}",
-            _TORCHREC,
-            "## forward ##",
-            "## item_forward ##",
-        ),
+        (rf"forward{_REMARK}", _TORCHREC, "## forward ##", "## item_forward ##"),
         (r"forward \d+", _PIPELINING, "Forward 3", "Forward hook 3"),
         (r"pp:\d+f\d+", f"{_PIPELINING}: stage, action, microbatch", "PP:0F3", "PP:0UNSHARD"),
         (rf"{_COMPONENT}\(f\)", _DUAL_PIPE, "dispatch(F)", "dispatch(Final)"),
@@ -128,56 +126,18 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
             "gpu_model_runner: forward",
             "gpu_model_runner: sample",
         ),
-    ),
-    *_rows("prefill", (r"step\[extend(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "extend[8]")),
-    *_rows("decode", (r"step\[decode(?: \w+=\d+)*\]", _SGLANG, "step[DECODE bs=64]", "decode[64]")),
-    *_rows(
-        "forward",
         (
             r"step\[(?!extend\b|decode\b)[a-z_]+(?: \w+=\d+)*\]",
             f"{_SGLANG}: modes that mix both",
             "step[MIXED bs=2 c=1 g=1]",
             "step[0].mlp",
         ),
-    ),
-    *_rows(
-        "prefill",
-        (
-            rf"execute_(?:\d+_)?context_[1-9]\d*{_TOKENS}_generation_0{_TOKENS}",
-            _VLLM,
-            "execute_context_1(512)_generation_0(0)",
-            "execute_context_0(0)_generation_0(0)",
-        ),
-    ),
-    *_rows(
-        "decode",
-        (
-            rf"execute_(?:\d+_)?context_0{_TOKENS}_generation_[1-9]\d*{_TOKENS}",
-            _VLLM,
-            "execute_context_0(0)_generation_63(63)",
-            "execute_context_0(0)_generation_0(0)",
-        ),
-    ),
-    *_rows(
-        "forward",
         (
             rf"execute_(?:\d+_)?context_[1-9]\d*{_TOKENS}_generation_[1-9]\d*{_TOKENS}",
             f"{_VLLM}: prompts and tokens together",
             "execute_8192_context_9(8155)_generation_37(37)",
             "execute_context_0(0)_generation_0(0)",
         ),
-    ),
-    *_rows(
-        "prefill",
-        (
-            rf"prefill\[bs=\d+ tok=\d+{_ATOM_MORE}\]",
-            _ATOM,
-            "prefill[bs=2 tok=14721 ctx=[7803, 6918]]",
-            "prefill[0]",
-        ),
-    ),
-    *_rows(
-        "forward",
         (
             rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+ p=[1-9]\d*{_ATOM_MORE}\]",
             f"{_ATOM}: prompts and tokens together",
@@ -186,16 +146,20 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
         ),
     ),
     *_rows(
-        "decode",
-        (
-            rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
-            _ATOM,
-            "decode[bs=117/128 tok=117 d=117]",
-            "decode[bs=64]",
-        ),
-    ),
-    *_rows(
         "prefill",
+        (r"step\[extend(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "extend[8]"),
+        (
+            rf"execute_(?:\d+_)?context_[1-9]\d*{_TOKENS}_generation_0{_TOKENS}",
+            _VLLM,
+            "execute_context_1(512)_generation_0(0)",
+            "execute_context_0(0)_generation_0(0)",
+        ),
+        (
+            rf"prefill\[bs=\d+ tok=\d+{_ATOM_MORE}\]",
+            _ATOM,
+            "prefill[bs=2 tok=14721 ctx=[7803, 6918]]",
+            "prefill[0]",
+        ),
         (
             r"(?:\[executor\] )?_forward_step(?: \d+)?: [1-9]\d* ctx reqs, 0 gen reqs",
             _TRT_LLM,
@@ -205,6 +169,19 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
     ),
     *_rows(
         "decode",
+        (r"step\[decode(?: \w+=\d+)*\]", _SGLANG, "step[DECODE bs=64]", "decode[64]"),
+        (
+            rf"execute_(?:\d+_)?context_0{_TOKENS}_generation_[1-9]\d*{_TOKENS}",
+            _VLLM,
+            "execute_context_0(0)_generation_63(63)",
+            "execute_context_0(0)_generation_0(0)",
+        ),
+        (
+            rf"(?:eager_)?decode\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
+            _ATOM,
+            "decode[bs=117/128 tok=117 d=117]",
+            "decode[bs=64]",
+        ),
         (
             r"(?:\[executor\] )?_forward_step(?: \d+)?: 0 ctx reqs, [1-9]\d* gen reqs",
             _TRT_LLM,
@@ -239,12 +216,7 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
     *_rows(
         "backward",
         (rf"{_BEFORE}{_OF_LOSS}{_BACKWARD}{_AFTER}", _TRAINING_LOOPS, "loss.backward()", "backwards compatible"),
-        (
-            rf"backward{_REMARK}",
-            _TORCHREC,
-            "## backward ##",
-            "## op1.backward ##",
-        ),
+        (rf"backward{_REMARK}", _TORCHREC, "## backward ##", "## op1.backward ##"),
         (r"backward \d+", _PIPELINING, "Backward 3", "Backward hook 3"),
         (r"pp:\d+[biw]\d+", f"{_PIPELINING}: whole, of inputs, of weights", "PP:1B2", "PP:(1F2;1B1)OVERLAP_F_B"),
         (rf"{_COMPONENT}\([bw]\)", f"{_DUAL_PIPE}: of inputs, of weights", "mlp(W)", "mlp(Warm)"),
@@ -284,12 +256,7 @@ PHASE_NAMES: tuple[NamePattern, ...] = (
             "optimizer step",
             "optimizer_state_dict",
         ),
-        (
-            rf"optimizer(?:[-_ ]step)?{_REMARK}",
-            _TORCHREC,
-            "## optimizer ##",
-            "## prefetch ##",
-        ),
+        (rf"optimizer(?:[-_ ]step)?{_REMARK}", _TORCHREC, "## optimizer ##", "## prefetch ##"),
         (
             r"optimizer\.step#\w+\.step",
             "PyTorch 2.11, torch/optim/optimizer.py",
@@ -352,37 +319,35 @@ _OF = (
 _COUNT = r"(?:[-_ #:=]*\d+(?: ?(?:/|of) ?\d+)?)"
 _EPOCH = rf"(?:epoch{_COUNT}[-_ ,/:]*)?"
 
-STEP_NAMES: tuple[NamePattern, ...] = (
-    *_rows(
-        "step",
-        (rf"{_EPOCH}{_OF}(?:step|iter|iteration){_COUNT}?", _TRAINING_LOOPS, "epoch 0 step 3", "step size"),
-        (r"profilerstep#\d+", "PyTorch 2.11, torch/profiler/profiler.py", "ProfilerStep#3", "profiler step size"),
-        (
-            rf"{_EPOCH}{_OF}(?:batch|(?:batch|step|iter)[-_ ]?(?:idx|id|no|num)){_COUNT}",
-            _TRAINING_LOOPS,
-            "batch 3",
-            "batch norm 3",
-        ),
-        (r"(?:run_)?train(?:ing)?_batch", _TRAINING_LOOPS, "train_batch", "train_batch_sampler"),
-        (
-            r"\[pl\](?:\[profile\])?run_training_batch",
-            _LIGHTNING,
-            "[pl][profile]run_training_batch",
-            "[pl][profile]run_training_epoch",
-        ),
-        (r"step\[[a-z_]+(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "step[0].mlp"),
-        (
-            rf"execute_(?:new_\d+_cached_\d+|(?:\d+_)?context_\d+{_TOKENS}_generation_\d+{_TOKENS})",
-            _VLLM,
-            "execute_context_1(512)_generation_63(63)",
-            "execute_model",
-        ),
-        (
-            rf"(?:prefill|(?:eager_)?decode)\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
-            _ATOM,
-            "prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3]",
-            "decode[bs=64]",
-        ),
+STEP_NAMES = _rows(
+    "step",
+    (rf"{_EPOCH}{_OF}(?:step|iter|iteration){_COUNT}?", _TRAINING_LOOPS, "epoch 0 step 3", "step size"),
+    (r"profilerstep#\d+", "PyTorch 2.11, torch/profiler/profiler.py", "ProfilerStep#3", "profiler step size"),
+    (
+        rf"{_EPOCH}{_OF}(?:batch|(?:batch|step|iter)[-_ ]?(?:idx|id|no|num)){_COUNT}",
+        _TRAINING_LOOPS,
+        "batch 3",
+        "batch norm 3",
+    ),
+    (r"(?:run_)?train(?:ing)?_batch", _TRAINING_LOOPS, "train_batch", "train_batch_sampler"),
+    (
+        r"\[pl\](?:\[profile\])?run_training_batch",
+        _LIGHTNING,
+        "[pl][profile]run_training_batch",
+        "[pl][profile]run_training_epoch",
+    ),
+    (r"step\[[a-z_]+(?: \w+=\d+)*\]", _SGLANG, "step[EXTEND bs=8 toks=4096]", "step[0].mlp"),
+    (
+        rf"execute_(?:new_\d+_cached_\d+|(?:\d+_)?context_\d+{_TOKENS}_generation_\d+{_TOKENS})",
+        _VLLM,
+        "execute_context_1(512)_generation_63(63)",
+        "execute_model",
+    ),
+    (
+        rf"(?:prefill|(?:eager_)?decode)\[bs=\d+{_PADDED} tok=\d+{_ATOM_MORE}\]",
+        _ATOM,
+        "prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3]",
+        "decode[bs=64]",
     ),
 )
 
@@ -390,10 +355,8 @@ STEP_NAMES: tuple[NamePattern, ...] = (
 ENGINE_STEP_NAMES = tuple(row for row in STEP_NAMES if row.source in (_SGLANG, _VLLM, _ATOM))
 
 _ROUNDS = r"(?:steps?|iters?|iterations?|rounds?|runs?|pass(?:es)?|loop|phase|batch(?:es)?|epochs?)"
-WARM_UP_NAMES: tuple[NamePattern, ...] = (
-    *_rows(
-        "warm-up", (rf"warm[-_ ]?ups?(?:[-_ ]+{_ROUNDS})?{_REMARK}", _TRAINING_LOOPS, "warm-up 3", "warmup_lr")
-    ),
+WARM_UP_NAMES = _rows(
+    "warm-up", (rf"warm[-_ ]?ups?(?:[-_ ]+{_ROUNDS})?{_REMARK}", _TRAINING_LOOPS, "warm-up 3", "warmup_lr")
 )
 
 # Names of steps that say what these held: requests and tokens of prompts (prefill), and of tokens (decode). A

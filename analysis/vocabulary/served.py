@@ -6,11 +6,10 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from . import SERVING
 from .range_names import SERVED_NAMES
 
-_PATTERNS = tuple(re.compile(pattern, re.IGNORECASE) for pattern in SERVED_NAMES)
-#: The numbers' names, in the patterns and here.
-NUMBERS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+PATTERNS = tuple(re.compile(pattern, re.IGNORECASE) for pattern in SERVED_NAMES)
 
 
 class Held(NamedTuple):
@@ -28,6 +27,10 @@ class Held(NamedTuple):
         return (self.prefill_tokens or 0) + (self.decode_tokens or 0) if known else None
 
 
+#: The numbers' names, in the patterns and here.
+NUMBERS = Held._fields
+
+
 @cache
 def held(name: str) -> Held | None:
     """Return what a step's name says that it held; None where it says nothing of it.
@@ -35,15 +38,14 @@ def held(name: str) -> Held | None:
     A name of prompts alone says nothing of generation: there was none. One that counts both requests together,
     or no tokens, leaves those unsaid.
     """
-    for pattern in _PATTERNS:
+    for pattern in PATTERNS:
         if match := pattern.fullmatch(name.strip()):
-            numbers = {key: int(text) for key, text in match.groupdict().items() if text is not None}
-            if "prefill_requests" in numbers and "decode_requests" in numbers:  # of both, tokens may be unsaid
-                unsaid = dict.fromkeys(key for key in NUMBERS if key not in numbers and numbers[_requests(key)])
-                return Held(**{**unsaid, **numbers})
+            numbers: dict[str, int | None] = {
+                key: int(text) for key, text in match.groupdict().items() if text is not None
+            }
+            if numbers.keys() >= {"prefill_requests", "decode_requests"}:  # of both, tokens may be unsaid
+                for phase in SERVING:
+                    if numbers[f"{phase}_requests"]:
+                        numbers.setdefault(f"{phase}_tokens")
             return Held(**numbers)
     return None
-
-
-def _requests(key: str) -> str:
-    return f"{key.split('_')[0]}_requests"
