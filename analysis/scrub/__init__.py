@@ -10,8 +10,10 @@ copy cannot be written; 3: `--check` found something.
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,8 @@ from ..support.arguments import CommandParser
 from ..support.text import printable
 
 if TYPE_CHECKING:
-    from .copying import Unknown
+    from .copying import SharedTables, Unknown
+    from .traces import SharedTrace
 
 WOULD_LEAK = 3
 #: Names that `--check` prints at most.
@@ -58,16 +61,45 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m analy
     return status or (WOULD_LEAK if unknown else 0)
 
 
+def sharing_of(report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> SharedTables | SharedTrace:
+    """Return what may be shared of a report; names that match `keep`, and with `of_copy` those of copies, may be.
+
+    Raises NotAReport if it cannot be read, or is neither SQLite nor a PyTorch trace.
+    """
+    from ..errors import NotAReport
+    from ..readers import NSYS_SQLITE, PYTORCH_TRACE, reader_of
+    from .copying import SharedTables
+    from .traces import SharedTrace
+
+    format_ = reader_of(report).format
+    if format_ in (NSYS_SQLITE, PYTORCH_TRACE):
+        sharing = SharedTrace if format_ == PYTORCH_TRACE else SharedTables
+        return sharing(report, keep=keep, of_copy=of_copy)
+    if format_.startswith("nsys"):
+        instead = "Make one with `nsys export --type sqlite` and scrub that."
+        raise NotAReport(f"{report} is an {format_}, not an SQLite export. {instead}")
+    raise NotAReport(f"{report} is a {format_}, of which no copy can be made: share what a command prints of it.")
+
+
 def _copy(options: argparse.Namespace) -> None:
+    from ..errors import UsageError
     from ..presenters.output import write
     from ..support.progress import on_screen
-    from . import copying, traces
 
-    copy = traces.copy if is_trace(options.report) else copying.copy
+    target: Path = options.output
     with on_screen():
-        copied = copy(options.report, options.output, keep=options.keep)
-    changes = f"{copied.replaced:,} unknown words replaced" if copied.replaced else "every word in it is known"
-    write(f"{printable(str(options.output))}: {copied.rows:,} rows; {changes}.\n", None)
+        sharing = sharing_of(options.report, keep=options.keep)
+        with suppress(OSError):  # a missing or inaccessible file is reported where it is written
+            if target.samefile(options.report):
+                raise UsageError(f"{target} is the report itself. Name another file with -o.")
+        try:
+            rows = sharing.write(target)
+        except (OSError, sqlite3.Error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"{printable(str(target))} cannot be written: {reason}.") from error
+    replaced = sharing.names.replaced
+    changes = f"{replaced:,} unknown words replaced" if replaced else "every word in it is known"
+    write(f"{printable(str(target))}: {rows:,} rows; {changes}.\n", None)
 
 
 def _check(options: argparse.Namespace) -> list[Unknown]:
@@ -75,11 +107,10 @@ def _check(options: argparse.Namespace) -> list[Unknown]:
     from ..presenters import as_table
     from ..presenters.output import write
     from ..support.progress import on_screen
-    from . import copying, traces
 
-    unknown_in = traces.unknown if is_trace(options.report) else copying.unknown
     with on_screen():
-        unknown = [row for row in unknown_in(options.report, keep=options.keep) if row.count]
+        sharing = sharing_of(options.report, keep=options.keep, of_copy=True)
+        unknown = [row for row in sharing.unknown() if row.count]
     name = options.report.name
     if not unknown:
         document = Document(f"{name}: everything in it is known to be harmless", ())
@@ -94,17 +125,3 @@ def _check(options: argparse.Namespace) -> list[Unknown]:
     width, color = as_table.screen(sys.stdout.isatty())
     write(as_table.present(document, width=width, color=color, full_names=True), None)
     return unknown
-
-
-def is_trace(path: Path) -> bool:
-    """Return whether a report is a PyTorch trace or SQLite; raise NotAReport for anything else."""
-    from ..errors import NotAReport
-    from ..readers import NSYS_SQLITE, PYTORCH_TRACE, reader_of
-
-    format_ = reader_of(path).format
-    if format_ in (NSYS_SQLITE, PYTORCH_TRACE):
-        return format_ == PYTORCH_TRACE
-    if format_.startswith("nsys"):
-        instead = "Make one with `nsys export --type sqlite` and scrub that."
-        raise NotAReport(f"{path} is an {format_}, not an SQLite export. {instead}")
-    raise NotAReport(f"{path} is a {format_}, of which no copy can be made: share what a command prints of it.")

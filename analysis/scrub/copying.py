@@ -8,14 +8,14 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nvtx_kernels import DOMAIN
 
-from ..errors import NotAReport, UsageError
+from ..errors import NotAReport
 from ..readers.marks import MODEL_MARK
 from ..readers.nccl_payloads import Figures
 from ..readers.nsys_sqlite import NsysSqlite
@@ -40,13 +40,6 @@ BATCH = 2_000
 LONGEST_CAPTURE_NS = 10**17
 
 
-class Copied(NamedTuple):
-    """What went into a copy: rows, and how many words were replaced in it."""
-
-    rows: int
-    replaced: int
-
-
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """What is not known to be harmless: where it is, what it is, and how many there are."""
@@ -56,54 +49,14 @@ class Unknown:
     count: int
 
 
-def copy(report: Path, target: Path, *, keep: Sequence[str] = ()) -> Copied:
-    """Write the shared copy of an nsys SQLite export, or of a recording; names that match `keep` stay.
-
-    Raises NotAReport if the report cannot be read, and UsageError if the target cannot be written.
-    """
-    before = identity(report)
-    sharing = Sharing(report, keep=keep)
-    require_replaceable(target, report)
-    try:
-        with beside(target) as path, closing(sqlite3.connect(path, isolation_level=None)) as database:
-            database.executescript(PRAGMAS)
-            database.execute("BEGIN")
-            rows = 0
-            for table, columns in sharing.tables.items():
-                shared = (new for _, new in sharing.rows(table) if new is not None)
-                rows += _insert(database, table, columns, shared)
-            strings = (
-                (number, text)
-                for original, uses in sharing.strings()
-                for role, number in uses
-                if (text := sharing.names.shared(role, original)) is not None
-            )
-            rows += _insert(database, STRINGS, STRING_COLUMNS, strings, key="id")
-            database.execute("COMMIT")
-            require_unchanged(report, before)
-    except (OSError, sqlite3.Error) as error:
-        raise UsageError(f"{target} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
-    return Copied(rows, sharing.names.replaced)
-
-
-def _insert(
-    database: sqlite3.Connection, table: str, columns: Columns, rows: Iterable[Row], *, key: str = ""
-) -> int:
-    """Create a table with these rows; return how many there are."""
-    sql_types = {name: SQL_TYPES.get(kind, "INTEGER") for name, kind in columns.items()}
-    named = ", ".join(f'"{name}" {type_}{" PRIMARY KEY" * (name == key)}' for name, type_ in sql_types.items())
-    database.execute(f"CREATE TABLE {table} ({named})")
-    sql = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
-    return database.executemany(sql, rows).rowcount
-
-
-class Sharing:
-    """What may be shared of a report: tables, rows and strings, with names chosen by `names`.
+class SharedTables:
+    """What may be shared of nsys's tables, or a recording's: tables, rows and strings, with names by `names`.
 
     Raises NotAReport if a column of numbers has other values, or a column of text other than text.
     """
 
     def __init__(self, report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> None:
+        self.report, self.before = report, identity(report)
         export = NsysSqlite(report)
         self.database = export.database
         self.tables: dict[str, Columns] = {}
@@ -130,6 +83,26 @@ class Sharing:
         ]
         first_ns = min((start for start in starts if start is not None), default=0)
         self.epoch_ns = first_ns if first_ns > LONGEST_CAPTURE_NS else 0
+
+    def write(self, target: Path) -> int:
+        """Write the copy and return how many rows it has; raise NotAReport if the report changes meanwhile."""
+        with beside(target) as path, closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.executescript(PRAGMAS)
+            database.execute("BEGIN")
+            rows = 0
+            for table, columns in self.tables.items():
+                shared = (new for _, new in self.rows(table) if new is not None)
+                rows += _insert(database, table, columns, shared)
+            strings = (
+                (number, text)
+                for original, uses in self.strings()
+                for role, number in uses
+                if (text := self.names.shared(role, original)) is not None
+            )
+            rows += _insert(database, STRINGS, STRING_COLUMNS, strings, key="id")
+            database.execute("COMMIT")
+            require_unchanged(self.report, self.before)
+        return rows
 
     def _sources(self) -> dict[str, tuple[str, str]]:
         """Return SQL for the columns of each table, and for its rows that are read."""
@@ -211,49 +184,50 @@ class Sharing:
             if number % BATCH == BATCH - 1:
                 advance(BATCH)
 
+    def unknown(self) -> Iterator[Unknown]:
+        """Yield what a report has that is not known to be harmless; of a shared copy, nothing."""
 
-def unknown(report: Path, *, keep: Sequence[str] = ()) -> Iterator[Unknown]:
-    """Yield what a report has that is not known to be harmless; of a shared copy, nothing.
+        def counted(rows: str) -> int:
+            return int(self.database.rows(f"SELECT count(*) FROM {rows}")[0][0])  # noqa: S608
 
-    Raises NotAReport if the report cannot be read.
-    """
-    sharing = Sharing(report, keep=keep, of_copy=True)
-
-    def counted(rows: str) -> int:
-        return int(sharing.database.rows(f"SELECT count(*) FROM {rows}")[0][0])  # noqa: S608
-
-    for table, names in sharing.database.columns.items():
-        shared = STRING_COLUMNS if table == STRINGS else sharing.tables.get(table, {})
-        quoted = '"{}"'.format(table.replace('"', '""'))
-        if not shared:
-            yield Unknown(table, "(all of the table)", counted(quoted))
-        for column in names if shared else ():
-            if column.lower() not in map(str.lower, shared):
-                is_there = '"{}" IS NOT NULL'.format(column.replace('"', '""'))
-                yield Unknown(f"{table}.{column}", "(all of the column)", counted(f"{quoted} WHERE {is_there}"))
-    yield Unknown("times", "(they are dates)", int(sharing.epoch_ns > 0))
-    counts: Counter[tuple[str, str]] = Counter()
-    for table, columns in sharing.tables.items():
-        yield Unknown(table, "(rows that are not read)", counted(table) - counted(sharing.sources[table][1]))
-        for row, new in sharing.rows(table):
-            if new is None:
-                counts[table, str(row[0])] += 1
-                continue
-            for kind, value, new_value in zip(columns.values(), row, new, strict=True):
-                if kind in (Kind.TEXT, Kind.PAYLOAD) and value != new_value:
-                    counts[table, value if kind is Kind.TEXT else "(bytes that ranges carry)"] += 1
-    for text, uses in sharing.strings():
-        if text and not uses:
-            counts["strings of no row", text] += 1
-        for role, _ in uses:
-            if sharing.names.shared(role, text) != text:
-                counts[f"names: {str(role.name).lower()}", text] += 1
-    yield from (Unknown(where, text, number) for (where, text), number in counts.items())
-    yield Unknown("freed pages", "(rows that were deleted)", sharing.database.rows("PRAGMA freelist_count")[0][0])
+        for table, names in self.database.columns.items():
+            shared = STRING_COLUMNS if table == STRINGS else self.tables.get(table, {})
+            quoted = '"{}"'.format(table.replace('"', '""'))
+            if not shared:
+                yield Unknown(table, "(all of the table)", counted(quoted))
+            for column in names if shared else ():
+                if column.lower() not in map(str.lower, shared):
+                    is_there = '"{}" IS NOT NULL'.format(column.replace('"', '""'))
+                    yield Unknown(
+                        f"{table}.{column}", "(all of the column)", counted(f"{quoted} WHERE {is_there}")
+                    )
+        yield Unknown("times", "(they are dates)", int(self.epoch_ns > 0))
+        counts: Counter[tuple[str, str]] = Counter()
+        for table, columns in self.tables.items():
+            yield Unknown(table, "(rows that are not read)", counted(table) - counted(self.sources[table][1]))
+            for row, new in self.rows(table):
+                if new is None:
+                    counts[table, str(row[0])] += 1
+                    continue
+                for kind, value, new_value in zip(columns.values(), row, new, strict=True):
+                    if kind in (Kind.TEXT, Kind.PAYLOAD) and value != new_value:
+                        counts[table, value if kind is Kind.TEXT else "(bytes that ranges carry)"] += 1
+        for text, uses in self.strings():
+            if text and not uses:
+                counts["strings of no row", text] += 1
+            for role, _ in uses:
+                if self.names.shared(role, text) != text:
+                    counts[f"names: {str(role.name).lower()}", text] += 1
+        yield from (Unknown(where, text, number) for (where, text), number in counts.items())
+        yield Unknown("freed pages", "(rows that were deleted)", self.database.rows("PRAGMA freelist_count")[0][0])
 
 
-def require_replaceable(target: Path, report: Path) -> None:
-    """Raise UsageError for a target that is the report."""
-    with suppress(OSError):  # a missing or inaccessible file is reported where it is written
-        if target.samefile(report):
-            raise UsageError(f"{target} is the report itself. Name another file with -o.")
+def _insert(
+    database: sqlite3.Connection, table: str, columns: Columns, rows: Iterable[Row], *, key: str = ""
+) -> int:
+    """Create a table with these rows; return how many there are."""
+    sql_types = {name: SQL_TYPES.get(kind, "INTEGER") for name, kind in columns.items()}
+    named = ", ".join(f'"{name}" {type_}{" PRIMARY KEY" * (name == key)}' for name, type_ in sql_types.items())
+    database.execute(f"CREATE TABLE {table} ({named})")
+    sql = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
+    return database.executemany(sql, rows).rowcount

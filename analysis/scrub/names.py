@@ -47,7 +47,7 @@ from ..vocabulary import (
     opens_phase,
     phase_of,
 )
-from ..vocabulary.range_names import SERVED_NAMES
+from ..vocabulary.served import PATTERNS as SERVED
 from .allowed import Role
 from .words import JOINED, MOST_DIGITS, PUNCTUATION, TOKEN, WORD, is_plain, letters, words
 
@@ -60,7 +60,6 @@ VERSION = re.compile(
 _COPIED_WORD, _COPIED_KERNEL = re.compile(r"name[0-9]+", re.IGNORECASE), re.compile(r"_name_[0-9]")
 # Numbers that stand for longer ones; they are indices to the analysis, as those are.
 _FIRST_NUMBER, _MOST_NUMBERS = 900_001, 99_999
-_SERVED = tuple(re.compile(pattern, re.IGNORECASE) for pattern in SERVED_NAMES)
 _INDEX = re.compile(r"(?<![A-Za-z0-9])(?:\d+|\*)(?![A-Za-z0-9])")
 # What PyTorch appends to an operator's name. The sequence number links it; nothing reads the rest.
 _FIRST_APPENDED = re.compile(r", (?:seq|op_id|sizes) = ")
@@ -75,11 +74,9 @@ LONGEST, LONGEST_CACHED, CACHED_NAMES = 1 << 16, 1 << 10, 1 << 16
 VERSIONS = frozenset({"nvtx-kernels", "python", "torch", "cuda", "cudnn", "nvtx", "driver", "capability"})
 DEVICE_NAME, NUMBERS = "device_name", "data"
 # The facts of an export that the analysis reads by their text.
-EXPORT_FACTS = frozenset(
-    {
-        *("NVIDIA Nsight Systems", "nvtx-kernels recorder"),
-        *("GPU", "CPU", "time of GPU kernels", "self time of CPU operators"),
-    }
+EXPORT_FACTS = (
+    *("NVIDIA Nsight Systems", "nvtx-kernels recorder"),
+    *("GPU", "CPU", "time of GPU kernels", "self time of CPU operators"),
 )
 NCCL_OPERATIONS = EXCHANGES.union(SHARES, ("ncclallreduce", "ncclbroadcast", "ncclreduce"))
 
@@ -112,16 +109,8 @@ _RANGE_SHAPES = (
 # Of what libraries' ranges have a category, too, if they are called as operators are.
 _LIBRARIES = ("custom::", "aten::", "cublas_", "cublasLt_", "cub_", "cub::", "nccl_", "nccl:")
 # What a GEMM's name can say of its arithmetic, and a communication kernel's of its collective.
-_KERNEL_DETAILS = (
-    "",
-    "bf16_",
-    "fp16_",
-    "e4m3_",
-    "tf32_",
-    "dgemm_",
-    "sgemm_",
-    *(f"{name}_" for name in COLLECTIVES),
-)
+_ARITHMETICS = ("bf16", "fp16", "e4m3", "tf32", "dgemm", "sgemm")
+_KERNEL_DETAILS = ("", *(f"{name}_" for name in (*_ARITHMETICS, *COLLECTIVES)))
 
 
 class Names:
@@ -260,7 +249,7 @@ class Names:
         """Yield what may take a name's place: its known words, those that its meaning needs, other names."""
         if len(name) <= LONGEST:
             yield self._module(name) if name.startswith(BEGINNING) else self.in_words(name)
-            if any(pattern.fullmatch(name) for pattern in _SERVED):
+            if any(pattern.fullmatch(name) for pattern in SERVED):
                 yield name
             yield self.in_words(name, hide_own=False)
         else:
@@ -286,8 +275,7 @@ class Names:
 
     def kernel(self, name: str) -> str:
         """Return the name of a kernel as it is if all its words are known, else one of its category."""
-        is_kept = any(pattern.match(name) for pattern in self.kept)
-        if is_kept or (self.is_known(name) and (self.of_copy or not _COPIED_KERNEL.search(name))):
+        if self.is_known(name) and (self.of_copy or not _COPIED_KERNEL.search(name)):
             return name
         category, *_ = needed = kernel_meaning(name)
         in_words = self.in_words(name) if compiled_parts(name) and len(name) <= LONGEST else ""
@@ -296,9 +284,9 @@ class Names:
         number = self._numbered(f"{name}\0").replace("name", "name_")
         shapes = product(_KERNEL_WORDS[category], _KERNEL_DETAILS)
         candidates = [f"{word}_{detail}{number}" for word, detail in shapes]
-        found = zip(candidates, _kernel_meanings(candidates), strict=True)
+        meanings = zip(candidates, _kernel_meanings(candidates), strict=True)
         # Which operators it fuses is not in a name of its category.
-        same = (new for new, meant in found if meant[:-1] == needed[:-1])
+        same = (new for new, meant in meanings if meant[:-1] == needed[:-1])
         return next(same, f"{category}_{number}")
 
     def fact(self, text: str) -> str:
@@ -367,7 +355,7 @@ def meaning(name: str) -> tuple[object, ...]:
         name.lower() if name.lower() in NCCL_OPERATIONS else "",
         classify([name])[0] if of_operator else None,
         [part for part, pattern in ATTENTION_PARTS.items() if pattern.fullmatch(name.lstrip(":").strip())],
-        [match.groupdict() for pattern in _SERVED if (match := pattern.fullmatch(name))],
+        [match.groupdict() for pattern in SERVED if (match := pattern.fullmatch(name))],
         module and module.outputs,
     )
 

@@ -16,15 +16,14 @@ from typing import Any
 
 import msgspec
 
-from ..errors import NotAReport, UsageError
+from ..errors import NotAReport
 from ..readers.chrome_columns import CATEGORIES, FORWARD_TO_BACKWARD, LAUNCHES, MEMORY_EVENT, RANGES, WORK
 from ..readers.chrome_events import LARGEST_NS, Args, Envelope, Event, TraceFile
 from ..readers.safety import identity, require_unchanged
 from ..support.files import write_lines
 from ..support.progress import advance
-from ..support.text import printable
 from .allowed import Role
-from .copying import LONGEST_CAPTURE_NS, Copied, Unknown, require_replaceable
+from .copying import LONGEST_CAPTURE_NS, Unknown
 from .names import Names, thread_name
 from .words import words_of
 
@@ -46,40 +45,39 @@ _ARGS = {field.encode_name for field in msgspec.structs.fields(Args)}
 _EVENT = {field.encode_name for field in msgspec.structs.fields(Event)}
 
 
-def copy(report: Path, target: Path, *, keep: Sequence[str] = ()) -> Copied:
-    """Write the shared copy of a PyTorch trace; names that match `keep` stay.
+class SharedTrace:
+    """What may be shared of a PyTorch trace, with names by `names`."""
 
-    Raises NotAReport if the trace cannot be read, and UsageError if the target cannot be written.
-    """
-    under_way = _TraceCopy(report, keep)
-    require_replaceable(target, report)
-    try:
-        write_lines(under_way.lines(), target)
-    except OSError as error:
-        raise UsageError(f"{printable(str(target))} cannot be written: {error.strerror}.") from error
-    return Copied(under_way.rows, under_way.names.replaced)
-
-
-class _TraceCopy:
-    """One copy of a trace under way."""
-
-    def __init__(self, report: Path, keep: Sequence[str], *, of_copy: bool = False) -> None:
+    def __init__(self, report: Path, *, keep: Sequence[str] = (), of_copy: bool = False) -> None:
         of_host = _FILE_OF_HOST.fullmatch(report.name)
         own_words = words_of([of_host[1]]) if of_host else frozenset()
-        self.report, self.before, self.rows = report, identity(report), 0
+        self.report, self.before, self.events = report, identity(report), 0
         self.names = Names(own_words=own_words, keep=keep, of_copy=of_copy)
-        self.base_us = _base_us(report)
+        # The microseconds to subtract from all times: zero, unless they count from 1970.
+        written = (
+            bytes(event.ts).strip(b'" ')
+            for events in TraceFile(report).blocks()
+            for event in events
+            if _is_read(event)
+        )
+        numbers = [int(text.partition(b".")[0]) for text in written if re.fullmatch(rb"\d{1,18}(?:\.\d*)?", text)]
+        first_us = min((number for number in numbers if number), default=0)
+        self.base_us = first_us if first_us * 1000 > LONGEST_CAPTURE_NS else 0
 
-    def lines(self) -> Iterator[str]:
-        """Yield the copy piece by piece; raise NotAReport, so that none is put in place, if the report changes."""
+    def write(self, target: Path) -> int:
+        """Write the copy and return how many events it has; raise NotAReport if the report changes meanwhile."""
+        write_lines(self._lines(), target)
+        return self.events
+
+    def _lines(self) -> Iterator[str]:
         file = TraceFile(self.report)
         yield '{"traceEvents":[\n'
         for events in file.blocks():
             advance(len(events))
             encoded = [_ENCODE(shared).decode() for event in events if (shared := self.event(event))]
             if encoded:
-                yield (",\n" if self.rows else "") + ",\n".join(encoded)
-                self.rows += len(encoded)
+                yield (",\n" if self.events else "") + ",\n".join(encoded)
+                self.events += len(encoded)
         around = _ENCODE(self.around(file.envelope)).decode()
         yield f"\n],{around[1:]}\n" if len(around) > 2 else "\n]}\n"
         require_unchanged(self.report, self.before)
@@ -160,6 +158,36 @@ class _TraceCopy:
         name = facts.get("name")
         return {**numbers, **({"name": self.names.gpu(name)} if isinstance(name, str) else {})}
 
+    def unknown(self) -> Iterator[Unknown]:
+        """Yield what a trace has that is not known to be harmless; of a shared copy, nothing."""
+        yield Unknown("times", "(they are dates)", int(self.base_us > 0))
+        counts: Counter[tuple[str, str]] = Counter()
+        file = TraceFile(self.report, decoder=msgspec.json.Decoder(list[dict[str, Any]]))
+        for events in file.blocks():
+            advance(len(events))
+            for event in events:
+                args = event.get("args")
+                counts.update(("events", f'"{key}"') for key in event.keys() - _EVENT)
+                counts.update(
+                    ("args", f'"{key}"') for key in (args.keys() - _ARGS if isinstance(args, dict) else ())
+                )
+        for events in TraceFile(self.report).blocks():
+            for event in events:
+                shared = self.event(event)
+                if shared is None:
+                    counts["events that are not read", event.cat] += 1
+                    continue
+                names = {"names": (event.name, shared.get("name", ""))}
+                if event.ph == "M":
+                    names = {"names of threads": (event.args.name or "", shared["args"]["name"])}
+                has_details = event.ph == "X" or _is_allocation(event)
+                details = msgspec.to_builtins(event.args).items() if has_details else ()
+                names |= {key: (value, shared["args"][key]) for key, value in details if value is not None}
+                names |= {key: (getattr(event, key), value) for key, value in self.place(event).items()}
+                counts.update((where, str(old)) for where, (old, new) in names.items() if old != new)
+        yield from (Unknown(where, text, number) for (where, text), number in counts.items())
+        yield from (Unknown("the trace", f'"{key}"', 1) for key in file.keys_around if key not in _ENVELOPE)
+
 
 def _is_read(event: Event) -> bool:
     return event.ph == "X" and event.cat in CATEGORIES
@@ -167,49 +195,3 @@ def _is_read(event: Event) -> bool:
 
 def _is_allocation(event: Event) -> bool:
     return event.ph != "X" and event.name == MEMORY_EVENT
-
-
-def _base_us(report: Path) -> int:
-    """Return the microseconds to subtract from all times: zero, unless they count from 1970."""
-    written = (
-        bytes(event.ts).strip(b'" ')
-        for events in TraceFile(report).blocks()
-        for event in events
-        if _is_read(event)
-    )
-    numbers = [int(text.partition(b".")[0]) for text in written if re.fullmatch(rb"\d{1,18}(?:\.\d*)?", text)]
-    first = min((number for number in numbers if number), default=0)
-    return first if first * 1000 > LONGEST_CAPTURE_NS else 0
-
-
-def unknown(report: Path, *, keep: Sequence[str] = ()) -> Iterator[Unknown]:
-    """Yield what a trace has that is not known to be harmless; of a shared copy, nothing.
-
-    Raises NotAReport if the trace cannot be read.
-    """
-    sharing = _TraceCopy(report, keep, of_copy=True)
-    yield Unknown("times", "(they are dates)", int(sharing.base_us > 0))
-    counts: Counter[tuple[str, str]] = Counter()
-    file = TraceFile(report, decoder=msgspec.json.Decoder(list[dict[str, Any]]))
-    for events in file.blocks():
-        advance(len(events))
-        for event in events:
-            args = event.get("args")
-            counts.update(("events", f'"{key}"') for key in event.keys() - _EVENT)
-            counts.update(("args", f'"{key}"') for key in (args.keys() - _ARGS if isinstance(args, dict) else ()))
-    for events in TraceFile(report).blocks():
-        for event in events:
-            shared = sharing.event(event)
-            if shared is None:
-                counts["events that are not read", event.cat] += 1
-                continue
-            names = {"names": (event.name, shared.get("name", ""))}
-            if event.ph == "M":
-                names = {"names of threads": (event.args.name or "", shared["args"]["name"])}
-            has_details = event.ph == "X" or _is_allocation(event)
-            details = msgspec.to_builtins(event.args).items() if has_details else ()
-            names |= {key: (value, shared["args"][key]) for key, value in details if value is not None}
-            names |= {key: (getattr(event, key), value) for key, value in sharing.place(event).items()}
-            counts.update((where, str(old)) for where, (old, new) in names.items() if old != new)
-    yield from (Unknown(where, text, number) for (where, text), number in counts.items())
-    yield from (Unknown("the trace", f'"{key}"', 1) for key in file.keys_around if key not in _ENVELOPE)

@@ -9,7 +9,7 @@ import torch
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.attribution.steps import measured_steps
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.scrub.copying import copy
+from nvtx_kernels.analysis.scrub import sharing_of
 from nvtx_kernels.analysis.summary.totals import summarize
 from nvtx_kernels.analysis.trace import MODEL_BACKWARD, MODEL_FORWARD, NO_CATEGORY
 from nvtx_kernels.profiling import annotate, recorder
@@ -113,14 +113,14 @@ def test_a_mark_tells_the_categories_that_a_capture_range_lost(tmp_path):
     mark = Range(f"nvtx-kernels annotation: {numbers}", 1, None, MAIN, building.OWN_DOMAIN, building.MARK)
     report = build(tmp_path, ranges=[mark, *PIPELINE], **launched(*CALLS.values()))
     assert [phase for _, _, phase in answers(attribute(read(report)))] == list(EXPECTED.values())
-    copy(report, tmp_path / "copy.sqlite")
+    sharing_of(report).write(tmp_path / "copy.sqlite")
     assert answers(attribute(read(tmp_path / "copy.sqlite"))) == answers(attribute(read(report)))
 
 
 def test_a_shared_copy_has_annotations_categories_alone(tmp_path):
     theirs = [Range("secret", 0, None, MAIN, 5, building.CATEGORY, 77), Range("net", 10, 50, MAIN, 5, category=77)]
     report = build(tmp_path, ranges=[*annotation(), *PIPELINE, *theirs], **launched((25, 26)))
-    copy(report, tmp_path / "copy.sqlite")
+    sharing_of(report).write(tmp_path / "copy.sqlite")
     with closing(sqlite3.connect(tmp_path / "copy.sqlite")) as database:
         rows = database.execute("SELECT eventType, text, category FROM NVTX_EVENTS").fetchall()
     named = [(building.CATEGORY, name, number) for name, number in building.CATEGORIES.items()]

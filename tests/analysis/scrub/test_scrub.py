@@ -13,7 +13,6 @@ from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.readers.marks import FLOPS_MARK, RUN_MARK, TRAINING_MARK, read_mark
 from nvtx_kernels.analysis.readers.nsys_tables import STRINGS
 from nvtx_kernels.analysis.scrub.allowed import TABLES, Role
-from nvtx_kernels.analysis.scrub.copying import unknown
 from nvtx_kernels.analysis.scrub.names import Names
 from nvtx_kernels.analysis.scrub.words import EVERYBODYS, words_of
 from nvtx_kernels.analysis.views.registry import VIEWS
@@ -121,7 +120,7 @@ def test_every_command_says_the_same_of_the_copy(pair, tmp_path, capsys, command
 def test_copy_of_payloads_has_the_figures_alone(tmp_path, capsys):
     report = with_green_contexts(tmp_path)
     inside(report, "UPDATE NVTX_PAYLOAD_SCHEMA_ENTRIES SET name = 'Jdoes field' WHERE name = 'CUDA device'")
-    assert {(row.where, row.text) for row in unknown(report)} >= {
+    assert {(row.where, row.text) for row in scrub.sharing_of(report, of_copy=True).unknown()} >= {
         ("NVTX_EVENTS", "(bytes that ranges carry)"),
         ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "Jdoes field"),
     }
@@ -150,7 +149,7 @@ def test_copy_of_a_planted_report_answers_alike_and_holds_nothing_planted(plante
 
 
 def test_check_lists_everything_that_is_planted(planted, capsys):
-    listed = {(row.where, row.text) for row in unknown(planted) if row.count}
+    listed = {(row.where, row.text) for row in scrub.sharing_of(planted, of_copy=True).unknown() if row.count}
     assert private.LISTED - listed == set()
     assert scrub.main([str(planted), "--check"]) == scrub.WOULD_LEAK
     assert "META_DATA_CAPTURE" in capsys.readouterr().out
