@@ -67,7 +67,7 @@ def canonical_spelling(name: str) -> str:
     if not any(bracket in name for bracket in _CLOSING) or len(name) > _LONGEST_READ:
         return name
     try:
-        return _written(_without_returned_void(_parsed(name)), ())
+        return _written(_without_return_type(_parsed(name), of_kernel=True), ())
     except _NotUnderstoodError:
         return name
 
@@ -214,33 +214,24 @@ def _with_qualifiers_behind(items: Sequence[_Item]) -> Sequence[_Item]:
     return [*items[leading:end], *items[:leading], *items[end:]]
 
 
-def _without_return_type(items: Sequence[_Item]) -> Sequence[_Item]:
-    """Drop what a function returns from the name of what is local to it: `void f(int)::[lambda…]`."""
-    parameters = _parameters_at(items)
+def _without_return_type(items: Sequence[_Item], *, of_kernel: bool = False) -> Sequence[_Item]:
+    """Drop what a function returns from the name of what is local to it: `void f(int)::[lambda…]`.
+
+    A kernel returns nothing: `void`, or a type equal to it.
+    """
+    parameters = next((index for index, item in enumerate(items) if index and _is_group(item, "(")), 0)
     behind = [item for item in items[parameters + 1 : parameters + 3] if item not in _QUALIFIERS]
-    return items[_name_at(items, parameters) :] if parameters and behind[:1] == ["::"] else items
-
-
-def _without_returned_void(items: list[_Item]) -> list[_Item]:
-    """Drop what a kernel returns, which is nothing: `void`, or a type equal to it."""
-    start = _name_at(items, _parameters_at(items) or len(items))
-    returned = items[:start]
-    return items[start:] if returned[:1] == ["void"] or "enable_if" in returned else items
-
-
-def _parameters_at(items: Sequence[_Item]) -> int:
-    """Return where the first parameter list begins; 0 if there is none."""
-    return next((index for index, item in enumerate(items) if index and _is_group(item, "(")), 0)
-
-
-def _name_at(items: Sequence[_Item], end: int) -> int:
-    """Return where the last name before `end` begins: the last word that nothing joins to the one before."""
+    if not of_kernel and not (parameters and behind[:1] == ["::"]):
+        return items
+    # The function's name begins with the last word before its parameters that nothing joins to the one before.
     starts = (
         index
-        for index in range(end - 1, 0, -1)
+        for index in range((parameters or len(items)) - 1, 0, -1)
         if isinstance(item := items[index], str)
         and (item[0].isalpha() or item[0] in "_(")
         and item not in _QUALIFIERS
         and items[index - 1] not in ("::", "operator", "~")
     )
-    return next(starts, 0)
+    start = next(starts, 0)
+    is_returned = not of_kernel or items[:1] == ["void"] or "enable_if" in items[:start]
+    return items[start:] if is_returned else items
