@@ -149,39 +149,32 @@ def _compiled(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _open_ranges(patient: Patient) -> Iterator[Finding]:
-    ranges, names = patient.trace.ranges, patient.trace.names
-    never = [names[name] for name in ranges.name_id[ranges.open_ended].tolist()]
-    if not never:
-        return
-    measured = any(is_step(name) or phase_of(name) for name in never)
-    some = ", ".join(dict.fromkeys(never[:6])) + (", …" if len(set(never)) > 6 else "")
-    yield Finding(
-        "problem" if measured else "warning",
-        f"{len(never)} ranges were never closed ({some}): the run was cut off or a range_pop is missing, and what "
-        "came later counts into them",
-        "let the run end by itself, and open ranges in `with` blocks",
-    )
-
-
-def _no_ranges(patient: Patient) -> Iterator[Finding]:
-    if not len(patient.trace.ranges):
-        words = words_of(patient.trace.provenance)
+def _ranges(patient: Patient) -> Iterator[Finding]:
+    """Look for ranges that tell phases and steps, and for those that were never closed."""
+    ranges, names, words = patient.trace.ranges, patient.trace.names, words_of(patient.trace.provenance)
+    if not len(ranges):
         yield Finding(
             "problem",
             f"there are no {words.ranges}, so no kernel can be assigned to a part of the program",
             f"open some {words.opened}",
         )
-        return
-    if unused := caveats.of_unused(patient.attribution):
+    elif unused := caveats.of_unused(patient.attribution):
         yield Finding("problem", unused, "open push/pop ranges around forward, backward and optimizer")
-        return
-    steps = patient.report.steps
-    if steps:
+    elif steps := patient.report.steps:
         yield Finding("good", f"{steps} measured step{'s' if steps > 1 else ''}")
     else:
         fix = "push a range named 'step' around each step, or use --step NAME for ranges with another name"
         yield Finding("warning", "no measured step ranges: figures per step are not available", fix)
+    never = [names[name] for name in ranges.name_id[ranges.open_ended].tolist()]
+    if never:
+        measured = any(is_step(name) or phase_of(name) for name in never)
+        some = ", ".join(dict.fromkeys(never[:6])) + (", …" if len(set(never)) > 6 else "")
+        yield Finding(
+            "problem" if measured else "warning",
+            f"{len(never)} ranges were never closed ({some}): the run was cut off or a range_pop is missing, and "
+            "what came later counts into them",
+            "let the run end by itself, and open ranges in `with` blocks",
+        )
 
 
 def _unplaced(patient: Patient) -> Iterator[Finding]:
@@ -296,8 +289,7 @@ CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     _graphs,
     _unknown_kernels,
     _compiled,
-    _no_ranges,
-    _open_ranges,
+    _ranges,
     _what_is_counted,
     _unplaced,
     _nameless,

@@ -13,7 +13,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 
 from ..errors import NotAReport
@@ -84,13 +84,11 @@ def _wide(header: Sequence[str], rows: Iterator[list[str]]) -> list[Launch]:
         for place, name in enumerate(header)
         if not _ABOUT.fullmatch(name) and "_Range:PL_Type" not in name
     ]
-    first = next(rows, None)
-    if first is None:
-        return []
-    of_units = not first[header.index("ID")].strip()
-    units = first if of_units else [""] * len(header)
+    first = next(rows, [""] * len(header))
+    has_units = not first[header.index("ID")].strip()
+    units = first if has_units else [""] * len(header)
     launches = []
-    for row in rows if of_units else [first, *rows]:
+    for row in rows if has_units else [first, *rows]:
         launch = _launch(dict(zip(header, row, strict=True)))
         for place, name in metrics:
             _take(launch, name, units[place], row[place])
@@ -115,9 +113,7 @@ def _launch(values: Mapping[str, str]) -> Launch:
     if not number.isdecimal():
         raise NotAReport(f"A row of ncu's CSV has the ID {printable(values['ID'])!r}, which is not a number.")
     sides = re.findall(r"\d+", values.get("Grid Size", ""))
-    blocks = 1 if sides else 0
-    for side in sides:
-        blocks *= int(side)
+    blocks = prod(map(int, sides)) if sides else 0
     return Launch(int(number), values.get("Process ID", ""), values["Kernel Name"], blocks)
 
 

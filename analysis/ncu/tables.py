@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path as File
 
 from ..document import Column, Detail, Document, Kind, Row, Table, headed, with_columns
-from ..kernel_names.short import distinct_short_names
+from ..kernel_names.short import names_by_kernel
 from ..report import Path
 from ..summary.selection import naming_for
 from ..views.rows import common_length, label
@@ -62,8 +62,7 @@ def document(kernels: Kernels, joined: Joined, file: File, detail: Detail) -> Do
     units = {
         name: unit for twin in joined.twins for launch in twin.launches for name, unit in launch.units.items()
     }
-    names = list(dict.fromkeys(kernel for *_, kernel in keys))
-    short = dict(zip(names, names if detail.full_names else distinct_short_names(names), strict=True))
+    short = names_by_kernel((kernel for *_, kernel in keys), detail.full_names)
     common = 0 if detail.whole else common_length(path for path, *_ in keys)
     rows = []
     for path, phase, kernel in keys:
