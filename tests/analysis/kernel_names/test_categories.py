@@ -1,11 +1,8 @@
 """Categories of kernels: the table against real names, hostile names and reports of other people."""
 
-import csv
 import re
-import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -14,43 +11,19 @@ from nvtx_kernels.analysis.kernel_names.categories import MEANINGS, categorize, 
 from nvtx_kernels.analysis.kernel_names.category_rules import RULES
 from nvtx_kernels.analysis.kernel_names.parts import fused_ops, in_words, split_name
 
-from tests.analysis.making.bundled import DATA, SHARED
+from tests.analysis.making.bundled import SHARED, needs_shared
+from tests.analysis.making.real_kernels import NAMES, ROWS, kernels_of
 
-TABLE = DATA / "kernel_names.csv"
-ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
-NAMES = [row["name"] for row in ROWS]
-KERNELS = """SELECT s.value, count(*), sum(k.end - k.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k
-             JOIN StringIds s ON s.id = k.demangledName GROUP BY s.value"""
-
-
-def kernels_of(report):
-    """Return (name, launches, nanoseconds) per kernel of a report; nothing where it has no kernels."""
-    with closing(sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True)) as connection:
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        return connection.execute(KERNELS).fetchall() if "CUPTI_ACTIVITY_KIND_KERNEL" in tables else []
-
-
-def shared_report(name):
-    report = SHARED / name
-    if not report.exists():
-        pytest.skip("the folder of shared reports is not next to this repository")
-    return report
+KERNEL_CATEGORIES = set(MEANINGS) - {"other", "memcpy", "memset", "graph"}
 
 
 def test_names_are_many_distinct_and_of_every_category():
     assert len(set(NAMES)) == len(NAMES) >= 200
-    kernels = {row["category"] for row in ROWS}
-    assert kernels == set(MEANINGS) - {"other", "memcpy", "memset", "graph"}
+    assert {row["category"] for row in ROWS} == KERNEL_CATEGORIES
 
 
 def test_every_real_name_has_its_category():
-    wrong = {
-        row["name"]: (row["category"], ours)
-        for row, ours in zip(ROWS, categorize(NAMES), strict=True)
-        if ours != row["category"]
-    }
-    assert wrong == {}
+    assert dict(zip(NAMES, categorize(NAMES), strict=True)) == {row["name"]: row["category"] for row in ROWS}
 
 
 def test_gemm_launches_are_gemms_without_their_helpers():
@@ -76,23 +49,17 @@ def test_rule_is_the_first_that_knows_its_example(rule):
 
 def test_every_category_is_described_and_every_rule_has_one():
     assert all(MEANINGS.values())
-    assert {rule.category for rule in RULES} == set(MEANINGS) - {"other", "memcpy", "memset", "graph"}
+    assert {rule.category for rule in RULES} == KERNEL_CATEGORIES
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        " ",
-        "kernel",
-        "my_model_step",
-        "void foo<at::native::softmax_op>(gemm*)",
-        "void scramble<cutlass::gemm::GemmShape<1, 2, 3> >(flash::Params)",
-        "fft_kernel",
-        "triton__0d1d2de",
-        "aten::view",
-    ],
+UNKNOWN = ("", " ", "kernel", "my_model_step", "fft_kernel", "triton__0d1d2de", "aten::view")
+MENTIONING = (
+    "void foo<at::native::softmax_op>(gemm*)",
+    "void scramble<cutlass::gemm::GemmShape<1, 2, 3> >(flash::Params)",
 )
+
+
+@pytest.mark.parametrize("name", [*UNKNOWN, *MENTIONING])
 def test_what_no_rule_knows_is_other(name):
     assert classify([name]) == [("other", False)]
 
@@ -166,22 +133,22 @@ def test_any_text_has_a_category_of_the_list(names):
     assert set(found) <= set(MEANINGS)
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "a",
-        "<",
-        "void <",
-        "gemm\n",
-        "_ZN1a",
-        "triton_poi_fused_",
-        "std::enable_if<",
-        "\x1b[2J",
-        "\ud800",
-        "漢",
-        "\0",
-    ],
+PIECES = (
+    "a",
+    "<",
+    "void <",
+    "gemm\n",
+    "_ZN1a",
+    "triton_poi_fused_",
+    "std::enable_if<",
+    "\x1b[2J",
+    "\ud800",
+    "漢",
+    "\0",
 )
+
+
+@pytest.mark.parametrize("piece", PIECES)
 def test_megabyte_of_anything_takes_no_time(piece):
     began = time.process_time()
     categorize([piece * (1_000_000 // len(piece))] * 3)
@@ -216,23 +183,22 @@ def test_compiled_kernel_lists_its_operators(name, operators):
     assert fused_ops(name) == operators
 
 
+@needs_shared
 def test_under_one_percent_of_any_shared_report_is_other():
-    shared_report("h200")
-    reports = {report.name: kernels_of(report) for report in SHARED.glob("*/*.sqlite")}
-    for kernels in filter(None, reports.values()):
-        spent = Counter()
-        for category, (_, _, nanoseconds) in zip(categorize([row[0] for row in kernels]), kernels, strict=True):
-            spent[category] += nanoseconds
-        assert spent["other"] < 0.01 * sum(spent.values())
+    for kernels in filter(None, map(kernels_of, SHARED.glob("*/*.sqlite"))):
+        spent_ns = Counter()
+        for category, (_, kernel_ns) in zip(categorize([*kernels]), kernels.values(), strict=True):
+            spent_ns[category] += kernel_ns
+        assert spent_ns["other"] < 0.01 * spent_ns.total()
 
 
+@needs_shared
 @pytest.mark.parametrize(
     ("report", "launches", "helpers"), [("h200/forward_fp32.sqlite", 327, 0), ("h200/train_fp32.sqlite", 654, 96)]
 )
 def test_gemms_of_the_reference_model_are_counted_exactly(report, launches, helpers):
-    kernels = kernels_of(shared_report(report))
-    names = [name for name, _, _ in kernels]
+    kernels = kernels_of(SHARED / report)
     counted = Counter()
-    for (_, count, _), (category, launch) in zip(kernels, classify(names), strict=True):
-        counted[category, launch] += count
+    for (count, _), (category, is_gemm) in zip(kernels.values(), classify([*kernels]), strict=True):
+        counted[category, is_gemm] += count
     assert (counted["gemm", True], counted["gemm", False]) == (launches, helpers)

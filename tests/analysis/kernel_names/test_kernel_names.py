@@ -1,9 +1,6 @@
 """Short kernel names: readable, distinct, safe to print and cut to a width."""
 
-import csv
-import sqlite3
 from collections import Counter
-from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -12,10 +9,8 @@ from nvtx_kernels.analysis.kernel_names.parts import mangled_words, split_name, 
 from nvtx_kernels.analysis.kernel_names.short import distinct_short_names, short_name
 from nvtx_kernels.analysis.support.text import cells, fit, printable
 
-from tests.analysis.making.bundled import DATA, SHARED
-
-TABLE = DATA / "kernel_names.csv"
-NAMES = [row["name"] for row in csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines())]
+from tests.analysis.making.bundled import SHARED, needs_shared
+from tests.analysis.making.real_kernels import NAMES, kernels_of
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 SGEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute"
@@ -109,13 +104,10 @@ def test_names_made_to_collide_with_the_numbering_stay_distinct():
     assert distinct_short_names(names) == ["k 1 #3", "k 1 #4", "k 1 #1", "k 1 #2"]
 
 
+@needs_shared
 def test_few_kernels_of_one_shared_report_share_a_short_name():
-    if not SHARED.exists():
-        pytest.skip("the folder of shared reports is not next to this repository")
-    query = "SELECT DISTINCT s.value FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
     for report in [*SHARED.glob("h200/*_fp32.sqlite"), *SHARED.glob("corpus/*small*.sqlite")]:
-        with closing(sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True)) as connection:
-            names = [name for (name,) in connection.execute(query)]
+        names = kernels_of(report)
         assert len(names) - len(set(map(short_name, names))) <= 2
 
 
@@ -198,10 +190,5 @@ def test_template_arguments_are_those_of_the_top_level():
 
 
 def test_mangled_words_skip_substitutions():
-    assert mangled_words("INS_4gemm9GemmShapeILi64ELi128EEENS1_1_ES2_T_E") == [
-        "gemm",
-        "GemmShape",
-        "64",
-        "128",
-        "_",
-    ]
+    name = "INS_4gemm9GemmShapeILi64ELi128EEENS1_1_ES2_T_E"
+    assert mangled_words(name) == ["gemm", "GemmShape", "64", "128", "_"]

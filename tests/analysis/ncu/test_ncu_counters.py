@@ -2,9 +2,7 @@
 
 import json
 import os
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,8 @@ from tests.analysis.making import ncu_csv
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.bundled import DATA
 from tests.analysis.making.ncu_csv import DRAM, OCCUPANCY, SM, TIME, Profiled, long, usual, wide
+from tests.analysis.making.real_kernels import kernels_of
 
-NAMES = "SELECT DISTINCT value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = demangledName"
 A, B = "void ns::first_kernel<float>(float *)", "void second_kernel(int)"
 FORMS = {"wide": wide, "without units": lambda rows: wide(rows, units=False, nvtx=False), "long": long}
 
@@ -246,8 +244,7 @@ def test_other_grids_are_another_program(tmp_path, capsys):
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_kernels_in_a_file_of_a_real_ncu_are_found_among_those_of_nsys(phase):
     names = {one.kernel for one in read(DATA / f"ncu_softmax_{phase}.csv")}
-    with closing(sqlite3.connect(DATA / "h200_train_fp32.sqlite")) as connection:
-        known = [name for (name,) in connection.execute(NAMES)]
+    known = kernels_of(DATA / "h200_train_fp32.sqlite")
     found = {name: [other for other in known if abridged(other) == abridged(name)] for name in names}
     assert len(names) >= 5
     assert {name: others for name, others in found.items() if len(others) != 1} == {}

@@ -1,6 +1,5 @@
 """Names in a shared copy: known words stay, others are numbered, and what a name means to the analysis stays."""
 
-import csv
 import json
 from collections import defaultdict
 
@@ -18,8 +17,9 @@ from nvtx_kernels.analysis.vocabulary import collapsed
 from nvtx_kernels.analysis.vocabulary.range_names import PHASE_NAMES, STEP_NAMES
 
 from tests.analysis.making import private
-from tests.analysis.making.bundled import DATA, OURS, unpacked
+from tests.analysis.making.bundled import OURS, unpacked
 from tests.analysis.making.copies import inside, rows, scrubbed
+from tests.analysis.making.real_kernels import NAMES
 
 KNOWN = (
     "layer 3", "block_3.attn", "/encoder/layer.0/attention/MatMul", "forward", "computing attention scores",
@@ -81,11 +81,8 @@ def test_words_of_the_environment_are_kept_only_where_figures_depend_on_them(env
 
 
 def test_known_kernels_stay():
-    with (DATA / "kernel_names.csv").open(newline="") as file:
-        names = [row["name"] for row in csv.DictReader(file)][::4]
-    shared = Names()
-    kept = [name for name in names if shared.kernel(name) == name]
-    assert len(kept) > 0.85 * len(names)
+    shared, names = Names(), NAMES[::4]
+    assert sum(shared.kernel(name) == name for name in names) > 0.85 * len(names)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +104,7 @@ def test_kernels_with_unknown_words_keep_their_category(name, shared):
 
 @pytest.mark.parametrize("of_each", [3, pytest.param(None, marks=pytest.mark.slow)])
 def test_every_category_has_a_name_for_unknown_kernels(of_each):
-    with (DATA / "kernel_names.csv").open(newline="") as file:
-        known = [f"{row['name']} jdoe" for row in csv.DictReader(file)]
+    known = [f"{name} jdoe" for name in NAMES]
     by_category = defaultdict(list)
     for name, category in zip(known, categorize(known), strict=True):
         by_category[category].append(name)
