@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from . import optimizers, places, range_stack, regions
-from .range_stack import DependentRange, Label
+from .range_stack import AutomaticRange, Label
 from .regions import Names, in_backward
 
 _is_compiling = torch.compiler.is_dynamo_compiling
@@ -154,7 +154,7 @@ def _in_ranges(plans: tuple[Plan, ...], module: nn.Module, args: tuple[Any, ...]
     if alive() is None:
         call = _Call()
         alive = thread.calls = weakref.ref(call)
-    opened = DependentRange(plan.names.forward if call is None else _label(plan.names, module), alive)
+    opened = AutomaticRange(plan.names.forward if call is None else _label(plan.names, module), alive)
     part = None
     try:
         try:

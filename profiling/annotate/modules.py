@@ -17,7 +17,7 @@ from .compiled import Registered
 from .counting import FirstStep
 from .interrupts import Held
 from .marks import Mark
-from .range_stack import Payload
+from .range_stack import Label, Payload
 
 # Modules of PyTorch that launch nothing: never, or while they do not train. Their subclasses may.
 NEVER_LAUNCH = (nn.Identity,)
@@ -56,25 +56,23 @@ class ModuleAnnotation:
         self.counted: FirstStep | None = None
         if chosen:
             optimizers.watch(model, self.name)
-        labels: dict[int, regions.Names] = {}
-        range_paths: dict[int, str] = {}
+        # By chosen module: its path of ranges below the model's, and the labels of its backward and those around.
+        chosen_so_far: dict[int, tuple[str, tuple[Label, ...]]] = {}
         described: list[tuple[str, str, str]] = []
         for named in chosen:
-            module, outer, around = named.module, named.parent, list[Named]()
-            while outer is not None:
-                if id(outer.module) in labels:
-                    around.append(outer)
+            module, outer = named.module, named.parent
+            while outer is not None and id(outer.module) not in chosen_so_far:
                 outer = outer.parent
-            names = labels[id(module)] = regions.names(named.name, named.payload)
-            outside = tuple(labels[id(outer.module)].backward for outer in around)
-            quiet = type(module) in QUIET_IN_EVAL
-            self._plans.append(calls.add(module, Plan(names, outside, quiet, self._before_a_call)))
-            range_paths[id(module)] = ""
-            if around:
-                range_path = f"{range_paths[id(around[0].module)]}/{named.name}".lstrip("/")
-                range_paths[id(module)] = range_path
-                attribute = named.path.removeprefix(around[0].path).lstrip(".")
+            range_path, around = "", tuple[Label, ...]()
+            if outer is not None:
+                outer_path, around = chosen_so_far[id(outer.module)]
+                range_path = f"{outer_path}/{named.name}".lstrip("/")
+                attribute = named.path.removeprefix(outer.path).lstrip(".")
                 described.append((range_path, type(_uncompiled(module)).__name__, attribute))
+            names = regions.names(named.name, named.payload)
+            chosen_so_far[id(module)] = range_path, (names.backward, *around)
+            plan = Plan(names, around, type(module) in QUIET_IN_EVAL, self._before_a_call)
+            self._plans.append(calls.add(module, plan))
         self._mark = Mark(self.name, described)
 
     def _before_a_call(self) -> None:
@@ -91,22 +89,19 @@ class ModuleAnnotation:
         Ranges that are open just now end with their calls. Ctrl-C waits until all is removed.
         """
         try:
-            self._remove()
+            with Held():
+                plans, self._plans, model = self._plans, [], self._model()
+                if self.in_compiled_code is not None:
+                    self.in_compiled_code.remove()
+                if self.counted is not None:
+                    self.counted.end()
+                if plans and model is not None:
+                    optimizers.unwatch(model, self.name)
+                for plan in reversed(plans):
+                    calls.remove(plan)
         except KeyboardInterrupt:  # it came before it was held
-            self._remove()
+            self.remove()
             raise
-
-    def _remove(self) -> None:
-        with Held():
-            plans, self._plans, model = self._plans, [], self._model()
-            if self.in_compiled_code is not None:
-                self.in_compiled_code.remove()
-            if self.counted is not None:
-                self.counted.end()
-            if plans and model is not None:
-                optimizers.unwatch(model, self.name)
-            for plan in reversed(plans):
-                calls.remove(plan)
 
     def __enter__(self) -> ModuleAnnotation:
         return self

@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -64,14 +65,14 @@ class Listener(Protocol):
         """Handle an instantaneous mark."""
 
 
+@dataclass(slots=True, eq=False)
 class Label:
     """What ranges of one kind say: a name, a payload, a category; made once, and pushed as often as wanted."""
 
-    __slots__ = ("attributes", "category", "name", "payload")
-
-    def __init__(self, name: str, payload: Payload, category: str) -> None:
-        self.name, self.payload, self.category = name, payload, category
-        self.attributes: Any = None  # as NVTX wants them, from the first push to a tool on
+    name: str
+    payload: Payload
+    category: str
+    attributes: Any = None  # as NVTX wants them, from the first push to a tool on
 
 
 def made_once(make: Callable[P, T]) -> Callable[P, T]:
@@ -91,26 +92,28 @@ label = made_once(Label)
 
 
 class OpenRange:
-    """One range that is open on one thread."""
+    """One range that is open on one thread.
 
-    __slots__ = ("ended", "in_tool", "label", "listeners")
+    With `alive` it lasts no longer than what that refers to, such as the call or the pass that it is part of.
+    """
+
+    __slots__ = ("alive", "ended", "in_tool", "label", "listeners")
 
     # What backward ranges have: the part of the model, and the number of the engine's pass.
     part: Any = None
     pass_id: int | None = None
-    alive: Any = None
     # Whether it is put back when a range below it ends first.
     returns = True
 
-    def __init__(self, label: Label) -> None:
-        self.label = label
+    def __init__(self, label: Label, alive: Callable[[], Any] | None = None) -> None:
+        self.label, self.alive = label, alive
         self.ended = self.in_tool = False
         self.listeners: tuple[Listener, ...] = ()
 
     @property
     def over(self) -> bool:
         """Whether nothing will close this range any more."""
-        return self.ended
+        return self.ended or (self.alive is not None and self.alive() is None)
 
 
 class AutomaticRange(OpenRange):
@@ -120,38 +123,20 @@ class AutomaticRange(OpenRange):
     returns = False
 
 
-class DependentRange(AutomaticRange):
-    """A range that lasts no longer than something else, such as the call or the pass that it is part of."""
-
-    __slots__ = ("alive",)
-
-    def __init__(self, label: Label, alive: Callable[[], Any]) -> None:
-        self.label, self.alive = label, alive
-        self.ended = self.in_tool = False
-        self.listeners = ()
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing will close this range any more."""
-        return self.ended or self.alive() is None
-
-
+@dataclass(slots=True, eq=False)
 class Thread:
     """What is kept of one thread: its open ranges, and what regions, module calls and passes keep there."""
 
-    __slots__ = ("calls", "compiled_call", "innermost", "optimizer", "passes", "places", "ranges", "step")
-
-    def __init__(self) -> None:
-        self.ranges: list[OpenRange] = []
-        # Dies with the outermost call of an annotated module that runs here, however that call ends.
-        self.calls: Callable[[], Any] = lambda: None
-        # The category of the ranges of a compiled model's forward that runs here.
-        self.compiled_call = "model/forward"
-        self.innermost: Any = None  # the part that runs
-        self.step: OpenRange | None = None
-        self.optimizer: OpenRange | None = None
-        self.passes: dict[int, weakref.ref[Any]] = {}
-        self.places: Any = None
+    ranges: list[OpenRange] = field(default_factory=list)
+    # Dies with the outermost call of an annotated module that runs here, however that call ends.
+    calls: Callable[[], Any] = lambda: None
+    # The category of the ranges of a compiled model's forward that runs here.
+    compiled_call: str = "model/forward"
+    innermost: Any = None  # the part that runs
+    step: OpenRange | None = None
+    optimizer: OpenRange | None = None
+    passes: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    places: Any = None
 
 
 class _Ending:

@@ -18,13 +18,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.autograd.graph import Node
 
 from . import range_stack
 from .places import Call, places_of
-from .range_stack import DependentRange, Label, OpenRange, Payload, Thread, label, made_once
+from .range_stack import AutomaticRange, Label, OpenRange, Payload, Thread, label, made_once
 
 _engine = torch.autograd.Variable._execution_engine
 pass_id = torch._C._current_graph_task_id
@@ -115,7 +116,7 @@ def enter_innermost(thread: Thread) -> None:
 def close_interrupted(thread: Thread) -> None:
     """Close ranges of module calls that were interrupted too hard to close them themselves."""
     for opened in thread.ranges:
-        if isinstance(opened, DependentRange) and opened.over:
+        if opened.alive is not None and opened.over:
             range_stack.close(opened)
             break
     thread.innermost = running_part(thread)
@@ -168,15 +169,13 @@ def reach(part: Part | None, number: int, is_sure: bool = False) -> None:
             range_stack.open_in(ranges, BackwardRange(part_to_open, number, alive))
 
 
-class BackwardRange(DependentRange):
+class BackwardRange(AutomaticRange):
     """A range around the backward of a part, in one pass of the engine."""
 
     __slots__ = ("part", "pass_id")
 
-    def __init__(self, part: Part, pass_id: int, alive: weakref.ref[_Pass]) -> None:
-        self.label, self.alive = part.label, alive
-        self.ended = self.in_tool = False
-        self.listeners = ()
+    def __init__(self, part: Part, pass_id: int, alive: Callable[[], Any] | None) -> None:
+        super().__init__(part.label, alive)
         self.part: Part = part
         self.pass_id: int = pass_id
 
