@@ -64,7 +64,7 @@ class _Origin(NamedTuple):
 
 
 class _Hooked:
-    """The nodes that a backward can reach have a hook while the block runs.
+    """A run of the engine, while which the nodes that it can reach have a hook.
 
     A node's number alone does not say which thread made it. Where several threads ran parts, it is of the thread
     whose outermost call returned what depends on it, unless its number is not one of that call, or the call was
@@ -82,12 +82,24 @@ class _Hooked:
         self.hooks: dict[Places | None, Hooks] = {}
         self.handles: list[RemovableHandle] = []
 
-    def __enter__(self) -> None:
+    def run(self, engine: Callable[[], Any]) -> Any:
+        """Run the engine, and remember who made the gradients that it returns."""
         try:
-            if self.threads:
-                self._find_nodes()
-        except Exception:  # annotation must not break the program
-            range_stack.say_failed("a backward has no ranges")
+            try:
+                if self.threads:
+                    self._find_nodes()
+            except Exception:  # annotation must not break the program
+                range_stack.say_failed("a backward has no ranges")
+            gradients = engine()
+        finally:
+            for hooks in self.hooks.values():
+                hooks.clear()
+            for handle in self.handles:
+                handle.remove()
+        if len(self.pass_threads) == 1:  # what one thread made in the pass is known, as long as its nodes are
+            [(maker, start)] = self.pass_threads.items()
+            Call(maker, start).hold(gradients)
+        return gradients
 
     def _find_nodes(self) -> None:
         edges = [output.grad_fn if isinstance(output, torch.Tensor) else output[0] for output in self.outputs]
@@ -169,12 +181,6 @@ class _Hooked:
         if makes_nodes:
             self.pass_threads.setdefault(places_of(range_stack.here()), next_number())
 
-    def __exit__(self, *_: object) -> None:
-        for hooks in self.hooks.values():
-            hooks.clear()
-        for handle in self.handles:
-            handle.remove()
-
 
 def _carry(hooks: Any) -> None:
     with torch._C.DisableTorchFunction():
@@ -189,14 +195,7 @@ def _watched_run(
     if torch.compiler.is_dynamo_compiling():
         return run()
     try:
-        if _library is not None:
-            return run()
-        with (hooked := _Hooked(tensors, is_kept=keep_graph)):
-            gradients = run()
-        if len(hooked.pass_threads) == 1:  # what one thread made in the pass is known, as long as its nodes are
-            [(maker, start)] = hooked.pass_threads.items()
-            Call(maker, start).hold(gradients)
-        return gradients
+        return run() if _library is not None else _Hooked(tensors, is_kept=keep_graph).run(run)
     finally:
         thread = range_stack.here()
         if create_graph and thread.places is not None:  # nodes that it made here were of the parts that it ran

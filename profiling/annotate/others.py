@@ -16,7 +16,6 @@ profiler must not be stopped inside one.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ import nvtx.nvtx
 import torch
 import torch.cuda.nvtx
 
+from . import range_stack
 from .replacing import replaced
 
 #: NVTX's default domain has no name.
@@ -51,18 +51,13 @@ class Hearer(Protocol):
         """Handle the end of a record_function block, the outermost of this thread or not."""
 
 
-class _Blocks(threading.local):
-    open = 0
-
-
-_blocks = _Blocks()
 _hearers: tuple[Hearer, ...] = ()
 _replaced = ExitStack()
 
 
 def in_block() -> bool:
     """Return whether this thread is inside a record_function block that began while a listener was active."""
-    return _blocks.open > 0
+    return range_stack.here().blocks > 0
 
 
 @contextmanager
@@ -91,20 +86,21 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     enter, exit_ = record_function.__enter__, record_function.__exit__
 
     def counted_enter(self: Any) -> Any:
-        _blocks.open += 1  # first, so that it is never open and not counted
+        range_stack.here().blocks += 1  # first, so that it is never open and not counted
         try:
             _tell("block_began", str(self.name))
             return enter(self)
         except BaseException:
-            _blocks.open -= 1
+            range_stack.here().blocks -= 1
             raise
 
     def counted_exit(self: Any, *error: Any) -> Any:
         try:
             return exit_(self, *error)
         finally:
-            _blocks.open = max(0, _blocks.open - 1)
-            _tell("block_ended", is_outermost=not _blocks.open)
+            thread = range_stack.here()
+            thread.blocks = max(0, thread.blocks - 1)
+            _tell("block_ended", is_outermost=not thread.blocks)
 
     yield record_function, "__enter__", counted_enter
     yield record_function, "__exit__", counted_exit

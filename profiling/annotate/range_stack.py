@@ -125,7 +125,10 @@ class AutomaticRange(OpenRange):
 
 @dataclass(slots=True, eq=False)
 class Thread:
-    """What is kept of one thread: its open ranges, and what regions, module calls and passes keep there."""
+    """What is kept of one thread: its open ranges, and what regions, module calls and passes keep there.
+
+    `blocks` counts the open blocks of record_function, `generated` those of code that Inductor generated.
+    """
 
     ranges: list[OpenRange] = field(default_factory=list)
     # Dies with the outermost call of an annotated module that runs here, however that call ends.
@@ -137,6 +140,8 @@ class Thread:
     optimizer: OpenRange | None = None
     passes: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     places: Any = None
+    blocks: int = 0
+    generated: int = 0
 
 
 class _Ending:

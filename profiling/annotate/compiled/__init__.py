@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import weakref
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -157,7 +158,7 @@ class _Annotated:
     def write_provenance_debug_handle(self, kernel_name: str, *args: Any, **kwargs: Any) -> None:
         """Assign the call that is written next to the path of its nodes."""
         super().write_provenance_debug_handle(kernel_name, *args, **kwargs)  # type: ignore[misc]
-        self._nk_move(self._nk_number(inductor.nodes_of_call(inductor.caller(1))))
+        self._nk_move(self._nk_number(inductor.nodes_of_call(sys._getframe(1))))
         self._nk_node = inductor.scheduler_node()
 
     def writeline(self, line: Any) -> None:

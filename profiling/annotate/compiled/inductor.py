@@ -182,11 +182,6 @@ def metas_before(nodes: Iterable[torch.fx.Node], is_placed: Callable[[Any], bool
     return metas
 
 
-def caller(above: int) -> FrameType:
-    """Return the frame of a function further up, 1 being the caller of who calls this."""
-    return sys._getframe(above + 1)
-
-
 def cache_keys(digest: Callable[[Any], str]) -> tuple[Any, str, Any]:
     """Return the replacement that makes a text worked out from a graph part of its keys in PyTorch's caches.
 

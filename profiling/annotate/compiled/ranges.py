@@ -19,10 +19,9 @@ gets a range.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -44,16 +43,9 @@ Change = tuple[int, list[Label]]
 _engine = torch.autograd.Variable._execution_engine
 
 
-class _Thread(threading.local):
-    blocks = 0
-
-
-_thread = _Thread()
-
-
 def in_generated_code() -> bool:
     """Return whether this thread is inside generated code: PyTorch has blocks of its own open around it."""
-    return _thread.blocks > 0
+    return range_stack.here().generated > 0
 
 
 class Ranges:
@@ -72,7 +64,6 @@ class Ranges:
         self.labels = {name: label(name, None, category) for name in names}
         self._changes: dict[tuple[int, int], Change] = {}
         self._without_gradient: dict[str, Ranges] = {}
-        self._below_model: Ranges | None = None
 
     def opened(self) -> Opened:
         """Return the block in which a call of the generated code runs; its ranges say if that has no gradient."""
@@ -83,13 +74,12 @@ class Ranges:
             self._without_gradient[category] = Ranges(self.paths, category, model=self._model)
         return Opened(self._without_gradient[category])
 
+    @cached_property
     def below_model(self) -> Ranges:
-        """Return the same paths, with the range of the model's call above each."""
+        """The same paths, with the range of the model's call above each."""
         if self._model is None:
             return self
-        if self._below_model is None:
-            self._below_model = Ranges([(self._model, *path) for path in self.paths], self.category)
-        return self._below_model
+        return Ranges([(self._model, *path) for path in self.paths], self.category)
 
     def change(self, old: int, new: int) -> Change:
         """Return how many ranges both paths have in common, and the labels of the others of the new one."""
@@ -113,7 +103,7 @@ class Opened:
         self._model: OpenRange | None = None
 
     def __enter__(self) -> Callable[[int], None]:
-        _thread.blocks += 1
+        range_stack.here().generated += 1
         if not range_stack.active:
             return lambda _number: None
         if self._of.model_label is not None and not self._is_in_model():
@@ -132,8 +122,8 @@ class Opened:
         paths = self._of
         if self._model is not None:
             range_stack.close(self._model)
-            paths = paths.below_model()
-        _thread.blocks -= 1
+            paths = paths.below_model
+        range_stack.here().generated -= 1
         if self._of.leaves and kind is None and range_stack.active:
             _follow(self._of.leaves, Opened(paths)._move)
 
