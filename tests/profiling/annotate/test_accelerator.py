@@ -6,19 +6,16 @@ import shutil
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
-from nvtx_kernels.profiling.annotate import nodes, places, range_stack
+from nvtx_kernels.profiling.annotate import nodes
 from nvtx_kernels.profiling.doctor import accelerate
 
-from benchmarks.annotation import Silent
 from tests.profiling.making.hearing import Heard
 from tests.profiling.making.strangers import PROGRAMS
-from tests.profiling.making.strangers.table import Model, x_of
 
 HERE = Path(__file__).parent
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
@@ -39,26 +36,12 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
-def library(cache):
-    return nodes.load()
-
-
-@pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
     """A cache folder of this user's alone, without the library."""
     monkeypatch.setenv("NVTX_KERNELS_CACHE", str(tmp_path))
     monkeypatch.setenv(nodes.SWITCH, "1")
     tmp_path.chmod(0o700)
     return tmp_path
-
-
-@contextmanager
-def kept_by(library):
-    before = nodes.use(library)
-    try:
-        yield
-    finally:
-        nodes.use(before)
 
 
 class Paths(Heard):
@@ -99,18 +82,20 @@ def paths_of(program):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @needs_compiler
-def test_strangers_programs_have_the_same_ranges(library):
+@pytest.mark.usefixtures("cache")
+def test_strangers_programs_have_the_same_ranges():
+    library = nodes.load()
     for program in PROGRAMS:
-        if program.slow or program.name in UNSTEADY or any(map(is_missing, program.needs)):
+        is_complete = all(map(importlib.util.find_spec, program.needs))
+        if program.slow or program.name in UNSTEADY or not is_complete:
             continue
         for _ in range(1 + program.rehearsals):
             in_python = paths_of(program)
-        with kept_by(library):
+        before = nodes.use(library)
+        try:
             assert paths_of(program) == in_python, program.name
-
-
-def is_missing(package):
-    return importlib.util.find_spec(package) is None
+        finally:
+            nodes.use(before)
 
 
 @pytest.mark.slow
@@ -128,34 +113,6 @@ def test_the_other_tests_pass_with_it(cache, file):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)]
     process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parents[2])
     assert process.returncode == 0, process.stdout
-
-
-@pytest.mark.slow
-@needs_compiler
-def test_after_thousands_of_steps_it_keeps_the_latest_parts_alone(library):
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
-    x = torch.ones(1, 2)
-    with kept_by(library), annotate.annotate_modules(model), annotate.listen(Silent()):
-        for _ in range(5_000):
-            model(x).sum().backward()
-        thread = range_stack.here()
-        assert places.RECENT <= len(thread.places.table) <= places.RECENT * 9 // 8 + 6
-
-
-@pytest.mark.slow
-@needs_compiler
-def test_a_graph_that_is_kept_keeps_its_ranges(library):
-    model = Model()
-    with kept_by(library), annotate.annotate_modules(model):
-        with annotate.listen(first := Heard()):
-            loss = model(x_of()).sum()
-            forward = len(first.paths)
-            loss.backward(retain_graph=True)
-        for _ in range(300):
-            model(x_of())
-        with annotate.listen(again := Heard()):
-            loss.backward()
-    assert again.paths == first.paths[forward:] != []
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from tests.profiling.making.hearing import Heard, heard_from, leaf, linear
+from tests.profiling.making.strangers.harness import Operators
 
 
 def backward_of(loss):
@@ -159,80 +160,55 @@ def decorated_and_recursive():
 
 
 # What is heard after the forward, in the order of its beginning; forward paths stand before the bar.
-PROGRAMS = [
-    (two_regions, "first second | backward backward/second backward/first"),
-    (
-        nested,
-        "layer layer/first layer/second | backward backward/layer backward/layer/second backward/layer/first",
-    ),
-    (no_differentiable_input, "embedding second | backward backward/second backward/embedding"),
-    (some_inputs_without_gradient, "mixed | backward backward/mixed"),
-    (unused_output, "two-outputs | backward backward/two-outputs"),
-    (outputs_in_containers, "containers | backward backward/containers"),
-    (retained_graph, "twice | twice twice"),
+PROGRAMS = {
+    two_regions: "first second | backward backward/second backward/first",
+    nested: "layer layer/first layer/second | backward backward/layer backward/layer/second backward/layer/first",
+    no_differentiable_input: "embedding second | backward backward/second backward/embedding",
+    some_inputs_without_gradient: "mixed | backward backward/mixed",
+    unused_output: "two-outputs | backward backward/two-outputs",
+    outputs_in_containers: "containers | backward backward/containers",
+    retained_graph: "twice | twice twice",
     # What the first backward made is of its part, too; between that and the forward are nodes of no part.
-    (double_backward, "part | part backward backward/part backward/part"),
-    (gradient_of_one_weight, "first second | backward backward/second"),
-    (in_place_on_input, "in-place | backward backward/in-place"),
-    (in_place_on_argument_of_decorated_function, "in-place | backward backward/in-place"),
-    (in_place_on_output, "changed | backward backward/changed"),
-    (in_place_on_view_of_output, "view | backward backward/view"),
-    (output_is_an_input, "passes-through after | backward backward/after"),
-    (no_gradients_recorded, "first second |"),
-    (
-        reentrant_checkpoint,
-        "before layer | backward backward/recompute backward/recompute/layer backward/layer backward/before",
+    double_backward: "part | part backward backward/part backward/part",
+    gradient_of_one_weight: "first second | backward backward/second",
+    in_place_on_input: "in-place | backward backward/in-place",
+    in_place_on_argument_of_decorated_function: "in-place | backward backward/in-place",
+    in_place_on_output: "changed | backward backward/changed",
+    in_place_on_view_of_output: "view | backward backward/view",
+    output_is_an_input: "passes-through after | backward backward/after",
+    no_gradients_recorded: "first second |",
+    reentrant_checkpoint: (
+        "before layer | backward backward/recompute backward/recompute/layer backward/layer backward/before"
     ),
-    (
-        checkpoint_of_a_region,
+    checkpoint_of_a_region: (
         "before layer | backward backward/layer backward/recompute backward/recompute/layer backward/layer"
-        " backward/before",
+        " backward/before"
     ),
-    (
-        checkpoint_inside_a_module,
+    checkpoint_inside_a_module: (
         "outer outer/layer outer/layer/up outer/layer/down outer/head | backward backward/outer"
         " backward/outer/head backward/outer/layer backward/outer/layer/recompute"
-        " backward/outer/layer/recompute/up backward/outer/layer/recompute backward/outer/layer/recompute/down"
-        " backward/outer/layer/down backward/outer/layer/up",
+        " backward/outer/layer/recompute/up backward/outer/layer/recompute"
+        " backward/outer/layer/recompute/down backward/outer/layer/down backward/outer/layer/up"
     ),
-    (backward_inside_a_region, "step step/part | step/part"),
-    (decorated_and_recursive, "call call/call | backward backward/call backward/call/call"),
-]
-each_program = pytest.mark.parametrize(
-    "program", [program for program, _ in PROGRAMS], ids=lambda one: one.__name__
-)
+    backward_inside_a_region: "step step/part | step/part",
+    decorated_and_recursive: "call call/call | backward backward/call backward/call/call",
+}
+each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 
 
-@pytest.mark.parametrize(("program", "expected"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
-def test_backward_ranges(program, expected):
+@each_program
+def test_backward_ranges(program):
     heard = [path.replace(" ", "-") for path in heard_from(program)]
-    assert heard == expected.replace("|", "").split()
+    assert heard == PROGRAMS[program].replace("|", "").split()
 
 
 @each_program
 def test_annotation_adds_no_operator_that_computes(program):
-    assert operators_of(program, annotated=True) == operators_of(program, annotated=False)
-
-
-def operators_of(program, *, annotated):
-    with torch.profiler.profile(acc_events=True) as profile:
-        if annotated:
-            heard_from(program)
-        else:
-            program()
-    return sorted(event.name for event in profile.events() if event.name.startswith("aten::"))
-
-
-@pytest.mark.parametrize("phase", ["inside a phase", "with no phase"])
-def test_backward_that_raises_leaves_nothing_open(phase):
-    def program():
-        x = linear("outer", Fails.apply(linear("inner", leaf(), leaf())), leaf())
-        with pytest.raises(ArithmeticError):
-            backward_of(x) if phase == "inside a phase" else x.sum().backward()
-        with annotate.range("next"):
-            pass
-
-    assert heard_from(program)[-1] == "next"
+    with Operators() as plain:
+        program()
+    with Operators() as annotated:
+        heard_from(program)
+    assert annotated.names == plain.names
 
 
 class Fails(torch.autograd.Function):
@@ -247,14 +223,14 @@ class Fails(torch.autograd.Function):
         raise ArithmeticError
 
 
-def test_failed_backward_leaves_no_range_open():
+@pytest.mark.parametrize("phase", ["inside a phase", "with no phase"])
+def test_backward_that_raises_leaves_nothing_open(phase):
     heard, x, seen = Heard(), leaf() * 1, []
     with annotate.listen(heard):
         linear("unused", x, leaf())
-        with annotate.region("failing") as part:
-            failing = part.output(Fails.apply(leaf()) * 2).sum()
-        with suppress(ArithmeticError):
-            failing.backward()
+        failing = linear("outer", Fails.apply(linear("inner", leaf(), leaf())), leaf())
+        with pytest.raises(ArithmeticError):
+            backward_of(failing) if phase == "inside a phase" else failing.sum().backward()
         assert heard.left_open() == []
         x.grad_fn.register_prehook(lambda _: seen.append(heard.left_open()))
         x.sum().backward()
@@ -340,13 +316,3 @@ def test_range_of_a_region_in_no_other_ends_with_its_last_node(before):
         (linear("part", start, leaf()) + other).sum().backward()
     assert seen == [[]] * {"nothing": 0, "a product": 1, "another branch": 2}[before]
     assert heard.left_open() == []
-
-
-def test_leaf_keeps_no_hooks_of_graphs_that_are_gone():
-    weight = leaf()
-    node = (weight * 1).grad_fn.next_functions[0][0]
-    with annotate.listen(Heard()):
-        for _ in range(3):
-            linear("part", torch.ones(4, 4), weight)
-    handle = node.register_hook(lambda *_: None)
-    assert len(handle.hooks_dict_ref()) == 1

@@ -11,9 +11,12 @@ from typing import ClassVar
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate
+from nvtx_kernels.profiling.annotate import places, range_stack
 from torch import nn
 
+from tests.profiling.making.hearing import Heard
 from tests.profiling.making.recordings import REPOSITORY
+from tests.profiling.making.strangers.table import Model, x_of
 
 STEPS, WARM = 20_000, 5_000  # until the allocator has what it wants
 
@@ -139,6 +142,29 @@ class DetachesOften(nn.Module):
             x = y.detach()
             self.most_kept = max(self.most_kept, len(Keeps.living))
         return y
+
+
+def test_after_thousands_of_steps_the_latest_parts_alone_are_kept():
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)
+    with annotate.annotate_modules(model), annotate.listen(Open()):
+        for _ in range(5_000):
+            model(x).sum().backward()
+        assert places.RECENT <= len(range_stack.here().places.table) <= places.RECENT * 9 // 8 + 6
+
+
+def test_a_graph_that_is_kept_keeps_its_ranges():
+    model = Model()
+    with annotate.annotate_modules(model):
+        with annotate.listen(first := Heard()):
+            loss = model(x_of()).sum()
+            forward = len(first.paths)
+            loss.backward(retain_graph=True)
+        with annotate.listen(Open()):
+            for _ in range(300):
+                model(x_of())
+        with annotate.listen(again := Heard()):
+            loss.backward()
+    assert again.paths == first.paths[forward:] != []
 
 
 def test_forward_keeps_no_graph_that_the_program_does_not():

@@ -42,11 +42,6 @@ def meta(make):
         return make()
 
 
-def mask(tokens):
-    """Return a mask that transformers takes as it is: to make one it reads values, which are none here."""
-    return torch.zeros(1, 1, tokens, tokens, device="meta")
-
-
 @pytest.mark.parametrize(
     "size", [pytest.param(size, marks=[pytest.mark.slow] if size not in QUICK else []) for size in OUR_SIZES]
 )
@@ -59,50 +54,46 @@ def test_our_sizes_are_palms_formula_and_our_own(size):
     assert near(forward + backward, of_tokens(weights, config.layers, config.d_model, tokens))
 
 
-def test_gpt2_is_palms_formula():
+LLAMA_3_8B = {
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+}  # fmt: skip
+#: Of each language model: its sizes, its layers and width, a sequence's tokens, and the weights of lookups alone.
+LANGUAGE_MODELS = [
+    ("GPT2Config", "GPT2LMHeadModel", {}, 12, 768, 1024, 1024 * 768),
+    ("LlamaConfig", "LlamaForCausalLM", LLAMA_3_8B, 32, 4096, 2048, 128256 * 4096),
+]
+
+
+@pytest.mark.parametrize(("config", "kind", "sizes", "layers", "width", "tokens", "lookups"), LANGUAGE_MODELS)
+def test_gpt2_and_llama_3_8b_are_palms_formula(config, kind, sizes, layers, width, tokens, lookups):
     transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(attn_implementation="eager")
-    model = meta(lambda: transformers.GPT2LMHeadModel(config))
-    ids = torch.zeros(1, 1024, dtype=torch.long, device="meta")
-    forward, backward = counted(model, lambda: model(ids, attention_mask=mask(1024), use_cache=False).logits)
-    positions = config.n_positions * config.n_embd
-    weights = sum(one.numel() for one in model.parameters()) - positions
-    assert near(forward + backward, of_tokens(weights, config.n_layer, config.n_embd, 1024))
+    config = getattr(transformers, config)(**sizes, attn_implementation="eager")
+    model = meta(lambda: getattr(transformers, kind)(config))
+    ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+    # A mask that transformers takes as it is: to make one it reads values, which are none here.
+    mask = torch.zeros(1, 1, tokens, tokens, device="meta")
+    forward, backward = counted(model, lambda: model(ids, attention_mask=mask, use_cache=False).logits)
+    weights = sum(weight.numel() for weight in model.parameters()) - lookups
+    assert near(forward + backward, of_tokens(weights, layers, width, tokens))
     assert backward == 2 * forward
 
 
-def test_llama_3_8b_with_grouped_queries_is_palms_formula():
-    transformers = pytest.importorskip("transformers")
-    sizes = {
-        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
-    }  # fmt: skip
-    model = meta(
-        lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, attn_implementation="eager"))
-    )
-    ids = torch.zeros(1, 2048, dtype=torch.long, device="meta")
-    forward, backward = counted(model, lambda: model(ids, attention_mask=mask(2048), use_cache=False).logits)
-    weights = sum(one.numel() for one in model.parameters()) - 128256 * 4096
-    assert near(forward + backward, of_tokens(weights, 32, 4096, 2048))
+#: Of each image model: its published multiply-adds, and FLOPs of the first layer, whose input needs no gradient.
+IMAGE_MODELS = [
+    ("ResNetConfig", "ResNetForImageClassification", RESNET_50, 2 * 112 * 112 * 64 * 3 * 7 * 7),
+    ("ViTConfig", "ViTForImageClassification", VIT_B_16, 2 * 196 * 768 * 3 * 16 * 16),
+]
 
 
-def test_resnet_50_is_as_published():
+@pytest.mark.parametrize(("config", "kind", "published", "stem"), IMAGE_MODELS)
+def test_resnet_50_and_vit_b_16_are_as_published(config, kind, published, stem):
     transformers = pytest.importorskip("transformers")
-    model = meta(lambda: transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=1000)))
+    config = getattr(transformers, config)(num_labels=1000, attn_implementation="eager")
+    model = meta(lambda: getattr(transformers, kind)(config))
     forward, backward = counted(model, lambda: model(torch.zeros(1, 3, 224, 224, device="meta")).logits)
-    assert near(forward, 2 * RESNET_50)
-    stem = 2 * 112 * 112 * 64 * 3 * 7 * 7  # the image needs no gradient
+    assert near(forward, 2 * published)
     assert backward == 2 * forward - stem
-
-
-def test_vit_b_16_is_as_published():
-    transformers = pytest.importorskip("transformers")
-    config = transformers.ViTConfig(num_labels=1000, attn_implementation="eager")
-    model = meta(lambda: transformers.ViTForImageClassification(config))
-    forward, backward = counted(model, lambda: model(torch.zeros(1, 3, 224, 224, device="meta")).logits)
-    assert near(forward, 2 * VIT_B_16)
-    patches = 2 * 196 * 768 * 3 * 16 * 16
-    assert backward == 2 * forward - patches
 
 
 def test_t5_small_is_its_weights_twice_for_each_token_that_they_see():

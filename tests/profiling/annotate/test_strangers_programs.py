@@ -117,12 +117,13 @@ def hooks_on(node):
     return count
 
 
-def test_features_that_outlive_steps_collect_no_hooks():
+def test_features_and_leaves_that_outlive_steps_collect_no_hooks():
     features, model = x_of() * 2, Model()
+    leaves = [(weight * 1).grad_fn.next_functions[0][0] for weight in model.parameters()]
     with annotate.listen(Heard()), annotate.annotate_modules(model):
         for _ in range(200):
             model(features).sum().backward(retain_graph=True)
-        assert hooks_on(features.grad_fn) == 0
+        assert set(map(hooks_on, [features.grad_fn, *leaves])) == {0}
 
 
 @pytest.mark.parametrize("other", ["annotated", "no longer annotated"])
