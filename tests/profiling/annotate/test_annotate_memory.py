@@ -153,15 +153,15 @@ def test_after_thousands_of_steps_the_latest_parts_alone_are_kept():
 
 
 def test_a_graph_that_is_kept_keeps_its_ranges():
-    model = Model()
+    model, x = Model(), x_of()
     with annotate.annotate_modules(model):
         with annotate.listen(first := Heard()):
-            loss = model(x_of()).sum()
+            loss = model(x).sum()
             forward = len(first.paths)
             loss.backward(retain_graph=True)
         with annotate.listen(Open()):
-            for _ in range(300):
-                model(x_of())
+            for _ in range(2 * places.RECENT):
+                model.layers[0].norm(x)
         with annotate.listen(again := Heard()):
             loss.backward()
     assert again.paths == first.paths[forward:] != []
