@@ -1,9 +1,8 @@
 """FLOPs and least bytes of one step, by the ranges that are open while it computes them.
 
-    counting = Counting()
-    with counting.step():       # on the thread that trains
+    with Counting().step() as counting:     # on the thread that trains
         train_step()
-    counting.send()             # into the report, as marks
+    counting.send()                         # into the report, as marks
 
 A step is counted while PyTorch runs it, in a dispatch mode: every operator below autograd, in backward, in
 recomputation and in an optimizer too. The mode calls each operator as it is, so results do not change. In compiled
@@ -33,7 +32,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from nvtx_kernels.analysis.support.files import replace_file
@@ -249,12 +248,12 @@ class Counting:
         self._texts = self.texts() if is_step else []
 
     @contextmanager
-    def step(self) -> Iterator[None]:
+    def step(self) -> Iterator[Self]:
         """Count the block."""
         self.listen()
         self.begin()
         try:
-            yield
+            yield self
         finally:
             self.end()
 

@@ -16,6 +16,7 @@ from nvtx_kernels.profiling.doctor import accelerate
 
 from tests.profiling.making.hearing import Heard
 from tests.profiling.making.strangers import PROGRAMS
+from tests.profiling.making.strangers.harness import outcome
 
 HERE = Path(__file__).parent
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
@@ -57,26 +58,12 @@ class Paths(Heard):
         # The thread itself: the number of one that ended is given to another.
         self.by_thread.setdefault(threading.current_thread(), []).append((path, annotate.category()))
 
-    def all(self):
-        return sorted([one for one in paths if one[0]] for paths in self.by_thread.values())
-
 
 def paths_of(program):
-    torch.manual_seed(0)
-    heard, annotations = Paths(), []
-
-    def mark(model):
-        annotations.append(annotate.annotate_modules(model))
-        return model
-
-    with annotate.listen(heard):
-        try:
-            program.run(mark)
-        except (Exception, KeyboardInterrupt, SystemExit) as error:
-            heard.marks.append(type(error))
-        for one in annotations:
-            one.remove()
-    return heard.all(), heard.left_open()
+    heard = Paths()
+    outcome(program, annotated=True, heard=heard)
+    paths = sorted([path for path in of_thread if path[0]] for of_thread in heard.by_thread.values())
+    return paths, heard.left_open()
 
 
 @pytest.mark.slow

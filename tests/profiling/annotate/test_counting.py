@@ -32,8 +32,7 @@ def counts(made):
 
 def counted(made):
     """Count one forward and backward of an annotated model."""
-    counting = Counting()
-    with annotate.annotate_modules(made.model), counting.step():
+    with annotate.annotate_modules(made.model), Counting().step() as counting:
         made.loss().backward()
     return counting
 
@@ -66,8 +65,7 @@ def test_counting_changes_no_bit_of_loss_and_gradients(made):
     for count in (False, True, False):
         made.model.zero_grad()
         torch.manual_seed(0)
-        counting = Counting()
-        with annotate.annotate_modules(made.model), counting.step() if count else annotate.range("step"):
+        with annotate.annotate_modules(made.model), Counting().step() if count else annotate.range("step"):
             loss = made.loss()
             loss.backward()
         found.append([loss.detach(), *(p.grad.clone() for p in made.model.parameters() if p.grad is not None)])
@@ -76,10 +74,13 @@ def test_counting_changes_no_bit_of_loss_and_gradients(made):
     assert len(found[0]) == len(found[2]) > 1
 
 
+def flops_by_place(counting):
+    return {place: dict(figures.flops) for place, figures in counting.of.items() if figures.flops}
+
+
 def test_flops_stand_in_the_ranges_that_compute_them():
-    found = {place: dict(figures.flops) for place, figures in counted(mlp()).of.items() if figures.flops}
     first, second = product(5, 8, 32), product(5, 32, 4)
-    assert found == {
+    assert flops_by_place(counted(mlp())) == {
         ("forward", ("Sequential", "Sequential 0")): {"fp32": first},
         ("forward", ("Sequential", "Sequential 2")): {"fp32": second},
         ("backward", ("Sequential", "Sequential 2")): {"fp32": 2 * second},
@@ -89,29 +90,26 @@ def test_flops_stand_in_the_ranges_that_compute_them():
 
 def test_compiled_code_counts_in_the_ranges_of_its_modules():
     torch._dynamo.reset()  # of what other tests have compiled, without annotation
-    made, counting = mlp(), Counting()
+    made = mlp()
     with annotate.annotate_modules(made.model):
         call = torch.compile(made.model)
         with annotate.listen(Heard()):
             call(torch.ones(5, 8)).square().mean().backward()
-        with counting.step():
+        with Counting().step() as counting:
             call(torch.ones(5, 8)).square().mean().backward()
-    found = {place: dict(figures.flops) for place, figures in counting.of.items() if figures.flops}
-    assert found == {place: dict(figures.flops) for place, figures in counted(made).of.items() if figures.flops}
+    assert flops_by_place(counting) == flops_by_place(counted(made))
 
 
 def test_arithmetic_is_that_of_the_operators():
     model = nn.Linear(8, 8)
-    counting = Counting()
-    with counting.step(), torch.autocast("cpu", torch.bfloat16):
+    with Counting().step() as counting, torch.autocast("cpu", torch.bfloat16):
         model(torch.ones(2, 8))
     assert dict(counting.of["other", ()].flops) == {"bf16": product(2, 8, 8)}
 
 
 def test_bytes_are_inputs_and_outputs_once():
     a, b = torch.ones(4, 8), torch.ones(8, 2)
-    counting = Counting()
-    with counting.step(), annotate.range("product"):
+    with Counting().step() as counting, annotate.range("product"):
         c = a @ b
         c.t()
         torch.empty(100)
@@ -122,8 +120,7 @@ def test_bytes_are_inputs_and_outputs_once():
 
 def test_rows_that_are_picked_are_the_bytes_that_are_read():
     table, ids = nn.Embedding(1000, 4), torch.tensor([1, 2, 3])
-    counting = Counting()
-    with counting.step(), torch.no_grad():
+    with Counting().step() as counting, torch.no_grad():
         table(ids)
     assert counting.of["other", ()].bytes == 3 * 4 * 4 + 3 * 8 + 3 * 4 * 4
 
@@ -135,16 +132,15 @@ def written_out(scores):
 
 @pytest.mark.parametrize("softmax", [lambda scores: scores.softmax(-1), written_out], ids=["torch", "written out"])
 def test_a_softmax_counts_5_flops_per_score_apart_from_products(softmax):
-    counting = Counting()
-    with counting.step(), annotate.range("softmax"):
+    with Counting().step() as counting, annotate.range("softmax"):
         softmax(torch.ones(3, 7))
     found = counting.of["other", ("softmax",)]
     assert (found.elementwise, found.flops.total(), counting.flops) == (5 * 21, 0, 0)
 
 
 def test_backward_of_a_region_has_its_flops_and_4_per_score_of_softmax():
-    scores, values, counting = torch.ones(3, 7, requires_grad=True), torch.ones(7, 2), Counting()
-    with counting.step():
+    scores, values = torch.ones(3, 7, requires_grad=True), torch.ones(7, 2)
+    with Counting().step() as counting:
         with annotate.region("softmax") as part:
             chances = part.output(scores.softmax(-1))
         with annotate.region("final matmul") as part:
@@ -204,8 +200,7 @@ def test_a_programs_own_operator_counts_by_its_formula():
         return x * 2
 
     def count():
-        counting = Counting()
-        with counting.step():
+        with Counting().step() as counting:
             twice(torch.ones(3, 5))
         return counting
 
@@ -219,19 +214,16 @@ def test_a_programs_own_operator_counts_by_its_formula():
 
 
 def test_inference_mode_counts_what_operators_are_made_of():
-    made, counting = mlp(), Counting()
-    with torch.inference_mode(), annotate.annotate_modules(made.model), counting.step():
+    made = mlp()
+    with torch.inference_mode(), annotate.annotate_modules(made.model), Counting().step() as counting:
         made.loss()
     assert counting.flops == made.forward
 
 
 def test_nothing_is_left_when_a_counted_step_fails():
-    def failing():
-        raise KeyError("out")
-
-    counting, call = Counting(), nn.Module.__call__
-    with pytest.raises(KeyError), annotate.annotate_modules(nn.Linear(2, 2)), counting.step():
-        failing()
+    call = nn.Module.__call__
+    with pytest.raises(KeyError), annotate.annotate_modules(nn.Linear(2, 2)), Counting().step():
+        raise KeyError
     assert _len_torch_dispatch_stack() == 0
     assert (range_stack.listeners, nn.Module.__call__) == ((), call)
 

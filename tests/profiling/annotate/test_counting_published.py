@@ -17,8 +17,7 @@ RESNET_50, VIT_B_16 = 4.09e9, 17.56e9
 
 def counted(model, run):
     """Return the FLOPs of forward and of backward of a model whose tensors have shapes alone."""
-    counting = Counting()
-    with annotate.annotate_modules(model), counting.step():
+    with annotate.annotate_modules(model), Counting().step() as counting:
         run().sum().backward()
     found = {"forward": 0, "backward": 0}
     for (phase, _), figures in counting.of.items():
