@@ -82,7 +82,15 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     command = parser(prog)
     options = vars(command.parse_args(words))
     if options["program"]:
-        _refuse_settings(command, options)
+        script = options["program"][0]
+        if not Path(script).is_file():
+            command.error(f"{script} is not a file: write the script to time, and before it the options")
+        for action in command._actions:
+            name = action.dest
+            if name not in OF_PROGRAMS and options.get(name, action.default) != action.default:
+                command.error(f"{action.option_strings[0]} is of the course's model, and {script} has its own")
+        if len(options["steps"] or ()) > 1:
+            command.error("--steps is one number with a program, such as --steps 10")
         return ended(command, lambda: _time_program(options))
 
     def work() -> int:
@@ -92,19 +100,6 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
         return sweeps.benchmark(options)
 
     return ended(command, work, goes_on=True)
-
-
-def _refuse_settings(command: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
-    """Refuse options of the course's model where a program is timed."""
-    script = options["program"][0]
-    if not Path(script).is_file():
-        command.error(f"{script} is not a file: write the script to time, and before it the options")
-    for action in command._actions:
-        name = action.dest
-        if name not in OF_PROGRAMS and options.get(name, action.default) != action.default:
-            command.error(f"{action.option_strings[0]} is of the course's model, and {script} has its own")
-    if len(options["steps"] or ()) > 1:
-        command.error("--steps is one number with a program, such as --steps 10")
 
 
 def _time_program(options: Mapping[str, Any]) -> int:

@@ -50,6 +50,14 @@ def add_longest(group: argparse._ActionsContainer) -> None:
     group.add_argument("--longest", type=float, metavar="S", help="give up a configuration after S seconds")
 
 
+def text_of(path: Path) -> str:
+    """Return what a file says, empty where it cannot be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     """Return a function from an option's text to a list; `read` reads one word, or raises KeyError, ValueError."""
 

@@ -135,6 +135,7 @@ def _compile(built_file: Path) -> None:
 def _checked(built_file: Path) -> str:
     """Compare a library's ranges with those of the part in Python; return a line of what it gains."""
     import torch
+    from torch import nn
 
     from ..annotate import nodes
 
@@ -142,38 +143,28 @@ def _checked(built_file: Path) -> str:
         library = nodes.loaded(built_file)
     except ImportError as error:
         raise BuildError(f"what was built cannot be loaded: {error}") from error
+    saved_us: tuple[list[float], list[float]] = ([], [])  # by round, in forward and in backward
     threads_before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        saved_us = _saved_us(library)
+        layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
+        model = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+        in_library, in_python = (_annotated(model, part, 2)[0] for part in (library, None))
+        if in_library != in_python:
+            nodes.place().unlink(missing_ok=True)
+            reason = "its ranges are not those of the part in Python, and it was removed: please report this"
+            raise BuildError(reason)
+        for _ in range(_ROUNDS):
+            step_times = [_annotated(model, part, _STEPS)[1] for part in (None, library)]
+            for phase, savings in enumerate(saved_us):
+                fastest = [min(times[phase] for times in steps) for steps in step_times]
+                savings.append(1e6 * (fastest[0] - fastest[1]))
     finally:
         torch.set_num_threads(threads_before)
-    if saved_us is None:
-        nodes.place().unlink(missing_ok=True)
-        raise BuildError("its ranges are not those of the part in Python, and it was removed: please report this")
-    forward, backward = saved_us
+    forward, backward = (statistics.median(savings) / len(list(model.modules())) for savings in saved_us)
     return (
         f"it saves {forward:.1f} us per module in forward and {backward:.1f} us in backward (TransformerEncoder)\n"
     )
-
-
-def _saved_us(library: Any) -> tuple[float, float] | None:
-    """Return the microseconds that a library saves per module in forward and backward; None if ranges differ."""
-    from torch import nn
-
-    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
-    model = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
-    in_library, in_python = (_annotated(model, part, 2)[0] for part in (library, None))
-    if in_library.heard != in_python.heard:
-        return None
-    saved_us: tuple[list[float], list[float]] = ([], [])
-    for _ in range(_ROUNDS):
-        step_times = [_annotated(model, part, _STEPS)[1] for part in (None, library)]
-        for phase, savings in enumerate(saved_us):
-            fastest = [min(times[phase] for times in steps) for steps in step_times]
-            savings.append(1e6 * (fastest[0] - fastest[1]))
-    forward, backward = (statistics.median(savings) / len(list(model.modules())) for savings in saved_us)
-    return forward, backward
 
 
 class _Events:
@@ -194,7 +185,9 @@ class _Events:
         pass
 
 
-def _annotated(model: nn.Module, library: Any, steps: int) -> tuple[_Events, list[tuple[float, float]]]:
+def _annotated(
+    model: nn.Module, library: Any, steps: int
+) -> tuple[list[tuple[object, ...]], list[tuple[float, float]]]:
     """Run steps of the annotated model; return its ranges, and the seconds of each forward and backward."""
     import torch
 
@@ -211,7 +204,7 @@ def _annotated(model: nn.Module, library: Any, steps: int) -> tuple[_Events, lis
                 times.append((between - began, time.process_time() - between))
     finally:
         nodes.use(library_before)
-    return events, times
+    return events.heard, times
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from ..cli import text_of
 from ..study.nsight import LONGEST_ANSWER_S, NsysError, find_nsys, version
 
 DRIVER_FILE = "proc/driver/nvidia/version"
@@ -56,8 +57,8 @@ class Facts:
 
 def look(root: Path = Path("/"), *, trial: bool = True) -> Facts:
     """Return the facts of this machine, with its files under `root`; `trial` lets nsys write a small report."""
-    parameters, paranoid = _text(root / DRIVER_PARAMETERS), _text(root / PARANOID_FILE).strip()
-    driver = driver_of(_text(root / DRIVER_FILE)) or driver_of(_output(["nvidia-smi", *ASK_DRIVER]))
+    parameters, paranoid = text_of(root / DRIVER_PARAMETERS), text_of(root / PARANOID_FILE).strip()
+    driver = driver_of(text_of(root / DRIVER_FILE)) or driver_of(_output(["nvidia-smi", *ASK_DRIVER]))
     for_admins = re.search(r"RmProfilingAdminOnly:\s*(\S+)", parameters)
     return Facts(
         **_pytorch(),  # type: ignore[arg-type]
@@ -67,7 +68,7 @@ def look(root: Path = Path("/"), *, trial: bool = True) -> Facts:
         counters_for_admins=for_admins[1] == "1" if for_admins else None,
         is_root=os.geteuid() == 0,
         in_container=any((root / name).exists() for name in CONTAINER_FILES),
-        in_wsl="microsoft" in (_text(root / KERNEL_FILE) or platform.release()).lower(),
+        in_wsl="microsoft" in (text_of(root / KERNEL_FILE) or platform.release()).lower(),
         variables={name: os.environ[name] for name in OF_VARIABLE if name in os.environ},
     )
 
@@ -96,7 +97,7 @@ def _nsys(*, trial: bool) -> dict[str, object]:
     except NsysError as error:
         return {"nsys_trouble": str(error)}
     settings = _output([nsys, "-z"]).strip()
-    facts["wsl_clock_fixed"] = bool(settings) and "CuptiUseRawGpuTimestamps=false" in _text(Path(settings))
+    facts["wsl_clock_fixed"] = bool(settings) and "CuptiUseRawGpuTimestamps=false" in text_of(Path(settings))
     if not trial:
         return facts
     with tempfile.TemporaryDirectory() as folder:
@@ -121,10 +122,3 @@ def driver_of(text: str) -> str | None:
     """Return the version of the NVIDIA kernel driver in its own words, None without one."""
     numbers = (word for word in text.split() if word.count(".") >= 1 and word.replace(".", "").isdigit())
     return next(numbers, None)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

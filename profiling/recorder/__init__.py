@@ -34,10 +34,10 @@ from nvtx_kernels.analysis.support.units import bytes_text
 from .. import annotate
 from ..annotate import others
 from ..annotate.interrupts import Held
-from .kineto import Rows, thread_name
+from .kineto import CATEGORY_NAMED, DOMAIN_CREATED, Rows, thread_name
 from .open_blocks import is_open
 from .process import alone, reminding, terminated_by_signal
-from .range_log import CATEGORY_NAMED, DOMAIN_CREATED, OUR_DOMAIN_ID, RangeLog, range_row
+from .range_log import OUR_DOMAIN_ID, RangeLog
 from .session import Session, can_profile_all_threads, making_way
 from .trace_file import (
     AbandonedError,
@@ -202,7 +202,7 @@ class Recording:
         self._pause = (began_ns, reason)
         self._write_names()
         log, metadata = self.ranges, self._metadata("", self.ended_early or KILLED)
-        still_open = [range_row(self._trace, event, self._origin_ns, log) for event in log.still_open()]
+        still_open = list(self._rows.ranges(log.still_open(), log))
         self._trace.commit({"NVTX_EVENTS": still_open, "META_DATA_EXPORT": metadata})
 
     def _go_on(self) -> None:
@@ -240,9 +240,9 @@ class Recording:
         self.ended_early, self.ranges.is_full = reason, True
 
     def _write_ranges(self) -> None:
-        log, events = self.ranges, list(self.ranges.take())
+        events = list(self.ranges.take())
         self._rows.threads.update(event.thread for event in events)
-        self._trace.add("NVTX_EVENTS", (range_row(self._trace, event, self._origin_ns, log) for event in events))
+        self._trace.add("NVTX_EVENTS", self._rows.ranges(events, self.ranges))
 
     def _write_names(self) -> None:
         """Write the names of domains, categories and threads that are new; GPUs and the time of the start once."""

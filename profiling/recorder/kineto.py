@@ -1,4 +1,4 @@
-"""Turn what torch.profiler saw into rows of a report.
+"""Turn what torch.profiler and the log of ranges saw into rows of a report.
 
 Kineto's events are read as they are: integer ns on the clock of `time.time_ns`, OS thread ids for calls,
 stream ids for GPU work, and CUPTI's correlation ids on both.
@@ -17,8 +17,12 @@ from torch._C._autograd import DeviceType
 from ..annotate.others import OPTIMIZER_BLOCKS
 from .allocations import Allocation
 from .gpu_details import Details
+from .range_log import Event, RangeLog
 from .trace_file import Row, TraceFile, global_tid
 
+# nsys's types of NVTX events.
+RANGE, MARK, DOMAIN_CREATED, CATEGORY_NAMED = 59, 34, 75, 33
+INT64 = range(-(1 << 63), 1 << 63)
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -183,6 +187,22 @@ class Rows:
         )
         self._trace.add(ALLOCATIONS, rows)
 
+    def ranges(self, events: Iterable[Event], log: RangeLog) -> Iterator[Row]:
+        """Yield the rows of a log's ranges and marks; their names are registered strings, as nvtx's are."""
+        for event in events:
+            payload = event.payload
+            yield {
+                "start": event.start_ns - self._origin_ns,
+                "end": None if event.end_ns is None else event.end_ns - self._origin_ns,
+                "eventType": MARK if event.is_mark else RANGE,
+                "globalTid": global_tid(self._pid, event.thread),
+                "textId": self._trace.text_id(event.name),
+                "domainId": log.domains[event.domain],
+                "category": log.categories.get(event.category),
+                "int64Value": int(payload) if isinstance(payload, int) and payload in INT64 else None,
+                "doubleValue": payload if isinstance(payload, float) else None,
+            }
+
     def _times(self, event: Any) -> Row:
         return {"start": event.start_ns() - self._origin_ns, "end": event.end_ns() - self._origin_ns}
 
@@ -255,7 +275,7 @@ class Rows:
             text = f"{text}, seq = {thread << SEQUENCE_BITS | event.sequence_nr()}"
         return {
             **self._times(event),
-            "eventType": 59,
+            "eventType": RANGE,
             "text": text,
             "globalTid": self._global_tid(event.device_resource_id()),
             "domainId": 0,

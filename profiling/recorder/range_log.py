@@ -1,10 +1,9 @@
-"""Keep the ranges and marks of a program, our own and others', as rows of a report.
+"""Keep the ranges and marks of a program, our own and others'.
 
 Times are `time.time_ns`, the clock of torch.profiler's events. Each thread has its own stack in each NVTX
 domain; whatever is still open at the end is closed then, so that every range written has both its ends.
 """
 
-import os
 import threading
 import time
 from collections import deque
@@ -14,14 +13,11 @@ from typing import NamedTuple
 from .. import annotate
 from ..annotate import DOMAIN
 from ..annotate.others import DEFAULT_DOMAIN
-from .trace_file import Row, TraceFile, global_tid
 
-RANGE, MARK, DOMAIN_CREATED, CATEGORY_NAMED = 59, 34, 75, 33
 OUR_DOMAIN_ID = 1
 STEP, OPTIMIZER = "step", "optimizer"
 # How the category of a module's range begins; a module may have any name, `step` too.
 OF_A_MODULE = "model/"
-INT64 = range(-(1 << 63), 1 << 63)
 
 Payload = int | float | None
 
@@ -135,18 +131,3 @@ class RangeLog:
 
 def _is_update(event: Event) -> bool:
     return event.name == OPTIMIZER and not event.category.startswith(OF_A_MODULE)
-
-
-def range_row(trace: TraceFile, event: Event, origin_ns: int, log: RangeLog) -> Row:
-    """Return the row of a range or mark; its name is a registered string, as nvtx's are."""
-    return {
-        "start": event.start_ns - origin_ns,
-        "end": None if event.end_ns is None else event.end_ns - origin_ns,
-        "eventType": MARK if event.is_mark else RANGE,
-        "globalTid": global_tid(os.getpid(), event.thread),
-        "textId": trace.text_id(event.name),
-        "domainId": log.domains[event.domain],
-        "category": log.categories.get(event.category),
-        "int64Value": int(event.payload) if isinstance(event.payload, int) and event.payload in INT64 else None,
-        "doubleValue": event.payload if isinstance(event.payload, float) else None,
-    }

@@ -19,6 +19,7 @@ import torch
 
 import nvtx_kernels
 
+from ..cli import text_of
 from .settings import AUTOCAST_DTYPE, Settings
 
 # How the mark begins in which a report has all that affects its numbers.
@@ -67,8 +68,8 @@ def versions() -> dict[str, str | int | None]:
 def gpu_facts(device: str) -> dict[str, Any]:
     """Return the name and size of a GPU, its driver, and the host's CPU, whose pace decides launch-bound times."""
     gpu = torch.cuda.get_device_properties(torch.device(device))
-    driver = re.search(r"\b\d+\.\d+(\.\d+)?\b", _text(DRIVER_FILE))
-    host_cpu = re.search(r"^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")), re.MULTILINE)
+    driver = re.search(r"\b\d+\.\d+(\.\d+)?\b", text_of(DRIVER_FILE))
+    host_cpu = re.search(r"^model name\s*:\s*(.+)$", text_of(Path("/proc/cpuinfo")), re.MULTILINE)
     return {
         "device_name": gpu.name,
         "device_memory_bytes": gpu.total_memory,
@@ -77,13 +78,6 @@ def gpu_facts(device: str) -> dict[str, Any]:
         "driver": driver and driver[0],
         "host_cpu": host_cpu and host_cpu[1].strip(),
     }
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
 
 
 def cpu_facts() -> dict[str, Any]:

@@ -27,17 +27,13 @@ PROBE_SIZE = 1024
 
 def warnings(settings: Settings) -> list[str]:
     """Return warnings if the precision of FP32 products is not that of the settings."""
-    wants_tf32, allowed, used = settings.dtype == "tf32", tf32_allowed(), products_use_tf32(settings.device)
-    sentences = []
-    if allowed != wants_tf32:
+    wants_tf32, sentences = settings.dtype == "tf32", []
+    if (allowed := tf32_allowed()) != wants_tf32:
         state = "allowed" if allowed else "forbidden"
-        sentences.append(
-            f"{settings.dtype} was asked for, but TF32 is {state} ({TF32_OVERRIDE} or a backend flag)"
-        )
-    if used != wants_tf32:
-        kind = "TF32" if used else "full FP32"
-        sentences.append(f"{settings.dtype} was asked for, but this device computes FP32 products in {kind}")
-    return sentences
+        sentences.append(f"TF32 is {state} ({TF32_OVERRIDE} or a backend flag)")
+    if (is_used := products_use_tf32(settings.device)) != wants_tf32:
+        sentences.append(f"this device computes FP32 products in {'TF32' if is_used else 'full FP32'}")
+    return [f"{settings.dtype} was asked for, but {sentence}" for sentence in sentences]
 
 
 def products_use_tf32(device: str) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -61,13 +61,8 @@ class Outcome(NamedTuple):
 class Profile:
     """Annotates, records and counts the steps of one block; `outcome` is the result.
 
-    `model` and `optimizer` may each be one, several, or None; models may have names, `{"G": g, "D": d}`. A step
-    ends with each call of `step`; if that is never called, with each update of the last optimizer given that
-    updates, or else of the last that began to update (docs/attribution.md, "Steps"). `warmup` steps come first,
-    then `steps` are measured (None: all that follow), and the report is written when they are done, or when the
-    block ends. `depth`, `only` and `skip` are those of `annotate_modules`. With `flops`, the last step of warm-up
-    is counted (docs/efficiency.md). With `memory`, allocations are recorded (docs/memory.md). With `every_model`,
-    each module that the program calls is annotated as a model.
+    The arguments are those of `nvtx_kernels.profile`. With `every_model`, each module that the program calls is
+    annotated as a model.
     """
 
     def __init__(
@@ -115,19 +110,17 @@ class Profile:
         command = f"nvtx-kernels rank {report}"
         if capture.recording is None or not capture.recording.ended_early:
             command += " --per-step" if phases.measured else " --include-warmup"
-        return Outcome(path, size, phases.warmed, phases.measured, steps, tuple(self._remarks()), command)
-
-    def _remarks(self) -> Iterator[str]:
+        remarks = []
         if not self._models and not self._every_model:
-            yield NO_MODEL
-        if not self._phases.measured:
-            yield ALL_WARM_UP if self._phases.warmed else NO_STEP
-        for name in self._phases.never_updated:
-            yield f"{name} was given, and never updated."
-        if self._capture.allocations.trouble:
-            yield f"The report has no memory by range: {self._capture.allocations.trouble}."
-        if self._capture.recording is not None and self._capture.recording.shortfall:
-            yield self._capture.recording.shortfall
+            remarks.append(NO_MODEL)
+        if not phases.measured:
+            remarks.append(ALL_WARM_UP if phases.warmed else NO_STEP)
+        remarks += [f"{name} was given, and never updated." for name in phases.never_updated]
+        if capture.allocations.trouble:
+            remarks.append(f"The report has no memory by range: {capture.allocations.trouble}.")
+        if capture.recording is not None and capture.recording.shortfall:
+            remarks.append(capture.recording.shortfall)
+        return Outcome(path, size, phases.warmed, phases.measured, steps, tuple(remarks), command)
 
     def step(self) -> None:
         """End a step; where this is called, no optimizer's updates do."""
