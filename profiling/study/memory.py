@@ -23,10 +23,8 @@ import torch
 from nvtx_kernels.analysis.support.files import replacing
 from nvtx_kernels.model.transformer import cross_entropy
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
-from ..recorder.allocations import MEMORY_EVENT
-from ..recorder.session import QUIET_KINETO
+from ..recorder.session import Session
 from .settings import Settings, SettingsError, autocast
 from .workload import Workload, run_phases
 
@@ -120,11 +118,11 @@ def held_after(run: Callable[[], object], device: str, before: Iterable[Tensor])
 def _allocations() -> Iterator[list[tuple[int, int]]]:
     """Yield a list that the block's allocations and frees on a CPU end up in: (time in ns, bytes)."""
     changes: list[tuple[int, int]] = []
-    os.environ.setdefault(*QUIET_KINETO)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    session = Session(on_gpu=False, memory=True)
+    try:
         yield changes
-    events = profiler.profiler.kineto_results.events()
-    changes += sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == MEMORY_EVENT)
+    finally:
+        changes += [(allocation.at_ns, allocation.bytes) for allocation in session.stop().allocations]
 
 
 def held_tensors(workload: Workload) -> Iterator[Tensor]:
