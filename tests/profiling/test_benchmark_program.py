@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from nvtx_kernels.profiling import benchmark
 from nvtx_kernels.profiling.annotate import range_stack
 from nvtx_kernels.profiling.benchmark import main
 from nvtx_kernels.profiling.training.program_times import BY_FORWARD, timed
+
+from tests.analysis.making.checks import said
 
 PROGRAM = """
 import pathlib
@@ -83,13 +86,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "status", "sentence"), WRONG)
-def test_what_cannot_be_timed_is_one_sentence(program, tmp_path, capsys, words, status, sentence):
-    try:
-        ended = main([word.format(program=program, done=tmp_path / "done") for word in words])
-    except SystemExit as ending:
-        ended = ending.code
-    assert ended == status
-    assert sentence in " ".join(capsys.readouterr().err.split())
+def test_what_cannot_be_timed_is_one_sentence(program, tmp_path, words, status, sentence):
+    ended, _, err = said(benchmark, *(word.format(program=program, done=tmp_path / "done") for word in words))
+    assert (ended, sentence in " ".join(err.split())) == (status, True)
 
 
 def test_an_error_of_the_program_is_its_own(program, capsys):

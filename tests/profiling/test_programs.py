@@ -8,7 +8,6 @@ import csv
 import io
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -18,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from nvtx_kernels.__main__ import main
-from tests.profiling.making.recordings import REPOSITORY
+from tests.profiling.making.recordings import python
 
 HERE = Path(__file__).parent / "programs"
 PROGRAMS = ("accumulation", "gan", "trainer", "compiled", "ppo")
@@ -38,8 +37,8 @@ def printed(*words):
 def recorded(program, folder):
     """Record a program by the command; return the report and the last line that the command prints."""
     report = folder / "report.sqlite"
-    command = [sys.executable, "-W", "ignore", "-m", "nvtx_kernels", "record", "--modules", "-o", report]
-    done = subprocess.run([*command, HERE / f"{program}.py"], cwd=REPOSITORY, capture_output=True, text=True)
+    command = ("-W", "ignore", "-m", "nvtx_kernels", "record", "--modules", "-o", report)
+    done = python(*command, HERE / f"{program}.py")
     assert done.returncode == 0, done.stderr
     return report, done.stderr.strip().splitlines()[-1].replace(str(report), "report.sqlite")
 

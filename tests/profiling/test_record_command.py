@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from nvtx_kernels.profiling import record as command
 from nvtx_kernels.profiling.record import main as record_command
 from nvtx_kernels.profiling.record import parser, split
 
 import nvtx_kernels as nk
 from nvtx_kernels.__main__ import main
-from tests.profiling.making.recordings import REPOSITORY, range_names
+from tests.analysis.making.checks import said as answered
+from tests.profiling.making.recordings import REPOSITORY, python, range_names
 
 PROGRAM = """
 import sys, torch
@@ -64,7 +66,7 @@ def test_modules_are_annotated_if_asked_for(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("no.py",), "no.py is not a file"),
         ((), "name a script"),
@@ -72,14 +74,11 @@ def test_modules_are_annotated_if_asked_for(tmp_path, monkeypatch):
         (("-o", "r.xlsx", "train.py"), "a recording is an SQLite file, not .xlsx"),
     ],
 )
-def test_what_cannot_be_recorded_is_said(tmp_path, monkeypatch, capsys, words, said):
+def test_what_cannot_be_recorded_is_said(tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PROGRAM)
-    try:
-        status = record_command(words)
-    except SystemExit as ended:
-        status = ended.code
-    assert (status in (1, 2), said in capsys.readouterr().err) == (True, True)
+    status, _, err = answered(command, *words)
+    assert (status in (1, 2), sentence in err) == (True, True)
 
 
 RAISES = """
@@ -166,8 +165,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_processes_that_the_program_starts_are_not_recorded_and_that_is_said(tmp_path):
     (tmp_path / "train.py").write_text(SPAWNS)
-    command = [sys.executable, "-m", "profiling.record", "-o", tmp_path / "r.sqlite", tmp_path / "train.py"]
-    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    ran = python("-m", "profiling.record", "-o", tmp_path / "r.sqlite", tmp_path / "train.py")
     assert ran.returncode == 0
     assert "record: 2 processes that the program started were not recorded" in ran.stderr
 

@@ -55,15 +55,7 @@ def step(forward_ms, mode="train"):
 
 def attention_row(*, held_bytes=None, **cell):
     """One row of attention alone: a forward of 20 ms, a backward of 40."""
-    case = {
-        "d": 64,
-        "length": 1024,
-        "kind": "reference",
-        "dtype": "fp32",
-        "batch_size": 8,
-        "warmup": 0,
-        "steps": 2,
-    }
+    case = {"d": 64, "length": 1024, "kind": "reference", "dtype": "fp32", "batch_size": 8}
     return {
         "version": results.VERSION,
         "kind": results.ATTENTION,

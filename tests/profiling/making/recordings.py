@@ -1,6 +1,8 @@
 """Programs to record, and questions to ask of recordings."""
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +22,12 @@ LAUNCHED_IN = """SELECT k.value FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.
                        JOIN StringIds ON id = demangledName) k USING (correlationId)
                  WHERE s.value = ?"""
 MODEL = torch.nn.Linear(8, 8)
+
+
+def python(*words: object, **how: object) -> subprocess.CompletedProcess:
+    """Run Python on these words in a process of its own, and return how it ended and what it printed."""
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, **how)
 
 
 def rows(path: Path, query: str, *values: object) -> list[tuple]:

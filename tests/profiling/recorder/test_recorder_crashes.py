@@ -18,6 +18,7 @@ from tests.profiling.making.recordings import (
     kernels,
     launched_in,
     metadata,
+    python,
     range_names,
     rows,
     train,
@@ -156,8 +157,7 @@ def test_a_disk_that_fills_is_said_when_the_program_is_done_and_leaves_the_old_r
 def run_program(code, *arguments):
     """Run a program in a process of its own; return its status, and the last line of a traceback."""
     prelude = "import os, sys, threading, torch\nfrom nvtx_kernels.profiling import annotate, recorder\n"
-    command = [sys.executable, "-c", prelude + code, *map(str, arguments)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    done = python("-c", prelude + code, *arguments, timeout=120)
     return done.returncode, done.stderr.splitlines()[-1] if "Traceback" in done.stderr else ""
 
 

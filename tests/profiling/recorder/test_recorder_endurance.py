@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from nvtx_kernels.profiling.recorder.trace_file import TraceFile
 from torch import nn
 
 import nvtx_kernels as nk
-from tests.profiling.making.recordings import REPOSITORY, kernels, metadata, range_names, train
+from tests.profiling.making.recordings import kernels, metadata, python, range_names, train
 
 INTERRUPTS = int(os.environ.get("NVTX_KERNELS_INTERRUPTS", "40"))
 COMPILING = """
@@ -148,7 +147,7 @@ with recorder.record(sys.argv[1], device="cpu"):
 @pytest.mark.slow
 def test_a_killed_run_leaves_a_report_of_what_was_written(path):
     path.write_text("old")
-    assert subprocess.run([sys.executable, "-c", KILLED, path], cwd=REPOSITORY).returncode == -signal.SIGKILL
+    assert python("-c", KILLED, path).returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     (left,) = path.parent.glob("report.sqlite.unfinished-*")
     ranking = nk.rank(left, per_step=True)

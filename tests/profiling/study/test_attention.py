@@ -1,12 +1,11 @@
 import io
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 import torch
+from nvtx_kernels.profiling import attention
 from nvtx_kernels.profiling.attention import main
 from nvtx_kernels.profiling.study import results
 from nvtx_kernels.profiling.study.attention import KINDS, Case, function_of, measure
@@ -15,7 +14,8 @@ from nvtx_kernels.profiling.study.plots import drawing
 from nvtx_kernels.profiling.study.settings import SettingsError
 from nvtx_kernels.profiling.study.table import document, table
 
-from tests.profiling.making.recordings import REPOSITORY
+from tests.analysis.making.checks import said
+from tests.profiling.making.recordings import python
 from tests.profiling.making.shown_tables import shown
 
 CASE = Case(d=16, length=64, kind="reference", dtype="fp32", batch_size=2, warmup=1, steps=2, device="cpu")
@@ -84,8 +84,7 @@ def test_command_resumes_and_shows(tmp_path, capsys):
 def test_lack_of_memory_is_a_line_and_the_grid_goes_on(tmp_path):
     lengths = ["--kinds", "reference", "--lengths", "4096,32", "--memory-fraction", "0.03"]
     options = [*GRID, *lengths, "--into", str(tmp_path / "rows.jsonl"), "--format", "csv"]
-    command = [sys.executable, "-m", "profiling.attention", *options]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    done = python("-m", "profiling.attention", *options, check=True)
     lines = pd.read_csv(io.StringIO(done.stdout)).drop_duplicates("length").set_index("length")
     assert lines["status"].to_dict() == {4096: "oom", 32: "ok"}
     assert lines["phase"][4096] in ("forward", "backward")
@@ -105,11 +104,10 @@ def test_plot_has_a_line_per_kind_and_dimension(tmp_path):
     assert {bar.get_label() for bar in panels[0].containers} == {"reference", "sdpa"}
 
 
-def test_what_the_command_cannot_do_is_refused(tmp_path, capsys):
-    for words in (["--kinds", "flash"], ["--longest", "3"]):
-        with pytest.raises(SystemExit):
-            main([*words, "--device", "cpu", "--into", str(tmp_path / "rows")])
-    assert main(["--results", str(tmp_path / "absent")]) == 1
-    said = capsys.readouterr().err
-    assert "kind must be one of reference, compiled, sdpa" in said
-    assert "there is no --longest" in said
+def test_what_the_command_cannot_do_is_refused(tmp_path):
+    refused = {"kind must be one of reference, compiled, sdpa": ["--kinds", "flash"]}
+    refused["there is no --longest"] = ["--longest", "3"]
+    for sentence, words in refused.items():
+        status, _, err = said(attention, *words, "--device", "cpu", "--into", tmp_path / "rows")
+        assert (status, sentence in err) == (2, True)
+    assert said(attention, "--results", tmp_path / "absent")[0] == 1

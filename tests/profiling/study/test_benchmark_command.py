@@ -1,18 +1,17 @@
 import json
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
-from nvtx_kernels.profiling.benchmark import main
+from nvtx_kernels.profiling import benchmark
 from nvtx_kernels.profiling.run import parser
 from nvtx_kernels.profiling.study import results
 from nvtx_kernels.profiling.study.frame import frame
 from nvtx_kernels.profiling.study.processes import Cell, product
 from nvtx_kernels.profiling.study.settings import Settings, SettingsError, with_defaults
 
+from tests.analysis.making.checks import said
 from tests.profiling.making.measured_rows import CELL, H200, failed, file_of, no_memory, row
-from tests.profiling.making.recordings import REPOSITORY
+from tests.profiling.making.recordings import python
 
 ROWS = [row(size="small"), row(size="small", mode="forward"), row(size="medium", dtype="bf16")]
 WRONG = [
@@ -28,26 +27,19 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "sentence"), WRONG)
-def test_what_cannot_be_is_refused_before_anything_is_measured(options, sentence, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([*options, "--into", str(tmp_path / "rows.jsonl")])
-    assert ended.value.code == 2
-    assert sentence in " ".join(capsys.readouterr().err.split())
+def test_what_cannot_be_is_refused_before_anything_is_measured(options, sentence, tmp_path):
+    status, _, err = said(benchmark, *options, "--into", tmp_path / "rows.jsonl")
+    assert (status, sentence in " ".join(err.split())) == (2, True)
 
 
-def shown(capsys, *options):
-    status = main([*map(str, options)])
-    return status, capsys.readouterr().out
-
-
-def lines_of(capsys, *options):
+def lines_of(*options):
     """The lines of whole steps that the command writes as JSON."""
-    _, text = shown(capsys, *options, "--phases", "step", "--format", "json")
+    _, text, _ = said(benchmark, *options, "--phases", "step", "--format", "json")
     return json.loads(text)["tables"][0]["rows"]
 
 
-def test_file_is_shown_without_measuring(tmp_path, capsys):
-    lines = lines_of(capsys, "--results", file_of(tmp_path, *ROWS))
+def test_file_is_shown_without_measuring(tmp_path):
+    lines = lines_of("--results", file_of(tmp_path, *ROWS))
     assert [(line["size"], line["mode"]) for line in lines] == [
         ("small", "forward"),
         ("small", "train"),
@@ -59,7 +51,7 @@ def test_file_is_shown_without_pytorch(tmp_path):
     options = ["--results", str(file_of(tmp_path, *ROWS))]
     for module in ("benchmark", "attention"):
         program = f"import sys; sys.modules['torch'] = None; from profiling.{module} import main; main({options})"
-        done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
+        done = python("-c", program)
         assert (done.returncode, "NVIDIA H200" in done.stdout) == (0, module == "benchmark"), done.stderr
 
 
@@ -74,46 +66,47 @@ SELECTIONS = [
 
 
 @pytest.mark.parametrize(("options", "count"), SELECTIONS)
-def test_lists_select_from_a_file(options, count, tmp_path, capsys):
-    assert len(lines_of(capsys, "--results", file_of(tmp_path, *ROWS), *options)) == count
+def test_lists_select_from_a_file(options, count, tmp_path):
+    assert len(lines_of("--results", file_of(tmp_path, *ROWS), *options)) == count
 
 
-def test_captures_none_leaves_out_what_nsys_watched(tmp_path, capsys):
+def test_captures_none_leaves_out_what_nsys_watched(tmp_path):
     rows = [row(measured=(30,), state={**H200, "watched_by": "nsys"}), row(measured=(20,))]
     path = file_of(tmp_path, *rows)
     for more, captures in (([], ["none", "nsys"]), (["--captures", "none"], ["none"])):
-        assert [line["capture"] for line in lines_of(capsys, "--results", path, *more)] == captures
+        assert [line["capture"] for line in lines_of("--results", path, *more)] == captures
 
 
-def test_steps_listed_say_that_nsys_watched(tmp_path, capsys):
+def test_steps_listed_say_that_nsys_watched(tmp_path):
     path = file_of(tmp_path, row(state={**H200, "watched_by": "nsys"}))
-    assert "capture nsys\n" in shown(capsys, "--results", path, "--steps-listing")[1]
+    assert "capture nsys\n" in said(benchmark, "--results", path, "--steps-listing")[1]
 
 
-def test_several_files_are_shown_together(tmp_path, capsys):
+def test_several_files_are_shown_together(tmp_path):
     files = [file_of(tmp_path, ROWS[0]), tmp_path / "other.jsonl"]
     files[1].write_text(json.dumps(ROWS[2]))
-    assert [line["device_name"] for line in lines_of(capsys, "--results", *files)] == ["NVIDIA H200"] * 2
+    assert [line["device_name"] for line in lines_of("--results", *files)] == ["NVIDIA H200"] * 2
 
 
-def test_out_of_memory_is_no_failure_and_a_failure_is(tmp_path, capsys):
-    assert shown(capsys, "--results", file_of(tmp_path, row(), no_memory(size="xl")))[0] == 0
-    assert shown(capsys, "--results", file_of(tmp_path, row(), failed(size="xl")))[0] == 1
+def test_out_of_memory_is_no_failure_and_a_failure_is(tmp_path):
+    assert said(benchmark, "--results", file_of(tmp_path, row(), no_memory(size="xl")))[0] == 0
+    assert said(benchmark, "--results", file_of(tmp_path, row(), failed(size="xl")))[0] == 1
 
 
-def test_nothing_to_show_is_said(tmp_path, capsys):
-    assert main(["--results", str(tmp_path / "absent.jsonl")]) == 1
-    assert main(["--results", str(file_of(tmp_path)), "--sizes", "small"]) == 1
-    assert [line.split(": ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
-        f"{tmp_path}/absent.jsonl does not exist",
-        "there are no measurements to show",
+def test_nothing_to_show_is_said(tmp_path):
+    told = [
+        said(benchmark, "--results", tmp_path / "absent.jsonl"),
+        said(benchmark, "--results", file_of(tmp_path), "--sizes", "small"),
+    ]
+    assert [(status, err.partition(": ")[2]) for status, _, err in told] == [
+        (1, f"{tmp_path}/absent.jsonl does not exist\n"),
+        (1, "there are no measurements to show\n"),
     ]
 
 
-def test_steps_are_listed_as_they_ran(tmp_path, capsys):
+def test_steps_are_listed_as_they_ran(tmp_path):
     rows = [row(measured=(20, 22)), row(mode="forward")]
-    _, text = shown(capsys, "--results", file_of(tmp_path, *rows), "--steps-listing")
-    lines = text.splitlines()
+    lines = said(benchmark, "--results", file_of(tmp_path, *rows), "--steps-listing")[1].splitlines()
     begin = lines.index("Forward:")
     assert lines[begin : begin + 7] == [
         "Forward:",
@@ -129,9 +122,9 @@ def test_steps_are_listed_as_they_ran(tmp_path, capsys):
     assert (lines.count("Forward:"), lines.count("Step:")) == (2, 1)
 
 
-def test_tables_go_to_a_file_whole(tmp_path, capsys):
+def test_tables_go_to_a_file_whole(tmp_path):
     path = tmp_path / "table.csv"
-    shown(capsys, "--results", file_of(tmp_path, *ROWS), "-o", path)
+    said(benchmark, "--results", file_of(tmp_path, *ROWS), "-o", path)
     rows = pd.read_csv(path)
     assert rows["phase"].tolist() == list(frame(results.latest(ROWS))["phase"])
     assert sorted(each.name for each in tmp_path.iterdir()) == ["rows.jsonl", "table.csv"]
@@ -155,11 +148,10 @@ def test_unknown_capture_is_refused():
         product({"size": ["tiny"]}, captures=["nsys-heavy"])
 
 
-def test_xl_of_2026_is_measured_as_27b_and_that_is_said(tmp_path, capsys):
+def test_xl_of_2026_is_measured_as_27b_and_that_is_said(tmp_path):
     rows = file_of(tmp_path, row(size="xl"), row(size="2.7B"))
-    options = ["--results", str(rows), "--sizes", "xl", "--phases", "step", "--format", "json"]
-    assert main([*options, "--year", "2026"]) == 0
-    out, err = capsys.readouterr()
+    options = ["--results", rows, "--sizes", "xl", "--phases", "step", "--format", "json", "--year", "2026"]
+    _, out, err = said(benchmark, *options)
     assert [line["size"] for line in json.loads(out)["tables"][0]["rows"]] == ["2.7B"]
     assert err == "profiling.benchmark: xl of 2026 is 2.7B here, 3,406,809,600 parameters\n"
 

@@ -5,6 +5,7 @@ import torch
 from nvtx_kernels.profiling import precision
 from nvtx_kernels.profiling.study import precision as experiments
 
+from tests.analysis.making.checks import said
 from tests.profiling.making.shown_tables import shown
 
 SUMS = [
@@ -73,7 +74,6 @@ def test_a_layer_norm_of_pytorch_is_as_broken_as_its_variance(dtype):
     assert torch.nn.functional.layer_norm(x.to(dtype), (4096,)).float().std() > 0.9
 
 
-def test_unknown_device_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        precision.main(["--device", "abacus"])
-    assert "device must be cuda, cuda:N or cpu, not abacus" in capsys.readouterr().err
+def test_unknown_device_is_refused():
+    status, _, err = said(precision, "--device", "abacus")
+    assert (status, "device must be cuda, cuda:N or cpu, not abacus" in err) == (2, True)

@@ -3,13 +3,12 @@
 import csv
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 
 from tests.profiling.making.measured_rows import failed, row
-from tests.profiling.making.recordings import REPOSITORY
+from tests.profiling.making.recordings import REPOSITORY, python
 
 REPORTS = REPOSITORY / "reports"
 SCRIPT = REPOSITORY / "benchmarks" / "record_reports.py"
@@ -138,5 +137,5 @@ def test_every_published_time_stands_on_a_page_of_the_reports():
 
 
 def test_part_that_does_not_exist_is_refused(tmp_path):
-    done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path), "z"], capture_output=True, text=True)
+    done = python(SCRIPT, tmp_path, "z")
     assert (done.returncode, "no such part: z" in done.stderr) == (2, True)

@@ -1,18 +1,16 @@
-import io
 import json
 import re
 import resource
-import subprocess
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 import torch
 from nvtx_kernels.analysis.views.headings import heading
+from nvtx_kernels.profiling import run as command
 from nvtx_kernels.profiling.run import main
 
 from nvtx_kernels import analysis
-from tests.profiling.making.recordings import REPOSITORY, kernels, launched_in, metadata, range_names, rows
+from tests.analysis.making.checks import said
+from tests.profiling.making.recordings import kernels, launched_in, metadata, python, range_names, rows
 
 GEMM = {"aten::mm", "aten::bmm", "aten::addmm"}
 LAYERS = 2
@@ -42,22 +40,15 @@ WRONG = [
 
 
 def run(*options, **how):
-    command = [sys.executable, "-m", "profiling.run", "--size", "tiny", "--device", "cpu", *map(str, options)]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, **how)
-
-
-def said(*options):
-    """Return what the command says in this process."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        status = main(["--size", "tiny", "--device", "cpu", *map(str, options)])
-    return status, out.getvalue(), err.getvalue()
+    return python("-m", "profiling.run", "--size", "tiny", "--device", "cpu", *options, **how)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A recording of two training steps, and what the command printed."""
     path = tmp_path_factory.mktemp("trained") / "report.sqlite"
-    status, out, err = said("--steps", 2, "--warmup", 1, "--record", path)
+    words = ("--size", "tiny", "--device", "cpu", "--steps", 2, "--warmup", 1, "--record", path)
+    status, out, err = said(command, *words)
     assert (status, err) == (0, ANNOUNCED)
     return path, out
 
@@ -67,7 +58,7 @@ def gemms(path, phase):
 
 
 def test_the_plain_command_times_every_phase():
-    status, out, err = said()
+    status, out, err = said(command, "--size", "tiny", "--device", "cpu")
     assert (status, err) == (0, ANNOUNCED.replace("3 steps", "4 steps"))
     lines = re.findall(r"^ *(forward|backward|optimizer|step) +([\d,]+\.\d{3}) ", out, re.MULTILINE)
     means = {phase: float(ms.replace(",", "")) for phase, ms in lines}
@@ -173,17 +164,15 @@ def test_modes_without_an_optimizer_run_no_more_than_they_say(tmp_path, capsys, 
 
 
 @pytest.mark.parametrize(("options", "sentence"), WRONG)
-def test_wrong_usage_exits_2_and_says_why(capsys, options, sentence):
-    with pytest.raises(SystemExit) as exit_status:
-        main(options)
-    assert exit_status.value.code == 2
-    assert sentence in capsys.readouterr().err
+def test_wrong_usage_exits_2_and_says_why(options, sentence):
+    status, _, err = said(command, *options)
+    assert (status, sentence in err) == (2, True)
 
 
 @pytest.mark.parametrize("option", ["--record", "--json"])
-def test_a_file_that_cannot_be_written_is_said_before_any_work(capsys, tmp_path, option):
-    assert main(["--size", "tiny", "--device", "cpu", option, str(tmp_path)]) == 1
-    assert capsys.readouterr() == ("", f"profiling.run: cannot write {tmp_path}: it is a folder\n")
+def test_a_file_that_cannot_be_written_is_said_before_any_work(tmp_path, option):
+    sentence = f"profiling.run: cannot write {tmp_path}: it is a folder\n"
+    assert said(command, "--size", "tiny", "--device", "cpu", option, tmp_path) == (1, "", sentence)
 
 
 @pytest.mark.slow

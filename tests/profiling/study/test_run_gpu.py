@@ -1,15 +1,13 @@
 """The same command on a GPU: its kernels, their phases, and what it says of the GPU."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 from nvtx_kernels.profiling.run import main
 
 from nvtx_kernels import analysis
-from tests.profiling.making.recordings import REPOSITORY, kernels, metadata, range_names, rows
+from tests.profiling.making.recordings import kernels, metadata, python, range_names, rows
 
 pytestmark = pytest.mark.gpu
 LAYERS, TENSORS = 2, 21
@@ -103,13 +101,7 @@ def test_full_memory_is_one_sentence_and_status_1(capsys):
 
 def test_a_gpu_that_fails_leaves_a_readable_report_of_what_ran(tmp_path):
     path = tmp_path / "r.sqlite"
-    done = subprocess.run(
-        [sys.executable, "-c", FAILS_ON_THE_GPU, str(path)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-c", FAILS_ON_THE_GPU, path)
     assert "device-side assert" in done.stderr
     assert range_names(path) == ["step", "good"]
     assert "device-side assert" in metadata(path)["NVTX_KERNELS_ENDED_EARLY"]
