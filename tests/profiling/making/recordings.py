@@ -64,6 +64,14 @@ def train(steps: int = 2) -> None:
                     loss.backward()
 
 
+def train_on(x: torch.Tensor, model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3) -> None:
+    """Run steps of a program that opens no range."""
+    for _ in range(steps):
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @contextmanager
 def writing(path):
     """A report that is published when the block ends, and discarded when it raises."""

@@ -24,6 +24,7 @@ from tests.analysis.making.allocated import BEFORE, MB, RANGES, STEP, two_steps
 from tests.analysis.making.building import MAIN, Range, build, launched
 from tests.analysis.making.building import MARK as MARK_EVENT
 from tests.profiling.making.hearing import Heard
+from tests.profiling.making.recordings import train_on
 
 BEGAN = 1_763_800_000_000_000_000  # when the report's clock was 0, by the program's
 DELAYS = (9, 2, 7, 5, 8, 4, 6, 3)  # ns that marks need
@@ -117,10 +118,7 @@ def test_a_profile_that_nsys_watches_tells_what_the_allocator_did(tmp_path, monk
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     optimizer, heard = torch.optim.SGD(model.parameters()), Heard()
     with annotate.listen(heard), nk.profile(model, optimizer, tmp_path / "none", warmup=1, steps=2, memory=True):
-        for _ in range(3):
-            model(torch.ones(8, 64)).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        train_on(torch.ones(8, 64), model, optimizer)
     marked = MarkedAllocations()
     for text in heard.marks:
         mark, _ = read_mark(text)

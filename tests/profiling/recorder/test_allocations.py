@@ -12,7 +12,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import nvtx_kernels as nk
-from tests.profiling.making.recordings import rows
+from tests.profiling.making.recordings import rows, train_on
 
 TABLES = "SELECT name FROM sqlite_master"
 EVENTS = f"SELECT block, bytes, totalBytes FROM {ALLOCATIONS} ORDER BY rowid"
@@ -24,10 +24,8 @@ def net(device="cpu"):
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)).to(device)
 
 
-def step(model, optimizer, device="cpu"):
-    model(torch.ones(64, WIDTH, device=device)).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
+def step(model, optimizer, device="cpu", steps=1):
+    train_on(torch.ones(64, WIDTH, device=device), model, optimizer, steps)
 
 
 def profiled(path, device="cpu", steps=4):
@@ -35,8 +33,7 @@ def profiled(path, device="cpu", steps=4):
     model = net(device)
     optimizer = torch.optim.Adam(model.parameters())
     with nk.profile(model, optimizer, path, memory=True):
-        for _ in range(steps):
-            step(model, optimizer, device)
+        step(model, optimizer, device, steps)
     return memory(attribute(read(path)), in_steps=True)
 
 
@@ -124,8 +121,7 @@ def test_peak_is_what_the_allocator_says_of_it(tmp_path):
     step(model, optimizer, "cuda")
     with nk.profile(model, optimizer, tmp_path / "report.sqlite", warmup=0, memory=True):
         torch.cuda.reset_peak_memory_stats()
-        for _ in range(3):
-            step(model, optimizer, "cuda")
+        step(model, optimizer, "cuda", steps=3)
         peak, now = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
     found = memory(attribute(read(tmp_path / "report.sqlite")))
     assert found.peaks[0].held_bytes == peak == sum(row.held_bytes for row in found.holders)
@@ -154,8 +150,7 @@ def test_each_modules_forward_allocates_what_the_allocator_says(tmp_path):
         module.register_forward_pre_hook(before, prepend=True)
         module.register_forward_hook(after)
     with nk.profile(model, optimizer, tmp_path / "report.sqlite", warmup=0, memory=True):
-        for _ in range(3):
-            step(model, optimizer, "cuda")
+        step(model, optimizer, "cuda", steps=3)
     found = memory(attribute(read(tmp_path / "report.sqlite"))).ranges
     ours = {row.path[-1]: row.allocated_bytes for row in found if row.phase == "forward"}
     names = ("Sequential", *(f"Sequential {n}" for n in range(3)))

@@ -17,7 +17,7 @@ from nvtx_kernels.profiling.recorder.trace_file import TraceFile
 from torch import nn
 
 import nvtx_kernels as nk
-from tests.profiling.making.recordings import kernels, metadata, python, range_names, train
+from tests.profiling.making.recordings import kernels, metadata, python, range_names, train, train_on
 
 INTERRUPTS = int(os.environ.get("NVTX_KERNELS_INTERRUPTS", "40"))
 COMPILING = """
@@ -186,7 +186,7 @@ def linear_and_sgd():
 def test_a_profile_has_its_ranking_and_its_page(path):
     model, optimizer = linear_and_sgd()
     with nk.profile(model, optimizer, path) as p:
-        steps_of(model, optimizer)
+        train_on(torch.ones(4, 8), model, optimizer)
     assert p.rank(per_step=True).report.steps == 2
     page = p.page()
     assert repr(page) == f"{path.with_suffix('.html')}: open it in a browser"
@@ -198,7 +198,7 @@ def test_a_profile_shows_what_there_is(path, capsys):
     model, optimizer = linear_and_sgd()
     with nk.profile(model, optimizer, path) as p:
         p._capture.recording._end_early("the disk is full")
-        steps_of(model, optimizer)
+        train_on(torch.ones(4, 8), model, optimizer)
     p.show()
     path.unlink()
     nk.profile(model, optimizer, path).show()
@@ -254,13 +254,6 @@ def test_a_second_ctrl_c_abandons_the_report_and_says_so(path, monkeypatch, capf
     assert range_names(path).count("step") >= 2
 
 
-def steps_of(model, optimizer):
-    for _ in range(3):
-        model(torch.ones(4, 8)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
 def state_of(model):
     hooks = [len(value) for part in model.modules() for name, value in vars(part).items() if "hooks" in name]
     parts = [(type(part), sorted(vars(part))) for part in model.modules()]
@@ -272,7 +265,7 @@ def state_of(model):
 def test_a_recording_works_after_interrupts_at_random_moments(path):
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     optimizer, chance = torch.optim.SGD(model.parameters(), lr=0.01), random.Random(7)
-    steps_of(model, optimizer)
+    train_on(torch.ones(4, 8), model, optimizer)
     before, durations, interrupts = state_of(model), [], 0
     main_thread = threading.main_thread().ident
     for number in range(INTERRUPTS + 3):
@@ -282,7 +275,7 @@ def test_a_recording_works_after_interrupts_at_random_moments(path):
         try:
             timer.start()
             with nk.profile(model, optimizer, path):
-                steps_of(model, optimizer)
+                train_on(torch.ones(4, 8), model, optimizer)
             timer.cancel() if number < 3 else timer.join()
         except KeyboardInterrupt:
             interrupts += 1
@@ -290,7 +283,7 @@ def test_a_recording_works_after_interrupts_at_random_moments(path):
         assert state_of(model) == before, f"interrupt {number} after {moment:.4f} s"
         path.unlink(missing_ok=True)
         with nk.profile(model, optimizer, path) as p:
-            steps_of(model, optimizer)
+            train_on(torch.ones(4, 8), model, optimizer)
         assert (p.outcome.warmed, p.outcome.measured) == (1, 2)
         assert [name for name, _ in kernels(path)].count("aten::addmm") == 6
     assert interrupts == INTERRUPTS

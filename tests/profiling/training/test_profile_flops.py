@@ -11,13 +11,7 @@ from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 import nvtx_kernels as nk
 from tests.profiling.making.counted_models import checkpointed, product
-
-
-def train(model, optimizer, steps):
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.ones(2, 8)).square().mean().backward()
-        optimizer.step()
+from tests.profiling.making.recordings import train_on
 
 
 def net():
@@ -29,7 +23,7 @@ def test_a_profiled_loop_has_its_flops_in_every_range(tmp_path):
     model = net()
     optimizer = torch.optim.SGD(model.parameters())
     with nk.profile(model, optimizer, tmp_path / "report.sqlite", warmup=2, flops=True):
-        train(model, optimizer, 5)
+        train_on(torch.ones(2, 8), model, optimizer, 5)
     answer = nk.efficiency(tmp_path / "report.sqlite")
     first, second = product(2, 8, 16), product(2, 16, 4)
     flops = answer["efficiency"].set_index("range").flops
@@ -45,7 +39,7 @@ def test_counting_leaves_the_weights_as_they_would_be(tmp_path):
         model = net()
         optimizer = torch.optim.AdamW(model.parameters())
         with nk.profile(model, optimizer, tmp_path / f"{flops}.sqlite", flops=flops):
-            train(model, optimizer, 4)
+            train_on(torch.ones(2, 8), model, optimizer, 4)
         weights.append([parameter.detach().clone() for parameter in model.parameters()])
     assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
 

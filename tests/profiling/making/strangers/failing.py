@@ -10,32 +10,26 @@ def fail(*_):
     raise ValueError("the program's own")
 
 
-@program()
-def fails_in_a_hook_before(annotate):
-    model = annotate(Model())
-    model.layers[1].norm.register_forward_pre_hook(fail)
-    train(model)
+FAILING_HOOKS = {
+    "fails_in_a_hook_before": lambda model: model.layers[1].norm.register_forward_pre_hook(fail),
+    "fails_in_a_hook_after": lambda model: model.layers[1].ffn[1].register_forward_hook(fail),
+    "fails_in_a_hook_of_a_tensor": lambda model: model.layers[0].ffn[0].weight.register_hook(fail),
+    "fails_in_a_hook_of_backward": lambda model: model.layers[1].register_full_backward_hook(fail),
+}
 
 
-@program()
-def fails_in_a_hook_after(annotate):
-    model = annotate(Model())
-    model.layers[1].ffn[1].register_forward_hook(fail)
-    train(model)
+def failing(name, register):
+    def run(annotate):
+        model = annotate(Model())
+        register(model)
+        train(model)
+
+    run.__name__ = name
+    return run
 
 
-@program()
-def fails_in_a_hook_of_a_tensor(annotate):
-    model = annotate(Model())
-    model.layers[0].ffn[0].weight.register_hook(fail)
-    train(model)
-
-
-@program()
-def fails_in_a_hook_of_backward(annotate):
-    model = annotate(Model())
-    model.layers[1].register_full_backward_hook(fail)
-    train(model)
+for hook_name, hook in FAILING_HOOKS.items():
+    program()(failing(hook_name, hook))
 
 
 @program()
