@@ -20,11 +20,11 @@ import msgspec
 import numpy as np
 
 from ..errors import NotAReport, UsageError
-from ..trace import KERNEL, Captures, Path, Ranges, Thread, Trace, sorted_ranges
+from ..trace import KERNEL, Path, Trace
 from .chrome_columns import whole_number
 from .chrome_events import Args, Event, TraceFile, nanoseconds
 from .columns import Interner
-from .graph_annotations import captures_of
+from .graph_annotations import with_captures_at
 
 THREAD_NAME = "capture of CUDA graphs, of its own trace"
 MODULE = "nn.Module: "
@@ -88,44 +88,15 @@ def with_captures(trace: Trace, folder: FilePath) -> Trace:
     notes = [UNDECIDED.format(missing, len(replays), "no captured graph has the same kernels")] if missing else []
     several = "several captured graphs have the same kernels, in different modules"
     notes += [UNDECIDED.format(ambiguous, len(replays), several)] if ambiguous else []
-    return _placed(replace(trace, notes=(*trace.notes, *notes)), path_of_row)
+    trace = replace(trace, notes=(*trace.notes, *notes))
+    number: Interner[Path] = Interner()
+    of_row = np.array([number(path) for path in path_of_row.values()], np.int64)
+    captured = np.array([*path_of_row], np.int64)
+    return with_captures_at(trace, captured, of_row, [*number], THREAD_NAME) if path_of_row else trace
 
 
 def _counted(kernels: Iterable[str]) -> frozenset[tuple[str, int]]:
     return frozenset(Counter(kernels).items())
-
-
-def _placed(trace: Trace, path_of_row: dict[int, Path]) -> Trace:
-    """Return the trace with ranges where these kernels' nodes were made."""
-    if not path_of_row:
-        return trace
-    number: Interner[Path] = Interner()
-    of_row = np.array([number(path) for path in path_of_row.values()], np.int64)
-    starts = (trace.work.start_ns, trace.launches.start_ns, trace.ranges.start_ns)
-    place = min(int(start.min()) for start in starts if len(start)), len(trace.threads)
-    added: Interner[str] = Interner()
-    captures, around = captures_of(
-        len(trace.work),
-        np.array(list(path_of_row), np.int64),
-        of_row,
-        list(number),
-        place,
-        lambda name: len(trace.names) + added(name),
-    )
-    if (own := trace.captures) is not None:  # what the report itself has of other graphs
-        captured = captures.of_work >= 0
-        captures = Captures(
-            np.where(captured, captures.of_work + len(own.at_ns), own.of_work).astype(np.int32),
-            np.append(own.at_ns, captures.at_ns),
-            np.append(own.thread, captures.thread),
-        )
-    return replace(
-        trace,
-        ranges=sorted_ranges(Ranges.joined([trace.ranges, around])),
-        names=[*trace.names, *added],
-        threads=[*trace.threads, Thread(0, 0, THREAD_NAME)],
-        captures=captures,
-    )
 
 
 def captured_graphs(path: FilePath) -> list[Graph]:

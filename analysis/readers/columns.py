@@ -35,6 +35,20 @@ class Interner(dict[Value, int]):
         return self.setdefault(value, len(self))
 
 
+class Names:
+    """Numbers names as a trace does, and new ones behind its own."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.all = [*names]
+        self._number = {name: number for number, name in enumerate(names)}
+
+    def __call__(self, name: str) -> int:  # noqa: D102 - the class says it
+        if name not in self._number:
+            self._number[name] = len(self.all)
+            self.all.append(name)
+        return self._number[name]
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """A column of repeated values: each row's position among the distinct values, and those."""

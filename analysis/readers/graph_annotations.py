@@ -4,7 +4,7 @@ While a graph is captured, `mark_kernels` notes for each node the module that ma
 An export writes that into the events of replays; older ones wrote a side file by the nodes' ids, one folder above
 the trace: `kernel_annotations_rank0_….json`, `{"4294967299": [{"name": …}]}`.
 
-Such a node was made where its module's range would have been: `captures_of` adds these ranges, on a thread of
+Such a node was made where its module's range would have been: `with_captures_at` adds these ranges, on a thread of
 their own before everything else, and says where in them each node was made. Attribution then leads a replay's
 work below the range that replays it, as it does for graphs whose capture was recorded.
 """
@@ -12,7 +12,8 @@ work below the range that replays it, as it does for graphs whose capture was re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -22,7 +23,8 @@ import numpy as np
 from msgspec import Meta
 
 from ..errors import NotAReport
-from ..trace import PUSH_POP, Captures, Int32s, Int64s, Path, Ranges
+from ..trace import PUSH_POP, Captures, Int32s, Int64s, Path, Ranges, Thread, Trace, sorted_ranges
+from .columns import Names
 
 SIDE_FILES = "kernel_annotations_rank{rank}_*.json"
 LARGEST_BYTES = 64 << 20
@@ -88,23 +90,20 @@ def paths_in(side_file: FilePath) -> dict[int, Path]:
     return paths
 
 
-def captures_of(
-    work: int,
-    rows: Int64s,
-    path_of_row: Int64s,
-    paths: Sequence[Path],
-    place: tuple[int, int],
-    name_number: Callable[[str], int],
-) -> tuple[Captures, Ranges]:
-    """Return where the nodes of annotated work were made, and the ranges around that, outer before inner.
+def with_captures_at(
+    trace: Trace, rows: Int64s, path_of_row: Int64s, paths: Sequence[Path], thread_name: str
+) -> Trace:
+    """Return the trace with where the nodes of some work were made, and the ranges around that.
 
-    `path_of_row` are positions in `paths`; `place` is a moment before which all ranges end, and their thread.
+    `path_of_row` are positions in `paths`. The ranges are on a thread of their own, of that name, and end before
+    everything else begins.
     """
-    before_ns, thread = place
+    events = (trace.work.start_ns, trace.launches.start_ns, trace.ranges.start_ns)
+    before_ns = min(int(start.min()) for start in events if len(start))
     order = sorted(range(len(paths)), key=paths.__getitem__)
     moment = np.empty(len(paths), np.int64)
     moment[order] = before_ns - 2 * len(paths) + 2 * np.arange(len(paths))
-    of_work = np.full(work, -1, np.int32)
+    of_work = np.full(len(trace.work), -1, np.int32)
     of_work[rows] = path_of_row
     names, starts, ends = list[str](), list[int](), list[int]()
     open_rows: list[int] = []
@@ -119,16 +118,29 @@ def captures_of(
         ends += [at_ns] * len(added)
         for row in open_rows:
             ends[row] = at_ns + 1
-    opened = len(names)
-    ranges = push_pop_ranges(
+    opened, thread, numbered = len(names), len(trace.threads), Names(trace.names)
+    around = push_pop_ranges(
         np.array(starts, np.int64),
         np.array(ends, np.int64),
         np.full(opened, thread, np.int32),
-        np.array([name_number(name) for name in names], np.int32),
+        np.array([numbered(name) for name in names], np.int32),
         domain=np.zeros(opened, np.int32),
         seq=np.full(opened, -1, np.int64),
     )
-    return Captures(of_work, moment, np.full(len(paths), thread, np.int32)), ranges
+    captures = Captures(of_work, moment, np.full(len(paths), thread, np.int32))
+    if (own := trace.captures) is not None:  # what the report itself has of other graphs
+        captures = Captures(
+            np.where(of_work >= 0, of_work + len(own.at_ns), own.of_work).astype(np.int32),
+            np.append(own.at_ns, captures.at_ns),
+            np.append(own.thread, captures.thread),
+        )
+    return replace(
+        trace,
+        ranges=sorted_ranges(Ranges.joined([trace.ranges, around])),
+        names=numbered.all,
+        threads=[*trace.threads, Thread(0, 0, thread_name)],
+        captures=captures,
+    )
 
 
 def push_pop_ranges(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..errors import NotAReport, UsageError
 from ..trace import KERNEL, Int32s, Int64s, Messages, Trace
 from .chrome_events import opened
-from .columns import Interner
+from .columns import Names
 from .nccl_payloads import MOST_BYTES, MOST_RANKS
 from .safety import allowed_bytes, require_within
 
@@ -280,20 +280,16 @@ def _with_messages(trace: Trace, joined: Sequence[tuple[int, _Header, _Collectiv
     """Return the trace with what these launches carry; what was known of them before gives way."""
     if not joined:
         return trace
-    own, added = {name: number for number, name in enumerate(trace.names)}, Interner[str]()
-
-    def number_of(name: str) -> int:
-        return own[name] if name in own else len(trace.names) + added(name)
-
+    names = Names(trace.names)
     columns = []
     for launch, header, collective in joined:
         sends_all, receives_all = _SHARES.get(collective.coll, (False, False))
-        size, communicator = collective.coll_msg_size_bytes, number_of(f"communicator {int(header.id, 16):#x}")
+        size, communicator = collective.coll_msg_size_bytes, names(f"communicator {int(header.id, 16):#x}")
         sizes = (size * header.n_ranks if is_of_all else size for is_of_all in (sends_all, receives_all))
-        columns.append((launch, number_of(collective.coll), communicator, header.n_ranks, *sizes))
+        columns.append((launch, names(collective.coll), communicator, header.n_ranks, *sizes))
     launches, collective_name, group, ranks, sent, received = np.array(columns, np.int64).T
     numbers, unknown = (collective_name.astype(np.int32), group.astype(np.int32)), np.full(len(launches), -1)
     new = Messages(launches, *numbers, ranks, sent, received, unknown)
     if trace.messages:
         new = Messages.joined([trace.messages.take(~np.isin(trace.messages.launch, launches)), new])
-    return replace(trace, names=[*trace.names, *added], messages=new.take(np.argsort(new.launch, kind="stable")))
+    return replace(trace, names=names.all, messages=new.take(np.argsort(new.launch, kind="stable")))

@@ -20,7 +20,6 @@ from ..support.progress import advance
 from ..trace import (
     KERNEL,
     Allocations,
-    Captures,
     Domain,
     Int32s,
     Int64s,
@@ -38,7 +37,7 @@ from .allocations import plausible
 from .chrome_columns import MESSAGE, Id, TraceColumns, whole_number
 from .chrome_events import Envelope, TraceFile
 from .columns import Interner
-from .graph_annotations import THREAD_NAME, captures_of, paths_in, push_pop_ranges, side_file_of
+from .graph_annotations import THREAD_NAME, paths_in, push_pop_ranges, side_file_of, with_captures_at
 from .launches import RowsById
 from .marks import DistributedInfo, fitting
 
@@ -121,14 +120,10 @@ class _Assembly:
             Thread(int(process), whole_number(tid) or 0, self.thread_name(pid, tid))
             for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True)
         ]
-        captures = None
-        if self.columns.nodes.rows and not on_cpu:
-            captures, ranges = self.with_annotated_graphs(work, ranges, run.get("rank"))
-            threads += [Thread(0, 0, THREAD_NAME)] if captures else []
         memory = self.memory(on_cpu)
         self.describe(on_cpu, len(work))
         processes = list(self.process)
-        return Trace(
+        trace = Trace(
             work=work,
             launches=launches,
             ranges=sorted_ranges(ranges),
@@ -147,11 +142,11 @@ class _Assembly:
                 run=run,
             ),
             notes=tuple(self.notes),
-            captures=captures,
             messages=None if on_cpu else self.messages(work),
             memory=memory,
             kernel_calls=None if on_cpu else self.columns.launches["is_kernel"] == 1,
         )
+        return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
 
     def messages(self, work: Work) -> Messages | None:
         """Return what kernels say of the collectives that they are of."""
@@ -184,27 +179,20 @@ class _Assembly:
         )
         return plausible(allocations, self.notes)
 
-    def with_annotated_graphs(self, work: Work, ranges: Ranges, rank: object) -> tuple[Captures | None, Ranges]:
-        """Return where PyTorch says that graphs' nodes were made, and the ranges with those around them."""
+    def with_annotated_graphs(self, trace: Trace) -> Trace:
+        """Return the trace with where PyTorch says that graphs' nodes were made."""
         nodes, paths = self.columns.nodes, list(self.columns.module_paths)
-        rows, path = nodes["work"], nodes["path"]
-        if not paths and (side_file := side_file_of(self.path, rank)):
+        path = nodes["path"]
+        if not paths and (side_file := side_file_of(self.path, trace.provenance.run.get("rank"))):
             path_of_node = paths_in(side_file)
             paths = list(dict.fromkeys(path_of_node.values()))
             position = {annotated: number for number, annotated in enumerate(paths)}
             path = np.array(
                 [position.get(path_of_node.get(node, ()), -1) for node in nodes["node"].tolist()], np.int64
             )
-        if not paths:
-            return None, ranges
-        starts = (work.start_ns, ranges.start_ns, self.columns.launches["start"])
-        before_ns = min(int(start.min()) for start in starts if len(start))
-        thread = len(self.columns.threads)
         annotated = path >= 0
-        captures, around = captures_of(
-            len(work), rows[annotated], path[annotated], paths, (before_ns, thread), self.columns.names
-        )
-        return captures, Ranges.joined([ranges, around])
+        rows = nodes["work"][annotated]
+        return with_captures_at(trace, rows, path[annotated], paths, THREAD_NAME) if paths else trace
 
     def ranges(self) -> Ranges:
         """Return record_function blocks and operators, in the file's order."""
