@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ..errors import NotAReport
 from ..support import arrow
-from ..trace import Bools, Int64s
+from ..trace import Int64s
 from . import GZIP_MAGIC
 from .safety import require_within
 
@@ -280,7 +280,7 @@ def _hopefully_whole(decoder: msgspec.json.Decoder[Any], text: bytes) -> tuple[l
         return None, 0
 
 
-_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+_QUOTE = ord('"')
 _DEPTH = np.zeros(256, np.int8)
 _DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
 _MARKS = _DEPTH != 0
@@ -292,12 +292,11 @@ def _cut_of(text: bytes) -> tuple[int, bool]:
 
     That is after its last whole event, or before the bracket that closes the array, which is the last cut.
     """
-    data = np.frombuffer(text, np.uint8)
+    # An escaped quote ends no string.
+    data = np.frombuffer(text.replace(b"\\\\", b"__").replace(b'\\"', b"__"), np.uint8)
     position = np.flatnonzero(_MARKS[data])
     mark = data[position]
     quote = mark == _QUOTE
-    if b"\\" in text:
-        quote &= ~_escaped(data)[position]
     inside_string = np.cumsum(quote) % 2 == 1
     step = np.where(inside_string, 0, _DEPTH[mark])
     depth = np.cumsum(step)
@@ -305,13 +304,3 @@ def _cut_of(text: bytes) -> tuple[int, bool]:
         return int(position[closes[0]]), True
     ends = np.flatnonzero((depth == 0) & (step < 0))
     return (int(position[ends[-1]]) + 1 if ends.size else 0), False
-
-
-def _escaped(data: np.ndarray[Any, np.dtype[np.uint8]]) -> Bools:
-    """Mark the characters after an odd number of backslashes."""
-    escaped = np.zeros(len(data) + 1, np.bool_)
-    slashes = np.flatnonzero(data == _BACKSLASH)
-    first = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
-    length = np.diff(np.append(first, len(slashes)))
-    escaped[(slashes[first] + length)[length % 2 == 1]] = True
-    return escaped[:-1]

@@ -81,38 +81,32 @@ def _key(process: Int32s, id_: Int64s) -> Int64s:
     return np.where(possible, process.astype(np.int64) << _ID_BITS | np.where(possible, id_, 0), -1)
 
 
-class Creations:
-    """The creations of CUDA graphs' nodes, by process and id, and the nodes that made pieces of work."""
+def captures_of(created: Columns, process: Int32s, thread: Int32s, work_process: Int32s, node: Int64s) -> Captures:
+    """Return where the nodes were created that made some work, by the process of the work and the node's id.
 
-    def __init__(self, created: Columns, process: Int32s, thread: Int32s) -> None:
-        self._at_ns, self._thread = created.numbers["start"], thread
-        self._of_work: list[Int32s] = []
-        keys = zip(process.tolist(), created.numbers["node"].tolist(), strict=True)
-        self._row: dict[Key, int] = {}
-        self._original: dict[Key, Key] = {}
-        for row, (key, original) in enumerate(zip(keys, created.numbers["original"].tolist(), strict=True)):
-            self._row.setdefault(key, row)
-            if original != NO_NODE:
-                self._original[key] = (key[0], original)
+    `process` and `thread` are of the creations of CUDA graphs' nodes.
+    """
+    ids, originals = created.numbers["node"].tolist(), created.numbers["original"].tolist()
+    row_of: dict[Key, int] = {}
+    original_of: dict[Key, Key] = {}
+    for row, (number, node_id, original) in enumerate(zip(process.tolist(), ids, originals, strict=True)):
+        row_of.setdefault((number, node_id), row)
+        if original != NO_NODE:
+            original_of[number, node_id] = number, original
 
-    def add_work(self, process: Int32s, node: Int64s) -> None:
-        """Look up the creations of the nodes that made some work, behind that of earlier calls."""
-        rows = np.full(len(node), -1, np.int32)
-        of_graph = np.flatnonzero(node != NO_NODE)
-        pairs = np.stack([process[of_graph].astype(np.int64), node[of_graph]], axis=1)
-        distinct, back = np.unique(pairs, axis=0, return_inverse=True)
-        creation_rows = np.array([self._first((p, n)) for p, n in distinct.tolist()] or [-1], np.int32)
-        rows[of_graph] = creation_rows[back.reshape(-1)]
-        self._of_work.append(rows)
-
-    def captures(self) -> Captures:
-        """Return where the nodes of all work were created."""
-        return Captures(np.concatenate(self._of_work), self._at_ns, self._thread)
-
-    def _first(self, key: Key) -> int:
+    def creation(key: Key) -> int:
         """Follow a node to its original's; -1 where the chain leads to a node of unknown creation."""
-        for _ in range(len(self._original) + 1):
-            if key not in self._original:
-                return self._row.get(key, -1)
-            key = self._original[key]
+        for _ in range(len(original_of) + 1):
+            if key not in original_of:
+                return row_of.get(key, -1)
+            key = original_of[key]
         return -1
+
+    of_work = np.full(len(node), -1, np.int32)
+    of_graph = np.flatnonzero(node != NO_NODE)
+    pairs = np.stack([work_process[of_graph].astype(np.int64), node[of_graph]], axis=1)
+    distinct, back = np.unique(pairs, axis=0, return_inverse=True)
+    of_work[of_graph] = np.array([creation((p, n)) for p, n in distinct.tolist()] or [-1], np.int32)[
+        back.reshape(-1)
+    ]
+    return Captures(of_work, created.numbers["start"], thread)

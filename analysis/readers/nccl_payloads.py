@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,10 +35,6 @@ EXCHANGES = frozenset({"ncclsend", "ncclrecv"})
 SHARES = ("ncclallgather", "ncclreducescatter", "ncclalltoall", "ncclgather", "ncclscatter")
 UNDECIDED = "The bytes of {} of NCCL's kernels are left out: several kernels were launched for several operations."
 UNREADABLE = "The payloads of {} of NCCL's ranges cannot be read and are left out."
-
-
-#: By domain and id, the format and the offset of each field.
-Schemas: TypeAlias = dict[tuple[int, int], dict[str, tuple[str, int]]]
 
 
 class Field(NamedTuple):
@@ -67,42 +63,42 @@ class _Operation(NamedTuple):
     root_or_peer: int
 
 
-def _readers(fields: Iterable[Field]) -> Schemas:
-    """Return by schema how to read each field; schemas that processes describe differently are left out."""
-    schemas: Schemas = defaultdict(dict)
-    differing = set()
-    for entry in fields:
-        key, place = (entry.domain, entry.schema), (_FORMATS.get(entry.type, ""), entry.offset)
-        if schemas[key].setdefault(entry.name, place) != place:
-            differing.add(key)
-    return {key: places for key, places in schemas.items() if key not in differing}
-
-
-def _read(payload: bytes, schemas: Schemas) -> dict[str, int] | None:
-    """Return the numbers of a payload by the names of its fields; None where no schema describes it."""
-    if len(payload) < _HEADER.size:
-        return None
-    domain, schema, size, _ = _HEADER.unpack_from(payload)
-    places = schemas.get((domain, schema))
-    content = payload[_HEADER.size :]
-    if places is None or size > len(content):
-        return None
-    return {
-        name: struct.unpack_from(form, content, offset)[0]
-        for name, (form, offset) in places.items()
-        if form and 0 <= offset <= len(content) - struct.calcsize(form)
-    }
-
-
-class Figures:
-    """Reduces payloads to the figures that are read of them; communicators are numbered."""
+class Payloads:
+    """Reads payloads by the schemas' fields; schemas that processes describe differently are left out."""
 
     def __init__(self, fields: Iterable[Field]) -> None:
-        self._schemas, self._communicators = _readers(fields), {0: 0}
+        #: By a schema's domain and id, the format and the offset of each field.
+        self._schemas: dict[tuple[int, int], dict[str, tuple[str, int]]] = defaultdict(dict)
+        self._communicators = {0: 0}
+        differing = set()
+        for entry in fields:
+            key, place = (entry.domain, entry.schema), (_FORMATS.get(entry.type, ""), entry.offset)
+            if self._schemas[key].setdefault(entry.name, place) != place:
+                differing.add(key)
+        for key in differing:
+            del self._schemas[key]
 
-    def alone(self, payload: bytes) -> bytes:
-        """Return a payload that is read as this one and holds nothing else; one byte if it cannot be read."""
-        numbers = _read(payload, self._schemas)
+    def numbers(self, payload: bytes) -> dict[str, int] | None:
+        """Return the numbers of a payload by the names of its fields; None where no schema describes it."""
+        if len(payload) < _HEADER.size:
+            return None
+        domain, schema, size, _ = _HEADER.unpack_from(payload)
+        places = self._schemas.get((domain, schema))
+        content = payload[_HEADER.size :]
+        if places is None or size > len(content):
+            return None
+        return {
+            name: struct.unpack_from(form, content, offset)[0]
+            for name, (form, offset) in places.items()
+            if form and 0 <= offset <= len(content) - struct.calcsize(form)
+        }
+
+    def figures_alone(self, payload: bytes) -> bytes:
+        """Return a payload that is read as this one and holds nothing else; one byte if it cannot be read.
+
+        Communicators are numbered.
+        """
+        numbers = self.numbers(payload)
         if numbers is None:
             return bytes(1)
         domain, schema, size, _ = _HEADER.unpack_from(payload)
@@ -131,12 +127,12 @@ def messages_of(
     is_nccl = np.array([name.lower().startswith("nccl") for name in names] or [False], np.bool_)
     rows = np.unique(work.launch[(work.kind == KERNEL) & is_nccl[work.name_id]])
     rows = rows[rows >= 0]
-    schemas, ranks_of, unreadable = _readers(fields), dict[int, int](), 0
+    payloads, ranks_of, unreadable = Payloads(fields), dict[int, int](), 0
     calls: dict[int, list[tuple[int, int, _Operation | int]]] = defaultdict(list)
     for row in rows.tolist():
         calls[int(launches.thread[row])].append((int(launches.start_ns[row]), 1, row))
     for event in events:
-        numbers = _read(event.payload, schemas)
+        numbers = payloads.numbers(event.payload)
         if numbers is None:
             unreadable += 1
         elif 0 < numbers.get(RANKS, 0) < MOST_RANKS:

@@ -28,6 +28,8 @@ KEEP = "NVTX_KERNELS_KEEP_EXPORT"
 FIRST_WITH_TABLES = (2025, 3)
 # An export without any of these is treated as failed: some versions silently leave out what they do not know.
 PROOFS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
+# How the names of exports end.
+PARQUET_ENDING, SQLITE_ENDING = "_pqtdir", ".sqlite"
 LAST_WORDS = 4096
 
 
@@ -42,8 +44,8 @@ def read(path: Path) -> Trace:
     nsys, keep = shutil.which("nsys"), None
     if named := os.environ.get(KEEP):
         keep = Path(named)
-        for exported in (_parquet_in(keep, path), _sqlite_in(keep, path)):
-            if exported.exists():
+        for ending in (PARQUET_ENDING, SQLITE_ENDING):
+            if (exported := keep / f"{path.stem}{ending}").exists():
                 raise UsageError(f"{exported} exists already: read it instead of {path.name}, or move it away.")
         try:
             keep.mkdir(parents=True, exist_ok=True)
@@ -62,14 +64,6 @@ def read(path: Path) -> Trace:
     return replace(trace, provenance=replace(trace.provenance, file=path.name))
 
 
-def _parquet_in(folder: Path, report: Path) -> Path:
-    return folder / f"{report.stem}_pqtdir"
-
-
-def _sqlite_in(folder: Path, report: Path) -> Path:
-    return folder / f"{report.stem}.sqlite"
-
-
 def _exported(nsys: str, path: Path, folder: Path) -> Path:
     """Return what nsys exported: a folder of Parquet files, or an SQLite file; raises NotAReport if it fails."""
     try:
@@ -78,13 +72,13 @@ def _exported(nsys: str, path: Path, folder: Path) -> Path:
     except (OSError, subprocess.TimeoutExpired):
         version = None
     if version and tuple(map(int, version.groups())) >= FIRST_WITH_TABLES:
-        target = _parquet_in(folder, path)
+        target = folder / f"{path.stem}{PARQUET_ENDING}"
         tables = f"--tables={','.join(TABLES)}"
         _export([nsys, "export", "--type", "parquetdir", tables, "--output", str(target), "--", str(path)])
         exported = {file.stem for file in target.glob("*.parquet")}
         if STRINGS in exported and not exported.isdisjoint(PROOFS):
             return target
-    target = _sqlite_in(folder, path)
+    target = folder / f"{path.stem}{SQLITE_ENDING}"
     status, last_line = _export([nsys, "export", "--type", "sqlite", "--output", str(target), "--", str(path)])
     if status or not target.exists():
         raise NotAReport(f"nsys could not export {path}: {last_line}. A newer report needs a newer nsys.")

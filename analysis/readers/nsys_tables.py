@@ -112,13 +112,13 @@ class NsysTables(ABC):
     def parts(self, table: Table) -> Sequence[Part]:
         """Divide a table into parts of its rows, in the file's order; each has those columns that the file has."""
 
-    @abstractmethod
-    def rows(self, table: str, **columns: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a small table; none where it lacks a column.
+    def rows(self, table: str, **columns: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002
+        """Return the rows of a small table; none where it lacks a column, or the store has no such tables.
 
         `columns` are nsys's, each with what stands for a missing value; rows with values of other types are left
         out.
         """
+        return []
 
     @abstractmethod
     def strings(self, ids: Iterable[int]) -> dict[int, str]:

@@ -38,7 +38,7 @@ from ..trace import (
 from ..vocabulary import without_suffixes
 from .allocations import allocations, marked, plausible
 from .columns import Columns, Encoded, Interner, gather
-from .launches import Creations, RowsById
+from .launches import RowsById, captures_of
 from .nccl_payloads import messages_of
 from .nsys_tables import (
     CALLS,
@@ -115,11 +115,7 @@ class _Assembly:
         """Combine ranges, calls, graph nodes' creations, allocations and each kind of work; empties the list."""
         events, calls, created, memory, *work = tables
         tables.clear()
-        creations = None
-        if len(created):
-            creations = Creations(
-                created, self.processes_of(created), created.codes["thread"].numbered(self.thread)
-            )
+        creators = self.processes_of(created), created.codes["thread"].numbered(self.thread)
         column, name = calls.numbers, calls.codes["name"]
         texts = self.tables.strings(code for code in name.values if code >= 0)
         kernel_calls = name.numbered(lambda code: LAUNCHES_KERNEL in texts.get(code, "")).astype(np.bool_)
@@ -127,8 +123,11 @@ class _Assembly:
         is_foreign = column["event_class"] > DRIVER_CLASS
         keys = RowsById.of(self.processes_of(calls), column["correlation"], is_foreign, column["start"])
         launches = Launches(column["start"], column["end"], calls.codes["thread"].numbered(self.thread))
-        gpu_work = Work.joined([self.work(kind, table, keys, creations) for kind, table in enumerate(work)])
-        memory_events = None
+        gpu_work = Work.joined([self.work(kind, table, keys) for kind, table in enumerate(work)])
+        captures = memory_events = None
+        if len(created):
+            node = np.concatenate([table.numbers["graph_node"] for table in work])
+            captures = captures_of(created, *creators, gpu_work.process, node)
         if len(memory):
             memory_events = allocations(memory, self.thread, self.process, (launches, keys))
         del keys, calls, column, work  # each is as large as what was made of it
@@ -164,7 +163,7 @@ class _Assembly:
             provenance=self.provenance(gpu_work, metadata),
             notes=(*self.notes, *shortfalls),
             shortfalls=shortfalls,
-            captures=creations.captures() if creations else None,
+            captures=captures,
             messages=messages,
             kernel_calls=kernel_calls,
             memory=memory_events,
@@ -175,12 +174,10 @@ class _Assembly:
         """Return the process of each row's thread."""
         return table.codes["thread"].numbered(lambda tid: self.process(tid >> 24))
 
-    def work(self, kind: int, table: Columns, keys: RowsById, creations: Creations | None) -> Work:
+    def work(self, kind: int, table: Columns, keys: RowsById) -> Work:
         """Return the GPU work of one kind, named by a kernel's demangled name or a copy's direction."""
         self.keep_sane(table, f"{KINDS[kind]} rows")
         column, process = table.numbers, table.codes["process"].numbered(lambda pid: self.process(pid >> 24))
-        if creations:
-            creations.add_work(process, column["graph_node"])
         texts = self.tables.strings(table.codes["name"].values) if kind == KERNEL else {}
         name_of: Callable[[int], str] = {
             KERNEL: lambda code: texts.get(code) or f"(kernel without a name, string {code})",

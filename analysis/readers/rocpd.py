@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..errors import NotAReport
 from ..trace import KERNEL, MEMCPY, Trace
@@ -160,10 +159,6 @@ class Rocpd(NsysTables):
                 self.database.require_plain(statement)
                 parts.append(partial(self.database.part, statement, most))
         return parts
-
-    def rows(self, table: str, **columns: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002
-        """Return nothing: what rocprofv3 has of small tables is read as such."""
-        return []
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these numbers: of kernels (the odd ones), and of calls."""

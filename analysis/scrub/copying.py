@@ -17,7 +17,7 @@ from nvtx_kernels import DOMAIN
 
 from ..errors import NotAReport
 from ..readers.marks import MODEL_MARK
-from ..readers.nccl_payloads import Figures
+from ..readers.nccl_payloads import Payloads
 from ..readers.nsys_sqlite import NsysSqlite
 from ..readers.nsys_tables import CATEGORY_TYPE, DOMAIN_TYPE, MARK_TYPE, METADATA_TABLES, STRINGS
 from ..readers.safety import identity, require_unchanged
@@ -72,7 +72,7 @@ class SharedTables:
                     f"{report} has values in {table} that nsys never writes there. Export the report again."
                 )
         self.names = Names(own_words=own_words(self.database), keep=keep, of_copy=of_copy)
-        self.payload_figures = Figures(export.payload_fields())
+        self.payloads = Payloads(export.payload_fields())
         # A string's new number, by its own and by what it is: one that is two things becomes two strings.
         self.string_numbers: dict[tuple[int, Role], int] = {}
         self.sources = self._sources()
@@ -165,7 +165,7 @@ class SharedTables:
         if kind is Kind.STRING:
             return self.string_numbers.setdefault((value, role), len(self.string_numbers) + 1)
         if kind is Kind.PAYLOAD:
-            return self.payload_figures.alone(value) if value else None
+            return self.payloads.figures_alone(value) if value else None
         return self.names.shared(role, value) if kind is Kind.TEXT else value
 
     def strings(self) -> Iterator[tuple[str, list[tuple[Role, int]]]]:
