@@ -52,25 +52,33 @@ def report(folder, *statements, **rows):
 def many(folder, table, columns, rows):
     """Write a small good report with many more rows of one table."""
     path = report(folder)
+    names = [f'"{name}"' for name in columns.split()]
     with closing(sqlite3.connect(path)) as database:
-        names = columns.split()
         marks = ", ".join("?" * len(names))
-        columns = ", ".join(f'"{name}"' for name in names)
-        database.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)
+        database.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", rows)
         database.commit()
     return path
 
 
+def many_ranges(folder, times):
+    """Write ranges of these times, each with a name of its own."""
+    rows = ((start, end, 59, f"range {number}", MAIN, 0) for number, (start, end) in enumerate(times))
+    return many(folder, RANGES, "start end eventType text globalTid domainId", rows)
+
+
 def nested(folder, depth):
     """Write ranges of which each is inside the one before."""
-    ranges = ((n, 10 * depth - n, 59, f"range {n}", MAIN, 0) for n in range(depth))
-    return many(folder, "NVTX_EVENTS", "start end eventType text globalTid domainId", ranges)
+    return many_ranges(folder, ((n, 10 * depth - n) for n in range(depth)))
 
 
 def crossing(folder, count):
     """Write ranges of which each begins inside the one before and outlives it."""
-    ranges = ((2 * n, 2 * (n + count), 59, f"range {n}", MAIN, 0) for n in range(count))
-    return many(folder, "NVTX_EVENTS", "start end eventType text globalTid domainId", ranges)
+    return many_ranges(folder, ((2 * n, 2 * (n + count)) for n in range(count)))
+
+
+def distinct_ranges(folder, count):
+    """Write ranges one after the other."""
+    return many_ranges(folder, ((2000 + 2 * n, 2001 + 2 * n) for n in range(count)))
 
 
 def distinct_kernels(folder, count):
@@ -119,9 +127,3 @@ def loose(table):
 def put(table, column, value, where="rowid = 1"):
     """Return SQL that puts a value into a column."""
     return f'UPDATE {table} SET "{column}" = {value} WHERE {where}'
-
-
-def distinct_ranges(folder, count):
-    """Write ranges of which each has a name of its own."""
-    ranges = ((2000 + 2 * n, 2001 + 2 * n, 59, f"range number {n}", MAIN, 0) for n in range(count))
-    return many(folder, RANGES, "start end eventType text globalTid domainId", ranges)

@@ -36,12 +36,12 @@ def squeezed(path, before, filling, times, after):
 MEGABYTE_OF_SPACES, OPENED, CLOSED = b" " * 10**6, b'{"traceEvents": [', b"]}"
 EVENTS = b",".join([event("cpu_op", "aten::mm", 1, 1, 5, 9).encode()] * 20_000) + b","
 BOMBS = {
-    "spaces between events": (OPENED, MEGABYTE_OF_SPACES, 300, CLOSED),
-    "spaces in an event": (OPENED + b'{"a": ', MEGABYTE_OF_SPACES, 300, b"1}" + CLOSED),
-    "spaces before the events": (b'{"a": 1,', MEGABYTE_OF_SPACES, 300, b'"traceEvents": []}'),
-    "spaces after the events": (OPENED + CLOSED[:1], MEGABYTE_OF_SPACES, 300, b"}"),
-    "events without end": (OPENED, EVENTS, 90, b""),
-    "an event without an end": (OPENED + b'{"name": "', b"x" * 10**6, 300, b""),
+    "spaces between events": (OPENED, MEGABYTE_OF_SPACES, 30, CLOSED),
+    "spaces in an event": (OPENED + b'{"a": ', MEGABYTE_OF_SPACES, 30, b"1}" + CLOSED),
+    "spaces before the events": (b'{"a": 1,', MEGABYTE_OF_SPACES, 30, b'"traceEvents": []}'),
+    "spaces after the events": (OPENED + CLOSED[:1], MEGABYTE_OF_SPACES, 30, b"}"),
+    "events without end": (OPENED, EVENTS, 12, b""),
+    "an event without an end": (OPENED + b'{"name": "', b"x" * 10**6, 30, b""),
 }
 
 
@@ -51,12 +51,6 @@ def refusal_of(path):
     assert str(refusal.value).startswith(f"{path} ")
     assert str(refusal.value).count("\n") == 0
     return str(refusal.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bomb", BOMBS)
-def test_small_trace_of_much_text_is_refused(tmp_path, bomb):
-    assert refusal_of(squeezed(tmp_path / "a.pt.trace.json.gz", *BOMBS[bomb]))
 
 
 TOO_LONG = {
@@ -76,10 +70,9 @@ def test_much_space_around_the_events_is_refused_in_seconds(tmp_path, where):
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_tenth_of_the_text_is_refused_by_a_tenth_of_the_limit(tmp_path, monkeypatch, bomb):
+def test_small_trace_of_much_text_is_refused(tmp_path, monkeypatch, bomb):
     monkeypatch.setenv(MAX_SIZE, "26M")
-    before, filling, times, after = BOMBS[bomb]
-    assert refusal_of(squeezed(tmp_path / "a.pt.trace.json.gz", before, filling, times // 10, after))
+    assert "unpacks to more than 26 MB" in refusal_of(squeezed(tmp_path / "a.pt.trace.json.gz", *BOMBS[bomb]))
 
 
 def test_small_parquet_file_of_many_equal_rows_is_refused(tmp_path, monkeypatch):

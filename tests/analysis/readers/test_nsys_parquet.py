@@ -47,8 +47,12 @@ def write_report(folder):
     )  # fmt: skip
 
 
+def names_in(trace, table):
+    return [trace.names[name] for name in table.name_id]
+
+
 @pytest.mark.parametrize("narrow", [False, True])
-def test_folder_gives_the_report_of_the_sqlite_export(tmp_path, narrow):
+def test_folder_gives_the_trace_and_the_report_of_the_sqlite_export(tmp_path, narrow):
     export = write_report(tmp_path)
     folder = as_parquet(export, tmp_path / "report_pqtdir", narrow)
     report = summary(folder, file="")
@@ -56,16 +60,7 @@ def test_folder_gives_the_report_of_the_sqlite_export(tmp_path, narrow):
     assert report.totals.linked_ns == 270
     assert report.provenance.run == {"size": "small"}
     assert report.provenance.gpus == ("NVIDIA H200",)
-
-
-def names_in(trace, table):
-    return [trace.names[name] for name in table.name_id]
-
-
-@pytest.mark.parametrize("narrow", [False, True])
-def test_folder_gives_the_trace_of_the_sqlite_export(tmp_path, narrow):
-    export = write_report(tmp_path)
-    one, other = analysis.read(export), analysis.read(as_parquet(export, tmp_path / "pqtdir", narrow))
+    one, other = analysis.read(export), analysis.read(folder)
     assert (one.threads, one.domains) == (other.threads, other.domains)
     for table in ("work", "launches", "ranges"):
         ours, theirs = getattr(one, table), getattr(other, table)

@@ -87,23 +87,15 @@ with torch.cuda.profiler.profile(), torch.autograd.profiler.emit_nvtx():
 
 
 @pytest.mark.gpu
-def test_real_nsys_exports_the_same_answer_either_way(tmp_path):
+def test_real_nsys_exports_the_same_answer_either_way_and_parquet_if_it_can(tmp_path, monkeypatch):
     if not (nsys := shutil.which("nsys")):
         pytest.skip("nsys is not installed")
-    report = tmp_path / "run.nsys-rep"
+    monkeypatch.setenv(KEEP, str(tmp_path / "kept"))
+    report, export = tmp_path / "run.nsys-rep", tmp_path / "run.sqlite"
     record = [nsys, "profile", "-t", "cuda,nvtx", "-o", str(report), sys.executable, "-c", PROGRAM]
     subprocess.run(record, check=True)
-    export = tmp_path / "run.sqlite"
     subprocess.run([nsys, "export", "--type", "sqlite", "-o", str(export), str(report)], check=True)
-    assert summary_of(analysis.read(report)) == summary_of(analysis.read(export))
-
-
-@pytest.mark.gpu
-def test_real_nsys_exports_parquet_when_asked_for_the_tables(tmp_path, monkeypatch):
-    if not shutil.which("nsys"):
-        pytest.skip("nsys is not installed")
-    monkeypatch.setenv(KEEP, str(tmp_path / "kept"))
-    record = ["nsys", "profile", "-t", "cuda,nvtx", "-o", str(tmp_path / "run"), sys.executable, "-c", PROGRAM]
-    subprocess.run(record, check=True)
-    assert len(analysis.read(tmp_path / "run.nsys-rep").work)
+    trace = analysis.read(report)
+    assert len(trace.work)
+    assert summary_of(trace) == summary_of(analysis.read(export))
     assert [entry.name for entry in (tmp_path / "kept").iterdir()] == ["run_pqtdir"]
