@@ -36,8 +36,6 @@ from __future__ import annotations
 
 from .generated_rules import GENERATED_RULES, Rule
 
-__all__ = ["RULES", "Rule"]
-
 _CUTLASS = r"^(?:cutlass\w*::)?(?:Kernel2?|device_kernel)$"
 _CK_TILE = r"^ck_tile::k?entry"
 

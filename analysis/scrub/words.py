@@ -8,7 +8,7 @@ words are: it then tells of a program what many programs share.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -118,18 +118,16 @@ def own_words(database: Database) -> frozenset[str]:
         if {"name", "value"} <= set(database.columns.get(table, ())):
             sql = f"SELECT value FROM {table} WHERE name LIKE ? AND typeof(value) = 'text'"  # noqa: S608 - literals
             values = [value for (value,) in database.rows(sql, name)]
-            texts += _of_variables(values) if name == VARIABLES else values
+            if name == VARIABLES:  # `NAME="value"`; a secret that is more than a word is no name that is known
+                assigned = filter(None, map(_VARIABLE.match, values))
+                values = [
+                    match[2]
+                    for match in assigned
+                    if _PRIVATE_VARIABLE.fullmatch(match[1])
+                    or (_SECRET_VARIABLE.fullmatch(match[1]) and WORD.fullmatch(match[2]))
+                ]
+            texts += values
     return words_of(texts)
-
-
-def _of_variables(variables: Iterable[str]) -> Iterator[str]:
-    """Yield the values of those environment variables, `NAME="value"`, that can hold something private."""
-    for variable in variables:
-        assigned = _VARIABLE.match(variable)
-        if assigned and _PRIVATE_VARIABLE.fullmatch(assigned[1]):
-            yield assigned[2]
-        elif assigned and _SECRET_VARIABLE.fullmatch(assigned[1]) and WORD.fullmatch(assigned[2]):
-            yield assigned[2]  # a longer one is no name that is known
 
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:
