@@ -31,13 +31,9 @@ def test_every_room_of_a_package_is_a_row_with_all_its_modules(package):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_file_at_a_root_is_named(package):
+def test_every_file_at_a_root_is_named_and_no_other_file(package):
     rows = [row for row in section(package).splitlines() if not row.startswith("| `")]
     assert modules(ROOT / package) <= named("\n".join(rows))
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_other_file_is_named(package):
     there = {path.name for place in (package, "model") for path in (ROOT / place).rglob("*.py")}
     assert named(section(package)) <= there
 

@@ -9,11 +9,12 @@ from nvtx_kernels.analysis import kernels, scrub
 from tests.analysis.making.checks import said, without_names
 
 
-def scrubbed(report, *options, status=0):
+def scrubbed(report, *options):
     """Return the copy of a report, in a folder of its own under the same name."""
     copy = report.parent / f"shared{len(options)}" / report.name
-    copy.parent.mkdir()
-    assert scrub.main([str(report), "-o", str(copy), *options]) == status
+    copy.parent.mkdir(exist_ok=True)
+    status, _, err = said(scrub, str(report), "-o", str(copy), *options)
+    assert (status, err) == (0, "")
     return copy
 
 

@@ -91,22 +91,21 @@ def test_exactly_the_wanted_kernels_of_a_real_report_are_selected(tmp_path, name
     assert found >= (0 if "compiled_default" in name else 2)  # its warm-up has the same ranges
 
 
-@pytest.mark.parametrize("asked", ["forward > softmax", "backward > softmax"])
-def test_softmax_of_our_model_needs_one_include(tmp_path, asked):
-    attribution = attribute(read(unpacked("h200_train_fp32.sqlite", tmp_path)))
-    chosen = choose(kernels(attribution, Asked(asked)))
-    backward = asked.startswith("backward")
-    assert chosen.exact
-    assert chosen.includes == (f"nvtx-kernels@measure/*/{asked.split()[0]}/*/computing softmax",)
-    assert chosen.scope == ("process" if backward else "thread")
-
-
 def chosen_of(path, asked):
     attribution = attribute(read(path))
     wanted = kernels(attribution, asked)
     chosen = choose(wanted)
     rows = selected(chosen.options(), attribution.trace)
     return chosen, len(rows), len(set(rows) & set(wanted.rows[wanted.requested].tolist()))
+
+
+@pytest.mark.parametrize("asked", ["forward > softmax", "backward > softmax"])
+def test_softmax_of_our_model_needs_one_include(tmp_path, asked):
+    chosen, _, _ = chosen_of(unpacked("h200_train_fp32.sqlite", tmp_path), Asked(asked))
+    backward = asked.startswith("backward")
+    assert chosen.exact
+    assert chosen.includes == (f"nvtx-kernels@measure/*/{asked.split()[0]}/*/computing softmax",)
+    assert chosen.scope == ("process" if backward else "thread")
 
 
 STEP = [Range("step", 0, 900), Range("forward", 10, 200), Range("backward", 300, 700)]
@@ -158,8 +157,5 @@ def test_names_that_nvtx_has_otherwise_stand_in_no_filter(tmp_path):
 
 @needs_shared
 def test_what_ranges_cannot_tell_apart_is_said_of_a_real_report(tmp_path):
-    attribution = attribute(read(unpacked("h200/pipeline_1f1b.sqlite.xz", tmp_path)))
-    wanted = kernels(attribution, Asked("", ("backward",)))
-    chosen = choose(wanted)
-    rows = selected(chosen.options(), attribution.trace)
-    assert chosen.surplus == len(rows) - chosen.requested > 0
+    chosen, rows, _ = chosen_of(unpacked("h200/pipeline_1f1b.sqlite.xz", tmp_path), Asked("", ("backward",)))
+    assert chosen.surplus == rows - chosen.requested > 0

@@ -47,8 +47,7 @@ def copy_of_planted(planted):
 
 def test_an_empty_text_that_hides_a_registered_name_stays_empty(tmp_path, capsys):
     report = unpacked("h200_train_fp32.sqlite", tmp_path)
-    with closing(sqlite3.connect(report)) as database, database:
-        database.execute("UPDATE NVTX_EVENTS SET text = '' WHERE textId IS NOT NULL AND eventType = 59")
+    inside(report, "UPDATE NVTX_EVENTS SET text = '' WHERE textId IS NOT NULL AND eventType = 59")
     assert answers(scrubbed(report), capsys, ANSWERS[0]) == answers(report, capsys, ANSWERS[0])
 
 
@@ -135,9 +134,8 @@ def test_copy_of_payloads_has_the_figures_alone(tmp_path, capsys):
     assert [private for private in (b"doe", b"GPU-0", struct.pack("<Q", COMMUNICATOR)) if private in held] == []
     assert scrub.main([str(copy), "--check"]) == 0
     inside(report, "UPDATE NVTX_EVENTS SET text = 'mine', textId = NULL WHERE text = 'ncclAllReduce'")
-    assert rows(scrubbed(report, "--keep", "mine"), "SELECT binaryData FROM NVTX_EVENTS WHERE text = 'mine'") == [
-        (None,)
-    ]
+    kept = scrubbed(report, "--keep", "mine")
+    assert rows(kept, "SELECT binaryData FROM NVTX_EVENTS WHERE text = 'mine'") == [(None,)]
 
 
 def test_copy_of_a_planted_report_answers_alike_and_holds_nothing_planted(planted, copy_of_planted, capsys):
@@ -157,11 +155,8 @@ def test_check_lists_everything_that_is_planted(planted, capsys):
 
 def test_check_of_kept_names_finds_nothing_if_they_are_kept_again(tmp_path, capsys):
     report = unpacked(OURS[1], tmp_path)
-    inside(
-        report,
-        "UPDATE StringIds SET value = 'Jdoes Layer 3'"
-        " WHERE id = (SELECT max(textId) FROM NVTX_EVENTS WHERE eventType = 59)",
-    )
+    last = "(SELECT max(textId) FROM NVTX_EVENTS WHERE eventType = 59)"
+    inside(report, f"UPDATE StringIds SET value = 'Jdoes Layer 3' WHERE id = {last}")
     copy = scrubbed(report, "--keep", "Jdoes *")
     assert rows(copy, "SELECT count(*) FROM StringIds WHERE value = 'Jdoes Layer 3'") == [(1,)]
     assert [scrub.main([str(copy), "--check", *keep]) for keep in ([], ["--keep", "Jdoes *"])] == [3, 0]
@@ -187,13 +182,8 @@ def test_copy_has_allowed_tables_and_columns_only(copy_of_planted):
 
 def test_times_that_are_dates_count_from_the_first(tmp_path, capsys):
     report, epoch = unpacked("h200_train_fp32.sqlite", tmp_path), 1_795_173_292_279_457_769
-    for table in (
-        "NVTX_EVENTS",
-        "CUPTI_ACTIVITY_KIND_RUNTIME",
-        "CUPTI_ACTIVITY_KIND_KERNEL",
-        "CUPTI_ACTIVITY_KIND_MEMCPY",
-        "CUPTI_ACTIVITY_KIND_MEMSET",
-    ):
+    activities = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("RUNTIME", "KERNEL", "MEMCPY", "MEMSET"))
+    for table in ("NVTX_EVENTS", *activities):
         inside(report, f'UPDATE {table} SET start = start + {epoch}, "end" = "end" + {epoch}')
     copy = scrubbed(report)
     assert rows(copy, "SELECT min(start) FROM NVTX_EVENTS")[0][0] == 0

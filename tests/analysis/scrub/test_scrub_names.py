@@ -69,11 +69,7 @@ def test_other_words_and_joined_numbers_are_replaced(name, shared):
         ("forward", "forward", "forward"),  # a phase is one under any name
         ("softmax", "computing softmax", "computing softmax"),
         ("/opt/nvidia/nsight-systems/2025.3.2/host-linux-x64", "simt_sgemm_64x64_8x5", "simt_sgemm_64x64_8x5"),
-        (
-            "engine",
-            "autograd::engine::evaluate_function: MmBackward0",
-            "autograd::engine::evaluate_function: MmBackward0",
-        ),
+        ("engine", *["autograd::engine::evaluate_function: MmBackward0"] * 2),
     ],
 )
 def test_words_of_the_environment_are_kept_only_where_figures_depend_on_them(environment, name, shared):
@@ -214,31 +210,26 @@ def test_marks_of_other_programs_are_not_shared():
     assert {Names().shared(Role.MARK, text) for text in (private.MARK, *(f"{mark}[1" for mark in MARKS))} == {None}
 
 
+def name_of_event(report, row):
+    sql = f"SELECT value FROM StringIds JOIN NVTX_EVENTS e ON id = textId WHERE e.rowid = {row}"
+    return rows(report, sql)[0][0]
+
+
 def test_string_that_is_a_kernel_and_a_range_becomes_two(tmp_path):
     report = unpacked("h200_train_fp32.sqlite", tmp_path)
-    ((kernel,), *_) = rows(
-        report, "SELECT id FROM StringIds JOIN CUPTI_ACTIVITY_KIND_KERNEL ON id = demangledName"
-    )
+    of_kernels = "FROM StringIds JOIN CUPTI_ACTIVITY_KIND_KERNEL ON id = demangledName"
+    ((kernel,), *_) = rows(report, f"SELECT id {of_kernels}")
     inside(report, "UPDATE StringIds SET value = 'jdoe_gemm' WHERE id = ?", kernel)
     inside(report, "UPDATE NVTX_EVENTS SET textId = ? WHERE rowid = 10", kernel)
     copy = scrubbed(report)
-    kernels = {
-        name
-        for (name,) in rows(
-            copy, "SELECT value FROM StringIds JOIN CUPTI_ACTIVITY_KIND_KERNEL ON id = demangledName"
-        )
-    }
-    assert any(name.startswith("gemm_name_") for name in kernels)
-    shared = rows(copy, "SELECT value FROM StringIds JOIN NVTX_EVENTS e ON id = textId WHERE e.rowid = 10")
-    assert shared[0][0].startswith("name")
+    assert any(name.startswith("gemm_name_") for (name,) in rows(copy, f"SELECT value {of_kernels}"))
+    assert name_of_event(copy, 10).startswith("name")
 
 
 def test_host_of_the_report_is_cut_out_of_its_ranges(tmp_path):
     report = private.plant(unpacked(OURS[1], tmp_path))
     inside(report, "INSERT INTO StringIds VALUES (900100, ?)", f"rank 0 on {private.HOST}")
     inside(report, "UPDATE NVTX_EVENTS SET textId = 900100 WHERE rowid = 4")
-    shared = rows(
-        scrubbed(report), "SELECT value FROM StringIds JOIN NVTX_EVENTS e ON id = textId WHERE e.rowid = 4"
-    )
-    assert private.HOST not in shared[0][0]
-    assert shared[0][0].startswith("rank 0 on ")
+    shared = name_of_event(scrubbed(report), 4)
+    assert private.HOST not in shared
+    assert shared.startswith("rank 0 on ")

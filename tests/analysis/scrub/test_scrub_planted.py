@@ -11,10 +11,10 @@ from nvtx_kernels.analysis.scrub.names import LONGEST
 from tests.analysis.making import hostile, planted
 from tests.analysis.making.building import Range, build, launched
 from tests.analysis.making.checks import said
-from tests.analysis.making.copies import figures
+from tests.analysis.making.copies import figures, scrubbed
 from tests.analysis.making.kineto import Block, Call, Program, Work, events_of, trace_text
 
-SLICE, TOGETHER = 200, 200
+TOGETHER = 200
 
 
 def steps(names):
@@ -52,43 +52,21 @@ def as_trace(folder, names):
     return path
 
 
-def copied(report):
-    copy = report.with_name(f"shared.{report.name}")
-    status, _, err = said(scrub, str(report), "-o", str(copy))
-    assert (status, err) == (0, "")
-    return copy
-
-
-def raw(copy):
-    content = copy.read_bytes()
-    return gzip.decompress(content) if copy.suffix == ".gz" else content
-
-
 def holds_none(report, words):
-    copy = copied(report)
-    assert planted.found_in(words, raw(copy)) == []
+    copy = scrubbed(report)
+    content = copy.read_bytes()
+    assert planted.found_in(words, gzip.decompress(content) if copy.suffix == ".gz" else content) == []
     assert figures(copy, "--operators", "keep") == figures(report, "--operators", "keep")
     status, out, _ = said(scrub, str(copy), "--check")
     assert (status, "known to be harmless" in out) == (0, True), out
 
 
-def in_parts(pairs):
-    return [pairs[at : at + TOGETHER] for at in range(0, len(pairs), TOGETHER)]
-
-
+@pytest.mark.parametrize("number", [TOGETHER, pytest.param(planted.COUNT, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", [as_sqlite, as_trace])
-def test_a_slice_of_planted_secrets_is_in_no_copy(tmp_path, make):
-    secrets, names = zip(*planted.secrets(SLICE), strict=True)
-    holds_none(make(tmp_path, names), secrets)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [as_sqlite, as_trace])
-def test_no_planted_secret_is_in_any_copy(tmp_path, make):
-    pairs = planted.secrets()
-    assert len(pairs) >= planted.COUNT
-    for part in in_parts(pairs):
-        secrets, names = zip(*part, strict=True)
+def test_no_planted_secret_is_in_any_copy(tmp_path, make, number):
+    pairs = planted.secrets(number)
+    for begin in range(0, len(pairs), TOGETHER):
+        secrets, names = zip(*pairs[begin : begin + TOGETHER], strict=True)
         holds_none(make(tmp_path, names), secrets)
 
 
@@ -116,7 +94,7 @@ def test_long_names_take_no_long_time(tmp_path):
 @pytest.fixture(scope="module")
 def plain_copy(tmp_path_factory):
     """The bytes of a copy in which nobody is named."""
-    return copied(as_sqlite(tmp_path_factory.mktemp("plain"), ["step"])).read_bytes()
+    return scrubbed(as_sqlite(tmp_path_factory.mktemp("plain"), ["step"])).read_bytes()
 
 
 PEOPLE = [pytest.param(p, id=p.word, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, p in enumerate(planted.PEOPLE)]

@@ -7,24 +7,18 @@ import pytest
 from nvtx_kernels.analysis import scrub
 
 from tests.analysis.making.checks import said
-from tests.analysis.making.copies import figures
+from tests.analysis.making.copies import figures, scrubbed
 from tests.analysis.making.fragments import REPORTS, of_report
 
 EPOCH_US = 1_795_173_292_279_457
 PRIVATE = "gpu-node-0417"
 
 
-def copied(trace, name="shared.json"):
-    copy = trace.with_name(name)
-    assert said(scrub, str(trace), "-o", str(copy))[0] == 0
-    return copy
-
-
 @pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.name[:24])
 def test_copy_of_a_trace_answers_as_the_trace(tmp_path, report):
     trace = tmp_path / "trace.json"
     trace.write_bytes(of_report(report)[-1])
-    copy = copied(trace)
+    copy = scrubbed(trace)
     for options in ((), ("--operators", "keep")):
         assert figures(copy, *options) == figures(trace, *options)
     assert said(scrub, str(copy), "--check")[0] == 0
@@ -50,15 +44,10 @@ def private(tmp_path):
 
 
 def test_dates_and_everything_that_is_not_read_stay_behind(private):
-    copy = json.loads(gzip.decompress(copied(private, "shared.json.gz").read_bytes()))
+    copy = json.loads(gzip.decompress(scrubbed(private).read_bytes()))
     assert PRIVATE not in json.dumps(copy)
-    assert copy.keys() <= {
-        "traceEvents",
-        "schemaVersion",
-        "deviceProperties",
-        "computeProperties",
-        "distributedInfo",
-    }
+    around = {"schemaVersion", "deviceProperties", "computeProperties", "distributedInfo"}
+    assert copy.keys() <= {"traceEvents", *around}
     assert max(event.get("ts", 0) for event in copy["traceEvents"]) < EPOCH_US / 1000
     assert {event["ph"] for event in copy["traceEvents"]} <= {"X", "M"}
 
