@@ -6,21 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..document import SHORT, Column, Detail, Document, Row, Table
+from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..trace import Int64s, Path
 from ..views import headings
 from ..views.rows import label, more
 from ..vocabulary import PHASES
 from .reduce import DEVIATIONS, LEAST_SHARE, SEPARATOR, Floats, Ranks, clearly_above
 
-SPREAD = (
-    Column("min_ns", "min", "ns"),
-    Column("median_ns", "median", "ns"),
-    Column("max_ns", "max", "ns"),
-    Column("slowest", "slowest", "name"),
-    Column("host", "host", "name"),
-    Column("outliers", "outliers", "count"),
-)
+RANK, HOST = Column("rank", "rank", "name"), Column("host", "host", "name")
+TIMES = headed(min_ns="min", median_ns="median", max_ns="max")
+SPREAD = (*TIMES, Column("slowest", "slowest", "name"), HOST, *headed("outliers"))
 CLEARLY = (
     f"Clearly: over {LEAST_SHARE:.0%} above the median of the ranks, and over {DEVIATIONS:.0f} deviations (1.4826 "
     "× the median absolute deviation)."
@@ -79,7 +74,7 @@ def _phases(ranks: Ranks) -> Table:
         if kernel_ns[number].any()
     ]
     rows.append(Row(("all", *_spread(ranks, kernel_ns.sum(0))), strong=True))
-    title, columns = "Kernel time of a step by phase, over ranks, {unit}", (Column("phase", "phase"), *SPREAD)
+    title, columns = "Kernel time of a step by phase, over ranks, {unit}", (*headed("phase"), *SPREAD)
     return Table("phases", title, columns, tuple(rows), f"outliers: ranks clearly above. {CLEARLY}")
 
 
@@ -98,7 +93,7 @@ def _ranges(ranks: Ranks, detail: Detail) -> Table:
         for number in order[: detail.top]
     ]
     title = "Ranges whose slowest rank is furthest above the median: kernels in no range below, {unit} per step"
-    columns = (Column("range", "range", "name"), *SPREAD)
+    columns = (*headed("range"), *SPREAD)
     return Table("ranges", title, columns, tuple(rows), more(order, detail.top, "range").strip())
 
 
@@ -113,17 +108,10 @@ def _steps(ranks: Ranks, detail: Detail) -> Table:
         excess_ns = float(np.nanmax(compute_ns[step]) - np.nanmedian(compute_ns[step]))
         rows.append(Row((str(step), least, middle, most, critical.name, critical.host, excess_ns)))
     title = "Steps: GPU span over ranks, and the rank that computes longest, {unit}"
-    columns = (
-        Column("step", "step"),
-        *SPREAD[:3],
-        Column("critical", "computes longest", "name"),
-        SPREAD[4],
-        Column("excess_ns", "above median", "ns"),
-    )
-    caption = "Computes: kernels other than collectives, in which a rank also waits. " + more(
-        order, detail.top, "step"
-    )
-    return Table("steps", title, columns, tuple(rows), caption.strip())
+    longest = Column("critical", "computes longest", "name")
+    columns = (*headed("step"), *TIMES, longest, HOST, *headed(excess_ns="above median"))
+    caption = "Computes: kernels other than collectives, in which a rank also waits. "
+    return Table("steps", title, columns, tuple(rows), (caption + more(order, detail.top, "step")).strip())
 
 
 def _stragglers(ranks: Ranks, detail: Detail) -> Table:
@@ -142,14 +130,7 @@ def _stragglers(ranks: Ranks, detail: Detail) -> Table:
                 range_name = _named(ranks, detail, keys[longest][0])
             rows.append(Row((name, host, excess_ns, excess_ns / median_ns, steps, range_name)))
     rows.sort(key=lambda row: -row.values[2])
-    columns = (
-        Column("rank", "rank", "name"),
-        SPREAD[4],
-        Column("excess_ns", "above median", "ns"),
-        Column("share", "%", "share"),
-        Column("steps", "steps", "count"),
-        Column("range", "most of it in", "name"),
-    )
+    columns = (RANK, HOST, *headed(excess_ns="above median", share="%", steps="steps", range="most of it in"))
     title = "Ranks that compute clearly longer than the others, {unit} per step"
     return Table("stragglers", title, columns, tuple(rows), "% is of the median.")
 
@@ -170,12 +151,8 @@ def _late(ranks: Ranks, detail: Detail) -> Table:
     late_ns, table = ranks.late_ns, ranks.exchanges
     least_ns = LEAST_WAITING * float(np.nanmedian(ranks.span_ns)) if len(ranks.span_ns) else 0.0
     events = np.flatnonzero(late_ns > least_ns)
-    of_events = (
-        table.columns["place"][events].tolist(),
-        table.texts("path", events),
-        table.texts("collective", events),
-        late_ns[events].tolist(),
-    )
+    texts = (table.texts("path", events), table.texts("collective", events))
+    of_events = (table.columns["place"][events].tolist(), *texts, late_ns[events].tolist())
     sums: dict[tuple[int, str, str], list[float]] = {}
     for place, path, collective, lateness_ns in zip(*of_events, strict=True):
         key = place, _named(ranks, detail, tuple(path.split(SEPARATOR))), collective
@@ -187,14 +164,7 @@ def _late(ranks: Ranks, detail: Detail) -> Table:
         Row((ranks.ranks[place].name, ranks.ranks[place].host, path, collective, *figures))
         for (place, path, collective), figures in ranked[: detail.top]
     ]
-    columns = (
-        Column("rank", "rank", "name"),
-        SPREAD[4],
-        Column("range", "range", "name"),
-        Column("collective", "collective"),
-        Column("count", "times", "count"),
-        Column("late_ns", "late by", "ns"),
-    )
+    columns = (RANK, HOST, *headed("range", "collective", count="times", late_ns="late by"))
     title = "Ranks that come to collectives clearly later than the others, which wait for them, {unit} in all"
     caption = f"late by: less waiting than the median rank's, added up. {more(ranked, detail.top, 'row')}".strip()
     return Table("late", title, columns, tuple(rows), caption)
@@ -203,18 +173,14 @@ def _late(ranks: Ranks, detail: Detail) -> Table:
 def _collectives(ranks: Ranks, detail: Detail) -> Table:
     """Show what the collectives of each range take, wait and carry in the median rank, the longest first."""
     places, figures = ranks.collected
-    middle = [[_median(of_ranks) for of_ranks in figure] for figure in figures.values()]
+    middle = [
+        [float(np.median(known)) if len(known := of_ranks[~np.isnan(of_ranks)]) else None for of_ranks in figure]
+        for figure in figures.values()
+    ]
     keys = [(_named(ranks, detail, path), collective) for path, collective in places]
     cells = sorted(zip(keys, *middle, strict=True), key=lambda row: (-(row[2] or 0), row[0]))
-    columns = (
-        Column("range", "range", "name"),
-        Column("collective", "collective"),
-        Column("count", "calls", "count"),
-        Column("time_ns", "time", "ns"),
-        Column("waiting_ns", "waiting", "ns"),
-        Column("bytes", "bytes", "bytes"),
-        Column("bus_bytes_per_s", "bus B/s", "bytes/s"),
-    )
+    columns = headed("range", "collective", count="calls", time_ns="time", waiting_ns="waiting", bytes="bytes")
+    columns += headed(bus_bytes_per_s="bus B/s")
     known = [
         number
         for number in range(len(columns))
@@ -226,9 +192,3 @@ def _collectives(ranks: Ranks, detail: Detail) -> Table:
     caption = (CLOCKS if waits else "") + more(cells, detail.top, "row")
     title = f"Collectives by range, median of the ranks, {{unit}} {per}"
     return Table("collectives", title, tuple(columns[number] for number in known), tuple(rows), caption.strip())
-
-
-def _median(of_ranks: Floats) -> float | None:
-    """Return the median of what is known; None where nothing is."""
-    known = of_ranks[~np.isnan(of_ranks)]
-    return float(np.median(known)) if len(known) else None

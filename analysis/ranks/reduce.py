@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -20,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..errors import AnalysisError, ReportError
+from ..errors import ReportError
 from ..measures.communication import Aligned, Parts, align
 from ..measures.exchanges import COLLECTIVES, listed_ranks
 from ..summary.file import ALL, Head, columns_of, read_groups
-from ..summary.parallel import names_of
+from ..summary.parallel import attempt, names_of
 from ..summary.selection import naming_of
 from ..support import arrow
 from ..support.cores import cores
@@ -69,8 +70,8 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanges:
-    """The kernels that communicate, of all ranks: numbers by column, and the texts that some of them are of.
+class Joined:
+    """The rows of a table, of all ranks: numbers by column, and the texts that those of some columns are of.
 
     `place` is the rank's position, and -1 stands for a number that is unknown.
     """
@@ -92,7 +93,8 @@ class Ranks:
 
     `phases` and `ranges` have names and float64 (names, ranks) of a step, `ranges` of kernels in no range below.
     `compute_ns` (steps, ranks) is kernel time without collectives, and `span_ns` the GPU's; NaN for steps that a
-    rank lacks. `missing` has sentences on ranks that are not here, or could not be read.
+    rank lacks. `exchanges` are the kernels that communicate; `missing` has sentences on ranks that are not here,
+    or could not be read.
     """
 
     ranks: tuple[Rank, ...]
@@ -103,7 +105,7 @@ class Ranks:
     ranges: tuple[list[tuple[Path, str]], Floats]
     compute_ns: Floats
     span_ns: Floats
-    exchanges: Exchanges
+    exchanges: Joined
     missing: tuple[str, ...]
 
     @cached_property
@@ -214,12 +216,6 @@ class Ranks:
         )
 
 
-def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Return a column's numbers; -1 where there is none."""
-    known = column.combine_chunks()
-    return arrow.to_numpy(known.fill_null(arrow.integer(-1).cast(known.type)) if known.null_count else known)
-
-
 def read_one(path: FilePath) -> tuple[Head, Tables]:
     """Return what the reduction needs of one summary: what it is of, and rows of the work in measured steps."""
     columns = {table: [*texts, *NUMBERS[table]] for table, texts in TEXTS.items()}
@@ -242,45 +238,14 @@ def read_one(path: FilePath) -> tuple[Head, Tables]:
 
 def read_all(paths: Sequence[FilePath]) -> Iterator[tuple[str, tuple[Head, Tables] | str]]:
     """Read summaries in threads: yield each name with what was read, or the sentence that says why it was not."""
-
-    def attempt(path: FilePath) -> tuple[Head, Tables] | str:
-        try:
-            return read_one(path)
-        except AnalysisError as error:
-            return str(error)
-
     with ThreadPoolExecutor(cores()) as pool:
-        yield from zip(names_of(paths), each(pool.map(attempt, paths), len(paths)), strict=True)
-
-
-class _Texts:
-    """Numbers for texts, the same for all ranks, most of which have equal dictionaries."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, int] = {}
-        self._of_dictionary: dict[tuple[bytes, ...], NDArray[np.int32]] = {}
-
-    def numbers(self, column: pa.ChunkedArray) -> NDArray[np.int32]:
-        """Return the number of each row's text."""
-        parts = [np.empty(0, np.int32)]
-        for chunk in column.chunks:
-            texts = chunk.dictionary
-            content = tuple(buffer.to_pybytes() if buffer else b"" for buffer in texts.buffers())
-            if content not in self._of_dictionary:
-                numbers = [self.names.setdefault(text, len(self.names)) for text in texts.to_pylist()]
-                self._of_dictionary[content] = np.array(numbers, np.int32)
-            parts.append(self._of_dictionary[content][arrow.to_numpy(chunk.indices)])
-        return np.concatenate(parts)
-
-
-#: By column of one rank's table, its numbers.
-_Columns = Mapping[str, NDArray[Any]]
+        contents = pool.map(attempt, paths, repeat(read_one))
+        yield from zip(names_of(paths), each(contents, len(paths)), strict=True)
 
 
 def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks:
     """Join summaries, in any order; raises ReportError if none can be read, or if they count different work."""
-    texts: dict[str, _Texts] = {name: _Texts() for name in ("path", "phase", "collective", "group")}
-    whole: list[tuple[str, Head, dict[str, _Columns]]] = []
+    whole: list[tuple[str, Head, Tables]] = []
     sources: dict[bytes, Provenance] = {}  # by what they say of their models, which is the same of most ranks
     problems = []
     for name, content in summaries:
@@ -291,37 +256,26 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
         source = head.provenance
         sources.setdefault(msgspec.json.encode((source.models, source.attributes)), source)
         head.provenance = replace(source, models={}, attributes={})
-        columns: dict[str, _Columns] = {
-            table: {column: texts[column].numbers(rows[column]) for column in TEXTS[table]}
-            | {column: _numbers(rows[column]) for column in NUMBERS[table]}
-            for table, rows in tables.items()
-        }
-        whole.append((name, head, columns))
+        whole.append((name, head, tables))
     if not whole:
         raise ReportError(f"None of {len(problems)} summaries can be read. {problems[0] if problems else ''}")
     if len({head.provenance.unit_of_work for _, head, _ in whole}) > 1:
         raise ReportError("Some summaries count a GPU's work and some a CPU's: their times cannot be compared.")
     whole.sort(key=lambda entry: (entry[1].rank, entry[0]))
     heads = [head for _, head, _ in whole]
-    parts = {table: [columns[table] for *_, columns in whole] for table in TEXTS}
+    joined = {table: _joined([tables[table] for *_, tables in whole]) for table in TEXTS}
     steps = np.array([head.steps_of_a_rank for head in heads])
-    phases, phase_ns = _matrix(parts["phases"], "kernel_ns", {"phase": texts["phase"]})
-    ranges, range_ns = _matrix(parts["ranges"], "self_ns", {"path": texts["path"], "phase": texts["phase"]})
-    whole_step = texts["phase"].names.get("", -1)
-    kernel_ns, communication_ns, span_ns = (
-        _by_step(parts["steps"], column, steps, whole_step) for column in NUMBERS["steps"][1:]
-    )
-    of_rank = np.repeat(np.arange(len(heads)), [len(columns["step"]) for columns in parts["exchanges"]])
-    exchanges = Exchanges(
-        {
-            "place": of_rank,
-            **{
-                name: np.concatenate([columns[name] for columns in parts["exchanges"]])
-                for name in parts["exchanges"][0]
-            },
-        },
-        {name: [*texts[name].names] for name in TEXTS["exchanges"]},
-    )
+    phases, phase_ns = _matrix(joined["phases"], "kernel_ns", len(heads))
+    ranges, range_ns = _matrix(joined["ranges"], "self_ns", len(heads))
+    rows = joined["steps"].columns
+    step, place = rows["step"], rows["place"]
+    is_whole = np.array([not phase for phase in joined["steps"].names["phase"]], np.bool_)[rows["phase"]]
+    by_step = {}
+    for name in NUMBERS["steps"][1:]:
+        cells = np.full((int(steps.max()), len(heads)), np.nan)
+        known = is_whole & (step >= 0) & (step < steps[place]) & (rows[name] >= 0)
+        cells[step[known], place[known]] = rows[name][known]
+        by_step[name] = cells
     return Ranks(
         tuple(
             Rank(
@@ -338,41 +292,40 @@ def reduced(summaries: Iterable[tuple[str, tuple[Head, Tables] | str]]) -> Ranks
         max(int(head.provenance.run.get("world_size") or 0) for head in heads),
         ([phase for (phase,) in phases], phase_ns / np.maximum(steps, 1)),
         ([(tuple(path.split(SEPARATOR)), phase) for path, phase in ranges], range_ns / np.maximum(steps, 1)),
-        kernel_ns - communication_ns,
-        span_ns,
-        exchanges,
+        by_step["kernel_ns"] - by_step["communication_ns"],
+        by_step["span_ns"],
+        joined["exchanges"],
         (*sorted(problems), *_absent(heads)),
     )
 
 
-def _matrix(
-    parts: Sequence[_Columns], column: str, texts: Mapping[str, _Texts]
-) -> tuple[list[tuple[str, ...]], Int64s]:
+def _joined(parts: Sequence[pa.Table]) -> Joined:
+    """Join the rows of a table of all ranks, in their order."""
+    rows = pa.concat_tables(parts)
+    columns: dict[str, NDArray[Any]] = {"place": np.repeat(np.arange(len(parts)), [len(part) for part in parts])}
+    names: dict[str, list[str]] = {}
+    for name in rows.column_names:
+        column = rows[name].combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            names[name], column = column.dictionary.to_pylist(), column.indices
+        elif column.null_count:
+            column = column.fill_null(arrow.integer(-1).cast(column.type))
+        columns[name] = arrow.to_numpy(column)
+    return Joined(columns, names)
+
+
+def _matrix(rows: Joined, column: str, ranks: int) -> tuple[list[tuple[str, ...]], Int64s]:
     """Return the distinct texts of rows, sorted, and a column's sums by these and rank, int64 (texts, ranks)."""
-    sizes = [len(of_column.names) for of_column in texts.values()]
-    codes = [np.ravel_multi_index([columns[name] for name in texts], sizes) for columns in parts]
-    place = np.repeat(np.arange(len(parts)), [len(code) for code in codes])
-    found, row = grouped(np.concatenate(codes))
-    sums = np.zeros((len(found), len(parts)), np.int64)
-    np.add.at(sums, (row, place), np.concatenate([columns[column] for columns in parts]))
-    positions = np.unravel_index(found, sizes)
-    names = [
-        [list(of_column.names)[number] for number in numbers.tolist()]
-        for of_column, numbers in zip(texts.values(), positions, strict=True)
+    sizes = [max(len(names), 1) for names in rows.names.values()]
+    codes, row = grouped(np.ravel_multi_index([rows.columns[name] for name in rows.names], sizes))
+    sums = np.zeros((len(codes), ranks), np.int64)
+    np.add.at(sums, (row, rows.columns["place"]), rows.columns[column])
+    keys = [
+        tuple(names[number] for names, number in zip(rows.names.values(), numbers, strict=True))
+        for numbers in np.stack(np.unravel_index(codes, sizes), axis=1).tolist()
     ]
-    keys = list(zip(*names, strict=True))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return [keys[number] for number in order], sums[order]
-
-
-def _by_step(parts: Sequence[_Columns], column: str, steps: Int64s, whole_step: int) -> Floats:
-    """Return a column of whole steps as float64 (steps, ranks); NaN for what a rank lacks."""
-    cells = np.full((int(steps.max()), len(parts)), np.nan)
-    for place, columns in enumerate(parts):
-        step, values = columns["step"], columns[column]
-        rows = (columns["phase"] == whole_step) & (step >= 0) & (step < steps[place]) & (values >= 0)
-        cells[step[rows], place] = values[rows]
-    return cells
 
 
 def _absent(heads: Sequence[Head]) -> list[str]:
