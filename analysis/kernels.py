@@ -118,10 +118,11 @@ def answer(options: argparse.Namespace) -> str | bytes:
     elif len(paths) > 1:
         document = _compared(paths, options)
     else:
+        from .summary.selection import part_of
         from .views.overview import overview
         from .views.verdict import commands
 
-        report = selected(scaled(report_of(paths[0], options), options), options)
+        report = part_of(scaled(report_of(paths[0], options), options), options.range, options.phase)
         document = overview(report, detail_of(options), by=options.by)
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
             document = replace(document, next=commands(report, as_typed(paths[0], options)))
@@ -158,17 +159,9 @@ def _is_per_step(reports: Sequence[Report], options: argparse.Namespace) -> bool
     return all(report.steps and (report.measured or report).kernels for report in reports)
 
 
-def selected(report: Report, options: argparse.Namespace) -> Report:
-    """Return the requested ranges and phases of a report."""
-    from .summary import selection
-
-    if options.range:
-        report = selection.of_ranges(report, options.range)
-    return selection.of_phases(report, *options.phase) if options.phase else report
-
-
 def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     """Compare several reports, each ranked in its own process or on a cluster."""
+    from .summary.selection import part_of
     from .views.ranks import ranks
 
     if options.by:
@@ -180,7 +173,8 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
         return ranks_document(reduced_summaries(paths, scheduler=options.scheduler), detail_of(options))
     ranked = read_all(paths, partial(report_of, options=options), options)
     chosen = [
-        replace(entry, report=selected(entry.report, options)) if entry.report else entry for entry in ranked
+        replace(entry, report=part_of(entry.report, options.range, options.phase)) if entry.report else entry
+        for entry in ranked
     ]
     per_step = _is_per_step([entry.report for entry in ranked if entry.report], options)
     return ranks(chosen, detail_of(options), per_step=per_step)

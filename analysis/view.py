@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cli import add_range_rules, add_shape, detail_of, phase_and_time, presented, run, summarized, write
-from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one, scaled, selected
+from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one, scaled
 from .readers import ENDINGS
 from .support.arguments import CommandParser
 from .views.registry import VIEWS
@@ -99,23 +99,14 @@ def answer(options: argparse.Namespace) -> str | bytes:
 def _subject(path: Path, options: argparse.Namespace) -> Subject:
     """Return what a view looks at: the requested part of a report, and the work that it counts."""
     from .attribution.steps import in_measured_steps
-    from .views.registry import Subject
+    from .views.registry import subject_of
 
     attribution, report = summarized(path, options)
     report = scaled(report, options)
     if report.per_step:
         attribution = in_measured_steps(attribution, include_warm_up=report.warm_up_included)
-    matches_ranges = VIEWS[options.view].matches_ranges
-    return Subject(
-        selected(report, argparse.Namespace(range=None, phase=options.phase) if matches_ranges else options),
-        attribution,
-        detail_of(options),
-        unselected=report,
-        some_phases=bool(options.phase),
-        timed=dict(options.timed),
-        kernel=options.kernel,
-        ranges=options.range or "" if matches_ranges else "",
-    )
+    of_view = {"detail": detail_of(options), "timed": dict(options.timed), "kernel": options.kernel}
+    return subject_of(options.view, attribution, report, options.range or "", options.phase or (), **of_view)
 
 
 def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:

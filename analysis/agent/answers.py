@@ -25,11 +25,11 @@ from ..measures.steps import step_times
 from ..readers import expand, read
 from ..readers.requirements import require_work
 from ..report import Report, per_step
-from ..summary import selection
+from ..summary.selection import part_of
 from ..summary.totals import summarize
 from ..support.text import printable
 from ..views.overview import overview
-from ..views.registry import VIEWS, Subject, viewer
+from ..views.registry import VIEWS, subject_of, viewer
 from ..views.verdict import next_view
 from ..vocabulary import PHASES
 
@@ -87,7 +87,7 @@ class Reports:
 
         Ask this first. Figures are means of a measured step where the report has steps, unless `totals` is set.
         """
-        _, summary = self._summarized(report, totals=totals)
+        _, summary = self._summarized(report, totals)
         following = {"tool": "view", "arguments": {"report": report, "name": next_view(summary)}}
         return _as_answer(overview(summary, _detail(top)), [following])
 
@@ -100,14 +100,14 @@ class Reports:
         `pattern` keeps ranges by name, such as 'softmax' or 'attention > softmax'; `phase` is forward, backward,
         optimizer or other.
         """
-        return self._ranked(report, "range", pattern, phase, top, totals=totals)
+        return self._ranked(report, "range", pattern, phase, top, totals)
 
     @refusing
     def kernels(
         self, report: str, pattern: str = "", phase: str = "", top: int = 20, totals: bool = False
     ) -> Answer:
         """Rank the kernels launched in the chosen ranges and phases, with their categories and phases."""
-        return self._ranked(report, "kernel", pattern, phase, top, totals=totals)
+        return self._ranked(report, "kernel", pattern, phase, top, totals)
 
     @refusing
     def view(
@@ -118,12 +118,12 @@ class Reports:
             raise UsageError(f"There is no view {name!r}: choose from {', '.join(VIEWS)}.")
         if pattern and not VIEWS[name].takes_range:
             raise UsageError(f"The view {name} is of whole phases: leave out `pattern`, or choose a phase.")
-        return self._viewed(report, name, pattern, phase, top, totals=totals)
+        return self._viewed(report, name, pattern, phase, top, totals)
 
     @refusing
     def explain(self, report: str, kernel: str = "", top: int = 10, totals: bool = False) -> Answer:
         """Answer where the launches of a kernel come from; `kernel` is a part of its name."""
-        return self._viewed(report, "explain", "", "", top, totals=totals, kernel=kernel)
+        return self._viewed(report, "explain", "", "", top, totals, kernel=kernel)
 
     @refusing
     def compare(
@@ -162,7 +162,7 @@ class Reports:
             raise UsageError(f"There is no report {printable(name)}: call `reports` for those that there are.")
         return path
 
-    def _summarized(self, name: str, *, totals: bool) -> tuple[Attribution, Report]:
+    def _summarized(self, name: str, totals: bool) -> tuple[Attribution, Report]:
         """Return the work that is counted, and its sums: per step where there are steps, or totals."""
         attribution = self._attributed(self.path(name))
         summary = summarize(attribution)
@@ -175,24 +175,16 @@ class Reports:
         require_work(trace)
         return attribute(trace)
 
-    def _ranked(self, name: str, by: By, pattern: str, phase: str, top: int, *, totals: bool) -> Answer:
-        _, summary = self._summarized(name, totals=totals)
-        return _as_answer(overview(_selected(summary, pattern, phase), _detail(top), by=by))
+    def _ranked(self, name: str, by: By, pattern: str, phase: str, top: int, totals: bool) -> Answer:
+        _, summary = self._summarized(name, totals)
+        return _as_answer(overview(part_of(summary, pattern, _phases(phase)), _detail(top), by=by))
 
     def _viewed(
-        self, name: str, view: str, pattern: str, phase: str, top: int, *, totals: bool, kernel: str = ""
+        self, name: str, view: str, pattern: str, phase: str, top: int, totals: bool, kernel: str = ""
     ) -> Answer:
-        attribution, summary = self._summarized(name, totals=totals)
-        matches_ranges = VIEWS[view].matches_ranges
-        subject = Subject(
-            _selected(summary, "" if matches_ranges else pattern, phase),
-            attribution,
-            _detail(top),
-            unselected=summary,
-            some_phases=bool(phase),
-            kernel=kernel,
-            ranges=pattern if matches_ranges else "",
-        )
+        attribution, summary = self._summarized(name, totals)
+        of_view = {"detail": _detail(top), "kernel": kernel}
+        subject = subject_of(view, attribution, summary, pattern, _phases(phase), **of_view)
         return _as_answer(viewer(view).view(subject))
 
 
@@ -207,13 +199,11 @@ def _detail(top: int) -> Detail:
     return Detail(top=top, ranges=top, full_names=True)
 
 
-def _selected(report: Report, pattern: str, phase: str) -> Report:
-    """Return the chosen part of a report; raises UsageError for a phase that is none."""
+def _phases(phase: str) -> list[str]:
+    """Return the chosen phase, if any; raises UsageError for one that is none."""
     if phase and phase not in PHASES:
         raise UsageError(f"There is no phase {phase!r}: choose from {', '.join(PHASES)}.")
-    if pattern:
-        report = selection.of_ranges(report, pattern)
-    return selection.of_phases(report, phase) if phase else report
+    return [phase] if phase else []
 
 
 def _as_answer(document: Document, following: Sequence[Answer] = ()) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Protocol
 
@@ -50,6 +50,12 @@ def of_ranges(report: Report, pattern: str) -> Report:
         names = some_of(name for row in report.ranges for name in row.path)
         raise ReportError(f"No range matches {pattern!r}{where(report)}. Ranges: {names}.")
     return replace(report, ranges=ranges, kernels=tuple(row for row in report.kernels if matches(row.path)))
+
+
+def part_of(report: Report, pattern: str | None, phases: Collection[str] | None) -> Report:
+    """Keep the ranges that match a pattern, and some phases, where any are given."""
+    report = of_ranges(report, pattern) if pattern else report
+    return of_phases(report, *phases) if phases else report
 
 
 def where(report: Report) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
@@ -27,9 +26,9 @@ from ..report import (
     Totals,
     in_tree_order,
 )
-from ..support.small_numbers import NEVER, bounds, distinct, grouped, summed
+from ..support.small_numbers import NEVER, bounds, distinct, grouped_rows, summed
 from ..support.threads import at_once
-from ..trace import KERNEL, KINDS, Int64s
+from ..trace import KERNEL, KINDS
 from ..vocabulary import PHASES
 from .caveats import notes, of_serving
 
@@ -141,8 +140,9 @@ class _Summary:
         """One row per path, phase, kind and name, longest first."""
         counted, work, names = self.kept, self.work, self.attribution.trace.names
         path = self.paths.names_of_node[self.node[counted]] + 1
-        groups, group = _groups(path, self.attribution.phase[counted], work.kind[counted], work.name_id[counted])
-        duration, groups_count = self.duration[counted], groups.shape[1]
+        columns = path, self.attribution.phase[counted], work.kind[counted], work.name_id[counted]
+        groups, group = grouped_rows(*columns)
+        duration, groups_count = self.duration[counted], len(groups[0])
         total, count = summed(group, duration, groups_count), np.bincount(group, minlength=groups_count)
         low, high = bounds(group, duration, duration, groups_count)
         # The category of each kernel's name, and whether it is one matrix product.
@@ -162,7 +162,12 @@ class _Summary:
                 gemm_launch=kind == KERNEL and classes[name][1],
             )
             for (p, phase, kind, name), n, t, a, b in zip(
-                groups.T.tolist(), count.tolist(), total.tolist(), low.tolist(), high.tolist(), strict=True
+                np.stack(groups, axis=1).tolist(),
+                count.tolist(),
+                total.tolist(),
+                low.tolist(),
+                high.tolist(),
+                strict=True,
             )
         ]
         return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.path, row.kernel, row.phase)))
@@ -190,7 +195,7 @@ class _Summary:
         inclusive = {name: summed(path, column, count) for name, column in columns.items()}
         # Per path: its instances' spans, and how many ranges have it as their own, open on the CPU for how long.
         worked = np.flatnonzero(start < NEVER)
-        (span_path, _), group = _groups(path[worked], forest.range[worked])
+        (span_path, _), group = grouped_rows(path[worked], forest.range[worked])
         first, last = bounds(group, start[worked], end[worked], len(span_path))
         span_ns, has_span = summed(span_path, last - first, count), np.bincount(span_path, minlength=count) > 0
         home, ranges = attribution.home, attribution.ranges
@@ -254,14 +259,3 @@ def _phase(phase: str, kernels: Sequence[KernelRow]) -> PhaseRow:
         gemm_kernels=sum(row.count for row in gemms if row.gemm_launch),
         work_ns=sum(row.total_ns for row in rows),
     )
-
-
-def _groups(*columns: NDArray[Any]) -> tuple[Int64s, Int64s]:
-    """Group equal rows: the distinct rows in their order, int64 (columns, k), and each row's group, int64 (n,)."""
-    group = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        span = int(column.max(initial=0)) + 1
-        group = grouped(group * span + column)[1]
-    example = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
-    example[group] = np.arange(len(group))
-    return np.stack([column[example] for column in columns]).astype(np.int64), group

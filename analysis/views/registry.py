@@ -73,6 +73,18 @@ class Subject:
         return {row.phase for row in self.report.phases} if self.some_phases else PHASES
 
 
+def subject_of(
+    name: str, attribution: Attribution, report: Report, pattern: str, phases: Collection[str], **of_view: Any
+) -> Subject:
+    """Return what a view looks at: the requested part of a report, and the work that the report counts."""
+    from ..summary.selection import part_of
+
+    matches_ranges = VIEWS[name].matches_ranges
+    part = part_of(report, "" if matches_ranges else pattern, phases)
+    ranges = pattern if matches_ranges else ""
+    return Subject(part, attribution, unselected=report, some_phases=bool(phases), ranges=ranges, **of_view)
+
+
 class Viewer(Protocol):
     """What the module of a view offers: `view`, and where it takes several reports the other two."""
 
