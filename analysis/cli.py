@@ -154,8 +154,7 @@ def trace_of(path: Path) -> Trace:
 
     with on_screen():
         trace = read(path)
-    require_work(trace)
-    return trace
+    return require_work(trace)
 
 
 def attributed(trace: Trace, options: argparse.Namespace) -> Attribution:

@@ -131,7 +131,7 @@ class Reports:
     ) -> Answer:
         """Show what changed from one report to another; `fail_on` has rules such as 'softmax > +5%'."""
         paths = [self.path(name) for name in (before, after)]
-        attributions = [self._attributed(path) for path in paths]
+        attributions = [attribute(require_work(read(path))) for path in paths]
         a, b = changes.named_apart([summarize(attribution) for attribution in attributions], paths)
         times = step_times(attributions[0]), step_times(attributions[1])
         comparison = changes.compare(a, b, basis=basis, times=times)
@@ -164,16 +164,11 @@ class Reports:
 
     def _summarized(self, name: str, totals: bool) -> tuple[Attribution, Report]:
         """Return the work that is counted, and its sums: per step where there are steps, or totals."""
-        attribution = self._attributed(self.path(name))
+        attribution = attribute(require_work(read(self.path(name))))
         summary = summarize(attribution)
         if totals or not summary.steps or not (summary.measured or summary).kernels:
             return attribution, summary
         return in_measured_steps(attribution), per_step(summary)
-
-    def _attributed(self, path: Path) -> Attribution:
-        trace = read(path)
-        require_work(trace)
-        return attribute(trace)
 
     def _ranked(self, name: str, by: By, pattern: str, phase: str, top: int, totals: bool) -> Answer:
         _, summary = self._summarized(name, totals)

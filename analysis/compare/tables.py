@@ -46,9 +46,14 @@ FUSED = (
 def compared(
     comparison: Comparison, verdicts: Sequence[Verdict] = (), detail: Detail = SHORT, *, by: Axis | None = None
 ) -> Document:
-    """Show where two reports differ most; `by` shows only one axis, ranges as a tree."""
+    """Show where two reports differ most; `by` shows only one axis, ranges as a tree.
+
+    Programs get every row, with full names, nothing merged and nothing cut.
+    """
     if detail.whole:
-        return everything_compared(comparison, verdicts, by=by)
+        axes = [_whole_axis(comparison, axis) for axis in ((by,) if by else get_args(Axis))]
+        document = _document(comparison, (*axes, *_whole_rules(verdicts)))
+        return replace(document, promised=partial(as_object, comparison, verdicts))
     drawing = _Drawing(comparison, detail)
     if by == "range":
         tables = [drawing.tree()]
@@ -62,15 +67,6 @@ def compared(
 def fusions(comparison: Comparison, detail: Detail = SHORT) -> tuple[Table, ...]:
     """Return the table of what a compiler fused, saved and lost; none where neither report has a fusion."""
     return _Drawing(comparison, detail).fusions()
-
-
-def everything_compared(
-    comparison: Comparison, verdicts: Sequence[Verdict] = (), *, by: Axis | None = None
-) -> Document:
-    """Return every row of one axis or of all, for programs: full names, nothing merged, nothing cut."""
-    tables = [_whole_axis(comparison, axis) for axis in ((by,) if by else get_args(Axis))]
-    document = _document(comparison, (*tables, *_whole_rules(verdicts)))
-    return replace(document, promised=partial(as_object, comparison, verdicts))
 
 
 def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, ...]:

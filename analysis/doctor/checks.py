@@ -65,8 +65,7 @@ def examine(path: Path) -> list[Finding]:
     """Run every check on a report; one that cannot be read or has no work gets no further checks."""
     findings = list(_stale(path))
     try:
-        trace = read(path)
-        require_work(trace)
+        trace = require_work(read(path))
     except AnalysisError as error:
         return [*findings, Finding("problem", str(error))]
     attribution = attribute(trace)

@@ -103,23 +103,16 @@ def ranking(
     per_step: bool = False,
     rules: Rules | None = None,
 ) -> Ranking:
-    """Attribute, add up, and divide by the steps if asked to."""
-    attribution = attribute(trace_of(source), rules)
+    """Attribute, add up, and divide by the steps if asked to.
+
+    `source` is a trace as it is, or the path of a report to read, which raises
+    analysis.errors.NotAReport, or NoGpuWork for a report without work.
+    """
+    trace = source if isinstance(source, Trace) else require_work(read(source))
+    attribution = attribute(trace, rules)
     report = summarize(attribution, include_warm_up=include_warm_up)
     return Ranking(reports.per_step(report) if per_step else report, attribution)
 
 
 def _frame(rows: tuple[Any, ...]) -> pd.DataFrame:
     return pd.DataFrame([as_dict(row) for row in rows])
-
-
-def trace_of(source: Trace | Path | str) -> Trace:
-    """Return a trace as it is, or read the report at a path.
-
-    Raises analysis.errors.NotAReport, or NoGpuWork for a report without work.
-    """
-    if isinstance(source, Trace):
-        return source
-    trace = read(source)
-    require_work(trace)
-    return trace

@@ -21,7 +21,6 @@ from ..attribution.causes import Rules
 from ..compare.changes import compare as compared
 from ..compare.changes import named_apart
 from ..compare.tables import compared as shown
-from ..compare.tables import everything_compared
 from ..document import SHORT, WHOLE, Detail, Document, Table, seen_by, without_commands
 from ..presenters import as_html, as_table
 from ..trace import Trace
@@ -124,7 +123,7 @@ def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
     first, second = (ranking(source, **whole_reports).report for source in (a, b))
     paths = [Path(side.provenance.file) if isinstance(side, Trace) else Path(str(side)) for side in (a, b)]
     comparison = compared(*named_apart([first, second], paths), basis=basis)  # type: ignore[arg-type]
-    return Answer(everything_compared(comparison), lambda: shown(comparison))
+    return Answer(shown(comparison, detail=WHOLE), lambda: shown(comparison))
 
 
 def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answer:

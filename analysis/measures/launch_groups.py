@@ -80,8 +80,9 @@ class Explanation:
 
     @property
     def formula(self) -> str:
-        """The sum, such as `5·12 + 1`."""
-        return " + ".join(term.text for term in self.terms)
+        """The sum, such as `5·12 + 1`; empty where it says no more than the number of launches."""
+        text = " + ".join(term.text for term in self.terms)
+        return "" if text in (f"{self.launches:,}", f"1·{self.launches}") else text
 
 
 class LaunchGroups:

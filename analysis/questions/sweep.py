@@ -59,12 +59,11 @@ def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answ
             continue
         paths = {row.path for row in counted.kernels if (row.kernel, row.phase) == (longest.kernel, phase)}
         launches = groups.explain(longest.kernel, phase, paths=paths, naming=naming_of(counted))
-        count = f"{launches.launches:,}"
-        is_trivial = launches.formula in (count, f"1·{launches.launches}")
+        count, formula = f"{launches.launches:,}", launches.formula
         if launches.unit == STEP:
-            formulas[phase] = count if is_trivial else launches.formula
+            formulas[phase] = formula or count
         elif launches.unit:  # there are only the phase's ranges
-            formulas[phase] = f"{count}{'' if is_trivial else f' = {launches.formula}'} per {launches.unit}"
+            formulas[phase] = f"{count}{f' = {formula}' if formula else ''} per {launches.unit}"
     return Answered(
         **{column.name: getattr(of_steps, column.name) for column in fields(Report)},
         times=phase_times(attribution, include_warm_up=include_warm_up),

@@ -68,10 +68,10 @@ def words_of(provenance: Provenance) -> Words:
     return _RECORDER if provenance.is_recording else _NSYS
 
 
-def require_work(trace: Trace) -> None:
-    """Raise NoGpuWork, with the likely cause, if a trace has no GPU work."""
+def require_work(trace: Trace) -> Trace:
+    """Return a trace; raises NoGpuWork, with the likely cause, if it has no GPU work."""
     if len(trace.work):
-        return
+        return trace
     launches, ranges = len(trace.launches), len(trace.ranges)
     again = "".join([RECORD, *(f". {note}" for note in trace.notes if note.startswith(NSYS_SAYS))])
     if trace.provenance.is_recording:

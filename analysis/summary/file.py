@@ -9,11 +9,11 @@ not have is null. What the numbers are of stands in the file's metadata under KE
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path as FilePath
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, TypeAlias, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -28,47 +28,11 @@ from ..measures.exchanges import COLLECTIVES, exchanges
 from ..measures.steps import StepTimes, step_times, steps_of
 from ..report import BusyRow, KernelRow, OutsideRow, PhaseRow, RangeRow, Report
 from ..support.small_numbers import distinct, summed
-from ..trace import KERNEL, Path, Provenance
+from ..trace import KERNEL, Provenance
 from ..vocabulary import PHASES
 
 VERSION = 1
 KEY = b"nvtx-kernels.summary"
-
-
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """One phase of one measured step, or with an empty phase the whole step; times in ns.
-
-    `communication_ns` is the part of `kernel_ns` in collectives, where a rank also waits for the others.
-    """
-
-    step: int
-    phase: str
-    kernel_ns: int
-    communication_ns: int
-    kernels: int
-    span_ns: int | None
-    cpu_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeRow:
-    """One kernel that communicates, on its report's clock; `step` is -1 for none, `group` empty if unknown."""
-
-    gpu: str
-    path: Path
-    phase: str
-    collective: str
-    group: str
-    ranks: int
-    step: int
-    start_ns: int
-    end_ns: int
-    time_ns: int
-    hidden_ns: int
-    message_bytes: int
-    bus_bytes: float
-
 
 SUMS: dict[str, type[Any]] = {
     "phases": PhaseRow,
@@ -77,9 +41,39 @@ SUMS: dict[str, type[Any]] = {
     "outside": OutsideRow,
     "busy": BusyRow,
 }
-ROWS = SUMS | {"steps": StepRow, "exchanges": ExchangeRow}
+#: One phase of one measured step, or with an empty phase the whole step; times in ns. `communication_ns` is the
+#: part of `kernel_ns` in collectives, where a rank also waits for the others.
+STEPS = {
+    "step": int,
+    "phase": str,
+    "kernel_ns": int,
+    "communication_ns": int,
+    "kernels": int,
+    "span_ns": int,
+    "cpu_ns": int,
+}
+#: One kernel that communicates, on its report's clock; `step` is -1 for none, `group` empty if unknown.
+EXCHANGES = {
+    "gpu": str,
+    "path": tuple,
+    "phase": str,
+    "collective": str,
+    "group": str,
+    "ranks": int,
+    "step": int,
+    "start_ns": int,
+    "end_ns": int,
+    "time_ns": int,
+    "hidden_ns": int,
+    "message_bytes": int,
+    "bus_bytes": float,
+}
 ALL, MEASURED = "all", "measured"
 TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), tuple: pa.list_(pa.string())}
+
+
+#: The rows of one table, of all work or of the measured steps: (table, of, rows).
+Rows: TypeAlias = tuple[str, str, pa.Table]
 
 
 class Head(msgspec.Struct, forbid_unknown_fields=True):
@@ -105,8 +99,8 @@ class Head(msgspec.Struct, forbid_unknown_fields=True):
 def _schema() -> pa.Schema:
     """Return the columns of all kinds of rows; figures that may be means elsewhere are integers here."""
     columns: dict[str, pa.DataType] = {"table": pa.string(), "of": pa.string()}
-    for row in ROWS.values():
-        for name, hint in get_type_hints(row).items():
+    for hints in (*map(get_type_hints, SUMS.values()), STEPS, EXCHANGES):
+        for name, hint in hints.items():
             parts = get_args(hint) if isinstance(hint, UnionType) else (getattr(hint, "__origin__", hint),)
             columns[name] = next(TYPES[part] for part in parts if part in TYPES)
     columns["step_ns"] = pa.list_(pa.int64())  # of a row of kernels, its time in each measured step
@@ -121,31 +115,29 @@ def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str
     reports = {ALL: report} | ({MEASURED: report.measured} if report.measured else {})
     head = Head(VERSION, rank, host, report.provenance, {extent: _about(part) for extent, part in reports.items()})
     schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head)})
-    parts = [(table, extent, getattr(part, table)) for extent, part in reports.items() for table in SUMS]
-    of_ranks = {"steps": _step_rows(attribution), "exchanges": _exchange_rows(attribution)}
-    parts += [(table, ALL, tuple(rows)) for table, rows in of_ranks.items()]
     times = step_times(attribution)
+    parts: list[tuple[str, str, dict[str, list[Any]]]] = []
+    for extent, part in reports.items():
+        for table, row_type in SUMS.items():
+            rows = getattr(part, table)
+            columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(row_type)}
+            if table == "kernels" and extent == head.of:
+                places = ((row.path, row.phase, row.kind, row.kernel) for row in rows)
+                columns["step_ns"] = [times.get(place) for place in places]
+            parts.append((table, extent, columns))
+    parts += [("steps", ALL, _steps(attribution)), ("exchanges", ALL, _exchanges(attribution))]
     file = io.BytesIO()
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for table, extent, rows in parts:  # a group of rows each, so that readers can pass over the others
-            if rows:
-                writer.write_table(_columns(table, extent, rows, times if extent == head.of else {}, schema))
+        for table, extent, columns in parts:  # a group of rows each, so that readers can pass over the others
+            if count := len(next(iter(columns.values()))):
+                columns |= {"table": [table] * count, "of": [extent] * count}
+                arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in schema]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return file.getvalue()
 
 
-def _columns(table: str, extent: str, rows: Sequence[Any], times: StepTimes, schema: pa.Schema) -> pa.Table:
-    names = {field.name for field in fields(ROWS[table])}
-    columns = {name: [getattr(row, name) for row in rows] for name in names}
-    columns |= {"table": [table] * len(rows), "of": [extent] * len(rows)}
-    if table == "kernels":
-        columns["step_ns"] = [times.get((row.path, row.phase, row.kind, row.kernel)) for row in rows]
-    empty = [None] * len(rows)
-    arrays = [pa.array(columns.get(field.name, empty), field.type) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _step_rows(attribution: Attribution) -> Iterator[StepRow]:
-    """Yield a row for each phase with kernels of each measured step, and one for the step."""
+def _steps(attribution: Attribution) -> dict[str, list[Any]]:
+    """Return the columns STEPS: a row for each phase with kernels of each measured step, and one for the step."""
     work, names, figures = attribution.trace.work, attribution.trace.names, steps_of(attribution)
     step = step_of_nodes(attribution, include_warm_up=False)[attribution.node]
     rows = np.flatnonzero((step >= 0) & (work.kind == KERNEL))
@@ -158,23 +150,28 @@ def _step_rows(attribution: Attribution) -> Iterator[StepRow]:
         summed(cell, values, len(figures) * len(PHASES)).reshape(shape)
         for values in (work.duration_ns[rows], communication_ns, np.ones_like(cell))
     ]
+    cells: list[tuple[int | str | None, ...]] = []
     for of_step in figures:
         kernel_ns, exchanged_ns, kernels = (column[of_step.step].tolist() for column in sums)
         for phase, ns, of_exchanges_ns, count in zip(PHASES, kernel_ns, exchanged_ns, kernels, strict=True):
             if count:
-                yield StepRow(of_step.step, phase, ns, of_exchanges_ns, count, None, None)
+                cells.append((of_step.step, phase, ns, of_exchanges_ns, count, None, None))
         of_all = sum(kernel_ns), sum(exchanged_ns), sum(kernels)
-        yield StepRow(of_step.step, "", *of_all, of_step.span_ns, of_step.cpu_ns)
+        cells.append((of_step.step, "", *of_all, of_step.span_ns, of_step.cpu_ns))
+    return {name: [row[place] for row in cells] for place, name in enumerate(STEPS)}
 
 
-def _exchange_rows(attribution: Attribution) -> Iterator[ExchangeRow]:
-    """Yield a row for each kernel that communicates."""
+def _exchanges(attribution: Attribution) -> dict[str, list[Any]]:
+    """Return the columns EXCHANGES: a row for each kernel that communicates."""
     exchanged = exchanges(attribution, step=attribution.rules.step)
-    names = ("gpu", "place", "collective", "group", "ranks", "step", "start_ns", "end_ns", "time_ns", "hidden_ns")
-    columns = [getattr(exchanged.kernels, name).tolist() for name in (*names, "message_bytes", "bus_bytes")]
-    for gpu, place, collective, group, *figures in zip(*columns, strict=True):
-        (path, phase), group_name = exchanged.places[place], exchanged.groups[group]
-        yield ExchangeRow(exchanged.gpus[gpu], path, phase, COLLECTIVES[collective], group_name, *figures)
+    columns: dict[str, list[Any]] = {
+        name: getattr(exchanged.kernels, name).tolist() for name in EXCHANGES if name not in ("path", "phase")
+    }
+    places = [exchanged.places[place] for place in exchanged.kernels.place.tolist()]
+    columns |= {"path": [path for path, _ in places], "phase": [phase for _, phase in places]}
+    for name, texts in (("gpu", exchanged.gpus), ("collective", COLLECTIVES), ("group", exchanged.groups)):
+        columns[name] = [texts[number] for number in columns[name]]
+    return columns
 
 
 def _about(report: Report) -> dict[str, Any]:
@@ -189,16 +186,8 @@ def columns_of(names: Sequence[str]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
-class Group(NamedTuple):
-    """The rows of one table, of all work or of the measured steps."""
-
-    table: str
-    of: str
-    rows: pa.Table
-
-
-def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[Head, list[Group]]:
-    """Return what a summary is of, and the rows of some tables with the columns asked for of each.
+def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[Head, list[Rows]]:
+    """Return what a summary is of, and of some tables (table, of, rows) with the columns asked for of each.
 
     A file's groups of rows are of one table each, so that only those wanted are read.
     Raises NotAReport if the file is damaged, or of a later version.
@@ -221,7 +210,7 @@ def read_groups(path: FilePath, columns: Mapping[str, Sequence[str]]) -> tuple[H
                 if table.min in columns:
                     wanted = columns[table.min]
                     rows = file.read_row_group(number, columns=list(wanted), use_threads=False).select(wanted)
-                    groups.append(Group(table.min, of.min, rows.cast(columns_of(wanted))))
+                    groups.append((table.min, of.min, rows.cast(columns_of(wanted))))
             return head, groups
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         reason = str(error).partition(". ")[0].rstrip(".")
@@ -232,8 +221,8 @@ def read_summary(path: FilePath) -> Report:
     """Return the report of a summary, whose name is the file's; raises NotAReport as `read_groups` does."""
     head, groups = read_groups(path, {table: [field.name for field in fields(row)] for table, row in SUMS.items()})
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for group in groups:
-        rows.setdefault((group.of, group.table), []).extend(group.rows.to_pylist())
+    for table, extent, of_group in groups:
+        rows.setdefault((extent, table), []).extend(of_group.to_pylist())
     try:
         provenance = msgspec.to_builtins(head.provenance)
         reports: dict[str, Report] = {}
@@ -251,8 +240,8 @@ def read_step_times(path: FilePath) -> StepTimes:
     head, groups = read_groups(path, {"kernels": ["path", "phase", "kind", "kernel", "step_ns"]})
     return {
         (tuple(row["path"]), row["phase"], row["kind"], row["kernel"]): np.array(row["step_ns"], np.int64)
-        for group in groups
-        if group.of == head.of
-        for row in group.rows.to_pylist()
+        for _, extent, rows in groups
+        if extent == head.of
+        for row in rows.to_pylist()
         if row["step_ns"] is not None
     }

@@ -102,8 +102,7 @@ def _table(report: Report, explanation: Explanation, name: str) -> Table:
 def _title(report: Report, explanation: Explanation, name: str) -> str:
     """Describe how many launches there are of what, and their sum."""
     launches, formula, phase = explanation.launches, explanation.formula, explanation.phase
-    is_trivial = formula in (f"{launches:,}", f"1·{launches}")
-    count = f"{launches:,}{'' if is_trivial else f' = {formula}'} launch{'es' if launches > 1 else ''}"
+    count = f"{launches:,}{f' = {formula}' if formula else ''} launch{'es' if launches > 1 else ''}"
     where = "no phase" if phase == OTHER else phase
     if not explanation.unit:
         rows = [row for row in report.kernels if (row.kernel, row.phase) == (explanation.kernel, phase)]

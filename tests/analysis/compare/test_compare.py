@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from nvtx_kernels.analysis import compare as command
 from nvtx_kernels.analysis.compare.changes import Axis, changes, compare, notes
 from nvtx_kernels.analysis.compare.rules import judge, parse
-from nvtx_kernels.analysis.compare.tables import compared, everything_compared
-from nvtx_kernels.analysis.document import Detail
+from nvtx_kernels.analysis.compare.tables import compared
+from nvtx_kernels.analysis.document import WHOLE, Detail
 from nvtx_kernels.analysis.errors import ReportError, UsageError
 from nvtx_kernels.analysis.presenters import as_csv, as_table
 
@@ -98,7 +98,7 @@ def test_what_has_grown_manifold_is_a_multiple_with_a_legend(grown, shown):
         place = [column.key for column in table.columns].index("change")
         assert table.rows[0].values[place] == (shown if isinstance(shown, str) else pytest.approx(shown))
         assert ("n×: B is n times A." in table.caption) == isinstance(shown, str)
-    for table in everything_compared(comparison, verdicts).tables:
+    for table in compared(comparison, verdicts, WHOLE).tables:
         place = [column.key for column in table.columns].index("change")
         assert table.rows[0].values[place] == pytest.approx(grown - 1)
 
@@ -213,7 +213,7 @@ def test_a_cpu_is_not_compared_with_a_gpu():
 
 def test_csv_has_every_row_in_full_and_no_formula():
     odd = report_of(row("=1+1", 7, "step", "layer 0"), steps=1)
-    text = as_csv.present(everything_compared(compare(BEFORE, odd)))
+    text = as_csv.present(compared(compare(BEFORE, odd), detail=WHOLE))
     tables = dict(list(pd.read_csv(io.StringIO(text)).groupby("table")))
     assert {key: len(table) for key, table in tables.items()} == {
         "by_phase": 3, "by_category": 3, "by_range": 8, "by_kernel": 4,
