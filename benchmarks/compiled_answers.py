@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvtx_kernels.analysis.attribution import attribute
+from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.compare import changes as differences
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.report import KernelRow, Report

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Adoption:
     def __init__(self, facts: ThreadFacts, nesting: Nesting) -> None:
         self.facts, self._nesting = facts, nesting
         self._opens_backward = of_titles(facts.names.backward_phase, facts.ranges)
-        self._turns: dict[int, _Turns] = {}
+        self._turns_of = cache(partial(_Turns, facts.trace))
         self._for_calls: dict[tuple[int, int], Waits] = {}
 
     @cached_property
@@ -101,7 +101,7 @@ class Adoption:
 
     def _is_adopted(self, thread: int) -> bool:
         facts = self.facts
-        if facts.is_worker[thread] or facts.is_main[thread]:
+        if thread in facts.workers | facts.mains:
             return False
         if thread in facts.of_autograd:
             return True
@@ -146,9 +146,7 @@ class Adoption:
 
     def _waits(self, waiting: int, thread: int, during: Spots) -> Waits:
         """Return the state of a thread during each interval of another."""
-        if waiting not in self._turns:
-            self._turns[waiting] = _Turns(self.facts.trace, waiting)
-        turns = self._turns[waiting]
+        turns = self._turns_of(waiting)
         tasks: list[Callable[[], Any]] = [partial(turns.stretch, during), partial(self._open, waiting, during)]
         stretch, node = at_once(tasks, len(during))
         in_backward = self._in_backward(node)

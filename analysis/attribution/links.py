@@ -48,7 +48,8 @@ class Links:
         backward = operator_ranges(facts, ranges) & facts.backward_operator[ranges.name_id] & nested
         rows = np.flatnonzero(backward)
         self.nodes = ranges.take(rows if moments is None else _around(ranges, rows, moments))
-        self.seq, self._nesting = _with_childs_number(self.nodes, names), Nesting(self.nodes)
+        self._nesting = Nesting(self.nodes)
+        self.seq = _with_childs_number(self.nodes, names, self._nesting)
         self._within = _within(self.seq, self._nesting)
         forward = np.flatnonzero((ranges.seq >= 0) & ~backward & nested & (len(self.nodes) > 0))
         forward = forward[np.isin(ranges.seq[forward], self.nodes.seq)]
@@ -167,34 +168,22 @@ def _within(seq: Int64s, nesting: Nesting) -> Int64s:
     return np.where(outer >= 0, forest.range[outer], -1).astype(np.int64)
 
 
-def _with_childs_number(nodes: Ranges, names: list[str]) -> Int64s:
-    """Give the engine's range around a node the node's own number; gradient accumulation has none."""
+def _with_childs_number(nodes: Ranges, names: list[str], nesting: Nesting) -> Int64s:
+    """Give the engine's range around a node the first such node's number; gradient accumulation has none."""
     engine = np.array([name.startswith(ENGINE_OPERATOR) for name in names], np.bool_)
-    outer = np.flatnonzero(engine[nodes.name_id])
-    around = {name: number for number, name in enumerate(names)}
-    child_name = np.array([around.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
-    seq = nodes.seq.copy()
-    inner = np.minimum(outer + 1, len(nodes) - 1)
-    child = _is_child(nodes, child_name, outer, inner)
-    seq[outer[child]] = nodes.seq[inner[child]]
-    # The node is all but always what its engine's range begins with; the others are few, and looked for singly.
-    numbered = distinct(nodes.name_id[nodes.seq >= 0])
-    for outer_row in outer[~child & np.isin(child_name[nodes.name_id[outer]], numbered)].tolist():
-        # The ranges after it on its thread that start before it ends.
-        of_thread = int(np.searchsorted(nodes.thread, nodes.thread[outer_row], "right"))
-        begun = int(np.searchsorted(nodes.start_ns[outer_row + 1 : of_thread], nodes.end_ns[outer_row], "right"))
-        inside = np.arange(outer_row + 1, outer_row + 1 + begun)
-        children = inside[_is_child(nodes, child_name, np.full(len(inside), outer_row), inside)]
-        if len(children):
-            seq[outer_row] = nodes.seq[children[0]]
-    return seq
-
-
-def _is_child(nodes: Ranges, child_name: Int32s, outer: Int64s, inner: Int64s) -> Bools:
-    """Return which inner ranges are numbered nodes that the engine's ranges (by name) surround."""
-    inside = (nodes.thread[inner] == nodes.thread[outer]) & (nodes.end_ns[inner] <= nodes.end_ns[outer])
-    named: Bools = inside & (nodes.name_id[inner] == child_name[nodes.name_id[outer]])
-    return named & (nodes.seq[inner] >= 0)
+    number_of = {name: number for number, name in enumerate(names)}
+    child_name = np.array([number_of.get(name.removeprefix(ENGINE_OPERATOR), -1) for name in names], np.int32)
+    child = np.flatnonzero(nodes.seq >= 0)
+    first_child = np.full(len(nodes), len(nodes))
+    outer = nesting.forest.above(nesting.home)[child]
+    while (inside := outer >= 0).any():
+        child, outer = child[inside], outer[inside]
+        row = nesting.forest.range[outer]
+        name_id = nodes.name_id[row]
+        is_child = engine[name_id] & (child_name[name_id] == nodes.name_id[child])
+        np.minimum.at(first_child, row[is_child], child[is_child])
+        outer = nesting.forest.above(outer)
+    return np.where(first_child < len(nodes), np.append(nodes.seq, -1)[first_child], nodes.seq)
 
 
 class Makers:

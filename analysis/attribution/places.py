@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import bounds, grouped, summed
+from ..support.small_numbers import bounds, grouped_rows, summed
 from ..trace import Bools, Columns, Int8s, Int32s, Int64s, Path, Ranges, Trace
-from ..vocabulary import PHASES, PhaseNames
+from ..vocabulary import PhaseNames
 from .nesting import Forest
 from .user_ranges import NameFacts
 
@@ -105,22 +105,20 @@ class Paths:
         for parent, name in zip(tree.parent.tolist(), tree.range.tolist(), strict=True):
             self.names.append((*(self.names[parent] if parent >= 0 else ()), names[name]))
         self.names.append(())
-        pairs, of_node = grouped(self.names_of_node[:-1].astype(np.int64) * len(PHASES) + attribution.node_phase)
+        (path, phase), of_node = grouped_rows(self.names_of_node[:-1], attribution.node_phase)
         self.of_node = np.append(of_node, -1).astype(np.int32)
-        self.paths: list[Path] = [*(self.names[pair // len(PHASES)] for pair in pairs.tolist()), ()]
-        self.phase: list[int] = (pairs % len(PHASES)).tolist()
+        self.paths: list[Path] = [*(self.names[number] for number in path.tolist()), ()]
+        self.phase: list[int] = phase.tolist()
 
     def __len__(self) -> int:
         return len(self.phase)
 
 
-@dataclass(frozen=True, slots=True)
 class Instances:
-    """The forest of instances; `of_node` has an entry per node of the attribution, and -1 for node -1."""
+    """The forest of instances, and a node of each; `of_node` is per node of the attribution, and last of -1."""
 
-    forest: Forest
-    of_node: Int32s
-    node: Int32s  # one of the nodes of each
+    def __init__(self, attribution: Attribution) -> None:
+        self.forest, self.of_node, self.node = attribution.forest.folded(attribution.forest.range)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +133,6 @@ class Projections(Columns):
     start_ns: Int64s
     end_ns: Int64s
     kernel_ns: Int64s
-
-
-def instances(attribution: Attribution) -> Instances:
-    """Give each place of an attribution's forest a number."""
-    return Instances(*attribution.forest.folded(attribution.forest.range))
 
 
 def projections(
@@ -171,8 +164,6 @@ def projections(
 
 def _merged(rows: Projections) -> Projections:
     """Merge all rows of an instance and group."""
-    groups = int(rows.group.max(initial=0)) + 1
-    keys, row = grouped(rows.instance.astype(np.int64) * groups + rows.group)
-    start, end = bounds(row, rows.start_ns, rows.end_ns, len(keys))
-    instance, group = (column.astype(np.int32) for column in np.divmod(keys, groups))
-    return Projections(instance, group, start, end, summed(row, rows.kernel_ns, len(keys)))
+    (instance, group), row = grouped_rows(rows.instance, rows.group)
+    start, end = bounds(row, rows.start_ns, rows.end_ns, len(instance))
+    return Projections(instance, group, start, end, summed(row, rows.kernel_ns, len(instance)))

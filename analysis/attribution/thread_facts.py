@@ -18,39 +18,35 @@ MAX_WAITING_THREADS = 64
 class ThreadFacts:
     """Facts about threads, by their positions in `Trace.threads`; `ranges` are those that can be parents.
 
-    `calls` are those that caused work; `is_main` says whether a thread is its process's first, and `is_worker`
-    whether its name shows that it works alone: no thread waits for it, and it waits for none.
+    `calls` are those that caused work; `mains` are the first threads of their processes, and `workers` those whose
+    names show that they work alone: no thread waits for them, and they wait for none.
     """
 
     def __init__(self, trace: Trace, names: NameFacts, ranges: Ranges) -> None:
         self.trace, self.names, self.ranges, self.calls = trace, names, ranges, working_calls(trace)
-        threads, self._process = trace.threads, trace.process_of_thread().tolist()
-        self.is_main = [thread.thread_id == trace.processes[thread.process].process_id for thread in threads]
-        self.is_worker = [bool(WORKER_THREADS.search(thread.name)) for thread in threads]
-        self._is_named_autograd = [bool(AUTOGRAD_THREADS.search(thread.name)) for thread in threads]
+        self._process = trace.process_of_thread().tolist()
+        numbered = [*enumerate(trace.threads)]
+        self.mains = frozenset(
+            number for number, thread in numbered if thread.thread_id == trace.processes[thread.process].process_id
+        )
+        self.workers = frozenset(number for number, thread in numbered if WORKER_THREADS.search(thread.name))
+        named_autograd = (number for number, thread in numbered if AUTOGRAD_THREADS.search(thread.name))
+        self._named_autograd = frozenset(named_autograd)
         self.launching = _threads(self.calls.thread)
         self.launching_kernels = _threads(self.calls.thread[self.calls.launches_kernel])  # or a graph
 
     @cached_property
     def of_autograd(self) -> frozenset[int]:
         """The threads that are autograd's, by their names, or else by the engine's ranges on them."""
-        return frozenset(
-            thread
-            for thread, is_named in enumerate(self._is_named_autograd)
-            if not self.is_main[thread]
-            and (is_named or (thread in self._engine_threads and not self._runs_program(thread)))
-        )
-
-    def _runs_program(self, thread: int) -> bool:
-        return thread in self.independent or thread in self.phased or thread in self._calling_models
+        by_ranges = self._engine_threads - self._named_autograd - self.mains
+        if by_ranges:  # without those that run the program
+            by_ranges = by_ranges - self.independent - self.phased - self._calling_models
+        return (self._named_autograd - self.mains) | by_ranges
 
     @cached_property
     def processes_with_autograd(self) -> frozenset[int]:
         """The processes of which any thread is known to be autograd's."""
-        is_named, engine = self._is_named_autograd, self._engine_threads
-        return frozenset(
-            process for number, process in enumerate(self._process) if is_named[number] or number in engine
-        )
+        return frozenset(self._process[thread] for thread in self._named_autograd | self._engine_threads)
 
     @cached_property
     def independent(self) -> frozenset[int]:
@@ -100,8 +96,8 @@ class ThreadFacts:
     def _waiting(self) -> list[int]:
         """The threads that could wait for others, those with most ranges first."""
         threads, count = counted(self.ranges.thread)
-        ordered: list[int] = threads[np.argsort(-count, kind="stable")].tolist()
-        return [thread for thread in ordered if thread not in self.of_autograd and not self.is_worker[thread]]
+        alone = self.of_autograd | self.workers
+        return [thread for thread in threads[np.argsort(-count, kind="stable")].tolist() if thread not in alone]
 
     @cached_property
     def _engine(self) -> Ranges:

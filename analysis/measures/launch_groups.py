@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.places import Paths, instances
+from ..attribution.places import Instances, Paths
 from ..report import Path
 from ..support.small_numbers import grouped_rows, summed
 from ..trace import KERNEL, Int64s
@@ -90,7 +90,7 @@ class LaunchGroups:
 
     def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
         self._attribution, self._paths = attribution, Paths(attribution)
-        self._places = instances(attribution)
+        self._places = Instances(attribution)
         self._extents = Extents(attribution, include_warm_up=include_warm_up)
 
     def explain(

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.places import instances, projections
+from ..attribution.places import Instances, projections
 from ..attribution.steps import measured_steps
 from ..attribution.user_ranges import named_phases
 from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
@@ -93,7 +93,7 @@ class Extents:
     """The phases and steps of an attribution in time, and their work."""
 
     def __init__(self, attribution: Attribution, *, include_warm_up: bool = False) -> None:
-        self.attribution, self._places = attribution, instances(attribution)
+        self.attribution, self._places = attribution, Instances(attribution)
         self._left_out = np.append(attribution.warm_up, False) & (not include_warm_up)  # per node
         #: The measured steps in order of start: positions in the attribution's ranges.
         self.steps = measured_steps(attribution, include_warm_up=include_warm_up)

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..attribution.places import Paths, instances, projections
+from ..attribution.places import Instances, Paths, projections
 from ..attribution.steps import measured_steps, step_of_nodes
 from ..report import Path
 from ..support.small_numbers import bounds, grouped_rows, rows_of_each, summed
@@ -104,7 +104,7 @@ def ranges_of(
     attribution: Attribution, naming: Callable[[Path], Path], *, include_warm_up: bool = False
 ) -> tuple[RangeSteps, ...]:
     """Measure every path in every step; paths that `naming` gives one name are added up."""
-    paths, places = Paths(attribution), instances(attribution)
+    paths, places = Paths(attribution), Instances(attribution)
     number: dict[tuple[Path, int], int] = {}
     names = [
         number.setdefault((naming(path), phase), len(number))

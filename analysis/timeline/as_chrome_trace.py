@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import HOW, Attribution
-from ..attribution.places import Paths, instances, projections
+from ..attribution.places import Instances, Paths, projections
 from ..kernel_names.categories import categorize
 from ..kernel_names.short import distinct_short_names
 from ..support.text import fit
@@ -111,7 +111,7 @@ def chrome_trace(attribution: Attribution, *, arrows: bool = True) -> Iterator[s
 def _tables(attribution: Attribution, stream: Int32s) -> dict[str, Table]:
     """Return what is drawn, in the order of the file; groups are threads, or the streams of pieces of work."""
     trace, work, ranges = attribution.trace, attribution.trace.work, attribution.trace.ranges
-    calls, paths, places = working_calls(trace), Paths(attribution), instances(attribution)
+    calls, paths, places = working_calls(trace), Paths(attribution), Instances(attribution)
     every = np.arange(len(work), dtype=np.int64)
     spans = projections(places, every, attribution, stream, work.kind == KERNEL)
     path_texts = [_text(PATH_SEPARATOR.join(path), LONGEST_PATH) for path in paths.paths]
