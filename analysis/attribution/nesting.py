@@ -188,7 +188,14 @@ class Nesting:
         end = self._clock.at(ranges.thread, ranges.end_ns)
         self._lanes, parent = _lanes(ranges, start, end)
         self.forest = Forest(parent)
-        self.home = self._homes(start, end)
+        self.home = np.arange(len(ranges), dtype=np.int32)
+        if len(self._lanes) > 1:
+            above = np.full(len(ranges), -1, np.int32)
+            for lane in self._lanes:  # of equal spans, the range that comes first is the outer one
+                last = np.searchsorted(lane.rows, self.home)
+                above = self.forest.merge(above, self._chain(lane, last, start, end))
+            moved = np.flatnonzero(above != parent)
+            self.home[moved] = self.forest.add(above[moved], self.home[moved])
 
     def containing(self, spots: Spots) -> Int32s:
         """Return the node of the ranges on its thread that contain each interval; -1 for none: int32 (n,)."""
@@ -198,17 +205,6 @@ class Nesting:
             last = positions(lane.start, start, "right")
             node = self.forest.merge(node, self._chain(lane, last, start, end))
         return node
-
-    def _homes(self, start: Int64s, end: Int64s) -> Int32s:
-        home = np.arange(len(start), dtype=np.int32)
-        if len(self._lanes) <= 1:
-            return home
-        above = np.full(len(home), -1, np.int32)
-        for lane in self._lanes:  # of equal spans, the range that comes first is the outer one
-            above = self.forest.merge(above, self._chain(lane, np.searchsorted(lane.rows, home), start, end))
-        moved = np.flatnonzero(above != self.forest.parent[home])
-        home[moved] = self.forest.add(above[moved], home[moved])
-        return home
 
     def _chain(self, lane: Lane, last: NDArray[Any], start: Int64s, end: Int64s) -> Int32s:
         """Return the innermost of the lane's first `last` ranges that contains each interval, or -1."""

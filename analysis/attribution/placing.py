@@ -114,9 +114,19 @@ class Placing:
 
         A base's path is followed by the forward one below the deepest range common to both.
         """
+
+        def step(base: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
+            range_ = self._forest.range[forward]
+            common, node = np.zeros(len(base), np.bool_), base
+            while (node >= 0).any():
+                common |= (node >= 0) & (self._forest.range[node] == range_)
+                node = self._forest.above(node)
+            above = np.where(common, np.int32(-1), self._forest.parent[forward])
+            return base, above, np.where(common | self._dropped[range_], np.int32(-1), range_)
+
         before, under = len(self._forest), above >= 0
         target = np.full(len(rows), -1, np.int32)
-        target[under] = self._forest.combine(above[under], forward[under], self._step)
+        target[under] = self._forest.combine(above[under], forward[under], step)
         alone, back = np.unique(forward[~under], return_inverse=True)
         target[~under] = self._forest.copied(alone, lambda level: ~self._dropped[self._forest.range[level]])[back]
         self.linked_nodes.append(np.arange(before, len(self._forest), dtype=np.int32))
@@ -129,12 +139,3 @@ class Placing:
         placed.own_node[unadopted] = np.where(
             under[~adopted], target[~adopted], self._forest.graft(target[~adopted], placed.own_node[unadopted])
         )
-
-    def _step(self, base: Int32s, forward: Int32s) -> tuple[Int32s, Int32s, Int32s]:
-        range_ = self._forest.range[forward]
-        common, node = np.zeros(len(base), np.bool_), base
-        while (node >= 0).any():
-            common |= (node >= 0) & (self._forest.range[node] == range_)
-            node = self._forest.above(node)
-        above = np.where(common, -1, self._forest.parent[forward]).astype(np.int32)
-        return base, above, np.where(common | self._dropped[range_], -1, range_).astype(np.int32)

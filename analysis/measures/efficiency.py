@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from ..report import Number, Path, RangeRow, Report
@@ -25,8 +26,6 @@ _INDEX_ABOVE = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9]|$)")
 Place = tuple[Path, str]
 #: A phase and a path below the step, in which a `*` may stand for an index.
 Key = tuple[str, str]
-#: A range, a phase whose counts it may have, and its path below its step.
-Inside = tuple[Place, str, Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,15 +233,12 @@ class Joined:
 def joined(report: Report, counts: Counts) -> Joined:
     """Join counts to the ranges of a whole report."""
     steps = _steps(report)
-    inside = [*_inside(report, counts, steps)]
-    places = _places(inside, counts)
+    places, around = _places(report, counts, steps)
     figures: defaultdict[Place, Figures] = defaultdict(lambda: NOTHING)
-    unjoined = tuple(key for key in counts.by_key if key not in places)
-    around = _around(inside, unjoined)
     for key, of_key in (*places.items(), *around.items()):
         tails = len({_tail(path, steps) for path, _ in of_key})
         entry = counts.by_key[key]
-        each = entry.of_each(tails) if key in places else entry.whole.times(1 / tails)
+        each = entry.of_each(tails) if key in places else entry.whole.times(1 / max(tails, 1))
         for place in of_key:
             figures[place] += each.times(steps[_step_of(place[0], steps)])
     rows = {(row.path, row.phase): row for row in report.ranges}
@@ -261,8 +257,8 @@ def joined(report: Report, counts: Counts) -> Joined:
         ),
         all_computed=counts.whole.times(count),
         model=sum(model, NOTHING).times(count),
-        moved=sum((counts.by_key[key].whole for key in unjoined), NOTHING).times(count),
-        unjoined=unjoined,
+        moved=sum((counts.by_key[key].whole for key in around), NOTHING).times(count),
+        unjoined=tuple(around),
     )
 
 
@@ -320,43 +316,39 @@ def _tail(path: Path, steps: Mapping[Path, float]) -> Path:
     return path[len(_step_of(path, steps)) :]
 
 
-def _places(inside: Iterable[Inside], counts: Counts) -> dict[Key, list[Place]]:
-    """Return the report's ranges of each counted path: those of its phase, else those of the only other one."""
-    by_key: defaultdict[Key, list[Place]] = defaultdict(list)
-    paths: defaultdict[Key, set[Path]] = defaultdict(set)
-    for place, phase, tail in inside:
-        key = next((key for key in keys_of(phase, tail) if key in counts.by_key), None)
-        if key is not None:
-            by_key[key].append(place)
-            paths[key].add(tail)
-    # Where the report has more or fewer paths of a name than were counted, they are other ranges.
-    return {key: places for key, places in by_key.items() if counts.by_key[key].paths in (None, len(paths[key]))}
+def _places(
+    report: Report, counts: Counts, steps: Mapping[Path, float]
+) -> tuple[dict[Key, list[Place]], dict[Key, list[Place]]]:
+    """Return the report's ranges of each counted path, and of those that it lacks the nearest ranges around.
 
-
-def _around(inside: Iterable[Inside], unjoined: Iterable[Key]) -> dict[Key, list[Place]]:
-    """Return the nearest ranges around each counted path that the report lacks, or else the steps."""
-    by_key: defaultdict[Key, list[Place]] = defaultdict(list)
-    for place, phase, tail in inside:
-        for key in dict.fromkeys(keys_of(phase, tail)):
-            by_key[key].append(place)
-    around: dict[Key, list[Place]] = {}
-    for phase, path in unjoined:
-        names = path.split(PATH_SEPARATOR)
-        outer = (PATH_SEPARATOR.join(names[:length]) for length in range(len(names) - 1, -1, -1))
-        around[phase, path] = next((by_key[phase, above] for above in outer if (phase, above) in by_key), [])
-    return {key: places for key, places in around.items() if places}
-
-
-def _inside(report: Report, counts: Counts, steps: Mapping[Path, float]) -> Iterator[Inside]:
-    """Yield the ranges in steps, with each phase whose counts they may have, and their path below the step."""
-    inside = [row for row in report.ranges if _step_of(row.path, steps)]
+    The ranges of a path are those of its phase, else those of the only other one.
+    """
+    in_steps = [row for row in report.ranges if _step_of(row.path, steps)]
     phases: defaultdict[Path, set[str]] = defaultdict(set)
-    for row in inside:
+    for row in in_steps:
         phases[row.path].add(row.phase)
-    for row in inside:
-        for phase in {key[0] for key in counts.by_key}:
-            if phase == row.phase or (phase not in phases[row.path] and len(phases[row.path]) == 1):
-                yield (row.path, row.phase), phase, _tail(row.path, steps)
+    by_key: defaultdict[Key, list[Place]] = defaultdict(list)
+    joining: defaultdict[Key, list[Place]] = defaultdict(list)
+    paths: defaultdict[Key, set[Path]] = defaultdict(set)
+    for row, phase in product(in_steps, dict.fromkeys(phase for phase, _ in counts.by_key)):
+        if phase == row.phase or len(phases[row.path]) == 1:
+            place, tail = (row.path, row.phase), _tail(row.path, steps)
+            keys = [*dict.fromkeys(keys_of(phase, tail))]
+            for key in keys:
+                by_key[key].append(place)
+            if counted := [key for key in keys if key in counts.by_key]:
+                joining[counted[0]].append(place)
+                paths[counted[0]].add(tail)
+    # Where the report has more or fewer paths of a name than were counted, they are other ranges.
+    places = {
+        key: of_key for key, of_key in joining.items() if counts.by_key[key].paths in (None, len(paths[key]))
+    }
+    around: dict[Key, list[Place]] = {}
+    for phase, path in (key for key in counts.by_key if key not in places):
+        names = path.split(PATH_SEPARATOR)
+        outer = ((phase, PATH_SEPARATOR.join(names[:length])) for length in range(len(names) - 1, -1, -1))
+        around[phase, path] = next((by_key[key] for key in outer if key in by_key), [])
+    return places, around
 
 
 def _with_inner(of_places: Mapping[Place, Figures], rows: Mapping[Place, RangeRow]) -> dict[Place, Figures]:

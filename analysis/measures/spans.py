@@ -98,8 +98,14 @@ class Extents:
         #: The measured steps in order of start: positions in the attribution's ranges.
         self.steps = measured_steps(attribution, include_warm_up=include_warm_up)
         self.kept: Int64s = np.flatnonzero(~self._left_out[attribution.node])
-        self.gpu_of_all, self.gpus = _gpus(attribution.of_all_work)
-        self.gpu: Int32s = self.gpu_of_all[attribution.rows_of_all]
+        # Processes number their GPUs themselves, so equal numbers in two processes need not be one GPU.
+        work, processes = attribution.of_all_work.trace.work, attribution.trace.processes
+        (owners, devices), gpu = grouped_rows(work.process, work.device_id)
+        self.gpu_of_all, self.gpu = gpu.astype(np.int32), gpu.astype(np.int32)[attribution.rows_of_all]
+        self.gpus = [
+            f"GPU {device}" + (f" of {processes[owner].process_id}" if (devices == device).sum() > 1 else "")
+            for owner, device in zip(owners.tolist(), devices.tolist(), strict=True)
+        ]
 
     @cached_property
     def phase_of(self) -> Int32s:
@@ -221,17 +227,3 @@ class Extents:
             return len(self.steps)
         of_phase = self._phases == kind
         return int((of_phase & ~self._parts).sum() or of_phase.sum())
-
-
-def _gpus(attribution: Attribution) -> tuple[Int32s, list[str]]:
-    """Return the number of the GPU of each piece of work, and the GPUs' labels.
-
-    Processes number their GPUs themselves, so equal numbers in two processes need not be one GPU.
-    """
-    work, processes = attribution.trace.work, attribution.trace.processes
-    (of_process, devices), gpu = grouped_rows(work.process, work.device_id)
-    labels = [
-        f"GPU {device}" + (f" of {processes[process].process_id}" if (devices == device).sum() > 1 else "")
-        for process, device in zip(of_process.tolist(), devices.tolist(), strict=True)
-    ]
-    return gpu.astype(np.int32), labels
