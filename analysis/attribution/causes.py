@@ -77,9 +77,9 @@ class _Attributing:
 
         tasks: list[Callable[[], Any]] = [partial(placing.place, calls), unnamed]
         placed, self.unnamed = at_once(tasks, len(calls))
-        memory, none = trace.memory, np.empty(0, np.int64)
-        owner, at_ns = (memory.thread, memory.at_ns) if memory else (none.astype(np.int32), none)
-        self.allocated = Spots(at_ns, at_ns, owner)
+        self.allocated = Spots(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
+        if trace.memory is not None:
+            self.allocated = Spots(trace.memory.at_ns, trace.memory.at_ns, trace.memory.thread)
         self.memory_node = placing.place(self.allocated).node if len(self.allocated) else np.empty(0, np.int32)
         home = self.nesting.home.copy()
         if self.rules.adopt and len(self.ranges):
@@ -101,7 +101,14 @@ class _Attributing:
         unfit = np.zeros(len(launch), np.bool_)
         node[has_launch], how[has_launch] = placed.node[work_call], placed.how[work_call].astype(np.uint8)
         unfit[has_launch] = placed.unfit[work_call]
-        node = self._led_to_captures(node, how)
+        # Work of CUDA graphs' replays, and where its nodes were captured.
+        self.captured, self.created = np.empty(0, np.int32), np.full(len(node), -1, np.int32)
+        if trace.captures is not None and len(self.nesting.home):
+            self.created, captured, self.captured = below_launches(
+                trace.captures, self.ranges, self.nesting, self.facts, node, how != AMBIGUOUS
+            )
+            how[captured >= 0] = CAPTURED
+            node = np.where(captured >= 0, captured, node)
 
         # Nodes that contain work, at any depth, and were linked.
         with_work = marked(np.concatenate([node, self.memory_node]), len(self.forest))
@@ -143,18 +150,6 @@ class _Attributing:
         how[stray[operator_node >= 0]] = OWN
         self.ranges = Ranges.joined([self.ranges, operators])
         return np.concatenate([home, nesting.home + first]).astype(np.int32)
-
-    def _led_to_captures(self, node: Int32s, how: NDArray[np.uint8]) -> Int32s:
-        """Assign CUDA graphs' replays to the ranges of their capture; return all work's nodes."""
-        self.captured = np.empty(0, np.int32)
-        self.created = np.full(len(node), -1, np.int32)  # per piece of work: where its node was captured
-        if self.trace.captures is None or not len(self.nesting.home):
-            return node
-        self.created, placed, self.captured = below_launches(
-            self.trace.captures, self.ranges, self.nesting, self.facts, node, how != AMBIGUOUS
-        )
-        how[placed >= 0] = CAPTURED
-        return np.where(placed >= 0, placed, node)
 
     def phases(self, node: Int32s) -> dict[str, Any]:
         """Return the columns of an attribution that tell phases, given the nodes of work."""

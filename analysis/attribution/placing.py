@@ -75,7 +75,16 @@ class Placing:
 
     def _link(self, spots: Spots, placed: Placed, order: int) -> None:
         """Link backward work to its forward operator's ranges, unless a range of its own is more precise."""
-        rows, above = self._eligible(spots, placed)
+        # The intervals without a range of the user's closer than the phase, and the node above each: the phase's,
+        # or -1 on one of autograd's threads that no thread waits for.
+        own_node, base = placed.own_node, placed.base
+        in_user_range = self._forest.below(~self._operator[self._forest.range])[own_node]
+        backward = of_titles(self._facts.names.backward_phase, self._ranges)
+        in_phase = (base < 0) & (own_node >= 0) & backward[self._forest.range[own_node]]
+        unawaited = np.isin(spots.thread, self._adoption.known_threads) & (base < 0) & ~in_user_range
+        eligible = ((base >= 0) & ~in_user_range) | in_phase | unawaited
+        rows = np.flatnonzero(eligible & (placed.how != AMBIGUOUS))
+        above = np.where(in_phase, own_node, base)[rows]
         inside = spots.take(rows)
         links = Links(self._facts, inside) if len(rows) else None
         if not links:
@@ -93,21 +102,6 @@ class Placing:
         there = links.operators.take(operators)
         forward = self.place(there, order + 1).node[back] if len(operators) else maker.astype(np.int32)
         self._lead(placed, rows[forward >= 0], above[forward >= 0], forward[forward >= 0])
-
-    def _eligible(self, spots: Spots, placed: Placed) -> tuple[Int64s, Int32s]:
-        """Return the intervals without a range of the user's closer than the phase, and the node above each.
-
-        That is the phase's, or -1 on one of autograd's threads that no thread waits for.
-        """
-        own_node, base = placed.own_node, placed.base
-        in_user_range = self._forest.below(~self._operator[self._forest.range])[own_node]
-        backward = of_titles(self._facts.names.backward_phase, self._ranges)
-        in_phase = (base < 0) & (own_node >= 0) & backward[self._forest.range[own_node]]
-        unawaited = np.isin(spots.thread, self._adoption.known_threads) & (base < 0) & ~in_user_range
-        chosen = ((base >= 0) & ~in_user_range) | in_phase | unawaited
-        rows = np.flatnonzero(chosen & (placed.how != AMBIGUOUS))
-        above = np.where(base >= 0, base, np.where(in_phase, own_node, -1))[rows]
-        return rows, above.astype(np.int32)
 
     def _lead(self, placed: Placed, rows: Int64s, above: Int32s, forward: Int32s) -> None:
         """Put the forward paths of some intervals below their bases, never repeating a step or a phase.

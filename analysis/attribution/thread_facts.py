@@ -39,8 +39,11 @@ class ThreadFacts:
     def of_autograd(self) -> frozenset[int]:
         """The threads that are autograd's, by their names, or else by the engine's ranges on them."""
         by_ranges = self._engine_threads - self._named_autograd - self.mains
-        if by_ranges:  # without those that run the program
-            by_ranges = by_ranges - self.independent - self.phased - self._calling_models
+        if by_ranges:  # not those that run the program, or call a model for it: recomputation does not
+            calls = self.ranges.take(self.ranges.of_forward)
+            again = Nesting(calls.take(computed_again(self.trace, calls)))
+            calling_models = self._outside_engine(calls.take(_is_outside(calls, again)))
+            by_ranges = by_ranges - self.independent - self.phased - calling_models
         return (self._named_autograd - self.mains) | by_ranges
 
     @cached_property
@@ -59,13 +62,6 @@ class ThreadFacts:
     def phased(self) -> frozenset[int]:
         """The threads with any phase of their own, such as one that recomputes in backward."""
         return self._outside_engine(self.ranges.take(of_titles(self.names.opens_phase, self.ranges)))
-
-    @cached_property
-    def _calling_models(self) -> frozenset[int]:
-        """The threads on which a program calls an annotated model; recomputation in backward does not count."""
-        calls = self.ranges.take(self.ranges.of_forward)
-        again = Nesting(calls.take(computed_again(self.trace, calls)))
-        return self._outside_engine(calls.take(_is_outside(calls, again)))
 
     def in_nccl(self, spots: Spots) -> Bools:
         """Return which intervals lie inside a range that NCCL opened around a call of its own."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..attribution.causes import Attribution
 from ..attribution.nesting import Nesting
 from ..attribution.places import Paths
-from ..support.small_numbers import distinct, grouped, grouped_rows, rows_of_each
+from ..support.small_numbers import distinct, grouped, grouped_rows
 from ..trace import Bools, Columns, Int32s, Int64s, Path, Trace
 from ..vocabulary import PHASES, collapsed, is_operator, opens_phase, step_matcher
 from .overlap import communicated_ns, each_gpu
@@ -62,8 +62,8 @@ class Collectives(Columns):
     where the report does not say.
     """
 
-    collective: Int32s
-    group: Int32s
+    collective: Int64s
+    group: Int64s
     ranks: Int64s
     message_bytes: Int64s
     bus_bytes: NDArray[np.float64]
@@ -77,8 +77,8 @@ def collectives(trace: Trace, kernels: Int64s) -> Collectives:
     around = _around(trace, launch)
     in_range = around != _NO_RANGE
     collective[in_range] = _by_name(trace, around[in_range])
-    group, ranks = np.full(len(kernels), -1, np.int32), np.zeros(len(kernels), np.int64)
-    size, root_or_peer = np.full((2, len(kernels)), -1, np.int64)
+    group, size, root_or_peer = np.full((3, len(kernels)), -1, np.int64)
+    ranks = np.zeros(len(kernels), np.int64)
     if trace.messages is not None:
         messages = trace.messages
         place = np.minimum(np.searchsorted(messages.launch, launch), len(messages) - 1)
@@ -115,9 +115,9 @@ def listed_ranks(group: str) -> int:
     return ranks[1].count(",") + 1 if ranks else 0
 
 
-def _by_name(trace: Trace, name_id: Int32s) -> Int32s:
+def _by_name(trace: Trace, name_id: Int32s) -> Int64s:
     name_ids, back = grouped(name_id)
-    return np.array([COLLECTIVES.index(named(trace.names[name])) for name in name_ids.tolist()], np.int32)[back]
+    return np.array([COLLECTIVES.index(named(trace.names[name])) for name in name_ids.tolist()], np.int64)[back]
 
 
 def _around(trace: Trace, launch: Int32s) -> Int32s:
@@ -145,7 +145,7 @@ _ACTION = re.compile(r"(PP:\d+[A-Z_]+)\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels(Columns):
+class Kernels(Collectives):
     """Columns by kernel that communicates, whose numbers are positions in the lists of `Exchanges`.
 
     `step` is -1 in none; `time_ns` is what it is given of the union; `matching` says whether its range
@@ -154,17 +154,11 @@ class Kernels(Columns):
 
     gpu: Int64s
     place: Int64s
-    group: Int64s
-    collective: Int64s
-    ranks: Int64s
     step: Int64s
     start_ns: Int64s
     end_ns: Int64s
     time_ns: Int64s
     hidden_ns: Int64s
-    message_bytes: Int64s
-    bus_bytes: NDArray[np.float64]
-    root_or_peer: Int64s
     matching: Bools
 
 
@@ -198,34 +192,30 @@ def exchanges(
     others are kept, for the n-th collective of a kind is found among all.
     """
     extents, trace = Extents(attribution, include_warm_up=include_warm_up), attribution.trace
-    none = np.empty(0, np.int64)
-    columns = [[none, none, none, none]]
+    columns = [[np.empty(0, np.int64)] * 5]
     for of_gpu in each_gpu(extents, phases):
         rows, time_ns, hidden_ns = of_gpu.shares()
-        columns.append([rows, time_ns, hidden_ns, np.full(len(rows), of_gpu.number, np.int64)])
-    rows, time_ns, hidden_ns, gpu = map(np.concatenate, zip(*columns, strict=True))
-    number_of_step = np.full(len(rows), -1, np.int64)  # among those of its GPU
-    for (number,), on_gpu in rows_of_each(gpu):
-        steps = distinct(extents.step_of[(extents.gpu == number) & (extents.step_of >= 0)])
-        inside = on_gpu[extents.step_of[rows[on_gpu]] >= 0]
-        number_of_step[inside] = np.searchsorted(steps, extents.step_of[rows[inside]])
+        steps, of_rows = distinct(extents.step_of[extents.gpu == of_gpu.number]), extents.step_of[rows]
+        number_of_step = np.where(of_rows >= 0, np.searchsorted(steps[steps >= 0], of_rows), -1)
+        columns.append([rows, time_ns, hidden_ns, number_of_step, np.full(len(rows), of_gpu.number, np.int64)])
+    rows, time_ns, hidden_ns, number_of_step, gpu = map(np.concatenate, zip(*columns, strict=True))
     facts = collectives(trace, rows)
     place, places, chosen = _places(attribution, rows, step, matches)
     groups, group = grouped(facts.group)
     kernels = Kernels(
+        facts.collective,
+        group,
+        facts.ranks,
+        facts.message_bytes,
+        facts.bus_bytes,
+        facts.root_or_peer,
         gpu=gpu,
         place=place,
-        group=group,
-        collective=facts.collective.astype(np.int64),
-        ranks=facts.ranks,
         step=number_of_step,
         start_ns=trace.work.start_ns[rows],
         end_ns=trace.work.end_ns[rows],
         time_ns=time_ns,
         hidden_ns=hidden_ns,
-        message_bytes=facts.message_bytes,
-        bus_bytes=facts.bus_bytes,
-        root_or_peer=facts.root_or_peer,
         matching=chosen,
     )
     return Exchanges(
