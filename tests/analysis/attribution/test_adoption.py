@@ -28,16 +28,6 @@ STEP = [Range("step", 0, 1000), Range("forward", 10, 200), Range("backward", 300
 OTHER = thread(100, 103)
 FORWARD, BACKWARD = (20, 22), [(320, 322, AUTOGRAD), (400, 402, AUTOGRAD)]
 NAMED = {MAIN: "python", AUTOGRAD: "pt_autograd_0"}
-
-
-def backward_of(report, **rules):
-    """Attribute a report and return where the work on autograd's thread went, each place once."""
-    trace = read(report)
-    on_engine = [trace.threads[trace.launches.thread[launch]].thread_id == 101 for launch in trace.work.launch]
-    places = zip(attributed(report, **rules), on_engine, strict=True)
-    return sorted({place for place, engine in places if engine})
-
-
 ADOPTED = "adopted: step > backward"
 SECOND = thread(100, 104)
 BOTH_NAMED = {**NAMED, SECOND: "pt_autograd_1"}
@@ -89,60 +79,54 @@ CASES = {
         f"a worker thread is not adopted: {name}": (STEP, {WORKER: name}, [(350, 352, WORKER)], ["outside"])
         for name in ("pt_data_pin", "pt_nccl_watchdg", "pt_nccl_heartbt", "pt_inductor_0", "dali_worker")
     },
-}  # fmt: skip
-#: Likewise, and the distinct places of what autograd's thread launched.
-OF_BACKWARD = {
     "operators' ranges are evidence without names, though one call met a busy main thread": (
         [*STEP, Range(f"{ENGINE}MmBackward0", 310, 330, AUTOGRAD)], {},
-        [*BACKWARD, (350, 352, AUTOGRAD), (349, 353)], [ADOPTED, "outside"],
+        [*BACKWARD, (350, 352, AUTOGRAD), (349, 353)], [ADOPTED, ADOPTED, "outside", "own: step > backward"],
     ),
     "a nameless thread that works while the main thread does is not autograd's": (
-        STEP, {}, [*BACKWARD, (350, 352, AUTOGRAD), (349, 353)], ["outside"],
+        STEP, {}, [*BACKWARD, (350, 352, AUTOGRAD), (349, 353)], ["outside"] * 3 + ["own: step > backward"],
     ),
-    "a worker thread does not adopt: loader": (
-        [Range("step", 0, 1000), Range("wait", 0, 1000, WORKER)], {WORKER: "pt_data_pin"}, BACKWARD,
-        ["adopted: step"],
-    ),
-    "a worker thread does not adopt: watchdog": (
-        [Range("step", 0, 1000), Range("wait", 0, 1000, WORKER)], {WORKER: "pt_nccl_watchdg"}, BACKWARD,
-        ["adopted: step"],
-    ),
+    **{
+        f"a worker thread does not adopt: {name}": (
+            [Range("step", 0, 1000), Range("wait", 0, 1000, WORKER)], {WORKER: name}, BACKWARD,
+            ["adopted: step"] * 2,
+        )
+        for name in ("pt_data_pin", "pt_nccl_watchdg")
+    },
     "of two threads that wait the one in backward called it": (
-        [*STEP, Range("wait", 250, 750, OTHER)], {}, BACKWARD, [ADOPTED],
+        [*STEP, Range("wait", 250, 750, OTHER)], {}, BACKWARD, [ADOPTED] * 2,
     ),
     "a busy thread with an open range does not adopt": (
         [Range("step", 0, 1000), Range("serve", 0, 1000, OTHER), Range("request", 340, 345, OTHER),
          Range("request", 410, 415, OTHER)],
-        {}, [*BACKWARD, (414, 416, AUTOGRAD), (500, 502, AUTOGRAD)], ["adopted: step"],
+        {}, [*BACKWARD, (414, 416, AUTOGRAD), (500, 502, AUTOGRAD)], ["adopted: step"] * 4,
     ),
     "a thread inside an outer call does not wait when the inner one is over": (
-        [Range("step", 0, 1000)], NAMED, [(310, 600), (311, 312), BACKWARD[0]], ["outside"],
+        [Range("step", 0, 1000)], NAMED, [(310, 600), (311, 312), BACKWARD[0]], ["own: step"] * 2 + ["outside"],
     ),
     "a thread alone in backward waits inside one call around the burst": (
-        [*STEP, Range("monitor", 0, 2000, OTHER)], NAMED, [(310, 600), *BACKWARD], [ADOPTED],
+        [*STEP, Range("monitor", 0, 2000, OTHER)], NAMED, [(310, 600), *BACKWARD],
+        ["own: step > backward", ADOPTED, ADOPTED],
     ),
     "a thread whose call ends within the burst does not wait in it": (
-        STEP, {}, [(310, 350), *BACKWARD], ["outside"],
+        STEP, {}, [(310, 350), *BACKWARD], ["own: step > backward", "outside", "outside"],
     ),
-    "nor for a named one": (STEP, NAMED, [(310, 350), *BACKWARD], [ADOPTED, "outside"]),
-    "a nameless thread that computes again in backward is adopted": (
-        [*STEP, Range("forward", 310, 390, AUTOGRAD)], {}, [FORWARD, *BACKWARD], [ADOPTED, f"{ADOPTED} > forward"],
+    "nor for a named one": (
+        STEP, NAMED, [(310, 350), *BACKWARD], ["own: step > backward", "outside", ADOPTED],
     ),
-    "a nameless thread that steps in backward is adopted": (
-        [*STEP, Range("optimizer", 310, 390, AUTOGRAD)], {}, [FORWARD, *BACKWARD],
-        [ADOPTED, f"{ADOPTED} > optimizer"],
-    ),
+    **{
+        f"a nameless thread is adopted that in backward has a range {name}": (
+            [*STEP, Range(name, 310, 390, AUTOGRAD)], {}, [FORWARD, *BACKWARD],
+            ["own: step > forward", f"{ADOPTED} > {name}", ADOPTED],
+        )
+        for name in ("forward", "optimizer")
+    },
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("ranges", "names", "calls", "expected"), CASES.values(), ids=CASES)
 def test_work_goes_to_the_thread_that_waits_for_it(tmp_path, ranges, names, calls, expected):
     assert attributed(build(tmp_path, ranges=ranges, thread_names=names, **launched(*calls))) == expected
-
-
-@pytest.mark.parametrize(("ranges", "names", "calls", "expected"), OF_BACKWARD.values(), ids=OF_BACKWARD)
-def test_backward_goes_to_the_thread_that_waits_for_it(tmp_path, ranges, names, calls, expected):
-    assert backward_of(build(tmp_path, ranges=ranges, thread_names=names, **launched(*calls))) == expected
 
 
 def test_ranges_on_autograds_thread_continue_the_path(tmp_path):
@@ -185,8 +169,8 @@ def test_a_call_of_the_waiting_thread_ends_its_wait(tmp_path, call):
     rows = launched(*BACKWARD, (500, 502, AUTOGRAD), call)
     rows["work"].pop()  # the call launched nothing: a synchronization
     report = build(tmp_path, ranges=waits, thread_names=NAMED, **rows)
-    expected = {330: ["ambiguous"], 402: ["adopted: wait"]}  # in the second, it is busy during a call of the burst
-    assert backward_of(report) == expected[call[0]]
+    expected = {330: "ambiguous", 402: "adopted: wait"}  # in the second, it is busy during a call of the burst
+    assert attributed(report) == [expected[call[0]]] * 3
 
 
 @pytest.mark.parametrize("writer", [(), ((2400, 2402, OTHER),)], ids=["without work", "with work on the GPU"])
@@ -195,7 +179,9 @@ def test_an_idle_thread_with_one_long_range_takes_nothing_from_a_range_without_a
     calls = [call for n in (0, 1000) for call in ((n + 10, n + 12), *[(s + n, e + n, t) for s, e, t in BACKWARD])]
     idle = Range("checkpoint writer loop", 0, 3000, OTHER)
     report = build(tmp_path, ranges=[*steps, idle], thread_names=NAMED, **launched(*calls, *writer))
-    assert backward_of(report) == (["ambiguous"] if writer else ["adopted: train 0", "adopted: train 1"])
+    of_backward = [["ambiguous" if writer else f"adopted: train {n}"] * 2 for n in range(2)]
+    expected = ["own: train 0", *of_backward[0], "own: train 1", *of_backward[1]]
+    assert attributed(report)[:6] == expected
 
 
 def test_two_models_in_two_threads_are_told_apart_by_their_gpus(tmp_path):

@@ -33,6 +33,11 @@ def node(start, end, name="SoftmaxBackward0", seq=12, on=AUTOGRAD):
     ]
 
 
+def branch(name, on, start=50):
+    """Return a softmax of number 12 in a range of a thread of its own."""
+    return [Range(name, start, 90, on), Range("aten::softmax, seq = 12", start + 5, start + 10, on)]
+
+
 def linked(folder, *extra, calls=(CALL,), step=STEP, **rules):
     """Attribute calls inside a backward of softmax; `extra` ranges beside the step's."""
     return attributed(build(folder, ranges=[*step, *extra], **launched(*calls)), **rules)
@@ -40,8 +45,16 @@ def linked(folder, *extra, calls=(CALL,), step=STEP, **rules):
 
 NODE, ADOPTED, LINKED = node(305, 340), "adopted: step > backward", f"linked: {FULL}"
 ACCUMULATE = Range(f"{ENGINE}torch::autograd::AccumulateGrad", 301, 390, AUTOGRAD)
-BEFORE, OTHER = (302, 303, AUTOGRAD), thread(100, 103)
+BEFORE, OTHER, OTHER_BRANCH = (302, 303, AUTOGRAD), thread(100, 103), thread(100, 104)
 ELSEWHERE = [Range("evaluation", 100, 250, OTHER), Range("aten::mm, seq = 12, op_id = 9", 110, 120, OTHER)]
+#: A reentrant checkpoint's backward: the block's forward runs again in its node, and then its nodes.
+RECOMPUTED = [
+    Range(f"{ENGINE}CheckpointFunctionBackward", 305, 610, AUTOGRAD),
+    Range("CheckpointFunctionBackward, seq = 11", 310, 600, AUTOGRAD),
+    Range("mlp", 320, 380, AUTOGRAD),
+    Range("aten::mm, seq = 12", 330, 340, AUTOGRAD),
+    *node(400, 460, "MmBackward0"),
+]
 #: What is beside the step's ranges, how it differs else, and where its calls go.
 CASES = {
     "a backward node leads to the forward range of its number": ([SOFTMAX, *NODE], {}, [LINKED]),
@@ -108,6 +121,26 @@ CASES = {
     "no step stands within backward": (
         [SOFTMAX, *NODE], {"step": [Range("step", 0, 250), *STEP[1:]]}, ["adopted: backward"],
     ),
+    "a branch in a thread has its backward": (
+        [*branch("branch 0", OTHER), *NODE], {}, ["linked: step > backward > branch 0"],
+    ),
+    "a thread that trains by itself made no node of another": (
+        [Range("step", 40, 900, OTHER), *branch("layer 3", OTHER), *NODE], {}, [ADOPTED],
+    ),
+    "a node of a reentrant checkpoint was made where its block ran again": (
+        [Range("CheckpointFunction, seq = 11", 45, 50), Range("aten::mm, seq = 12", 120, 130), *RECOMPUTED],
+        {"step": [*STEP[:3], Range("loss", 110, 150), STEP[5]],
+         "calls": [(335, 337, AUTOGRAD), (420, 422, AUTOGRAD)]},
+        ["adopted: step > backward > mlp", "linked: step > backward > mlp"],
+    ),
+    # As under create_graph=True: a node of the first pass runs an operator that makes one of the second.
+    "a derivative of a derivative is led to where the first was led": (
+        [Range("aten::mm, seq = 12", 45, 50), *node(210, 240, "MmBackward0"),
+         Range("aten::mm, seq = 3", 225, 228, AUTOGRAD), *node(305, 340, "MmBackward0", seq=3)],
+        {"step": [*STEP[:5], Range("penalty", 205, 290), STEP[5]], "calls": [(226, 227, AUTOGRAD), CALL]},
+        [f"linked: step > {place} > layer 3 > attention > computing softmax"
+         for place in ("penalty", "backward > penalty")],
+    ),
     "a number leads there even where no range is open around backward": (
         [SOFTMAX, *NODE], {"step": STEP[1:5]}, ["linked: layer 3 > attention > computing softmax"],
     ),
@@ -160,22 +193,8 @@ def test_a_part_of_a_phase_within_the_forward_stays_in_the_path_and_is_backward(
     ]
 
 
-BRANCH, OTHER_BRANCH = OTHER, thread(100, 104)
-
-
-def branch(name, on, start=50):
-    """Return a softmax of number 12 in a range of a thread of its own."""
-    return [Range(name, start, 90, on), Range("aten::softmax, seq = 12", start + 5, start + 10, on)]
-
-
-def test_a_branch_in_a_thread_has_its_backward(tmp_path):
-    found = linked(tmp_path, *branch("branch 0", BRANCH), *NODE)
-    assert found == ["linked: step > backward > branch 0"]
-
-
 def test_of_two_branches_with_one_number_nothing_tells_and_the_work_stays_adopted(tmp_path):
-    two = [*branch("branch 0", BRANCH), *branch("branch 1", OTHER_BRANCH)]
-    ranges = [*STEP, *two, *NODE]
+    ranges = [*STEP, *branch("branch 0", OTHER), *branch("branch 1", OTHER_BRANCH), *NODE]
     found = attribute(read(build(tmp_path, ranges=ranges, **launched(CALL))))
     assert [path for _, path, _ in answers(found)] == [("step", "backward")]
     assert found.unfit.tolist() == [True]
@@ -184,43 +203,12 @@ def test_of_two_branches_with_one_number_nothing_tells_and_the_work_stays_adopte
 
 
 def test_replicas_on_two_gpus_are_told_apart_by_them(tmp_path):
-    two = [*branch("replica 0", BRANCH), *branch("replica 1", OTHER_BRANCH)]
-    calls = [CALL, (61, 62, BRANCH), (63, 64, OTHER_BRANCH)]
+    two = [*branch("replica 0", OTHER), *branch("replica 1", OTHER_BRANCH)]
+    calls = [CALL, (61, 62, OTHER), (63, 64, OTHER_BRANCH)]
     rows = launched(*calls)
     rows["work"] = [replace(work, device=device) for work, device in zip(rows["work"], (1, 0, 1), strict=True)]
     report = build(tmp_path, ranges=[*STEP, *two, *NODE], **rows)
     assert attributed(report)[0] == "linked: step > backward > replica 1"
-
-
-def test_a_thread_that_trains_by_itself_made_no_node_of_another(tmp_path):
-    trainer = [Range("step", 40, 900, BRANCH), *branch("layer 3", BRANCH)]
-    assert linked(tmp_path, *trainer, *NODE) == [ADOPTED]
-
-
-def recomputed(on):
-    """Return a reentrant checkpoint's backward: the block's forward runs again in its node, and then its nodes."""
-    checkpoint = Range("CheckpointFunctionBackward, seq = 11", 310, 600, on)
-    again = [Range("mlp", 320, 380, on), Range("aten::mm, seq = 12", 330, 340, on)]
-    return [Range(f"{ENGINE}CheckpointFunctionBackward", 305, 610, on), checkpoint, *again,
-            *node(400, 460, "MmBackward0", on=on)]  # fmt: skip
-
-
-def test_a_node_of_a_reentrant_checkpoint_was_made_where_its_block_ran_again(tmp_path):
-    layer = [*STEP[:3], Range("loss", 110, 150), STEP[5]]
-    made = [Range("CheckpointFunction, seq = 11", 45, 50), Range("aten::mm, seq = 12", 120, 130)]
-    calls = [(335, 337, AUTOGRAD), (420, 422, AUTOGRAD)]
-    found = linked(tmp_path, *made, *recomputed(AUTOGRAD), step=layer, calls=calls)
-    assert found == ["adopted: step > backward > mlp", "linked: step > backward > mlp"]
-
-
-def test_a_derivative_of_a_derivative_is_led_to_where_the_first_was_led(tmp_path):
-    """As under create_graph=True: a node of the first pass runs an operator that makes one of the second."""
-    first = [*node(210, 240, "MmBackward0", seq=12), Range("aten::mm, seq = 3", 225, 228, AUTOGRAD)]
-    step = [*STEP[:5], Range("penalty", 205, 290), STEP[5]]
-    made, second = Range("aten::mm, seq = 12", 45, 50), node(305, 340, "MmBackward0", seq=3)
-    found = linked(tmp_path, made, *first, *second, step=step, calls=[(226, 227, AUTOGRAD), CALL])
-    within = "layer 3 > attention > computing softmax"
-    assert found == [f"linked: step > penalty > {within}", f"linked: step > backward > penalty > {within}"]
 
 
 def test_a_number_of_two_threads_leads_nowhere_where_none_of_them_waits(tmp_path):

@@ -67,27 +67,24 @@ def test_training_steps_are_the_steps_and_validation_is_named_in_a_note(tmp_path
     assert note in summarize(attribution).notes
 
 
-def test_the_outermost_of_groups_that_nest_is_the_steps(tmp_path):
+BATCHES = [(f"batch {k}", ("forward", 1), ("backward", 2)) for k in range(8)]
+#: The ranges of each iteration, whose number is added to their names, and which of them are steps.
+CHOSEN = {
+    "the outermost of groups that nest": ([("step", *BATCHES, ("optimizer", 1))], "step"),
+    "without training the group with most work": ([("infer step", 5), ("test step", 2)], "infer step"),
+    "of two kinds of training steps that with most optimizer work": (
+        [("local step", *TRAINING), ("global step", *TRAINING, ("optimizer", 1))], "global step",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("iteration", "chosen"), CHOSEN.values(), ids=CHOSEN)
+def test_of_several_groups_the_steps_are(tmp_path, iteration, chosen):
     program = Program()
     for n in range(3):
-        program.range(
-            f"step {n}", *((f"batch {k}", ("forward", 1), ("backward", 2)) for k in range(8)), ("optimizer", 1)
-        )
-    assert names(program.attributed(tmp_path)) == ["step 0", "step 1", "step 2"]
-
-
-def test_without_training_the_group_with_most_work_is_the_steps(tmp_path):
-    program = Program()
-    for n in range(4):
-        program.range(f"infer step {n}", 5).range(f"test step {n}", 2)
-    assert names(program.attributed(tmp_path)) == [f"infer step {n}" for n in range(4)]
-
-
-def test_of_two_kinds_of_training_steps_the_one_with_most_optimizer_work_counts(tmp_path):
-    program = Program()
-    for n in range(3):
-        program.range(f"local step {n}", *TRAINING).range(f"global step {n}", *TRAINING, ("optimizer", 1))
-    assert names(program.attributed(tmp_path)) == [f"global step {n}" for n in range(3)]
+        for name, *parts in iteration:
+            program.range(f"{name} {n}", *parts)
+    assert names(program.attributed(tmp_path)) == [f"{chosen} {n}" for n in range(3)]
 
 
 def test_where_nothing_decides_between_two_kinds_per_step_is_refused(tmp_path, capsys):
