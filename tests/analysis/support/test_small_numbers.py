@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvtx_kernels.analysis.support.small_numbers import FEW, counted, distinct, grouped
+from nvtx_kernels.analysis.support.small_numbers import FEW, counted, distinct, grouped, grouped_rows, rows_of_each
 
 NUMBERS = st.one_of(st.integers(0, 5), st.integers(-3, 300), st.integers(-(2**62), 2**62))
 
@@ -18,6 +18,18 @@ def test_distinct_values_counts_and_positions_are_numpys(numbers):
     found, at = grouped(values)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(at, position)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, st.integers(-1, 1)), max_size=20))
+def test_distinct_rows_are_in_order_with_where_they_are(rows):
+    columns = [np.array([row[n] for row in rows], kind) for n, kind in enumerate(("i8", "i8", "i1"))]
+    keys, position = grouped_rows(*columns)
+    assert [key.dtype for key in keys] == [column.dtype for column in columns]
+    each = list(zip(*(key.tolist() for key in keys), strict=True))
+    assert each == sorted(set(rows))
+    assert [each[number] for number in position] == rows
+    where = [(row, [n for n, other in enumerate(rows) if other == row]) for row in each]
+    assert [(row, places.tolist()) for row, places in rows_of_each(*columns)] == where
 
 
 @pytest.mark.parametrize("kind", ["i1", "u1", "i4", "i8"])
