@@ -38,7 +38,7 @@ from .kineto import CATEGORY_NAMED, DOMAIN_CREATED, Rows, thread_name
 from .open_blocks import is_open
 from .process import alone, reminding, terminated_by_signal
 from .range_log import OUR_DOMAIN_ID, RangeLog
-from .session import Session, can_profile_all_threads, making_way
+from .session import Session, making_way, of_all_threads
 from .trace_file import (
     AbandonedError,
     Row,
@@ -79,7 +79,7 @@ class Recording:
         self._on_gpu, self._memory = on_gpu, memory
         # PyTorch reports allocations to the profiler of the thread that allocates, and to none of all threads.
         wants_all = (operators or not on_gpu) and not memory and _is_alone()
-        self._all_threads = wants_all and can_profile_all_threads()
+        self._all_threads = wants_all and of_all_threads() is not None
         self._session: Session | None = self._new_session()
         self._origin_ns = self._session.started_ns
         self._rows = Rows(trace, self._origin_ns, on_gpu=self._on_gpu, operators=operators)
@@ -197,7 +197,7 @@ class Recording:
             # PyTorch ends the block through a pointer into the session that is gone, if one of the same kind runs.
             reason = OPEN_BLOCK
             self._all_threads = not self._all_threads
-            if self._all_threads and not can_profile_all_threads():
+            if self._all_threads and of_all_threads() is None:
                 self._end_early(OPEN_BLOCK)
         self._pause = (began_ns, reason)
         self._write_names()
@@ -282,14 +282,7 @@ class Recording:
         return [{"name": name, "value": str(value)} for name, value in about.items()]
 
 
-def record(
-    path: str | Path,
-    *,
-    device: str | None = None,
-    operators: bool = False,
-    memory: bool = False,
-    quiet: bool = False,
-) -> "Block":
+class record(ContextDecorator):  # noqa: N801 - called like a function
     """Record what the block does into a report at `path`, which appears when the block ends, however it ends.
 
     Where the environment has a RANK, as under torchrun, the path has it too: report.rank0.sqlite. Where another
@@ -301,18 +294,21 @@ def record(
     what PyTorch's allocator hands out and takes back on that kind of device is recorded (docs/memory.md), and
     operators of other Python threads are not. Unless `quiet`, what was written and the next command are printed
     on stderr. The block raises TraceFileError if the report cannot be written.
-    """
-    return Block(Path(path), device, operators=operators, memory=memory, quiet=quiet)
 
-
-class Block(ContextDecorator):
-    """One recording from its beginning to its report; it ends with its block, its thread or the interpreter.
-
-    PyTorch's profiler can be stopped by the thread that began it alone; a forked child writes nothing.
+    It ends with its block, its thread or the interpreter. PyTorch's profiler can be stopped by the thread that
+    began it alone; a forked child writes nothing.
     """
 
-    def __init__(self, path: Path, device: str | None, *, operators: bool, memory: bool, quiet: bool) -> None:
-        self._path, self._operators, self._memory, self._quiet = path, operators, memory, quiet
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        device: str | None = None,
+        operators: bool = False,
+        memory: bool = False,
+        quiet: bool = False,
+    ) -> None:
+        self._path, self._operators, self._memory, self._quiet = Path(path), operators, memory, quiet
         self._on_gpu = torch.cuda.is_available() if device is None else device == "cuda"
         self._recording: Recording | None = None
         self._trace: TraceFile | None = None
@@ -388,7 +384,7 @@ class Block(ContextDecorator):
 class _AtEnd:
     """Ends a recording when its thread ends, for Python drops what threads hold for themselves then."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: record) -> None:
         self._block = block
 
     def __del__(self) -> None:

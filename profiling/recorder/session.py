@@ -23,12 +23,8 @@ AROUND_ALL = "nvtx-kernels recording"
 QUIET_KINETO = ("KINETO_LOG_LEVEL", "99")
 
 
-def can_profile_all_threads() -> bool:
-    """Return whether this PyTorch can; releases before 2.6 profile the calling thread alone."""
-    return _of_all_threads() is not None
-
-
-def _of_all_threads() -> Any:
+def of_all_threads() -> Any:
+    """Return what has a profiler see all threads, None before PyTorch 2.6, whose profiler sees one."""
     try:
         return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     except TypeError:
@@ -64,7 +60,7 @@ class Session:
             raise RuntimeError("another profiler of PyTorch is already running")
         os.environ.setdefault(*QUIET_KINETO)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu and kernels else [])]
-        config = _of_all_threads() if all_threads else None
+        config = of_all_threads() if all_threads else None
         self._on_gpu, self._memory = on_gpu, memory
         self._profile = profile(activities=activities, experimental_config=config, profile_memory=memory)
         with warnings.catch_warnings(), _ours():
