@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 ALL = "small,medium,large,xl,2.7B"
 BENCHMARK, ATTENTION, PRECISION = "profiling.benchmark", "profiling.attention", "profiling.precision"
-
-
 # What a page shows of a file of results where a command leaves a setting to its default on a GPU.
 DEFAULTS = {
     "--dtypes": "fp32",
@@ -21,17 +19,17 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class Command:
-    """One command: a module, what it measures, and the options of the tables that show it.
+    """One command of a module: what it measures, and the options of the tables that show it.
 
     `selects` chooses the rows that tables are made of, of other parts too. Rows go to a file of results that
     several commands share, or to one of this name, so that times that depend on the host's pace stay together.
     """
 
-    module: str
     measures: str
     shows: tuple[str, ...] = ("",)
     selects: str | None = None
     file: str = "measurements"
+    module: str = BENCHMARK
 
     @property
     def repeats(self) -> bool:
@@ -56,43 +54,32 @@ PARTS = {
         "Five sizes in three precisions, context 512",
         (
             Command(
-                BENCHMARK,
                 f"--sizes {ALL} --contexts 512 --dtypes fp32,tf32,bf16 --modes train --optimizer foreach",
                 (TIMES, RATES, BY_DTYPE),
             ),
-            Command(
-                BENCHMARK,
-                f"--sizes {ALL} --contexts 512 --dtypes fp32,tf32,bf16 --modes forward",
-                (RATES, BY_DTYPE),
-            ),
+            Command(f"--sizes {ALL} --contexts 512 --dtypes fp32,tf32,bf16 --modes forward", (RATES, BY_DTYPE)),
         ),
     ),
     "d": Part(
         "What watching costs: nsys, the recorder, annotation",
         (
             Command(
-                BENCHMARK,
                 "--study overhead --sizes small --contexts 512 --modes forward,train --optimizer foreach "
-                "--repeats 3",
+                "--repeats 3"
             ),
-            Command(
-                BENCHMARK,
-                "--study overhead --sizes large --contexts 512 --modes train --optimizer foreach",
-            ),
+            Command("--study overhead --sizes large --contexts 512 --modes train --optimizer foreach"),
         ),
     ),
     "c": Part(
         "Eager against compiled, reference against fused attention, context 512",
         (
             Command(
-                BENCHMARK,
                 "--sizes small --contexts 512 --dtypes bf16,fp32 --modes train --optimizer foreach "
                 "--attention reference,sdpa --compile off,on",
                 ("--by compile", "--by attention", RATES),
                 file="compile",
             ),
             Command(
-                BENCHMARK,
                 "--sizes medium,large --contexts 512 --dtypes bf16 --modes train --optimizer foreach "
                 "--attention reference,sdpa --compile off,on",
                 ("--by compile", "--by attention", RATES),
@@ -104,9 +91,7 @@ PARTS = {
         "Forward, and forward with backward, after 0, 1, 2 and 5 steps of warm-up, context 512",
         (
             Command(
-                BENCHMARK,
-                f"--study modes --sizes {ALL} --contexts 512 --dtypes fp32 --warmup 5,0,1,2",
-                (BY_MODE, BY_WARMUP),
+                f"--study modes --sizes {ALL} --contexts 512 --dtypes fp32 --warmup 5,0,1,2", (BY_MODE, BY_WARMUP)
             ),
         ),
     ),
@@ -114,9 +99,7 @@ PARTS = {
         "Forward, and forward with backward, context 256",
         (
             Command(
-                BENCHMARK,
-                f"--study modes --sizes {ALL} --contexts 256 --dtypes fp32 --warmup 5,0,2",
-                (BY_MODE, BY_WARMUP),
+                f"--study modes --sizes {ALL} --contexts 256 --dtypes fp32 --warmup 5,0,2", (BY_MODE, BY_WARMUP)
             ),
         ),
     ),
@@ -124,7 +107,6 @@ PARTS = {
         "Sizes by context, fp32 and bf16",
         (
             Command(
-                BENCHMARK,
                 "--sizes small,medium,large --contexts 128,256,512,1024 --dtypes fp32,bf16 "
                 "--modes forward-backward",
                 (BY_DTYPE, "--by context"),
@@ -135,7 +117,6 @@ PARTS = {
         "Three sizes by context, without and under nsys",
         (
             Command(
-                BENCHMARK,
                 "--sizes small,medium,large --contexts 128,512,1024 --dtypes fp32 --modes forward-backward "
                 "--captures none,nsys-light",
                 ("--by capture",),
@@ -147,7 +128,6 @@ PARTS = {
         "2.7B in a share of the memory: which phase fails",
         (
             Command(
-                BENCHMARK,
                 "--sizes 2.7B --contexts 128,512 --modes forward,train --optimizer foreach --memory-fraction 0.3",
                 (f"{TIMES} --columns times,memory",),
                 file="limited",
@@ -158,7 +138,6 @@ PARTS = {
         "The first steps of eager and compiled models",
         (
             Command(
-                BENCHMARK,
                 "--sizes small,medium --contexts 512 --modes forward-backward --compile off,on,reduce-overhead "
                 "--warmup 0 --steps 15",
                 ("--by compile --columns first,times",),
@@ -170,12 +149,9 @@ PARTS = {
         "The fastest configuration per size, context 512",
         (
             Command(
-                BENCHMARK,
-                f"--sizes {ALL} --contexts 512 --dtypes bf16 --modes train --optimizer fused --attention sdpa",
-                (),
+                f"--sizes {ALL} --contexts 512 --dtypes bf16 --modes train --optimizer fused --attention sdpa", ()
             ),
             Command(
-                BENCHMARK,
                 f"--sizes {ALL} --contexts 512 --dtypes bf16 --modes train --optimizer fused --attention sdpa "
                 "--compile on",
                 (RATES,),
@@ -183,8 +159,8 @@ PARTS = {
             ),
         ),
     ),
-    "f": Part("Attention alone", (Command(ATTENTION, "--dtypes fp32", file="attention"),)),
-    "g": Part("Precision", (Command(PRECISION, ""),)),
+    "f": Part("Attention alone", (Command("--dtypes fp32", file="attention", module=ATTENTION),)),
+    "g": Part("Precision", (Command("", module=PRECISION),)),
 }
 
 

@@ -6,9 +6,8 @@ python -m profiling.attention --results attention.jsonl --format markdown --plot
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .cli import CommandParser, add_output, add_running, ended, list_of
 from .study.studies import KINDS
@@ -39,35 +38,33 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     """Run the command and return its exit status."""
     command = parser(prog)
     options = vars(command.parse_args(arguments))
-    return ended(command, lambda: _work(options), goes_on=True)
 
+    def work() -> int:
+        # PyTorch and pandas take seconds to import, and PyTorch is not needed to show results.
+        from nvtx_kernels.analysis.presenters.output import format_of
 
-def _work(options: Mapping[str, Any]) -> int:
-    # PyTorch and pandas take seconds to import, and PyTorch is not needed to show results.
-    from nvtx_kernels.analysis.presenters.output import format_of
+        from .study import results
+        from .study.table import show
 
-    from .study import results
-    from .study.table import show
+        format_of(options["format"], options["output"])
+        if options["results"]:
+            rows = results.latest(results.rows_in(options["results"], results.ATTENTION))
+        else:
+            from .study.attention import cases_of, measure
+            from .study.environment import limit_memory
+            from .study.processes import sweep
 
-    format_of(options["format"], options["output"])
-    if options["results"]:
-        rows = results.latest(results.rows_in(options["results"], results.ATTENTION))
-    else:
-        from .study.attention import cases_of, measure
-        from .study.environment import limit_memory
-        from .study.processes import sweep
+            cases, path = cases_of(options), options["into"]
+            limit_memory(cases[0].settings, options["memory_fraction"])
+            limits = {"again": options["again"], "budget_s": options["budget"]}
+            sweep(cases, path, measure, kind=results.ATTENTION, **limits)
+            rows = results.of_cells(results.rows_in([path], results.ATTENTION), (case.key for case in cases))
+        if not rows:
+            raise results.ResultsError("there are no measurements to show")
+        show(rows, options, {"by": "phase"})
+        return 0
 
-        cases = cases_of(options)
-        limit_memory(cases[0].settings, options["memory_fraction"])
-        limits = {"again": options["again"], "budget_s": options["budget"]}
-        sweep(cases, options["into"], measure, kind=results.ATTENTION, **limits)
-        rows = results.of_cells(
-            results.rows_in([options["into"]], results.ATTENTION), (case.key for case in cases)
-        )
-    if not rows:
-        raise results.ResultsError("there are no measurements to show")
-    show(rows, options, {"by": "phase"})
-    return 0
+    return ended(command, work, goes_on=True)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from nvtx_kernels.model.config import DIMENSIONS
 
@@ -104,20 +103,20 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     if options["json"] is not None:
         # PyTorch would warn that it does not know the size of what was allocated before a phase's memory is read.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    return ended(command, lambda: _work(options))
 
+    def work() -> int:
+        # PyTorch takes seconds to import.
+        from .recorder.trace_file import TraceFileError
+        from .study import one_run
+        from .study.workload import NoMemoryError
 
-def _work(options: Mapping[str, Any]) -> int:
-    # PyTorch takes seconds to import.
-    from .recorder.trace_file import TraceFileError
-    from .study import one_run
-    from .study.workload import NoMemoryError
+        try:
+            one_run.run(options)
+        except (NoMemoryError, TraceFileError, OSError) as error:
+            raise CommandError(str(error)) from error
+        return 0
 
-    try:
-        one_run.run(options)
-    except (NoMemoryError, TraceFileError, OSError) as error:
-        raise CommandError(str(error)) from error
-    return 0
+    return ended(command, work)
 
 
 def _die_with_parent() -> None:

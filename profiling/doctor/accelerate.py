@@ -50,18 +50,18 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     """Run the command and return its exit status."""
     command_parser = parser(prog)
     command_parser.parse_args(arguments)
-    return ended(command_parser, _accelerate)
 
+    def work() -> int:
+        # PyTorch takes seconds to import.
+        from ..annotate import nodes, range_stack
 
-def _accelerate() -> int:
-    # PyTorch takes seconds to import.
-    from ..annotate import nodes, range_stack
+        if range_stack.off:
+            raise CommandError("annotation is switched off by NVTX_KERNELS_OFF")
+        gain = build(_checked)
+        sys.stdout.write(f"built {nodes.place()}\nits ranges are those of the part in Python\n{gain}")
+        return 0
 
-    if range_stack.off:
-        raise CommandError("annotation is switched off by NVTX_KERNELS_OFF")
-    gain = build(_checked)
-    sys.stdout.write(f"built {nodes.place()}\nits ranges are those of the part in Python\n{gain}")
-    return 0
+    return ended(command_parser, work)
 
 
 def build(check: Callable[[Path], str] = str) -> str:
