@@ -14,7 +14,7 @@ from torch import Tensor
 from . import memory, results
 from .environment import environment
 from .results import Row
-from .settings import AUTOCAST_DTYPE, Settings, SettingsError, apply_precision, default_device
+from .settings import AUTOCAST_DTYPE, Settings, SettingsError, apply_precision, check_device, default_device
 from .studies import KINDS
 from .workload import NoMemoryError, in_memory, timed
 
@@ -66,6 +66,7 @@ class Case:
 def cases_of(options: Mapping[str, Any]) -> list[Case]:
     """Return the grid that a command's options ask for, completed by the device's."""
     device = options["device"] or default_device()
+    check_device(device)
     grid = {name: options[name] or default for name, default in GRID_OF_DEVICE[device.partition(":")[0]].items()}
     shared = {name: options[name] for name in ("batch_size", "warmup")}
     return [

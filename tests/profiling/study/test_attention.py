@@ -105,9 +105,12 @@ def test_plot_has_a_line_per_kind_and_dimension(tmp_path):
 
 
 def test_what_the_command_cannot_do_is_refused(tmp_path):
-    refused = {"kind must be one of reference, compiled, sdpa": ["--kinds", "flash"]}
-    refused["there is no --longest"] = ["--longest", "3"]
+    refused = {
+        "kind must be one of reference, compiled, sdpa": ["--device", "cpu", "--kinds", "flash"],
+        "device must be cuda, cuda:N or cpu, not tpu": ["--device", "tpu"],
+        "there is no --longest": ["--longest", "3"],
+    }
     for sentence, words in refused.items():
-        status, _, err = said(attention, *words, "--device", "cpu", "--into", tmp_path / "rows")
+        status, _, err = said(attention, *words, "--into", tmp_path / "rows")
         assert (status, sentence in err) == (2, True)
     assert said(attention, "--results", tmp_path / "absent")[0] == 1
