@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from .table import Model, program, sgd, train, x_of
+from .table import Model, descend, program, sgd, train, x_of
 
 
 @program()
@@ -84,12 +84,8 @@ def shared_modules_and_tied_weights(annotate):
         def forward(self, tokens):
             return self.head(self.two(self.one(self.embedding(tokens)).relu()))
 
-    model = annotate(Tied())
-    optimizer, tokens = sgd(model), torch.tensor([[0, 1, 5]])
-    for _ in range(2):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-        optimizer.step()
+    model, tokens = annotate(Tied()), torch.tensor([[0, 1, 5]])
+    descend(sgd(model), lambda: nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()))
 
 
 @program()
@@ -130,11 +126,7 @@ def packed_sequences(annotate):
 def convolutions_and_batch_norms(annotate):
     layers = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(True), nn.AdaptiveAvgPool2d(2), nn.Flatten()
     model = annotate(nn.Sequential(*layers, nn.Linear(8, 2)).to(memory_format=torch.channels_last))
-    optimizer = sgd(model)
-    for _ in range(2):
-        optimizer.zero_grad()
-        model(torch.randn(2, 1, 6, 6)).sum().backward()
-        optimizer.step()
+    descend(sgd(model), lambda: model(torch.randn(2, 1, 6, 6)).sum())
     return model.eval()(torch.ones(1, 1, 6, 6))
 
 
@@ -143,9 +135,7 @@ def transformer_while_it_trains(annotate):
     model = annotate(nn.Transformer(4, 2, 1, 1, 8, dropout=0.1, batch_first=True))
     source, target = torch.randn(2, 3, 4), torch.randn(2, 2, 4)
     mask = nn.Transformer.generate_square_subsequent_mask(2)
-    optimizer = sgd(model)
-    model(source, target, tgt_mask=mask).sum().backward()
-    optimizer.step()
+    descend(sgd(model), lambda: model(source, target, tgt_mask=mask).sum(), 1)
 
 
 @program()
@@ -178,11 +168,8 @@ def sparse_gradients(annotate):
             return self.bag(tokens, offsets) + self.embedding(tokens[offsets])
 
     model = annotate(Bags())
-    optimizer = torch.optim.SparseAdam(model.parameters())
-    for _ in range(2):
-        optimizer.zero_grad()
-        model(torch.tensor([1, 2, 4, 1]), torch.tensor([0, 2])).sum().backward()
-        optimizer.step()
+    inputs = torch.tensor([1, 2, 4, 1]), torch.tensor([0, 2])
+    descend(torch.optim.SparseAdam(model.parameters()), lambda: model(*inputs).sum())
 
 
 @program()

@@ -94,10 +94,15 @@ def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
+def descend(optimizer, loss, steps=2):
+    """Lower a loss, which is a function, by a few steps."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+
 def train(model, optimizer=None, steps=3):
     """Train for a few steps."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=0.1)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(x_of()).square().sum().backward()
-        optimizer.step()
+    descend(optimizer, lambda: model(x_of()).square().sum(), steps)

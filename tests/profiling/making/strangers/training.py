@@ -8,7 +8,7 @@ from torch.optim import swa_utils
 from torch.utils.checkpoint import checkpoint_sequential
 from torch.utils.data import DataLoader, TensorDataset
 
-from .table import Model, program, sgd, train, x_of
+from .table import Model, descend, program, sgd, train, x_of
 
 
 @program()
@@ -110,12 +110,8 @@ def adversaries(annotate):
     maker, critic = annotate(Model()), annotate(Model())
     mine, other = sgd(maker), sgd(critic)
     for _ in range(2):
-        other.zero_grad()
-        critic(maker(x_of()).detach()).sum().backward()
-        other.step()
-        mine.zero_grad()
-        critic(maker(x_of())).sum().neg().backward()
-        mine.step()
+        descend(other, lambda: critic(maker(x_of()).detach()).sum(), 1)
+        descend(mine, lambda: critic(maker(x_of())).sum().neg(), 1)
 
 
 @program()
