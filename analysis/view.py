@@ -17,7 +17,7 @@ from .cli import add_range_rules, add_shape, detail_of, phase_and_time, presente
 from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one, scaled
 from .readers import ENDINGS
 from .support.arguments import CommandParser
-from .views.registry import VIEWS
+from .views.registry import VIEWS, subject_of, viewer
 
 if TYPE_CHECKING:
     from .report import Report
@@ -85,8 +85,6 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
     Raises AnalysisError if a report cannot answer, or the options do not go together.
     """
-    from .views.registry import viewer
-
     paths = reports_to_read(options)
     if len(paths) == 1:
         return presented(viewer(options.view).view(_subject(paths[0], options)), options)
@@ -98,21 +96,14 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
 def _subject(path: Path, options: argparse.Namespace) -> Subject:
     """Return what a view looks at: the requested part of a report, and the work that it counts."""
-    from .attribution.steps import in_measured_steps
-    from .views.registry import subject_of
-
     attribution, report = summarized(path, options)
-    report = scaled(report, options)
-    if report.per_step:
-        attribution = in_measured_steps(attribution, include_warm_up=report.warm_up_included)
     of_view = {"detail": detail_of(options), "timed": dict(options.timed), "kernel": options.kernel}
-    return subject_of(options.view, attribution, report, options.range or "", options.phase or (), **of_view)
+    part = scaled(report, options), options.range or "", options.phase or ()
+    return subject_of(options.view, attribution, *part, **of_view)
 
 
 def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:
     """Return one report of several, and what the view needs of it; other processes call this."""
-    from .views.registry import viewer
-
     subject = _subject(path, options)
     return subject.report, viewer(options.view).held_by(subject)
 

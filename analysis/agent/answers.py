@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from ..attribution.causes import Attribution, attribute
-from ..attribution.steps import in_measured_steps
 from ..compare import changes, rules, tables
 from ..doctor.checks import examine
 from ..document import Detail, Document, seen_by
@@ -163,12 +162,12 @@ class Reports:
         return path
 
     def _summarized(self, name: str, totals: bool) -> tuple[Attribution, Report]:
-        """Return the work that is counted, and its sums: per step where there are steps, or totals."""
+        """Return a report's work, and the sums of what is counted: per step where there are steps, or totals."""
         attribution = attribute(require_work(read(self.path(name))))
         summary = summarize(attribution)
         if totals or not summary.steps or not (summary.measured or summary).kernels:
             return attribution, summary
-        return in_measured_steps(attribution), per_step(summary)
+        return attribution, per_step(summary)
 
     def _ranked(self, name: str, by: By, pattern: str, phase: str, top: int, totals: bool) -> Answer:
         _, summary = self._summarized(name, totals)

@@ -130,7 +130,8 @@ def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answ
     ranked = ranking(source, **options)
 
     def seen(detail: Detail = SHORT) -> Document:
-        return viewer(name).view(Subject(ranked.report, ranked.attribution, detail, kernel=kernel))
+        document: Document = viewer(name).view(Subject(ranked.report, ranked.attribution, detail, kernel=kernel))
+        return document
 
     return Answer(seen(WHOLE), seen)
 

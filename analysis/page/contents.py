@@ -24,7 +24,7 @@ from ..support.units import count_text, share_text, time_text, time_unit
 from ..views import graphs, headings
 from ..views.headings import category, worded
 from ..views.registry import Subject
-from ..views.rows import label
+from ..views.rows import kernels_of, label
 from ..views.verdict import verdict
 from ..vocabulary import OTHER, step_matcher
 from .icicle import LONGEST_KERNEL, LONGEST_RANGE, common_path, icicle, kernel_rows, kernel_texts, path_texts
@@ -126,7 +126,11 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
         ("Measured steps", report.steps or "none"),
         ("Warm-up", "counted" if report.warm_up_included else "left out"),
         # What a run says of each of its ranges is too much for a list of facts.
-        *((f"Run: {key.replace('_', ' ')}", value) for key, value in source.run.items() if not _is_map(value)),
+        *(
+            (f"Run: {key.replace('_', ' ')}", value)
+            for key, value in source.run.items()
+            if not isinstance(value, Mapping)
+        ),
     ]
     return {
         "heading": [fit(part, LONGEST_FACT) for part in headings.facts(report)],
@@ -157,10 +161,6 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _is_map(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
 def _scope(report: Report) -> str:
     """Return over what the page's figures are counted: they are means per step where there are steps."""
     if not report.steps:
@@ -171,7 +171,7 @@ def _scope(report: Report) -> str:
 def phases(report: Report) -> dict[str, Any]:
     """Return the phases, the categories (longest first), and ns and launches by category and phase."""
     names = [row.phase for row in report.phases if row.kernels]
-    kernels = [row for row in report.kernels if row.kind == "kernel"]
+    kernels = kernels_of(report)
     cells = {(row.category, row.phase): row for row in added(kernels, ("category", "phase"))}
     ranked = sorted(added(kernels, ("category",)), key=lambda row: -row.total_ns)
     lines = [[cells.get((row.category, name)) for name in names] for row in ranked]

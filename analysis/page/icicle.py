@@ -13,7 +13,7 @@ from ..summary.selection import naming_of
 from ..support.text import fit
 from ..views import graphs, headings
 from ..views.headings import worded
-from ..views.rows import NOWHERE, common_length, label
+from ..views.rows import NOWHERE, common_length, kernels_of, label
 from ..vocabulary.modules import ModuleName
 
 MAX_BOXES, MAX_ROWS = 1_200, 2_500
@@ -44,7 +44,7 @@ def icicle(report: Report) -> dict[str, Any]:
     one box that says how many it stands for. `kind` says what a box is: all, range, kernel or rest. `name` is what
     a range is called with its indices collapsed. `above` are the ranges around everything, which get no box.
     """
-    rows, naming = [row for row in report.kernels if row.kind == "kernel"], naming_of(report)
+    rows, naming = kernels_of(report), naming_of(report)
     above = common_path([row.path for row in rows])
     with_graphs = any(row.category == graphs.CATEGORY for row in rows)
     whole = worded(f"all {graphs.COUNTED if with_graphs else 'kernels'}", report.provenance)
@@ -117,7 +117,7 @@ def kernel_rows(report: Report) -> dict[str, Any]:
     Columns: kernel (position in `kernels`), path (position in `paths`), phase, category, ns, count, and the
     shortest and longest single launch.
     """
-    rows = sorted((row for row in report.kernels if row.kind == "kernel"), key=lambda row: -row.total_ns)
+    rows = sorted(kernels_of(report), key=lambda row: -row.total_ns)
     longest, left_out = rows[:MAX_ROWS], rows[MAX_ROWS:]
     texts = kernel_texts(row.kernel for row in longest)
     kernel_numbers = {name: number for number, name in enumerate(texts)}

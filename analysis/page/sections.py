@@ -16,6 +16,7 @@ from ..support.units import bytes_text, count_text, share_text, si_text, time_te
 from ..views import communication, memory
 from ..views.headings import worded
 from ..views.registry import Subject, viewer
+from ..views.verdict import BOUNDS, NO_PHASE
 from ..vocabulary import OTHER
 from .icicle import LONGEST_KERNEL
 from .roofline import far_below
@@ -43,11 +44,6 @@ SECTIONS = {
     ),
     "efficiency": Section("How near are ranges to the peaks?", open=True),
     "memory": Section("What allocates and holds memory?", open=True, absent=(memory.NO_MEMORY,)),
-}
-WAITS = {
-    "launch-bound": "waits for launches",
-    "copy-bound": "is busy with copies",
-    "communication-bound": "is busy with communication",
 }
 Item = tuple[str, str]
 
@@ -127,29 +123,25 @@ def as_table(table: Table) -> dict[str, Any]:
 
 
 def _balance(tables: Mapping[str, Table]) -> Iterator[str]:
-    """Name the phases that something other than their kernels bounds, or say that none is."""
+    """Name the phases that something else than kernels bounds, by their least busy GPU, or say that none is."""
     rows, kernels = by_key(tables["balance"]), by_key(tables["queue"])
     rows = [{**row, **queue} for row, queue in zip(rows, kernels, strict=True)]
     phases = [row for row in rows if row["level"] == "phase"] or rows
     for phase, verdict in dict.fromkeys((row["phase"], row["verdict"]) for row in phases):
-        if verdict in WAITS:
-            yield _waiting([row for row in phases if (row["phase"], row["verdict"]) == (phase, verdict)])
+        if verdict not in BOUNDS:
+            continue
+        bounded = [row for row in phases if (row["phase"], row["verdict"]) == (phase, verdict)]
+        least = min(bounded, key=lambda row: row["busy_share"])
+        waits, _ = BOUNDS[verdict]
+        where = f" on {len(bounded)} GPUs" if len(bounded) > 1 else ""
+        unlaunched = f", and {share_text(least['unlaunched_share'])} of the rest is before the next launch"
+        yield (
+            f"{NO_PHASE if phase == OTHER else phase} {waits}{where}: {least.get('gpu', 'the GPU')} is busy "
+            f"{share_text(least['busy_share'])} of {time_text(least['span_ns'])}"
+            f"{unlaunched if verdict == 'launch-bound' else ''} ({count_text(least['kernels'])} kernels)."
+        )
     if all(row["verdict"] == "GPU-bound" for row in phases):
         yield f"The GPU is busy for at least {GPU_BOUND_FROM:.0%} of each phase: kernels bound them."
-
-
-def _waiting(rows: list[dict[str, Any]]) -> str:
-    """Describe what bounds a phase, with the figures of the GPU that is busy the least."""
-    least = min(rows, key=lambda row: row["busy_share"])
-    phase = "work in no phase" if least["phase"] == OTHER else least["phase"]
-    gpu = least.get("gpu", "the GPU")
-    where = f" on {len(rows)} GPUs" if len(rows) > 1 else ""
-    unlaunched = f", and {share_text(least['unlaunched_share'])} of the rest is before the next launch"
-    return (
-        f"{phase} {WAITS[least['verdict']]}{where}: {gpu} is busy {share_text(least['busy_share'])} of "
-        f"{time_text(least['span_ns'])}{unlaunched if least['verdict'] == 'launch-bound' else ''} "
-        f"({count_text(least['kernels'])} kernels)."
-    )
 
 
 def _agreement(tables: Mapping[str, Table]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from ..summary.selection import naming_for, where
 from ..vocabulary import OTHER, PHASES
 from . import headings
 from .registry import Subject
-from .rows import common_length, label, longest_first, require_measured, share
+from .rows import common_length, kernels_of, label, longest_first, require_measured, share
 
 BLOCKS = "blocks: the grid's size. "
 CAPTION = (
@@ -52,7 +52,7 @@ def _requested(subject: Subject) -> list[tuple[str, str]]:
 
     A kernel of exactly this name, in full or short, comes before those whose name contains it.
     """
-    kernels = added((row for row in subject.report.kernels if row.kind == "kernel"), ("kernel", "phase"))
+    kernels = added(kernels_of(subject.report), ("kernel", "phase"))
     ranked = [(row.kernel, row.phase) for row in longest_first(kernels)]
     if not ranked:
         raise ReportError("The report has no kernels whose launches can be explained.")

@@ -23,8 +23,8 @@ from . import headings
 # nsys's headings, short enough for a terminal.
 HEADINGS = {"range_instances": "ranges", "count": "launches", "total_ns": "total", "operations": "{} ops"}
 HEADINGS |= {"total_span_ns": "total", "total_range_ns": "range"}
-#: And those of single launches and spans, which are shorter than sums.
-OF_ONE = {"avg": "avg", "med": "med", "min": "min", "max": "max", "stddev": "std"}
+#: Of single launches and spans, which are shorter than sums: nsys's figures, and what pandas calls them.
+OF_ONE = {"avg": "mean", "med": "median", "min": "min", "max": "max", "stddev": "std"}
 NO_WORK = "No work was launched inside a range of its own thread, which is what nsys counts."
 NO_RANGES = (
     "The report has no NVTX push/pop ranges, and nsys counts by no others. Open some with "
@@ -100,11 +100,7 @@ def kernel_summary(inside: pd.DataFrame) -> pd.DataFrame:
         range_instances=("instance", "nunique"),
         count=("duration_ns", "count"),
         total_ns=("duration_ns", "sum"),
-        avg_ns=("duration_ns", "mean"),
-        med_ns=("duration_ns", "median"),
-        min_ns=("duration_ns", "min"),
-        max_ns=("duration_ns", "max"),
-        stddev_ns=("duration_ns", "std"),
+        **{f"{name}_ns": ("duration_ns", statistic) for name, statistic in OF_ONE.items()},
     )
     frame = frame.reset_index("kernel").reset_index()
     frame = frame[[*frame.columns.drop("kernel"), "kernel"]]
@@ -124,11 +120,7 @@ def projection_summary(inside: pd.DataFrame) -> pd.DataFrame:
         total_span_ns=("span_ns", "sum"),
         total_range_ns=("range_ns", "sum"),
         range_instances=("span_ns", "count"),
-        span_avg_ns=("span_ns", "mean"),
-        span_med_ns=("span_ns", "median"),
-        span_min_ns=("span_ns", "min"),
-        span_max_ns=("span_ns", "max"),
-        span_stddev_ns=("span_ns", "std"),
+        **{f"span_{name}_ns": ("span_ns", statistic) for name, statistic in OF_ONE.items()},
         operations=("operations", "sum"),
     )
     return frame.reset_index().sort_values("total_span_ns", ascending=False, kind="stable")
@@ -156,6 +148,7 @@ def _grouped(key: str, title: str, frame: pd.DataFrame, unit_of_work: str) -> Ta
 def _columns(frame: pd.DataFrame, unit_of_work: str) -> Iterator[Column]:
     """Yield the columns, those of single launches and spans with a unit of their own."""
     for name in map(str, frame.columns):
-        of_one = OF_ONE.get(name.removeprefix("span_").removesuffix("_ns"))
-        (column,) = headed(**{name: of_one or HEADINGS.get(name, name).format(unit_of_work)})
-        yield replace(column, own_unit=bool(of_one))
+        figure = name.removeprefix("span_").removesuffix("_ns")
+        heading = figure.removesuffix("dev") if figure in OF_ONE else HEADINGS.get(name, name)
+        (column,) = headed(**{name: heading.format(unit_of_work)})
+        yield replace(column, own_unit=figure in OF_ONE)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..document import SHORT, Detail
 from ..vocabulary import PHASES
 
 if TYPE_CHECKING:
     from ..attribution.causes import Attribution
-    from ..document import Document
     from ..report import Report
-    from ..summary.parallel import Ranked
 
 
 class View(NamedTuple):
     """A view, in the module of its name: the question it answers, and whether `--range` narrows it.
 
     One that matches ranges looks for them among its own, which need not hold a kernel: the report is not narrowed.
-    One that takes many has `held_by`, for each report where it is read, and `of_ranks`, for what these return.
+    One that takes many has `held_by(subject)`, what it needs of one report, called where that is read and sent to
+    the process that shows all, and `of_ranks(ranked, detail)`, the `Document` of these and their reports.
     """
 
     question: str
@@ -76,32 +76,18 @@ class Subject:
 def subject_of(
     name: str, attribution: Attribution, report: Report, pattern: str, phases: Collection[str], **of_view: Any
 ) -> Subject:
-    """Return what a view looks at: the requested part of a report, and the work that the report counts."""
+    """Return what a view looks at: the requested part of a report, and of all its work what the report counts."""
+    from ..attribution.steps import in_measured_steps
     from ..summary.selection import part_of
 
+    if report.per_step:
+        attribution = in_measured_steps(attribution, include_warm_up=report.warm_up_included)
     matches_ranges = VIEWS[name].matches_ranges
     part = part_of(report, "" if matches_ranges else pattern, phases)
     ranges = pattern if matches_ranges else ""
     return Subject(part, attribution, unselected=report, some_phases=bool(phases), ranges=ranges, **of_view)
 
 
-class Viewer(Protocol):
-    """What the module of a view offers: `view`, and where it takes several reports the other two."""
-
-    def view(self, subject: Subject) -> Document:
-        """Answer the view's question."""
-        ...
-
-    def held_by(self, subject: Subject) -> Any:
-        """Return what the view needs of one report, to be sent to the process that shows all."""
-        ...
-
-    def of_ranks(self, ranked: Sequence[Ranked[tuple[Report, Any]]], detail: Detail = SHORT) -> Document:
-        """Answer the view's question of several ranks' reports."""
-        ...
-
-
-def viewer(name: str) -> Viewer:
-    """Return the module of a view."""
-    module: Viewer = importlib.import_module(f"{__package__}.{name}")
-    return module
+def viewer(name: str) -> ModuleType:
+    """Return the module of a view: its `view(subject)` is a `Document`; for the others see `View`."""
+    return importlib.import_module(f"{__package__}.{name}")

@@ -5,13 +5,11 @@ from functools import cache
 
 from nvtx_kernels.analysis import report as reports
 from nvtx_kernels.analysis.attribution.causes import attribute
-from nvtx_kernels.analysis.attribution.steps import in_measured_steps
 from nvtx_kernels.analysis.document import Detail
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary import selection
 from nvtx_kernels.analysis.summary.totals import summarize
-from nvtx_kernels.analysis.views.registry import VIEWS, Subject, viewer
+from nvtx_kernels.analysis.views.registry import subject_of, viewer
 
 from tests.analysis.making.bundled import DATA, SHARED
 
@@ -32,20 +30,12 @@ def summarized(path, *, per_step=False, include_warm_up=False):
     return summarize(attributed(path), include_warm_up=include_warm_up)
 
 
-def subject(path, *, name=None, per_step=False, include_warm_up=False, phase=None, within=None, **options):
+def subject(path, *, name="phases", per_step=False, include_warm_up=False, phase=None, within=None, **options):
     """Return what a view looks at; one that matches ranges itself is named."""
-    whole = report = summarized(path, per_step=per_step, include_warm_up=include_warm_up)
-    itself = bool(within) and name is not None and VIEWS[name].matches_ranges
-    report = selection.of_ranges(report, within) if within and not itself else report
-    report = selection.of_phases(report, phase) if phase else report
-    shown = {field.name: options.pop(field.name) for field in fields(Detail) if field.name in options}
-    attribution = attributed(path)
-    if whole.per_step:
-        attribution = in_measured_steps(attribution, include_warm_up=include_warm_up)
-    return Subject(
-        report, attribution, Detail(**shown), some_phases=phase is not None, unselected=whole,
-        ranges=within if itself else "", **options,
-    )  # fmt: skip
+    report = summarized(path, per_step=per_step, include_warm_up=include_warm_up)
+    detail = Detail(**{field.name: options.pop(field.name) for field in fields(Detail) if field.name in options})
+    phases = (phase,) if phase else ()
+    return subject_of(name, attributed(path), report, within or "", phases, detail=detail, **options)
 
 
 def viewed(name, path, **options):
