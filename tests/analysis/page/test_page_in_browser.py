@@ -184,16 +184,11 @@ def test_the_largest_page_opens_in_seconds(tmp_path, driver):
 
 
 def test_a_page_of_a_cpu_speaks_of_operators_in_its_charts_and_tables_too(tmp_path, driver):
-    ranges = [
-        Range("step", 0, 900),
-        Range("forward", 10, 800),
-        Range("step", 1000, 1900),
-        Range("forward", 1010, 1800),
-    ]
-    launches, work = (
-        [Launch(1, 50, 90), Launch(2, 1050, 1090)],
-        [Work(1, 50, 90, "aten::mm"), Work(2, 1050, 1090, "aten::mm")],
-    )
+    starts = (0, 1000)
+    ranges = [Range("step", start, start + 900) for start in starts]
+    ranges += [Range("forward", start + 10, start + 800) for start in starts]
+    launches = [Launch(number, start + 50, start + 90) for number, start in enumerate(starts)]
+    work = [Work(number, start + 50, start + 90, "aten::mm") for number, start in enumerate(starts)]
     facts = {"NVTX_KERNELS_WORK": "CPU"}
     path = build(tmp_path, ranges=ranges, launches=launches, work=work, metadata=facts)
     shown = Page(driver, page(tmp_path / "page.html", *[path.rename(tmp_path / "recording.sqlite")] * 2))

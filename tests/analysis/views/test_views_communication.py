@@ -185,14 +185,12 @@ def test_waiting_is_unknown_where_a_rank_has_one_more(tmp_path):
     assert {row["waiting_ns"] for row in table(document, "communication")} == {None}
 
 
-def test_waiting_is_unknown_where_what_would_be_one_does_not_run_at_one_time(tmp_path):
-    report = ranks_of(tmp_path, [("a", ALL_REDUCE, 10, 20)], [("a", ALL_REDUCE, 30, 40)])
-    assert "at different times" in told(viewed("communication", report))
-
-
-def test_groups_of_more_than_two_ranks_are_not_guessed(tmp_path):
-    report = ranks_of(tmp_path, *[[("a", ALL_REDUCE, 10, 20)]] * 3)
-    assert "does not say which ranks it joins" in told(viewed("communication", report))
+@pytest.mark.parametrize(
+    ("starts", "says"), [((10, 30), "at different times"), ((10, 10, 10), "does not say which ranks it joins")]
+)
+def test_ranks_of_a_collective_are_not_guessed(tmp_path, starts, says):
+    report = ranks_of(tmp_path, *([("a", ALL_REDUCE, start, start + 10)] for start in starts))
+    assert says in told(viewed("communication", report))
 
 
 def test_send_and_receive_wait_and_transfer_at_once(tmp_path):
