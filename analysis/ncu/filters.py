@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -154,13 +155,13 @@ def choose(kernels: Kernels) -> Filter:
     Where ranges tell too little, the functions' names narrow it; where a requested launch is in none of them,
     kernels are taken by name and order.
     """
-    guard = _guard(kernels)
+    guard, requested = _guard(kernels), kernels.requested
     naming = naming_of(kernels.attribution.trace, every_index=True)
-    best_cost: tuple[int, ...] | None = None
-    best: tuple[Stacks | None, list[Stack], Bools] = None, [], kernels.requested
+    # No filter is as good as one that misses a kernel.
+    best: tuple[tuple[int, ...], Stacks | None, list[Stack], Bools] = (1,), None, [], requested
     for seen in stacks(kernels):
         name_chains: dict[Stack, None] = {}
-        for number in np.flatnonzero(kernels.requested).tolist():
+        for number in np.flatnonzero(requested).tolist():
             names = {guard, *kernels.request.named(kernels.paths[number], naming)} & seen.usable
             name_chains[tuple(dict.fromkeys(name for name in seen.of_kernel[number] if name in names))] = None
         # Names that are among those of another filter, in their order, select all that the other selects.
@@ -168,21 +169,19 @@ def choose(kernels: Kernels) -> Filter:
         filters = [names for names in filters if not any(is_under(a, names) for a in filters if a != names)]
         of_stack = {stack: any(is_under(names, stack) for names in filters) for stack in set(seen.of_kernel)}
         selected = np.array([of_stack[stack] for stack in seen.of_kernel], np.bool_)
-        missing = int((kernels.requested & ~selected).sum())
-        surplus = int((selected & kernels.named & ~kernels.requested).sum())
+        missing = int((requested & ~selected).sum())
+        surplus = int((selected & kernels.named & ~requested).sum())
         unguarded = bool(guard) and not all(guard in names for names in filters)
         cost = (missing, surplus, unguarded, len(filters), seen.scope != THREAD)
-        if best_cost is None or cost < best_cost:
-            best_cost, best = cost, (seen, filters, selected)
-    nearest, filters, selected = best
-    requested, is_complete = kernels.requested, best_cost is not None and not best_cost[0]
+        best = min(best, (cost, seen, filters, selected), key=itemgetter(0))
+    (missing, *_), nearest, filters, selected = best
     functions = np.array([function_name(kernels.name(row)) for row in kernels.rows.tolist()], np.str_)
-    is_exact = is_complete and np.array_equal(selected, requested)
+    is_exact = not missing and np.array_equal(selected, requested)
     patterns = sorted(map(re.escape, set(functions[requested].tolist())))
     pattern = "" if is_exact or len(patterns) > MOST_KERNEL_NAMES else f"^({'|'.join(patterns)})$"
     matching = np.isin(functions, functions[requested]) if pattern else np.ones(len(requested), np.bool_)
     count = int(requested.sum())
-    if nearest is not None and is_complete:
+    if nearest is not None and not missing:
         includes = tuple(include(names, nearest.domain) for names in filters)
         surplus = int((selected & matching & ~requested).sum())
         return Filter(includes, nearest.scope, pattern, 0, -1, count, surplus)
