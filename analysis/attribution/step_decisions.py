@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..readers.marks import TrainingMark
+from ..support.small_numbers import counted, grouped_rows
 from ..trace import EVALUATION, MODEL_FORWARD, Bools, Int64s, Ranges, Trace
 from ..vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
@@ -169,8 +170,8 @@ def _evaluation(
     chosen = chosen.take(np.argsort(chosen.start_ns, kind="stable"))
     step = _positions(start_ns, end_ns, chosen.start_ns)
     if len(start_ns) >= FEW_STEPS:
-        pairs = np.unique(np.stack([chosen.name_id[step >= 0], step[step >= 0]]), axis=1)
-        models, steps_with = np.unique(pairs[0], return_counts=True)
+        (model_of_step, _), _ = grouped_rows(chosen.name_id[step >= 0], step[step >= 0])
+        models, steps_with = counted(model_of_step)
         belonging = models[steps_with > len(start_ns) / 2]
     else:
         belonging = np.setdiff1d(chosen.name_id, forward.name_id)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..support.small_numbers import distinct, summed
+from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
 from ..trace import KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, working_calls
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
@@ -135,12 +135,10 @@ def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[Trai
     ranges, home = attribution.ranges, attribution.home
     rows = np.flatnonzero(of_titles(updates, ranges) & (home >= 0))
     rows = rows[np.argsort(ranges.end_ns[rows], kind="stable")]
-    process = attribution.trace.process_of_thread()[ranges.thread[rows]]
-    for number in distinct(process).tolist():
-        of_process = rows[process == number]
-        moments = [(end_ns, "a range named step") for end_ns in ranges.end_ns[of_process].tolist()]
-        warm_up = int(attribution.warm_up[home[of_process]].sum())
-        yield TrainingFacts(number, begin_ns=-1, warm_up=warm_up, updates=moments)
+    for (process,), of_process in rows_of_each(attribution.trace.process_of_thread()[ranges.thread[rows]]):
+        moments = [(end_ns, "a range named step") for end_ns in ranges.end_ns[rows[of_process]].tolist()]
+        warm_up = int(attribution.warm_up[home[rows[of_process]]].sum())
+        yield TrainingFacts(process, begin_ns=-1, warm_up=warm_up, updates=moments)
 
 
 def _ranges_called_steps(

@@ -12,7 +12,7 @@ from ..attribution.places import Paths
 from ..attribution.steps import step_of_nodes
 from ..measures.memory import held_over_time, memory
 from ..summary.selection import naming_of
-from ..support.small_numbers import bounds, grouped
+from ..support.small_numbers import bounds, grouped, grouped_rows
 from ..support.text import fit
 from ..support.units import bytes_text
 from ..trace import Bools, Int64s, Path
@@ -37,14 +37,12 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
     number, steps = _median_step(step, work.start_ns, work.end_ns)
     warm_up = np.append(attribution.warm_up, False)[attribution.node]
     rows = np.flatnonzero(step == number if steps else include_warm_up | ~warm_up)
-    places = np.stack(
-        [work.process[rows].astype(np.int64), work.device_id[rows].astype(np.int64), work.stream_id[rows]]
-    )
-    streams, stream, counts = np.unique(places, axis=1, return_inverse=True, return_counts=True)
+    streams, stream = grouped_rows(work.process[rows], work.device_id[rows], work.stream_id[rows])
+    counts = np.bincount(stream)
     busiest = np.sort(np.argsort(-counts, kind="stable")[:MAX_STREAMS])
     position = np.full(len(counts), -1)
     position[busiest] = np.arange(len(busiest))
-    stream = position[stream.reshape(-1)]
+    stream = position[stream]
     order = np.lexsort((work.start_ns[rows], stream))
     order = order[stream[order] >= 0]
     rows, stream = rows[order], stream[order]
@@ -68,7 +66,7 @@ def strip(attribution: Attribution, *, include_warm_up: bool) -> dict[str, Any]:
         "span_ns": span,
         "streams": [
             f"thread {stream_id}" if on_cpu else f"{of_process.format(process)}GPU {device} · stream {stream_id}"
-            for process, device, stream_id in streams.T[busiest].tolist()
+            for process, device, stream_id in np.stack(streams, axis=1)[busiest].tolist()
         ],
         "left_out": len(counts) - len(busiest),
         "paths": [path_texts(naming(path)) for path in distinct],

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..support.small_numbers import grouped_rows
 from ..support.threads import in_pieces
 from ..trace import Captures, Int32s, Int64s
 from .columns import Columns
@@ -104,9 +105,7 @@ def captures_of(created: Columns, process: Int32s, thread: Int32s, work_process:
 
     of_work = np.full(len(node), -1, np.int32)
     of_graph = np.flatnonzero(node != NO_NODE)
-    pairs = np.stack([work_process[of_graph].astype(np.int64), node[of_graph]], axis=1)
-    distinct, back = np.unique(pairs, axis=0, return_inverse=True)
-    of_work[of_graph] = np.array([creation((p, n)) for p, n in distinct.tolist()] or [-1], np.int32)[
-        back.reshape(-1)
-    ]
+    keys, back = grouped_rows(work_process[of_graph], node[of_graph])
+    pairs = zip(*(key.tolist() for key in keys), strict=True)
+    of_work[of_graph] = np.array([creation(pair) for pair in pairs] or [-1], np.int32)[back]
     return Captures(of_work, created.numbers["start"], thread)

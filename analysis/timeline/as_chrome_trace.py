@@ -19,6 +19,7 @@ from ..attribution.causes import HOW, Attribution
 from ..attribution.places import Instances, Paths, projections
 from ..kernel_names.categories import categorize
 from ..kernel_names.short import distinct_short_names
+from ..support.small_numbers import grouped_rows
 from ..support.text import fit
 from ..trace import KERNEL, KINDS, START_END, Columns, Int32s, Int64s, Trace, working_calls
 from ..vocabulary import PATH_SEPARATOR, PHASES
@@ -86,11 +87,10 @@ class Table:
 def chrome_trace(attribution: Attribution, *, arrows: bool = True) -> Iterator[str]:
     """Yield the file's text, line by line; with `arrows`, also those from each launch to its work."""
     trace, work = attribution.trace, attribution.trace.work
-    places = np.stack([work.process, work.device_id, work.stream_id]).astype(np.int64)
-    streams, stream = np.unique(places, axis=1, return_inverse=True)
-    tables = _tables(attribution, stream.reshape(-1).astype(np.int32))
+    streams, stream = grouped_rows(work.process, work.device_id, work.stream_id)
+    tables = _tables(attribution, stream.astype(np.int32))
     first_ns = min((int(t.slices.start_ns.min()) for t in tables.values() if len(t.slices)), default=0)
-    tracks = Tracks(trace, streams.T.tolist(), tables)
+    tracks = Tracks(trace, np.stack(streams, axis=1).tolist(), tables)
     yield '{"traceEvents":[\n'
     yield ",\n".join(json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in tracks.metadata)
     for name, table in tables.items():
@@ -172,7 +172,7 @@ def _tables(attribution: Attribution, stream: Int32s) -> dict[str, Table]:
 
 def _work_names(trace: Trace) -> dict[tuple[int, int], str]:
     """Return, per name and kind of work, its short name, its category, and the beginning of its details."""
-    pairs = np.unique(np.stack([trace.work.name_id.astype(np.int64), trace.work.kind]), axis=1).T.tolist()
+    pairs = np.stack(grouped_rows(trace.work.name_id, trace.work.kind)[0], axis=1).tolist()
     full_names = [trace.names[name] for name, _ in pairs]
     columns = zip(pairs, distinct_short_names(full_names), full_names, categorize(full_names), strict=True)
     texts = {}
