@@ -52,12 +52,9 @@ def phases(tmp_path, ranges, calls=CALLS, **more):
     return dict(zip(calls, (phase for _, _, phase in answers(attribute(read(report)))), strict=True))
 
 
-def test_one_range_around_forward_and_backward_is_told_apart(tmp_path):
-    assert phases(tmp_path, PIPELINE) == EXPECTED
-
-
-def test_no_range_but_the_models_is_enough(tmp_path):
-    assert phases(tmp_path, PIPELINE[1:]) == EXPECTED
+@pytest.mark.parametrize("ranges", [PIPELINE, PIPELINE[1:]], ids=["in one range", "in no other range"])
+def test_a_models_ranges_tell_forward_and_backward_apart(tmp_path, ranges):
+    assert phases(tmp_path, ranges) == EXPECTED
 
 
 NAMED = {

@@ -73,9 +73,10 @@ CHOSEN = {
     "the outermost of groups that nest": ([("step", *BATCHES, ("optimizer", 1))], "step"),
     "without training the group with most work": ([("infer step", 5), ("test step", 2)], "infer step"),
     "of two kinds of training steps that with most optimizer work": (
-        [("local step", *TRAINING), ("global step", *TRAINING, ("optimizer", 1))], "global step",
+        [("local step", *TRAINING), ("global step", *TRAINING, ("optimizer", 1))],
+        "global step",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("iteration", "chosen"), CHOSEN.values(), ids=CHOSEN)
