@@ -294,9 +294,6 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
     what PyTorch's allocator hands out and takes back on that kind of device is recorded (docs/memory.md), and
     operators of other Python threads are not. Unless `quiet`, what was written and the next command are printed
     on stderr. The block raises TraceFileError if the report cannot be written.
-
-    It ends with its block, its thread or the interpreter. PyTorch's profiler can be stopped by the thread that
-    began it alone; a forked child writes nothing.
     """
 
     def __init__(
@@ -355,7 +352,7 @@ class record(ContextDecorator):  # noqa: N801 - called like a function
         return recording
 
     def _end(self, interrupted_by: str) -> None:
-        """Write the report; once, and by the process and thread that began."""
+        """Write the report; once, and by the process and thread that began, which alone can stop the profiler."""
         recording, trace = self._recording, self._trace
         if recording is None or trace is None:
             return

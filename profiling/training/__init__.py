@@ -82,10 +82,12 @@ class Profile:
     ) -> None:
         self.path = Path(path)
         names, models = (list(model), list(model.values())) if isinstance(model, Mapping) else (None, model)
-        self._models: list[nn.Module] = _several(models, nn.Module)
-        self._optimizers = _several(optimizer, Optimizer)
+        remedy = "profile(model, optimizer, path)"
+        self._models: list[nn.Module] = _several(models, nn.Module, "a model must be a torch.nn.Module", remedy)
+        self._optimizers = _several(optimizer, Optimizer, "an optimizer must be a torch.optim.Optimizer", CALL)
         self._names = names or [None] * len(self._models)
-        _check(self._models, self._optimizers, warmup, steps)
+        if warmup < 0 or (steps is not None and steps < 1):
+            raise ValueError(f"warmup must be ≥ 0 and steps ≥ 1, not {warmup} and {steps}")
         if flops and not warmup:
             raise ValueError(NO_WARM_UP)
         self._choice: dict[str, Any] = {"depth": depth, "only": only, "skip": skip}
@@ -163,21 +165,12 @@ class Profile:
         return facts | versions()
 
 
-def _several(value: T | Iterable[T] | None, kind: type[T]) -> list[T]:
+def _several(value: T | Iterable[T] | None, kind: type[T], sentence: str, remedy: str) -> list[T]:
+    """Return the models or optimizers given; raise TypeError, with a remedy, for anything else."""
     if value is None:
         return []
-    return [value] if isinstance(value, kind) else list(value)  # type: ignore[arg-type]
-
-
-def _check(models: list[Any], counted: list[Any], warmup: int, steps: int | None) -> None:
-    """Raise TypeError or ValueError, with a remedy, for arguments that cannot be profiled."""
-    kinds = (
-        (models, nn.Module, "a model must be a torch.nn.Module", "profile(model, optimizer, path)"),
-        (counted, Optimizer, "an optimizer must be a torch.optim.Optimizer", CALL),
-    )
-    for arguments, kind, sentence, remedy in kinds:
-        for argument in arguments:
-            if not isinstance(argument, kind):
-                raise TypeError(f"{sentence}, not {type(argument).__name__}: {remedy}")
-    if warmup < 0 or (steps is not None and steps < 1):
-        raise ValueError(f"warmup must be ≥ 0 and steps ≥ 1, not {warmup} and {steps}")
+    arguments: list[T] = [value] if isinstance(value, kind) else list(value)  # type: ignore[arg-type]
+    for argument in arguments:
+        if not isinstance(argument, kind):
+            raise TypeError(f"{sentence}, not {type(argument).__name__}: {remedy}")
+    return arguments
