@@ -175,7 +175,9 @@ class BackwardRange(AutomaticRange):
     __slots__ = ("part", "pass_id")
 
     def __init__(self, part: Part, pass_id: int, alive: Callable[[], Any] | None) -> None:
-        super().__init__(part.label, alive)
+        self.label, self.alive = part.label, alive  # not by the base class, which would take as long again
+        self.ended = self.in_tool = False
+        self.listeners = ()
         self.part: Part = part
         self.pass_id: int = pass_id
 
