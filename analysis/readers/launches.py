@@ -56,22 +56,22 @@ class RowsById:
         if not len(self.keys):
             return np.full(len(process), -1, np.int32)
         first, last = int(self.keys[0]), int(self.keys[-1])
-        if last - first >= _TABLE_PER_KEY * min(len(self.keys), len(process)):
-            return in_pieces(self._searched, process, id_)
-        table = np.full(last - first + 2, -1, np.int32)  # the last entry is for ids that are not there
-        table[self.keys - first] = self.rows
+        if last - first < _TABLE_PER_KEY * min(len(self.keys), len(process)):
+            table = np.full(last - first + 2, -1, np.int32)  # the last entry is for ids that are not there
+            table[self.keys - first] = self.rows
 
-        def in_table(process: Int32s, id_: Int64s) -> Int32s:
-            position = _key(process, id_) - first
-            rows: Int32s = table[np.where((position >= 0) & (position < len(table)), position, len(table) - 1)]
-            return rows
+            def look_up(process: Int32s, id_: Int64s) -> Int32s:
+                position = _key(process, id_) - first
+                rows: Int32s = table[np.where((position >= 0) & (position < len(table)), position, len(table) - 1)]
+                return rows
+        else:
 
-        return in_pieces(in_table, process, id_)
+            def look_up(process: Int32s, id_: Int64s) -> Int32s:
+                key = _key(process, id_)
+                position = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
+                return np.where(self.keys[position] == key, self.rows[position], np.int32(-1))
 
-    def _searched(self, process: Int32s, id_: Int64s) -> Int32s:
-        key = _key(process, id_)
-        position = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-        return np.where(self.keys[position] == key, self.rows[position], np.int32(-1))
+        return in_pieces(look_up, process, id_)
 
 
 def _key(process: Int32s, id_: Int64s) -> Int64s:

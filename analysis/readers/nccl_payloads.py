@@ -153,7 +153,10 @@ def messages_of(
                 first, ranks = of_kernel[0], ranks_of.get(of_kernel[0].communicator, 0)
                 group = f"communicator {first.communicator:#x}"
                 numbers_of = name_number(first.name), name_number(group), ranks
-                carried.append((row, *numbers_of, *_sizes(of_kernel, ranks), _root_or_peer(of_kernel, ranks)))
+                # -1 where the operations name no rank, several, or none of the group's.
+                named = first.root_or_peer if len({call.root_or_peer for call in of_kernel}) == 1 else -1
+                rank = named if 0 <= named < (ranks or MOST_RANKS) else -1
+                carried.append((row, *numbers_of, *_sizes(of_kernel, ranks), rank))
     notes += [UNDECIDED.format(undecided)] if undecided else []
     if not carried:
         return None, notes
@@ -193,10 +196,3 @@ def _sizes(operations: Sequence[_Operation], ranks: int) -> tuple[int, int]:
     if name in SHARES:  # what is whole has a share of each rank
         return (-1, -1) if not ranks else (total, total * ranks)
     return total, total
-
-
-def _root_or_peer(operations: Sequence[_Operation], ranks: int) -> int:
-    """Return the one rank that all operations name, -1 where they name none, several, or none of the group's."""
-    named = {operation.root_or_peer for operation in operations}
-    rank = named.pop()
-    return rank if not named and 0 <= rank < (ranks or MOST_RANKS) else -1

@@ -41,12 +41,13 @@ class NsysSqlite(NsysTables):
         """Divide a table into parts of its rows, to be read on several cores with little memory each."""
         if not self.database.has(table.name):
             return ()
-        there = {
-            ours: theirs
-            for ours, theirs in table.columns.items()
-            if theirs and (theirs not in OPTIONAL or self.database.has_columns(table.name, theirs))
-        }
-        columns = (f"{_value(ours, theirs, table.missing)} AS [{ours}]" for ours, theirs in there.items())
+        columns = []
+        for ours, theirs in table.columns.items():
+            if theirs and (theirs not in OPTIONAL or self.database.has_columns(table.name, theirs)):
+                # Names in brackets are never read as texts.
+                value = " * ".join(f"[{name}]" for name in theirs.split(" * "))
+                value = f"coalesce({value}, {table.missing[ours]})" if ours in table.missing else value
+                columns.append(f"{TEXT if ours == 'text' else value} AS [{ours}]")
         statement = f"SELECT {', '.join(columns)} FROM {table.name} WHERE {{}}"  # noqa: S608 - constants only
         if table is EVENTS:
             statement += f" AND eventType IN {EVENTS_READ}"
@@ -80,14 +81,6 @@ def read(path: Path) -> Trace:
     Raises NotAReport for another database, for a damaged one, and for one that is being written.
     """
     return read_trace(NsysSqlite(path))
-
-
-def _value(ours: str, theirs: str, missing: Any) -> str:
-    # Names in brackets are never read as texts.
-    value = " * ".join(f"[{name}]" for name in theirs.split(" * "))
-    if ours == "text":
-        return TEXT
-    return f"coalesce({value}, {missing[ours]})" if ours in missing else value
 
 
 def _filled(value: Any, missing: Any) -> Any:

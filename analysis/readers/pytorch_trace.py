@@ -63,7 +63,7 @@ WHOLE_MICROSECONDS = (
 ENOUGH_TIMES = 20
 
 # `thread 4711 (pt_autograd_0)`
-_THREAD_NAME = re.compile(r"thread -?\d+ \((.*)\)\s*")
+_WRAPPED = re.compile(r"\Athread -?\d+ \((.*)\)\s*\Z")
 _SEQUENCE_BITS = 32
 # As lists of Python's integers, all of a trace's columns would take more memory than the trace.
 ROWS_AT_ONCE = 1 << 16
@@ -116,8 +116,9 @@ class _Assembly:
         ranges = self.ranges()
         on_cpu = not (self.columns.work.rows or self.columns.launches.rows or gpus)
         work, launches = self.operators_as_work(ranges) if on_cpu else self.gpu_work(ranges)
+        names = self.columns.thread_names
         threads = [
-            Thread(int(process), whole_number(tid) or 0, self.thread_name(pid, tid))
+            Thread(int(process), whole_number(tid) or 0, _WRAPPED.sub(r"\1", names.get((pid, tid), "")))
             for process, (pid, tid) in zip(self.process_of, self.columns.threads, strict=True)
         ]
         memory = self.memory(on_cpu)
@@ -237,15 +238,28 @@ class _Assembly:
         return np.where(is_counted, (number + 1) << _SEQUENCE_BITS | sequence, sequence)
 
     def gpu_work(self, ranges: Ranges) -> tuple[Work, Launches]:
-        """Return what ran on the GPU, and the calls that launched it."""
-        table, launches = self.columns.work, self.launches(ranges)
+        """Return what ran on the GPU, and the calls that launched it.
+
+        Each call is trimmed to the operator or block that the profiler names as its caller. The two are timed by
+        different clocks, or cut down to microseconds; a call can stick out of its operator.
+        """
+        calls, thread = self.columns.launches, self.columns.launches["place"].astype(np.int32)
+        start, end = calls["start"], np.maximum(calls["start"], calls["end"])
+        if len(ranges):
+            last_first = -np.arange(len(ranges))
+            callers = RowsById.of(ranges.thread, self.columns.ranges["external"], last_first)
+            row = callers.find(thread, calls["external"])
+            inside = (row >= 0) & (start <= ranges.end_ns[row]) & (ranges.start_ns[row] <= end)
+            start[inside] = np.maximum(start[inside], ranges.start_ns[row[inside]])
+            end[inside] = np.minimum(end[inside], ranges.end_ns[row[inside]])
+        launches = Launches(start, end, thread)
+        table = self.columns.work
         process, correlation = self.processes_of_work()
-        of_launch = self.process_of[launches.thread], self.columns.launches["correlation"]
-        keys = RowsById.of(*of_launch, launches.start_ns)
-        start = table["start"]
+        keys = RowsById.of(self.process_of[thread], calls["correlation"], start)
+        work_start = table["start"]
         work = Work(
-            start_ns=start,
-            end_ns=np.maximum(start, table["end"]),
+            start_ns=work_start,
+            end_ns=np.maximum(work_start, table["end"]),
             kind=table["kind"].astype(np.uint8),
             name_id=table["name"].astype(np.int32),
             device_id=table["device"].astype(np.int32),
@@ -255,22 +269,6 @@ class _Assembly:
             grid=table["grid"].astype(np.int32),
         )
         return work, launches
-
-    def launches(self, ranges: Ranges) -> Launches:
-        """Return CUDA's calls, each trimmed to the operator or block that the profiler names as its caller.
-
-        The two are timed by different clocks, or cut down to microseconds; a call can stick out of its operator.
-        """
-        table, thread = self.columns.launches, self.columns.launches["place"].astype(np.int32)
-        start, end = table["start"], np.maximum(table["start"], table["end"])
-        if len(ranges):
-            last_first = -np.arange(len(ranges))
-            callers = RowsById.of(ranges.thread, self.columns.ranges["external"], last_first)
-            row = callers.find(thread, table["external"])
-            inside = (row >= 0) & (start <= ranges.end_ns[row]) & (ranges.start_ns[row] <= end)
-            start[inside] = np.maximum(start[inside], ranges.start_ns[row[inside]])
-            end[inside] = np.minimum(end[inside], ranges.end_ns[row[inside]])
-        return Launches(start, end, thread)
 
     def processes_of_work(self) -> tuple[Int32s, Int64s]:
         """Return each piece of work's process and correlation id, -1 if its process is unknown.
@@ -338,12 +336,6 @@ class _Assembly:
         pieces = [piece for table in tables for column in ("start", "end") for piece in table.pieces[column]]
         if sum(map(len, pieces)) >= ENOUGH_TIMES and not any((times % 1000).any() for times in pieces):
             self.notes.append(WHOLE_MICROSECONDS)
-
-    def thread_name(self, pid: Id, tid: Id) -> str:
-        """Return the operating system's name of a thread."""
-        name = self.columns.thread_names.get((pid, tid), "")
-        wrapped = _THREAD_NAME.fullmatch(name)
-        return wrapped[1] if wrapped else name
 
 
 def _self_times(thread: Int32s, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:

@@ -87,9 +87,8 @@ class Written:
 
     def notes(self) -> list[str]:
         """Return what is to be said of marks that do not fit their schema."""
-        if not self._unfit:
-            return []
-        return [f"Marks say what this project does not write; ignored: {', '.join(self._unfit)}."]
+        ignored = ", ".join(self._unfit)
+        return [f"Marks say what this project does not write; ignored: {ignored}."] if ignored else []
 
     def category(self, domain: Key, number: int, name: str) -> None:
         """Take the name of a category; NVTX numbers them separately for each domain."""

@@ -60,7 +60,7 @@ def test_operators_work_is_what_a_recording_of_ours_finds(recorded):
     work, launch = trace.work, trace.launches
     columns = [since_1970(path, times) for times in (work.start_ns, work.end_ns, launch.start_ns[work.launch])]
     found = zip([trace.names[name] for name in work.name_id], *columns, strict=True)
-    assert list(found) == [(k.operator.name, k.start_ns, k.end_ns, k.operator.start_ns) for k in ours]
+    assert list(found) == [(operator.name, start, end, operator.start_ns) for operator, start, end in ours]
     assert len(work) > 100
 
 
