@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,6 @@ class NsysSqlite(NsysTables):
 
     def parts(self, table: Table) -> Sequence[Part]:
         """Divide a table into parts of its rows, to be read on several cores with little memory each."""
-        if not self.database.has(table.name):
-            return ()
         columns = []
         for ours, theirs in table.columns.items():
             if theirs and (theirs not in OPTIONAL or self.database.has_columns(table.name, theirs)):
@@ -51,9 +48,7 @@ class NsysSqlite(NsysTables):
         statement = f"SELECT {', '.join(columns)} FROM {table.name} WHERE {{}}"  # noqa: S608 - constants only
         if table is EVENTS:
             statement += f" AND eventType IN {EVENTS_READ}"
-        parts = self.database.stretches(table.name, ROWS_PER_PART)
-        self.database.require_plain(statement.format(parts[0][0]))
-        return [partial(self.database.part, statement.format(rows), most) for rows, most in parts]
+        return self.database.parts(table.name, statement, ROWS_PER_PART)
 
     def rows(self, table: str, **columns: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a small table; nsys writes no other types, but damage and other programs may."""

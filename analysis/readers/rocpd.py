@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ..errors import NotAReport
@@ -152,12 +151,8 @@ class Rocpd(NsysTables):
         parts: list[Part] = []
         theirs, sql = TABLES.get(table.name, ("", ""))
         for process in self.processes if theirs else ():
-            name = process[theirs]
-            has_rows = self.database.has(name.strip('"'))
-            for rows, most in self.database.stretches(name.strip('"'), ROWS_PER_PART) if has_rows else ():
-                statement = sql.format(**process, table=name, rows=rows)
-                self.database.require_plain(statement)
-                parts.append(partial(self.database.part, statement, most))
+            statement = sql.format(**process, table=process[theirs], rows="{}")
+            parts += self.database.parts(process[theirs].strip('"'), statement, ROWS_PER_PART)
         return parts
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,14 @@ class Database:
         """Return whether a table has these columns; SQLite ignores the case of names."""
         return {name.lower() for name in columns} <= {name.lower() for name in self.columns.get(table, ())}
 
-    def stretches(self, table: str, rows: int) -> list[tuple[str, int]]:
-        """Return SQL conditions that cut a table, by row id, into parts of about so many rows, and their most."""
+    def parts(self, table: str, sql: str, rows: int) -> list[Callable[[], pa.Table]]:
+        """Divide a statement by the row ids of a table, into parts of about so many rows; none for an empty table.
+
+        `sql` has `{}` for the condition on the rows, and its columns but `text` are numbers. Raises NotAReport
+        unless it reads ordinary tables only.
+        """
+        if not self.has(table):
+            return []
         columns = {name.lower() for name in self.columns[table]}
         row = next((name for name in ROW_NUMBERS if name not in columns), ROW_NUMBERS[0])
         # Asked one at a time, either end is one step down the tree; both at once would scan the table.
@@ -118,7 +125,12 @@ class Database:
         count = min((last - first) // rows + 1, MAX_PARTS)
         expect(last - first + 1)
         bounds = [first + (last + 1 - first) * part // count for part in range(count + 1)]
-        return [(f"{row} >= {low} AND {row} < {high}", high - low) for low, high in pairwise(bounds)]
+        statements = [
+            (sql.format(f"{row} >= {low} AND {row} < {high}"), high - low) for low, high in pairwise(bounds)
+        ]
+        if any(step[1] == "VOpen" for step in self.rows(f"EXPLAIN {statements[0][0]}")):
+            raise NotAReport(f"{self.path} has a virtual table in place of a table. {AGAIN}")
+        return [partial(self._part, statement, most) for statement, most in statements]
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a small result; text that is not UTF-8 is decoded with replacement characters."""
@@ -129,12 +141,6 @@ class Database:
         """Yield the rows of a large result, as `rows` returns them."""
         with self._connected() as connection:
             yield from connection.execute(sql)
-
-    def require_plain(self, sql: str) -> None:
-        """Raise NotAReport unless a statement, which `table` is to run, reads ordinary tables only."""
-        with self._connected() as connection:
-            if any(row[1] == "VOpen" for row in connection.execute(f"EXPLAIN {sql}")):
-                raise NotAReport(f"{self.path} has a virtual table in place of a table. {AGAIN}")
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -173,8 +179,8 @@ class Database:
         except (adbc.Error, pa.ArrowInvalid, OSError) as error:
             raise self._damaged(error) from error
 
-    def part(self, sql: str, most_rows: int) -> pa.Table:
-        """Return a part of a table, whose columns but `text` are numbers; SQLite stores what it is given."""
+    def _part(self, sql: str, most_rows: int) -> pa.Table:
+        """Return a part of a table; SQLite stores what it is given, also text for a number."""
         part = self.table(sql, most_rows)
         for field in part.schema:
             if field.name != "text" and (wrong_type := NO_NUMBERS.get(str(field.type))):
