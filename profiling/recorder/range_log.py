@@ -59,6 +59,7 @@ class RangeLog:
         """Open a range on the calling thread."""
         thread = threading.get_native_id()
         stack = self._open.setdefault(thread, {}).setdefault(domain, [])
+        self.domains.setdefault(domain, len(self.domains))
         category = annotate.category() if domain == DOMAIN else ""
         if category:
             self.categories.setdefault(category, len(self.categories) + 1)
@@ -121,7 +122,6 @@ class RangeLog:
             self.dropped += 1
             return
         self._done.append(event)
-        self.domains.setdefault(event.domain, len(self.domains))
         if event.category.startswith(OF_A_MODULE):
             return
         self.steps += event.name == STEP and event.end_ns is not None

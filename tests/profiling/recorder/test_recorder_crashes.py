@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 
+import nvtx
 import pytest
 import torch
 from nvtx_kernels.profiling import annotate, recorder
@@ -133,6 +134,14 @@ def test_recording_goes_on_under_an_open_block_of_python(path, flushing):
     assert range_names(path) == ["measure", *["step", "forward", "backward"] * 2] * 2
     assert len(rows(path, "SELECT 1 FROM PROFILER_OVERHEAD")) == 2
     assert rows(path, "SELECT count(*) FROM NVTX_EVENTS WHERE text = 'an epoch'") == [(2,)]
+
+
+def test_recording_goes_on_under_an_open_range_of_another_domain(path, flushing):
+    with recorder.record(path, device="cpu"), nvtx.annotate("an epoch", domain="of the program"):
+        train(steps=2)
+    assert range_names(path) == ["an epoch", "measure", *["step", "forward", "backward"] * 2]
+    named = rows(path, "SELECT text FROM NVTX_EVENTS WHERE eventType = 75")
+    assert named == [(annotate.DOMAIN,), ("of the program",)]
 
 
 def test_a_disk_that_fills_is_said_when_the_program_is_done_and_leaves_the_old_report(path, flushing):
