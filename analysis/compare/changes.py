@@ -285,8 +285,7 @@ def _cut(path: Key, leaves: Collection[Key]) -> Key:
 def by_size(by_key: Mapping[Key, Change]) -> list[Change]:
     """Sort changes by the size of their difference, the largest first."""
     return sorted(
-        by_key.values(),
-        key=lambda change: (-abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key),
+        by_key.values(), key=lambda change: (-abs(change.delta_ns), -max(change.a_ns, change.b_ns), change.key)
     )
 
 

@@ -98,8 +98,7 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
             "A report hides kernels inside CUDA graphs, so --fail-on cannot judge kernel time. Compare "
             "--all-work, or record with `nsys profile --cuda-graph-trace=node`."
         )
-    kind = _kind(rule, comparison)
-    parts = [_part(report, kind, rule.name, comparison) for report in (comparison.a, comparison.b)]
+    kind, parts = _named(rule, comparison)
     change = comparison.change((), *parts)
     if rule.beyond_spread and None in (change.a_spread_ns, change.b_spread_ns):
         raise ReportError(
@@ -114,15 +113,23 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     return Verdict(rule, _described(kind, rule.name, comparison), change, violated, only_in)
 
 
-def _kind(rule: Rule, comparison: Comparison) -> str:
-    """Return what the name refers to: the kind written before it, else the first kind that has it."""
+def _named(rule: Rule, comparison: Comparison) -> tuple[str, list[list[KernelRow]]]:
+    """Return the kind of what is named, the first that has it if none is given, and its rows of each report."""
+    whole = [comparison.rows(report) for report in (comparison.a, comparison.b)]
     if rule.name == "total" and not rule.kind:
-        return "total"
+        return "total", whole
     kinds = (rule.kind,) if rule.kind else KINDS
     for kind in kinds:
-        if any(_part(report, kind, rule.name, comparison) for report in (comparison.a, comparison.b)):
-            return kind
-    rows = [row for report in (comparison.a, comparison.b) for row in comparison.rows(report)]
+        if kind == "range":
+            parts = [comparison.rows(_matching(report, rule.name)) for report in (comparison.a, comparison.b)]
+        elif kind == "kernel":
+            spelling = canonical_spelling(rule.name).lower()
+            parts = [[row for row in rows if canonical_spelling(row.kernel).lower() == spelling] for rows in whole]
+        else:
+            parts = [[row for row in rows if getattr(row, kind).lower() == rule.name.lower()] for rows in whole]
+        if any(parts):
+            return kind, parts
+    rows = [row for of_report in whole for row in of_report]
     raise UsageError(
         f"Neither report has a {' or '.join(kinds)} {rule.name!r}, so the rule {rule.text!r} cannot be checked. "
         f"Phases: {_listed(row.phase for row in rows)}. Categories: {_listed(row.category for row in rows)}. "
@@ -133,19 +140,6 @@ def _kind(rule: Rule, comparison: Comparison) -> str:
 def _listed(names: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(names))
     return ", ".join(distinct[:12]) + (", …" if len(distinct) > 12 else "") if distinct else "none"
-
-
-def _part(report: Report, kind: str, name: str, comparison: Comparison) -> list[KernelRow]:
-    """Return the rows of a report that a name names."""
-    rows = comparison.rows(report)
-    if kind == "total":
-        return rows
-    if kind == "range":
-        return comparison.rows(_matching(report, name))
-    if kind == "kernel":
-        spelling = canonical_spelling(name).lower()
-        return [row for row in rows if canonical_spelling(row.kernel).lower() == spelling]
-    return [row for row in rows if getattr(row, kind).lower() == name.lower()]
 
 
 def _matching(report: Report, name: str) -> Report:

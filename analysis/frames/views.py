@@ -21,7 +21,7 @@ from ..attribution.causes import Rules
 from ..compare.changes import compare as compared
 from ..compare.changes import named_apart
 from ..compare.tables import compared as shown
-from ..document import SHORT, WHOLE, Detail, Document, Table, seen_by, without_commands
+from ..document import SHORT, WHOLE, Detail, Document, seen_by, without_commands
 from ..presenters import as_html, as_table
 from ..trace import Trace
 from ..views.registry import Subject, viewer
@@ -39,11 +39,14 @@ class Options(TypedDict, total=False):
 
 
 class Answer(dict[str, pd.DataFrame]):
-    """The tables of a view by their keys, the main one first; times in ns. `screen` makes the text."""
+    """The tables of a view by their keys, the main one first: raw values, times in ns. `screen` makes the text."""
 
     def __init__(self, document: Document, screen: Callable[[], Document]) -> None:
-        super().__init__((table.key, _frame(table)) for table in document.tables)
+        super().__init__()
         self.screen = screen
+        for table in (seen_by("programs", table) for table in document.tables):
+            columns = [column.key for column in table.columns]
+            self[table.key] = pd.DataFrame([row.known for row in table.rows], columns=columns)
 
     def show(self, width: int = 100) -> None:
         """Print the view."""
@@ -134,10 +137,3 @@ def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answ
         return document
 
     return Answer(seen(WHOLE), seen)
-
-
-def _frame(table: Table) -> pd.DataFrame:
-    """Return a table's raw values; cells without a value are missing."""
-    table = seen_by("programs", table)
-    keys = [column.key for column in table.columns]
-    return pd.DataFrame([row.known for row in table.rows], columns=keys)

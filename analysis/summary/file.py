@@ -113,7 +113,12 @@ SCHEMA = _schema()
 def as_parquet(attribution: Attribution, report: Report, *, rank: int, host: str) -> bytes:
     """Return the file of a report of totals, and of the work that it sums up."""
     reports = {ALL: report} | ({MEASURED: report.measured} if report.measured else {})
-    head = Head(VERSION, rank, host, report.provenance, {extent: _about(part) for extent, part in reports.items()})
+    of_parts = [field.name for field in fields(Report) if field.name not in (*SUMS, "provenance", "measured")]
+    about = {
+        extent: {name: getattr(part, name) for name in of_parts} | {"totals": asdict(part.totals)}
+        for extent, part in reports.items()
+    }
+    head = Head(VERSION, rank, host, report.provenance, about)
     schema = SCHEMA.with_metadata({KEY: msgspec.json.encode(head)})
     times = step_times(attribution)
     parts: list[tuple[str, str, dict[str, list[Any]]]] = []
@@ -172,13 +177,6 @@ def _exchanges(attribution: Attribution) -> dict[str, list[Any]]:
     for name, texts in (("gpu", exchanged.gpus), ("collective", COLLECTIVES), ("group", exchanged.groups)):
         columns[name] = [texts[number] for number in columns[name]]
     return columns
-
-
-def _about(report: Report) -> dict[str, Any]:
-    """Return a report's fields other than its tables, source and measured steps."""
-    apart = {*SUMS, "provenance", "measured"}
-    about = {field.name: getattr(report, field.name) for field in fields(report) if field.name not in apart}
-    return {**about, "totals": asdict(report.totals)}
 
 
 def columns_of(names: Sequence[str]) -> pa.Schema:

@@ -1,7 +1,6 @@
 """(a) beside times without a profiler: which run is taken, and what is said where there is none."""
 
 import json
-from statistics import median
 
 import pytest
 from nvtx_kernels.analysis.errors import UsageError
@@ -30,43 +29,37 @@ def written(folder, *rows, torn=""):
     return path
 
 
-def test_median_and_range_are_of_the_steps_of_all_repeats(tmp_path):
-    rows = [
-        run_of(7, started="2026-01"), run_of(18, 20, 22, started="2026-02"),
-        run_of(19, 40, cell={"repeat": 1}, started="2026-03"),
-        run_of(1, cell={"optimizer": "fused"}, started="2025"),
-    ]  # fmt: skip
-    found = timed.of_run(RUN, timed.read(written(tmp_path, *rows)), "forward")
-    assert (len(found), median(found), min(found), max(found)) == (5, 20e6, 18e6, 40e6)
-    assert timed.of_run(RUN, [run_of(18)], "backward") == []
-
-
-OTHERS = {
-    "another size": {"cell": {"size": "large"}},
-    "a changed size": {"cell": {"layers": 3}},
-    "compiled": {"cell": {"compile": True}},
-    "another GPU": {"state": {"device_name": "NVIDIA A100"}},
+SIZED = {**RUN, "size": "small, layers 3", "layers": 3}
+REPEATED = [
+    run_of(7, started="2026-01"), run_of(18, 20, 22, started="2026-02"),
+    run_of(19, 40, cell={"repeat": 1}, started="2026-03"), run_of(1, cell={"optimizer": "fused"}, started="2025"),
+]  # fmt: skip
+WARMED = [
+    run_of(30, cell={"warmup": 0}, started="2026-03"),
+    run_of(18, started="2026-01"),
+    run_of(19, started="2026-02"),
+]
+TWO_SIZES = [run_of(18), run_of(7, cell={"layers": 3})]
+#: The run of a report, rows of results, and which times of its forward are taken, ms.
+TAKEN = {
+    "all repeats of the newest": (RUN, REPEATED, [18, 20, 22, 19, 40]),
+    "the newest of the most warm-up": (RUN, WARMED, [19]),
+    "a size": (RUN, TWO_SIZES, [18]),
+    "a changed size": (SIZED, TWO_SIZES, [7]),
+    "not of another size": (RUN, [run_of(18, cell={"size": "large"})], []),
+    "not of a changed size": (RUN, [run_of(18, cell={"layers": 3})], []),
+    "not compiled": (RUN, [run_of(18, cell={"compile": True})], []),
+    "not of another GPU": (RUN, [run_of(18, state={"device_name": "NVIDIA A100"})], []),
+    "of no run": ({}, [run_of(18)], []),
 }
 
 
-@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
-def test_a_run_of_other_settings_is_not_taken(other):
-    assert timed.of_run(RUN, [run_of(18, **other)], "forward") == []
-    assert timed.of_run({}, [run_of(18, **other)], "forward") == []
-
-
-def test_a_changed_size_has_its_own_run():
-    rows = [run_of(18), run_of(7, cell={"layers": 3})]
-    assert timed.of_run({**RUN, "size": "small, layers 3", "layers": 3}, rows, "forward") == [7e6]
-    assert median(timed.of_run(RUN, rows, "forward")) == 18e6
-
-
-def test_the_newest_of_the_most_warm_up_is_taken(tmp_path):
-    rows = [
-        run_of(30, cell={"warmup": 0}, started="2026-03"), run_of(18, started="2026-01"),
-        run_of(19, started="2026-02"),
-    ]  # fmt: skip
-    assert median(timed.of_run(RUN, timed.read(written(tmp_path, *rows)), "forward")) == 19e6
+@pytest.mark.parametrize("case", TAKEN)
+def test_times_are_all_steps_of_the_newest_run_of_each_repeat_with_equal_settings(tmp_path, case):
+    run, rows, taken_ms = TAKEN[case]
+    runs = timed.read(written(tmp_path, *rows))
+    assert timed.of_run(run, runs, "forward") == [time * 1e6 for time in taken_ms]
+    assert timed.of_run(run, runs, "backward") == []
 
 
 WATCHED = {

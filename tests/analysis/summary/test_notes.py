@@ -21,12 +21,6 @@ def notes(path):
     return " ".join(summary(path).notes)
 
 
-def test_report_without_ranges_says_what_they_would_add(tmp_path):
-    said = notes(build(tmp_path, **launched((20, 30))))
-    assert "has no NVTX ranges" in said
-    assert "forward, backward and optimizer" in said
-
-
 TENSORRT = [Range("TensorRT", 1, None, event=DOMAIN_CREATE, domain=3), Range("conv1", 5, 90, domain=3)]
 UNUSED = [
     (TENSORRT, "1 ranges of libraries (TensorRT) or of single operators: --domain TensorRT shows them"),
@@ -50,28 +44,28 @@ def test_trace_of_pytorch_is_told_of_its_own_blocks(tmp_path):
     assert "NVTX" not in said
 
 
-OPENS = [("train", True), ("forward", False), ("Backward pass", False), ("FSDP::pre_forward (blocks.3)", True)]
+#: The names of ranges around a kernel and after it, whether autograd's thread launches one there, and what is said.
+ADVICE = [
+    ([], False, "has no NVTX ranges", True),
+    ([], False, "forward, backward and optimizer", True),
+    ([], True, "backward is known only by its threads", True),
+    ([], True, "it is unknown", False),
+    (["train"], False, "No range opens a phase", True),
+    (["forward"], False, "No range opens a phase", False),
+    (["Backward pass"], False, "No range opens a phase", False),
+    (["FSDP::pre_forward (blocks.3)"], False, "No range opens a phase", True),
+    (["train"], True, "No range opens a phase", False),
+    (["train", "backward"], True, "No range opens the forward phase", True),
+    (["forward", "backward"], True, "No range opens the forward phase", False),
+]
 
 
-@pytest.mark.parametrize(("name", "expected"), OPENS)
-def test_ranges_that_open_no_phase_are_named_as_such(tmp_path, name, expected):
-    report = build(tmp_path, ranges=[Range(name, 0, 100)], **launched((20, 30)))
-    assert ("No range opens a phase" in notes(report)) == expected
-
-
-def test_threads_alone_tell_backward_where_there_are_no_ranges(tmp_path):
-    rows = launched((20, 30), (40, 50, AUTOGRAD))
-    said = notes(build(tmp_path, thread_names={AUTOGRAD: "pt_autograd_0"}, **rows))
-    assert "backward is known only by its threads" in said
-    assert "it is unknown" not in said
-
-
-@pytest.mark.parametrize(("name", "expected"), [("train", True), ("forward", False)])
-def test_backward_without_a_forward_is_told(tmp_path, name, expected):
-    rows = launched((20, 30), (60, 70, AUTOGRAD))
-    ranges = [Range(name, 0, 50), Range("backward", 55, 90)]
-    report = build(tmp_path, ranges=ranges, thread_names={AUTOGRAD: "pt_autograd_0"}, **rows)
-    assert ("No range opens the forward phase" in notes(report)) == expected
+@pytest.mark.parametrize(("names", "autograd", "says", "expected"), ADVICE)
+def test_a_report_says_which_ranges_it_lacks_and_what_they_would_add(tmp_path, names, autograd, says, expected):
+    ranges = [Range(name, *span) for name, span in zip(names, ((0, 50), (55, 90)), strict=False)]
+    rows = launched((20, 30), *[(60, 70, AUTOGRAD)] * autograd)
+    threads = {AUTOGRAD: "pt_autograd_0"} if autograd else {}
+    assert (says in notes(build(tmp_path, ranges=ranges, thread_names=threads, **rows))) == expected
 
 
 TF32 = "cutlass_80_tensorop_s1688gemm_128x128_16x4_tn_align4"
@@ -117,9 +111,3 @@ def test_an_export_newer_than_any_that_was_tried_is_told(tmp_path, schema, says)
     trace = replace(trace, provenance=replace(trace.provenance, schema=schema))
     said = " ".join(summarize(attribute(trace)).notes)
     assert ("The export's schema is 99.0.0" in said) == says
-
-
-def test_thread_that_tells_a_phase_is_enough(tmp_path):
-    rows = launched((20, 30), (40, 50, AUTOGRAD))
-    report = build(tmp_path, ranges=[Range("train", 0, 35)], thread_names={AUTOGRAD: "pt_autograd_0"}, **rows)
-    assert "No range opens a phase" not in notes(report)
