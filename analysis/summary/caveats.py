@@ -301,23 +301,21 @@ def of_serving(ranges: Iterable[RangeRow]) -> Iterator[str]:
         if decodes:
             of_step[DECODE].add(row, decodes, step.decode_tokens)
     for phase, of_phase in served.items():
-        if of_phase.steps and of_phase.kernel_ns:
-            yield _of_phase(phase, of_phase)
+        if not of_phase.steps or not of_phase.kernel_ns:
+            continue
+        steps = f"{phase.capitalize()}: {_counted(of_phase.steps, 'step')}"
+        requests, tokens = _counted(of_phase.requests, "request"), of_phase.tokens
+        if tokens:
+            yield (
+                f"{steps} for {_counted(tokens, 'token')} of {requests} (a request counts in each step), "
+                f"{time_text(of_phase.kernel_ns / tokens)} of kernel time a token{_rate(tokens, of_phase)}, "
+                "by the names of the steps."
+            )
+        else:
+            per_request = f"{time_text(of_phase.kernel_ns / of_phase.requests)} of kernel time a request"
+            yield f"{steps} for {requests} (a request counts in each), {per_request}."
     if both[PREFILL].steps and both[PREFILL].kernel_ns:
         yield _of_both(both[PREFILL], both[DECODE])
-
-
-def _of_phase(phase: str, served: _Served) -> str:
-    per_request = f"{time_text(served.kernel_ns / served.requests)} of kernel time a request"
-    steps = f"{phase.capitalize()}: {_counted(served.steps, 'step')}"
-    requests = _counted(served.requests, "request")
-    if not served.tokens:
-        return f"{steps} for {requests} (a request counts in each), {per_request}."
-    return (
-        f"{steps} for {_counted(served.tokens, 'token')} of {requests} (a request counts in each step), "
-        f"{time_text(served.kernel_ns / served.tokens)} of kernel time a token{_rate(served.tokens, served)}, "
-        "by the names of the steps."
-    )
 
 
 def _of_both(prompts: _Served, generating: _Served) -> str:

@@ -35,9 +35,9 @@ class Ranked(Generic[T]):
 
 def rank_all(paths: Sequence[Path], summarize: Summarize[T], *, scheduler: str | None = None) -> list[Ranked[T]]:
     """Summarize every report, in their order; `summarize` must be importable by other processes."""
-    run = _on_cluster(scheduler) if scheduler else _in_processes
+    ranked = _on_cluster(scheduler, paths, summarize) if scheduler else _in_processes(paths, summarize)
     with progress.on_screen("ranking reports"):
-        results = dict(progress.each(run(paths, summarize), len(paths)))
+        results = dict(progress.each(ranked, len(paths)))
     return [
         Ranked(name, problem=result) if isinstance(result, str) else Ranked(name, result)
         for name, result in ((name, results[path]) for name, path in zip(names_of(paths), paths, strict=True))
@@ -91,26 +91,22 @@ def _be_modest() -> None:
     progress.be_quiet()
 
 
-def _on_cluster(scheduler: str) -> Callable[[Sequence[Path], Summarize[T]], Iterator[tuple[Path, T | str]]]:
-    """Return a function that runs on a Dask cluster; each report must have the same path on its workers."""
+def _on_cluster(scheduler: str, paths: Sequence[Path], summarize: Summarize[T]) -> Iterator[tuple[Path, T | str]]:
+    """Rank on a Dask cluster; each report must have the same path on its workers."""
     try:
         from distributed import Client
         from distributed import as_completed as completed
     except ImportError as error:
         raise UsageError("--scheduler needs Dask: pip install 'nvtx-kernels[cluster]'") from error
-
-    def run(paths: Sequence[Path], summarize: Summarize[T]) -> Iterator[tuple[Path, T | str]]:
-        try:
-            client: Any = Client(scheduler, timeout="20s", set_as_default=False)  # type: ignore[no-untyped-call]
-        except (OSError, TimeoutError, ValueError) as error:
-            raise UsageError(f"No Dask scheduler answers at {scheduler}: {error}") from error
-        with client, client.as_current():
-            running = {client.submit(attempt, path.absolute(), summarize, pure=False): path for path in paths}
-            for future in completed(list(running)):  # type: ignore[no-untyped-call]
-                # A lost worker takes with it what it had not begun: each is tried once more, alone.
-                path, last_try = running[future], future
-                if future.status != "finished":
-                    last_try = client.submit(attempt, path.absolute(), summarize, pure=False)
-                yield path, last_try.result() if last_try.exception() is None else LOST
-
-    return run
+    try:
+        client: Any = Client(scheduler, timeout="20s", set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        raise UsageError(f"No Dask scheduler answers at {scheduler}: {error}") from error
+    with client, client.as_current():
+        running = {client.submit(attempt, path.absolute(), summarize, pure=False): path for path in paths}
+        for future in completed(list(running)):  # type: ignore[no-untyped-call]
+            # A lost worker takes with it what it had not begun: each is tried once more, alone.
+            path, last_try = running[future], future
+            if future.status != "finished":
+                last_try = client.submit(attempt, path.absolute(), summarize, pure=False)
+            yield path, last_try.result() if last_try.exception() is None else LOST

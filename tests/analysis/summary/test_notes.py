@@ -44,7 +44,7 @@ def test_trace_of_pytorch_is_told_of_its_own_blocks(tmp_path):
     assert "NVTX" not in said
 
 
-#: The names of ranges around a kernel and after it, whether autograd's thread launches one there, and what is said.
+#: Ranges around a kernel and after it, whether autograd's thread launches one there, and what is said or not.
 ADVICE = [
     ([], False, "has no NVTX ranges", True),
     ([], False, "forward, backward and optimizer", True),
