@@ -81,6 +81,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
             return of_attention([*words[:place], *words[place + 1 :]], prog=f"{prog} --attention")
     command = parser(prog)
     options = vars(command.parse_args(words))
+    for group in options["columns"] or ():
+        if group not in COLUMNS:
+            command.error(f"columns must be of {', '.join(COLUMNS)}, not {group}")
     if options["program"]:
         script = options["program"][0]
         if not Path(script).is_file():

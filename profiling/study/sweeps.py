@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nvtx_kernels.analysis.errors import UsageError
 from nvtx_kernels.analysis.presenters.output import format_of
 from nvtx_kernels.model.config import CONFIGS, DIMENSIONS, config_of, size_in
 
 from . import results
 from .results import Row
-from .studies import COLUMNS, STUDIES, Study, lists_of
+from .studies import STUDIES, Study, lists_of
 from .table import show
 
 
@@ -20,10 +19,6 @@ def benchmark(options: Mapping[str, Any]) -> int:
     """Measure what the options ask, or take it from files, show it, and return the command's exit status."""
     study = STUDIES[options["study"]]
     format_of(options["format"], options["output"])
-    groups = options["columns"] or study.columns
-    for group in groups:
-        if group not in COLUMNS:
-            raise UsageError(f"columns must be of {', '.join(COLUMNS)}, not {group}")
     for name in options["size"] or ():
         if (own_name := size_in(options["year"], name)) != name:
             parameters = CONFIGS[own_name].parameters
@@ -42,10 +37,8 @@ def benchmark(options: Mapping[str, Any]) -> int:
         if left:
             _say(f"the budget of {options['budget']:g} s is spent; run the same command again to continue")
         rows = results.of_cells(_read(path), (cell.key for cell in cells))
-    if not rows:
-        raise results.ResultsError("there are no measurements to show")
-    by, phases = options["by"] or study.by, options["phases"] or study.phases
-    show(rows, options, {"by": by, "groups": groups, "phases": phases})
+    groups, phases = options["columns"] or study.columns, options["phases"] or study.phases
+    show(rows, options, {"by": options["by"] or study.by, "groups": groups, "phases": phases})
     return 1 if any(row["status"] == "failed" for row in rows) else 0
 
 

@@ -13,7 +13,7 @@ from nvtx_kernels.analysis.support.units import bytes_text
 from nvtx_kernels.model.config import YEARS_OF_SIZE, name_of
 
 from .frame import CONFIGURATION, constant, frame, peak_tflops, places, sessions, varying, word
-from .results import ATTENTION, Row, capture_of
+from .results import ATTENTION, ResultsError, Row, capture_of
 from .studies import BY
 
 UNWATCHED = ("none", "bare")
@@ -269,7 +269,12 @@ def steps_of(row: Row) -> Iterator[str]:
 
 
 def show(rows: Sequence[Row], options: Mapping[str, Any], table_of: Mapping[str, Any]) -> None:
-    """Write the document of rows as the options `format` and `output` ask, and draw it with `plot`."""
+    """Write the document of rows as the options `format` and `output` ask, and draw it with `plot`.
+
+    Raises ResultsError if there are none.
+    """
+    if not rows:
+        raise ResultsError("there are no measurements to show")
     chosen = document(rows, **table_of)
     text = presented(chosen, format_of(options["format"], options["output"]), options["output"])
     if options.get("steps_listing") and isinstance(text, str):

@@ -79,6 +79,7 @@ def run(monkeypatch, program, *words):
 WRONG = [
     (["--sizes", "small", "{program}"], 2, "--sizes is of the course's model"),
     (["--steps", "1,2", "{program}"], 2, "--steps is one number with a program"),
+    (["--columns", "chairs", "{program}"], 2, "columns must be of times, first, rates, memory, not chairs"),
     (["nothere.py"], 2, "nothere.py is not a file"),
     (["{program}", "3", "{done}", "--update"], 1, "ran 3 steps, and --warmup 5 leaves none of them"),
     (["--steps", "0", "{program}"], 1, "--steps ≥ 1"),

@@ -83,6 +83,11 @@ def test_report_has_a_name_that_sorts_and_is_captured_again_when_gone(standin, t
     assert (report.exists(), len(results.read(folder / "index.jsonl")[0])) == (True, 2)
 
 
+def test_budget_that_lets_nothing_be_captured_is_said(standin, tmp_path, capsys):
+    assert nsys.main([*TINY, "--reports", str(tmp_path), "--budget", "0"]) == 1
+    assert capsys.readouterr().err == "profiling.nsys: there are no measurements to show\n"
+
+
 @pytest.mark.slow
 def test_run_without_memory_leaves_a_row_and_no_report(standin, tmp_path):
     kept = []
