@@ -88,8 +88,9 @@ def drawing(lines: pd.DataFrame) -> Any:
 
 
 def horizontal(lines: pd.DataFrame) -> str:
-    """Return the setting for the horizontal axis: the first of AXES that varies."""
-    return next((name for name in AXES if lines[name].nunique() > 1), "size")
+    """Return the setting for the horizontal axis: the first of AXES that varies, or else that the lines have."""
+    varies = (name for name in AXES if lines[name].nunique() > 1)
+    return next(varies, next(name for name in ("size", *AXES) if lines[name].notna().any()))
 
 
 def _draw_panel(panel: Any, ok: pd.DataFrame, title: str) -> None:

@@ -3,7 +3,7 @@ from nvtx_kernels.profiling.benchmark import main
 from nvtx_kernels.profiling.study.frame import frame
 from nvtx_kernels.profiling.study.plots import PlotError, draw, drawing, horizontal
 
-from tests.profiling.making.measured_rows import failed, file_of, row
+from tests.profiling.making.measured_rows import attention_row, failed, file_of, row
 
 PNG = b"\x89PNG"
 DTYPES = ("fp32", "bf16")
@@ -13,6 +13,7 @@ SWEEPS = {
     "warmup": [row(warmup=warmup) for warmup in ((), (40, 20))],
     "size": [row(size=size, dtype=dtype) for size in ("small", "xl") for dtype in DTYPES],
     "dtype": [row(dtype=dtype) for dtype in DTYPES],
+    "length": [attention_row(held_bytes=1 << 30)],
 }
 
 
