@@ -136,10 +136,11 @@ class _Attributing:
         ranges, stray, calls = self.trace.ranges, np.flatnonzero(how == OUTSIDE), self.threads.calls
         # PyTorch's operator ranges on these threads that are in no range of the user's.
         on_threads = marked(calls.thread[stray], len(self.trace.threads))
-        among = ranges.take(self.operator & on_threads[ranges.thread])
+        rows = np.flatnonzero(self.operator & on_threads[ranges.thread])
+        spots = Spots(ranges.start_ns[rows], ranges.end_ns[rows], ranges.thread[rows])
         outermost = Nesting(self.ranges.take(self.forest.above(self.nesting.home) < 0))
-        user_node = outermost.containing(among)
-        operators = among.take(user_node < 0)
+        user_node = outermost.containing(spots)
+        operators = ranges.take(rows[user_node < 0])
         if not len(operators):
             return home
         nesting, first = Nesting(operators), len(self.forest)

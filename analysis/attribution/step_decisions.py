@@ -94,11 +94,11 @@ def windows(facts: TrainingFacts, calls: Ranges, backward: Ranges, launched_ns: 
     That is its outermost calls of models, its runs of autograd, the sorted moments at which work was launched, and
     the thread that trains.
     """
-    updates = _updates(facts, backward)
+    updates, updated = _updates(facts, backward), {name for _, name in facts.updates}
     if facts.calls_ns:
         ends_ns, ended_by = np.sort(np.array(facts.calls_ns, np.int64)), BY_CALLS
     elif updates:
-        optimizer = ending_optimizer(updates, facts.optimizers, {name for _, name in facts.updates})
+        optimizer = ending_optimizer(updates, facts.optimizers, updated)
         ended_by = optimizer if optimizer == IN_BACKWARD else f"update by {optimizer}"
         ends_ns = np.sort(np.array(updates[optimizer], np.int64))
     else:
@@ -132,9 +132,7 @@ def windows(facts: TrainingFacts, calls: Ranges, backward: Ranges, launched_ns: 
         warm_up=number < min(warm_up, len(ends_ns)),
         thread=thread,
         ended_by=ended_by if len(ends_ns) else "",
-        never_updated=tuple(
-            name for name in facts.optimizers if name not in {updated for _, updated in facts.updates}
-        ),
+        never_updated=tuple(name for name in facts.optimizers if name not in updated),
     )
 
 
