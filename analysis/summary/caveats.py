@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -55,11 +56,10 @@ def arithmetic_of(kernel: str) -> str:
 
 def launches_by_arithmetic(rows: Iterable[KernelRow]) -> dict[str, Number]:
     """Count the GEMM launches of each arithmetic."""
-    counts: dict[str, Number] = {}
+    counts: dict[str, Number] = defaultdict(int)
     for row in rows:
         if row.gemm_launch:
-            name = arithmetic_of(row.kernel)
-            counts[name] = counts.get(name, 0) + row.count
+            counts[arithmetic_of(row.kernel)] += row.count
     return counts
 
 
