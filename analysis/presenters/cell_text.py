@@ -40,14 +40,9 @@ def is_number(column: Column) -> bool:
 
 def units_of(table: Table) -> tuple[units.TimeUnit, list[units.TimeUnit]]:
     """Return the time unit that suits a whole table, and that of each column: the table's, or the column's own."""
+    rows_of_times = [row.values for row in table.rows if row.kind in (None, "ns")]
     times = [
-        [
-            row.values[place]
-            for row in table.rows
-            if row.kind in (None, "ns") and row.values[place] not in (None, "")
-        ]
-        if column.kind == "ns"
-        else []
+        [values[place] for values in rows_of_times if column.kind == "ns" and values[place] not in (None, "")]
         for place, column in enumerate(table.columns)
     ]
     pairs = list(zip(table.columns, times, strict=True))

@@ -177,9 +177,9 @@ def everything(report: Report, *, by: str | None = None) -> Document:
 
 def _every_row(key: str, kind: type[RangeRow | KernelRow], rows: Sequence[RangeRow | KernelRow]) -> Table:
     names = [field.name for field in fields(kind)]  # the path comes first
-    columns = tuple(Column(name, name, "ns" if name.endswith("_ns") else "text") for name in names)
     figures = attrgetter(*names[1:])
-    return Table(key, key, columns, tuple(Row((PATH_SEPARATOR.join(row.path), *figures(row))) for row in rows))
+    lines = (Row((PATH_SEPARATOR.join(row.path), *figures(row))) for row in rows)
+    return Table(key, key, headed(*names), tuple(lines))
 
 
 def _ranking(report: Report, key: str, keys: tuple[str, ...], extremes: tuple[str, ...]) -> Table:
