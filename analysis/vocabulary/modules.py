@@ -180,8 +180,9 @@ def agreed(tables: Iterable[Models]) -> dict[str, dict[str, str]]:
     values_of: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for models in tables:
         for model, table in models.items():
+            of_model = values_of[model]  # also of a model without modules inside
             for place, value in table.items():
-                values_of[model][place].add(value)
+                of_model[place].add(value)
     merged = {}
     for model, values in values_of.items():
         together = {place: set(of_place) for place, of_place in values.items()}

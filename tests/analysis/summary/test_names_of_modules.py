@@ -98,6 +98,7 @@ def test_what_models_of_one_name_do_not_agree_on_is_said_of_none():
     )
     assert both == {"Net": {"a *": "", "b": "ReLU", "a 0": "Linear", "a 1": "", "c": "Tanh"}}
     assert agreed([both, {"Net": {"b": "GELU"}}])["Net"]["b"] == ""
+    assert agreed([{"Linear": {}}]) == {"Linear": {}}
 
 
 def test_two_models_of_one_class_are_two_rows():
