@@ -162,7 +162,7 @@ def test_what_cannot_be_loaded_is_not_kept_and_the_command_says_so(empty_cache, 
 @needs_compiler
 def test_what_has_other_ranges_is_not_kept_and_the_command_says_so(cache, monkeypatch, capsys):
     content = nodes.place().read_bytes()
-    monkeypatch.setattr(accelerate, "_ranges", lambda model, library: library)
+    monkeypatch.setattr(accelerate, "_annotated", lambda model, library, steps: (library, []))
     assert accelerate.main([], prog="nvtx-kernels accelerate") == 1
     assert "its ranges are not those of the part in Python" in capsys.readouterr().err
     assert list(cache.iterdir()) == []
