@@ -100,7 +100,7 @@ def _ranges(ranks: Ranks, detail: Detail) -> Table:
 def _steps(ranks: Ranks, detail: Detail) -> Table:
     """Show each step's spans, and the rank whose kernels other than collectives take longest in it."""
     span_ns, compute_ns = ranks.span_ns, ranks.compute_ns
-    order = [step for step in range(len(span_ns)) if np.isfinite(span_ns[step]).any()]
+    order = np.flatnonzero((np.isfinite(span_ns) & np.isfinite(compute_ns)).any(1)).tolist()
     rows = []
     for step in order[: detail.top]:
         least, middle, most, *_ = _spread(ranks, span_ns[step])
@@ -117,18 +117,20 @@ def _steps(ranks: Ranks, detail: Detail) -> Table:
 def _stragglers(ranks: Ranks, detail: Detail) -> Table:
     """List the ranks that compute clearly longer than the others; a host of which all do is one row."""
     rows, (keys, self_ns) = [], ranks.ranges
-    if len(ranks.compute_ns) and len(ranks.ranks) > 2:
-        compute_ns = np.nanmean(ranks.compute_ns, axis=0)
-        median_ns, of_ranges_ns = float(np.median(compute_ns)), np.median(self_ns, axis=1)
-        in_steps = clearly_above(ranks.compute_ns)
+    known = np.isfinite(ranks.compute_ns)
+    if known.any(0).sum() > 2:
+        steps = known.sum(0)
+        compute_ns = np.where(known, ranks.compute_ns, 0).sum(0) / np.where(steps, steps, np.nan)
+        median_ns, of_ranges_ns = float(np.nanmedian(compute_ns)), np.median(self_ns, axis=1)
+        in_steps = clearly_above(ranks.compute_ns[known.any(1)])
         for places, name in _by_host(ranks, np.flatnonzero(clearly_above(compute_ns))):
             excess_ns = float(compute_ns[places].mean() - median_ns)
-            steps, host = float(in_steps[:, places].mean(1).sum()), ranks.ranks[places[0]].host
+            slow_steps, host = float(in_steps[:, places].mean(1).sum()), ranks.ranks[places[0]].host
             range_name = ""
             if len(keys):
                 longest = int((self_ns[:, places].mean(1) - of_ranges_ns).argmax())
                 range_name = _named(ranks, detail, keys[longest][0])
-            rows.append(Row((name, host, excess_ns, excess_ns / median_ns, steps, range_name)))
+            rows.append(Row((name, host, excess_ns, excess_ns / median_ns, slow_steps, range_name)))
     rows.sort(key=lambda row: -row.values[2])
     columns = (RANK, HOST, *headed(excess_ns="above median", share="%", steps="steps", range="most of it in"))
     title = "Ranks that compute clearly longer than the others, {unit} per step"
@@ -149,7 +151,7 @@ def _by_host(ranks: Ranks, slow: Int64s) -> Iterator[tuple[Int64s, str]]:
 def _late(ranks: Ranks, detail: Detail) -> Table:
     """List who came to collectives clearly later than the others, by range and collective."""
     late_ns, table = ranks.late_ns, ranks.exchanges
-    least_ns = LEAST_WAITING * float(np.nanmedian(ranks.span_ns)) if len(ranks.span_ns) else 0.0
+    least_ns = LEAST_WAITING * float(np.nanmedian(ranks.span_ns)) if np.isfinite(ranks.span_ns).any() else 0.0
     events = np.flatnonzero(late_ns > least_ns)
     texts = (table.texts("path", events), table.texts("collective", events))
     of_events = (table.columns["place"][events].tolist(), *texts, late_ns[events].tolist())

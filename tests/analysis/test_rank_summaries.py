@@ -5,6 +5,8 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,6 +107,14 @@ def test_planted_stragglers_are_found_and_no_others(tmp_path, case):
     if case == "a late collective":
         assert {row.values[2] for row in tables["late"]} == {LABEL}
         assert sum(row.values[-1] for row in tables["late"]) == pytest.approx(LATE_NS, rel=0.02)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_rank_without_steps_hides_no_slow_one(tmp_path):
+    paths = made(tmp_path, 32, Planted(slow_rank=7))
+    table = pq.read_table(paths[3])
+    pq.write_table(table.filter(pc.not_equal(table["table"], "steps")), paths[3])
+    assert [row.values[0] for row in tables_of(paths)["stragglers"]] == ["rank00007"]
 
 
 @pytest.mark.parametrize("seed", range(5))
