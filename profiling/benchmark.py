@@ -24,6 +24,7 @@ from .cli import (
     add_year,
     ended,
     list_of,
+    times,
 )
 from .study.studies import BY, COLUMNS, STUDIES, add_lists
 
@@ -53,7 +54,7 @@ def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentPars
     add_lists(options)
     add_year(options, "--preset", "--model-preset")
     add("--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ...")
-    add("--repeats", type=int, default=1, metavar="N", help="measure everything N times, and pool")
+    add("--repeats", type=times, default=1, metavar="N", help="measure everything N times, and pool")
     add("--study", choices=STUDIES, default="times", help="the question (default times)")
     add("program", nargs=argparse.REMAINDER, help="a script of one's own, and its arguments")
     running = options.add_argument_group("running")

@@ -35,8 +35,24 @@ def add_running(group: argparse._ActionsContainer, into: str) -> None:
     add = group.add_argument
     add("--into", metavar="FILE", type=Path, default=Path(into), help="append rows to this file")
     add("--results", metavar="FILE", type=Path, nargs="+", help="measure nothing; show the rows of these files")
-    add("--memory-fraction", type=float, metavar="F", help="share of the device's memory to use")
+    add("--memory-fraction", type=share, metavar="F", help="share of the device's memory to use")
     add_limits(group)
+
+
+def share(text: str) -> float:
+    """Read a share of a whole; raises ArgumentTypeError for any other number."""
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share: use a number above 0 and up to 1")
+    return value
+
+
+def times(text: str) -> int:
+    """Read how often to do something; raises ArgumentTypeError for less than once."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than once")
+    return value
 
 
 def add_limits(group: argparse._ActionsContainer) -> None:

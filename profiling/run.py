@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from nvtx_kernels.model.config import DIMENSIONS
 
-from .cli import CommandError, CommandParser, Removed, add_year, ended
+from .cli import CommandError, CommandParser, Removed, add_year, ended, share
 from .study.studies import COMPILE, LISTS
 
 DESCRIPTION = "Run forward, backward and optimizer steps under NVTX ranges, and print their times."
@@ -80,7 +80,7 @@ def parser(prog: str = "python -m profiling.run") -> argparse.ArgumentParser:
         options.add_argument(name, metavar="FILE", help=text)
     options.add_argument("--memory", nargs="?", const=True, default=False, metavar="", help=MEMORY)
     options.add_argument("--record-memory", nargs=0, action=Removed, use="--record FILE --memory")
-    options.add_argument("--memory-fraction", type=float, metavar="F", help="share of the device's memory to use")
+    options.add_argument("--memory-fraction", type=share, metavar="F", help="share of the device's memory to use")
     # A sweep reads the row, and lets no process outlive it.
     options.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
     options.add_argument("--die-with-parent", action="store_true", help=argparse.SUPPRESS)
