@@ -2,20 +2,26 @@
 
 Both names give one object per module, so an error raised under one is caught under the other, and there is one
 stack of ranges. An installed `nvtx_kernels` has the long names only, and does not load this module.
+
+From Python 3.15 on, the standard library has a package `profiling` too (PEP 799), which cProfile, and so PyTorch's
+first optimizer, imports modules of. Our folder hides it, so our `__path__` ends with its folder.
 """
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_loader
+from pathlib import Path
 from types import CodeType, ModuleType
 
 FOLDERS = ("analysis", "model", "profiling")
 PACKAGE = __name__.partition(".")[0]
+STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 
 class ShortNames(MetaPathFinder):
@@ -27,10 +33,12 @@ class ShortNames(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return the spec of a module of ours, None for any other."""
+        """Return the spec of a module of ours; None for any other, such as Python 3.15's `profiling.tracing`."""
         top, _, below = name.partition(".")
         is_ours = top in FOLDERS and below and sys.modules.get(top) is sys.modules.get(f"{PACKAGE}.{top}")
         module = find_spec(f"{PACKAGE}.{name}") if is_ours else None
+        if module and module.origin and Path(module.origin).is_relative_to(STANDARD_LIBRARY / top):
+            return None
         return spec_from_loader(name, _SameModule(module), origin=module.origin) if module else None
 
 
@@ -66,4 +74,7 @@ def be_one(short_name: str) -> None:
     """Make a folder that is imported by its short name the same module as under its long name."""
     if not any(isinstance(finder, ShortNames) for finder in sys.meta_path):
         sys.meta_path.insert(0, ShortNames())
-    sys.modules[short_name] = import_module(f"{PACKAGE}.{short_name}")
+    package = import_module(f"{PACKAGE}.{short_name}")
+    if (hidden := STANDARD_LIBRARY / short_name).is_dir():
+        package.__path__.append(str(hidden))
+    sys.modules[short_name] = package

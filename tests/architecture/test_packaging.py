@@ -1,5 +1,6 @@
 """What is installed: one package, complete in wheel and sdist, whatever else is called analysis or model."""
 
+import cProfile
 import os
 import shutil
 import subprocess
@@ -220,6 +221,30 @@ def test_a_standard_library_of_our_folders_name_is_left_alone(python_of, tmp_pat
     code = "import profiling, nvtx_kernels as nk; print(profiling.tracing.__name__, nk.annotate.__name__)"
     done = run(python_of("installed"), "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "ahead"))
     assert done.stdout.split() == ["profiling.tracing", "nvtx_kernels.profiling.annotate"], done.stderr
+
+
+#: Runs profiling.run as `python -m` does, with Python 3.15's `profiling` and cProfile, its alias, in front.
+FROM_3_15 = """if True:
+    import runpy, sys, sysconfig
+    standard, where = sys.argv.pop(1), sysconfig.get_path
+    sysconfig.get_path = lambda name, *other, **more: standard if name == "stdlib" else where(name, *other, **more)
+    sys.path[:0] = ["", standard]
+    try:
+        runpy.run_module("profiling.run", run_name="__main__", alter_sys=True)
+    finally:
+        import cProfile
+        assert sys.modules["profiling.tracing"].__file__.startswith(standard)
+"""
+
+
+def test_a_checkout_runs_where_the_standard_library_has_profiling(tmp_path):
+    (tmp_path / "profiling" / "tracing").mkdir(parents=True)
+    (tmp_path / "profiling" / "__init__.py").touch()
+    shutil.copy(cProfile.__file__, tmp_path / "profiling" / "tracing" / "__init__.py")
+    (tmp_path / "cProfile.py").write_text("from profiling.tracing import Profile, run, runctx\n")
+    words = ("-c", FROM_3_15, tmp_path, "--size", "tiny", "--device", "cpu", "--steps", "1")
+    done = run(sys.executable, *words, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("command", ["benchmark", "run", "nsys", "attention", "precision"])
