@@ -48,7 +48,7 @@ def run(command: Callable[[], None], *, starts_programs: bool = False) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.discard_output()
     return 0
 
 
@@ -243,7 +243,7 @@ def say_written(path: Path, then: str) -> None:
     from .support.text import printable
     from .support.units import bytes_text
 
-    sys.stdout.write(f"{printable(str(path))}, {bytes_text(path.stat().st_size)}. {then}\n")
+    output.print_text(f"{printable(str(path))}, {bytes_text(path.stat().st_size)}. {then}\n")
 
 
 def presented(document: Document, options: argparse.Namespace) -> str | bytes:

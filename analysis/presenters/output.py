@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import _ActionsContainer
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from ..document import Document
 from ..errors import UsageError
 from ..support.files import replace_file
-from ..support.text import printable
+from ..support.text import on_terminal, printable
 from . import PRESENTERS, presenter
 
 SUFFIXES = {suffix: format_ for format_, suffix in PRESENTERS.items()}
@@ -42,7 +43,8 @@ def presented(document: Document, format_: str, output: Path | None, *, full_nam
     """Return a document in a format: a table as wide as the screen, or what any other presenter writes."""
     if format_ != "table":
         text: str | bytes = presenter(format_).present(document)
-        return text
+        to_terminal = output is None and sys.stdout.isatty()
+        return on_terminal(text) if to_terminal and isinstance(text, str) else text
     from . import as_table
 
     width, color = as_table.screen(output is None and sys.stdout.isatty())
@@ -52,12 +54,31 @@ def presented(document: Document, format_: str, output: Path | None, *, full_nam
 def write(result: str | bytes, output: Path | None) -> None:
     """Print a result, or write it to a file: the old one stays until the new one is complete.
 
-    Raises UsageError if the file cannot be written.
+    Raises UsageError if it cannot be written.
     """
     if output is None:
-        sys.stdout.write(result if isinstance(result, str) else result.decode())
+        print_text(result if isinstance(result, str) else result.decode())
         return
     try:
         replace_file(output, result if isinstance(result, bytes) else result.encode("utf-8", "replace"))
     except OSError as error:
         raise UsageError(f"{printable(str(output))} cannot be written: {error.strerror}.") from error
+
+
+def print_text(text: str) -> None:
+    """Print text as it is; raises UsageError if standard output is on a full disk, or fails otherwise."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()  # what is still buffered would fail once more at the end
+        raise UsageError(f"The answer cannot be written to standard output: {error.strerror}.") from error
+
+
+def discard_output() -> None:
+    """Send what this process still prints nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -102,6 +102,8 @@ def reader_of(path: Path) -> Reader:
         raise NotAReport(f"{path} does not exist. Use the path of a report, such as report1.sqlite.") from None
     except OSError as error:
         raise NotAReport(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError:  # a zero byte
+        raise NotAReport(f"{path} is no path: it contains a zero byte. Use the path of a report.") from None
     for reader in READERS:
         if reader.recognises(path, head):
             return reader

@@ -30,8 +30,8 @@ def is_bad(findings: Sequence[Finding]) -> bool:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """Return findings for programs."""
-    return json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False) + "\n"
+    """Return findings for programs: ASCII, so that names of a report cannot control a terminal."""
+    return json.dumps([asdict(finding) for finding in findings], indent=1) + "\n"
 
 
 def text(findings: Sequence[Finding], width: int = ENDLESS) -> str:

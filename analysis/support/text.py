@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import unicodedata
 
 #: No screen shows more of one name than its first and last characters.
@@ -13,6 +15,13 @@ def printable(name: str) -> str:
     if name.isprintable():
         return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def on_terminal(text: str) -> str:
+    """Return text of a format for programs such that it cannot control a terminal, and JSON stays JSON."""
+    pieces = re.split(r"([^\n -~])", text)  # every second one is a character that may control
+    pieces[1::2] = (c if c.isprintable() else json.dumps(c)[1:-1] for c in pieces[1::2])
+    return "".join(pieces)
 
 
 def cells(text: str) -> int:

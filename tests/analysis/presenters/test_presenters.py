@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +16,12 @@ from markdown_it import MarkdownIt
 from nvtx_kernels.analysis.document import FOR_MACHINES, Column, Document, Row, Table, by_key, headed, records
 from nvtx_kernels.analysis.errors import UsageError
 from nvtx_kernels.analysis.presenters import PRESENTERS, as_latex, as_parquet, as_table, as_typst, presenter
-from nvtx_kernels.analysis.presenters.output import SUFFIXES, format_of, write
+from nvtx_kernels.analysis.presenters.output import SUFFIXES, format_of, presented, write
 from nvtx_kernels.analysis.support.text import cells
 
 GOLDEN = Path(__file__).parent / "golden"
+ROOT = Path(__file__).parents[3]
+REPORT = ROOT / "tests" / "data" / "h200_train_fp32.sqlite"
 FILES = {
     "table": "table.txt", "markdown": "markdown.md", "latex": "latex.tex", "typst": "typst.typ", "csv": "csv.csv",
     "json": "json.json", "html": "html.html",
@@ -184,3 +188,30 @@ def test_only_programs_read_nothing_where_a_name_is_empty():
     table = Table("ranges", "Ranges", columns, (Row(("", 3)),))
     assert by_key(table) == [{"range": "", "ns": 3}]
     assert records(table) == [{"range": None, "ns": 3}]
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what it was sent."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "markdown", "latex", "html"])
+def test_no_format_sends_a_terminal_what_controls_it(format_, monkeypatch):
+    monkeypatch.setattr("sys.stdout", Terminal())
+    write(presented(DOCUMENT, format_, None), None)
+    text = sys.stdout.getvalue()
+    assert text.replace("\n", "").isprintable()
+    assert "red" in text
+    if format_ == "json":
+        assert json.loads(text)["tables"][0]["rows"][4]["name"] == HOSTILE[3]
+
+
+def test_a_full_disk_behind_standard_output_is_a_sentence():
+    for words in (["rank"], ["view", "phases"], ["doctor"], ["scrub", "--check"]):
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "nvtx_kernels", *words, REPORT]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "No space left on device" in done.stderr

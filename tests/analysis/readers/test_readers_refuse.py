@@ -82,6 +82,11 @@ def test_what_is_no_report_is_refused_by_name(tmp_path, name, make, sentence):
     assert "\n" not in said
 
 
+def test_a_path_with_a_zero_byte_is_refused():
+    with pytest.raises(NotAReport, match="is no path: it contains a zero byte"):
+        analysis.read("a\0b.sqlite")
+
+
 def test_nsys_report_without_nsys_says_where_to_export_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     path = tmp_path / "run.nsys-rep"
