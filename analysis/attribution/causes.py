@@ -109,6 +109,7 @@ class _Attributing:
             )
             how[captured >= 0] = CAPTURED
             node = np.where(captured >= 0, captured, node)
+        self.forest.require_drawable(len(self.ranges))
 
         # Nodes that contain work, at any depth, and were linked.
         with_work = marked(np.concatenate([node, self.memory_node]), len(self.forest))

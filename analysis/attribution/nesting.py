@@ -26,6 +26,10 @@ from ..trace import Bools, Int32s, Int64s, Ranges, Spots
 
 MAX_DEPTH = 1_000
 MAX_LANES = 200
+# All nodes' depths together, for any report and more for each range: 30 reports had at most 17 for each range.
+MAX_DEPTHS, MAX_DEPTHS_PER_RANGE = 2_000_000, 60
+# Fewer nodes than these, for any report and for each range, are not looked at before all are there.
+FEW_NODES, FEW_NODES_PER_RANGE = 20_000, 4
 
 Step = Callable[[Int32s, Int32s], tuple[Int32s, Int32s, Int32s]]
 
@@ -67,6 +71,15 @@ class Forest:
             order = np.argsort(depth, kind="stable").astype(np.int32)
             self._levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])
         return self._levels
+
+    def require_drawable(self, ranges: int) -> None:
+        """Raise TooTangled where the paths through so many ranges would fill the memory, as they cross or nest."""
+        depths = sum(depth * len(nodes) for depth, nodes in enumerate(self.by_depth()))
+        if depths > MAX_DEPTHS + MAX_DEPTHS_PER_RANGE * ranges:
+            raise TooTangled(
+                f"Its {ranges:,} ranges cross, or nest without end: {len(self):,} paths lead through them, and no "
+                f"program's ranges do that. {AGAIN}"
+            )
 
     def nearest(self, values: Int32s) -> Int32s:
         """Return each node's value, or if that is -1, the nearest above it, or -1: int32 (nodes + 1,).
@@ -194,8 +207,14 @@ class Nesting:
             for lane in self._lanes:  # of equal spans, the range that comes first is the outer one
                 last = np.searchsorted(lane.rows, self.home)
                 above = self.forest.merge(above, self._chain(lane, last, start, end))
+                self._stop_early()
             moved = np.flatnonzero(above != parent)
             self.home[moved] = self.forest.add(above[moved], self.home[moved])
+            self._stop_early()
+
+    def _stop_early(self) -> None:
+        if len(self.forest) > FEW_NODES + FEW_NODES_PER_RANGE * len(self.home):
+            self.forest.require_drawable(len(self.home))
 
     def containing(self, spots: Spots) -> Int32s:
         """Return the node of the ranges on its thread that contain each interval; -1 for none: int32 (n,)."""
@@ -204,6 +223,7 @@ class Nesting:
         for lane in self._lanes:
             last = positions(lane.start, start, "right")
             node = self.forest.merge(node, self._chain(lane, last, start, end))
+            self._stop_early()
         return node
 
     def _chain(self, lane: Lane, last: NDArray[Any], start: Int64s, end: Int64s) -> Int32s:

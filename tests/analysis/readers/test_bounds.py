@@ -2,7 +2,10 @@
 
 import gzip
 import io
+import resource
+import shutil
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -172,3 +175,27 @@ def test_a_second_list_of_events_is_refused(tmp_path, second):
 def test_text_that_looks_like_a_second_list_of_events_is_text(tmp_path):
     path = write_kineto(tmp_path / "a.json", STEP, comment='"traceEvents": [')
     assert len(analysis.read(path).work)
+
+
+REAL = Path(__file__).parents[2] / "data" / "h200_train_fp32.sqlite"
+OF_RANGES = "UPDATE NVTX_EVENTS SET end = {} WHERE eventType IN (59, 60)"
+TANGLED = {
+    "lengths at random": OF_RANGES.format("start + abs(random()) % 100000000"),
+    "no range ends": OF_RANGES.format("NULL"),
+    "all end at once": OF_RANGES.format("(SELECT max(end) FROM NVTX_EVENTS)"),
+}
+
+
+@pytest.mark.parametrize(
+    "words", [("rank",), ("view", "steps"), ("timeline", "-o", "out.json"), ("doctor",)], ids=" ".join
+)
+@pytest.mark.parametrize("tangle", TANGLED)
+def test_ranges_that_cross_everywhere_are_refused_in_seconds(tmp_path, tangle, words):
+    path = alter(shutil.copy(REAL, tmp_path / "r.sqlite"), TANGLED[tangle])
+    target = [tmp_path / word if word.startswith("out") else word for word in words]
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = hostile.run(*target, path, module="nvtx_kernels", memory=512 << 20)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (said.status, said.out.count("\n") <= 12) == (1, True), said.err
+    assert "cross, or nest without end" in said.err + said.out
+    assert ended.ru_utime - began.ru_utime < 10
