@@ -61,7 +61,8 @@ fuzz: $(INSTALLED)  ## try two hundred thousand changed inputs; the tests try a 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "installing the tested versions into $(VENV); the first time takes minutes"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[profiling,dev]' \
+	@{ $(PY) -m pip install --disable-pip-version-check 'pip>=25.1' && \
+		$(PY) -m pip install -c constraints.txt -e '.[profiling,cluster,mcp,plot]' --group dev; } \
 		>$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
