@@ -36,10 +36,12 @@ def rank(
     source: Trace | Path | str,
     *,
     include_warm_up: bool = False,
-    per_step: bool = False,
+    per_step: bool | None = False,
     rules: Rules | None = None,
 ) -> Ranking:
     """Attribute the work of a trace, or of the report at a path, to its ranges and rank it.
+
+    Figures are sums, or means of a measured step if `per_step`; None decides as screens do, by the steps' work.
 
     Raises analysis.errors.NotAReport and NoGpuWork if the path is not a report that can be ranked, and
     analysis.errors.ReportError if `per_step` is set for a report without step ranges.

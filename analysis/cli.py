@@ -26,6 +26,7 @@ from .support import heap
 if TYPE_CHECKING:
     from .attribution.causes import Attribution
     from .document import Document
+    from .opened import Choices, Opened
     from .report import Report
     from .trace import Trace
 
@@ -148,42 +149,46 @@ def trace_of(path: Path) -> Trace:
 
     Raises AnalysisError if it cannot be read, or contains no work.
     """
-    from .readers import read
-    from .readers.requirements import require_work
+    from . import opened
     from .support.progress import on_screen
 
     with on_screen():
-        trace = read(path)
-    return require_work(trace)
+        return opened.trace_of(path)
 
 
-def attributed(trace: Trace, options: argparse.Namespace) -> Attribution:
-    """Attribute a report's work by the options of `add_range_rules`."""
-    from .attribution.causes import Rules, attribute
+def choices_of(options: argparse.Namespace) -> Choices:
+    """Return what counts of a report by the options of `add_range_rules`, and of `kernels.add_part` where given.
 
-    if options.capture:
-        from .readers.capture_traces import with_captures
+    Formats for machines have sums where nothing is asked for.
+    """
+    from .attribution.causes import Rules
+    from .opened import Choices
 
-        trace = with_captures(trace, options.capture)
-    if options.nccl_inspector:
-        from .readers.nccl_inspector import with_inspector
-
-        trace = with_inspector(trace, options.nccl_inspector)
+    per_step = getattr(options, "per_step", None)
+    if "per_step" in options and per_step is None and detail_of(options).whole:
+        per_step = False
     rules = Rules(
         domains=options.domain,
         operators=options.operators,
         step=options.step,
         phase_names=tuple(options.phase_names),
     )
-    return attribute(trace, rules)
+    warm_up = getattr(options, "include_warmup", False)
+    return Choices(rules, warm_up, per_step, options.capture, options.nccl_inspector)
 
 
-def summarized(path: Path, options: argparse.Namespace) -> tuple[Attribution, Report]:
-    """Read and attribute a report, and add it up; warm-up is left out unless the options include it."""
-    from .summary.totals import summarize
+def attributed(path: Path, options: argparse.Namespace) -> Attribution:
+    """Read a report and attribute its work; raises AnalysisError if it cannot be read, or contains no work."""
+    from . import opened
 
-    attribution = attributed(trace_of(path), options)
-    return attribution, summarize(attribution, include_warm_up=options.include_warmup)
+    return opened.attributed(trace_of(path), choices_of(options))
+
+
+def opened_by(path: Path, options: argparse.Namespace) -> Opened:
+    """Read and attribute a report, and add it up; raises AnalysisError if it cannot be read, or has no work."""
+    from . import opened
+
+    return opened.opened(trace_of(path), choices_of(options))
 
 
 def report_of(path: Path, options: argparse.Namespace) -> Report:
@@ -192,7 +197,7 @@ def report_of(path: Path, options: argparse.Namespace) -> Report:
         from .summary.file import read_summary
 
         return read_summary(path)
-    return summarized(path, options)[1]
+    return opened_by(path, options).whole
 
 
 def detail_of(options: argparse.Namespace) -> Detail:

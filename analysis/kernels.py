@@ -14,6 +14,7 @@ from .cli import (
     add_range_rules,
     add_shape,
     as_typed,
+    choices_of,
     detail_of,
     expand,
     positive,
@@ -30,7 +31,6 @@ from .vocabulary import PHASES
 
 if TYPE_CHECKING:
     from .document import Document
-    from .report import Report
     from .summary.parallel import Ranked
 
 T = TypeVar("T")
@@ -118,11 +118,13 @@ def answer(options: argparse.Namespace) -> str | bytes:
     elif len(paths) > 1:
         document = _compared(paths, options)
     else:
+        from .opened import scaled
         from .summary.selection import part_of
         from .views.overview import overview
         from .views.verdict import commands
 
-        report = part_of(scaled(report_of(paths[0], options), options), options.range, options.phase)
+        report = scaled(report_of(paths[0], options), choices_of(options).per_step)
+        report = part_of(report, options.range, options.phase)
         document = overview(report, detail_of(options), by=options.by)
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
             document = replace(document, next=commands(report, as_typed(paths[0], options)))
@@ -145,22 +147,9 @@ def require_one(paths: Sequence[Path], command: str) -> None:
         )
 
 
-def scaled(report: Report, options: argparse.Namespace) -> Report:
-    """Return the report per step unless totals are requested."""
-    from .report import per_step
-
-    return per_step(report) if _is_per_step([report], options) else report
-
-
-def _is_per_step(reports: Sequence[Report], options: argparse.Namespace) -> bool:
-    """Return whether figures are per step: as requested, else for text if all reports have work in steps."""
-    if options.per_step is not None or detail_of(options).whole:
-        return bool(options.per_step)
-    return all(report.steps and (report.measured or report).kernels for report in reports)
-
-
 def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
     """Compare several reports, each ranked in its own process or on a cluster."""
+    from .opened import is_per_step
     from .summary.selection import part_of
     from .views.ranks import ranks
 
@@ -176,7 +165,7 @@ def _compared(paths: Sequence[Path], options: argparse.Namespace) -> Document:
         replace(entry, report=part_of(entry.report, options.range, options.phase)) if entry.report else entry
         for entry in ranked
     ]
-    per_step = _is_per_step([entry.report for entry in ranked if entry.report], options)
+    per_step = is_per_step((entry.report for entry in ranked if entry.report), choices_of(options).per_step)
     return ranks(chosen, detail_of(options), per_step=per_step)
 
 

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli import add_range_rules, add_shape, detail_of, phase_and_time, presented, run, summarized, write
-from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one, scaled
+from .cli import add_range_rules, add_shape, detail_of, opened_by, phase_and_time, presented, run, write
+from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one
 from .readers import ENDINGS
 from .support.arguments import CommandParser
 from .views.registry import VIEWS, subject_of, viewer
@@ -96,10 +96,9 @@ def answer(options: argparse.Namespace) -> str | bytes:
 
 def _subject(path: Path, options: argparse.Namespace) -> Subject:
     """Return what a view looks at: the requested part of a report, and the work that it counts."""
-    attribution, report = summarized(path, options)
     of_view = {"detail": detail_of(options), "timed": dict(options.timed), "kernel": options.kernel}
-    part = scaled(report, options), options.range or "", options.phase or ()
-    return subject_of(options.view, attribution, *part, **of_view)
+    opened = opened_by(path, options)
+    return subject_of(options.view, opened, options.range or "", options.phase or (), **of_view)
 
 
 def _held(path: Path, options: argparse.Namespace) -> tuple[Report, Any]:

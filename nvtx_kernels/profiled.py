@@ -75,13 +75,13 @@ class profile(Profile):  # noqa: N801 - called like a function, as torch.profile
 
         Raises UsageError under nsys, which writes the report when the program has ended.
         """
-        from .analysis.page import page, parser
+        from .analysis.opened import Choices
+        from .analysis.page import page_of
         from .analysis.presenters.output import write
 
         self._require_report()
         output = self.path.with_suffix(".html") if path is None else Path(path)
-        words = [str(self.path), "-o", str(output), *([] if self.outcome.measured else ["--include-warmup"])]
-        write(page(parser().parse_args(words)), output)
+        write(page_of([self.path], Choices(include_warm_up=not self.outcome.measured)), output)
         return Page(output)
 
     def _require_report(self) -> None:

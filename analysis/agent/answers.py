@@ -15,17 +15,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
-from ..attribution.causes import Attribution, attribute
 from ..compare import changes, rules, tables
 from ..doctor.checks import examine
 from ..document import Detail, Document, seen_by
 from ..errors import AnalysisError, NotAReport, UsageError
-from ..measures.steps import step_times
-from ..readers import expand, read
-from ..readers.requirements import require_work
-from ..report import Report, per_step
+from ..opened import Choices, Opened, opened
+from ..readers import expand
 from ..summary.selection import part_of
-from ..summary.totals import summarize
 from ..support.text import printable
 from ..views.overview import overview
 from ..views.registry import VIEWS, subject_of, viewer
@@ -86,7 +82,7 @@ class Reports:
 
         Ask this first. Figures are means of a measured step where the report has steps, unless `totals` is set.
         """
-        _, summary = self._summarized(report, totals)
+        summary = self._opened(report, totals).report
         following = {"tool": "view", "arguments": {"report": report, "name": next_view(summary)}}
         return _as_answer(overview(summary, _detail(top)), [following])
 
@@ -130,9 +126,9 @@ class Reports:
     ) -> Answer:
         """Show what changed from one report to another; `fail_on` has rules such as 'softmax > +5%'."""
         paths = [self.path(name) for name in (before, after)]
-        attributions = [attribute(require_work(read(path))) for path in paths]
-        a, b = changes.named_apart([summarize(attribution) for attribution in attributions], paths)
-        times = step_times(attributions[0]), step_times(attributions[1])
+        sides = [opened(path) for path in paths]
+        a, b = changes.named_apart([side.whole for side in sides], paths)
+        times = sides[0].step_times, sides[1].step_times
         comparison = changes.compare(a, b, basis=basis, times=times)
         verdicts = [rules.judge(rules.parse(text), comparison) for text in fail_on]
         answer = _as_answer(tables.compared(comparison, verdicts, _detail(top)))
@@ -161,24 +157,19 @@ class Reports:
             raise UsageError(f"There is no report {printable(name)}: call `reports` for those that there are.")
         return path
 
-    def _summarized(self, name: str, totals: bool) -> tuple[Attribution, Report]:
-        """Return a report's work, and the sums of what is counted: per step where there are steps, or totals."""
-        attribution = attribute(require_work(read(self.path(name))))
-        summary = summarize(attribution)
-        if totals or not summary.steps or not (summary.measured or summary).kernels:
-            return attribution, summary
-        return attribution, per_step(summary)
+    def _opened(self, name: str, totals: bool) -> Opened:
+        """Open a report: per step where steps have work, or in total if that is asked for."""
+        return opened(self.path(name), Choices(per_step=False if totals else None))
 
     def _ranked(self, name: str, by: By, pattern: str, phase: str, top: int, totals: bool) -> Answer:
-        _, summary = self._summarized(name, totals)
+        summary = self._opened(name, totals).report
         return _as_answer(overview(part_of(summary, pattern, _phases(phase)), _detail(top), by=by))
 
     def _viewed(
         self, name: str, view: str, pattern: str, phase: str, top: int, totals: bool, kernel: str = ""
     ) -> Answer:
-        attribution, summary = self._summarized(name, totals)
         of_view = {"detail": _detail(top), "kernel": kernel}
-        subject = subject_of(view, attribution, summary, pattern, _phases(phase), **of_view)
+        subject = subject_of(view, self._opened(name, totals), pattern, _phases(phase), **of_view)
         return _as_answer(viewer(view).view(subject))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, add_shape, detail_of, positive, presented, run, spare, summarized, write
+from ..cli import add_range_rules, add_shape, detail_of, opened_by, positive, presented, run, spare, write
 from ..errors import UsageError
 from ..support.arguments import CommandParser
 
@@ -99,11 +99,9 @@ def _compare(options: argparse.Namespace) -> list[Verdict]:
 
 def _with_steps(path: Path, options: argparse.Namespace) -> tuple[Report, StepTimes]:
     """Read a report, or the summary of one, with the times of its steps."""
-    from ..measures.steps import step_times
-
     if path.suffix == ".parquet":
         from ..summary.file import read_step_times, read_summary
 
         return read_summary(path), read_step_times(path)
-    attribution, report = summarized(path, options)
-    return report, step_times(attribution, include_warm_up=options.include_warmup)
+    opened = opened_by(path, options)
+    return opened.whole, opened.step_times

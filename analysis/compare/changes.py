@@ -17,6 +17,7 @@ import numpy as np
 from .. import report as reports
 from ..errors import ReportError
 from ..measures.steps import StepTimes
+from ..opened import is_per_step
 from ..report import KernelRow, Number, Report
 from ..summary.selection import naming_of, renamed
 from ..trace import Int64s
@@ -177,7 +178,7 @@ def compare(
     units = a.provenance.unit_of_work, b.provenance.unit_of_work
     if units[0] != units[1]:
         raise ReportError(f"A counts {units[0]} work and B {units[1]} work: their times cannot be compared.")
-    per_step = basis == "step" or (basis == "auto" and bool(a.steps and b.steps))
+    per_step = is_per_step((a, b), None if basis == "auto" else basis == "step")
     if per_step:
         a, b = reports.per_step(a), reports.per_step(b)
     spelled_a, spelled_b = reports.in_one_spelling((a, b))
@@ -255,11 +256,11 @@ def notes(comparison: Comparison) -> Iterator[str]:
     """Return notes on the comparison, followed by the notes of each report."""
     a, b = comparison.a, comparison.b
     if not comparison.per_step and comparison.basis == "auto":
-        missing = [name for name, report in (("A", a), ("B", b)) if not report.steps]
+        missing = [name for name, report in (("A", a), ("B", b)) if not report.has_work_in_steps]
         have = f"{' and '.join(missing)} ha{'s' if len(missing) == 1 else 've'}"
-        yield (
-            f"Not per step: {have} no measured step ranges. The totals are compared: A {_over(a)}, B {_over(b)}."
-        )
+        some_empty = any(report.steps and not report.has_work_in_steps for report in (a, b))
+        lacks = "work in measured steps" if some_empty else "measured step ranges"
+        yield (f"Not per step: {have} no {lacks}. The totals are compared: A {_over(a)}, B {_over(b)}.")
     if comparison.hides_kernels:
         yield (
             "A report counts CUDA graphs whole, without their kernels, so the difference in kernel time is not "

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ..attribution.causes import Attribution, attribute
+from ..attribution.causes import Attribution
 from ..attribution.placing import ADOPTED
 from ..attribution.steps import kernels_per_step
 from ..errors import AnalysisError
-from ..readers import read
-from ..readers.requirements import require_work, words_of
+from ..opened import opened, trace_of
+from ..readers.requirements import words_of
 from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Report
 from ..summary import caveats
 from ..summary.caveats import UNKNOWN, by_arithmetic, launches_by_arithmetic
-from ..summary.totals import summarize
 from ..support.findings import Finding
 from ..support.units import share_text, time_text
 from ..trace import GRAPH, KERNEL, Trace, marked
@@ -65,11 +64,11 @@ def examine(path: Path) -> list[Finding]:
     """Run every check on a report; one that cannot be read or has no work gets no further checks."""
     findings = list(_stale(path))
     try:
-        trace = require_work(read(path))
+        trace = trace_of(path)
     except AnalysisError as error:
         return [*findings, Finding("problem", str(error))]
-    attribution = attribute(trace)
-    patient = Patient(path, trace, attribution, summarize(attribution))
+    report = opened(trace)
+    patient = Patient(path, trace, report.attribution, report.whole)
     return findings + [finding for check in CHECKS for finding in check(patient)]
 
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pandas as pd
 
-from .. import report as reports
-from ..attribution.causes import Attribution, Rules, attribute
+from ..attribution.causes import Attribution, Rules
 from ..document import Document, without_commands
 from ..measures.steps import steps_of
+from ..opened import Choices, Opened, Source, opened
 from ..presenters import as_html, as_table
-from ..readers import read
-from ..readers.requirements import require_work
 from ..report import Report, as_dict
-from ..summary.totals import summarize
 from ..support.units import time_text
-from ..trace import Trace
 from ..views.overview import overview
 
 if TYPE_CHECKING:
@@ -96,22 +91,31 @@ class Ranking:
         return as_html.fragment(without_commands(self.overview()))
 
 
-def ranking(
-    source: Trace | Path | str,
-    *,
-    include_warm_up: bool = False,
-    per_step: bool = False,
-    rules: Rules | None = None,
-) -> Ranking:
+class Options(TypedDict, total=False):
+    """What the functions of the library take: figures per step or (by default) in total, warm-up, and rules."""
+
+    per_step: bool | None
+    include_warm_up: bool
+    rules: Rules | None
+
+
+def opened_by(source: Source, options: Options) -> Opened:
+    """Open a report as a command does.
+
+    Raises analysis.errors.NotAReport if a path cannot be read, or NoGpuWork if there is no work.
+    """
+    rules = options.get("rules") or Rules()
+    return opened(source, Choices(rules, options.get("include_warm_up", False), options.get("per_step", False)))
+
+
+def ranking(source: Source, **options: Unpack[Options]) -> Ranking:
     """Attribute, add up, and divide by the steps if asked to.
 
-    `source` is a trace as it is, or the path of a report to read, which raises
-    analysis.errors.NotAReport, or NoGpuWork for a report without work.
+    `source` is a trace, or the path of a report to read. Raises analysis.errors.NotAReport if it cannot be read,
+    or NoGpuWork if there is no work.
     """
-    trace = source if isinstance(source, Trace) else require_work(read(source))
-    attribution = attribute(trace, rules)
-    report = summarize(attribution, include_warm_up=include_warm_up)
-    return Ranking(reports.per_step(report) if per_step else report, attribution)
+    report = opened_by(source, options)
+    return Ranking(report.report, report.attribution)
 
 
 def _frame(rows: tuple[Any, ...]) -> pd.DataFrame:

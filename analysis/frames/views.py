@@ -13,29 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import pandas as pd
 
-from ..attribution.causes import Rules
+from ..compare.changes import Basis, named_apart
 from ..compare.changes import compare as compared
-from ..compare.changes import named_apart
 from ..compare.tables import compared as shown
 from ..document import SHORT, WHOLE, Detail, Document, seen_by, without_commands
+from ..opened import Source
 from ..presenters import as_html, as_table
 from ..trace import Trace
-from ..views.registry import Subject, viewer
-from .ranking import ranking
-
-Source = Trace | Path | str
-
-
-class Options(TypedDict, total=False):
-    """What every function here takes."""
-
-    per_step: bool
-    include_warm_up: bool
-    rules: Rules
+from ..views.registry import subject_of, viewer
+from .ranking import Options, opened_by
 
 
 class Answer(dict[str, pd.DataFrame]):
@@ -121,19 +111,19 @@ def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
 
     Figures are per step where both reports have steps; `per_step=False` compares whole reports.
     """
-    basis = {True: "step", False: "total", None: "auto"}[options.get("per_step")]
-    whole_reports: Options = {**options, "per_step": False}
-    first, second = (ranking(source, **whole_reports).report for source in (a, b))
+    basis: Basis = "auto" if (per_step := options.get("per_step")) is None else "step" if per_step else "total"
+    first, second = (opened_by(source, options) for source in (a, b))
     paths = [Path(side.provenance.file) if isinstance(side, Trace) else Path(str(side)) for side in (a, b)]
-    comparison = compared(*named_apart([first, second], paths), basis=basis)  # type: ignore[arg-type]
+    named = named_apart([first.whole, second.whole], paths)
+    comparison = compared(*named, basis=basis, times=(first.step_times, second.step_times))
     return Answer(shown(comparison, detail=WHOLE), lambda: shown(comparison))
 
 
 def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answer:
-    ranked = ranking(source, **options)
+    opened = opened_by(source, options)
 
     def seen(detail: Detail = SHORT) -> Document:
-        document: Document = viewer(name).view(Subject(ranked.report, ranked.attribution, detail, kernel=kernel))
+        document: Document = viewer(name).view(subject_of(name, opened, detail=detail, kernel=kernel))
         return document
 
     return Answer(seen(WHOLE), seen)

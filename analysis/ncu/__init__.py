@@ -22,7 +22,6 @@ from ..cli import (
     presented,
     run,
     spare,
-    trace_of,
     write,
 )
 from ..errors import UsageError
@@ -90,7 +89,7 @@ def _answer(options: argparse.Namespace, program: Sequence[str]) -> None:
     spare([options.report], options.output)
     spare([options.report], None if options.read else options.counters)
     request = Asked(options.range, tuple(options.phase), options.kernel, options.include_warmup)
-    requested = kernels(attributed(trace_of(options.report), options), request)
+    requested = kernels(attributed(options.report, options), request)
     if not options.read:
         from .filters import choose
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, expand, run, say_written, spare, summarized, write
+from ..cli import add_range_rules, choices_of, expand, run, say_written, spare, trace_of, write
 from ..errors import UsageError
 from ..support.arguments import CommandParser
+
+if TYPE_CHECKING:
+    from ..opened import Choices
 
 MAX_REPORTS = 8
 
@@ -55,10 +60,21 @@ def page(options: argparse.Namespace) -> str:
     if len(options.reports) > MAX_REPORTS:
         raise UsageError(f"A page holds at most {MAX_REPORTS} reports; {len(options.reports)} were given.")
     spare(options.reports, options.output)
+    return page_of(options.reports, choices_of(options))
+
+
+def page_of(reports: Sequence[Path], choices: Choices) -> str:
+    """Return the page of one or more reports; the first is what the others are compared with.
+
+    Raises AnalysisError if one cannot be read, or contains no work.
+    """
     from ..compare.changes import named_apart
+    from ..opened import opened
     from . import as_html
     from .contents import contents
 
-    answers = [summarized(path, options) for path in options.reports]
-    reports = named_apart([report for _, report in answers], options.reports)
-    return as_html.present(contents([(a, report) for (a, _), report in zip(answers, reports, strict=True)]))
+    answers = [opened(trace_of(path), choices) for path in reports]
+    named = named_apart([answer.whole for answer in answers], reports)
+    return as_html.present(
+        contents([replace(answer, whole=whole) for answer, whole in zip(answers, named, strict=True)])
+    )

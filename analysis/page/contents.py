@@ -9,7 +9,6 @@ from statistics import fmean, median, stdev
 from typing import Any, get_args
 
 from ..attribution.causes import Attribution
-from ..attribution.steps import in_measured_steps
 from ..compare import tables
 from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
 from ..document import Detail
@@ -17,7 +16,8 @@ from ..errors import ReportError
 from ..measures.efficiency import counts_of
 from ..measures.gpu_peaks import peak_for
 from ..measures.steps import ranges_of
-from ..report import Report, added, per_step
+from ..opened import Opened
+from ..report import Report, added
 from ..summary.selection import naming_of, renamed
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_text, time_unit
@@ -51,29 +51,26 @@ class Contents:
     on_cpu: bool
 
 
-def contents(answers: Sequence[tuple[Attribution, Report]]) -> Contents:
-    """Put together the page of one or more reports (not yet divided by their steps)."""
-    reports = [report for _, report in answers]
+def contents(answers: Sequence[Opened]) -> Contents:
+    """Put together the page of one or more reports."""
+    reports = [opened.whole for opened in answers]
     return Contents(
         title=" and ".join(dict.fromkeys(fit(report.provenance.file, LONGEST_FACT) for report in reports)),
-        reports=tuple(_report(attribution, report) for attribution, report in answers),
+        reports=tuple(map(_report, answers)),
         differences=tuple(differences(reports[0], report) for report in reports[1:]),
         on_cpu=all(report.provenance.unit_of_work == "CPU" for report in reports),
     )
 
 
-def _report(attribution: Attribution, whole_report: Report) -> dict[str, Any]:
+def _report(opened: Opened) -> dict[str, Any]:
     """Draw one report: the work in measured steps, of which figures are means; all of it where steps hold none.
 
     Graphs that ran whole count among the kernels that they hide.
     """
-    with_warm_up, report = whole_report.warm_up_included, whole_report.measured or whole_report
-    if whole_report.steps and report.kernels:
-        attribution = in_measured_steps(attribution, include_warm_up=with_warm_up)
-        drawn_report, accounting = per_step(whole_report), headings.accounting_per_step(whole_report)
-    else:
-        report = replace(whole_report, steps=0)
-        drawn_report, accounting = whole_report, headings.accounting_of(whole_report)
+    whole, drawn_report, attribution = opened.whole, opened.report, opened.counted
+    with_warm_up = whole.warm_up_included
+    report = (whole.measured or whole) if opened.per_step else replace(whole, steps=0)
+    accounting = headings.accounting_of(drawn_report)
     subject, counts = Subject(drawn_report, attribution, DETAIL), counts_of(report)
     counted_ranges = counted_rows(subject)
     parts, look = sections(subject, counted_ranges)

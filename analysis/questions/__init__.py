@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, add_shape, attributed, detail_of, expand, presented, run, spare, trace_of, write
+from ..cli import add_range_rules, add_shape, detail_of, expand, opened_by, presented, run, spare, write
 from ..errors import ReportError
 from ..support.arguments import CommandParser
 from .asked import QUESTIONS
@@ -73,7 +73,7 @@ def of_report(path: Path, options: argparse.Namespace) -> Answered:
     """Read one report and ask it all that the questions need; raises AnalysisError where it gives no answer."""
     from .sweep import answered
 
-    return answered(attributed(trace_of(path), options), include_warm_up=options.include_warmup)
+    return answered(opened_by(path, options))
 
 
 def _letters(text: str) -> str:

@@ -6,15 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from ..attribution.causes import Attribution
-from ..attribution.steps import in_measured_steps
 from ..document import SHORT, Column, Detail, Row, Table, headed
 from ..measures import attention_parts as attention
 from ..measures.agreement import PhaseTimes, phase_times
 from ..measures.launch_groups import STEP, LaunchGroups
-from ..report import KernelRow, Number, Report, added, in_one_spelling, per_step
+from ..opened import Opened
+from ..report import KernelRow, Number, Report, added, in_one_spelling
 from ..summary.selection import naming_of
-from ..summary.totals import summarize
 from ..support.units import TWO_DIGITS, share_text, time_unit
 from ..views import headings
 from ..views.rows import kernels_of, require_measured
@@ -42,18 +40,16 @@ class Answered(Report):
     names_attention: bool = False
 
 
-def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answered:
+def answered(opened: Opened) -> Answered:
     """Ask a report all that the questions need.
 
     Raises ReportError where all of its work is warm-up.
     """
-    report = summarize(attribution, include_warm_up=include_warm_up)
+    report, attribution = opened.whole, opened.counted
+    include_warm_up = report.warm_up_included
     require_measured(report)
-    of_steps = per_step(report) if report.steps else report
-    if report.steps:
-        attribution = in_measured_steps(attribution, include_warm_up=include_warm_up)
     groups = LaunchGroups(attribution, include_warm_up=include_warm_up)
-    counted, formulas = report.measured or report, {}
+    counted, formulas = (report.measured or report) if opened.per_step else report, {}
     for phase in (FORWARD, BACKWARD):
         if (longest := longest_kernel(counted, (phase,))) is None:
             continue
@@ -65,9 +61,9 @@ def answered(attribution: Attribution, *, include_warm_up: bool = False) -> Answ
         elif launches.unit:  # there are only the phase's ranges
             formulas[phase] = f"{count}{f' = {formula}' if formula else ''} per {launches.unit}"
     return Answered(
-        **{column.name: getattr(of_steps, column.name) for column in fields(Report)},
+        **{column.name: getattr(opened.report, column.name) for column in fields(Report)},
         times=phase_times(attribution, include_warm_up=include_warm_up),
-        parts=attention.parts_of(of_steps),
+        parts=attention.parts_of(opened.report),
         names_attention=attention.names_attention(attribution),
         formulas=formulas,
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cli import add_range_rules, run, say_written, spare, summarized
+from ..cli import add_range_rules, opened_by, run, say_written, spare
 from ..presenters.output import write
 from ..support.arguments import CommandParser
 
@@ -44,11 +44,11 @@ def _summarize(options: argparse.Namespace) -> None:
     path: Path = options.report
     output = options.output or path.with_name(path.name.partition(".")[0] + SUFFIX)
     spare([path], output)
-    attribution, report = summarized(path, options)
-    rank = options.rank if options.rank is not None else report.provenance.run.get("rank", -1)
+    opened = opened_by(path, options)
+    rank = options.rank if options.rank is not None else opened.whole.provenance.run.get("rank", -1)
     if rank < 0 and (number := NUMBER.search(path.name)):
         rank = int(number[1])
-    write(as_parquet(attribution, report, rank=rank, host=options.host), output)
+    write(as_parquet(opened.attribution, opened.whole, rank=rank, host=options.host), output)
     say_written(
         output, f"Next: nvtx-kernels rank {shlex.quote(str(output.parent))} compares all summaries of that folder."
     )

@@ -132,6 +132,11 @@ class Report:
     measured: Report | None = field(default=None, compare=False, repr=False)
 
     @property
+    def has_work_in_steps(self) -> bool:
+        """Whether there is work in measured steps, so that figures per step say something."""
+        return bool(self.steps and (self.measured or self).kernels)
+
+    @property
     def all_warm_up(self) -> str:
         """Why nothing is left, if all work is in warm-up; else empty."""
         if not self.totals.work_ns or self.totals.excluded_ns != self.totals.work_ns:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..cli import add_range_rules, attributed, run, say_written, spare, trace_of
+from ..cli import add_range_rules, attributed, run, say_written, spare
 from ..errors import UsageError
 from ..support.arguments import CommandParser
 
@@ -57,7 +57,7 @@ def _write(options: argparse.Namespace) -> None:
     from .as_collapsed import collapsed_stacks
 
     spare([options.report], options.output)
-    attribution = attributed(trace_of(options.report), options)
+    attribution = attributed(options.report, options)
     if options.format == "collapsed":
         lines = collapsed_stacks(attribution)
     else:

@@ -13,6 +13,7 @@ from ..vocabulary import PHASES
 
 if TYPE_CHECKING:
     from ..attribution.causes import Attribution
+    from ..opened import Opened
     from ..report import Report
 
 
@@ -74,18 +75,21 @@ class Subject:
 
 
 def subject_of(
-    name: str, attribution: Attribution, report: Report, pattern: str, phases: Collection[str], **of_view: Any
+    name: str, opened: Opened, pattern: str = "", phases: Collection[str] = (), **of_view: Any
 ) -> Subject:
     """Return what a view looks at: the requested part of a report, and of all its work what the report counts."""
-    from ..attribution.steps import in_measured_steps
     from ..summary.selection import part_of
 
-    if report.per_step:
-        attribution = in_measured_steps(attribution, include_warm_up=report.warm_up_included)
     matches_ranges = VIEWS[name].matches_ranges
-    part = part_of(report, "" if matches_ranges else pattern, phases)
-    ranges = pattern if matches_ranges else ""
-    return Subject(part, attribution, unselected=report, some_phases=bool(phases), ranges=ranges, **of_view)
+    part = part_of(opened.report, "" if matches_ranges else pattern, phases)
+    return Subject(
+        part,
+        opened.counted,
+        unselected=opened.report,
+        some_phases=bool(phases),
+        ranges=pattern if matches_ranges else "",
+        **of_view,
+    )
 
 
 def viewer(name: str) -> ModuleType:

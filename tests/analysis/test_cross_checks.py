@@ -21,6 +21,7 @@ from nvtx_kernels.analysis.measures.exchanges import exchanges
 from nvtx_kernels.analysis.measures.memory import memory
 from nvtx_kernels.analysis.measures.overlap import overlap
 from nvtx_kernels.analysis.measures.steps import steps_of
+from nvtx_kernels.analysis.opened import Opened
 from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.readers.requirements import require_work
 from nvtx_kernels.analysis.summary.totals import summarize
@@ -202,7 +203,7 @@ def test_memory_of_ranges_peaks_and_holders_are_those_of_brute_force(name, per_s
 @pytest.mark.parametrize(("name", "per_step", "include_warm_up"), TOTALS)
 def test_a_page_draws_the_kernel_time_of_its_steps_in_every_part(name, per_step, include_warm_up):
     asked, rows = subject(name, per_step, include_warm_up)
-    (page,) = contents([(asked.attribution, asked.report)]).reports
+    (page,) = contents([Opened(asked.attribution, asked.report)]).reports
     drawn = on_page(rows, steps=asked.report.steps)
     kernel_ns, boxes = sum(row.ns for row in drawn), page["icicles"]["together"]
     assert boxes["ns"][0] == page["kernels"]["total_ns"] == sum(map(sum, page["phases"]["ns"])) == kernel_ns

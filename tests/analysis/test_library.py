@@ -7,13 +7,20 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from nvtx_kernels.analysis import kernels, view
+from nvtx_kernels.analysis import compare, kernels, view
+from nvtx_kernels.analysis.agent.answers import Reports
 from nvtx_kernels.analysis.attribution.causes import Rules
 from nvtx_kernels.analysis.errors import ReportError
+from nvtx_kernels.analysis.opened import opened
+from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.report import KernelRow, PhaseRow, RangeRow
+from nvtx_kernels.analysis.views.registry import VIEWS
 
 import nvtx_kernels as nk
 from nvtx_kernels import analysis
+from tests.analysis.making.allocated import with_memory
+from tests.analysis.making.building import Range, build, launched
+from tests.analysis.making.communicating import communicating
 
 REPORT = Path(__file__).parents[1] / "data" / "h200_train_fp32.sqlite"
 
@@ -85,13 +92,70 @@ def test_views_are_frames(trace, view):
     assert len(repr(answer).splitlines()) == 1 + len(answer)
 
 
-def test_frames_of_a_view_are_what_the_command_writes_for_machines(trace, capsys):
-    view.main(["balance", str(REPORT), "--format", "json"])
-    tables = json.loads(capsys.readouterr().out)["tables"]
-    answer = nk.balance(trace)
-    assert {table["key"]: table["rows"] for table in tables} == {
-        key: frame.astype(object).where(frame.notna(), None).to_dict("records") for key, frame in answer.items()
+def records(frames):
+    return {
+        key: frame.astype(object).where(frame.notna(), None).to_dict("records") for key, frame in frames.items()
     }
+
+
+def tables_of(command, capsys, *words):
+    """Return the tables that a command writes as JSON, or the sentence with which it refuses."""
+    status, (out, err) = command.main([*map(str, words), "--format", "json"]), capsys.readouterr()
+    if status:
+        return err.removeprefix("error: ").strip()
+    return {table["key"]: table["rows"] for table in json.loads(out)["tables"]}
+
+
+def frames_of(name, *sources, per_step):
+    try:
+        return records(getattr(nk, name)(*sources, per_step=per_step))
+    except ReportError as error:
+        return str(error)
+
+
+def beyond_steps(folder):
+    ranges = [Range("step", 0, 100), Range("forward", 5, 90), Range("forward", 200, 290)]
+    return build(folder, ranges=ranges, **launched((10, 12), (30, 32), (205, 207), (230, 232), (260, 262)))
+
+
+MADE = {"memory": lambda _: with_memory(), "communication": lambda _: communicating()}
+
+
+@pytest.mark.parametrize("per_step", [False, True], ids=["totals", "per step"])
+@pytest.mark.parametrize("make", [beyond_steps, lambda _: REPORT, None], ids=["work in no step", "h200", "own"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_frames_of_a_view_are_what_the_command_writes_for_machines(name, make, per_step, tmp_path, capsys):
+    path = (make or MADE.get(name, beyond_steps))(tmp_path)
+    kernel = ["gemm"] if name == "explain" else []
+    words = [name, path, "--per-step" if per_step else "--totals", *(w for k in kernel for w in ("--kernel", k))]
+    assert frames_of(name, path, *kernel, per_step=per_step) == tables_of(view, capsys, *words)
+
+
+@pytest.mark.parametrize("per_step", [False, True], ids=["totals", "per step"])
+def test_frames_of_a_comparison_are_what_the_command_writes_for_machines(per_step, tmp_path, capsys):
+    a, b = beyond_steps(tmp_path), REPORT
+    compare.main([str(a), str(b), "--per-step" if per_step else "--totals", "--format", "json"])
+    rows = json.loads(capsys.readouterr().out)["by"]["kernel"]
+    same = ("kernel", "category", "a_ns", "b_ns", "a_spread_ns", "b_spread_ns", "a_count", "b_count")
+    frame = frames_of("compare", a, b, per_step=per_step)["by_kernel"]
+    assert [[row[key] for key in same] for row in frame] == [[row[key] for key in same] for row in rows]
+
+
+@pytest.mark.parametrize("words", [[], ["--per-step"]])
+def test_ranking_is_what_the_command_writes_for_machines(words, tmp_path, capsys):
+    path = beyond_steps(tmp_path)
+    kernels.main([str(path), "--format", "json", *words])
+    answer, ranking = json.loads(capsys.readouterr().out), analysis.rank(path, per_step=bool(words))
+    tables = {name: getattr(ranking, name) for name in ("phases", "ranges", "kernels")}
+    assert records(tables) == {name: answer[name] for name in tables}
+
+
+def test_steps_decide_what_library_page_and_agent_count(tmp_path):
+    path = beyond_steps(tmp_path)
+    agent = Reports(tmp_path).view(path.name, "balance")["tables"][0]["rows"]
+    page = contents([opened(path)]).reports[0]
+    assert analysis.rank(path, per_step=None).totals["work_ns"] == page["kernels"]["total_ns"] == 20
+    assert [row[2] for row in agent] == [*nk.balance(path, per_step=None)["balance"]["span_ns"]]
 
 
 def test_a_notebook_is_told_nothing_to_type_on_a_command_line(trace):

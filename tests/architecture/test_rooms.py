@@ -21,6 +21,7 @@ FLOORS = [
     ["analysis.attribution", "analysis.presenters"],
     ["analysis.measures"],
     ["analysis.summary"],
+    ["analysis.opened"],
     ["analysis.cli"],
     ["analysis.views", "analysis.scrub", "analysis.timeline"],
     ["analysis.ranks"],

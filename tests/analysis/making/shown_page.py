@@ -1,23 +1,15 @@
 """A page of reports in the browser, with what tests do to it."""
 
-from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page import as_html
 from nvtx_kernels.analysis.page.contents import contents
-from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary.totals import summarize
 
 from tests.analysis.making.browsing import Shown
 
 
-def answer(path):
-    """Attribute and summarize a report, as the command does."""
-    attribution = attribute(read(path))
-    return attribution, summarize(attribution)
-
-
 def drawn(path):
     """Return what a page has of a report."""
-    return contents([answer(path)]).reports[0]
+    return contents([opened(path)]).reports[0]
 
 
 class Page(Shown):
@@ -72,5 +64,5 @@ for (const kind of ["mousemove", "mousedown", "mouseup", "click"])
 
 
 def page(path, *reports):
-    path.write_text(as_html.present(contents([answer(report) for report in reports])), encoding="utf-8")
+    path.write_text(as_html.present(contents(list(map(opened, reports)))), encoding="utf-8")
     return path

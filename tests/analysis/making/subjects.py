@@ -6,6 +6,7 @@ from functools import cache
 from nvtx_kernels.analysis import report as reports
 from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.document import Detail
+from nvtx_kernels.analysis.opened import Opened
 from nvtx_kernels.analysis.presenters import as_table
 from nvtx_kernels.analysis.readers import read
 from nvtx_kernels.analysis.summary.totals import summarize
@@ -32,10 +33,10 @@ def summarized(path, *, per_step=False, include_warm_up=False):
 
 def subject(path, *, name="phases", per_step=False, include_warm_up=False, phase=None, within=None, **options):
     """Return what a view looks at; one that matches ranges itself is named."""
-    report = summarized(path, per_step=per_step, include_warm_up=include_warm_up)
+    opened = Opened(attributed(path), summarized(path, include_warm_up=include_warm_up), per_step)
     detail = Detail(**{field.name: options.pop(field.name) for field in fields(Detail) if field.name in options})
     phases = (phase,) if phase else ()
-    return subject_of(name, attributed(path), report, within or "", phases, detail=detail, **options)
+    return subject_of(name, opened, within or "", phases, detail=detail, **options)
 
 
 def viewed(name, path, **options):

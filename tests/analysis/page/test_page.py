@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from nvtx_kernels.analysis.attribution.steps import in_measured_steps, measured_
 from nvtx_kernels.analysis.document import Column, Row, Table
 from nvtx_kernels.analysis.errors import ReportError
 from nvtx_kernels.analysis.measures.steps import ranges_of
+from nvtx_kernels.analysis.opened import Opened, opened
 from nvtx_kernels.analysis.page import as_html, sections
 from nvtx_kernels.analysis.page import icicle as icicles
 from nvtx_kernels.analysis.page.contents import contents, differences, phases, steps
@@ -30,7 +32,7 @@ from tests.analysis.making.allocated import with_memory
 from tests.analysis.making.building import Launch, Range, Work, build, launched
 from tests.analysis.making.communicating import communicating
 from tests.analysis.making.made_reports import REPORTS, kernel_total, report_of, row, two_steps
-from tests.analysis.making.shown_page import answer, drawn
+from tests.analysis.making.shown_page import drawn
 from tests.analysis.making.subjects import DATA, SHARED, attributed, summarized
 
 REAL = sorted([*DATA.glob("*.sqlite"), *SHARED.glob("h200/*.sqlite"), *SHARED.glob("corpus/[!IY]*.sqlite")])
@@ -85,7 +87,8 @@ def test_differences_on_a_page_sum_to_the_total(a, b):
 
 
 def test_each_range_has_its_phase_and_its_time_in_each_step(tmp_path):
-    found = steps(*answer(two_steps(tmp_path / "r.sqlite", slower=60)))
+    report = opened(two_steps(tmp_path / "r.sqlite", slower=60))
+    found = steps(report.attribution, report.whole)
     rows = {row["path"][-1]: row for row in found["ranges"]}
     assert rows["step"]["kernel_ns"] == [750_000, 810_000]
     assert rows["layer *"]["kernel_ns"] == [450_000, 450_000]
@@ -98,9 +101,9 @@ def test_each_range_has_its_phase_and_its_time_in_each_step(tmp_path):
 
 
 def test_a_report_without_steps_has_no_spread(tmp_path):
-    attribution, report = answer(two_steps(tmp_path / "r.sqlite"))
-    without = report_of(*report.kernels)
-    assert steps(attribution, without) == {"count": 0, "ranges": [], "left_out": 0}
+    report = opened(two_steps(tmp_path / "r.sqlite"))
+    without = report_of(*report.whole.kernels)
+    assert steps(report.attribution, without) == {"count": 0, "ranges": [], "left_out": 0}
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
@@ -136,18 +139,17 @@ def beyond_steps(folder):
 
 
 def test_figures_per_step_are_of_the_work_in_steps_as_in_the_terminal(tmp_path):
-    attribution, report = answer(beyond_steps(tmp_path))
-    shown = contents([(attribution, report)]).reports[0]
+    report = opened(beyond_steps(tmp_path))
+    shown = contents([report]).reports[0]
     assert shown["facts"]["figures"][0] == ("Kernel time", "30 ns", "per step, mean of 2")
     assert (shown["kernels"]["total_ns"], shown["icicles"]["together"]["ns"][0], shown["per"]) == (60, 60, 2)
     assert sum(ns for _, ns in shown["facts"]["parts"]) == 60
     assert any("Not in these means: 410 ns in no measured step" in line for line in shown["facts"]["accounting"])
-    assert shown["verdict"] == verdict(per_step(report)) != ""
+    assert shown["verdict"] == verdict(report.report) != ""
 
 
 def test_work_outside_the_steps_is_no_column_and_stays_in_the_sum(tmp_path):
-    _, report = answer(beyond_steps(tmp_path))
-    table = by_category(report)
+    table = by_category(opened(beyond_steps(tmp_path)).whole)
     assert [column.key for column in table.columns[1::2]] == ["forward_ns", "all_ns"]
     assert next(line.values[1::2] for line in table.rows if line.values[0] == "sum") == (60, 460)
     assert table.caption.endswith("all: with 400 ns of kernels of no phase, outside the measured steps.")
@@ -164,7 +166,7 @@ def asked(name, subject):
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name[:40])
 def test_sections_are_the_documents_of_the_views(path):
     attribution, report = attributed(path), summarized(path)
-    shown = contents([(attribution, report)]).reports[0]
+    shown = contents([Opened(attribution, report)]).reports[0]
     names = [section["name"] for section in shown["sections"]]
     of_data = {"communication": NOTHING, "memory": NO_MEMORY}
     mean = per_step(report) if report.steps else report
@@ -243,7 +245,7 @@ class Loads(HTMLParser):
 
 def test_a_page_loads_nothing_and_runs_only_its_own_scripts(tmp_path):
     text = as_html.present(
-        contents([answer(two_steps(tmp_path / "r.sqlite", names={"exp": "<script>1</script>"}))])
+        contents([opened(two_steps(tmp_path / "r.sqlite", names={"exp": "<script>1</script>"}))])
     )
     loads = Loads()
     loads.feed(text)
@@ -257,13 +259,13 @@ def test_a_page_loads_nothing_and_runs_only_its_own_scripts(tmp_path):
 
 def test_equal_reports_give_equal_pages(tmp_path):
     path = two_steps(tmp_path / "r.sqlite")
-    first, second = (as_html.present(contents([answer(path)])) for _ in range(2))
+    first, second = (as_html.present(contents([opened(path)])) for _ in range(2))
     assert first == second
 
 
 def test_a_page_of_a_wide_report_stays_small(tmp_path):
-    attribution, _ = answer(two_steps(tmp_path / "r.sqlite"))
-    text = as_html.present(contents([(attribution, WIDE)]))
+    wide = replace(opened(two_steps(tmp_path / "r.sqlite")), whole=WIDE)
+    text = as_html.present(contents([wide]))
     own = sum((VENDOR / name).stat().st_size for name in (*as_html.LIBRARIES, as_html.TABLE_STYLE))
     assert len(text.encode()) - own < 1_500_000
 

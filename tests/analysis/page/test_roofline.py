@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 from nvtx_kernels.analysis.measures.gpu_peaks import peak_of
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page import roofline as rooflines
 from nvtx_kernels.analysis.page.roofline import far_below
-from nvtx_kernels.analysis.report import per_step
 from nvtx_kernels.analysis.views.efficiency import NO_COUNTS
 from nvtx_kernels.analysis.views.registry import Subject
 from nvtx_kernels.analysis.views.rows import label
 
 from tests.analysis.making.browsing import CHROMIUM, DRIVER, MISSING
-from tests.analysis.making.shown_page import Page, answer, drawn, page
+from tests.analysis.making.shown_page import Page, drawn, page
 from tests.analysis.making.subjects import by, viewed
 from tests.analysis.views.test_views_efficiency import MS, counted, report
 
@@ -100,8 +100,8 @@ def test_the_longest_innermost_range_that_nothing_bounds_is_looked_at():
 
 
 def test_what_is_said_of_a_recorded_report_is_what_its_view_says():
-    attribution, whole = answer(RECORDED)
-    subject = Subject(per_step(whole), attribution)
+    report = opened(RECORDED)
+    subject = Subject(report.report, report.attribution)
     rows = rooflines.counted_rows(subject)
     assert sum(found["kernel_ns"] for found in rows if found["range"] == "measure > step") == pytest.approx(
         60e6, 0.01

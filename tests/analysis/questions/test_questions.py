@@ -4,8 +4,8 @@ import json
 
 import pytest
 from hypothesis import given, settings
-from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.errors import AnalysisError
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.questions.answers import document
 from nvtx_kernels.analysis.questions.of_kernels import named, operations_of
 from nvtx_kernels.analysis.questions.sweep import answered
@@ -16,8 +16,8 @@ from nvtx_kernels.analysis.vocabulary import FORWARD
 from tests.analysis.making.building import MARK, Range
 from tests.analysis.making.bundled import needs_shared
 from tests.analysis.making.generated import programs
-from tests.analysis.making.questioned import WORKING, asked, every_report, keys, made, row, said
-from tests.analysis.making.subjects import DATA, attributed, by, table, viewed
+from tests.analysis.making.questioned import WORKING, asked, every_report, figures, keys, made, row, said
+from tests.analysis.making.subjects import DATA, by, table, viewed
 from tests.analysis.making.traces import trace_of
 
 README = (DATA.parents[1] / "reports" / "README.md").read_text(encoding="utf-8")
@@ -101,12 +101,12 @@ def test_spans_and_ratios_are_those_of_the_views(path):
 
 
 def attributed_steps(path):
-    return answered(attributed(path)).steps
+    return figures(path).steps
 
 
 @every_report
 def test_operations_and_categories_sum_to_all_that_is_no_gemm(path):
-    report, answer = answered(attributed(path)), asked(path, whole=True)
+    report, answer = figures(path), asked(path, whole=True)
     other = sum(one.kernel_ns - one.gemm_ns for one in report.phases if one.phase == FORWARD)
     if operations_of(report):
         assert sum(operations_of(report).values()) == pytest.approx(other)
@@ -164,13 +164,13 @@ def test_what_no_range_names_is_told_by_its_place_and_its_kernel(tmp_path):
     layer = [Range("layer 0", 100, 900), Range("ln1", 110, 200), Range("ffn", 500, 600)]
     kernels = [(ADD, 120), (ADD, 300), (ADD, 520), (ADD, 950), (CAST, 310), (COPY, 330), ("sgemm", 530)]
     kernels += [(STRIDED_CAST, 350)]
-    report = answered(attributed(made(tmp_path, *kernels, ranges=layer)))
+    report = answered(opened(made(tmp_path, *kernels, ranges=layer)))
     assert operations_of(report) == {"norm": 10, "residual": 10, "casts": 20, "copies": 10, "rest": 20}
 
 
 def test_outermost_operation_has_the_kernels_and_one_without_kernels_is_zero(tmp_path):
     ranges = [Range("ln1", 100, 300), Range("scale", 150, 200), Range("mask", 400, 500)]
-    report = answered(attributed(made(tmp_path, (ADD, 160), ranges=ranges)))
+    report = answered(opened(made(tmp_path, (ADD, 160), ranges=ranges)))
     assert {name: time for name, time in operations_of(report).items() if name in ("norm", "scale", "mask")} == {
         "norm": 10, "scale": 0, "mask": 0,
     }  # fmt: skip
@@ -213,7 +213,7 @@ def test_flops_that_a_step_counted_are_held_against_each_other(tmp_path):
 @given(programs)
 def test_any_program_is_answered_or_refused_in_one_sentence(rows):
     try:
-        answer = document([("program", answered(attribute(trace_of(rows))))], "abcde")
+        answer = document([("program", answered(opened(trace_of(rows))))], "abcde")
     except AnalysisError:
         return
     assert all(len(row.values) == len(one.columns) for one in answer.tables for row in one.rows)

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.page.contents import contents
 from nvtx_kernels.analysis.views import graphs
 from nvtx_kernels.analysis.views.overview import overview
 
 from tests.analysis.making.building import Range, Work, build, launched
-from tests.analysis.making.subjects import attributed, by, subject, table, viewed
+from tests.analysis.making.subjects import by, subject, table, viewed
 
 RANGES = [Range("step", 0, 900), Range("forward", 10, 800)]
 
@@ -99,7 +100,7 @@ def test_graphs_inside_a_path_of_two_phases_are_counted_once(report):
 
 
 def test_a_page_shows_graphs_among_the_kernels(report):
-    (page,) = contents([(attributed(report), subject(report).report)]).reports
+    (page,) = contents([opened(report)]).reports
     assert page["phases"]["categories"] == ["CUDA graph", "copy"]
     assert page["icicles"]["together"]["ns"][0] == page["kernels"]["total_ns"] == 510
     assert page["steps"]["ranges"][0]["kernel_ns"] == [510]

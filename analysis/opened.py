@@ -1,0 +1,120 @@
+"""Opening a report: read it, require work, attribute it, add it up, and decide whether figures are per step.
+
+Commands, the library, the agent, the page, questions, the doctor and `compare` all open reports here, so that one
+report gives the same figures everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from . import report as reports
+from .attribution.causes import Attribution, Rules, attribute
+from .attribution.steps import in_measured_steps
+from .measures.steps import StepTimes, step_times
+from .readers import read
+from .readers.requirements import require_work
+from .report import Report
+from .summary.totals import summarize
+from .trace import Trace
+
+Source = Trace | Path | str
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What counts of a report, and what its figures are divided by.
+
+    `per_step` is True for means of a measured step, False for sums, None for means where steps have work.
+    `capture` are PyTorch's traces of the capture of CUDA graphs, `inspector` is what NCCL Inspector wrote.
+    """
+
+    rules: Rules = field(default_factory=Rules)
+    include_warm_up: bool = False
+    per_step: bool | None = None
+    capture: Path | None = None
+    inspector: Path | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A report that was attributed and added up.
+
+    `attribution` and `whole` are of all its work; `report` and `counted` of what is shown, per step or in total.
+    """
+
+    attribution: Attribution
+    whole: Report
+    asked_per_step: bool | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """What was read."""
+        return self.attribution.trace
+
+    @cached_property
+    def per_step(self) -> bool:
+        """Whether figures are per step."""
+        return is_per_step([self.whole], self.asked_per_step)
+
+    @cached_property
+    def report(self) -> Report:
+        """The sums, divided by the steps if figures are per step; raises ReportError if there are no steps."""
+        return scaled(self.whole, self.asked_per_step)
+
+    @cached_property
+    def counted(self) -> Attribution:
+        """The work that the figures are of: in measured steps if they are per step, else all."""
+        if not self.per_step:
+            return self.attribution
+        return in_measured_steps(self.attribution, include_warm_up=self.whole.warm_up_included)
+
+    @cached_property
+    def step_times(self) -> StepTimes:
+        """The time of each row in every measured step, ns."""
+        return step_times(self.attribution, include_warm_up=self.whole.warm_up_included)
+
+
+def is_per_step(some: Iterable[Report], asked: bool | None = None) -> bool:
+    """Return whether figures of these reports are per step: as asked, else if steps of all of them have work."""
+    return all(report.has_work_in_steps for report in some) if asked is None else asked
+
+
+def scaled(report: Report, asked: bool | None = None) -> Report:
+    """Return the report per step if figures are; raises ReportError if this was asked for and it has no steps."""
+    return reports.per_step(report) if is_per_step([report], asked) else report
+
+
+def trace_of(source: Source) -> Trace:
+    """Return a trace, read if it is a path.
+
+    Raises analysis.errors.NotAReport if it cannot be read, or NoGpuWork if it contains no work.
+    """
+    return require_work(source if isinstance(source, Trace) else read(source))
+
+
+def attributed(source: Source, choices: Choices) -> Attribution:
+    """Read a report unless it is a trace, and attribute its work; raises AnalysisError if it cannot be read."""
+    trace = trace_of(source)
+    if choices.capture:
+        from .readers.capture_traces import with_captures
+
+        trace = with_captures(trace, choices.capture)
+    if choices.inspector:
+        from .readers.nccl_inspector import with_inspector
+
+        trace = with_inspector(trace, choices.inspector)
+    return attribute(trace, choices.rules)
+
+
+def opened(source: Source, choices: Choices = Choices()) -> Opened:
+    """Read a report unless it is a trace, attribute its work, and add it up.
+
+    Raises AnalysisError if it cannot be read, or contains no work.
+    """
+    attribution = attributed(source, choices)
+    whole = summarize(attribution, include_warm_up=choices.include_warm_up)
+    return Opened(attribution, whole, choices.per_step)
