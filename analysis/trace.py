@@ -125,6 +125,9 @@ class Spots(Columns):
         return Spots(self.start_ns, self.end_ns, np.full(len(self), thread, np.int32))
 
 
+NO_SPOTS = Spots(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
+
+
 @dataclass(frozen=True, slots=True)
 class Launches(Spots):
     """CUDA API calls of the runtime and the driver; those that caused work are pointed at by `Work.launch`."""
@@ -247,6 +250,7 @@ class Trace:
     memory: Allocations | None = None  # only where they were recorded
     kernel_calls: Bools | None = None  # of each launch, whether its name is of a call that launches a kernel
     facts: tuple[Fact, ...] = ()  # in the order of time
+    pauses: Spots = field(default_factory=lambda: NO_SPOTS)  # in which the recorder kept a thread waiting
     launch_times_known: bool = True  # else a launch only says on which thread, and in which range, it was
 
     def process_of_thread(self) -> Int32s:

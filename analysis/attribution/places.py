@@ -36,12 +36,14 @@ class Steps:
     """The steps of a report, in order of start; `range` are positions in the attribution's ranges.
 
     `ended_by` names what ends a step, `notes` are sentences about the choice, and `refusal` says why there are
-    none although some ranges could be steps. `evaluation` marks the nodes of what was taken out of the steps.
+    none although some ranges could be steps. `evaluation` marks the nodes of what was taken out of the steps, and
+    `validation` are the program's own ranges that evaluate between them.
     """
 
     range: Int32s
     warm_up: Bools
     evaluation: Bools
+    validation: Int64s
     ended_by: str = ""
     notes: tuple[str, ...] = ()
     refusal: str = ""
@@ -74,7 +76,7 @@ class Attribution:
     memory_node: Int32s
     memory_phase: Int8s
     steps: Steps = field(
-        default_factory=lambda: Steps(np.empty(0, np.int32), np.empty(0, np.bool_), np.empty(0, np.bool_))
+        default_factory=lambda: Steps(*(np.empty(0, kind) for kind in (np.int32, np.bool_, np.bool_, np.int64)))
     )
     # The attribution of which this has only some of the work, and which: positions in its `Work`.
     part_of: tuple[Attribution, Int64s] | None = None

@@ -26,6 +26,8 @@ from .user_ranges import of_titles
 IN_FORWARD, IN_BACKWARD, IN_OPTIMIZER = map(PHASES.index, (FORWARD, BACKWARD, OPTIMIZER))
 #: What tutorials call the range around an optimizer's update.
 UPDATE = re.compile(r"(?:optimi[sz]er[-_ .])?step(?:\(\))?[-_ #:]*\d*", re.IGNORECASE)
+#: Groups of ranges between the steps that evaluate, whatever phases they have.
+EVALUATES = re.compile(r"val(?:id(?:ate|ation)?)?(?![a-z])|eval|test(?![a-z])", re.IGNORECASE)
 #: The share of the steps' work without gradient from which a note says so.
 MUCH = 0.1
 _DIGITS = re.compile(r"\d+")
@@ -40,6 +42,11 @@ def measured_steps(attribution: Attribution, *, include_warm_up: bool = False) -
 def step_of_nodes(attribution: Attribution, *, include_warm_up: bool) -> Int32s:
     """Return the measured step of each node, -1 for none: int32 (nodes + 1,); the last entry is for node -1."""
     return _nearest_of(attribution, measured_steps(attribution, include_warm_up=include_warm_up))
+
+
+def nodes_in(attribution: Attribution, ranges: NDArray[np.integer]) -> Bools:
+    """Mark the nodes that are in some ranges, or are these: bool (nodes,)."""
+    return _nearest_of(attribution, ranges)[:-1] >= 0
 
 
 def _nearest_of(attribution: Attribution, ranges: NDArray[np.integer]) -> Int32s:
@@ -107,7 +114,8 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     training = TrainingFacts.by_process(attribution.trace)
     training |= {facts.process: facts for facts in _facts_of_updates(attribution, updates)}
     by_calls = {process for process, facts in training.items() if facts.calls_ns}
-    rows, ended_by, notes, refusal = _ranges_called_steps(attribution, by_calls, updates, copying_threads)
+    rows, validation, *about = _ranges_called_steps(attribution, by_calls, updates, copying_threads)
+    ended_by, notes, refusal = about
     ranges, process_of_thread = attribution.ranges, attribution.trace.process_of_thread()
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     process = process_of_thread[ranges.thread[rows]]
@@ -117,10 +125,10 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
             started = np.flatnonzero((process == number) & (ranges.start_ns[rows] >= facts.begin_ns))
             warm_up[started[: facts.warm_up]] = True
     if warm_up.any():
-        below = _nearest_of(attribution, rows[warm_up])[:-1] >= 0
+        below = nodes_in(attribution, rows[warm_up])
         attribution = replace(attribution, warm_up=attribution.warm_up | below)
     evaluation = np.zeros(len(attribution.forest), np.bool_)
-    steps = Steps(rows.astype(np.int32), warm_up, evaluation, ended_by, notes, refusal)
+    steps = Steps(rows.astype(np.int32), warm_up, evaluation, validation, ended_by, notes, refusal)
     undecided = training.keys() - {*process.tolist()} if not (refusal or attribution.rules.step) else set()
     decided = _decided(attribution, training, sorted(undecided)) if undecided else {}
     attribution = replace(attribution, steps=steps)
@@ -143,10 +151,10 @@ def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[Trai
 
 def _ranges_called_steps(
     attribution: Attribution, by_calls: set[int], updates: Bools, copying_threads: frozenset[int]
-) -> tuple[Int64s, str, tuple[str, ...], str]:
-    """Return the program's own ranges that are steps, what they are called, notes, and why there are none.
+) -> tuple[Int64s, Int64s, str, tuple[str, ...], str]:
+    """Return the program's own ranges that are steps, those of validation, what steps are called, and notes.
 
-    They are of one group of names: of those with backward or an optimizer's work if there are any, else of that
+    The last is why there are none. Steps are of one group of names: of those with backward or an optimizer's work if there are any, else of that
     with the most work. Of groups that nest, the outermost counts.
     """
     ranges, home, called = attribution.ranges, attribution.home, attribution.rules.step
@@ -156,7 +164,7 @@ def _ranges_called_steps(
         is_step &= ~np.isin(attribution.trace.process_of_thread()[ranges.thread], [*by_calls])
     rows = np.flatnonzero(is_step)
     if not len(rows):
-        return rows, "", (), ""
+        return rows, rows, "", (), ""
     # Groups of names without numbers; steps that serving engines name by their content are one.
     ids, name = np.unique(ranges.name_id[rows], return_inverse=True)
     names = [attribution.trace.names[name_id] for name_id in ids.tolist()]
@@ -179,6 +187,7 @@ def _ranges_called_steps(
         ancestors.append(nearest)
         nearest = np.where(nearest >= 0, above[nearest], -1)
     chosen, note, refusal = 0, "", ""
+    evaluates = np.zeros(len(distinct_titles), np.bool_)
     if len(distinct_titles) > 1:
         # The work of each step by phase, for the innermost of the steps only.
         step = step_of_node[attribution.node]
@@ -187,12 +196,27 @@ def _ranges_called_steps(
         own_ns = summed(cell, attribution.trace.work.duration_ns[inside], len(rows) * len(PHASES))
         own_ns = own_ns.reshape(len(rows), len(PHASES))
         chosen, note, refusal = _chosen_group(distinct_titles, group, ~lost, ancestors, own_ns)
+        evaluates = _evaluating(distinct_titles, group, own_ns)
     if refusal:
-        return rows[:0], "", (), refusal
+        return rows[:0], rows[:0], "", (), refusal
     outermost = (group == chosen) & ~lost
     for higher in ancestors:  # a step inside another is part of it
         outermost &= ~((higher >= 0) & (group[higher] == chosen))
-    return rows[outermost], f"ranges {distinct_titles[chosen]}", (note,) if note else (), ""
+    titled = f"ranges {distinct_titles[chosen]}"
+    return rows[outermost], rows[evaluates[group] & ~lost], titled, (note,) if note else (), ""
+
+
+def _evaluating(titles: Sequence[str], group: Int64s, own_ns: Int64s) -> Bools:
+    """Mark the groups that validate between steps that train: they have forward work alone, or are called so.
+
+    `own_ns` is as in `_chosen_group`.
+    """
+    sums_ns = np.zeros((len(titles), len(PHASES)), np.int64)
+    np.add.at(sums_ns, group, own_ns)
+    trains = sums_ns[:, [IN_BACKWARD, IN_OPTIMIZER]].sum(axis=1) > 0
+    called = np.array([EVALUATES.search(title) is not None for title in titles])
+    marked: Bools = trains.any() & ~trains & (called | (sums_ns[:, IN_FORWARD] > 0))
+    return marked
 
 
 def _with_lost_end(names: Sequence[str], name: Int64s, group: Int64s, above: Int64s) -> Bools:

@@ -94,11 +94,12 @@ MEMORY_USAGE = Table(
 
 #: Small tables, and all that `nsys export --tables` is asked for.
 STRINGS, THREADS, GPUS = "StringIds", "ThreadNames", "TARGET_INFO_GPU"
+OVERHEAD = "PROFILER_OVERHEAD"
 CONTEXTS, DEVICES = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE"
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 TABLES = (
     *(table.name for table in (EVENTS, CALLS, NODES, *WORK, MEMORY_USAGE)),
-    *(STRINGS, THREADS, GPUS, ENTRIES_TABLE, CONTEXTS, DEVICES, *METADATA_TABLES),
+    *(STRINGS, THREADS, GPUS, OVERHEAD, ENTRIES_TABLE, CONTEXTS, DEVICES, *METADATA_TABLES),
 )
 MOST_DIAGNOSTICS = 3
 
@@ -156,6 +157,11 @@ class NsysTables(ABC):
             (count, of_gpu.get((process, device), 0)) for process, device, green, count in contexts if green == 1
         }
         return sorted(share for share in shares if all(share))
+
+    def pauses(self) -> list[tuple[int, int, int]]:
+        """Return (start, end, global thread id) of what the recorder did on a thread of the program."""
+        rows = self.rows(OVERHEAD, start=-1, end=-1, globalTid=-1)
+        return [row for row in rows if 0 <= row[0] <= row[1] and row[2] >= 0]
 
     def diagnostics(self) -> list[str]:
         """Return the first of nsys's own messages about CUDA."""

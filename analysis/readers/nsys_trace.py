@@ -30,6 +30,7 @@ from ..trace import (
     Process,
     Provenance,
     Ranges,
+    Spots,
     Thread,
     Trace,
     Work,
@@ -168,7 +169,14 @@ class _Assembly:
             kernel_calls=kernel_calls,
             memory=memory_events,
             facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
+            pauses=self.pauses(),
         )
+
+    def pauses(self) -> Spots:
+        """Return when the recorder kept a thread waiting; threads that the program does not use wait for nothing."""
+        rows = [(start, end, self.thread[tid]) for start, end, tid in self.tables.pauses() if tid in self.thread]
+        start_ns, end_ns, thread = zip(*rows, strict=True) if rows else ((), (), ())
+        return Spots(np.array(start_ns, np.int64), np.array(end_ns, np.int64), np.array(thread, np.int32))
 
     def processes_of(self, table: Columns) -> Int32s:
         """Return the process of each row's thread."""

@@ -16,6 +16,7 @@ from ..kernel_names.spelling import spelled_like
 from ..trace import Path as Path
 from ..trace import Provenance
 from ..vocabulary.modules import agreed
+from .step_time import StepTime, merged_step_times
 
 Number = int | float
 
@@ -128,6 +129,7 @@ class Report:
     no_launch_ns: int = 0  # and the work without a launch, whose step is not known
     notes: tuple[str, ...] = ()
     busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
+    step_time: StepTime | None = None  # without a measured step that has work there is none
     # The same of the work in measured steps, where some work lies in none; it follows from the rest.
     measured: Report | None = field(default=None, compare=False, repr=False)
 
@@ -135,6 +137,11 @@ class Report:
     def has_work_in_steps(self) -> bool:
         """Whether there is work in measured steps, so that figures per step say something."""
         return bool(self.steps and (self.measured or self).kernels)
+
+    @property
+    def step_ns(self) -> Number | None:
+        """How long a step takes, from the end of one step's work to the end of the next's; None if unknown."""
+        return self.step_time.step_ns if self.step_time else None
 
     @property
     def all_warm_up(self) -> str:
@@ -224,6 +231,7 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         unaccounted=tuple((phase, *both) for phase, both in unaccounted.items()),
         warm_up_ns=sum(report.warm_up_ns for report in reports),
         busy=first.busy if len(reports) == 1 else (),
+        step_time=merged_step_times(report.step_time for report in reports),
         measured=merged(measured, name) if measured else None,
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
@@ -309,6 +317,18 @@ ABOUT = ("steps", "ranks", "step", "phase_names", "per_step", "warm_up_included"
 TABLES = {"phases": PhaseRow, "ranges": RangeRow, "kernels": KernelRow, "busy": BusyRow}
 
 
+def about_steps(time: StepTime | None) -> dict[str, Any]:
+    """Return what JSON says of the time that a step takes; null where that is not known."""
+    return {
+        "step_ns": time and time.step_ns,
+        "step_busy_ns": time and time.busy_ns,
+        "step_between_ns": time and time.between_ns,
+        "step_spread": time and time.spread,
+        "step_is_median": time and time.is_uneven,
+        "taken_out_ns": time and sum(time.taken_out_ns.values()),
+    }
+
+
 def as_object(report: Report) -> dict[str, Any]:
     """Return the whole report as JSON can hold it; docs/json.md describes it."""
     provenance = asdict(report.provenance)
@@ -318,6 +338,7 @@ def as_object(report: Report) -> dict[str, Any]:
             "writes": {},  # as is `split_fused`, of an earlier version
             "gpus": list(report.provenance.gpus),
             **{name: getattr(report, name) for name in ABOUT},
+            **about_steps(report.step_time),
             "split_fused": False,
             "phase_names": [list(pair) for pair in report.phase_names],
             "outside": [as_dict(row) for row in report.outside],
@@ -325,4 +346,5 @@ def as_object(report: Report) -> dict[str, Any]:
         },
         "totals": as_dict(report.totals),
         **{name: [as_dict(row) for row in getattr(report, name)] for name in TABLES},
+        "steps": [as_dict(row) for row in report.step_time.rows] if report.step_time else [],
     }

@@ -11,9 +11,10 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..attribution.places import Paths
 from ..attribution.placing import AMBIGUOUS, HOW, OUTSIDE
-from ..attribution.steps import in_measured_steps, measured_steps, step_of_nodes
+from ..attribution.steps import in_measured_steps, measured_steps, nodes_in, step_of_nodes
 from ..kernel_names.categories import classify
 from ..measures.balance import busy_rows
+from ..measures.step_time import step_time
 from ..report import (
     LAUNCHED_OUTSIDE,
     NO_LAUNCH,
@@ -39,6 +40,12 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
     if not everything.steps()[0]:
         report = everything.noted(*_added_up(everything))
         return replace(report, no_steps=report.all_warm_up or attribution.steps.refusal)
+    return replace(_of_steps(everything), step_time=step_time(attribution, include_warm_up=include_warm_up))
+
+
+def _of_steps(everything: _Summary) -> Report:
+    """Return the report of all work with that of the work in measured steps, where they differ."""
+    attribution, include_warm_up = everything.attribution, everything.include_warm_up
     of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
     in_steps = _Summary(of_steps, include_warm_up, everything.paths)
     if len(in_steps.kept) == len(everything.kept):
@@ -57,14 +64,23 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
 
 
 def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
-    """Return what lies in no measured step, no warm-up and no evaluation: of all work, then of each phase's."""
-    attribution = everything.attribution
+    """Return what lies in no measured step, no warm-up and no evaluation: of all work, then of each phase's.
+
+    That is of the work between the first and the last measured step; what lies before and after is no part of them.
+    """
+    attribution, work = everything.attribution, everything.work
     step = step_of_nodes(attribution, include_warm_up=everything.include_warm_up)[attribution.node]
-    evaluation = np.append(attribution.steps.evaluation, False)[attribution.node]
-    beyond = (step < 0) & ~everything.warm_up[attribution.node] & ~evaluation
-    rows = [("", int(everything.duration[beyond].sum()), int(everything.duration.sum()))]
-    for number in distinct(attribution.phase).tolist():
-        of_phase = attribution.phase == number
+    measured = np.flatnonzero(step >= 0)
+    if not len(measured):
+        return ()
+    first_ns, last_ns = work.start_ns[measured].min(), work.end_ns[measured].max()
+    within = (work.start_ns >= first_ns) & (work.end_ns <= last_ns)
+    evaluates = attribution.steps.evaluation | nodes_in(attribution, attribution.steps.validation)
+    evaluation = np.append(evaluates, False)[attribution.node]
+    beyond = within & (step < 0) & ~everything.warm_up[attribution.node] & ~evaluation
+    rows = [("", int(everything.duration[beyond].sum()), int(everything.duration[within].sum()))]
+    for number in distinct(attribution.phase[within]).tolist():
+        of_phase = within & (attribution.phase == number)
         beyond_ns, whole_ns = (int(everything.duration[some].sum()) for some in (of_phase & beyond, of_phase))
         rows.append((PHASES[number], beyond_ns, whole_ns))
     return tuple(rows)

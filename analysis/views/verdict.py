@@ -1,10 +1,11 @@
-"""The answer in two or three sentences: where a step's time goes, how busy the GPU is, and what waits."""
+"""The answer in two or three sentences: how long a step takes, what the GPU does in it, and what waits."""
 
 from __future__ import annotations
 
 from ..report import BusyRow, Number, Report
-from ..support.units import count_text, time_text
-from ..vocabulary import OTHER, PHASES, step_matcher
+from ..report.step_time import StepTime
+from ..support.units import count_text, time_in_digits, time_text
+from ..vocabulary import OTHER, PHASES
 from . import graphs, headings
 from .rows import kernels_of, time_of
 
@@ -12,13 +13,15 @@ from .rows import kernels_of, time_of
 WHOLE = {"step": "the step", "all work": "the time"}
 #: What is said of phases by what bounds them: of one, and of several.
 BOUNDS = {
-    "launch-bound": ("waits for launches", "wait for launches"),
+    "launch-bound": ("is limited by the CPU", "are limited by the CPU"),
     "copy-bound": ("is busy with copies", "are busy with copies"),
     "communication-bound": ("is busy with communication", "are busy with communication"),
 }
-NO_PHASE = "work in no phase"
-#: The share of the work, or of a phase's, from which the answer begins with what lies in no step.
+NO_PHASE = "no phase"
+#: The share of the work, or of a phase's, from which the answer says what lies in no step.
 MUCH_OUTSIDE = 0.1
+#: And the share of a step that the GPU is idle before its work, or that was taken out, from which it says so.
+MUCH_BETWEEN = MUCH_TAKEN_OUT = 0.1
 
 
 def verdict(report: Report) -> str:
@@ -27,19 +30,60 @@ def verdict(report: Report) -> str:
     kernel_ns = time_of(kernels_of(counted))
     if not kernel_ns:
         return ""
-    # What lies in no step is said first, where figures per step would tell a part as the whole.
+    time = report.step_time if _is_whole(report) else None
+    sentences = [_step(report, time)] if time else []
+    sentences += _left_out(report)
+    sentences.append(_time(report, counted, kernel_ns, time))
+    unknown = headings.share_of_other(report)
+    if unknown > headings.MUCH_OTHER:
+        sentences.append(f"{_percent(unknown, 1)} of it is in kernels of unknown category.")
+    sentences += [] if headings.is_of_ranges(report) else [_busy(report)]
+    sentences += [_between(report, time)] if time else []
+    return headings.worded(" ".join(filter(None, sentences)), report.provenance)
+
+
+def _is_whole(report: Report) -> bool:
+    """Return whether the report is of whole steps, and not of some ranges or phases."""
+    return not headings.is_of_ranges(report) and (not report.busy or bool(_of_everything(report)))
+
+
+def _step(report: Report, time: StepTime) -> str:
+    """Return how long a step takes, and how much the steps vary."""
+    step, own_ns = "A rank's step" if report.ranks > 1 else "A step", [row.own_ns for row in time.compared]
+    takes = f"{step} takes {time_in_digits(time.step_ns)}"
+    if time.is_known_by_window:
+        known = "its own range" if report.provenance.unit_of_work == "CPU" else "from its first work to its last"
+        return f"{takes} ({known}, as no other step follows)." if report.steps == 1 else f"{takes}."
+    if not time.is_uneven:
+        return f"{takes}."
+    far_ns = max(own_ns, key=lambda ns: abs(ns - time.step_ns))
+    varied = f"⚠ steps vary by {_percent(time.spread or 0, 1)}: record more steps, or on a quiet machine."
+    return f"{takes} (median of {len(own_ns)}; one of {time_in_digits(far_ns)}). {varied}"
+
+
+def _between(report: Report, time: StepTime) -> str:
+    """Return how long the GPU is idle before a step's work begins, and what was taken out of steps."""
+    sentences = []
+    idle_ns = (time.between_ns or 0) - (time.between_busy_ns or 0)
+    if idle_ns > MUCH_BETWEEN * time.step_ns:
+        idle = f"{time_in_digits(idle_ns)} of a step ({_percent(idle_ns, time.step_ns)})"
+        on_cpu = report.provenance.unit_of_work == "CPU"
+        sentences.append(f"{idle} is between the steps' ranges." if on_cpu else f"The GPU is idle {idle} between steps.")
+    taken_out = time.taken_out_ns
+    if sum(taken_out.values()) > MUCH_TAKEN_OUT * time.step_ns:
+        parts = ", ".join(f"{time_in_digits(ns)} of {name}" for name, ns in taken_out.items())
+        sentences.append(f"Not part of the steps' time: {parts}.")
+    return " ".join(sentences)
+
+
+def _left_out(report: Report) -> list[str]:
+    """Return what of the work between the steps is in none, if it is much: shares are told after it."""
     outside = [
         f"{time_text(outside_ns)} of {time_text(total_ns)} of {phase or 'all work'}"
         for phase, outside_ns, total_ns in report.unaccounted
-        if report.per_step and outside_ns > MUCH_OUTSIDE * total_ns
+        if report.per_step and phase != OTHER and outside_ns > MUCH_OUTSIDE * total_ns
     ]
-    sentences = [f"In no step, and in none of these figures: {', '.join(outside)}."] if outside else []
-    sentences.append(_time(report, counted, kernel_ns))
-    unknown = headings.share_of_other(report)
-    if unknown > headings.MUCH_OTHER:
-        sentences.append(f"{_percent(unknown, 1)} is in kernels of no known category (other).")
-    sentences += [] if headings.is_of_ranges(report) else [_busy(report)]
-    return headings.worded(" ".join(filter(None, sentences)), report.provenance)
+    return [f"In no step, and in none of these figures: {', '.join(outside)}."] if outside else []
 
 
 def next_view(report: Report) -> str:
@@ -54,71 +98,78 @@ def commands(report: Report, target: str) -> tuple[str, ...]:
     return (f"nvtx-kernels view {next_view(report)} {target}", f"nvtx-kernels page {target} -o page.html")
 
 
-def _time(report: Report, counted: Report, kernel_ns: Number) -> str:
-    """Return how long everything takes, what that counts, and its parts."""
+def _time(report: Report, counted: Report, kernel_ns: Number, time: StepTime | None) -> str:
+    """Return how long the kernels take, what that counts, and its parts."""
     kernels = kernels_of(counted)
     times = {phase: time_of(row for row in kernels if row.phase == phase) for phase in PHASES}
     phases = sorted((phase for phase in PHASES if times[phase]), key=lambda phase: -times[phase])
+    only_phase = phases[0] if len(phases) == 1 and phases[0] != OTHER else ""
     parts = [", ".join(f"{_called(phase)} {_percent(times[phase], kernel_ns)}" for phase in phases)]
-    if graph_ns := time_of(graphs.of_graphs(report)):
-        in_graphs = _percent(graph_ns, kernel_ns)
-        gemm = f"{in_graphs} is in CUDA graphs launched whole, whose kernels are not in the report"
-    else:
-        gemm_ns = time_of(row for row in report.kernels if row.category == "gemm")
-        none = "none is known to be" if headings.share_of_other(report) > headings.MUCH_OTHER else "none is"
-        gemm = f"{_percent(gemm_ns, kernel_ns)} is GEMM" if gemm_ns else f"{none} GEMM"
+    gemm = _gemm(report, kernel_ns)
     shares = "; ".join([*parts, gemm] if len(phases) > 1 else [gemm])
     on_cpu = report.provenance.unit_of_work == "CPU"
-    counted_time = "operators' own CPU time" if on_cpu else graphs.counted_time(report)
-    time = f"{time_text(kernel_ns)} of {counted_time}"
-    only_phase = phases[0] if len(phases) == 1 and phases[0] != OTHER else ""
-    step, scope = "a rank's step" if report.ranks > 1 else "a step", headings.scope(report)
-    over = f" in {step}" if report.per_step else "" if scope == "total" else f" {scope}"
+    over = headings.scope(report)
+    over = " in a rank's step" if report.per_step and report.ranks > 1 else " in a step" if report.per_step else (
+        "" if over == "total" else f" {over}"
+    )
+    spent = f"{time_text(kernel_ns)} of {'self CPU time of operators' if on_cpu else graphs.counted_time(report)}"
     if headings.is_of_ranges(report):
-        return f"The ranges asked for take {time}{over}: {shares}."
-    if report.per_step and (not report.busy or _of_everything(report)):
-        all_in = f", all of it in {only_phase}" if only_phase else ""
-        if on_cpu and (wall_ns := _step_ns(report)):
-            own = f"its operators' own CPU time is {time_text(kernel_ns)}, {_percent(kernel_ns, wall_ns)} of that"
-            return f"{step.capitalize()} takes {time_text(wall_ns)}; {own}{all_in}: {shares}."
-        return f"{step.capitalize()} takes {time}{all_in}: {shares}."
+        return f"The ranges asked for take {spent}{over}: {shares}."
+    all_in = f", all of it in {only_phase}" if only_phase else ""
+    if time and report.per_step and on_cpu:
+        return f"{_of_step(kernel_ns, time.step_ns)} is self CPU time of operators{all_in}: {shares}."
+    if time and time.busy_ns is not None:
+        gpu = "A rank's GPU" if report.ranks > 1 else "Each GPU" if time.gpus > 1 else "The GPU"
+        works = f"{gpu} works for {_of_step(time.busy_ns, time.step_ns)}"
+        if report.per_step:
+            return f"{works}{all_in}: {shares}."
+        return f"{works}. The report contains {spent}{over}{all_in}: {shares}."
     takes = f"{only_phase.capitalize()} takes" if only_phase else "The report contains"
     if not report.per_step and max((row.gpus for row in report.busy), default=1) > 1:
         takes = "The GPUs together have"
         over = f"{f' of {only_phase}' if only_phase else ''}{over}"
-    return f"{takes} {time}{over}: {shares}."
+    return f"{takes} {spent}{over}: {shares}."
 
 
-def _step_ns(report: Report) -> Number:
-    """Return how long a step takes on the CPU; 0 where the report has no ranges of steps."""
-    matches = step_matcher(report.step)
+def _gemm(report: Report, kernel_ns: Number) -> str:
+    """Return which share of the kernels' time is GEMM, or in graphs that hide their kernels."""
+    if graph_ns := time_of(graphs.of_graphs(report)):
+        in_graphs = _percent(graph_ns, kernel_ns)
+        return f"{in_graphs} is in CUDA graphs launched whole, whose kernels are not in the report"
+    gemm_ns = time_of(row for row in report.kernels if row.category == "gemm")
+    none = "none is known to be" if headings.share_of_other(report) > headings.MUCH_OTHER else "none is"
+    return f"{_percent(gemm_ns, kernel_ns)} is GEMM" if gemm_ns else f"{none} GEMM"
 
-    def is_step(name: str) -> bool:
-        return matches(name.replace("*", "0"))
 
-    steps = (row for row in report.ranges if is_step(row.path[-1]) and not any(map(is_step, row.path[:-1])))
-    return sum(row.cpu_ns or 0 for row in steps)
+def _of_step(part_ns: Number, step_ns: Number) -> str:
+    """Return a time as a part of a step; of several threads' time the sum may be longer than it."""
+    if part_ns > step_ns:
+        return f"{time_in_digits(part_ns)} per step"
+    return f"{time_in_digits(part_ns)} of it ({_percent(part_ns, step_ns)})"
 
 
 def _busy(report: Report) -> str:
-    """Return how busy the GPU is, and what bounds each phase that the GPU does not; empty for a CPU."""
+    """Return how busy the GPU is where no step says it, and what bounds each phase; empty for a CPU."""
     rows = _of_everything(report) or report.busy
     if not rows:
         return ""
-    gpus = "The GPUs are" if max(row.gpus for row in rows) > 1 else "The GPU is"
-    shares = ", ".join(
-        f"{_percent(row.busy_ns, row.span_ns)} of {WHOLE.get(row.phase, _called(row.phase))}" for row in rows
-    )
     phases = [row for row in report.busy if row not in rows] or rows
     bounds = []
     for bound, (waits, wait) in BOUNDS.items():
         bounded = [row for row in phases if row.verdict == bound]
         if bounded:
-            *most, last = ("the GPU" if row.phase in WHOLE else _called(row.phase) for row in bounded)
+            *most, last = (WHOLE[row.phase] if row.phase in WHOLE else _called(row.phase) for row in bounded)
             names = f"{', '.join(most)} and {last}" if most else last
             kernels = sum(row.kernels for row in bounded)
             counted_kernels = f" ({count_text(kernels)} kernels)" if kernels else ""
             bounds.append(f"{names} {wait if most else waits}{counted_kernels}")
+    if report.step_time and _is_whole(report):
+        bounded_by = ", ".join(bounds)
+        return f"{bounded_by[0].upper()}{bounded_by[1:]}." if bounds else ""
+    gpus = "The GPUs are" if max(row.gpus for row in rows) > 1 else "The GPU is"
+    shares = ", ".join(
+        f"{_percent(row.busy_ns, row.span_ns)} of {WHOLE.get(row.phase, _called(row.phase))}" for row in rows
+    )
     waiting = f"; {', '.join(bounds)}" if bounds else ""
     return f"{gpus} busy {shares} (first start to last end of its work){waiting}."
 
