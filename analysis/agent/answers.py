@@ -84,7 +84,7 @@ class Reports:
         """
         summary = self._opened(report, totals).report
         following = {"tool": "view", "arguments": {"report": report, "name": next_view(summary)}}
-        return _as_answer(overview(summary, _detail(top)), [following])
+        return {**_as_answer(overview(summary, _detail(top)), [following]), "step_ns": summary.step_ns}
 
     @refusing
     def ranges(

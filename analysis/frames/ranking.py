@@ -53,6 +53,16 @@ class Ranking:
         """All work and its parts, ns: the parts sum to work_ns."""
         return pd.Series(as_dict(self.report.totals))
 
+    @property
+    def step_ns(self) -> float | None:
+        """How long a step takes, ns: from the end of one step's work to the end of the next's; None if unknown."""
+        return self.report.step_ns
+
+    @cached_property
+    def step_times(self) -> pd.DataFrame:
+        """One row per measured step with work: step, process_id, first, own_ns, window_ns, between_ns and so on."""
+        return _frame(self.report.step_time.rows if self.report.step_time else ())
+
     def overview(self) -> Document:
         """Return what `nvtx-kernels rank` shows: phases by category, the longest ranges, the accounting."""
         return overview(self.report)

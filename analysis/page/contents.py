@@ -18,9 +18,10 @@ from ..measures.gpu_peaks import peak_for
 from ..measures.steps import ranges_of
 from ..opened import Opened
 from ..report import Report, added
+from ..report.step_time import StepTime
 from ..summary.selection import naming_of, renamed
 from ..support.text import fit
-from ..support.units import count_text, share_text, time_text, time_unit
+from ..support.units import count_text, share_text, time_in_digits, time_text, time_unit
 from ..views import graphs, headings
 from ..views.headings import category, worded
 from ..views.registry import Subject
@@ -146,6 +147,7 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
             if getattr(report.totals, key)
         ],
         "figures": [
+            *step_figures(report.step_time),
             (measured, time_text(total_ns / per), _scope(report)),
             *(
                 (row.phase, time_text(row.kernel_ns / per), f"{share_text(share)} of it")
@@ -156,6 +158,19 @@ def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:
         ],
         "notes": [fit(note, 5 * LONGEST_FACT) for note in report.notes],
     }
+
+
+def step_figures(time: StepTime | None) -> list[tuple[str, str, str]]:
+    """Return the figure of a step's time, with how long a GPU works in it; none where it is not known."""
+    if time is None:
+        return []
+    if time.busy_ns is not None:
+        of_what = f"GPU busy {share_text(time.busy_ns / time.step_ns if time.step_ns else 0.0, 0)}"
+    else:
+        of_what = "by the clock of the CPU"
+    if time.is_uneven:
+        of_what += f"; ⚠ steps vary by {share_text(time.spread or 0.0, 0)}"
+    return [("Step time", time_in_digits(time.step_ns), of_what)]
 
 
 def _scope(report: Report) -> str:

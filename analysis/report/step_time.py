@@ -63,7 +63,8 @@ class StepTime:
     @property
     def is_uneven(self) -> bool:
         """Whether the steps differ so much that their median counts."""
-        return (self.spread or 0.0) > UNEVEN
+        own_ns = [row.own_ns for row in self.compared]
+        return max(own_ns) - min(own_ns) > UNEVEN * median(own_ns)
 
     @property
     def step_ns(self) -> float:

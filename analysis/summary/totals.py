@@ -40,7 +40,9 @@ def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Rep
     if not everything.steps()[0]:
         report = everything.noted(*_added_up(everything))
         return replace(report, no_steps=report.all_warm_up or attribution.steps.refusal)
-    return replace(_of_steps(everything), step_time=step_time(attribution, include_warm_up=include_warm_up))
+    time, report = step_time(attribution, include_warm_up=include_warm_up), _of_steps(everything)
+    measured = replace(report.measured, step_time=time) if report.measured else None
+    return replace(report, step_time=time, measured=measured)
 
 
 def _of_steps(everything: _Summary) -> Report:

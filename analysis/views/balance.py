@@ -13,6 +13,7 @@ from ..measures.balance import FILLED_FROM, GPU_BOUND_FROM, LAUNCH_BOUND_BELOW, 
 from ..measures.spans import ALL, NAMES, STEP
 from ..report import Report, added
 from ..summary.selection import naming_for
+from ..support.units import time_text
 from ..vocabulary import PHASES
 from . import headings
 from .registry import Subject
@@ -60,7 +61,8 @@ def view(subject: Subject) -> Document:
     require_measured(report)
     balanced = balance(subject.attribution, subject.phases, include_warm_up=report.warm_up_included)
     priced = prices(subject.attribution, include_warm_up=report.warm_up_included)
-    tables = [*_of_phases(report, balanced), *([_owners(subject, balanced)] if balanced.owners else [])]
+    tables = [] if subject.some_phases else list(_of_step_time(report))
+    tables += [*_of_phases(report, balanced), *([_owners(subject, balanced)] if balanced.owners else [])]
     notes = [*report.notes, *([NO_RANGES] if balanced.phases[0].name == NAMES[ALL] else [])]
     notes += price_notes(report, priced)
     # The verdicts that would be others if annotation cost nothing.
@@ -73,6 +75,47 @@ def view(subject: Subject) -> Document:
         others = ", ".join(changed)
         notes.append(f"Without the time of these ranges {others}: annotate fewer modules with depth= or only=.")
     return headings.answer(report, tables, notes)
+
+
+#: The share of a step's time from which what was taken out of all steps is said.
+LITTLE_TAKEN_OUT = 0.01
+STEP_TIME, WITHIN, BETWEEN = "step time", "within steps", "between steps"
+
+
+def _of_step_time(report: Report) -> Iterator[Table]:
+    """Yield how long a GPU works in a step's time, within its work and between it and the step before."""
+    time = report.step_time
+    if time is None or time.busy_ns is None:
+        return
+    of_steps = 1 if report.per_step else len(time.compared)
+    between_ns, between_busy_ns = time.between_ns or 0, time.between_busy_ns or 0
+    parts = {
+        WITHIN: (time.step_ns - between_ns, time.busy_ns - between_busy_ns),
+        BETWEEN: (between_ns, between_busy_ns),
+        STEP_TIME: (time.step_ns, time.busy_ns),
+    }
+    rows = []
+    for name, (span_ns, busy_ns) in parts.items():
+        figures = (span_ns, busy_ns, span_ns - busy_ns)
+        cells = [cell for ns in figures for cell in (ns * of_steps, ns / time.step_ns if time.step_ns else None)]
+        rows.append(Row((name, *cells), strong=name == STEP_TIME))
+    columns = headed("part", part_ns="time", part_share="%", busy_ns="GPU busy", busy_share="%")
+    columns += headed(idle_ns="idle", idle_share="%")
+    count = len(time.compared)
+    typical = "median" if time.is_uneven else "mean"
+    title = f"Step time, {{unit}} per step, {typical} of {count}" if report.per_step else "Step time, {unit} over steps"
+    caption = (
+        "% is of step time: from the end of one step's work to the end of the next's. between steps: before a step's "
+        "first work, as in a loader."
+    )
+    if time.is_known_by_window:
+        caption = "% is of step time: from the first start to the last end of the step's work."
+    if time.gpus > 1:
+        caption += f" Mean of {time.gpus} GPUs."
+    taken_out = time.taken_out_ns
+    if sum(taken_out.values()) > LITTLE_TAKEN_OUT * time.step_ns:
+        caption += f" Taken out: {', '.join(f'{time_text(ns)} of {name}' for name, ns in taken_out.items())}."
+    yield Table("step_time", title, columns, tuple(rows), caption)
 
 
 def _of_phases(report: Report, balanced: Balance) -> Iterator[Table]:

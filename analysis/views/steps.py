@@ -12,6 +12,7 @@ from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.steps import RangeSteps, StepFigures, ranges_of, steps_of
 from ..report import Report, tree_order
+from ..report.step_time import StepRow
 from ..summary.selection import naming_for, renamed
 from ..vocabulary import OTHER, PHASES
 from ..vocabulary.served import NUMBERS, Held
@@ -66,29 +67,52 @@ def _time(report: Report) -> str:
 def _steps(report: Report, steps: tuple[StepFigures, ...]) -> Table:
     """Show one row per step, the slowest marked, and the median of each column."""
     phases = [number for number in range(len(PHASES)) if any(step.phase_ns[number] for step in steps)]
+    own = own_times(report)
+    compared = [row.step for row in report.step_time.compared] if report.step_time else []
 
     def figures(step: StepFigures) -> tuple[int | None, ...]:
         times = (step.phase_ns[number] for number in phases)
-        return *times, step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns
+        return *_own(own.get(step.step)), *times, step.kernel_ns, step.kernels, step.span_ns, step.cpu_ns
 
-    columns = headed("step", **{f"{PHASES[number]}_ns": PHASES[number] for number in phases})
+    columns = headed("step", own_ns="step time", idle_between_ns="idle before")
+    columns += headed(**{f"{PHASES[number]}_ns": PHASES[number] for number in phases})
     columns += headed(kernel_ns="all", kernels="launches", span_ns=headings.span(report), cpu_ns="CPU range")
-    slowest = max(steps, key=lambda step: step.cpu_ns)
-    listed = sorted({*range(min(len(steps), SHOWN_STEPS)), slowest.step})
-    rows = [Row((str(step), *figures(steps[step])), strong=step == slowest.step) for step in listed]
-    present = (
-        [value for value in values if value is not None] for values in zip(*map(figures, steps), strict=True)
-    )
-    rows.append(Row(("median", *(median(values) if values else None for values in present))))
+    slowest = max(compared, key=lambda step: own[step].own_ns) if len(compared) > 1 else -1
+    listed = sorted({*range(min(len(steps), SHOWN_STEPS)), *([slowest] if slowest >= 0 else [])})
+    rows = [Row((str(step), *figures(steps[step])), strong=step == slowest) for step in listed]
+    middle = [median(column) if column else None for column in map(_present, zip(*map(figures, steps), strict=True))]
+    if compared:  # of the steps whose time is known from end to end
+        columns_of_own = zip(*(_own(own[step]) for step in compared), strict=True)
+        middle[:2] = [median(column) if column else None for column in map(_present, columns_of_own)]
+    rows.append(Row(("median", *middle)))
     sentences = []
-    if len(steps) > 1:
-        sentences.append(f"Step {slowest.step} of 0 to {len(steps) - 1} has the longest CPU range.")
+    if slowest >= 0:
+        sentences.append(f"Step {slowest} takes the longest.")
+    if len(steps) > 1 and any(row.first for row in own.values()):
+        sentences.append("A first step's time is that of its own work, and is not in the median.")
     if PHASES.index(OTHER) in phases:
         sentences.append("other: kernels of no phase.")
     if len(steps) > len(listed):
         sentences.append(f"{len(steps) - len(listed)} more steps: --format csv.")
-    title = f"{_time(report)} of each step by phase, {{unit}}"
+    title = f"Time of each step, and {_time(report)[0].lower()}{_time(report)[1:]} by phase, {{unit}}"
     return Table("steps", title, columns, tuple(rows), " ".join(sentences))
+
+
+def own_times(report: Report) -> dict[int, StepRow]:
+    """Return what is known of the time of each step, by its number."""
+    return {row.step: row for row in report.step_time.rows} if report.step_time else {}
+
+
+def _own(row: StepRow | None) -> tuple[int | None, int | None]:
+    """Return a step's own time, and how long a GPU was idle between the step before and its first work."""
+    if row is None:
+        return None, None
+    busy_ns = (row.between_busy_ns or 0) / max(row.gpus, 1)
+    return row.own_ns, None if row.first else round(row.between_ns - busy_ns)
+
+
+def _present(values: Iterable[int | None]) -> list[int]:
+    return [value for value in values if value is not None]
 
 
 def _served(steps: tuple[StepFigures, ...]) -> Table:
@@ -156,10 +180,20 @@ def _ranges(report: Report, selected: list[RangeSteps], top: int) -> Table:
     return Table("ranges", title, columns, tuple(rows), caption + more(selected, len(ranges), "range"))
 
 
+def _time_of(row: StepRow | None) -> tuple[int | None, ...]:
+    """Return the columns of a step's own time for programs."""
+    if row is None:
+        return (None,) * 4
+    own_ns, idle_ns = _own(row)
+    return own_ns, row.between_ns, idle_ns, row.evaluation_ns + row.warm_up_ns + row.recorder_ns
+
+
 def _every_value(subject: Subject) -> Table:
     """Return one row per step, per step and phase, and per step and range, each with its level."""
     columns = (*headed("level", "range", "phase"), Column("step", "step", "count"))
     columns += headed("kernel_ns", "graph_ns", "kernels", "span_ns", "cpu_ns", *NUMBERS, "tokens_per_s")
+    columns += headed("own_ns", "between_ns", "idle_between_ns", "taken_out_ns")
+    own = own_times(subject.report)
     rows: list[tuple[object, ...]] = []
     # Each figure of the kernels alone, and with the graphs that ran whole.
     measured = [subject.attribution]
@@ -168,9 +202,9 @@ def _every_value(subject: Subject) -> Table:
     for step, counted in zip(steps[0], steps[-1], strict=True):
         graph_ns = counted.kernel_ns - step.kernel_ns
         figures = (step.step, step.kernel_ns, graph_ns, step.kernels, step.span_ns, step.cpu_ns)
-        rows.append(("step", "", "", *figures, *(step.held or NOTHING_HELD), _rounded(step.tokens_per_s)))
+        rows.append(("step", "", "", *figures, *(step.held or NOTHING_HELD), _rounded(step.tokens_per_s), *_time_of(own.get(step.step))))
         rows += [
-            ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None, *NOTHING_HELD, None)
+            ("phase", "", phase, step.step, ns, counted_ns - ns, None, None, None, *NOTHING_HELD, *[None] * 5)
             for phase, ns, counted_ns in zip(PHASES, step.phase_ns, counted.phase_ns, strict=True)
             if counted_ns
         ]
@@ -179,6 +213,6 @@ def _every_value(subject: Subject) -> Table:
         of_steps = (row.steps, row.kernel_ns, counted_row.kernel_ns, row.span_ns)
         for number, ns, counted_ns, span in zip(*of_steps, strict=True):
             times = (ns, counted_ns - ns, None, None if isnan(span) else int(span), None)
-            rows.append(("range", label(row.path), row.phase, number, *times, *NOTHING_HELD, None))
+            rows.append(("range", label(row.path), row.phase, number, *times, *NOTHING_HELD, *[None] * 5))
     title = f"each of {subject.report.steps} steps, its phases and its ranges"
     return Table("steps", title, columns, tuple(map(Row, rows)))
