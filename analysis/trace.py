@@ -196,6 +196,28 @@ class Messages(Columns):
 
 
 @dataclass(frozen=True, slots=True)
+class Waits(Columns):
+    """What nsys says of calls that record events, wait for events or streams, or let a stream wait: a row a call.
+
+    `stream` is the one that is waited for or recorded, or that is to wait; the call's name tells which.
+    """
+
+    call: Int32s  # position in Launches
+    stream: Int64s  # of no GPU work where the call waits for the whole device
+    event: Int64s  # 0 where none is involved
+
+
+@dataclass(frozen=True, slots=True)
+class Copies(Columns):
+    """The sizes of copies between memories, and whose memory they are from and to."""
+
+    work: Int64s  # position in Work
+    bytes: Int64s
+    from_pageable: Bools  # memory of the CPU that is not pinned
+    to_pageable: Bools
+
+
+@dataclass(frozen=True, slots=True)
 class Fact:
     """A mark of annotation that says what happened at a moment on a thread: see readers/marks.py."""
 
@@ -249,6 +271,11 @@ class Trace:
     messages: Messages | None = None  # only where the report has what its collectives carry
     memory: Allocations | None = None  # only where they were recorded
     kernel_calls: Bools | None = None  # of each launch, whether its name is of a call that launches a kernel
+    call_names: tuple[str, ...] = ()  # of CUDA API calls, without their versions; empty where they are unknown
+    call_name: Int32s | None = None  # of each launch, a position in `call_names`
+    waits: Waits | None = None  # only where the report has what calls waited for
+    has_events: bool = False  # whether it has the events that calls recorded
+    copies: Copies | None = None  # only where the report has the sizes of copies
     facts: tuple[Fact, ...] = ()  # in the order of time
     pauses: Spots = field(default_factory=lambda: NO_SPOTS)  # in which the recorder kept a thread waiting
     launch_times_known: bool = True  # else a launch only says on which thread, and in which range, it was

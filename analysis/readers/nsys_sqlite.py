@@ -15,7 +15,9 @@ from .nsys_trace import read_trace
 from .sqlite import Database
 
 #: Columns that a table of a whole export may lack.
-OPTIONAL = frozenset({"textId", "category", "nameId", "globalPid", "graphNodeId"})
+OPTIONAL = frozenset(
+    ("textId", "category", "nameId", "globalPid", "graphNodeId", "bytes", "srcKind", "dstKind", "eventId")
+)
 TEXT = "CAST(coalesce(text, '') AS TEXT)"
 PAYLOADS_SQL = """
 SELECT start, globalTid, name, binaryData FROM

@@ -34,8 +34,9 @@ WIDTHS = {"event": "u1", "category": "u1", "event_class": "i4"}
 #: What stands for a missing number, by our columns; the others have one in every row.
 MISSING = {
     **dict.fromkeys(("thread", "process", "device", "stream", "domain", "category"), 0),
-    **dict.fromkeys(("event_class", "grid", "operation"), 0),
+    **dict.fromkeys(("event_class", "grid", "operation", "cuda_event"), 0),
     **dict.fromkeys(("correlation", "name", "text_id", "graph_node", "original", "total"), -1),
+    **dict.fromkeys(("bytes", "from_memory", "to_memory"), -1),
 }
 #: Every export has these, though single rows may not: without one, no work could be assigned to a process.
 NEVER_ABSENT = frozenset({"globalTid", "correlationId", "domainId", "deviceId", "streamId"})
@@ -72,13 +73,18 @@ NODES = Table(
 )
 _IDS = {"process": "globalPid", "correlation": "correlationId", "device": "deviceId", "stream": "streamId"}
 _WORK = _TIMES | _IDS | {"name": "", "grid": ""}
+_OF_COPIES = {"name": "copyKind", "bytes": "bytes", "from_memory": "srcKind", "to_memory": "dstKind"}
 #: What the GPU did: a table a kind, in the order of KINDS.
 WORK = (
     Table("CUPTI_ACTIVITY_KIND_KERNEL", _WORK | {"name": "demangledName", "grid": "gridX * gridY * gridZ"}),
-    Table("CUPTI_ACTIVITY_KIND_MEMCPY", _WORK | {"name": "copyKind"}),
+    Table("CUPTI_ACTIVITY_KIND_MEMCPY", _WORK | _OF_COPIES),
     Table("CUPTI_ACTIVITY_KIND_MEMSET", _WORK),
     Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WORK),
 )
+_WAIT = {"process": "globalPid", "correlation": "correlationId", "stream": "streamId", "cuda_event": "eventId"}
+#: What calls waited for, or let a stream wait for; and the events that were recorded.
+SYNCHRONIZATIONS = Table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", _WAIT)
+CUDA_EVENTS = Table("CUPTI_ACTIVITY_KIND_CUDA_EVENT", _WAIT)
 #: What our recorder saw of PyTorch's allocator, and what nsys saw of CUDA's own, with --cuda-memory-usage=true.
 #: The thread of the latter is that of the call with the correlation id.
 RECORDED_ALLOCATIONS = Table(
@@ -98,7 +104,7 @@ OVERHEAD = "PROFILER_OVERHEAD"
 CONTEXTS, DEVICES = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_DEVICE"
 METADATA_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 TABLES = (
-    *(table.name for table in (EVENTS, CALLS, NODES, *WORK, MEMORY_USAGE)),
+    *(table.name for table in (EVENTS, CALLS, NODES, *WORK, MEMORY_USAGE, SYNCHRONIZATIONS, CUDA_EVENTS)),
     *(STRINGS, THREADS, GPUS, OVERHEAD, ENTRIES_TABLE, CONTEXTS, DEVICES, *METADATA_TABLES),
 )
 MOST_DIAGNOSTICS = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from ..trace import (
     PUSH_POP,
     START_END,
     Bools,
+    Copies,
     Domain,
     Int32s,
     Int64s,
@@ -33,6 +35,7 @@ from ..trace import (
     Spots,
     Thread,
     Trace,
+    Waits,
     Work,
     range_order,
 )
@@ -44,6 +47,7 @@ from .nccl_payloads import messages_of
 from .nsys_tables import (
     CALLS,
     CATEGORY_TYPE,
+    CUDA_EVENTS,
     DOMAIN_TYPE,
     EVENTS,
     MEMORY_USAGE,
@@ -51,6 +55,7 @@ from .nsys_tables import (
     NODES,
     RECORDED_ALLOCATIONS,
     START_END_TYPES,
+    SYNCHRONIZATIONS,
     WORK,
     NsysTables,
 )
@@ -66,6 +71,10 @@ COPY_KINDS = (
 
 #: Of an API call: the classes of the runtime and the driver are 0 and 1; others' rows can have their ids.
 DRIVER_CLASS = 1
+#: Memory of the CPU that is not pinned, as CUPTI numbers kinds of memory.
+PAGEABLE = 0
+#: How the names of API calls end that nsys gives the version in which CUDA changed them.
+_VERSION = re.compile(r"_v\d+$")
 #: In the names of CUDA's calls that launch one kernel each.
 LAUNCHES_KERNEL = "LaunchKernel"
 GREEN = (
@@ -88,7 +97,7 @@ def read_trace(tables: NsysTables) -> Trace:
                 (CALLS, tables.parts(CALLS)),
                 (NODES, nodes),
                 (RECORDED_ALLOCATIONS, recorded or tables.parts(MEMORY_USAGE)),
-                *((table, tables.parts(table)) for table in work),
+                *((table, tables.parts(table)) for table in (SYNCHRONIZATIONS, CUDA_EVENTS, *work)),
             ]
         )
     )
@@ -114,7 +123,7 @@ class _Assembly:
 
     def trace(self, tables: list[Columns]) -> Trace:
         """Combine ranges, calls, graph nodes' creations, allocations and each kind of work; empties the list."""
-        events, calls, created, memory, *work = tables
+        events, calls, created, memory, waited, recorded, *work = tables
         tables.clear()
         creators = self.processes_of(created), created.codes["thread"].numbered(self.thread)
         column, name = calls.numbers, calls.codes["name"]
@@ -125,6 +134,11 @@ class _Assembly:
         keys = RowsById.of(self.processes_of(calls), column["correlation"], is_foreign, column["start"])
         launches = Launches(column["start"], column["end"], calls.codes["thread"].numbered(self.thread))
         gpu_work = Work.joined([self.work(kind, table, keys) for kind, table in enumerate(work)])
+        # Copies follow the kernels, as their table does.
+        copies = _copies(work[MEMCPY], len(work[KERNEL]))
+        waits = Waits.joined([self.waits(table, keys) for table in (waited, recorded)])
+        call_names = list(dict.fromkeys(_VERSION.sub("", texts.get(code, "")) for code in name.values))
+        call_name = name.numbered(lambda code: call_names.index(_VERSION.sub("", texts.get(code, ""))))
         captures = memory_events = None
         if len(created):
             node = np.concatenate([table.numbers["graph_node"] for table in work])
@@ -167,6 +181,11 @@ class _Assembly:
             captures=captures,
             messages=messages,
             kernel_calls=kernel_calls,
+            call_names=tuple(call_names) if any(call_names) else (),
+            call_name=call_name if any(call_names) else None,
+            waits=waits if len(waits) else None,
+            has_events=len(recorded) > 0,
+            copies=copies,
             memory=memory_events,
             facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
             pauses=self.pauses(),
@@ -204,6 +223,12 @@ class _Assembly:
             launch=keys.find(process, column["correlation"]),
             grid=np.clip(column["grid"], 0, 2**31 - 1).astype(np.int32),
         )
+
+    def waits(self, table: Columns, keys: RowsById) -> Waits:
+        """Return the rows whose call is in the report."""
+        process = table.codes["process"].numbered(lambda pid: self.process(pid >> 24))
+        call, column = keys.find(process, table.numbers["correlation"]), table.numbers
+        return Waits(call, column["stream"], column["cuda_event"]).take(call >= 0)
 
     def ranges(self, events: Columns, capture_end: int) -> Ranges:
         """Return the NVTX ranges in order; marks and domain names are taken on the way."""
@@ -326,6 +351,15 @@ class _Assembly:
             steps=self.written.steps,
             counted=tuple(self.written.counted.values()),
         )
+
+
+def _copies(table: Columns, first: int) -> Copies | None:
+    """Return the sizes of copies, the first of which is the work at this position; None where they are unknown."""
+    column = table.numbers
+    if not len(table) or column["bytes"].max() < 0:
+        return None
+    pageable = (column[name] == PAGEABLE for name in ("from_memory", "to_memory"))
+    return Copies(first + np.arange(len(table)), column["bytes"], *pageable)
 
 
 def _shortfalls(meta: Mapping[str, str]) -> Iterator[str]:

@@ -1,0 +1,237 @@
+"""The host as one line of API calls, and the GPU's work, in the steps that are replayed.
+
+A process's calls are read in the order of their starts, whichever thread makes them: autograd's threads work while the
+program's own thread waits in backward. Where two threads call at the same time, there is no such line, and `Refused`
+says so. Calls inside another, and calls of threads that launch nothing, are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from ..attribution.causes import Attribution
+from ..attribution.steps import measured_steps
+from ..support.units import count_text, share_text
+from ..trace import Bools, Int8s, Int32s, Int64s, Trace, marked
+
+#: The kinds of calls that the replay tells apart.
+OTHER, SYNCHRONIZES, RECORDS, STREAM_WAITS, UNSEEN = range(5)
+#: The kind of the first pattern that a call's name matches. Unseen calls are parts of others, or the profiler's.
+KINDS: tuple[tuple[int, str], ...] = (
+    (SYNCHRONIZES, r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize"),
+    (RECORDS, r"(?:cuda|cu|hip)EventRecord\w*"),
+    (STREAM_WAITS, r"(?:cuda|cu|hip)StreamWaitEvent"),
+    (UNSEEN, r"cuKernelGet\w+|\w*Profiler\w*|(?:cuda|cu|hip)(?:Event|Stream)Query|cuGetProcAddress\w*"),
+)
+#: Calls of two threads may overlap in this share of all calls.
+MOST_OVERLAPPING = 0.01
+#: So many calls are replayed, in whole steps but at least in one; and so many in it at most.
+CALLS, MOST_CALLS = 20_000, 100_000
+#: A window is chosen among those that have this share of the steps of the longest.
+LONG_ENOUGH = 0.75
+
+NO_STEPS = "the report has no measured steps"
+NO_LAUNCHES = "the report does not say when work was launched"
+NO_NAMES = "the report does not say which API calls the program made"
+NO_EVENTS = "the report has {} streams, and no CUDA events that say which waits for which"
+NO_WAITS = "the report has {} streams, and does not say for which of them calls waited"
+THREADS = "several threads launch at once: {} of the calls overlap another thread's"
+TOO_LONG = "a step makes {} calls"
+
+
+_OF_WORK = ("start_ns", "end_ns", "stream_id")
+
+
+class Refused(Exception):  # noqa: N818 - no error of the user's: the answer says why there is none
+    """Why steps cannot be replayed, in a sentence without its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The calls of a process in the order of their starts, none inside another; a column each.
+
+    `name` and `kind` say what a call is, `event` and `stream` what it records or waits for, -1 where unknown.
+    """
+
+    row: Int64s  # position in Launches
+    start_ns: Int64s
+    end_ns: Int64s
+    name: Int32s
+    kind: Int8s
+    stream: Int64s
+    event: Int64s
+
+    @property
+    def before_ns(self) -> Int64s:
+        """The host's own time between the call before and this one."""
+        return np.maximum(self.start_ns - np.r_[self.start_ns[:1], self.end_ns[:-1]], 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWork:
+    """The work that calls of a `Host` launched, by call and then by start; a column each."""
+
+    row: Int64s  # position in the trace's Work
+    call: Int64s  # position in the Host
+    start_ns: Int64s
+    end_ns: Int64s
+    stream_id: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The steps that are replayed: consecutive measured ones of one process, and its work on one GPU.
+
+    `begin` and `end` are positions in the host's calls: a step's first, and that behind its last. `steps_ns` are the
+    times of all measured steps, from the end of one's work to that of the next; of a single step, from its begin.
+    """
+
+    host: Host
+    work: GpuWork
+    begin: Int64s
+    end: Int64s
+    ends_ns: Int64s  # when the work of each of these steps had ended
+    steps_ns: Int64s
+    earlier: GpuWork  # of the process and the GPU, launched before; its `call` has no meaning
+
+
+def window_of(attribution: Attribution) -> Window:
+    """Return the steps to replay: as many as `CALLS` allow, of those whose time is nearest to the median.
+
+    Raises Refused where the report lacks what a replay needs.
+    """
+    trace = attribution.of_all_work.trace
+    if trace.provenance.unit_of_work != "GPU" or not trace.launch_times_known:
+        raise Refused(NO_LAUNCHES)
+    if trace.call_name is None:
+        raise Refused(NO_NAMES)
+    ranges, steps = attribution.ranges, measured_steps(attribution).astype(np.int64)
+    if not len(steps):
+        raise Refused(NO_STEPS)
+    process = trace.process_of_thread()
+    launched = trace.work.launch >= 0
+    of_step = process[ranges.thread[steps]]
+    chosen = int(np.bincount(of_step).argmax())
+    steps = steps[of_step == chosen]
+    rows = np.flatnonzero(launched & (trace.work.process == chosen))
+    on_gpu = trace.work.device_id[rows]
+    rows = rows[on_gpu == np.bincount(on_gpu).argmax()] if len(rows) else rows
+    if not len(rows):
+        raise Refused(NO_LAUNCHES)
+    ends_ns = _ends(attribution, rows, steps)
+    times_ns = np.diff(ends_ns) if len(steps) > 1 else ends_ns - ranges.start_ns[steps]
+    launches = trace.launches
+    of_process = np.flatnonzero(process[launches.thread] == chosen)
+    first, last = _nearest(attribution, steps, times_ns, np.sort(launches.start_ns[of_process]))
+    from_ns, until_ns = ranges.start_ns[steps[first]], ranges.end_ns[steps[last]]
+    begins_ns = launches.start_ns[of_process]
+    inside = of_process[(begins_ns >= from_ns) & (begins_ns <= until_ns)]
+    host = _host(trace, inside, rows)
+    work = _work(trace, rows, host)
+    _require_streams(trace, work, host)
+    of_window = steps[first : last + 1]
+    begin, end = (np.searchsorted(host.start_ns, at[of_window]) for at in (ranges.start_ns, ranges.end_ns))
+    before = rows[launches.start_ns[trace.work.launch[rows]] < from_ns]
+    earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
+    return Window(host, work, begin, end, ends_ns[first : last + 1], times_ns, earlier)
+
+
+def _ends(attribution: Attribution, rows: Int64s, steps: Int64s) -> Int64s:
+    """Return when the work launched in each step had ended on the GPU."""
+    trace, ranges = attribution.of_all_work.trace, attribution.ranges
+    launched_ns = trace.launches.start_ns[trace.work.launch[rows]]
+    order = np.argsort(launched_ns, kind="stable")
+    launched_ns, ended_ns = launched_ns[order], trace.work.end_ns[rows[order]]
+    places = zip(*(np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns)), strict=True)
+    ends = [
+        int(ended_ns[begin:end].max(initial=at)) for at, (begin, end) in zip(ranges.start_ns[steps], places, strict=True)
+    ]
+    return np.array(ends, np.int64)
+
+
+def _nearest(
+    attribution: Attribution, steps: Int64s, times_ns: Int64s, calls_ns: Int64s
+) -> tuple[int, int]:
+    """Return the first and the last step of the window: consecutive, and nearest to the median time on average."""
+    ranges = attribution.ranges
+    usual_ns = median(times_ns.tolist())
+    begin, end = (np.searchsorted(calls_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns))
+    apart = np.cumsum(np.r_[False, _interrupted(attribution, steps)])
+    windows = []
+    for first in range(len(steps)):
+        same = int(np.searchsorted(apart, apart[first], "right")) - 1
+        fits = int(np.searchsorted(end, begin[first] + CALLS, "right")) - 1
+        last = min(max(fits, first + 1), same)
+        if (calls := int(end[last] - begin[first])) > MOST_CALLS:
+            raise Refused(TOO_LONG.format(count_text(calls)))
+        mean_ns = times_ns[first:last].mean() if last > first else usual_ns
+        windows.append((first, last, abs(mean_ns - usual_ns)))
+    longest = max(last - first for first, last, _ in windows)
+    long = [window for window in windows if window[1] - window[0] >= longest * LONG_ENOUGH]
+    first, last, _ = min(long, key=lambda window: window[2])
+    return first, last
+
+
+def _interrupted(attribution: Attribution, steps: Int64s) -> Bools:
+    """Return of each two consecutive steps whether warm-up or evaluation lies between them."""
+    trace, ranges = attribution.of_all_work.trace, attribution.ranges
+    whole = attribution.of_all_work
+    left_out = np.append(whole.steps.evaluation | whole.warm_up, False)[whole.node] & (trace.work.launch >= 0)
+    at_ns = np.sort(trace.launches.start_ns[trace.work.launch[left_out]])
+    return np.searchsorted(at_ns, ranges.start_ns[steps[1:]]) > np.searchsorted(at_ns, ranges.end_ns[steps[:-1]])
+
+
+def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
+    """Return the line of these calls; raises Refused where threads call at once."""
+    launches, kind_of = trace.launches, call_kinds(trace)
+    works = marked(launches.thread[trace.work.launch[work]], len(trace.threads))
+    assert trace.call_name is not None
+    name = trace.call_name[inside]
+    inside = inside[works[launches.thread[inside]] & (kind_of[name] != UNSEEN)]
+    order = np.lexsort((-launches.end_ns[inside], launches.start_ns[inside]))
+    inside = inside[order]
+    start_ns, end_ns = launches.start_ns[inside], launches.end_ns[inside]
+    reach = np.r_[0, np.maximum.accumulate(end_ns)[:-1]] if len(inside) else end_ns
+    thread = launches.thread[inside]
+    nested = end_ns <= reach
+    before = np.r_[-1, thread[:-1]] if len(thread) else thread
+    overlapping = int(((start_ns < reach) & (thread != before)).sum())
+    if overlapping > MOST_OVERLAPPING * len(inside):
+        raise Refused(THREADS.format(share_text(overlapping / len(inside))))
+    inside = inside[~nested]
+    name = trace.call_name[inside]
+    stream, event = (np.full(len(launches), -1, np.int64) for _ in range(2))
+    if trace.waits is not None:
+        stream[trace.waits.call], event[trace.waits.call] = trace.waits.stream, trace.waits.event
+    times = launches.start_ns[inside], launches.end_ns[inside]
+    return Host(inside, *times, name, kind_of[name], stream[inside], event[inside])
+
+
+def call_kinds(trace: Trace) -> Int8s:
+    """Return the kind of each of the trace's names of calls."""
+    kinds = [next((kind for kind, name in KINDS if re.fullmatch(name, call)), OTHER) for call in trace.call_names]
+    return np.array(kinds or [OTHER], np.int8)
+
+
+def _work(trace: Trace, rows: Int64s, host: Host) -> GpuWork:
+    """Return the work that these calls launched."""
+    place = np.full(len(trace.launches) + 1, -1, np.int64)
+    place[host.row] = np.arange(len(host.row))
+    call = place[trace.work.launch[rows]]
+    rows, call = rows[call >= 0], call[call >= 0]
+    order = np.lexsort((trace.work.start_ns[rows], call))
+    rows, work = rows[order], trace.work
+    return GpuWork(rows, call[order], *(getattr(work, name)[rows] for name in _OF_WORK))
+
+
+def _require_streams(trace: Trace, work: GpuWork, host: Host) -> None:
+    """Raise Refused where work has several streams, and the report does not say which waits for which."""
+    streams = len(np.unique(work.stream_id))
+    if streams > 1 and trace.waits is None:
+        raise Refused(NO_WAITS.format(streams))
+    if streams > 1 and not trace.has_events and (host.kind == STREAM_WAITS).any():
+        raise Refused(NO_EVENTS.format(streams))

@@ -1,0 +1,120 @@
+"""Replay the recorded calls of a few steps: how long would a step take if the program, or its host, were another?
+
+A piece of work starts when its launch call has reached the GPU and what it waits for has ended: the work before it on
+its stream, and events of other streams. A call that synchronizes returns when the work that it waits for has ended.
+All else lasts as recorded, or as a change says. docs/fix_first.md draws it.
+
+Many replays of one report are computed at once, for they differ in columns alone. Between two calls that wait, the
+host's times are sums; and the end of a run of work is the largest of such sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..attribution.causes import Attribution
+from ..support.units import share_text
+from ..trace import Bools
+from .host_line import Refused, window_of
+from .timeline import BEGIN, END, ROOM, RUN, WAIT, Floats, Timeline, recorded_timeline
+
+#: A call's own time, or a pause between calls, above which it is the program's own and recording did not make it, ns.
+PAUSE_NS = 1_000_000
+#: A lag between a launch call and the start of its work above which it is not the host's, ns.
+LONGEST_LAG_NS = 50_000
+#: A step is the mean of the replayed ones; the median, where the recorded ones differ by more than this share of it.
+STEADY = 0.2
+#: The replay of the unchanged report must give the recorded step within this share of it.
+LARGEST_ERROR = 0.02
+MISSES = "the replay of the unchanged report misses its step by {}"
+#: The columns of a timeline that changes change.
+CHANGING = ("before_ns", "own_ns", "waits", "lag_ns", "gap_ns", "duration_ns", "kept")
+
+
+def timeline_of(attribution: Attribution) -> Timeline:
+    """Return what was recorded of typical steps as a timeline.
+
+    Raises Refused where the report lacks what a replay needs, or where its replay does not give the recorded step.
+    """
+    timeline = recorded_timeline(attribution, window_of(attribution))
+    if abs(error := replay_error(timeline)) > LARGEST_ERROR:
+        raise Refused(MISSES.format(share_text(abs(error))))
+    return timeline
+
+
+def replay_error(timeline: Timeline) -> float:
+    """Return how much longer the replay of the unchanged timeline is than the recorded step, as a share of it."""
+    return float(step_ns([timeline], np.ones(1))[0]) / recorded_step_ns(timeline) - 1
+
+
+def recorded_step_ns(timeline: Timeline) -> float:
+    """Return how long one of the replayed steps took, as recorded."""
+    window = timeline.window
+    return float(_step((window.ends_ns - window.host.start_ns[0])[:, None].astype(np.float64), timeline)[0])
+
+
+def step_ns(timelines: Sequence[Timeline], factors: Floats) -> Floats:
+    """Return how long a step takes in each timeline, ns, with the host's times multiplied by its factor.
+
+    `factors` has one for each timeline, or a row for each, of one for each of PHASES.
+    """
+    first, work = timelines[0], timelines[0].window.work
+    columns = {name: np.stack([getattr(timeline, name) for timeline in timelines]) for name in CHANGING}
+    factor = factors[:, first.phase] if factors.ndim > 1 else np.repeat(factors[:, None], len(first.phase), axis=1)
+    before, own, lag = (columns[name] for name in ("before_ns", "own_ns", "lag_ns"))
+    before = np.where(before > PAUSE_NS, before, before * factor)
+    own = np.where(first.scaled & (own <= PAUSE_NS), own * factor, own)
+    called_ns = np.cumsum(before + own, axis=1) - own  # when each call begins, if none waits
+    lag = np.where(lag < LONGEST_LAG_NS, lag * factor[:, work.call], lag)
+    # Work by run: when its end would be if only its launch call mattered, and how long it keeps its stream.
+    order, begin = first.program.work, first.program.first
+    kept, duration = columns["kept"][:, order], columns["duration_ns"][:, order]
+    reaches = np.where(kept, (called_ns[:, work.call] + lag)[:, order] + duration, -np.inf)
+    takes = np.cumsum(np.where(kept, columns["gap_ns"][:, order] + duration, 0.0), axis=1)
+    until = takes[:, np.append(begin[1:], len(order)) - 1]
+    run = np.diff(until, axis=1, prepend=0.0).T.copy()
+    latest = (np.maximum.reduceat(reaches - takes, begin, axis=1) + until).T.copy()
+    return _followed(first, run, latest, called_ns.T, own.T, columns["waits"].T)
+
+
+def _followed(
+    timeline: Timeline, run_ns: Floats, latest_ns: Floats, called_ns: Floats, own_ns: Floats, waits: Bools
+) -> Floats:
+    """Return the step of each replay, from the operations in their order; columns are replays.
+
+    `run_ns` is how long a run keeps its stream, `latest_ns` its end if nothing else kept the stream.
+    """
+    earlier_ns = timeline.program.earlier_ns - timeline.window.host.start_ns[0]
+    run = earlier = len(earlier_ns)
+    ends = np.empty((earlier + len(run_ns), run_ns.shape[1]))
+    ends[:earlier] = earlier_ns[:, None]
+    waited = np.zeros(run_ns.shape[1])  # how long the host has waited so far
+    step_ends: list[Floats] = []
+    begun = run
+    for kind, call, after_ns, behind in timeline.program.operations:
+        if kind == RUN:
+            ready = ends[behind[0]] if len(behind) == 1 else ends[list(behind)].max(axis=0)
+            ends[run] = np.maximum(ready + run_ns[run - earlier], waited + latest_ns[run - earlier])
+            run += 1
+        elif kind == BEGIN:
+            begun = run
+        elif kind == END:
+            step_ends.append(ends[begun:run].max(axis=0, initial=-np.inf))
+        else:
+            ended, at = ends[list(behind)].max(axis=0), waited + called_ns[call]
+            more = np.maximum(ended + after_ns - at - (own_ns[call] if kind == WAIT else 0.0), 0.0)
+            still = kind == ROOM or waits[call]
+            waited = waited + np.where(still & ((ended > at) | (kind != WAIT)), more, 0.0)
+    return _step(np.stack(step_ends), timeline)
+
+
+def _step(ends: Floats, timeline: Timeline) -> Floats:
+    """Return the step that the ends of steps give, by replay; of a single one, since the window's begin."""
+    if len(ends) == 1:
+        return ends[0]
+    recorded = np.diff(timeline.window.ends_ns)
+    varies = len(recorded) > 1 and np.ptp(recorded) > STEADY * np.median(recorded)
+    steps = np.diff(ends, axis=0)
+    return np.asarray(np.median(steps, axis=0) if varies else steps.mean(axis=0), np.float64)

@@ -1,0 +1,339 @@
+"""What was recorded of a few steps, in the columns that a replay is computed of.
+
+A call's time is its *own* or waiting; a piece of work starts a *lag* after its launch call, and a *gap* after what it
+waits for, at the earliest. Where the host waits, or streams wait for each other, is the same in all replays: a
+`Program` of operations and of *runs*, each the work that one stream gets between two of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attribution.causes import Attribution
+from ..support.small_numbers import rows_of_each
+from ..trace import Bools, Int8s, Int32s, Int64s, Trace
+from .host_line import RECORDS, STREAM_WAITS, SYNCHRONIZES, Window
+
+Floats: TypeAlias = NDArray[np.float64]
+
+#: Work that was launched so long before it could start was queued, ns.
+QUEUED_NS = 4_000
+#: A launch call waited for room in the queue: so much work was pending, and it took so many times its usual time.
+FULL_QUEUE, FREE_QUEUE, BLOCKED_TIMES = 900, 500, 5
+#: How much work a queue holds that was never full; and after how many launches room in it is looked for.
+USUAL_DEPTH, LOOK_EVERY = 1_000, 64
+#: How long after room was made a launch call returns, ns.
+ROOM_NS = 2_000
+#: Larger copies from pageable memory wait for the work before them on their stream.
+STAGED_BYTES = 65_536
+#: What the report shows no example of: a wait for nothing, a lag, and a gap, ns.
+QUICK_WAIT_NS, USUAL_LAG_NS, USUAL_GAP_NS = 6_000.0, 8_000.0, 1_000.0
+
+#: What an operation is: a run begins behind others; a call waits for runs, and returns so long after their end; a call
+#: of a copy waits for runs before it begins; a call waits for room in the queue; a step begins or ends.
+RUN, WAIT, STAGED, ROOM, BEGIN, END = range(6)
+
+
+class Operation(NamedTuple):
+    """One operation, at a call of the host; `runs` are those that it waits for."""
+
+    kind: int
+    call: int
+    after_ns: float = 0
+    runs: tuple[int, ...] = ()
+
+
+class Program(NamedTuple):
+    """What waits for what: operations in their order, and the runs.
+
+    `work` are positions in the window's work, run by run; `first` is where in it each run begins. The first runs are
+    those of work before the window, one a stream, which ended at `earlier_ns`; they are not in `work`.
+    """
+
+    operations: tuple[Operation, ...]
+    work: Int64s
+    first: Int64s
+    earlier_ns: Int64s
+
+
+class Copied(NamedTuple):
+    """The copies among the window's work: a value for each piece of work, 0 or False for what is none."""
+
+    bytes: Int64s
+    from_pageable: Bools
+    to_cpu: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The columns of a replay. A change is another timeline of the same calls and the same work.
+
+    Of a call: the host's time before it, its own time, and whether it still waits. Of a piece of work: lag, gap, how
+    long it lasts, and whether it is still there.
+    """
+
+    window: Window
+    program: Program
+    copied: Copied
+    before_ns: Floats
+    own_ns: Floats
+    waits: Bools
+    lag_ns: Floats
+    gap_ns: Floats
+    duration_ns: Floats
+    kept: Bools
+    scaled: Bools  # per call: recording made its own time longer
+    phase: Int8s  # per call: that of the next work launched, a position in PHASES
+    work_phase: Int8s
+
+    @property
+    def steps(self) -> int:
+        """How many steps are replayed."""
+        return len(self.window.begin)
+
+    @property
+    def step_of_call(self) -> Int64s:
+        """The step of each call, from 0; calls between two steps belong to the later one."""
+        step = np.searchsorted(self.window.end, np.arange(len(self.before_ns)), "right")
+        return np.minimum(step, self.steps - 1)
+
+    @property
+    def step_of_work(self) -> Int64s:
+        """The step of each piece of work."""
+        return self.step_of_call[self.window.work.call]
+
+
+def recorded_timeline(attribution: Attribution, window: Window) -> Timeline:
+    """Return the steps of a window as they were recorded."""
+    return _Recorded(attribution, window).timeline()
+
+
+class _Recorded:
+    def __init__(self, attribution: Attribution, window: Window) -> None:
+        self.window, self.host, self.work = window, window.host, window.work
+        self.trace, self.phase = attribution.of_all_work.trace, attribution.of_all_work.phase[window.work.row]
+        self.lasted_ns = (self.host.end_ns - self.host.start_ns).astype(np.float64)
+        self.synchronizes = self.host.kind == SYNCHRONIZES
+        both = np.concatenate([self.work.stream_id, window.earlier.stream_id])
+        self.stream_ids, stream = np.unique(both, return_inverse=True)
+        self.stream = stream[: len(self.work.row)]  # per piece of work, a position in stream_ids
+        self.earlier_ns = np.full(len(self.stream_ids), self.host.start_ns[0], np.int64)
+        np.maximum.at(self.earlier_ns, stream[len(self.work.row) :], window.earlier.end_ns)
+        self.copied = _copied(self.trace, self.work.row)
+
+    def timeline(self) -> Timeline:
+        program, ready_ns = _Compiling(self).program()
+        lag_ns, gap_ns = self._lags(ready_ns)
+        own_ns = self.own_ns.copy()
+        staged, call = self.staged, self.work.call[self.staged]
+        own_ns[call] = np.maximum(self.host.end_ns[call] - np.maximum(self.host.start_ns[call], ready_ns[staged]), 0)
+        for operation in program.operations:
+            if operation.kind == WAIT:
+                own_ns[operation.call] = min(own_ns[operation.call], self.quick_ns)
+        scaled = ~self.synchronizes
+        scaled[self.work.call[np.concatenate([self.staged, self.blocking])]] = False
+        next_work = np.searchsorted(self.work.call, np.arange(len(own_ns)))
+        return Timeline(
+            window=self.window,
+            program=program,
+            copied=self.copied,
+            before_ns=self.host.before_ns.astype(np.float64),
+            own_ns=own_ns,
+            waits=np.ones(len(own_ns), np.bool_),
+            lag_ns=lag_ns,
+            gap_ns=gap_ns,
+            duration_ns=(self.work.end_ns - self.work.start_ns).astype(np.float64),
+            kept=np.ones(len(lag_ns), np.bool_),
+            scaled=scaled,
+            phase=self.phase[np.minimum(next_work, len(self.phase) - 1)],
+            work_phase=self.phase,
+        )
+
+    @cached_property
+    def pending(self) -> Int64s:
+        """How much work was launched before each call and had not ended."""
+        launched = np.bincount(self.work.call, minlength=len(self.host.row))
+        ended = np.searchsorted(np.sort(self.work.end_ns), self.host.start_ns)
+        return np.cumsum(launched) - launched - ended
+
+    @cached_property
+    def usual_ns(self) -> Floats:
+        """How long calls of each call's name usually take."""
+        return _usual(self.host.name, self.lasted_ns, ~self.synchronizes & (self.pending < FREE_QUEUE), np.inf)
+
+    @cached_property
+    def blocked(self) -> Bools:
+        """Which calls waited for room in the queue."""
+        slow = self.lasted_ns > BLOCKED_TIMES * self.usual_ns
+        blocked: Bools = ~self.synchronizes & (self.pending >= FULL_QUEUE) & slow
+        return blocked
+
+    @property
+    def depth(self) -> int:
+        """How much work the queue holds."""
+        return int(np.median(self.pending[self.blocked])) if self.blocked.any() else USUAL_DEPTH
+
+    @property
+    def own_ns(self) -> Floats:
+        """How long each call took, without waiting for room in the queue."""
+        return np.where(self.blocked, np.minimum(self.usual_ns, self.lasted_ns), self.lasted_ns)
+
+    @cached_property
+    def quick_ns(self) -> float:
+        """How long a call that synchronizes takes where there is nothing to wait for."""
+        quick = self.lasted_ns[self.synchronizes & (self.pending <= 0)]
+        return float(np.median(quick)) if len(quick) else QUICK_WAIT_NS
+
+    @cached_property
+    def staged(self) -> Int64s:
+        """The copies from pageable memory that wait for the work before them."""
+        return np.flatnonzero(self.copied.from_pageable & (self.copied.bytes > STAGED_BYTES))
+
+    @cached_property
+    def blocking(self) -> Int64s:
+        """The copies to the CPU whose call returned after their end: it waited for them."""
+        copies = np.flatnonzero(self.copied.to_cpu)
+        return copies[self.host.end_ns[self.work.call[copies]] >= self.work.end_ns[copies]]
+
+    def _lags(self, ready_ns: Int64s) -> tuple[Floats, Floats]:
+        """Return each piece of work's lag behind its call, and its gap behind what it waits for, ns."""
+        called_ns = self.host.start_ns[self.work.call]
+        lag = (self.work.start_ns - called_ns).astype(np.float64)
+        gap = np.maximum(self.work.start_ns - ready_ns, 0).astype(np.float64)
+        queued = ready_ns > called_ns + QUEUED_NS
+        usual = _usual(self.host.name[self.work.call], lag, ~queued & (gap > QUEUED_NS), USUAL_LAG_NS)
+        usual_gap = float(np.median(gap[queued])) if queued.any() else USUAL_GAP_NS
+        return np.where(queued, np.minimum(usual, lag), lag), np.where(queued, gap, np.minimum(usual_gap, gap))
+
+
+class _Compiling:
+    """Makes the program: each operation ends the runs of all streams that got work since the one before."""
+
+    def __init__(self, recorded: _Recorded) -> None:
+        self.recorded, self.host, self.work = recorded, recorded.host, recorded.work
+        self.operations: list[Operation] = []
+        self.runs: list[Int64s] = []
+        self.end_ns: list[int] = recorded.earlier_ns.tolist()  # of each run, as recorded
+        self.last = list(range(len(self.end_ns)))  # each stream's last run
+        self.done = 0
+        self.until: list[int] = []  # of each operation of a run, the work that was launched by then
+        self.released: dict[int, set[int]] = {}  # by stream, the runs that its next run waits for
+        self.run_of_event: dict[int, int] = {}
+        self.ready_ns = np.zeros(len(self.work.row), np.int64)
+        self.number = {int(stream): number for number, stream in enumerate(recorded.stream_ids)}
+
+    def program(self) -> tuple[Program, Int64s]:
+        """Return the program, and when what each piece of work waits for had ended, as recorded."""
+        for call, order, kind in self._couplings():
+            self._flush(int(np.searchsorted(self.work.call, call, "right" if order == AFTER else "left")))
+            if kind in (BEGIN, END):
+                self.operations.append(Operation(kind, call))
+            elif kind == RUN:
+                self._event(call)
+            else:
+                self._wait(kind, call)
+        self._flush(len(self.work.row))
+        first = np.cumsum([0, *map(len, self.runs)])[:-1]
+        return Program(tuple(self.operations), np.concatenate(self.runs), first, self.recorded.earlier_ns), self.ready_ns
+
+    def _couplings(self) -> list[tuple[int, int, int]]:
+        """Return where the host and streams meet: calls, the order of several at one, and kinds of operation."""
+        of, window = self.recorded, self.recorded.window
+        events = np.isin(self.host.kind, (RECORDS, STREAM_WAITS))
+        few = self.work.call[:: LOOK_EVERY] if len(self.work.call) > of.depth else self.work.call[:0]
+        found = (
+            (END, window.end),
+            (BEGIN, window.begin),
+            (ROOM, few),
+            (STAGED, self.work.call[of.staged]),
+            (WAIT, np.flatnonzero(of.synchronizes)),
+            (RUN, np.flatnonzero(events)),
+        )
+        couplings = {(int(call), order, kind) for order, (kind, calls) in enumerate(found) for call in calls}
+        couplings |= {(int(call), AFTER, WAIT) for call in self.work.call[of.blocking]}
+        return sorted(couplings)
+
+    def _flush(self, until: int) -> None:
+        """End the runs of the work that was launched before this one."""
+        streams = self.recorded.stream[self.done : until]
+        for (stream,), rows in rows_of_each(streams) if until > self.done else ():
+            rows = rows + self.done
+            behind = (self.last[stream], *self.released.pop(stream, ()))
+            released_ns = max(self.end_ns[run] for run in behind)
+            ends_ns = np.maximum.accumulate(np.r_[self.end_ns[self.last[stream]], self.work.end_ns[rows]])
+            self.ready_ns[rows] = ends_ns[:-1]
+            self.ready_ns[rows[0]] = released_ns
+            self.operations.append(Operation(RUN, 0, 0, behind))
+            self.last[stream] = len(self.end_ns)
+            self.end_ns.append(int(ends_ns[-1]))
+            self.runs.append(rows)
+        self.done = until
+
+    def _event(self, call: int) -> None:
+        """Note which run an event is recorded behind, or for which run a stream is to wait."""
+        event, stream = int(self.host.event[call]), self.number.get(int(self.host.stream[call]))
+        if self.host.kind[call] == RECORDS and stream is not None:
+            self.run_of_event[event] = self.last[stream]
+        elif stream is not None and event in self.run_of_event:
+            self.released.setdefault(stream, set()).add(self.run_of_event[event])
+
+    def _wait(self, kind: int, call: int) -> None:
+        """Add a wait of the host for room in the queue, for a stream, an event or everything."""
+        if kind == ROOM:
+            work = int(np.searchsorted(self.work.call, call)) - self.recorded.depth
+            behind = self._runs_until(work)
+            if behind:
+                self.operations.append(Operation(ROOM, call, ROOM_NS, behind))
+            return
+        event, stream = int(self.host.event[call]), self.number.get(int(self.host.stream[call]))
+        if kind == STAGED or self.host.kind[call] != SYNCHRONIZES:  # a copy
+            stream = int(self.recorded.stream[np.searchsorted(self.work.call, call)])
+        behind = tuple(self.last) if stream is None else (self.last[stream],)
+        if stream is None and event in self.run_of_event:
+            behind = (self.run_of_event[event],)
+        if kind == STAGED:
+            self.operations.append(Operation(STAGED, call, 0, behind))
+            return
+        ended_ns = max(self.end_ns[run] for run in behind)
+        waited = ended_ns > self.host.start_ns[call]
+        after_ns = max(int(self.host.end_ns[call]) - ended_ns, 0) if waited else self.recorded.quick_ns
+        self.operations.append(Operation(WAIT, call, after_ns, behind))
+
+    def _runs_until(self, work: int) -> tuple[int, ...]:
+        """Return the last run that begins with this piece of work or an earlier one; none for no such work."""
+        begins = [int(rows[0]) for rows in self.runs]
+        place = int(np.searchsorted(begins, work, "right")) - 1 if work >= 0 else -1
+        return (place + len(self.number),) if place >= 0 else ()
+
+
+#: Comes after all others of the same call: the copy itself has been launched.
+AFTER = 6
+
+
+def _usual(name: Int32s, values_ns: Floats, counted: Bools, otherwise: float) -> Floats:
+    """Return for each row the median of the counted values of its name, or else a value for what has none."""
+    usual = np.full(len(values_ns), otherwise)
+    for (_,), rows in rows_of_each(name):
+        some = values_ns[rows[counted[rows]]]
+        usual[rows] = np.median(some) if len(some) else otherwise
+    return usual
+
+
+def _copied(trace: Trace, rows: Int64s) -> Copied:
+    """Return what the report says of the copies among some work."""
+    size, from_pageable = np.zeros(len(trace.work), np.int64), np.zeros(len(trace.work), np.bool_)
+    if trace.copies is not None:
+        size[trace.copies.work] = trace.copies.bytes
+        from_pageable[trace.copies.work] = trace.copies.from_pageable
+    to_cpu = np.array([name == TO_CPU for name in trace.names] or [False])[trace.work.name_id[rows]]
+    to_gpu = np.array([name == TO_GPU for name in trace.names] or [False])[trace.work.name_id[rows]]
+    return Copied(size[rows], from_pageable[rows] & to_gpu, to_cpu)
+
+
+TO_GPU, TO_CPU = "[CUDA memcpy Host-to-Device]", "[CUDA memcpy Device-to-Host]"
