@@ -17,7 +17,8 @@ from ..opened import opened, trace_of
 from ..readers.requirements import words_of
 from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Report
 from ..summary import caveats
-from ..summary.caveats import UNKNOWN, by_arithmetic, launches_by_arithmetic
+from ..kernel_names.arithmetic import UNKNOWN
+from ..summary.caveats import by_arithmetic, launches_by_arithmetic
 from ..support.findings import Finding
 from ..support.units import share_text, time_text
 from ..trace import GRAPH, KERNEL, Trace, marked

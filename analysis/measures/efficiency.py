@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from ..report import Number, Path, RangeRow, Report
+from ..trace import Provenance
 from ..vocabulary import BACKWARD, ELEMENTWISE, FORWARD, PATH_SEPARATOR, RECOMPUTE, is_warm_up, step_matcher
 from .gpu_peaks import Peak
 
@@ -96,11 +97,16 @@ class Counts:
 
 def counts_of(report: Report) -> Counts | None:
     """Return what a report says of one step; None where it says nothing."""
-    counted = [_counted(entries, step_matcher(report.step)) for entries in report.provenance.counted]
+    return counted_in(report.provenance, report.step)
+
+
+def counted_in(provenance: Provenance, step: str) -> Counts | None:
+    """Return what a report says of one step, given where it comes from and what its steps are called."""
+    counted = [_counted(entries, step_matcher(step)) for entries in provenance.counted]
     counted = [entries for entries in counted if entries.by_key]
     if counted:
         return _mean(counted)
-    run = report.provenance.run
+    run = provenance.run
     return _stated(run) if isinstance(run.get("flops"), Mapping) else None
 
 

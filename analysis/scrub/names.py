@@ -28,7 +28,7 @@ from ..readers.marks import ARITHMETIC, CHOSEN, MARKS, Peaks, TrainingMark, deco
 from ..readers.module_names import BEGINNING, called
 from ..readers.nccl_payloads import EXCHANGES, FIELDS, SHARES
 from ..readers.written import ANNOTATED
-from ..summary.caveats import arithmetic_of
+from ..kernel_names.arithmetic import arithmetic_of
 from ..vocabulary import (
     AUTOGRAD_THREADS,
     BACKWARD_OPERATORS,

@@ -6,7 +6,7 @@ import os
 import pytest
 from nvtx_kernels.analysis import doctor
 from nvtx_kernels.analysis.doctor.checks import examine
-from nvtx_kernels.analysis.summary.caveats import arithmetic_of
+from nvtx_kernels.analysis.kernel_names.arithmetic import arithmetic_of
 
 from tests.analysis.making.building import AUTOGRAD, MARK, Launch, Range, Work, build, launched, thread
 from tests.analysis.making.subjects import DATA, SHARED

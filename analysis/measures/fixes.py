@@ -1,0 +1,259 @@
+"""What to change first, and how much of a step is at stake: each rule's change, replayed.
+
+A rule finds a symptom in the replayed steps and says which change removes it; the figure is the replayed step less the
+replayed step after the change. Recording slows the host, so every figure is computed at all costs of recording that
+give the step without it, and is a range. docs/fix_first.md has the definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from ..attribution.causes import Attribution
+from ..support.units import time_text
+from ..trace import Path
+from ..vocabulary import PHASES
+from .fix_rules import BF16_MORE, RULES, Change, Found, Rule, Unjudged
+from .fix_subject import AT_ONCE_NS, FixSubject
+from .host_line import Refused
+from .replay import PAUSE_NS, replay_error, step_ns, timeline_of
+from .timeline import Floats, Timeline
+
+#: The host's time without recording, as a share of that with it, where nothing says which: 0.33 to 1.0 were seen.
+UNKNOWN_FACTORS = (0.4, 1.0)
+#: Where the step without recording is known, all factors in between are tried that give it within this share.
+FACTORS, NEAR_STEP = (0.2, 1.0), 0.03
+#: Where host times of phases are known: all factors within this share of theirs; they must give the step so nearly.
+NEAR_HOST, NEAREST_STEP = 0.15, 0.08
+#: In how many places a range of factors is computed, and in how many it is looked for.
+PLACES, SEARCHED = 5, 49
+#: Less of the step is not shown.
+LEAST_SHARE = 0.02
+#: Two changes save the same time if both together save less than so many times what the larger saves, and the smaller
+#: adds less than this share of what it saves alone.
+SAME_TIME, ADDS = 1.1, 0.25
+NO_FACTOR = (
+    "no cost of recording gives a step of the time without recording: what depends on the host's time is not judged, "
+    "and the other figures are the lowest at any cost"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One change, and the time that it alone takes from a step: at most, and at the least of its range, ns.
+
+    `then_ns` is the step after it and the changes before it. `up_to` says that the change can save less, whatever
+    recording cost. `evidence` has `kernels_ns`, `floor_ns` and `calls` of the work concerned, per step.
+    """
+
+    rule: str
+    sentence: str
+    where: tuple[Path, ...]
+    count: float
+    alone_ns: float
+    alone_low_ns: float
+    then_ns: float
+    step_ns: float
+    up_to: bool
+    same_as: tuple[str, ...] = ()
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixes:
+    """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
+
+    `step_ns` is the step without recording where `is_unrecorded`, else the recorded one; `factors` are the lowest and
+    the highest share of the recorded host time that was replayed; `spread_ns` is half the interquartile range of the
+    recorded steps. `refused` says why nothing was replayed.
+    """
+
+    fixes: tuple[Fix, ...] = ()
+    silent: tuple[tuple[str, float], ...] = ()
+    unjudged: tuple[str, ...] = ()
+    refused: str = ""
+    step_ns: float = 0
+    is_unrecorded: bool = False
+    steps: int = 0
+    spread_ns: float = 0
+    factors: tuple[float, float] | None = None
+    replay_error: float | None = None
+
+
+class _Symptom(NamedTuple):
+    rule: Rule
+    found: Found
+
+
+def fixes_of(
+    attribution: Attribution,
+    *,
+    unrecorded_step_ns: float | None = None,
+    host_ns: Mapping[str, float] | None = None,
+) -> Fixes:
+    """Return what to change first in a program, by its report.
+
+    `unrecorded_step_ns` is how long a step takes without recording; `host_ns` the host's own time in it, by phase.
+    """
+    try:
+        timeline = timeline_of(attribution)
+    except Refused as reason:
+        return Fixes(refused=str(reason))
+    subject = FixSubject(attribution, timeline)
+    base = _without_annotation(subject)
+    factors, fits = _factors(base, unrecorded_step_ns, host_ns)
+    answers = [(rule, answer) for rule in RULES for answer in rule.find(subject, factors)]
+    unjudged = [answer.reason for _, answer in answers if isinstance(answer, Unjudged)]
+    symptoms = [_Symptom(rule, answer) for rule, answer in answers if isinstance(answer, Found)]
+    if not fits:
+        unjudged.append(NO_FACTOR)
+        symptoms = [symptom for symptom in symptoms if not symptom.rule.on_host]
+    step = unrecorded_step_ns or float(step_ns([timeline], np.ones(1))[0])
+    spread_ns = float(np.subtract(*np.percentile(timeline.window.steps_ns, [75, 25]))) / 2
+    weighed = _Weighed(subject, base, symptoms, factors, fits, step)
+    shown = weighed.shown(spread_ns)
+    return Fixes(
+        fixes=weighed.fixes(shown),
+        silent=weighed.silent(shown),
+        unjudged=tuple(unjudged),
+        step_ns=step,
+        is_unrecorded=unrecorded_step_ns is not None,
+        steps=timeline.steps,
+        spread_ns=spread_ns,
+        factors=(float(factors.min()), float(factors.max())),
+        replay_error=replay_error(timeline),
+    )
+
+
+def _without_annotation(subject: FixSubject) -> Timeline:
+    """Return the timeline without the pauses in which annotation opens backward's ranges."""
+    timeline = subject.timeline
+    pauses = subject.opening_backward & (timeline.before_ns > PAUSE_NS)
+    return replace(timeline, before_ns=np.where(pauses, AT_ONCE_NS, timeline.before_ns))
+
+
+def _factors(timeline: Timeline, unrecorded_ns: float | None, host_ns: Mapping[str, float] | None) -> tuple[Floats, bool]:
+    """Return the host's factors to compute at, and whether any of them gives the step without recording.
+
+    One factor each, or a row of one for each of PHASES.
+    """
+    if unrecorded_ns is None:
+        return np.linspace(*UNKNOWN_FACTORS, PLACES), True
+    if host_ns:
+        of_phases = _of_phases(timeline, host_ns)
+        if abs(float(step_ns([timeline], of_phases[None])[0]) / unrecorded_ns - 1) <= NEAREST_STEP:
+            around = of_phases * np.linspace(1 - NEAR_HOST, 1 + NEAR_HOST, 2 * PLACES + 1)[:, None]
+            near = np.abs(step_ns([timeline] * len(around), around) / unrecorded_ns - 1) <= NEAR_STEP
+            return (around[near] if near.any() else around), True
+    tried = np.linspace(*FACTORS, SEARCHED)
+    steps = step_ns([timeline] * SEARCHED, tried)
+    fine = np.linspace(*FACTORS, 16 * SEARCHED)
+    near = np.abs(np.interp(fine, tried, steps) / unrecorded_ns - 1) <= NEAR_STEP
+    if not near.any():
+        return np.linspace(*FACTORS, PLACES), False
+    return np.linspace(float(fine[near].min()), float(fine[near].max()), PLACES), True
+
+
+def _of_phases(timeline: Timeline, host_ns: Mapping[str, float]) -> Floats:
+    """Return the factor of each phase at which the host takes so long in it; of phases without a time, that of all."""
+    before = np.where(timeline.before_ns > PAUSE_NS, 0.0, timeline.before_ns)
+    own = np.where(timeline.scaled & (timeline.own_ns <= PAUSE_NS), timeline.own_ns, 0.0)
+    recorded = np.bincount(timeline.phase, before + own, len(PHASES)) / timeline.steps
+    times = np.array([host_ns.get(phase, np.nan) for phase in PHASES])
+    known = ~np.isnan(times) & (recorded > 0)
+    of_all = times[known].sum() / recorded[known].sum() if known.any() else 1.0
+    return np.where(known, np.clip(times / np.maximum(recorded, 1), 0.05, 1.0), min(of_all, 1.0))
+
+
+class _Weighed:
+    """All symptoms, replayed without them one at a time, at all factors."""
+
+    def __init__(
+        self, subject: FixSubject, base: Timeline, symptoms: Sequence[_Symptom], factors: Floats, fits: bool, step: float
+    ) -> None:
+        self.subject, self.base, self.symptoms, self.step = subject, base, symptoms, step
+        changed = [symptom.found.change(base) for symptom in symptoms]
+        more = [symptom.found.more[0](base) for symptom in symptoms if symptom.found.more]
+        timelines = [base, *changed, *more]
+        each = np.concatenate([factors] * len(timelines))
+        steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
+        self.base_ns = steps[0]
+        saved = np.maximum(steps[0] - steps[1:], 0.0)
+        self.saved_ns, self.more_ns = saved[: len(symptoms)], saved[len(symptoms) :]
+        self.low_ns = self.saved_ns.min(axis=1, initial=np.inf)
+        self.high_ns = self.saved_ns.max(axis=1, initial=0.0) if fits else self.low_ns
+        self.nearest = int(np.abs(self.base_ns - step).argmin())
+        self.factor = factors[self.nearest : self.nearest + 1]
+
+    def shown(self, spread_ns: float) -> list[int]:
+        """Return the symptoms that matter, those that save the most at the least first."""
+        enough = (self.saved_ns / self.base_ns).min(axis=1, initial=np.inf) >= LEAST_SHARE
+        enough &= self.low_ns > spread_ns
+        return [place for place in np.argsort(-self.low_ns, kind="stable").tolist() if enough[place]]
+
+    def silent(self, shown: Sequence[int]) -> tuple[tuple[str, float], ...]:
+        """Return how screens call the others, and what they save at most, ns."""
+        others = (place for place in range(len(self.symptoms)) if place not in shown)
+        return tuple((self.symptoms[place].rule.called, float(self.high_ns[place])) for place in others)
+
+    def fixes(self, shown: Sequence[int]) -> tuple[Fix, ...]:
+        """Return the rows of the symptoms that matter."""
+        then = self._replayed([shown[: count + 1] for count in range(len(shown))])
+        same = self._same(shown)
+        return tuple(self._fix(place, then_ns, same[place]) for place, then_ns in zip(shown, then, strict=True))
+
+    def _fix(self, place: int, then_ns: float, same_as: tuple[str, ...]) -> Fix:
+        rule, found = self.symptoms[place]
+        subject = self.subject
+        evidence = {"kernels_ns": subject.time_ns(found.work), "calls": subject.per_step(found.work), **found.evidence}
+        return Fix(
+            rule=rule.name,
+            sentence=found.sentence + self._more(place),
+            where=subject.places(found.work),
+            count=subject.per_step(found.work),
+            alone_ns=float(self.high_ns[place]),
+            alone_low_ns=float(self.low_ns[place]),
+            then_ns=then_ns,
+            step_ns=self.step,
+            up_to=rule.up_to,
+            same_as=same_as,
+            evidence={"floor_ns": 0.0, **evidence},
+        )
+
+    def _more(self, place: int) -> str:
+        """Return what is said of a change that goes further, if it saves more."""
+        found = self.symptoms[place].found
+        if found.more is None:
+            return ""
+        order = sum(symptom.found.more is not None for symptom in self.symptoms[:place])
+        most_ns = float(self.more_ns[order].max())
+        return f" {found.more[1].format(time_text(most_ns))}" if most_ns >= BF16_MORE * self.high_ns[place] else ""
+
+    def _replayed(self, sets: Sequence[Sequence[int]]) -> list[float]:
+        """Return how long a step takes after each of some sets of changes, ns."""
+        if not sets:
+            return []
+        timelines = []
+        for places in sets:
+            timeline = self.base
+            for place in places:
+                timeline = self.symptoms[place].found.change(timeline)
+            timelines.append(timeline)
+        after = step_ns(timelines, np.concatenate([self.factor] * len(sets)))
+        return [self.step - float(self.base_ns[self.nearest] - ns) for ns in after]
+
+    def _same(self, shown: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        """Return for each change the rules that save the same time."""
+        pairs = list(combinations(shown, 2))
+        same: dict[int, list[str]] = {place: [] for place in shown}
+        for (a, b), ns in zip(pairs, self._replayed(pairs), strict=True):
+            smaller, larger = sorted((self.saved_ns[a, self.nearest], self.saved_ns[b, self.nearest]))
+            if self.step - ns < min(SAME_TIME * larger, larger + ADDS * smaller):
+                same[a].append(self.symptoms[b].rule.name)
+                same[b].append(self.symptoms[a].rule.name)
+        return {place: tuple(names) for place, names in same.items()}
