@@ -243,6 +243,16 @@ def phase_and_time(text: str) -> tuple[str, float]:
     return match[1], float(match[2]) * UNITS_NS[match[3]]
 
 
+def duration(text: str) -> float:
+    """Read `68.9ms` as nanoseconds; raises ArgumentTypeError, which argparse prints."""
+    from .support.units import UNITS_NS
+
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
+    if not match or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 68.9ms")
+    return float(match[1]) * UNITS_NS[match[2]]
+
+
 def say_written(path: Path, then: str) -> None:
     """Print what was written, its size, and the next step."""
     from .support.text import printable

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli import add_range_rules, add_shape, detail_of, opened_by, phase_and_time, presented, run, write
+from .cli import add_range_rules, add_shape, detail_of, duration, opened_by, phase_and_time, presented, run, write
 from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one
 from .readers import ENDINGS
 from .support.arguments import CommandParser
@@ -35,7 +35,7 @@ def parser(prog: str = "python -m analysis.view") -> argparse.ArgumentParser:
 
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     view = VIEWS[name]
-    parser.set_defaults(view=name, range=None, kernel="", timed=[])
+    parser.set_defaults(view=name, range=None, kernel="", timed=[], unrecorded_step=None)
     one_report = "an nsys export (.sqlite), a .nsys-rep, a recording or a PyTorch profiler trace"
     parser.add_argument("report", type=Path, nargs="+", help=REPORTS if view.takes_many else one_report)
     part = add_part(parser, takes_range=view.takes_range)
@@ -54,6 +54,13 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
             type=phase_and_time,
             metavar="PHASE=TIME",
             help="a time measured elsewhere, such as forward=19.7ms (several)",
+        )
+    if name == "fix":
+        part.add_argument(
+            "--unrecorded-step",
+            type=duration,
+            metavar="TIME",
+            help="how long a step takes without recording, such as 68.9ms: narrows the figures",
         )
     add_range_rules(parser)
     shape = add_shape(parser)
@@ -97,6 +104,7 @@ def answer(options: argparse.Namespace) -> str | bytes:
 def _subject(path: Path, options: argparse.Namespace) -> Subject:
     """Return what a view looks at: the requested part of a report, and the work that it counts."""
     of_view = {"detail": detail_of(options), "timed": dict(options.timed), "kernel": options.kernel}
+    of_view["unrecorded_step_ns"] = options.unrecorded_step
     opened = opened_by(path, options)
     return subject_of(options.view, opened, options.range or "", options.phase or (), **of_view)
 

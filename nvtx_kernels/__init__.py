@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         compare,
         efficiency,
         explain,
+        fixes,
         idle,
         memory,
         overlap,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from .profiling.recorder import record
     from .profiling.training import integrations
 
-_VIEWS = "agreement attention balance communication compare efficiency explain idle memory overlap phases steps"
+_VIEWS = "agreement attention balance communication compare efficiency explain fixes idle memory overlap phases steps"
 #: Each public name and the module that has it; those of MODULES are modules themselves.
 PUBLIC = {
     "annotate": "profiling",
@@ -68,6 +69,7 @@ __all__ = [
     "compare",
     "efficiency",
     "explain",
+    "fixes",
     "idle",
     "integrations",
     "memory",

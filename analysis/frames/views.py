@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import pandas as pd
 
@@ -26,6 +26,12 @@ from ..presenters import as_html, as_table
 from ..trace import Trace
 from ..views.registry import subject_of, viewer
 from .ranking import Options, opened_by
+
+
+class StepOptions(Options, total=False):
+    """What `fixes` takes too."""
+
+    unrecorded_step_ns: float | None
 
 
 class Answer(dict[str, pd.DataFrame]):
@@ -91,6 +97,15 @@ def efficiency(source: Source, **options: Unpack[Options]) -> Answer:
     return _view("efficiency", source, options)
 
 
+def fixes(source: Source, **options: Unpack[StepOptions]) -> Answer:
+    """Return what to change first, and how much of a step each change takes: docs/fix_first.md.
+
+    `unrecorded_step_ns` is how long a step takes without recording; it narrows the figures.
+    """
+    unrecorded_step_ns = options.pop("unrecorded_step_ns", None)
+    return _view("fix", source, options, unrecorded_step_ns=unrecorded_step_ns)
+
+
 def memory(source: Source, **options: Unpack[Options]) -> Answer:
     """Return what each range allocated, kept for backward and freed, and what held memory at its peak."""
     return _view("memory", source, options)
@@ -103,7 +118,7 @@ def agreement(source: Source, **options: Unpack[Options]) -> Answer:
 
 def explain(source: Source, kernel: str, **options: Unpack[Options]) -> Answer:
     """Return where the launches of the kernels come from whose name contains `kernel`."""
-    return _view("explain", source, options, kernel)
+    return _view("explain", source, options, kernel=kernel)
 
 
 def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
@@ -119,11 +134,11 @@ def compare(a: Source, b: Source, **options: Unpack[Options]) -> Answer:
     return Answer(shown(comparison, detail=WHOLE), lambda: shown(comparison))
 
 
-def _view(name: str, source: Source, options: Options, kernel: str = "") -> Answer:
+def _view(name: str, source: Source, options: Options, **of_view: Any) -> Answer:
     opened = opened_by(source, options)
 
     def seen(detail: Detail = SHORT) -> Document:
-        document: Document = viewer(name).view(subject_of(name, opened, detail=detail, kernel=kernel))
+        document: Document = viewer(name).view(subject_of(name, opened, detail=detail, **of_view))
         return document
 
     return Answer(seen(WHOLE), seen)

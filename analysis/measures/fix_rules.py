@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..support.small_numbers import rows_of_each
-from ..support.units import count_text, time_text
+from ..support.units import brief_time_text, count_text
 from ..trace import Bools, Int64s, Path
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from .fix_subject import AT_ONCE_NS, FixSubject
@@ -174,7 +174,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
             place, remedy = path[-1] if path else "the next launch", "move it off the training thread, or do it less often"
         concerned = np.zeros(len(work.row), np.bool_)
         concerned[next_work] = True
-        sentence = f"The program computes for {time_text(mean_ns)} before {place}, and the GPU has nothing to do: {remedy}"
+        sentence = f"The program computes for {brief_time_text(mean_ns)} before {place}, and the GPU has nothing to do: {remedy}"
         yield Found(change, sentence, concerned)
 
 

@@ -23,8 +23,8 @@ from . import cell_text
 #: The least width of a name behind its indent; if this does not fit, the next is tried.
 NAME_WIDTHS = (16, 12, 8, 5)
 GAP = 1
-#: The largest width of text that may be broken.
-PROSE = 18
+#: The least width of text that may be broken; it gets what the other columns leave.
+PROSE = 30
 
 
 def present(document: Document, *, width: int = 80, color: bool = False, full_names: bool = False) -> str:
@@ -76,7 +76,7 @@ def _print_table(console: Console, table: Table, full_names: bool) -> None:
             header_style="dim",
             vertical="bottom",
             no_wrap=column.kind != "prose" and (not full_names or right),
-            max_width=PROSE if column.kind == "prose" else None,
+            max_width=PROSE + max(0, width - laid_out.width) if column.kind == "prose" else None,
         )
     lines = _with_names(table, texts, laid_out, max(0, width - laid_out.width), full_names)
     for row, line in zip(table.rows, lines, strict=True):

@@ -40,6 +40,7 @@ VIEWS = {
     "balance": View("does the GPU wait for launches, and where?"),
     "overlap": View("how much communication and copying is hidden behind compute?"),
     "communication": View("which module's collectives are exposed, and who waits for whom?", True, True, True),
+    "fix": View("what to change first, and how much of the step is at stake?"),
     "efficiency": View("what share of the GPU's peak does each range reach?", True),
     "memory": View("what does each range allocate, and what holds memory at its peak?", True, matches_ranges=True),
 }
@@ -51,7 +52,8 @@ class Subject:
 
     `detail` is how much to show; `kernel` is a part of a kernel's name; `ranges` is the pattern of a view that
     matches ranges itself, empty for all; `some_phases` is true if the report has
-    only the requested phases; `timed` are times of phases measured elsewhere, ns.
+    only the requested phases; `timed` are times of phases measured elsewhere, ns, and `unrecorded_step_ns` is how
+    long a step takes without recording, where that was given.
     """
 
     report: Report
@@ -62,6 +64,7 @@ class Subject:
     timed: Mapping[str, float] = field(default_factory=dict)
     kernel: str = ""
     ranges: str = ""
+    unrecorded_step_ns: float | None = None
 
     @property
     def whole(self) -> Report:

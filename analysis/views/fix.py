@@ -1,0 +1,133 @@
+"""What to change first, and how much of a step is at stake: the list, its evidence, and what stayed silent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..document import Column, Document, Row, Table, headed
+from ..errors import ReportError
+from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, fixes_of
+from ..support.units import brief_time_text as time
+from ..support.units import UNITS_NS, digits_text, share_text
+from ..vocabulary import PATH_SEPARATOR
+from . import headings
+from .registry import Subject
+from .rows import label, require_measured
+
+#: A range is shown where its ends differ by more than this share of the larger.
+RANGE_FROM = 0.1
+#: Rows whose step after all changes above is shown; and rows in the overview.
+WITH_STEP, FIRST = 3, 3
+#: What takes less than this share of the step is not even called silent.
+LEAST_SILENT = 0.0005
+REFUSED = "What to change first is not known: {}. docs/fix_first.md says what a recording needs."
+NOTHING = "Nothing to fix first: no change that is known here takes {} or more from a step of {}."
+CEILINGS = "Ceilings by replay of the recorded calls, {}. They do not add up; up to: it can be less."
+AT_EVERY_COST = "at every cost of recording that gives a step of {}"
+AT_ANY_COST = "with {} to {} times the recorded host time, as the step without recording is not known"
+GIVE_STEP = "A step is shorter without recording: `--unrecorded-step 28.6ms` says how long it takes, and narrows the ranges."
+
+
+def view(subject: Subject) -> Document:
+    """Show all changes that matter, with their evidence.
+
+    Raises ReportError where the recorded steps cannot be replayed.
+    """
+    report = subject.report
+    require_measured(report)
+    found = fixes_of(subject.attribution, unrecorded_step_ns=subject.unrecorded_step_ns)
+    if found.refused:
+        raise ReportError(REFUSED.format(found.refused))
+    notes = [*([GIVE_STEP] if not found.is_unrecorded else []), *(f"Not judged: {reason}." for reason in found.unjudged)]
+    tables = [fix_table(found, found.fixes), *([_evidence(found)] if found.fixes else [])]
+    document = headings.answer(report, [table for table in tables if table.rows], (*notes, *report.notes))
+    return replace(document, verdict=nothing(found) if not found.fixes else "")
+
+
+def nothing(found: Fixes) -> str:
+    """Return the sentence for a report in which nothing matters."""
+    return NOTHING.format(share_text(LEAST_SHARE, 0), time(found.step_ns)) + silent(found)
+
+
+def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
+    """Return some of the changes as a table, for people in words and for programs in numbers."""
+    columns = (
+        Column("change", "change", "prose", seen_by="people"),
+        Column("alone", "alone", seen_by="people"),
+        Column("then", "then a step takes", seen_by="people"),
+        *(replace(column, seen_by="programs") for column in _FIGURES),
+    )
+    rows = []
+    for number, fix in enumerate(fixes, 1):
+        where = "\n".join(PATH_SEPARATOR.join(path) for path in fix.where)
+        share = fix.alone_ns / fix.step_ns if fix.step_ns else None
+        figures = (fix.alone_ns, fix.alone_low_ns, share, fix.then_ns, fix.step_ns, fix.count, fix.up_to)
+        words = (f"{number}. {fix.sentence}", alone(fix), _then(found, number))
+        rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
+    recorded = "" if found.is_unrecorded else ", while recorded"
+    title = f"Fix first: of a step of {time(found.step_ns)}{recorded}"
+    return Table("fixes", title, columns, tuple(rows), caption(found))
+
+
+_FIGURES = (
+    *headed("rule", "sentence", alone_ns="alone", alone_low_ns="at least", share="%", then_ns="then"),
+    *headed("step_ns", "count", "up_to", "same_as", "where"),
+)
+
+
+def caption(found: Fixes) -> str:
+    """Return how the figures were computed, and what was tried and stayed silent."""
+    if found.is_unrecorded:
+        basis = AT_EVERY_COST.format(time(found.step_ns))
+    else:
+        basis = AT_ANY_COST.format(*(digits_text(factor, 2) for factor in found.factors or (1, 1)))
+    return CEILINGS.format(basis) + silent(found)
+
+
+def silent(found: Fixes) -> str:
+    """Return what was tried and takes too little to be shown; nothing where that is nothing."""
+    tried = [f"{called} {time(ns)}" for called, ns in found.silent if ns >= LEAST_SILENT * found.step_ns]
+    return f" Silent: {', '.join(tried)}." if tried else ""
+
+
+def alone(fix: Fix) -> str:
+    """Return what a change takes from the step alone: `20.8 ms, 30%`, `13 to 21 ms`, `up to 27 ms, 40%`."""
+    bound = "up to " if fix.up_to else ""
+    if fix.alone_ns - fix.alone_low_ns > RANGE_FROM * fix.alone_ns:
+        high, unit = time(fix.alone_ns, 2).split()
+        low_ns = fix.alone_low_ns / UNITS_NS[unit]
+        return f"{bound}{digits_text(low_ns, 2)} to {high} {unit}"
+    return f"{bound}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
+
+
+def _then(found: Fixes, number: int) -> str:
+    """Return the step after a change and those above, or above which one that saves the same time."""
+    fix, above = found.fixes[number - 1], found.fixes[: number - 1]
+    before_ns = above[-1].then_ns if above else fix.step_ns
+    same = [place for place, other in enumerate(above, 1) if other.rule in fix.same_as]
+    if same and before_ns - fix.then_ns < ADDS * fix.alone_low_ns:
+        return f"(same time as {same[0]})"
+    return time(fix.then_ns) if number <= WITH_STEP else ""
+
+
+def _evidence(found: Fixes) -> Table:
+    """Show which work each change concerns: its ranges, how much there is in a step, and the least it could take."""
+    columns = headed("rule", range="range with the most of it", ranges="ranges")
+    columns += (Column("calls", "per step", "count"), *headed(kernels_ns="time", floor_ns="least"))
+    rows = [
+        Row(
+            (
+                fix.rule,
+                label(fix.where[0][-2:]) if fix.where else "",
+                len(fix.where),
+                fix.evidence["calls"],
+                fix.evidence["kernels_ns"],
+                fix.evidence["floor_ns"] or None,
+            )
+        )
+        for fix in found.fixes
+    ]
+    title = f"What they concern, {{unit}} per step, mean of {found.steps}"
+    note = "time: of the kernels and copies concerned. least: what their bytes or FLOPs take, where they were counted."
+    return Table("evidence", title, columns, tuple(rows), note)
