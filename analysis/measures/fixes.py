@@ -65,20 +65,32 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
+class Silent:
+    """A change that takes too little from a step to be shown: how screens call it, at most and at least, ns."""
+
+    rule: str
+    called: str
+    alone_ns: float
+    alone_low_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class Fixes:
     """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
 
     `step_ns` is the step without recording where `is_unrecorded`, else the recorded one; `factors` are the lowest and
     the highest share of the recorded host time that was replayed; `spread_ns` is half the interquartile range of the
-    recorded steps. `refused` says why nothing was replayed.
+    recorded steps. `refused` says why nothing was replayed; `fits` is false where no factor gives the unrecorded step.
     """
 
     fixes: tuple[Fix, ...] = ()
-    silent: tuple[tuple[str, float], ...] = ()
+    silent: tuple[Silent, ...] = ()
     unjudged: tuple[str, ...] = ()
     refused: str = ""
     step_ns: float = 0
     is_unrecorded: bool = False
+    recorded_step_ns: float = 0
+    fits: bool = True
     steps: int = 0
     spread_ns: float = 0
     factors: tuple[float, float] | None = None
@@ -113,7 +125,8 @@ def fixes_of(
     if not fits:
         unjudged.append(NO_FACTOR)
         symptoms = [symptom for symptom in symptoms if not symptom.rule.on_host]
-    step = unrecorded_step_ns or float(step_ns([timeline], np.ones(1))[0])
+    recorded_ns = float(step_ns([timeline], np.ones(1))[0])
+    step = unrecorded_step_ns or recorded_ns
     spread_ns = float(np.subtract(*np.percentile(timeline.window.steps_ns, [75, 25]))) / 2
     weighed = _Weighed(subject, base, symptoms, factors, fits, step)
     shown = weighed.shown(spread_ns)
@@ -123,6 +136,8 @@ def fixes_of(
         unjudged=tuple(unjudged),
         step_ns=step,
         is_unrecorded=unrecorded_step_ns is not None,
+        recorded_step_ns=recorded_ns,
+        fits=fits,
         steps=timeline.steps,
         spread_ns=spread_ns,
         factors=(float(factors.min()), float(factors.max())),
@@ -157,6 +172,15 @@ def _factors(timeline: Timeline, unrecorded_ns: float | None, host_ns: Mapping[s
     if not near.any():
         return np.linspace(*FACTORS, PLACES), False
     return np.linspace(float(fine[near].min()), float(fine[near].max()), PLACES), True
+
+
+def host_times_error(attribution: Attribution, unrecorded_step_ns: float, host_ns: Mapping[str, float]) -> float:
+    """Return by how much the step that is replayed with the host's times of phases differs, as a share of the true one.
+
+    Raises Refused where the steps cannot be replayed.
+    """
+    timeline = _without_annotation(FixSubject(attribution, timeline_of(attribution)))
+    return float(step_ns([timeline], _of_phases(timeline, host_ns)[None])[0]) / unrecorded_step_ns - 1
 
 
 def _of_phases(timeline: Timeline, host_ns: Mapping[str, float]) -> Floats:
@@ -196,10 +220,13 @@ class _Weighed:
         enough &= self.low_ns > spread_ns
         return [place for place in np.argsort(-self.low_ns, kind="stable").tolist() if enough[place]]
 
-    def silent(self, shown: Sequence[int]) -> tuple[tuple[str, float], ...]:
-        """Return how screens call the others, and what they save at most, ns."""
-        others = (place for place in range(len(self.symptoms)) if place not in shown)
-        return tuple((self.symptoms[place].rule.called, float(self.high_ns[place])) for place in others)
+    def silent(self, shown: Sequence[int]) -> tuple[Silent, ...]:
+        """Return the other symptoms."""
+        return tuple(
+            Silent(symptom.rule.name, symptom.rule.called, float(self.high_ns[place]), float(self.low_ns[place]))
+            for place, symptom in enumerate(self.symptoms)
+            if place not in shown
+        )
 
     def fixes(self, shown: Sequence[int]) -> tuple[Fix, ...]:
         """Return the rows of the symptoms that matter."""

@@ -87,7 +87,8 @@ def caption(found: Fixes) -> str:
 
 def silent(found: Fixes) -> str:
     """Return what was tried and takes too little to be shown; nothing where that is nothing."""
-    tried = [f"{called} {time(ns)}" for called, ns in found.silent if ns >= LEAST_SILENT * found.step_ns]
+    matter = [tried for tried in found.silent if tried.alone_ns >= LEAST_SILENT * found.step_ns]
+    tried = [f"{tried.called} {time(tried.alone_ns)}" for tried in matter]
     return f" Silent: {', '.join(tried)}." if tried else ""
 
 

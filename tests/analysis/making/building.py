@@ -50,11 +50,26 @@ class Launch:
     end: int
     thread: int = MAIN
     event_class: int = 0
+    name: str = "cudaLaunchKernel_v7000"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What nsys says of a call, by its correlation id, that waits for a stream or an event, or records an event."""
+
+    correlation: int
+    stream: int = 0
+    event: int = 0
+    records: bool = False
+    process: int = process_of(MAIN)
 
 
 @dataclass(frozen=True)
 class Work:
-    """A kernel, memcpy, memset or graph; `name` is the kernel's, or the number of a copy's direction."""
+    """A kernel, memcpy, memset or graph; `name` is the kernel's, or the number of a copy's direction.
+
+    `source` and `target` are the kinds of memory of a copy: 0 is pageable, 1 pinned, 2 the GPU's.
+    """
 
     correlation: int | None
     start: int
@@ -65,6 +80,9 @@ class Work:
     device: int = 0
     stream: int = 7
     node: int | None = None
+    bytes: int = 0
+    source: int = 0
+    target: int = 2
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,7 @@ class Rows:
     gpus: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -203,16 +222,22 @@ def _tables(rows, dialect):
         tables["NVTX_EVENTS"].append(event)
     for call in rows.launches:
         names = "start end eventClass globalTid correlationId nameId"
-        name = strings["cudaLaunchKernel_v7000"]
+        name = strings[call.name]
         launch = _row(names, call.start, call.end, call.event_class, call.thread, call.correlation, name)
         tables["CUPTI_ACTIVITY_KIND_RUNTIME"].append(launch)
     for w in rows.work:
-        named = {"copyKind": 1 if isinstance(w.name, str) else w.name} if w.kind == "memcpy" else {}
+        copied = {"bytes": w.bytes, "srcKind": w.source, "dstKind": w.target}
+        named = copied | {"copyKind": 1 if isinstance(w.name, str) else w.name} if w.kind == "memcpy" else {}
         if w.kind == "kernel":
             named = {"demangledName": strings[w.name], "shortName": strings["Kernel2"]}
         names = "start end deviceId streamId correlationId globalPid graphNodeId"
         piece = _row(names, w.start, w.end, w.device, w.stream, w.correlation, w.process, w.node, **named)
         tables[f"CUPTI_ACTIVITY_KIND_{KIND_TABLES[w.kind]}"].append(piece)
+    for wait in rows.waits:
+        table = "CUDA_EVENT" if wait.records else "SYNCHRONIZATION"
+        names = "streamId correlationId globalPid eventId"
+        row = _row(names, wait.stream, wait.correlation, wait.process, wait.event)
+        tables[f"CUPTI_ACTIVITY_KIND_{table}"].append(row)
     for node in rows.nodes:
         names = "start end eventClass globalTid graphNodeId nameId"
         creation = _row(names, node.at, node.at, 77, node.thread, node.number, strings["Graph Node Creation"])

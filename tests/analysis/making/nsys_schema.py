@@ -24,6 +24,11 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": """
         start! end! deviceId! contextId! greenContextId@2024 streamId! correlationId globalPid graphId!
         graphExecId!""",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": """
+        start! end! deviceId! contextId! greenContextId@2024 streamId! correlationId globalPid syncType! eventId!
+        eventSyncId@2025""",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": """
+        deviceId! contextId! greenContextId@2024 streamId! correlationId globalPid eventId! eventSyncId@2025""",
     "CUDA_GRAPH_NODE_EVENTS": "start! end! eventClass! globalTid nameId! graphNodeId! originalGraphNodeId",
     "CUDA_GPU_MEMORY_USAGE_EVENTS": """
         start! globalPid! deviceId! contextId! address! pc! bytes! memKind! memoryOperationType! name

@@ -1,0 +1,224 @@
+"""What `view fix` says is at stake is what the changed program saves, in simulations that know both."""
+
+from functools import partial
+
+import pytest
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.measures.fixes import fixes_of
+from nvtx_kernels.analysis.readers import read
+
+from tests.analysis.making.simulated import (
+    ELEMENTWISE,
+    FP32_GEMM,
+    MS,
+    SOFTMAX,
+    TF32_GEMM,
+    US,
+    recorded,
+    simulated,
+    step_ns,
+)
+
+TF32_SHARE = 67 / 494.7
+
+
+def found(folder, program, **options):
+    """Return what a recording of a program says, whose host is as fast as without recording."""
+    known = {"unrecorded_step_ns": step_ns(program)} | options
+    return fixes_of(attribute(read(recorded(folder, program))), **known)
+
+
+def rule(answer, name):
+    """Return a shown rule's row, else None."""
+    return next((fix for fix in answer.fixes if fix.rule == name), None)
+
+
+def training(
+    machine, *, gemms=20, lasts=200 * US, gemm=FP32_GEMM, launches=20, pause=0, reads=False, copied=0, pinned=False
+):
+    """Run a step: a pause, a batch's copy, products between other kernels, and a read of the loss."""
+    if pause:
+        machine.host(pause)
+    if copied:
+        machine.upload(copied, pinned=pinned)
+    else:
+        machine.work(2 * US, 1, kind="memcpy", bytes=32768, source=1, target=2)
+    with machine.range("forward"):
+        for _ in range(launches // 2):
+            machine.work(3 * US)
+        machine.gemms(gemms, lasts, gemm)
+    with machine.range("backward"):
+        for _ in range(launches // 2):
+            machine.work(3 * US)
+    if reads:
+        machine.read()
+
+
+#: A program, the same with a change, and the rule that suggests it.
+CHANGES = {
+    "fp32": ({"reads": True}, {"reads": True, "gemm": TF32_GEMM, "lasts": round(200 * US * TF32_SHARE)}),
+    "host_pause": ({"pause": 9 * MS, "reads": True}, {"pause": 20 * US, "reads": True}),
+    "scalar_read": ({"pause": 3 * MS, "reads": True}, {"pause": 3 * MS, "reads": False}),
+    "pageable_copy": (
+        {"copied": 40 << 20, "reads": True},
+        {"copied": 40 << 20, "reads": True, "pinned": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_saves_what_was_said(tmp_path, name):
+    base, changed = (partial(training, **options) for options in CHANGES[name])
+    fix = rule(found(tmp_path, base), name)
+    saved = step_ns(base) - step_ns(changed)
+    assert fix.alone_low_ns - 0.02 * saved <= saved <= fix.alone_ns + 0.02 * saved
+
+
+#: Programs that look like a symptom and lose nothing by it.
+NEAR_MISSES = {
+    "fp32: products hide behind the host": ("fp32", {"lasts": 3 * US, "launches": 600}),
+    "fp32: TF32 is used": ("fp32", {"gemm": TF32_GEMM}),
+    "fp32: products in fp64": ("fp32", {"gemm": "void cutlass_80_wmma_dgemm_f64f64_nn"}),
+    "fp32: products with a vector": ("fp32", {"gemm": "void gemvNSP_kernel<float, float, float, float, 1>(T1)"}),
+    "host_pause: the GPU is busy": ("host_pause", {"pause": 3 * MS, "gemms": 80}),
+    "scalar_read: the next copy waits as well": ("scalar_read", {"reads": True, "copied": 1 << 20}),
+    "pageable_copy: pinned": ("pageable_copy", {"copied": 40 << 20, "pinned": True}),
+    "pageable_copy: small": ("pageable_copy", {"copied": 32 << 10, "reads": True}),
+}
+
+
+@pytest.mark.parametrize("case", NEAR_MISSES)
+def test_a_near_miss_is_silent(tmp_path, case):
+    name, options = NEAR_MISSES[case]
+    answer = found(tmp_path, partial(training, **options))
+    assert not answer.refused
+    assert rule(answer, name) is None
+
+
+def updated(machine, *, launches=150, name=ELEMENTWISE, update="Optimizer.step#AdamW.step"):
+    """Run a step whose optimizer launches many kernels."""
+    with machine.range("forward"):
+        machine.gemms(10, 50 * US, TF32_GEMM)
+    with machine.range(update):
+        for _ in range(launches):
+            machine.work(2 * US, name)
+    machine.read()
+
+
+def test_a_fused_optimizer_saves_its_launches(tmp_path):
+    fix = rule(found(tmp_path, updated), "optimizer")
+    saved = step_ns(updated) - step_ns(partial(updated, launches=1, name="FusedAdamMathFunctor"))
+    assert saved * 0.6 <= fix.alone_low_ns <= fix.alone_ns <= saved * 1.05
+    assert fix.sentence.endswith("AdamW(fused=True)")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>"},
+        {"launches": 20},
+        {"update": "Optimizer.step#LBFGS.step"},
+        {"update": "Optimizer.step#SparseAdam.step"},
+    ],
+)
+def test_an_optimizer_that_is_fused_or_cannot_be_is_silent(tmp_path, options):
+    answer = found(tmp_path, partial(updated, **options))
+    assert rule(answer, "optimizer") is None
+    assert all(tried.rule != "optimizer" for tried in answer.silent)
+
+
+def attending(machine, *, softmax=SOFTMAX, between=ELEMENTWISE, parts=("attention", "attention", "attention")):
+    """Run a step of layers whose softmax lies between products."""
+    with machine.range("forward"):
+        for _ in range(6):
+            for part, kernels in zip(parts, ([TF32_GEMM], [between, softmax], [TF32_GEMM]), strict=True):
+                with machine.range(part):
+                    for kernel in kernels:
+                        machine.work(100 * US, kernel)
+    machine.read()
+
+
+def test_fused_attention_saves_the_score_kernels(tmp_path):
+    fix = rule(found(tmp_path, partial(attending, parts=("q", "q", "q"))), "attention")
+    assert fix is None
+    fix = rule(found(tmp_path, one_range), "attention")
+    assert fix.alone_low_ns == pytest.approx(12 * 100.5 * US, rel=0.02)
+    assert "products not counted" in fix.sentence
+
+
+def one_range(machine, softmax=SOFTMAX, between=ELEMENTWISE, last=TF32_GEMM):
+    """Run a step of layers, each of one range."""
+    with machine.range("forward"):
+        for _ in range(6):
+            with machine.range("attention"):
+                for kernel in (TF32_GEMM, between, softmax, last):
+                    machine.work(100 * US, kernel)
+    machine.read()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"softmax": "void cunn_SoftMaxForward<4, float, float, LogSoftMaxForwardEpilogue>"},
+        {"between": "void at::native::sbtopk::gatherTopK<float, unsigned int, 1, false>"},
+        {"last": ELEMENTWISE},
+    ],
+    ids=["loss", "router", "sampler"],
+)
+def test_a_softmax_that_is_no_attention_is_silent(tmp_path, options):
+    assert rule(found(tmp_path, partial(one_range, **options)), "attention") is None
+
+
+def test_launching_is_told_where_the_cpu_limits_and_not_where_the_gpu_does(tmp_path):
+    launching = rule(found(tmp_path, partial(training, gemms=0, launches=900, reads=True)), "launching")
+    assert launching.alone_low_ns > 0.5 * launching.step_ns
+    assert rule(found(tmp_path, partial(training, gemms=40, launches=60)), "launching") is None
+
+
+def test_a_pause_in_one_step_is_no_symptom(tmp_path):
+    steps = iter(range(100))
+
+    def once(machine):
+        training(machine, pause=9 * MS if next(steps) % 6 == 3 else 0, reads=True)
+
+    machine = simulated(once)
+    from tests.analysis.making.building import write
+
+    answer = fixes_of(attribute(read(write(tmp_path / "report.sqlite", machine.rows))))
+    assert rule(answer, "host_pause") is None
+
+
+def test_changes_that_save_the_same_time_say_so_and_the_step_after_all_is_replayed(tmp_path):
+    program = partial(training, pause=8 * MS, reads=True, gemms=60, gemm=TF32_GEMM)
+    answer = found(tmp_path, program)
+    pause, read_ = rule(answer, "host_pause"), rule(answer, "scalar_read")
+    assert (pause.same_as, read_.same_as) == (("scalar_read",), ("host_pause",))
+    both = step_ns(partial(training, pause=20 * US, reads=False, gemms=60, gemm=TF32_GEMM))
+    assert answer.fixes[-1].then_ns == pytest.approx(both, rel=0.02)
+
+
+def test_a_slower_recording_gives_a_range_that_holds_what_is_saved(tmp_path):
+    base, changed = (partial(training, lasts=60 * US, launches=300, reads=True, gemm=gemm) for gemm in GEMMS)
+    changed = partial(changed, lasts=round(60 * US * TF32_SHARE))
+    true_ns = step_ns(base)
+    report = recorded(tmp_path, base, slower=2.0)
+    fix = rule(fixes_of(attribute(read(report)), unrecorded_step_ns=true_ns), "fp32")
+    assert fix.alone_low_ns <= true_ns - step_ns(changed) <= fix.alone_ns
+    unknown = rule(fixes_of(attribute(read(report))), "fp32")
+    assert unknown is None or unknown.alone_ns - unknown.alone_low_ns >= fix.alone_ns - fix.alone_low_ns
+
+
+GEMMS = (FP32_GEMM, TF32_GEMM)
+
+
+def test_no_cost_of_recording_that_fits_leaves_what_the_gpu_decides(tmp_path):
+    answer = found(tmp_path, partial(training, pause=9 * MS, reads=True), unrecorded_step_ns=3 * MS)
+    assert {fix.rule for fix in answer.fixes} == {"host_pause", "fp32"}
+    assert "no cost of recording" in answer.unjudged[-1]
+
+
+def test_an_unknown_gpu_is_not_judged(tmp_path):
+    report = recorded(tmp_path, partial(training, reads=True), gpu="NVIDIA H900")
+    answer = fixes_of(attribute(read(report)))
+    assert rule(answer, "fp32") is None
+    assert "peaks of the GPU are not known" in answer.unjudged[0]

@@ -1,0 +1,118 @@
+"""The replay of an unchanged report gives its step; what lacks for that is refused in a sentence."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.measures.host_line import Refused, window_of
+from nvtx_kernels.analysis.measures.replay import replay_error, step_ns, timeline_of
+from nvtx_kernels.analysis.readers import read
+
+from tests.analysis.making import simulated
+from tests.analysis.making.building import AUTOGRAD, Launch, Wait, Work, alter, write
+from tests.analysis.making.bundled import SHARED, unpacked
+from tests.analysis.making.simulated import MS, US
+
+REAL = sorted(SHARED.glob("gains/*.sqlite*")) + [
+    *SHARED.glob("idle/*.sqlite*"),
+    *SHARED.glob("h200/compiled_*.sqlite*"),
+    *SHARED.glob("h200/fsdp2_llama.sqlite*"),
+    *SHARED.glob("h200/pipeline_1f1b.sqlite*"),
+]
+
+
+def two_streams(machine, *, copied=200 * US, waits=True):
+    """Run a step that copies on a second stream what its kernels then wait for by an event."""
+    machine.work(copied, 1, stream=9, kind="memcpy", bytes=1000, source=1)
+    record = machine.call("cudaEventRecord_v3020")
+    machine.rows.waits.append(Wait(record, 9, event=5, records=True))
+    if waits:
+        wait = machine.call("cudaStreamWaitEvent_v3020")
+        machine.rows.waits.append(Wait(wait, 7, event=5))
+    for number in range(5):
+        machine.work(50 * US, after=machine.ends[9] if waits and not number else 0)
+    machine.wait()
+
+
+def mixed(machine):
+    """Run a step of all that a program does."""
+    machine.upload(1 << 20)
+    for number in range(60):
+        machine.work((number % 7) * 10 * US)
+    machine.read()
+    machine.host(2 * MS)
+    for _ in range(200):
+        machine.work(2 * US)
+
+
+@pytest.mark.parametrize("program", [two_streams, mixed], ids=["two streams", "mixed"])
+@pytest.mark.parametrize("slower", [1.0, 1.7])
+def test_the_unchanged_replay_gives_the_recorded_step(tmp_path, program, slower):
+    timeline = timeline_of(attribute(read(simulated.recorded(tmp_path, program, slower=slower))))
+    assert replay_error(timeline) == pytest.approx(0, abs=0.005)
+    replayed = step_ns([timeline] * 2, np.array([1.0, 1 / slower]))
+    assert replayed[0] == pytest.approx(simulated.step_ns(program, slower=slower), rel=0.01)
+    assert replayed[1] == pytest.approx(simulated.step_ns(program), rel=0.02)
+
+
+@pytest.mark.skipif(not REAL, reason="needs the reports of ../shared")
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name.split(".sqlite")[0])
+def test_the_replay_of_real_reports_is_within_two_percent(path, tmp_path):
+    report = unpacked(str(path.relative_to(SHARED)), tmp_path) if path.suffix == ".xz" else path
+    assert abs(replay_error(timeline_of(attribute(read(report))))) <= 0.02
+
+
+def refusal(report):
+    """Return why a report cannot be replayed."""
+    with pytest.raises(Refused) as reason:
+        timeline_of(attribute(read(report)))
+    return str(reason.value)
+
+
+def test_several_streams_without_events_are_refused(tmp_path):
+    report = simulated.recorded(tmp_path, two_streams)
+    assert "2 streams, and no CUDA events" in refusal(alter(report, "DROP TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT"))
+
+
+def test_one_stream_needs_no_events_and_no_waits(tmp_path):
+    report = simulated.recorded(tmp_path, mixed)
+    report = alter(report, "DROP TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
+    assert replay_error(timeline_of(attribute(read(report)))) == pytest.approx(0, abs=0.005)
+
+
+def test_threads_that_launch_at_once_are_refused(tmp_path):
+    machine = simulated.simulated(mixed)
+    calls = [call for call in machine.rows.launches if call.name.startswith("cudaLaunch")]
+    other = [Launch(10_000 + n, call.start + US, call.end + US, AUTOGRAD) for n, call in enumerate(calls)]
+    work = [Work(call.correlation, call.end, call.end + 10) for call in other]
+    machine.rows.launches.extend(other)
+    machine.rows.work.extend(work)
+    assert "several threads launch at once" in refusal(write(tmp_path / "report.sqlite", machine.rows))
+
+
+def test_a_report_without_steps_or_of_a_cpu_is_refused(tmp_path):
+    report = simulated.recorded(tmp_path, mixed)
+    assert refusal(alter(report, "UPDATE NVTX_EVENTS SET text = 'part'")) == "the report has no measured steps"
+
+
+def test_a_full_queue_holds_the_host_up(tmp_path):
+    def flooding(machine):
+        for _ in range(1500):
+            machine.work(20 * US)
+        machine.wait()
+
+    timeline = timeline_of(attribute(read(simulated.recorded(tmp_path, flooding, steps=4))))
+    assert replay_error(timeline) == pytest.approx(0, abs=0.01)
+
+
+def test_steps_between_which_evaluation_lies_are_not_replayed_together(tmp_path):
+    machine = simulated.Simulated()
+    for number in range(6):
+        with machine.step():
+            mixed(machine)
+        if number == 3:
+            with machine.range("warmup"):
+                mixed(machine)
+    window = window_of(attribute(read(write(tmp_path / "report.sqlite", machine.rows))))
+    assert len(window.begin) == 4
