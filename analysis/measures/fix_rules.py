@@ -37,6 +37,8 @@ PINNED_RATE, PINNED_CALL_NS = 50.0, 10_000.0
 #: An optimizer that launches so many kernels in a step, or takes so many times the least, is not fused.
 MANY_LAUNCHES, TIMES_LEAST = 100, 1.5
 FUSED = r"fused|adam\w*functor|sgdfunctor|lambstage|lamb\w*functor|adam\w*_kernel"
+#: What names an optimizer's class: a range of PyTorch's or of annotation, or the run itself.
+OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A-Z]\w+)(?:\.step)?$")
 #: Optimizers with fused=True, and the bytes that each parameter in fp32 must move.
 BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
 #: Between a softmax and the products around it, at most so many launches; and what never lies between in attention.
@@ -297,8 +299,8 @@ def optimizer_name(subject: FixSubject) -> str | None:
     texts = [stated] if isinstance(stated, str) else []
     texts += [subject.trace.provenance.steps, *(path[-1] for path in subject.places(subject.of_phase(OPTIMIZER)))]
     for text in texts:
-        if match := re.search(r"\b([A-Z]\w*)\.step\b|^steps of ([A-Z]\w*)$|^([A-Z]\w+)$", text):
-            return next(filter(None, match.groups()))
+        if match := OPTIMIZER_NAME.search(text):
+            return str(next(filter(None, match.groups())))
     return None
 
 
@@ -346,8 +348,7 @@ def score_kernels(subject: FixSubject) -> Bools:
     """Mark the kernels between the two products around a softmax."""
     scores = np.zeros(len(subject.node), np.bool_)
     products, never = subject.products, subject.of_category(*NOT_ATTENTION) | subject.matching(OF_LOSS)
-    # Products of the same range and phase.
-    path = subject.path_id * len(PHASES) + subject.timeline.work_phase
+    path = subject.attention_range * len(PHASES) + subject.timeline.work_phase
     for place in np.flatnonzero(subject.of_category("softmax")).tolist():
         ends = []
         for direction in (-1, 1):

@@ -22,6 +22,8 @@ from .timeline import WAIT, Floats, Timeline
 #: How long the host takes between two calls where nothing keeps it, ns.
 AT_ONCE_NS = 20_000.0
 MOST_PLACES = 20
+#: What ranges of attention are called, whose parts can have ranges of their own.
+ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 
 
 class FixSubject:
@@ -94,6 +96,17 @@ class FixSubject:
         nodes, code = np.unique(self.node, return_inverse=True)
         ids = [number.setdefault(self.path(node), len(number)) for node in nodes.tolist()]
         return np.array(ids, np.int64)[code]
+
+    @cached_property
+    def attention_range(self) -> Int64s:
+        """The range instance of each piece of work, or that around it where its name says attention."""
+        forest, nodes = self.attribution.forest, np.unique(self.node)
+        instance = {-1: -1}
+        for node in nodes[nodes >= 0].tolist():
+            parent = int(forest.parent[node])
+            around = parent if parent >= 0 and ATTENTION.search(self.path(parent)[-1]) else node
+            instance[node] = int(forest.range[around])
+        return np.array([instance[node] for node in nodes.tolist()], np.int64)[np.searchsorted(nodes, self.node)]
 
     def per_step(self, work: Bools) -> float:
         """Return how many of these pieces of work a step has."""

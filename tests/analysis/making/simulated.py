@@ -4,9 +4,10 @@ The simulation goes call by call, and shares nothing with the replay. Times are 
 `Simulated` and makes its calls in it: `recorded(tmp_path, program)` and `step_ns(program)`.
 """
 
+import json
 from contextlib import contextmanager
 
-from tests.analysis.making.building import MAIN, Launch, Range, Rows, Wait, Work, write
+from tests.analysis.making.building import MAIN, MARK, Launch, Range, Rows, Wait, Work, write
 
 US, MS = 1_000, 1_000_000
 CALL, LAG, GAP, WAKES = 4 * US, 6 * US, 500, 3 * US
@@ -20,9 +21,11 @@ SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float,
 class Simulated:
     """A host that makes calls, and a GPU with streams."""
 
-    def __init__(self, gpu="NVIDIA H200", slower=1.0):
+    def __init__(self, gpu="NVIDIA H200", slower=1.0, run=None):
         self.rows, self.now, self.ends, self.events, self.slower = Rows(gpus=[gpu]), 0, {}, {}, slower
         self.step_ends, self.last_end, self.correlation = [], 0, 0
+        if run:
+            self.rows.ranges.append(Range(f"nvtx-kernels.run {json.dumps(run)}", 0, None, event=MARK))
 
     def host(self, ns):
         """Let the host compute; recording slows what is short."""

@@ -22,10 +22,10 @@ from tests.analysis.making.simulated import (
 TF32_SHARE = 67 / 494.7
 
 
-def found(folder, program, **options):
+def found(folder, program, run=None, **options):
     """Return what a recording of a program says, whose host is as fast as without recording."""
     known = {"unrecorded_step_ns": step_ns(program)} | options
-    return fixes_of(attribute(read(recorded(folder, program))), **known)
+    return fixes_of(attribute(read(recorded(folder, program, run=run))), **known)
 
 
 def rule(answer, name):
@@ -106,9 +106,11 @@ def updated(machine, *, launches=150, name=ELEMENTWISE, update="Optimizer.step#A
 
 
 def test_a_fused_optimizer_saves_its_launches(tmp_path):
-    fix = rule(found(tmp_path, updated), "optimizer")
+    known = rule(found(tmp_path, updated, run={"parameters": 1_000_000, "optimizer": "AdamW"}), "optimizer")
     saved = step_ns(updated) - step_ns(partial(updated, launches=1, name="FusedAdamMathFunctor"))
-    assert saved * 0.6 <= fix.alone_low_ns <= fix.alone_ns <= saved * 1.05
+    assert saved * 0.9 <= known.alone_low_ns <= known.alone_ns <= saved * 1.05
+    fix = rule(found(tmp_path, updated), "optimizer")  # of unknown parameters, the launches are judged alone
+    assert fix.alone_ns == pytest.approx(saved - fix.evidence["kernels_ns"], rel=0.15)
     assert fix.sentence.endswith("AdamW(fused=True)")
 
 
@@ -127,21 +129,26 @@ def test_an_optimizer_that_is_fused_or_cannot_be_is_silent(tmp_path, options):
     assert all(tried.rule != "optimizer" for tried in answer.silent)
 
 
-def attending(machine, *, softmax=SOFTMAX, between=ELEMENTWISE, parts=("attention", "attention", "attention")):
-    """Run a step of layers whose softmax lies between products."""
+def in_parts(machine, around="attention"):
+    """Run a step of layers whose parts of attention have ranges of their own."""
     with machine.range("forward"):
         for _ in range(6):
-            for part, kernels in zip(parts, ([TF32_GEMM], [between, softmax], [TF32_GEMM]), strict=True):
-                with machine.range(part):
-                    for kernel in kernels:
-                        machine.work(100 * US, kernel)
+            with machine.range(around):
+                for part, kernels in (("scores", [TF32_GEMM]), ("softmax", [ELEMENTWISE, SOFTMAX]), ("last", [TF32_GEMM])):
+                    with machine.range(part):
+                        for kernel in kernels:
+                            machine.work(100 * US, kernel)
     machine.read()
 
 
-def test_fused_attention_saves_the_score_kernels(tmp_path):
-    fix = rule(found(tmp_path, partial(attending, parts=("q", "q", "q"))), "attention")
-    assert fix is None
-    fix = rule(found(tmp_path, one_range), "attention")
+def test_parts_of_what_is_no_attention_are_silent(tmp_path):
+    assert rule(found(tmp_path, partial(in_parts, around="gate")), "attention") is None
+
+
+@pytest.mark.parametrize("name", ["one_range", "in_parts"])
+def test_fused_attention_saves_the_score_kernels(tmp_path, name):
+    program = {"one_range": one_range, "in_parts": in_parts}[name]
+    fix = rule(found(tmp_path, program), "attention")
     assert fix.alone_low_ns == pytest.approx(12 * 100.5 * US, rel=0.02)
     assert "products not counted" in fix.sentence
 
@@ -171,7 +178,7 @@ def test_a_softmax_that_is_no_attention_is_silent(tmp_path, options):
 
 def test_launching_is_told_where_the_cpu_limits_and_not_where_the_gpu_does(tmp_path):
     launching = rule(found(tmp_path, partial(training, gemms=0, launches=900, reads=True)), "launching")
-    assert launching.alone_low_ns > 0.5 * launching.step_ns
+    assert launching.alone_low_ns > 0.3 * launching.step_ns
     assert rule(found(tmp_path, partial(training, gemms=40, launches=60)), "launching") is None
 
 
