@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,12 @@ from ..attribution.causes import Attribution
 from ..attribution.placing import ADOPTED
 from ..attribution.steps import kernels_per_step
 from ..errors import AnalysisError
+from ..kernel_names.arithmetic import UNKNOWN, is_fp32_convolution
+from ..measures.gpu_peaks import peak_of
 from ..opened import opened, trace_of
 from ..readers.requirements import words_of
-from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Report
+from ..report import LAUNCHED_OUTSIDE, NO_LAUNCH, Number, Report
 from ..summary import caveats
-from ..kernel_names.arithmetic import UNKNOWN
 from ..summary.caveats import by_arithmetic, launches_by_arithmetic
 from ..support.findings import Finding
 from ..support.units import share_text, time_text
@@ -242,6 +243,24 @@ def _precision(patient: Patient) -> Iterator[Finding]:
         yield Finding("warning", f"GEMMs ran in TF32 ({used}): these are not FP32 times", fix)
     else:
         yield Finding("good", f"GEMM launches by arithmetic: {used}")
+    yield from _without_tensor_cores(patient, counts)
+
+
+def _without_tensor_cores(patient: Patient, counts: Mapping[str, Number]) -> Iterator[Finding]:
+    """Say how much faster tensor cores are, where products and convolutions compute in fp32 without them."""
+    rows = patient.report.kernels
+    convolutions = sum(row.count for row in rows if row.category == "convolution" and is_fp32_convolution(row.kernel))
+    found = [f"{count:,} {what}" for count, what in ((counts.get("fp32", 0), "GEMMs"), (convolutions, "convolutions")) if count]
+    peak = peak_of(patient.trace.provenance.gpus)
+    if found and peak and peak.narrower:
+        tensor, plain = peak.tflops[peak.narrower], peak.tflops["fp32"]
+        kind = {"tf32": "TF32"}.get(peak.narrower, peak.narrower)
+        text = (
+            f"{' and '.join(found)} compute in fp32, in which this GPU reaches {plain:,.4g} TFLOP/s; its tensor cores "
+            f"reach {tensor:,.4g} in {kind}"
+        )
+        asked = patient.trace.provenance.run.get("tf32") is False
+        yield Finding("good" if asked else "warning", text, "nvtx-kernels view fix says what that is worth")
 
 
 def _shortfalls(patient: Patient) -> Iterator[Finding]:

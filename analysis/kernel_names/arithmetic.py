@@ -23,6 +23,17 @@ ARITHMETICS = {
 UNKNOWN = "unknown"
 
 
+#: Names of convolutions show it by their types, and by the shapes of tensor cores' instructions.
+FP32_CONVOLUTION, NO_FP32_CONVOLUTION = r"float|f32|ffma|sgemm", r"tf32|bf16|f16|half|s1688|16816|h\d*gemm|f64|double|dgemm"
+
+
+@cache
+def is_fp32_convolution(kernel: str) -> bool:
+    """Return whether the name of a kernel of a convolution shows that it computes in fp32."""
+    found = (re.search(pattern, kernel, re.IGNORECASE) for pattern in (FP32_CONVOLUTION, NO_FP32_CONVOLUTION))
+    return [bool(match) for match in found] == [True, False]
+
+
 @cache
 def arithmetic_of(kernel: str) -> str:
     """Return the arithmetic that a GEMM's name shows, or UNKNOWN."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..support.small_numbers import rows_of_each
 from ..support.units import brief_time_text, count_text
 from ..trace import Bools, Int64s, Path
@@ -26,8 +27,6 @@ Change = Callable[[Timeline], Timeline]
 
 #: What a launch takes where CUDA graphs or a compiler make most of them go away, ns.
 CHEAP_LAUNCH_NS = 300.0
-#: Names of convolutions in fp32, and of those that use another arithmetic.
-FP32_CONVOLUTION, NARROW = r"float|f32|ffma|sgemm", r"tf32|bf16|f16|half|s1688|16816|h\d*gemm|f64|double|dgemm"
 #: Parts of products and convolutions that move data, and products with a vector: no tensor core helps them.
 NO_PRODUCT = r"splitKreduce|nchwToNhwc|nhwcToNchw|scalePacked|offsets|gemv|dot_kernel|gemmk1|gemvNSP|reduce_1Block"
 #: A copy to the CPU that is read: its most bytes. And from how many on a copy to the GPU counts.
@@ -90,16 +89,15 @@ class Rule:
 
 def fp32(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     """Find products and convolutions that could use tensor cores."""
-    convolutions = subject.of_category("convolution") & subject.matching(FP32_CONVOLUTION)
-    convolutions &= ~subject.matching(NARROW)
-    products = subject.products & subject.of_arithmetic("fp32")
+    convolutions = subject.of_category("convolution") & subject.named(is_fp32_convolution)
+    products = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp32")
     plain = ~subject.matching(NO_PRODUCT)
     work = (products | convolutions) & plain
     if not work.any():
         return
     peak = subject.peak
-    kind = next((kind for kind in ("tf32", "fp16") if peak and peak.flops(kind)), None)
-    if peak is None or kind is None or not peak.flops("fp32"):
+    kind = peak.narrower if peak else None
+    if peak is None or kind is None:
         yield Unjudged(f"{called_products(subject, products & plain, convolutions & plain)} compute in fp32, but the peaks of the GPU are not known")
         return
     floor = least_bytes_ns(subject, work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attribution.causes import Attribution
-from ..kernel_names.arithmetic import arithmetic_of
 from ..kernel_names.categories import classify
 from ..trace import KERNEL, MODEL_BACKWARD, Bools, Int64s, Path
 from ..vocabulary import PHASES
@@ -51,8 +50,7 @@ class FixSubject:
 
     def matching(self, pattern: str) -> Bools:
         """Mark the work whose name contains a pattern, ignoring case."""
-        code, names = self._of_names
-        return np.array([re.search(pattern, name, re.IGNORECASE) is not None for name in names], np.bool_)[code]
+        return self.named(lambda name: re.search(pattern, name, re.IGNORECASE) is not None)
 
     def of_category(self, *categories: str) -> Bools:
         """Mark the kernels of some categories."""
@@ -65,10 +63,10 @@ class FixSubject:
         code, _ = self._of_names
         return np.array([is_product for _, is_product in self._classes], np.bool_)[code] & self.kernel
 
-    def of_arithmetic(self, arithmetic: str) -> Bools:
-        """Mark the work whose name shows this arithmetic."""
+    def named(self, fits: Callable[[str], bool]) -> Bools:
+        """Mark the work whose name fits."""
         code, names = self._of_names
-        return np.array([arithmetic_of(name) == arithmetic for name in names], np.bool_)[code]
+        return np.array([fits(name) for name in names], np.bool_)[code]
 
     def of_phase(self, *phases: str) -> Bools:
         """Mark the work of some phases."""

@@ -49,6 +49,12 @@ class Peak(NamedTuple):
         return None if tflops is None else tflops * 1e12
 
     @property
+    def narrower(self) -> str | None:
+        """The arithmetic in which tensor cores could compute what is in fp32; None where the GPU has none known."""
+        known = (kind for kind in ("tf32", "fp16") if self.tflops.get(kind, 0) > self.tflops.get("fp32", 0) > 0)
+        return next(known, None)
+
+    @property
     def bytes(self) -> float:
         """Bytes per second of the GPU's memory."""
         return self.gigabytes_per_s * 1e9

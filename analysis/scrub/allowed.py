@@ -13,6 +13,7 @@ from ..readers.nccl_payloads import ENTRIES_TABLE
 from ..readers.nsys_tables import (
     CATEGORY_TYPE,
     CONTEXTS,
+    CUDA_EVENTS,
     DEVICES,
     DOMAIN_TYPE,
     MARK_TYPE,
@@ -22,6 +23,7 @@ from ..readers.nsys_tables import (
     PUSH_POP_TYPES,
     RECORDED_ALLOCATIONS,
     START_END_TYPES,
+    SYNCHRONIZATIONS,
 )
 
 
@@ -76,9 +78,11 @@ TABLES: Mapping[str, Columns] = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": {**_EVENT, **_numbers("eventClass globalTid correlationId"), "nameId": STRING},
     NODES.name: {"start": TIME, **_numbers("globalTid graphNodeId originalGraphNodeId")},
     "CUPTI_ACTIVITY_KIND_KERNEL": {**_WORK, "demangledName": STRING, **_numbers("gridX gridY gridZ")},
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {**_WORK, **_numbers("bytes copyKind")},
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {**_WORK, **_numbers("bytes copyKind srcKind dstKind")},
     "CUPTI_ACTIVITY_KIND_MEMSET": {**_WORK, **_numbers("bytes")},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": _WORK,
+    SYNCHRONIZATIONS.name: _numbers("globalPid correlationId streamId eventId"),
+    CUDA_EVENTS.name: _numbers("globalPid correlationId streamId eventId"),
     RECORDED_ALLOCATIONS.name: {"start": TIME, **_numbers("globalTid deviceId block bytes totalBytes")},
     MEMORY_USAGE.name: {
         "start": TIME,

@@ -42,6 +42,10 @@ UNKNOWN_GPU = (
     "To have them, measure its peaks with `nvtx-kernels check-machine --peaks` and record again."
 )
 NO_PEAK = "The table of GPUs' peaks has no {} for the {}, so what computes in it has no share."
+FP32 = (
+    "In fp32 the GPU reaches {:,.4g} TFLOP/s, which % FLOP is of; its tensor cores reach {:,.4g} in {}: {} of the first is "
+    "{} of the second. `nvtx-kernels view fix` says what that is worth."
+)
 ON_CPU = "Recorded on a CPU: there are no peaks to compare with, so there are no shares and no bounds."
 MEASURED_PEAKS = (
     "Peaks are measured: what one large product and one large copy reached on this GPU (nvtx-kernels "
@@ -166,11 +170,25 @@ def _step(subject: Subject, joined: Joined, peak: Peak | None) -> Table:
     return Table("step", title, columns, tuple(Row(row[: len(columns)]) for row in rows), caption + several)
 
 
+def _of_fp32(joined: Joined, peak: Peak) -> Iterator[str]:
+    """Yield the tensor cores' peak beside that of fp32, where most FLOPs are in fp32."""
+    flops, kind = joined.all_computed.flops, peak.narrower
+    if kind is None or flops.get("fp32", 0) <= joined.all_computed.total / 2:
+        return
+    rows = [row for row in joined.rows if row.figures.flops.get("fp32", 0) > row.figures.total / 2]
+    share = max((row.of_compute(peak) or 0 for row in rows), default=0)
+    ratio = peak.tflops["fp32"] / peak.tflops[kind]
+    name = {"tf32": "TF32"}.get(kind, kind)
+    shares = (share_text(part) for part in (share, share * ratio))
+    yield FP32.format(peak.tflops["fp32"], peak.tflops[kind], name, *shares)
+
+
 def _notes(report: Report, counts: Counts, joined: Joined, peak: Peak | None) -> Iterator[str]:
     """Yield what must be known with the numbers."""
     if peak is not None:
         kinds = sorted(kind for kind, count in joined.all_computed.flops.items() if count and not peak.flops(kind))
         yield from (NO_PEAK.format(kind, report.provenance.gpus[0]) for kind in kinds)
+        yield from _of_fp32(joined, peak)
     elif report.provenance.unit_of_work == "CPU":
         yield ON_CPU
     else:
