@@ -1,7 +1,7 @@
 """Programs as people write them, and what could be changed in each: the study of `view fix` measures both.
 
-A program takes the set of its changes and returns a `Program`: a batch, its forward and loss, and what follows a step.
-`PROGRAMS` lists them, each with its changes and the rule that would suggest each.
+A program takes the set of its changes and returns a `Program`: a batch, its forward and loss, and what follows
+a step. `PROGRAMS` lists them, each with its changes and the rule that would suggest each.
 """
 
 from __future__ import annotations
@@ -213,7 +213,11 @@ def _images(on: Machine, width: int) -> nn.Module:
     """Return a residual network."""
     stages = [nn.Conv2d(3, width, 7, stride=4, padding=3), nn.ReLU()]
     for channels in (width, 2 * width, 4 * width):
-        stages += [Residual(channels), Residual(channels), nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1)]
+        stages += [
+            Residual(channels),
+            Residual(channels),
+            nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1),
+        ]
     return nn.Sequential(*stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, 1000)).to(on.device)
 
 
@@ -253,8 +257,7 @@ def loader(on: Machine, changes: Changes) -> Program:
         x = ready if "no_pause" in changes else augmented()
         return x.to(on.device, non_blocking=pinned)
 
-    program = Program(model, adamw(model, changes), batch, lambda x: F.cross_entropy(model(x), y), Reader(changes))
-    return program
+    return Program(model, adamw(model, changes), batch, lambda x: F.cross_entropy(model(x), y), Reader(changes))
 
 
 class Denoiser(nn.Module):
@@ -302,7 +305,10 @@ class Experts(nn.Module):
         super().__init__()
         self.router, self.asks = nn.Linear(width, experts), asks
         self.experts = nn.ModuleList(
-            [nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)) for _ in range(experts)]
+            [
+                nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+                for _ in range(experts)
+            ]
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -348,10 +354,15 @@ def recurrent(on: Machine, changes: Changes) -> Program:
     precision(changes)
     width = on.size(256, 16)
     model = Recurrent(width).to(on.device)
-    x, y = torch.randn(on.size(48, 4), 64, width, device=on.device), torch.zeros(64, dtype=torch.long, device=on.device)
+    x, y = (
+        torch.randn(on.size(48, 4), 64, width, device=on.device),
+        torch.zeros(64, dtype=torch.long, device=on.device),
+    )
     graphed = "graphs" in changes and on.device == "cuda"
     called = torch.cuda.make_graphed_callables(model, (x,)) if graphed else model
-    return Program(model, adamw(model, changes), lambda: x, lambda x: F.cross_entropy(called(x), y), Reader(changes))
+    return Program(
+        model, adamw(model, changes), lambda: x, lambda x: F.cross_entropy(called(x), y), Reader(changes)
+    )
 
 
 class Recommender(nn.Module):
@@ -456,7 +467,7 @@ def viewing(on: Machine, changes: Changes) -> Program:
 
 
 def healthy(on: Machine, changes: Changes) -> Program:
-    """Return training that follows all recipes: bf16, fused attention and optimizer, inputs on the GPU; it reads its loss."""
+    """Return training that follows all recipes, bf16, fused attention and optimizer, and reads its loss."""
     return _language(on, changes | {"sdpa", "fused"}, (8, 1024, 1024, 8), bf16=True)
 
 
@@ -487,7 +498,12 @@ class Case:
         return self.make.__name__
 
 
-_TF32, _FUSED, _SDPA, _ITEM = {"tf32": "fp32"}, {"fused": "optimizer"}, {"sdpa": "attention"}, {"no_item": "scalar_read"}
+_TF32, _FUSED, _SDPA, _ITEM = (
+    {"tf32": "fp32"},
+    {"fused": "optimizer"},
+    {"sdpa": "attention"},
+    {"no_item": "scalar_read"},
+)
 _PINNED, _PAUSE, _GRAPHS = {"pinned": "pageable_copy"}, {"no_pause": "host_pause"}, {"graphs": "launching"}
 _READS = {"no_reads": "forward_read"}
 

@@ -1,9 +1,9 @@
 """Are the figures of `view fix` what the changes then save? Predict from recordings, then measure, on one GPU.
 
-    python -m benchmarks.fix_study record OUT             # nsys: each program's report and its step without recording
-    python -m benchmarks.fix_study predict OUT            # no GPU: OUT/predictions.json, to commit before measuring
-    python -m benchmarks.fix_study measure OUT            # base and change in turns, without a profiler
-    python -m benchmarks.fix_study table OUT > reports/h200/fixes.md
+    python -m benchmarks.fix_study record OUT             # nsys: each program's report and its step without
+    recording python -m benchmarks.fix_study predict OUT            # no GPU: OUT/predictions.json, to commit
+    before measuring python -m benchmarks.fix_study measure OUT            # base and change in turns, without a
+    profiler python -m benchmarks.fix_study table OUT > reports/h200/fixes.md
 
 Each program runs in a process of its own. They start side by side and take turns on the GPU.
 """
@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -112,7 +113,9 @@ def record(options: argparse.Namespace) -> None:
     for name in names(options):
         report = options.out / f"{name}.sqlite"
         if nsys and (options.out / f"{name}.nsys-rep").exists():
-            subprocess.run(export_command(nsys, options.out / f"{name}.nsys-rep"), capture_output=True, check=False)
+            subprocess.run(
+                export_command(nsys, options.out / f"{name}.nsys-rep"), capture_output=True, check=False
+            )
         if report.exists():
             reduce(report)
     with tarfile.open(options.out / "recorded.tar.xz", "w:xz") as archive:
@@ -135,7 +138,7 @@ def reduce(report: Path) -> None:
 
 
 def record_one(options: argparse.Namespace) -> None:
-    """Time a program's steps without recording, and the host's phases where the GPU has nothing to do; record it."""
+    """Time a program's steps, and the host's phases where the GPU has nothing to do; then record it."""
     import nvtx_kernels as nk
     from benchmarks.fix_programs import made
 
@@ -156,9 +159,9 @@ def record_one(options: argparse.Namespace) -> None:
 
 def timed(program: Any, device: str) -> list[float]:
     """Return how long steps take, ns, from the end of one's work to the end of the next's."""
-    from benchmarks.fix_programs import now_ns, synchronize
-
     import torch
+
+    from benchmarks.fix_programs import now_ns, synchronize
 
     begun = now_ns()
     for _ in range(WARM_UP):
@@ -177,13 +180,13 @@ def timed(program: Any, device: str) -> list[float]:
         for _ in range(count + 1):
             program.step()
             ends.append(now_ns())
-        return [float(end - begin) for begin, end in zip(ends, ends[1:], strict=False)]
+        return [float(end - begin) for begin, end in pairwise(ends)]
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
     for event in events:
         program.step()
         event.record()
     synchronize(device)
-    return [begin.elapsed_time(end) * 1e6 for begin, end in zip(events, events[1:], strict=False)]
+    return [begin.elapsed_time(end) * 1e6 for begin, end in pairwise(events)]
 
 
 def emptied(program: Any, device: str) -> dict[str, float]:
@@ -214,11 +217,12 @@ def emptied(program: Any, device: str) -> dict[str, float]:
 
 def predict(options: argparse.Namespace) -> None:
     """Write what `view fix` says of each change, of the programs that were recorded."""
-    import nvtx_kernels as nk
-    from benchmarks.fix_programs import PROGRAMS
     from nvtx_kernels.analysis.attribution.causes import attribute
     from nvtx_kernels.analysis.measures.fixes import fixes_of, host_times_error
     from nvtx_kernels.analysis.measures.host_line import Refused
+
+    import nvtx_kernels as nk
+    from benchmarks.fix_programs import PROGRAMS
 
     if not list(options.out.glob("*.sqlite")) and (archive := options.out / "recorded.tar.xz").exists():
         with tarfile.open(archive) as packed:
@@ -295,9 +299,9 @@ def measure(options: argparse.Namespace) -> None:
 
 def measure_one(options: argparse.Namespace) -> None:
     """Measure a program and each change in turns: base, change, base, change."""
-    from benchmarks.fix_programs import PROGRAMS, made, synchronize
-
     import torch
+
+    from benchmarks.fix_programs import PROGRAMS, made, synchronize
 
     (name,) = names(options)
     case = next(case for case in PROGRAMS if case.name == name)
@@ -310,7 +314,7 @@ def measure_one(options: argparse.Namespace) -> None:
                     try:
                         program = made(name, changes, options.device)
                         pair[side] = timed(program, options.device)
-                    except Exception as error:  # noqa: BLE001 - one change that fails leaves the others
+                    except Exception as error:
                         print(f"{name} {change} {side}: {error!r}"[:300], file=sys.stderr)
                     program = None
                     gc.collect()
@@ -343,9 +347,7 @@ def table(options: argparse.Namespace) -> None:
     """Print predicted and measured gains as a page."""
     predictions = json.loads((options.out / "predictions.json").read_text())
     measured = json.loads((options.out / "measured.json").read_text())
-    print(
-        "| program | step, ms | change | rule | predicted, ms | with host times of phases | measured | share | shown |"
-    )
+    print("| program | step, ms | change | rule | predicted, ms | with host times | measured | share | shown |")
     print("|---|---|---|---|---|---|---|---|---|")
     by_rule: dict[str, list[float]] = defaultdict(list)
     for name, of_program in predictions.items():
@@ -362,11 +364,13 @@ def table(options: argparse.Namespace) -> None:
                     by_rule[narrow["rule"]].append(saved / narrow["high_ns"])
             step = f"{of_program['unrecorded_step_ns'] / 1e6:.2f}"
             shown = "yes" if narrow["shown"] else "silent"
-            print(f"| {name} | {step} | {change} | {narrow['rule']} | {ends(wide)} | {ends(narrow)} | {found} | {share} | {shown} |")
+            cells = (name, step, change, narrow["rule"], ends(wide), ends(narrow), found, share, shown)
+            print(f"| {' | '.join(cells)} |")
     print("\n| rule | pairs of at least 5% | share of the ceiling that was realised |\n|---|---|---|")
     for rule, shares in by_rule.items():
         print(f"| {rule} | {len(shares)} | {min(shares):.0%} to {max(shares):.0%}, median {median(shares):.0%} |")
-    print("\n| program | without recording, ms | recorded | replayed with host times | factors | replay of the report |\n|---|---|---|---|---|---|")
+    print("\n| program | without recording, ms | recorded | replayed with host times | factors | replay error |")
+    print("|---|---|---|---|---|---|")
     for name, of_program in predictions.items():
         found = of_program["phases"]
         error = of_program.get("host_times_error")

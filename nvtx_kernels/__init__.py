@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from .profiling.recorder import record
     from .profiling.training import integrations
 
-_VIEWS = "agreement attention balance communication compare efficiency explain fixes idle memory overlap phases steps"
+_VIEWS = (
+    "agreement attention balance communication compare efficiency explain fixes idle memory overlap phases steps"
+)
 #: Each public name and the module that has it; those of MODULES are modules themselves.
 PUBLIC = {
     "annotate": "profiling",

@@ -249,15 +249,21 @@ def _precision(patient: Patient) -> Iterator[Finding]:
 def _without_tensor_cores(patient: Patient, counts: Mapping[str, Number]) -> Iterator[Finding]:
     """Say how much faster tensor cores are, where products and convolutions compute in fp32 without them."""
     rows = patient.report.kernels
-    convolutions = sum(row.count for row in rows if row.category == "convolution" and is_fp32_convolution(row.kernel))
-    found = [f"{count:,} {what}" for count, what in ((counts.get("fp32", 0), "GEMMs"), (convolutions, "convolutions")) if count]
+    convolutions = sum(
+        row.count for row in rows if row.category == "convolution" and is_fp32_convolution(row.kernel)
+    )
+    found = [
+        f"{count:,} {what}"
+        for count, what in ((counts.get("fp32", 0), "GEMMs"), (convolutions, "convolutions"))
+        if count
+    ]
     peak = peak_of(patient.trace.provenance.gpus)
     if found and peak and peak.narrower:
         tensor, plain = peak.tflops[peak.narrower], peak.tflops["fp32"]
         kind = {"tf32": "TF32"}.get(peak.narrower, peak.narrower)
         text = (
-            f"{' and '.join(found)} compute in fp32, in which this GPU reaches {plain:,.4g} TFLOP/s; its tensor cores "
-            f"reach {tensor:,.4g} in {kind}"
+            f"{' and '.join(found)} compute in fp32, in which this GPU reaches {plain:,.4g} TFLOP/s; its tensor "
+            f"cores reach {tensor:,.4g} in {kind}"
         )
         asked = patient.trace.provenance.run.get("tf32") is False
         yield Finding("good" if asked else "warning", text, "nvtx-kernels view fix says what that is worth")

@@ -24,7 +24,10 @@ UNKNOWN = "unknown"
 
 
 #: Names of convolutions show it by their types, and by the shapes of tensor cores' instructions.
-FP32_CONVOLUTION, NO_FP32_CONVOLUTION = r"float|f32|ffma|sgemm", r"tf32|bf16|f16|half|s1688|16816|h\d*gemm|f64|double|dgemm"
+FP32_CONVOLUTION, NO_FP32_CONVOLUTION = (
+    r"float|f32|ffma|sgemm",
+    r"tf32|bf16|f16|half|s1688|16816|h\d*gemm|f64|double|dgemm",
+)
 
 
 @cache

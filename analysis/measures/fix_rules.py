@@ -16,7 +16,7 @@ import numpy as np
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..support.small_numbers import rows_of_each
 from ..support.units import brief_time_text, count_text
-from ..trace import Bools, Int64s, Path
+from ..trace import Bools, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .host_line import SYNCHRONIZES
@@ -40,7 +40,8 @@ FUSED = r"fused|adam\w*functor|sgdfunctor|lambstage|lamb\w*functor|adam\w*_kerne
 OPTIMIZER_NAME = re.compile(r"^Optimizer\.step#(\w+)\.step|^steps of (\w+)$|^([A-Z]\w+)(?:\.step)?$")
 #: Optimizers with fused=True, and the bytes that each parameter in fp32 must move.
 BYTES = {"Adam": 28, "AdamW": 28, "SGD": 20, "Adagrad": 20}
-#: Between a softmax and the products around it, at most so many launches; and what never lies between in attention.
+#: Between a softmax and the products around it, at most so many launches; and what never lies between in
+#: attention.
 NEAR_SOFTMAX, NOT_ATTENTION = 12, ("scan", "index", "communication", "optimizer", "attention")
 #: A loss's softmax and what follows it, which lie between products where ranges tell no parts of the model.
 OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
@@ -95,10 +96,11 @@ def fp32(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     work = (products | convolutions) & plain
     if not work.any():
         return
+    what = called_products(subject, products & plain, convolutions & plain)
     peak = subject.peak
     kind = peak.narrower if peak else None
     if peak is None or kind is None:
-        yield Unjudged(f"{called_products(subject, products & plain, convolutions & plain)} compute in fp32, but the peaks of the GPU are not known")
+        yield Unjudged(f"{what} compute in fp32, but the peaks of the GPU are not known")
         return
     floor = least_bytes_ns(subject, work)
 
@@ -118,8 +120,11 @@ def fp32(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         + " or use bf16; numbers change",
         "fp16": "use fp16 (torch.autocast with a GradScaler); numbers change",
     }[kind]
-    asked = "; you asked for full fp32" if subject.run.get("tf32") is False and subject.run.get("dtype") == "fp32" else ""
-    what = called_products(subject, products & plain, convolutions & plain)
+    asked = (
+        "; you asked for full fp32"
+        if subject.run.get("tf32") is False and subject.run.get("dtype") == "fp32"
+        else ""
+    )
     sentence = f"{what} compute in fp32, without tensor cores: {remedy}{asked}"
     more = (narrower("bf16", 0.5), "(bf16: up to {})") if kind == "tf32" and peak.flops("bf16") else None
     yield Found(narrower(kind, 1.0), sentence, work, {"floor_ns": float(floor[work].sum()) / subject.steps}, more)
@@ -132,7 +137,7 @@ def called_products(subject: FixSubject, products: Bools, convolutions: Bools) -
 
 
 def least_bytes_ns(subject: FixSubject, work: Bools) -> Floats:
-    """Return the least time of each piece of work for its bytes, ns: of ranges that were counted and only multiply."""
+    """Return the least time of each piece of work for its bytes, ns, where its range alone was counted."""
     floor, counted = np.zeros(len(work)), subject.counted()
     phase = subject.timeline.work_phase
     for (path, of_phase), rows in rows_of_each(subject.path_id[work], phase[work].astype(np.int64)):
@@ -168,13 +173,20 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         mean_ns = float(timeline.before_ns[calls].sum()) / subject.steps
         copies = subject.timeline.copied.bytes[next_work] > 0
         is_copy = subject.matching(r"memcpy Host-to-Device")[next_work] & (copies | (subject.trace.copies is None))
-        place, remedy = "the step's first copy to the GPU", "make batches beside the step (DataLoader(num_workers=…))"
+        place, remedy = (
+            "the step's first copy to the GPU",
+            "make batches beside the step (DataLoader(num_workers=…))",
+        )
         if is_copy.mean() < 0.5:
             path = subject.path(int(subject.node[next_work[0]]))
-            place, remedy = path[-1] if path else "the next launch", "move it off the training thread, or do it less often"
+            place, remedy = (
+                path[-1] if path else "the next launch",
+                "move it off the training thread, or do it less often",
+            )
         concerned = np.zeros(len(work.row), np.bool_)
         concerned[next_work] = True
-        sentence = f"The program computes for {brief_time_text(mean_ns)} before {place}, and the GPU has nothing to do: {remedy}"
+        time = brief_time_text(mean_ns)
+        sentence = f"The program computes for {time} before {place}, and the GPU has nothing to do: {remedy}"
         yield Found(change, sentence, concerned)
 
 
@@ -200,7 +212,9 @@ def _reads(subject: FixSubject, *, in_forward: bool) -> Iterator[Found | Unjudge
     after = np.minimum(call + 1, len(subject.host.row) - 1)
     waits = np.where(subject.waiting[call], call, np.where(subject.waiting[after], after, -1))
     rows = np.flatnonzero(small & (waits >= 0))
-    places = [rows[some] for _, some in rows_of_each(subject.path_id[rows]) if subject.in_most_steps(call[rows[some]])]
+    places = [
+        rows[some] for _, some in rows_of_each(subject.path_id[rows]) if subject.in_most_steps(call[rows[some]])
+    ]
     if not places:
         return
     rows = np.concatenate(places)
@@ -284,10 +298,16 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
         return without(replace(timeline, duration_ns=duration), dropped_calls, dropped)
 
     name = called or "the optimizer"
-    moves = f" and moves {time / least_ns:.1f} times the bytes it must" if least_ns and time > TIMES_LEAST * least_ns else ""
+    moves = (
+        f" and moves {time / least_ns:.1f} times the bytes it must"
+        if least_ns and time > TIMES_LEAST * least_ns
+        else ""
+    )
     sentence = f"The optimizer launches {count_text(round(launches))} kernels{moves}: {name}(fused=True)"
     if called is None:
-        sentence = f"The optimizer launches {count_text(round(launches))} kernels{moves}: fused=True, where it has that"
+        sentence = (
+            f"The optimizer launches {count_text(round(launches))} kernels{moves}: fused=True, where it has that"
+        )
     yield Found(change, sentence, work, {"floor_ns": least_ns or 0.0})
 
 
@@ -306,7 +326,9 @@ def without(timeline: Timeline, calls: Bools, work: Bools) -> Timeline:
     """Return a timeline without some calls, the host's time for them, and some work."""
     before = np.where(calls & (timeline.before_ns <= PAUSE_NS), 0.0, timeline.before_ns)
     own = np.where(calls, 0.0, timeline.own_ns)
-    return replace(timeline, before_ns=before, own_ns=own, waits=timeline.waits & ~calls, kept=timeline.kept & ~work)
+    return replace(
+        timeline, before_ns=before, own_ns=own, waits=timeline.waits & ~calls, kept=timeline.kept & ~work
+    )
 
 
 def attention(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
@@ -328,7 +350,9 @@ def attention(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
             least = 0.0
             break
         nodes = len(np.unique(node[scores & (subject.path_id == path)]))
-        least += nodes * sum(count / rate * 1e9 for count, rate in zip(figures.flops.values(), rates, strict=True) if rate)
+        least += nodes * sum(
+            count / rate * 1e9 for count, rate in zip(figures.flops.values(), rates, strict=True) if rate
+        )
     time = float(subject.duration_ns[products].sum())
     ratio = min(least / time, 1.0) if least and time else 1.0
 
@@ -351,7 +375,12 @@ def score_kernels(subject: FixSubject) -> Bools:
         ends = []
         for direction in (-1, 1):
             at = place + direction
-            while 0 <= at < len(path) and abs(at - place) <= NEAR_SOFTMAX and path[at] == path[place] and not products[at]:
+            while (
+                0 <= at < len(path)
+                and abs(at - place) <= NEAR_SOFTMAX
+                and path[at] == path[place]
+                and not products[at]
+            ):
                 at += direction
             ends.append(at)
         begin, end = ends
@@ -373,7 +402,9 @@ def launching(subject: FixSubject, factors: Floats) -> Iterator[Found | Unjudged
     def change(timeline: Timeline) -> Timeline:
         short = calls & (timeline.before_ns <= PAUSE_NS)
         before = np.where(short, np.minimum(timeline.before_ns, CHEAP_LAUNCH_NS), timeline.before_ns)
-        own = np.where(calls & (timeline.own_ns <= PAUSE_NS), np.minimum(timeline.own_ns, CHEAP_LAUNCH_NS), timeline.own_ns)
+        own = np.where(
+            calls & (timeline.own_ns <= PAUSE_NS), np.minimum(timeline.own_ns, CHEAP_LAUNCH_NS), timeline.own_ns
+        )
         return replace(timeline, before_ns=before, own_ns=own)
 
     work = np.isin(subject.timeline.work_phase, phases)

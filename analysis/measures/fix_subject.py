@@ -16,7 +16,7 @@ from ..trace import KERNEL, MODEL_BACKWARD, Bools, Int64s, Path
 from ..vocabulary import PHASES
 from .efficiency import Counts, counted_in, keys_of
 from .gpu_peaks import Peak, peak_for
-from .timeline import WAIT, Floats, Timeline
+from .timeline import WAIT, Timeline
 
 #: How long the host takes between two calls where nothing keeps it, ns.
 AT_ONCE_NS = 20_000.0
@@ -161,10 +161,10 @@ class FixSubject:
         """Return what was counted of the work's innermost ranges, by the number of a path and a phase."""
         entries = self.counts.by_key if self.counts and not self.counts.is_stated else {}
         found = {}
-        depth = {name for name in self._step_names}
-        for path_id, phase, node in set(zip(self.path_id.tolist(), self.timeline.work_phase.tolist(), self.node.tolist())):
+        steps, columns = self._step_names, (self.path_id, self.timeline.work_phase, self.node)
+        for path_id, phase, node in {*zip(*(column.tolist() for column in columns), strict=True)}:
             path = self.path(node)
-            below = next((at for at, name in enumerate(path) if name in depth), -1)
+            below = next((at for at, name in enumerate(path) if name in steps), -1)
             key = next((key for key in keys_of(PHASES[phase], path[below + 1 :]) if key in entries), None)
             if key is not None and entries[key].paths is not None:
                 found[path_id, phase] = entries[key].figures

@@ -1,8 +1,8 @@
 """What to change first, and how much of a step is at stake: each rule's change, replayed.
 
-A rule finds a symptom in the replayed steps and says which change removes it; the figure is the replayed step less the
-replayed step after the change. Recording slows the host, so every figure is computed at all costs of recording that
-give the step without it, and is a range. docs/fix_first.md has the definitions.
+A rule finds a symptom in the replayed steps and says which change removes it; the figure is the replayed step
+less the replayed step after the change. Recording slows the host, so every figure is computed at all costs of
+recording that give the step without it, and is a range. docs/fix_first.md has the definitions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..attribution.causes import Attribution
 from ..support.units import brief_time_text
 from ..trace import Path
 from ..vocabulary import PHASES
-from .fix_rules import BF16_MORE, RULES, Change, Found, Rule, Unjudged
+from .fix_rules import BF16_MORE, RULES, Found, Rule, Unjudged
 from .fix_subject import AT_ONCE_NS, FixSubject
 from .host_line import Refused
 from .replay import PAUSE_NS, replay_error, step_ns, timeline_of
@@ -28,18 +28,19 @@ from .timeline import Floats, Timeline
 UNKNOWN_FACTORS = (0.4, 1.0)
 #: Where the step without recording is known, all factors in between are tried that give it within this share.
 FACTORS, NEAR_STEP = (0.2, 1.0), 0.03
-#: Where host times of phases are known: all factors within this share of theirs; they must give the step so nearly.
+#: Where host times of phases are known: all factors within this share of theirs; they must give the step so
+#: nearly.
 NEAR_HOST, NEAREST_STEP = 0.15, 0.08
 #: In how many places a range of factors is computed, and in how many it is looked for.
 PLACES, SEARCHED = 5, 49
 #: Less of the step is not shown.
 LEAST_SHARE = 0.02
-#: Two changes save the same time if both together save less than so many times what the larger saves, and the smaller
-#: adds less than this share of what it saves alone.
+#: Two changes save the same time if both together save less than so many times what the larger saves, and the
+#: smaller adds less than this share of what it saves alone.
 SAME_TIME, ADDS = 1.1, 0.25
 NO_FACTOR = (
-    "no cost of recording gives a step of the time without recording: what depends on the host's time is not judged, "
-    "and the other figures are the lowest at any cost"
+    "no cost of recording gives a step of the time without recording: what depends on the host's time is not "
+    "judged, and the other figures are the lowest at any cost"
 )
 
 
@@ -78,9 +79,10 @@ class Silent:
 class Fixes:
     """All changes that matter, by the least that they save; and what stayed silent, or was not judged.
 
-    `step_ns` is the step without recording where `is_unrecorded`, else the recorded one; `factors` are the lowest and
-    the highest share of the recorded host time that was replayed; `spread_ns` is half the interquartile range of the
-    recorded steps. `refused` says why nothing was replayed; `fits` is false where no factor gives the unrecorded step.
+    `step_ns` is the step without recording where `is_unrecorded`, else the recorded one; `factors` are the
+    lowest and the highest share of the recorded host time that was replayed; `spread_ns` is half the
+    interquartile range of the recorded steps. `refused` says why nothing was replayed; `fits` is false where no
+    factor gives the unrecorded step.
     """
 
     fixes: tuple[Fix, ...] = ()
@@ -152,7 +154,9 @@ def _without_annotation(subject: FixSubject) -> Timeline:
     return replace(timeline, before_ns=np.where(pauses, AT_ONCE_NS, timeline.before_ns))
 
 
-def _factors(timeline: Timeline, unrecorded_ns: float | None, host_ns: Mapping[str, float] | None) -> tuple[Floats, bool]:
+def _factors(
+    timeline: Timeline, unrecorded_ns: float | None, host_ns: Mapping[str, float] | None
+) -> tuple[Floats, bool]:
     """Return the host's factors to compute at, and whether any of them gives the step without recording.
 
     One factor each, or a row of one for each of PHASES.
@@ -175,7 +179,7 @@ def _factors(timeline: Timeline, unrecorded_ns: float | None, host_ns: Mapping[s
 
 
 def host_times_error(attribution: Attribution, unrecorded_step_ns: float, host_ns: Mapping[str, float]) -> float:
-    """Return by how much the step that is replayed with the host's times of phases differs, as a share of the true one.
+    """Return by which share the step that is replayed with the host's times of phases misses the true one.
 
     Raises Refused where the steps cannot be replayed.
     """
@@ -184,7 +188,7 @@ def host_times_error(attribution: Attribution, unrecorded_step_ns: float, host_n
 
 
 def _of_phases(timeline: Timeline, host_ns: Mapping[str, float]) -> Floats:
-    """Return the factor of each phase at which the host takes so long in it; of phases without a time, that of all."""
+    """Return the factor of each phase at which the host takes so long in it; without a time, that of all."""
     before = np.where(timeline.before_ns > PAUSE_NS, 0.0, timeline.before_ns)
     own = np.where(timeline.scaled & (timeline.own_ns <= PAUSE_NS), timeline.own_ns, 0.0)
     recorded = np.bincount(timeline.phase, before + own, len(PHASES)) / timeline.steps
@@ -198,7 +202,13 @@ class _Weighed:
     """All symptoms, replayed without them one at a time, at all factors."""
 
     def __init__(
-        self, subject: FixSubject, base: Timeline, symptoms: Sequence[_Symptom], factors: Floats, fits: bool, step: float
+        self,
+        subject: FixSubject,
+        base: Timeline,
+        symptoms: Sequence[_Symptom],
+        factors: Floats,
+        fits: bool,
+        step: float,
     ) -> None:
         self.subject, self.base, self.symptoms, self.step = subject, base, symptoms, step
         changed = [symptom.found.change(base) for symptom in symptoms]
@@ -237,7 +247,11 @@ class _Weighed:
     def _fix(self, place: int, then_ns: float, same_as: tuple[str, ...]) -> Fix:
         rule, found = self.symptoms[place]
         subject = self.subject
-        evidence = {"kernels_ns": subject.time_ns(found.work), "calls": subject.per_step(found.work), **found.evidence}
+        evidence = {
+            "kernels_ns": subject.time_ns(found.work),
+            "calls": subject.per_step(found.work),
+            **found.evidence,
+        }
         return Fix(
             rule=rule.name,
             sentence=found.sentence + self._more(place),
@@ -259,7 +273,11 @@ class _Weighed:
             return ""
         order = sum(symptom.found.more is not None for symptom in self.symptoms[:place])
         most_ns = float(self.more_ns[order].max())
-        return f" {found.more[1].format(brief_time_text(most_ns))}" if most_ns >= BF16_MORE * self.high_ns[place] else ""
+        return (
+            f" {found.more[1].format(brief_time_text(most_ns))}"
+            if most_ns >= BF16_MORE * self.high_ns[place]
+            else ""
+        )
 
     def _replayed(self, sets: Sequence[Sequence[int]]) -> list[float]:
         """Return how long a step takes after each of some sets of changes, ns."""

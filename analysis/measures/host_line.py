@@ -1,8 +1,8 @@
 """The host as one line of API calls, and the GPU's work, in the steps that are replayed.
 
-A process's calls are read in the order of their starts, whichever thread makes them: autograd's threads work while the
-program's own thread waits in backward. Where two threads call at the same time, there is no such line, and `Refused`
-says so. Calls inside another, and calls of threads that launch nothing, are left out.
+A process's calls are read in the order of their starts, whichever thread makes them: autograd's threads work
+while the program's own thread waits in backward. Where two threads call at the same time, there is no such
+line, and `Refused` says so. Calls inside another, and calls of threads that launch nothing, are left out.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ class GpuWork:
 class Window:
     """The steps that are replayed: consecutive measured ones of one process, and its work on one GPU.
 
-    `begin` and `end` are positions in the host's calls: a step's first, and that behind its last. `steps_ns` are the
-    times of all measured steps, from the end of one's work to that of the next; of a single step, from its begin.
+    `begin` and `end` are positions in the host's calls: a step's first, and that behind its last. `steps_ns`
+    are the times of all measured steps, from the end of one's work to that of the next; of a single step, from
+    its begin.
     """
 
     host: Host
@@ -146,16 +147,17 @@ def _ends(attribution: Attribution, rows: Int64s, steps: Int64s) -> Int64s:
     launched_ns = trace.launches.start_ns[trace.work.launch[rows]]
     order = np.argsort(launched_ns, kind="stable")
     launched_ns, ended_ns = launched_ns[order], trace.work.end_ns[rows[order]]
-    places = zip(*(np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns)), strict=True)
+    places = zip(
+        *(np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns)), strict=True
+    )
     ends = [
-        int(ended_ns[begin:end].max(initial=at)) for at, (begin, end) in zip(ranges.start_ns[steps], places, strict=True)
+        int(ended_ns[begin:end].max(initial=at))
+        for at, (begin, end) in zip(ranges.start_ns[steps], places, strict=True)
     ]
     return np.array(ends, np.int64)
 
 
-def _nearest(
-    attribution: Attribution, steps: Int64s, times_ns: Int64s, calls_ns: Int64s
-) -> tuple[int, int]:
+def _nearest(attribution: Attribution, steps: Int64s, times_ns: Int64s, calls_ns: Int64s) -> tuple[int, int]:
     """Return the first and the last step of the window: consecutive, and nearest to the median time on average."""
     ranges = attribution.ranges
     usual_ns = median(times_ns.tolist())

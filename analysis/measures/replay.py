@@ -1,8 +1,8 @@
-"""Replay the recorded calls of a few steps: how long would a step take if the program, or its host, were another?
+"""Replay the recorded calls of a few steps: how long a step would take after a change, or with a faster host.
 
-A piece of work starts when its launch call has reached the GPU and what it waits for has ended: the work before it on
-its stream, and events of other streams. A call that synchronizes returns when the work that it waits for has ended.
-All else lasts as recorded, or as a change says. docs/fix_first.md draws it.
+A piece of work starts when its launch call has reached the GPU and what it waits for has ended: the work before
+it on its stream, and events of other streams. A call that synchronizes returns when the work that it waits for
+has ended. All else lasts as recorded, or as a change says. docs/fix_first.md draws it.
 
 Many replays of one report are computed at once, for they differ in columns alone. Between two calls that wait, the
 host's times are sums; and the end of a run of work is the largest of such sums.
@@ -20,11 +20,13 @@ from ..trace import Bools
 from .host_line import Refused, window_of
 from .timeline import BEGIN, END, ROOM, RUN, WAIT, Floats, Timeline, recorded_timeline
 
-#: A call's own time, or a pause between calls, above which it is the program's own and recording did not make it, ns.
+#: A call's own time, or a pause between calls, above which it is the program's own and recording did not make
+#: it, ns.
 PAUSE_NS = 1_000_000
 #: A lag between a launch call and the start of its work above which it is not the host's, ns.
 LONGEST_LAG_NS = 50_000
-#: A step is the mean of the replayed ones; the median, where the recorded ones differ by more than this share of it.
+#: A step is the mean of the replayed ones; the median, where the recorded ones differ by more than this share
+#: of it.
 STEADY = 0.2
 #: The replay of the unchanged report must give the recorded step within this share of it.
 LARGEST_ERROR = 0.02

@@ -1,13 +1,12 @@
 """What was recorded of a few steps, in the columns that a replay is computed of.
 
-A call's time is its *own* or waiting; a piece of work starts a *lag* after its launch call, and a *gap* after what it
-waits for, at the earliest. Where the host waits, or streams wait for each other, is the same in all replays: a
-`Program` of operations and of *runs*, each the work that one stream gets between two of these.
+A call's time is its *own* or waiting; a piece of work starts a *lag* after its launch call, and a *gap* after
+what it waits for, at the earliest. Where the host waits, or streams wait for each other, is the same in all
+replays: a `Program` of operations and of *runs*, each the work that one stream gets between two of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -35,8 +34,8 @@ STAGED_BYTES = 65_536
 #: What the report shows no example of: a wait for nothing, a lag, and a gap, ns.
 QUICK_WAIT_NS, USUAL_LAG_NS, USUAL_GAP_NS = 6_000.0, 8_000.0, 1_000.0
 
-#: What an operation is: a run begins behind others; a call waits for runs, and returns so long after their end; a call
-#: of a copy waits for runs before it begins; a call waits for room in the queue; a step begins or ends.
+#: What an operation is: a run begins behind others; a call waits for runs, and returns so long after their end;
+#: a call of a copy waits for runs before it begins; a call waits for room in the queue; a step begins or ends.
 RUN, WAIT, STAGED, ROOM, BEGIN, END = range(6)
 
 
@@ -52,8 +51,8 @@ class Operation(NamedTuple):
 class Program(NamedTuple):
     """What waits for what: operations in their order, and the runs.
 
-    `work` are positions in the window's work, run by run; `first` is where in it each run begins. The first runs are
-    those of work before the window, one a stream, which ended at `earlier_ns`; they are not in `work`.
+    `work` are positions in the window's work, run by run; `first` is where in it each run begins. The first
+    runs are those of work before the window, one a stream, which ended at `earlier_ns`; they are not in `work`.
     """
 
     operations: tuple[Operation, ...]
@@ -74,8 +73,8 @@ class Copied(NamedTuple):
 class Timeline:
     """The columns of a replay. A change is another timeline of the same calls and the same work.
 
-    Of a call: the host's time before it, its own time, and whether it still waits. Of a piece of work: lag, gap, how
-    long it lasts, and whether it is still there.
+    Of a call: the host's time before it, its own time, and whether it still waits. Of a piece of work: lag,
+    gap, how long it lasts, and whether it is still there.
     """
 
     window: Window
@@ -132,7 +131,9 @@ class _Recorded:
         lag_ns, gap_ns = self._lags(ready_ns)
         own_ns = self.own_ns.copy()
         staged, call = self.staged, self.work.call[self.staged]
-        own_ns[call] = np.maximum(self.host.end_ns[call] - np.maximum(self.host.start_ns[call], ready_ns[staged]), 0)
+        own_ns[call] = np.maximum(
+            self.host.end_ns[call] - np.maximum(self.host.start_ns[call], ready_ns[staged]), 0
+        )
         for operation in program.operations:
             if operation.kind == WAIT:
                 own_ns[operation.call] = min(own_ns[operation.call], self.quick_ns)
@@ -240,13 +241,15 @@ class _Compiling:
                 self._wait(kind, call)
         self._flush(len(self.work.row))
         first = np.cumsum([0, *map(len, self.runs)])[:-1]
-        return Program(tuple(self.operations), np.concatenate(self.runs), first, self.recorded.earlier_ns), self.ready_ns
+        return Program(
+            tuple(self.operations), np.concatenate(self.runs), first, self.recorded.earlier_ns
+        ), self.ready_ns
 
     def _couplings(self) -> list[tuple[int, int, int]]:
         """Return where the host and streams meet: calls, the order of several at one, and kinds of operation."""
         of, window = self.recorded, self.recorded.window
         events = np.isin(self.host.kind, (RECORDS, STREAM_WAITS))
-        few = self.work.call[:: LOOK_EVERY] if len(self.work.call) > of.depth else self.work.call[:0]
+        few = self.work.call[::LOOK_EVERY] if len(self.work.call) > of.depth else self.work.call[:0]
         found = (
             (END, window.end),
             (BEGIN, window.begin),

@@ -18,6 +18,7 @@ import msgspec
 
 from nvtx_kernels import DOMAIN
 
+from ..kernel_names.arithmetic import arithmetic_of
 from ..kernel_names.categories import classify
 from ..kernel_names.parts import compiled_parts, fused_ops
 from ..measures.attention_parts import NAMES as ATTENTION_PARTS
@@ -28,7 +29,6 @@ from ..readers.marks import ARITHMETIC, CHOSEN, MARKS, Peaks, TrainingMark, deco
 from ..readers.module_names import BEGINNING, called
 from ..readers.nccl_payloads import EXCHANGES, FIELDS, SHARES
 from ..readers.written import ANNOTATED
-from ..kernel_names.arithmetic import arithmetic_of
 from ..vocabulary import (
     AUTOGRAD_THREADS,
     BACKWARD_OPERATORS,

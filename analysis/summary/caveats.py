@@ -29,6 +29,7 @@ CATEGORY_OF = {FORWARD: MODEL_FORWARD, BACKWARD: MODEL_BACKWARD}
 # Copies between a replay's graphs, and kernels of libraries, are captured in no range of a model.
 MOST_UNTOLD = 0.1
 
+
 def launches_by_arithmetic(rows: Iterable[KernelRow]) -> dict[str, Number]:
     """Count the GEMM launches of each arithmetic."""
     counts: dict[str, Number] = defaultdict(int)

@@ -43,8 +43,8 @@ UNKNOWN_GPU = (
 )
 NO_PEAK = "The table of GPUs' peaks has no {} for the {}, so what computes in it has no share."
 FP32 = (
-    "In fp32 the GPU reaches {:,.4g} TFLOP/s, which % FLOP is of; its tensor cores reach {:,.4g} in {}: {} of the first is "
-    "{} of the second. `nvtx-kernels view fix` says what that is worth."
+    "In fp32 the GPU reaches {:,.4g} TFLOP/s, of which % FLOP is a share. Tensor cores reach {:,.4g} in {}: the "
+    "best range's {} is {} of that. `nvtx-kernels view fix` says what it is worth."
 )
 ON_CPU = "Recorded on a CPU: there are no peaks to compare with, so there are no shares and no bounds."
 MEASURED_PEAKS = (

@@ -8,8 +8,8 @@ from dataclasses import replace
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, fixes_of
-from ..support.units import brief_time_text as time
 from ..support.units import UNITS_NS, digits_text, share_text
+from ..support.units import brief_time_text as time
 from ..vocabulary import PATH_SEPARATOR
 from . import headings
 from .registry import Subject
@@ -26,7 +26,10 @@ NOTHING = "Nothing to fix first: no change that is known here takes {} or more f
 CEILINGS = "Ceilings by replay of the recorded calls, {}. They do not add up; up to: it can be less."
 AT_EVERY_COST = "at every cost of recording that gives a step of {}"
 AT_ANY_COST = "with {} to {} times the recorded host time, as the step without recording is not known"
-GIVE_STEP = "A step is shorter without recording: `--unrecorded-step 28.6ms` says how long it takes, and narrows the ranges."
+GIVE_STEP = "A step is shorter without recording: `--unrecorded-step 28.6ms` says how long it takes and narrows the ranges."
+EVIDENCE = (
+    "time: of the kernels and copies concerned. least: what their bytes or FLOPs take, where they were counted."
+)
 
 
 def view(subject: Subject) -> Document:
@@ -39,7 +42,10 @@ def view(subject: Subject) -> Document:
     found = fixes_of(subject.attribution, unrecorded_step_ns=subject.unrecorded_step_ns)
     if found.refused:
         raise ReportError(REFUSED.format(found.refused))
-    notes = [*([GIVE_STEP] if not found.is_unrecorded else []), *(f"Not judged: {reason}." for reason in found.unjudged)]
+    notes = [
+        *([GIVE_STEP] if not found.is_unrecorded else []),
+        *(f"Not judged: {reason}." for reason in found.unjudged),
+    ]
     tables = [fix_table(found, found.fixes), *([_evidence(found)] if found.fixes else [])]
     document = headings.answer(report, [table for table in tables if table.rows], (*notes, *report.notes))
     return replace(document, verdict=nothing(found) if not found.fixes else "")
@@ -113,7 +119,7 @@ def _then(found: Fixes, number: int) -> str:
 
 
 def _evidence(found: Fixes) -> Table:
-    """Show which work each change concerns: its ranges, how much there is in a step, and the least it could take."""
+    """Show which work each change concerns, how much of it a step has, and the least that it could take."""
     columns = headed("rule", range="range with the most of it", ranges="ranges")
     columns += (Column("calls", "per step", "count"), *headed(kernels_ns="time", floor_ns="least"))
     rows = [
@@ -130,5 +136,4 @@ def _evidence(found: Fixes) -> Table:
         for fix in found.fixes
     ]
     title = f"What they concern, {{unit}} per step, mean of {found.steps}"
-    note = "time: of the kernels and copies concerned. least: what their bytes or FLOPs take, where they were counted."
-    return Table("evidence", title, columns, tuple(rows), note)
+    return Table("evidence", title, columns, tuple(rows), EVIDENCE)

@@ -55,7 +55,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Wait:
-    """What nsys says of a call, by its correlation id, that waits for a stream or an event, or records an event."""
+    """What nsys says of a call, by its id, that waits for a stream or an event, or records an event."""
 
     correlation: int
     stream: int = 0

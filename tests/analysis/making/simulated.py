@@ -1,7 +1,7 @@
 """Programs on a simulated host and GPU, as the rows that nsys would record of them, and their true step time.
 
-The simulation goes call by call, and shares nothing with the replay. Times are ns; a program is a function that gets a
-`Simulated` and makes its calls in it: `recorded(tmp_path, program)` and `step_ns(program)`.
+The simulation goes call by call, and shares nothing with the replay. Times are ns; a program is a function that
+gets a `Simulated` and makes its calls in it: `recorded(tmp_path, program)` and `step_ns(program)`.
 """
 
 import json
@@ -68,7 +68,7 @@ class Simulated:
         self.rows.waits.append(Wait(correlation, stream))
 
     def upload(self, size, *, pinned=False, waits=True):
-        """Copy a batch to the GPU: from pageable memory the call copies itself, after the stream's earlier work."""
+        """Copy a batch to the GPU; from pageable memory the call copies, after the stream's earlier work."""
         lasts = round(size / (50 if pinned else 10))
         if pinned:
             self.work(lasts, 1, kind="memcpy", bytes=size, source=1, target=2)

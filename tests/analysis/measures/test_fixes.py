@@ -134,7 +134,11 @@ def in_parts(machine, around="attention"):
     with machine.range("forward"):
         for _ in range(6):
             with machine.range(around):
-                for part, kernels in (("scores", [TF32_GEMM]), ("softmax", [ELEMENTWISE, SOFTMAX]), ("last", [TF32_GEMM])):
+                for part, kernels in (
+                    ("scores", [TF32_GEMM]),
+                    ("softmax", [ELEMENTWISE, SOFTMAX]),
+                    ("last", [TF32_GEMM]),
+                ):
                     with machine.range(part):
                         for kernel in kernels:
                             machine.work(100 * US, kernel)

@@ -1,7 +1,5 @@
 """The replay of an unchanged report gives its step; what lacks for that is refused in a sentence."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from nvtx_kernels.analysis.attribution.causes import attribute
@@ -14,7 +12,8 @@ from tests.analysis.making.building import AUTOGRAD, Launch, Wait, Work, alter, 
 from tests.analysis.making.bundled import SHARED, unpacked
 from tests.analysis.making.simulated import MS, US
 
-REAL = sorted(SHARED.glob("gains/*.sqlite*")) + [
+REAL = [
+    *sorted(SHARED.glob("gains/*.sqlite*")),
     *SHARED.glob("idle/*.sqlite*"),
     *SHARED.glob("h200/compiled_*.sqlite*"),
     *SHARED.glob("h200/fsdp2_llama.sqlite*"),
