@@ -26,7 +26,9 @@ NOTHING = "Nothing to fix first: no change that is known here takes {} or more f
 CEILINGS = "Ceilings by replay of the recorded calls, {}. They do not add up; up to: it can be less."
 AT_EVERY_COST = "at every cost of recording that gives a step of {}"
 AT_ANY_COST = "with {} to {} times the recorded host time, as the step without recording is not known"
-GIVE_STEP = "A step is shorter without recording: `--unrecorded-step 28.6ms` says how long it takes and narrows the ranges."
+GIVE_STEP = (
+    "A step is shorter without recording: `--unrecorded-step 28.6ms` gives its time, and narrows the ranges."
+)
 EVIDENCE = (
     "time: of the kernels and copies concerned. least: what their bytes or FLOPs take, where they were counted."
 )
