@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 AT_ONCE, LONGEST_S = 4, 100
-WARM_UP, LEAST_STEPS, MOST_STEPS, MEASURE_S = 4, 8, 40, 0.5
+WARM_UP, LEAST_STEPS, MOST_STEPS, MEASURE_S = 4, 8, 40, 0.35
 EMPTIED, RECORDED, ROUNDS = 3, 6, 2
 PHASES = ("other", "forward", "backward", "optimizer")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..kernel_names.arithmetic import arithmetic_of, is_fp32_convolution
 from ..support.small_numbers import rows_of_each
-from ..support.units import brief_time_text, count_text
+from ..support.units import count_text, time_in_digits
 from ..trace import Bools, Int64s
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES
 from .fix_subject import AT_ONCE_NS, FixSubject
@@ -185,7 +185,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
             )
         concerned = np.zeros(len(work.row), np.bool_)
         concerned[next_work] = True
-        time = brief_time_text(mean_ns)
+        time = time_in_digits(mean_ns)
         sentence = f"The program computes for {time} before {place}, and the GPU has nothing to do: {remedy}"
         yield Found(change, sentence, concerned)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..attribution.causes import Attribution
-from ..support.units import brief_time_text
+from ..support.units import time_in_digits
 from ..trace import Path
 from ..vocabulary import PHASES
 from .fix_rules import BF16_MORE, RULES, Found, Rule, Unjudged
@@ -274,7 +274,7 @@ class _Weighed:
         order = sum(symptom.found.more is not None for symptom in self.symptoms[:place])
         most_ns = float(self.more_ns[order].max())
         return (
-            f" {found.more[1].format(brief_time_text(most_ns))}"
+            f" {found.more[1].format(time_in_digits(most_ns))}"
             if most_ns >= BF16_MORE * self.high_ns[place]
             else ""
         )

@@ -9,7 +9,7 @@ from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
 from ..measures.fixes import ADDS, LEAST_SHARE, Fix, Fixes, fixes_of
 from ..support.units import UNITS_NS, digits_text, share_text
-from ..support.units import brief_time_text as time
+from ..support.units import time_in_digits as time
 from ..vocabulary import PATH_SEPARATOR
 from . import headings
 from .registry import Subject
@@ -104,9 +104,9 @@ def alone(fix: Fix) -> str:
     """Return what a change takes from the step alone: `20.8 ms, 30%`, `13 to 21 ms`, `up to 27 ms, 40%`."""
     bound = "up to " if fix.up_to else ""
     if fix.alone_ns - fix.alone_low_ns > RANGE_FROM * fix.alone_ns:
-        high, unit = time(fix.alone_ns, 2).split()
-        low_ns = fix.alone_low_ns / UNITS_NS[unit]
-        return f"{bound}{digits_text(low_ns, 2)} to {high} {unit}"
+        unit = time(fix.alone_ns).split()[1]
+        low, high = (digits_text(ns / UNITS_NS[unit], 2) for ns in (fix.alone_low_ns, fix.alone_ns))
+        return f"{bound}{low} to {high} {unit}"
     return f"{bound}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
 
 
