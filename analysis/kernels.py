@@ -17,6 +17,7 @@ from .cli import (
     choices_of,
     detail_of,
     expand,
+    opened_by,
     positive,
     presented,
     report_of,
@@ -123,9 +124,15 @@ def answer(options: argparse.Namespace) -> str | bytes:
         from .views.overview import overview
         from .views.verdict import commands
 
-        report = scaled(report_of(paths[0], options), choices_of(options).per_step)
+        found = None
+        if paths[0].suffix == ".parquet":
+            report = scaled(report_of(paths[0], options), choices_of(options).per_step)
+        else:
+            opened = opened_by(paths[0], options)
+            report = opened.report
+            found = None if options.by or options.range or options.phase else opened.fixes
         report = part_of(report, options.range, options.phase)
-        document = overview(report, detail_of(options), by=options.by)
+        document = overview(report, detail_of(options), by=options.by, found=found)
         if document.verdict and paths[0].suffix != ".parquet":  # of a summary, no view can be shown
             document = replace(document, next=commands(report, as_typed(paths[0], options)))
     return presented(document, options)

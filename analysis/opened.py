@@ -14,6 +14,7 @@ from pathlib import Path
 from . import report as reports
 from .attribution.causes import Attribution, Rules, attribute
 from .attribution.steps import in_measured_steps
+from .measures.fixes import Fixes, fixes_of
 from .measures.steps import StepTimes, step_times
 from .readers import read
 from .readers.requirements import require_work
@@ -71,6 +72,11 @@ class Opened:
         if not self.per_step:
             return self.attribution
         return in_measured_steps(self.attribution, include_warm_up=self.whole.warm_up_included)
+
+    @cached_property
+    def fixes(self) -> Fixes:
+        """What to change first, and how much of a step is at stake."""
+        return fixes_of(self.attribution)
 
     @cached_property
     def step_times(self) -> StepTimes:

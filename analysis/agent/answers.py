@@ -23,6 +23,7 @@ from ..opened import Choices, Opened, opened
 from ..readers import expand
 from ..summary.selection import part_of
 from ..support.text import printable
+from ..views.fix import as_object as fixes_as_object
 from ..views.overview import overview
 from ..views.registry import VIEWS, subject_of, viewer
 from ..views.verdict import next_view
@@ -82,9 +83,12 @@ class Reports:
 
         Ask this first. Figures are means of a measured step where the report has steps, unless `totals` is set.
         """
-        summary = self._opened(report, totals).report
-        following = {"tool": "view", "arguments": {"report": report, "name": next_view(summary)}}
-        return {**_as_answer(overview(summary, _detail(top)), [following]), "step_ns": summary.step_ns}
+        opened = self._opened(report, totals)
+        summary, found = opened.report, opened.fixes
+        name = "fix" if found.fixes else next_view(summary)
+        following = {"tool": "view", "arguments": {"report": report, "name": name}}
+        answer = _as_answer(overview(summary, _detail(top), found=found), [following])
+        return {**answer, "step_ns": summary.step_ns, **_cut_texts(fixes_as_object(found))}
 
     @refusing
     def ranges(
@@ -221,6 +225,15 @@ def _as_plain(value: Any) -> Any:
     if isinstance(value, str):
         return _cut(value)
     return value.item() if hasattr(value, "item") else value
+
+
+def _cut_texts(value: Any) -> Any:
+    """Return an answer all of whose texts are safe to print."""
+    if isinstance(value, dict):
+        return {key: _cut_texts(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut_texts(part) for part in value]
+    return _cut(value) if isinstance(value, str) else value
 
 
 def _cut(text: str) -> str:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..attribution.causes import Attribution, Rules
 from ..document import Document, without_commands
+from ..measures.fixes import Fixes, fixes_of
 from ..measures.steps import steps_of
 from ..opened import Choices, Opened, Source, opened
 from ..presenters import as_html, as_table
@@ -65,7 +66,12 @@ class Ranking:
 
     def overview(self) -> Document:
         """Return what `nvtx-kernels rank` shows: phases by category, the longest ranges, the accounting."""
-        return overview(self.report)
+        return overview(self.report, found=self.fixes)
+
+    @cached_property
+    def fixes(self) -> Fixes:
+        """What to change first, and how much of a step is at stake; `nvtx_kernels.fixes` has it as frames."""
+        return fixes_of(self.attribution)
 
     def show(self, width: int = WIDTH) -> None:
         """Print the overview."""

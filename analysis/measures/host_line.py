@@ -35,6 +35,7 @@ CALLS, MOST_CALLS = 20_000, 100_000
 LONG_ENOUGH = 0.75
 
 NO_STEPS = "the report has no measured steps"
+ON_CPU = "the report is of a CPU, which waits for no launches"
 NO_LAUNCHES = "the report does not say when work was launched"
 NO_NAMES = "the report does not say which API calls the program made"
 NO_EVENTS = "the report has {} streams, and no CUDA events that say which waits for which"
@@ -106,7 +107,9 @@ def window_of(attribution: Attribution) -> Window:
     Raises Refused where the report lacks what a replay needs.
     """
     trace = attribution.of_all_work.trace
-    if trace.provenance.unit_of_work != "GPU" or not trace.launch_times_known:
+    if trace.provenance.unit_of_work != "GPU":
+        raise Refused(ON_CPU)
+    if not trace.launch_times_known:
         raise Refused(NO_LAUNCHES)
     if trace.call_name is None:
         raise Refused(NO_NAMES)

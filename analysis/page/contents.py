@@ -14,6 +14,7 @@ from ..compare.changes import Axis, Change, Comparison, changes, compare, notes
 from ..document import Detail
 from ..errors import ReportError
 from ..measures.efficiency import counts_of
+from ..measures.fixes import Fix, Fixes
 from ..measures.gpu_peaks import peak_for
 from ..measures.steps import ranges_of
 from ..opened import Opened
@@ -22,7 +23,7 @@ from ..report.step_time import StepTime
 from ..summary.selection import naming_of, renamed
 from ..support.text import fit
 from ..support.units import count_text, share_text, time_in_digits, time_text, time_unit
-from ..views import graphs, headings
+from ..views import fix, graphs, headings
 from ..views.headings import category, worded
 from ..views.registry import Subject
 from ..views.rows import kernels_of, label
@@ -83,8 +84,10 @@ def _report(opened: Opened) -> dict[str, Any]:
     icicles = {"together": icicle(together)}
     if len(together.ranges) < len(report.ranges):
         icicles["apart"] = icicle(renamed(counted, naming_of(counted, every_index=True)))
+    drawn_strip = strip(attribution, include_warm_up=with_warm_up)
     return {
         "verdict": verdict(drawn_report),
+        "fix": fix_first(opened.fixes, drawn_strip),
         "look": look,
         "sections": parts,
         "roofline": roofline(counted_ranges, peak_for(report.provenance.gpus, counts.peaks if counts else {})),
@@ -94,11 +97,43 @@ def _report(opened: Opened) -> dict[str, Any]:
         "facts": _facts(report, accounting),
         "phases": phases(counted),
         "icicles": icicles,
-        "strip": strip(attribution, include_warm_up=with_warm_up),
+        "strip": drawn_strip,
         "memory": memory_curve(attribution, include_warm_up=with_warm_up),
         "kernels": kernel_rows(together),
         "steps": steps(attribution if counted is report else graphs.counted_work(attribution), report),
     }
+
+
+def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what to change first as texts, each with the part of the strip in which its work is, ns; None of none."""
+    if not found.fixes:
+        return None
+    table = fix.fix_table(found, found.fixes)
+    words = [row.values[1:3] for row in table.rows]
+    return {
+        "title": table.title,
+        "caption": table.caption,
+        "rows": [
+            {
+                "sentence": f"{each.sentence}.",
+                "alone": alone,
+                "then": then.strip("()").capitalize() if "(" in then else f"Then a step takes {then}." if then else "",
+                "part": part_of_strip(each, drawn_strip),
+            }
+            for each, (alone, then) in zip(found.fixes, words, strict=True)
+        ],
+    }
+
+
+def part_of_strip(each: Fix, drawn_strip: Mapping[str, Any]) -> tuple[int, int]:
+    """Return from when to when in the strip the ranges of a change have work; all of it where they have none."""
+    wanted = [path_texts(path) for path in each.where]
+    paths = drawn_strip["paths"]
+    fits = [any(path == of[: len(path)] or of == path[: len(of)] for of in wanted) for path in paths]
+    boxes = [box for box, path in enumerate(drawn_strip["path"]) if fits[path]]
+    if not boxes:
+        return 0, drawn_strip["span_ns"]
+    return min(drawn_strip["start"][box] for box in boxes), max(drawn_strip["end"][box] for box in boxes)
 
 
 def _facts(report: Report, accounting: Sequence[str]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from ..document import Column, Document, Row, Table, headed
 from ..errors import ReportError
@@ -56,6 +57,19 @@ def view(subject: Subject) -> Document:
 def nothing(found: Fixes) -> str:
     """Return the sentence for a report in which nothing matters."""
     return NOTHING.format(share_text(LEAST_SHARE, 0), time(found.step_ns)) + silent(found)
+
+
+def first(found: Fixes | None) -> list[Table]:
+    """Return the first changes, as the overview begins; nothing where none is known."""
+    return [fix_table(found, found.fixes[:FIRST])] if found and found.fixes else []
+
+
+def as_object(found: Fixes) -> dict[str, Any]:
+    """Return all changes, and what their figures are based on, for programs; docs/json.md describes it."""
+    basis = {"replay_error": found.replay_error, "refused": found.refused or None, "step_ns": found.step_ns}
+    basis |= {"is_unrecorded": found.is_unrecorded, "factors": found.factors, "steps": found.steps}
+    basis |= {"silent": [asdict(tried) for tried in found.silent], "unjudged": list(found.unjudged)}
+    return {"fixes": [asdict(fix) for fix in found.fixes], "fix_basis": basis}
 
 
 def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
@@ -123,7 +137,7 @@ def _then(found: Fixes, number: int) -> str:
 def _evidence(found: Fixes) -> Table:
     """Show which work each change concerns, how much of it a step has, and the least that it could take."""
     columns = headed("rule", range="range with the most of it", ranges="ranges")
-    columns += (Column("calls", "per step", "count"), *headed(kernels_ns="time", floor_ns="least"))
+    columns += (Column("calls", "pieces", "count"), *headed(kernels_ns="time", floor_ns="least"))
     rows = [
         Row(
             (
@@ -137,5 +151,5 @@ def _evidence(found: Fixes) -> Table:
         )
         for fix in found.fixes
     ]
-    title = f"What they concern, {{unit}} per step, mean of {found.steps}"
+    title = f"What they concern in a step, {{unit}}, mean of {found.steps}"
     return Table("evidence", title, columns, tuple(rows), EVIDENCE)

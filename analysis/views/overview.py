@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
+from ..measures.fixes import Fixes
 from ..report import KernelRow, Path, RangeRow, Report, added, as_object
 from ..summary.selection import naming_for, renamed
 from ..vocabulary import OTHER, PATH_SEPARATOR
 from . import graphs, headings, verdict
+from .fix import as_object as fixes_as_object
+from .fix import first
 from .phases import WITHOUT_GRAPHS, phases
 from .rows import (
     RANKED,
@@ -38,13 +41,15 @@ NO_RANGES = "No range contains any of the work, so there is nothing to rank."
 NO_KERNELS = "The selection contains no kernels, only other work, so there is nothing to rank."
 
 
-def overview(report: Report, detail: Detail = SHORT, *, by: str | None = None) -> Document:
+def overview(
+    report: Report, detail: Detail = SHORT, *, by: str | None = None, found: Fixes | None = None
+) -> Document:
     """Answer the project's question for a whole report; `by` ranks kernels, categories or ranges alone.
 
-    Raises ReportError where nothing is left to rank.
+    `found` is what to change first, if that is known. Raises ReportError where nothing is left to rank.
     """
     if detail.whole:
-        return everything(report, by=by)
+        return everything(report, by=by, found=found)
     require_measured(report)
     report = renamed(report, naming_for(detail, report))
     if by == "kernel":
@@ -54,7 +59,7 @@ def overview(report: Report, detail: Detail = SHORT, *, by: str | None = None) -
     elif by == "range":
         tables = [range_tree(report, detail.top)]
     else:
-        tables = [phases(report), ranges_with_kernels(report, detail)]
+        tables = [*first(found), phases(report), ranges_with_kernels(report, detail)]
     has_kernels = any(row.kind in RANKED for row in report.kernels)
     tables = [table for table in tables if table.rows and (has_kernels or by == "range")]
     empty = NO_RANGES if by == "range" else NO_KERNELS
@@ -157,7 +162,7 @@ def range_tree(report: Report, top: int) -> Table:
     return Table("ranges", f"{title} {headings.scope(report)}", columns, tuple(rows), caption)
 
 
-def everything(report: Report, *, by: str | None = None) -> Document:
+def everything(report: Report, *, by: str | None = None, found: Fixes | None = None) -> Document:
     """Return the kernels of every path (the default), or rank kernels or categories by phase, or all ranges.
 
     Programs get all rows with full names, nothing merged and nothing cut.
@@ -171,7 +176,11 @@ def everything(report: Report, *, by: str | None = None) -> Document:
         table = _ranking(report, "kernels", ("kernel", "category", "kind", "phase"), extremes)
     else:
         table = _every_row("kernels", KernelRow, report.kernels)
-    accounting, promised = headings.accounting_of(report), partial(as_object, report)
+    def promised() -> Mapping[str, Any]:
+        """Return the JSON object that docs/json.md promises."""
+        return as_object(report) | (fixes_as_object(found) if found else {})
+
+    accounting = headings.accounting_of(report)
     return Document(headings.heading(report), (table,), accounting, report.notes, promised)
 
 

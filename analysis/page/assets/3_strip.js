@@ -1,6 +1,7 @@
 // One step as a strip per stream, by phase and range, and what memory held: time runs to the right.
 
 const STRIP = 30;
+let stripChart = null;
 const BYTES = [
   [2 ** 30, "GiB"],
   [2 ** 20, "MiB"],
@@ -61,7 +62,8 @@ function drawStrip(report) {
       },
     ],
   };
-  stripKeys(draw("strip-chart", option, STRIP * strip.streams.length + 62));
+  stripChart = draw("strip-chart", option, STRIP * strip.streams.length + 62);
+  stripKeys(stripChart);
 }
 
 function stripBox(around, api, report, colour, font) {
@@ -85,6 +87,12 @@ function stripBox(around, api, report, colour, font) {
       },
     },
   };
+}
+
+// Shows the part of the strip in which the work is that a link is about.
+function showPart(link) {
+  const [startValue, endValue] = link.dataset.part.split(" ").map(Number);
+  if (stripChart) stripChart.dispatchAction({ type: "dataZoom", startValue, endValue });
 }
 
 // Plus and minus zoom about the middle, arrow keys move by a quarter of what is shown, Home shows all.

@@ -130,6 +130,13 @@ function restore() {
 
 function start() {
   themed();
+  for (const link of document.querySelectorAll("[data-part]"))
+    link.onclick = (event) => {
+      event.preventDefault();
+      change({ at: "time" });
+      goTo("time");
+      showPart(link);
+    };
   DataTable.ext.errMode = "throw";
   for (const [id, [key, draw]] of Object.entries(CHOICES))
     if (at(id))
