@@ -149,8 +149,8 @@ def ended_by_call(clock: Clock, path: Path) -> None:
         for _ in range(ITERATIONS):
             train(model, optimizer, batch)
             time.sleep(PAUSE_S / 4)
-            profiled.step()
             clock.tick()
+            profiled.step()
 
 
 def uneven(clock: Clock, path: Path) -> None:
@@ -205,21 +205,20 @@ PROGRAMS: tuple[Program, ...] = (
 def measured(program: Program, folder: Path) -> float:
     """Print what a program's own clock says of a step, and what its recording does; return by how much they differ.
 
-    The mean of the same steps is compared, all but the first measured one, of which only the end is known. A program's clock
-    goes on while the recorder writes, which is no part of a step.
+    The same steps are compared one by one, all but the first measured one, of which only the end is known: the
+    median of their differences counts. The program's clock goes on while the recorder writes, at the end of a step or
+    at the beginning of the next.
     """
     clock, path = Clock(), folder / f"{program.__name__}.sqlite"
     program(clock, path)
-    found = nk.rank(path, per_step=True)
-    rows = [row for row in found.report.step_time.rows if not row.first]
-    own_ns = [row.own_ns for row in rows]
+    rows = [row for row in nk.rank(path, per_step=True).report.step_time.rows if not row.first]
     times_ns = [1e9 * seconds for seconds in clock.times[-len(rows) :]]
-    spread = (max(own_ns) - min(own_ns)) / median(own_ns)
-    paused_ns = sum(row.recorder_ns for row in rows) / len(rows)
-    clock_ns, step_ns = sum(times_ns) / len(rows) - paused_ns, sum(own_ns) / len(rows)
-    print(f"{program.__name__:15} {clock_ns / 1e6:9.2f} {step_ns / 1e6:9.2f} "  # noqa: T201
-          f"{100 * (step_ns / clock_ns - 1):+7.2f}% {len(own_ns):5} {100 * spread:6.0f}%")  # fmt: skip
-    return abs(step_ns / clock_ns - 1)
+    steps_ns = [row.own_ns + row.recorder_ns for row in rows]
+    spread = (max(steps_ns) - min(steps_ns)) / median(steps_ns)
+    off = median(step_ns / time_ns - 1 for step_ns, time_ns in zip(steps_ns, times_ns, strict=True))
+    figures = f"{median(times_ns) / 1e6:10.2f} {median(steps_ns) / 1e6:9.2f} {100 * off:+7.2f}%"
+    print(f"{program.__name__:15} {figures} {len(rows):5} {100 * spread:6.0f}%", flush=True)  # noqa: T201
+    return abs(off)
 
 
 def main() -> int:

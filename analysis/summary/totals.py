@@ -76,15 +76,15 @@ def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
     if not len(measured):
         return ()
     first_ns, last_ns = work.start_ns[measured].min(), work.end_ns[measured].max()
-    within = (work.start_ns >= first_ns) & (work.end_ns <= last_ns)
+    within = np.flatnonzero((work.start_ns >= first_ns) & (work.end_ns <= last_ns))
     evaluates = attribution.steps.evaluation | nodes_in(attribution, attribution.steps.validation)
-    evaluation = np.append(evaluates, False)[attribution.node]
-    beyond = within & (step < 0) & ~everything.warm_up[attribution.node] & ~evaluation
-    rows = [("", int(everything.duration[beyond].sum()), int(everything.duration[within].sum()))]
-    for number in distinct(attribution.phase[within]).tolist():
-        of_phase = within & (attribution.phase == number)
-        beyond_ns, whole_ns = (int(everything.duration[some].sum()) for some in (of_phase & beyond, of_phase))
-        rows.append((PHASES[number], beyond_ns, whole_ns))
+    counted = np.append(~(evaluates | attribution.warm_up), True)
+    beyond = within[(step[within] < 0) & counted[attribution.node[within]]]
+    sums = [
+        summed(attribution.phase[some], everything.duration[some], len(PHASES)).tolist() for some in (beyond, within)
+    ]
+    rows = [("", sum(sums[0]), sum(sums[1]))]
+    rows += [(phase, part_ns, whole_ns) for phase, part_ns, whole_ns in zip(PHASES, *sums, strict=True) if whole_ns]
     return tuple(rows)
 
 
