@@ -141,7 +141,8 @@ def beyond_steps(folder):
 def test_figures_per_step_are_of_the_work_in_steps_as_in_the_terminal(tmp_path):
     report = opened(beyond_steps(tmp_path))
     shown = contents([report]).reports[0]
-    assert shown["facts"]["figures"][0] == ("Kernel time", "30 ns", "per step, mean of 2")
+    assert shown["facts"]["figures"][0][0] == "Step time"
+    assert shown["facts"]["figures"][1] == ("Kernel time", "30 ns", "per step, mean of 2")
     assert (shown["kernels"]["total_ns"], shown["icicles"]["together"]["ns"][0], shown["per"]) == (60, 60, 2)
     assert sum(ns for _, ns in shown["facts"]["parts"]) == 60
     assert any("Not in these means: 410 ns in no measured step" in line for line in shown["facts"]["accounting"])
@@ -198,7 +199,7 @@ def test_a_report_with_the_data_has_a_section_of_it(name, path, said):
 def test_what_waits_is_looked_at_first_with_its_figures():
     assert drawn(DATA / "h200_train_fp32.sqlite")["look"] == [
         (
-            "optimizer waits for launches: the GPU is busy 32.3% of 16.49 ms, and 62.3% of the rest is "
+            "optimizer is limited by the CPU: the GPU is busy 32.3% of 16.49 ms, and 62.3% of the rest is "
             "before the next launch (1,776 kernels).",
             "balance",
         ),
