@@ -124,8 +124,18 @@ def record(options: argparse.Namespace) -> None:
     print(f"{options.out / 'recorded.tar.xz'}: {(options.out / 'recorded.tar.xz').stat().st_size / 1e6:.1f} MB")
 
 
+#: The columns of numbered texts that are read; all other texts hold environments and paths of the machine.
+NUMBERED = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("demangledName", "shortName", "mangledName"),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("nameId",),
+    "NVTX_EVENTS": ("textId",),
+    "PROFILER_OVERHEAD": ("nameId",),
+    "ThreadNames": ("nameId",),
+}
+
+
 def reduce(report: Path) -> None:
-    """Leave in a report the tables that are read."""
+    """Leave in a report the tables and texts that are read."""
     from nvtx_kernels.analysis.readers.nsys_tables import TABLES
 
     connection = sqlite3.connect(report, isolation_level=None)
@@ -133,6 +143,11 @@ def reduce(report: Path) -> None:
     for name in found:
         if name not in {*TABLES, "PROFILER_OVERHEAD", "sqlite_sequence"} and not name.startswith("NVTX_KERNELS"):
             connection.execute(f'DROP TABLE "{name}"')
+    used = " UNION ALL ".join(
+        f'SELECT "{column}" FROM "{table}"' for table in {*NUMBERED} & {*found} for column in NUMBERED[table]
+    )
+    connection.execute(f"DELETE FROM StringIds WHERE id NOT IN (SELECT id FROM StringIds WHERE id IN ({used}))")
+    connection.execute("DELETE FROM META_DATA_EXPORT WHERE value LIKE '%/%'")
     connection.execute("VACUUM")
     connection.close()
 
