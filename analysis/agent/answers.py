@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from ..compare import changes, rules, tables
+from ..compare.sides import recorded
 from ..doctor.checks import examine
 from ..document import Detail, Document, seen_by
 from ..errors import AnalysisError, NotAReport, UsageError
@@ -130,10 +131,10 @@ class Reports:
     ) -> Answer:
         """Show what changed from one report to another; `fail_on` has rules such as 'softmax > +5%'."""
         paths = [self.path(name) for name in (before, after)]
-        sides = [opened(path) for path in paths]
-        a, b = changes.named_apart([side.whole for side in sides], paths)
-        times = sides[0].step_times, sides[1].step_times
-        comparison = changes.compare(a, b, basis=basis, times=times)
+        opened_sides = [opened(path) for path in paths]
+        a, b = changes.named_apart([side.whole for side in opened_sides], paths)
+        side_a, side_b = map(recorded, opened_sides)
+        comparison = changes.compare(a, b, basis=basis, sides=(side_a, side_b))
         verdicts = [rules.judge(rules.parse(text), comparison) for text in fail_on]
         answer = _as_answer(tables.compared(comparison, verdicts, _detail(top)))
         return {**answer, "violated": [verdict.rule.text for verdict in verdicts if verdict.violated]}

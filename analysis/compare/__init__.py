@@ -1,4 +1,8 @@
-"""Compare two reports: nvtx-kernels compare before.sqlite after.sqlite --fail-on 'softmax > +5%'."""
+"""Say whether B is faster than A, and where: nvtx-kernels compare before.sqlite after.sqlite --fail-on 'softmax > +5%'.
+
+With several recordings a side, what differs from one recording to the next is no difference:
+nvtx-kernels compare a1.sqlite a2.sqlite a3.sqlite --to b1.sqlite b2.sqlite b3.sqlite
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from ..errors import UsageError
 from ..support.arguments import CommandParser
 
 if TYPE_CHECKING:
-    from ..measures.steps import StepTimes
     from ..report import Report
     from .rules import Verdict
+    from .sides import Side
 
 RULE_VIOLATED = 3
 GONE = " (only in A; --allow-missing accepts it)"
@@ -24,9 +28,19 @@ GONE = " (only in A; --allow-missing accepts it)"
 
 def parser(prog: str = "python -m analysis.compare") -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = CommandParser(prog=prog, description=__doc__)
-    parser.add_argument("a", type=Path, metavar="A", help="the report to compare with")
-    parser.add_argument("b", type=Path, metavar="B", help="the report that may have changed")
+    parser = CommandParser(
+        prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "reports",
+        type=Path,
+        nargs="+",
+        metavar="REPORT",
+        help="the report to compare with, and the one that may have changed; with --to, recordings of the first",
+    )
+    parser.add_argument(
+        "--to", type=Path, nargs="+", default=[], metavar="REPORT", help="recordings of what may have changed"
+    )
     compared = parser.add_argument_group("what to compare")
     compared.add_argument(
         "--by", choices=("phase", "category", "range", "kernel"), help="one table instead of all four"
@@ -82,26 +96,50 @@ def _compare(options: argparse.Namespace) -> list[Verdict]:
     from .rules import judge, parse
     from .tables import compared
 
-    spare((options.a, options.b), options.output)
+    before, after = _sides(options)
+    spare((*before, *after), options.output)
     if options.output and options.output.suffix.lower() in (".html", ".htm") and not options.format:
-        page = shlex.join(["nvtx-kernels", "page", str(options.a), str(options.b), "-o", str(options.output)])
+        page = shlex.join(["nvtx-kernels", "page", str(before[0]), str(after[0]), "-o", str(options.output)])
         raise UsageError(f"compare writes no page; use: {page}")
     detail = detail_of(options)
     rules = [parse(text) for text in options.fail_on]
-    paths = (options.a, options.b)
-    reports, times = zip(*(_with_steps(path, options) for path in paths), strict=True)
-    a, b = named_apart(reports, paths)
-    comparison = compare(a, b, basis=options.basis or "auto", all_work=options.all_work, times=times)
+    (a, steps_a), (b, steps_b) = (_joined(paths, options) for paths in (before, after))
+    a, b = named_apart((a, b), (before[0], after[0])) if len(before) == len(after) == 1 else (a, b)
+    sides = (steps_a, steps_b)
+    comparison = compare(a, b, basis=options.basis or "auto", all_work=options.all_work, sides=sides)
     verdicts = [judge(rule, comparison, allow_missing=options.allow_missing) for rule in rules]
     write(presented(compared(comparison, verdicts, detail, by=options.by), options), options.output)
     return verdicts
 
 
-def _with_steps(path: Path, options: argparse.Namespace) -> tuple[Report, StepTimes]:
-    """Read a report, or the summary of one, with the times of its steps."""
-    if path.suffix == ".parquet":
-        from ..summary.file import read_step_times, read_summary
+def _sides(options: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+    """Return the recordings of A and of B; raises UsageError for anything but two reports without --to."""
+    if options.to:
+        return options.reports, options.to
+    if len(options.reports) != 2:
+        count = len(options.reports)
+        raise UsageError(
+            f"{count} report{'s' * (count > 1)} of {'one side' if count == 1 else 'which side?'}: write "
+            "`compare A B`, or `compare A1 A2 --to B1 B2` with several recordings of each."
+        )
+    return options.reports[:1], options.reports[1:]
 
-        return read_summary(path), read_step_times(path)
+
+def _joined(paths: Sequence[Path], options: argparse.Namespace) -> tuple[Report, Side]:
+    """Read the recordings of one side, and return them as one report with the steps of each."""
+    from .sides import joined
+
+    return joined([_with_steps(path, options) for path in paths], paths)
+
+
+def _with_steps(path: Path, options: argparse.Namespace) -> tuple[Report, Side]:
+    """Read a report, or the summary of one, with its steps."""
+    from .sides import of_summary, recorded
+
+    if path.suffix == ".parquet":
+        from ..summary.file import read_summary
+
+        report = read_summary(path)
+        return report, of_summary(path, report)
     opened = opened_by(path, options)
-    return opened.whole, opened.step_times
+    return opened.whole, recorded(opened)

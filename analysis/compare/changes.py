@@ -8,22 +8,23 @@ ranges.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from .. import report as reports
 from ..errors import ReportError
-from ..measures.steps import StepTimes
 from ..opened import is_per_step
 from ..report import KernelRow, Number, Report
 from ..summary.selection import naming_of, renamed
-from ..trace import Int64s
+from ..support import noise
 from ..views.rows import count_of, time_of
 from ..vocabulary import PHASES, fused_parts, some_of
 from ..vocabulary.modules import Naming
+from . import sides as steps_of_sides
+from .sides import NO_STEPS, Measure, Measured, Recording, Side, Steps, paired, place, single_step
 
 Axis = Literal["phase", "category", "range", "kernel"]
 Basis = Literal["auto", "step", "total"]
@@ -43,7 +44,8 @@ class Change:
     """One thing in both reports, ns and launches; in a range, what was launched directly in it.
 
     `inside` is what was launched in a range at any depth, None on other axes. The spreads are by how much the
-    slowest step of a report exceeds its fastest, None where it has fewer than two.
+    slowest step of a report exceeds its fastest, None where it has fewer than two. `judged` says whether the steps
+    of B differ from those of A (docs/compare.md, "When B differs").
     """
 
     key: Key
@@ -53,6 +55,7 @@ class Change:
     b_count: Number = 0
     a_spread_ns: int | None = None
     b_spread_ns: int | None = None
+    judged: noise.Verdict = "not known"
     inside: Change | None = None
 
     @property
@@ -66,10 +69,15 @@ class Change:
         return self.delta_ns / self.a_ns if self.a_ns else None
 
     @property
+    def verdict(self) -> noise.Verdict:
+        """Whether B differs; what only one of the reports has does."""
+        return "differs" if self.state else self.judged
+
+    @property
     def within_spread(self) -> bool | None:
-        """Whether B differs from A no more than the steps of A, or those of B, differ among themselves."""
-        spreads = [spread for spread in (self.a_spread_ns, self.b_spread_ns) if spread is not None]
-        return abs(self.delta_ns) <= max(spreads) if spreads and self.a_count and self.b_count else None
+        """Whether the steps cannot tell B from A; None where that is not known, or only one of them has it."""
+        known = {"same": True, "differs": False, "not known": None}
+        return known[self.judged] if self.a_count and self.b_count else None
 
     @property
     def state(self) -> str:
@@ -87,7 +95,7 @@ class Comparison:
     basis: Basis
     per_step: bool
     all_work: bool = False
-    times: tuple[StepTimes, StepTimes] = field(default=({}, {}), repr=False)
+    steps: Steps = NO_STEPS
 
     def rows(self, report: Report) -> list[KernelRow]:
         """Return the rows of one of the reports that are compared."""
@@ -128,27 +136,40 @@ class Comparison:
         for report in (self.a, self.b):
             kernels = (replace(row, path=_cut(row.path, leaves)) for row in report.kernels)
             reports.append(renamed(replace(report, kernels=tuple(kernels)) if leaves else report, naming))
-        times: tuple[dict[Any, Int64s], dict[Any, Int64s]] = {}, {}
-        for side, of_rows in enumerate(self.times):
-            for (path, *kernel), of_row in of_rows.items():
-                key = (naming(_cut(path, leaves)), *kernel)
-                times[side][key] = times[side].get(key, 0) + of_row
-        return replace(self, a=reports[0], b=reports[1], times=times)
+        return replace(
+            self,
+            a=reports[0],
+            b=reports[1],
+            steps=self.steps.placed(lambda place: (naming(_cut(place[0], leaves)), *place[1:])),
+        )
 
     def change(self, key: Key, *sides: Sequence[KernelRow]) -> Change:
         """Return what changed from some rows of A to some of B."""
         (a_ns, b_ns), (a_count, b_count) = map(time_of, sides), map(count_of, sides)
-        spreads_ns = []
-        for times, rows in zip(self.times, sides, strict=True):
-            places = ((row.path, row.phase, row.kind, row.kernel) for row in rows)
-            by_step = [times[place] for place in places if place in times]
-            spreads_ns.append(int(np.ptp(np.sum(by_step, axis=0))) if by_step else 0 if times else None)
-        a_spread_ns, b_spread_ns = spreads_ns
-        return Change(key, a_ns, b_ns, a_count, b_count, a_spread_ns, b_spread_ns)
+        places = [{place(row) for row in rows} for rows in sides]
+        judged, spreads_ns = self.steps.of_places(*places)
+        return Change(key, a_ns, b_ns, a_count, b_count, *spreads_ns, judged)
 
     def total(self) -> Change:
         """Return everything compared, as one change."""
         return self.change((), self.rows(self.a), self.rows(self.b))
+
+    def measured(self, measure: Measure) -> list[Measured]:
+        """Return a measure of whole steps by kind of steps; [] where a side lacks it."""
+        places = [[place(row) for row in self.rows(report)] for report in (self.a, self.b)]
+        return self.steps.measured(measure, places)
+
+    def step_time(self) -> Change | None:
+        """Return the step time as one change, its counts those of the steps; None where a side lacks it.
+
+        Of several kinds of steps it is the mean of their medians, by how often both sides have them. Where
+        the CPU decides a side, one recording of it cannot tell a small difference from another day.
+        """
+        change, steps = joined(self.measured("step_ns")), self.steps
+        is_doubtful = bool(steps.limited) and not steps.are_repeated
+        if change and is_doubtful and change.judged == "differs" and abs(change.change or 0) <= noise.LARGE:
+            return replace(change, judged="not known")
+        return change
 
     def filed(self, keys: Callable[[KernelRow], Iterable[Key]]) -> dict[Key, Change]:
         """Add up both reports' rows under each of their keys."""
@@ -160,17 +181,31 @@ class Comparison:
         return {key: self.change(key, *of_key) for key, of_key in rows.items()}
 
 
+def joined(kinds: Sequence[Measured]) -> Change | None:
+    """Return a measure of all kinds of steps as one change; None of no kinds."""
+    if not kinds:
+        return None
+    weights = [kind.weight for kind in kinds]
+    a_ns, b_ns = (
+        sum(getattr(kind, name) * weight for kind, weight in zip(kinds, weights, strict=True)) / sum(weights)
+        for name in ("a_ns", "b_ns")
+    )
+    counts = (sum(getattr(kind, name) for kind in kinds) for name in ("a_steps", "b_steps"))
+    verdict = noise.worst([kind.verdict for kind in kinds])
+    return Change((), a_ns, b_ns, *counts, judged=verdict)
+
+
 def compare(
     a: Report,
     b: Report,
     *,
     basis: Basis = "auto",
     all_work: bool = False,
-    times: tuple[StepTimes, StepTimes] = ({}, {}),
+    sides: tuple[Side, Side] = ((), ()),
 ) -> Comparison:
     """Make two reports comparable: per step where both have steps, unless asked otherwise.
 
-    `times` are those of each report's steps.
+    `sides` are the steps of each report's recordings.
 
     Raises ReportError if one counts a GPU's work and the other a CPU's, or if `basis` is "step" but a
     report has no steps.
@@ -184,9 +219,20 @@ def compare(
     spelled_a, spelled_b = reports.in_one_spelling((a, b))
     if not per_step:
         return Comparison(spelled_a, spelled_b, basis, per_step, all_work)
+    steps = paired(*(side or _only_step(report) for side, report in zip(sides, (a, b), strict=True)))
     kernels = {old.kernel: new.kernel for old, new in zip(b.kernels, spelled_b.kernels, strict=True)}
-    times_b = {(*place, kernels.get(kernel, kernel)): ns for (*place, kernel), ns in times[1].items()}
-    return Comparison(spelled_a, spelled_b, basis, per_step, all_work, (times[0], times_b))  # type: ignore[arg-type]
+    steps = steps.placed(lambda place: (*place[:3], kernels.get(place[3], place[3])), sides="B")
+    return Comparison(spelled_a, spelled_b, basis, per_step, all_work, steps)
+
+
+def _only_step(report: Report) -> Side:
+    """Return the step of a report that has one; () for any other, whose steps are not known."""
+    if report.steps != 1:
+        return ()
+    times = single_step(report)
+    launches = sum(row.count for row in report.kernels if row.kind == "kernel")
+    nothing = np.full(1, np.nan)
+    return (Recording(times, np.array([launches], np.int64), nothing, nothing),)
 
 
 def named_apart(reports: Sequence[Report], paths: Sequence[Path]) -> list[Report]:
@@ -273,6 +319,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
                 f"Only {name} has ranges inside {some}; their work is compared there, in the deepest ranges "
                 f"that {other} has too."
             )
+    yield from steps_of_sides.notes(comparison.steps)
     if a.warm_up_included != b.warm_up_included:
         yield "Warm-up is counted in one of the reports only."
     yield from (f"{name}: {note}" for name, report in (("A", a), ("B", b)) for note in report.notes)

@@ -2,52 +2,45 @@
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..errors import ReportError, UsageError
 from ..kernel_names.spelling import canonical_spelling
 from ..report import TO_HAVE_STEPS, KernelRow, Report
 from ..summary.selection import of_ranges
-from ..support.units import UNITS_NS
+from ..support import limits, noise
 from ..views.rows import label
 from ..vocabulary import collapsed
 from .changes import Change, Comparison
 
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
 KINDS = ("range", "phase", "category")  # what a bare name may name; the first that knows it is taken
 
-_RULE = re.compile(
-    r"(?:(?P<kind>range|phase|category|kernel):)?(?P<name>.+?)\s*(?P<operator>[<>]=?)\s*"
-    r"(?P<sign>[-+])\s*(?P<amount>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>%|ns|us|µs|ms|s)(?P<spread>\s+beyond\s+spread)?"
-)
+PREFIXES = (*KINDS, "kernel")
 _FORM = (
     "write NAME > +5%, NAME > +0.3ms, NAME < -10% or NAME > +5% beyond spread, where NAME is a range, a phase, a "
-    "category, or total"
+    f"category, total, or {limits.STEP_TIME}"
+)
+#: What has steps enough to judge noise by.
+ENOUGH_STEPS = (
+    f"needs {noise.SOME_STEPS} or more measured steps of each report, better {noise.MANY_STEPS} or more, and a "
+    f"difference of over {noise.LARGE:.0%} more than they may vary"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; `amount` is a fraction of A's time where `relative`, else ns. `kind` is empty if not given.
-
-    With `beyond_spread`, what differs no more than the steps do among themselves does not violate it.
-    """
+    """One rule: what it names, and how much that may change. `kind` is empty if not given."""
 
     text: str
     kind: str
     name: str
-    operator: str
-    amount: float
-    relative: bool
-    beyond_spread: bool = False
+    limit: limits.Limit
+
+    @property
+    def beyond_spread(self) -> bool:
+        """Whether noise does not violate it."""
+        return self.limit.beyond_spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +59,28 @@ def parse(text: str) -> Rule:
 
     Raises UsageError for any other text.
     """
-    match = _RULE.fullmatch(text.strip())
-    if not match:
-        raise UsageError(f"{text!r} is not a rule for --fail-on: {_FORM}.")
-    amount = float(match["sign"] + match["amount"])
-    relative = match["unit"] == "%"
-    return Rule(
-        text=text.strip(),
-        kind=match["kind"] or "",
-        name=match["name"].strip(),
-        operator=match["operator"],
-        amount=amount / 100 if relative else amount * UNITS_NS[match["unit"]],
-        relative=relative,
-        beyond_spread=bool(match["spread"]),
-    )
+    try:
+        named, limit = limits.read(text)
+    except ValueError as error:
+        raise UsageError(f"{error}: {_FORM}.") from error
+    kind, colon, name = named.partition(":")
+    is_kind = bool(colon and name.strip()) and kind in PREFIXES
+    return Rule(text.strip(), kind if is_kind else "", name.strip() if is_kind else named, limit)
 
 
 def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) -> Verdict:
     """Check a comparison against a rule; what B no longer has violates it, unless that is allowed.
 
     Raises UsageError if neither report has anything of the rule's name, and ReportError if the two reports
-    have no common measure.
+    have no common measure, or too few steps for `beyond spread`.
     """
     if comparison.basis == "auto" and bool(comparison.a.steps) != bool(comparison.b.steps):
         raise ReportError(
             "Only one of the reports has measured step ranges, so --fail-on has no common measure. "
             f"{TO_HAVE_STEPS}, or compare the totals as they are with --totals."
         )
+    if rule.name == limits.STEP_TIME and not rule.kind:
+        return _judged_step(rule, comparison)
     if comparison.hides_kernels:
         raise ReportError(
             "A report hides kernels inside CUDA graphs, so --fail-on cannot judge kernel time. Compare "
@@ -100,17 +88,36 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
         )
     kind, parts = _named(rule, comparison)
     change = comparison.change((), *parts)
-    if rule.beyond_spread and None in (change.a_spread_ns, change.b_spread_ns):
-        raise ReportError(
-            f"The rule {rule.text!r} needs two or more measured steps in each report: A has {comparison.a.steps}, "
-            f"B {comparison.b.steps}. {TO_HAVE_STEPS}."
-        )
-    allowed = rule.amount * change.a_ns if rule.relative else rule.amount
     only_in = "" if all(parts) or kind == "total" else "A" if parts[0] else "B"
-    gone = only_in == "A" and not allow_missing
-    exceeds = OPERATORS[rule.operator](change.delta_ns, allowed)
-    violated = gone or (exceeds and not (rule.beyond_spread and change.within_spread))
+    _require_known(rule, comparison, change.verdict)
+    violated = (only_in == "A" and not allow_missing) or _exceeds(rule, change)
     return Verdict(rule, _described(kind, rule.name, comparison), change, violated, only_in)
+
+
+def _judged_step(rule: Rule, comparison: Comparison) -> Verdict:
+    """Hold the step time against a rule; raises ReportError where it is not known."""
+    change = comparison.step_time()
+    if change is None:
+        raise ReportError(
+            f"The rule {rule.text!r} needs the step time of both reports, which two or more measured steps have "
+            f"(a summary of version 1 lacks it: write it again). Use `total`, or: {TO_HAVE_STEPS}."
+        )
+    _require_known(rule, comparison, change.verdict)
+    return Verdict(rule, limits.STEP_TIME, change, _exceeds(rule, change))
+
+
+def _exceeds(rule: Rule, change: Change) -> bool:
+    is_noise = rule.beyond_spread and change.verdict == "same"
+    return rule.limit.exceeded(change.a_ns, change.delta_ns) and not is_noise
+
+
+def _require_known(rule: Rule, comparison: Comparison, verdict: noise.Verdict) -> None:
+    """Raise ReportError where a rule leaves out noise, and this cannot be told from a difference."""
+    if rule.beyond_spread and verdict == "not known":
+        raise ReportError(
+            f"Whether {rule.name} differs beyond spread is not known: the rule {rule.text!r} {ENOUGH_STEPS}. A has "
+            f"{comparison.a.steps}, B {comparison.b.steps}. Record more steps, or compare several recordings a side."
+        )
 
 
 def _named(rule: Rule, comparison: Comparison) -> tuple[str, list[list[KernelRow]]]:

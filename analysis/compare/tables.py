@@ -11,19 +11,26 @@ from ..document import SHORT, Column, Detail, Document, Row, Table, headed
 from ..kernel_names.short import names_by_kernel
 from ..report import as_object as report_object
 from ..report import tree_order
+from ..support import noise
+from ..support.units import count_text
 from ..views import headings
 from ..views.rows import NOWHERE, common_length, label
+from .answer import answer
 from .changes import Axis, Change, Comparison, Group, Key, changes, grouped, notes
 from .rules import Verdict
+from .sides import Measure
 
 NUMBERS = headed(a_ns="A", b_ns="B", delta_ns="B−A", change="%", a_count="launches A", b_count="B")
 INSIDE = headed(a_inside_ns="A", b_inside_ns="B", delta_inside_ns="B−A", change_inside="%")
 INSIDE += headed(a_inside_count="launches A", b_inside_count="B")
 #: The spread of each report's steps, as a share of its time; the mark is in all tables.
 SPREADS, WITHIN = headed(a_spread="±A %", b_spread="±B %"), headed(within_spread="~")
-MARK = "~"
-STEPS_DIFFER = " ±: slowest less fastest step, % of the mean."
-WITHIN_STEPS = " ~: A and B differ no more than the steps of one of them."
+MARKS: dict[noise.Verdict, str] = {"differs": "", "same": "~", "not known": "?"}
+STEPS_DIFFER = " ±: how much steps vary."
+WITHIN_STEPS = {"same": " ~: may be noise.", "not known": " ?: not known."}
+#: What is measured of whole steps, as screens call it; the last is what the tables below divide.
+MEASURES: dict[Measure, str] = {"step_ns": "step time", "span_ns": "GPU span", "work_ns": ""}
+WORDS: dict[noise.Verdict, str] = {"differs": "differs", "same": "no change", "not known": "not known"}
 #: What a table of kernel time is of.
 OF_AXIS = {"phase": "by phase", "category": "by category", "range": "by innermost range", "kernel": "by kernel"}
 OF_TREE, OF_FUSIONS = "inside each range", "that compile fused, saved and lost"
@@ -52,7 +59,7 @@ def compared(
     """
     if detail.whole:
         axes = [_whole_axis(comparison, axis) for axis in ((by,) if by else get_args(Axis))]
-        document = _document(comparison, (*axes, *_whole_rules(verdicts)))
+        document = _document(comparison, (*axes, *_whole_steps(comparison), *_whole_rules(verdicts)))
         return replace(document, promised=partial(as_object, comparison, verdicts))
     drawing = _Drawing(comparison, detail)
     if by == "range":
@@ -60,7 +67,7 @@ def compared(
     elif by:
         tables = [drawing.ranked(by)]
     else:
-        tables = [*map(drawing.ranked, get_args(Axis)), *drawing.fusions()]
+        tables = [*steps(comparison), *map(drawing.ranked, get_args(Axis)), *drawing.fusions()]
     return _document(comparison, (*tables, *rules(verdicts, comparison)))
 
 
@@ -77,13 +84,68 @@ def rules(verdicts: Sequence[Verdict], comparison: Comparison) -> tuple[Table, .
         times, change = _times(verdict.change)[:3], _change_text(verdict.change.change)
         rows.append(Row((verdict.rule.text, *times, change, word), strong=verdict.violated))
         of_what = verdict.compared + (f", only in {verdict.only_in}" if verdict.only_in else "")
-        if verdict.rule.beyond_spread and verdict.change.within_spread:
-            of_what += ", within the spread of steps"
+        if verdict.rule.beyond_spread and verdict.change.verdict == "same":
+            of_what += ", may be noise"
         rows.append(Row((of_what, *[""] * 5), indent=1))
     violated = sum(verdict.violated for verdict in verdicts)
     title = f"Rules: {violated} of {len(verdicts)} violated, {{unit}} {scope(comparison)}"
     columns = (*headed("rule"), *NUMBERS[:4], *headed("verdict"))
     return (_with_multiples(Table("rules", title, columns, tuple(rows))),) if rows else ()
+
+
+def steps(comparison: Comparison) -> tuple[Table, ...]:
+    """Return a table of whole steps: medians of each kind of steps by measure; none where steps are not known."""
+    rows: list[Row] = []
+    for measure, name in MEASURES.items():
+        kinds = comparison.measured(measure)
+        name = name.replace("GPU", comparison.a.provenance.unit_of_work) or comparison.whole
+        for kind in kinds:
+            launches = f", {_launches(kind.launches)}" if len(kinds) > 1 else ""
+            numbers = kind.a_ns, kind.b_ns, kind.b_ns - kind.a_ns, _change_text(kind.change)
+            rows.append(
+                Row((name + launches, *numbers, kind.a_steps, kind.b_steps, kind.spread, WORDS[kind.verdict]))
+            )
+    if not rows:
+        return ()
+    columns = (*headed("measure"), *NUMBERS[:4], *headed(a_steps="steps A", b_steps="B", spread_share="±%"))
+    caption = "±: how much the steps of the side that varies more do."
+    return (Table("steps", "Whole steps, medians in {unit}", (*columns, *headed("verdict")), tuple(rows), caption),)
+
+
+def _launches(of_sides: tuple[float, float]) -> str:
+    """Name a kind of steps by what each of it launches."""
+    counts = dict.fromkeys(count_text(launches) for launches in of_sides)
+    return f"{' and '.join(counts)} launches"
+
+
+def _whole_steps(comparison: Comparison) -> tuple[Table, ...]:
+    """Return the measures of whole steps for programs."""
+    rows = _steps_as_objects(comparison)
+    if not rows:
+        return ()
+    columns = headed(*rows[0])
+    return (Table("steps", "steps", columns, tuple(Row(tuple(row.values())) for row in rows)),)
+
+
+def _steps_as_objects(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the measures of whole steps by kind, with raw values."""
+    return [
+        {
+            "measure": measure,
+            "a_launches": kind.launches[0],
+            "b_launches": kind.launches[1],
+            "a_ns": kind.a_ns,
+            "b_ns": kind.b_ns,
+            "delta_ns": kind.b_ns - kind.a_ns,
+            "change": kind.change,
+            "a_steps": kind.a_steps,
+            "b_steps": kind.b_steps,
+            "spread_share": kind.spread,
+            "verdict": kind.verdict,
+        }
+        for measure in MEASURES
+        for kind in comparison.measured(measure)
+    ]
 
 
 def _whole_rules(verdicts: Sequence[Verdict]) -> tuple[Table, ...]:
@@ -113,7 +175,8 @@ def _document(comparison: Comparison, tables: tuple[Table, ...]) -> Document:
     heading = f"A: {sides[0]} → B: {sides[1]}" + (f" — both: {' · '.join(common)}" if common else "")
     accounting = [f"A: {line}" for line in headings.accounting_of(comparison.a)]
     accounting += [f"B: {line}" for line in headings.accounting_of(comparison.b)]
-    return headings.document(comparison.a.provenance, heading, tables, accounting, notes(comparison))
+    document = headings.document(comparison.a.provenance, heading, tables, accounting, notes(comparison))
+    return replace(document, heading=answer(comparison).sentence, verdict=heading)
 
 
 class _Drawing:
@@ -142,24 +205,32 @@ class _Drawing:
         states = [row.state for row in changed]
         only = ", ".join(f"{states.count(state)} {words}" for state, words in STATES.items() if state in states)
         caption = "% is of A's time." + (f" {only}." if only else "")
-        if spreads := [column for column, times in zip(SPREADS, self.comparison.times, strict=True) if times]:
-            columns += (*(spreads if axis in ("phase", "category") else ()), *WITHIN)
-            caption += (STEPS_DIFFER if axis in ("phase", "category") else "") + WITHIN_STEPS
+        if self.comparison.steps.are_known:
+            spreads = self.spreads() if axis in ("phase", "category") else []
+            columns += (*spreads, *WITHIN)
+            caption += (STEPS_DIFFER if spreads else "") + _legend([*top_rows, total])
         return self.table(axis, OF_AXIS[axis], columns, rows, caption)
+
+    def spreads(self) -> list[Column]:
+        """Return the columns of the sides that have several steps."""
+        several = (self.comparison.a.steps > 1, self.comparison.b.steps > 1)
+        return [column for column, is_known in zip(SPREADS, several, strict=True) if is_known]
 
     def spread(self, row: Change) -> tuple[object, ...]:
         """Return how far the steps of each report that has several differ, and the mark."""
-        sides = ((row.a_spread_ns, row.a_ns), (row.b_spread_ns, row.b_ns))
+        if not self.comparison.steps.are_known:
+            return ()
+        sides = {"a_spread": (row.a_spread_ns, row.a_ns), "b_spread": (row.b_spread_ns, row.b_ns)}
         shares = (
             None if spread is None or not mean_ns else spread / mean_ns
-            for (spread, mean_ns), times in zip(sides, self.comparison.times, strict=True)
-            if times
+            for spread, mean_ns in (sides[column.key] for column in self.spreads())
         )
         return (*shares, *self.mark(row))
 
     def mark(self, row: Change) -> tuple[object, ...]:
-        """Return the mark of a change that is within the spread of the steps."""
-        return (MARK if row.within_spread else "",) if any(self.comparison.times) else ()
+        """Return the mark of a change that may be noise; none of a row that adds up others."""
+        is_one = row.a_count or row.b_count
+        return (MARKS[row.verdict] if is_one else "",) if self.comparison.steps.are_known else ()
 
     def tree(self) -> Table:
         """Show all ranges as a tree, with what was launched at any depth and the part launched directly."""
@@ -174,10 +245,11 @@ class _Drawing:
             for name, row, indent in lines
         ]
         rows[-1] = replace(rows[-1], strong=True)
-        has_spread = any(self.comparison.times)
+        has_marks = self.comparison.steps.are_known
         caption = "% is of A's time. `own` is of what is launched in no inner range, and sums to the total."
-        columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), *(WITHIN if has_spread else ()))
-        return self.table("range", OF_TREE, columns, rows, caption + WITHIN_STEPS * has_spread)
+        columns = (*headed("range"), *INSIDE, *headed(delta_ns="own B−A"), *(WITHIN if has_marks else ()))
+        legend = _legend([row.inside or row for row in changed]) if has_marks else ""
+        return self.table("range", OF_TREE, columns, rows, caption + legend)
 
     def fusions(self) -> tuple[Table, ...]:
         """Show what a compiler fused, saved and lost, with each group's sum; no table where nothing is fused."""
@@ -211,16 +283,23 @@ class _Drawing:
         return lambda key: headings.category(key[0])
 
 
+def _legend(rows: Iterable[Change]) -> str:
+    """Explain the marks that rows have."""
+    verdicts = {row.verdict for row in rows}
+    return "".join(text for verdict, text in WITHIN_STEPS.items() if verdict in verdicts)
+
+
 def _whole_axis(comparison: Comparison, axis: Axis) -> Table:
     """Return all of an axis with keys in full."""
     columns = (Column(axis, axis, "name"), *(headed("category") if axis == "kernel" else ()), *NUMBERS)
     columns += headed(a_spread_ns="spread A", b_spread_ns="spread B", within_spread="within spread", state="state")
+    columns += headed("verdict")
     columns += INSIDE if axis == "range" else ()
     rows = []
     for row in changes(comparison, axis):
         key = (label(row.key),) if axis == "range" else row.key
         within = {True: "yes", False: "no", None: None}[row.within_spread]
-        spreads = (row.a_spread_ns, row.b_spread_ns, within, row.state)
+        spreads = (row.a_spread_ns, row.b_spread_ns, within, row.state, row.verdict)
         inside = _numbers(row.inside, words=False) if row.inside else ()
         rows.append(Row((*key, *_numbers(row, words=False), *spreads, *inside)))
     return Table(f"by_{axis}", f"by {axis}", columns, tuple(rows))
@@ -254,7 +333,7 @@ def _added(rows: Iterable[Change]) -> Change:
 
 
 #: What JSON has of every change, and of those that are no rule's.
-JSON_TIMES = ("a_ns", "b_ns", "delta_ns", "change", "a_spread_ns", "b_spread_ns", "within_spread")
+JSON_TIMES = ("a_ns", "b_ns", "delta_ns", "change", "a_spread_ns", "b_spread_ns", "within_spread", "verdict")
 JSON_NUMBERS = (*JSON_TIMES, "a_count", "b_count", "state")
 
 
@@ -284,6 +363,9 @@ def as_object(comparison: Comparison, verdicts: Sequence[Verdict] = ()) -> dict[
         "b": report_object(comparison.b)["report"],
         "compared": "work" if comparison.all_work else "kernels",
         "per_step": comparison.per_step,
+        "answer": answer(comparison).as_object(),
+        "recordings": [max(len(comparison.steps.a), 1), max(len(comparison.steps.b), 1)],
+        "steps": _steps_as_objects(comparison),
         "notes": list(notes(comparison)),
         "total": numbers(comparison.total()),
         "by": {axis: [of_axis(axis, row) for row in changes(comparison, axis)] for axis in get_args(Axis)},

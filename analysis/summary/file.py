@@ -243,3 +243,12 @@ def read_step_times(path: FilePath) -> StepTimes:
         for row in rows.to_pylist()
         if row["step_ns"] is not None
     }
+
+
+def read_steps(path: FilePath) -> list[dict[str, Any]]:
+    """Return the rows STEPS of whole measured steps, in order; raises NotAReport as `read_groups` does."""
+    _, groups = read_groups(path, {"steps": list(STEPS)})
+    steps = [row for _, _, rows in groups for row in rows.to_pylist() if not row["phase"]]
+    if [row["step"] for row in steps] != [*range(len(steps))] or any(row["kernels"] is None for row in steps):
+        raise NotAReport(f"{path} is not a whole summary (its steps); write it again with `summarize`.")
+    return steps

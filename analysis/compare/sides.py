@@ -1,0 +1,287 @@
+"""The steps of both sides of a comparison: which are of one kind, and whether those of B differ from those of A."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import NotAReport, ReportError
+from ..measures.steps import steps_of
+from ..opened import Opened
+from ..report import TO_HAVE_STEPS, KernelRow, Report, in_one_spelling, merged
+from ..summary.file import read_step_times, read_steps
+from ..support import noise
+from ..trace import Int64s, Path
+
+Values: TypeAlias = NDArray[np.float64]
+#: Where a row of kernels is: its path, phase, kind and kernel.
+Place: TypeAlias = tuple[Path, str, str, str]
+Measure = Literal["step_ns", "span_ns", "work_ns"]
+#: A kind of steps of which there are too few to know is left out of a verdict below this share of the steps.
+SELDOM = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The measured steps of one recording: how many kernels each launches, and its times, ns (NaN: not known).
+
+    `times` are those of each row of kernels; `step_ns` is a step's own time, and `span_ns` its GPU span.
+    `is_limited` where the GPU waits for the CPU, which decides how long a step takes.
+    """
+
+    times: Mapping[Place, Int64s]
+    launches: Int64s
+    step_ns: Values
+    span_ns: Values
+    is_limited: bool = False
+
+    def of_places(self, places: Iterable[Place]) -> Values:
+        """Return the time of some rows in each step, ns."""
+        found = [self.times[place] for place in places if place in self.times]
+        return np.sum(found, axis=0, dtype=np.float64) if found else np.zeros(len(self.launches))
+
+
+Side: TypeAlias = tuple[Recording, ...]
+Series: TypeAlias = Sequence[Values]
+
+
+class Kind(NamedTuple):
+    """Steps of both sides that do the same work: their launches, and which steps of each recording they are."""
+
+    launches: tuple[float, float]
+    rows: tuple[tuple[Int64s, ...], tuple[Int64s, ...]]
+
+    def of(self, series_a: Series, series_b: Series) -> tuple[list[Values], list[Values]]:
+        """Return the values of these steps, of values of all steps by recording."""
+        a, b = (
+            [noise.known(values[rows]) for values, rows in zip(series, of_side, strict=True)]
+            for series, of_side in zip((series_a, series_b), self.rows, strict=True)
+        )
+        return a, b
+
+
+class Measured(NamedTuple):
+    """One measure of one kind of steps: medians of both sides, ns, the steps that have it, and the verdict."""
+
+    launches: tuple[float, float]
+    a_ns: float
+    b_ns: float
+    a_steps: int
+    b_steps: int
+    weight: int  # steps of this kind in both sides, also those without this measure
+    spread: float  # of the side that varies more: longest less shortest step, as a share of the median
+    verdict: noise.Verdict
+
+    @property
+    def change(self) -> float | None:
+        """The difference as a share of A; None where A is 0."""
+        return (self.b_ns - self.a_ns) / self.a_ns if self.a_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of both sides, by recording, and the kinds of steps that are compared."""
+
+    a: Side = ()
+    b: Side = ()
+    kinds: tuple[Kind, ...] = ()
+
+    @property
+    def are_known(self) -> bool:
+        """Whether both sides have steps."""
+        return bool(self.a and self.b)
+
+    @property
+    def limited(self) -> tuple[str, ...]:
+        """Which sides the CPU decides, in any of their recordings: "A", "B"."""
+        sides = zip("AB", (self.a, self.b), strict=True)
+        return tuple(name for name, side in sides if any(recording.is_limited for recording in side))
+
+    @property
+    def are_repeated(self) -> bool:
+        """Whether both sides have several recordings."""
+        return min(len(self.a), len(self.b)) > 1
+
+    @property
+    def left_out(self) -> tuple[int, int]:
+        """How many steps of each side are of no kind that is compared."""
+        if not self.are_known:
+            return 0, 0
+        a, b = (
+            sum(len(one.launches) for one in side) - sum(len(rows) for kind in self.kinds for rows in kind.rows[n])
+            for n, side in enumerate((self.a, self.b))
+        )
+        return a, b
+
+    def judged(self, series_a: Series, series_b: Series) -> noise.Verdict:
+        """Return whether B differs, of values of all steps by recording: in any kind, each tested more strictly."""
+        level = noise.LEVEL / max(len(self.kinds), 1)
+        return noise.worst([noise.judged(*kind.of(series_a, series_b), level=level) for kind in self.kinds])
+
+    def of_places(
+        self, places_a: Iterable[Place], places_b: Iterable[Place]
+    ) -> tuple[noise.Verdict, tuple[int | None, int | None]]:
+        """Return whether the time of some rows differs, and by how much each side's slowest step exceeds its fastest."""
+        series_a = [recording.of_places(places_a) for recording in self.a]
+        series_b = [recording.of_places(places_b) for recording in self.b]
+        verdict = self.judged(series_a, series_b) if self.are_known else "not known"
+        spread_a, spread_b = (_spread_ns(series) for series in (series_a, series_b))
+        return verdict, (spread_a, spread_b)
+
+    def measured(self, measure: Measure, places: Sequence[Iterable[Place]] = ((), ())) -> list[Measured]:
+        """Return a measure by kind of steps, of `work_ns` that of all rows at these places; [] if a side lacks it."""
+        if not self.are_known:
+            return []
+        series_a, series_b = (
+            [one.of_places(of) if measure == "work_ns" else getattr(one, measure) for one in side]
+            for side, of in zip((self.a, self.b), places, strict=True)
+        )
+        level = noise.LEVEL / max(len(self.kinds), 1)
+        measured = []
+        for kind in self.kinds:
+            a, b = kind.of(series_a, series_b)
+            all_a, all_b = np.concatenate(a), np.concatenate(b)
+            if not (len(all_a) and len(all_b)):
+                return []
+            spread = max(_share(all_a), _share(all_b))
+            medians = float(np.median(all_a)), float(np.median(all_b))
+            verdict = noise.judged(a, b, level=level)
+            weight = sum(len(rows) for of_side in kind.rows for rows in of_side)
+            measured.append(Measured(kind.launches, *medians, len(all_a), len(all_b), weight, spread, verdict))
+        return measured
+
+    def placed(self, place_of: Callable[[Place], Place], *, sides: str = "AB") -> Steps:
+        """Return the steps with the rows of these sides at other places; rows of one place are added up."""
+
+        def moved(recording: Recording) -> Recording:
+            times: dict[Place, Int64s] = {}
+            for place, ns in recording.times.items():
+                key = place_of(place)
+                times[key] = times[key] + ns if key in times else ns
+            return replace(recording, times=times)
+
+        a = tuple(map(moved, self.a)) if "A" in sides else self.a
+        return replace(self, a=a, b=tuple(map(moved, self.b)) if "B" in sides else self.b)
+
+
+NO_STEPS = Steps()
+
+
+def place(row: KernelRow) -> Place:
+    """Return where a row is."""
+    return row.path, row.phase, row.kind, row.kernel
+
+
+def paired(a: Side, b: Side) -> Steps:
+    """Return the steps of two sides with the kinds that both have; a kind seldom seen decides nothing."""
+    if not (a and b):
+        return Steps(a, b)
+    launches = [np.concatenate([recording.launches for recording in side]) for side in (a, b)]
+    kinds = noise.matched_kinds(*launches)
+    often = [
+        rows
+        for rows in kinds
+        if min(map(len, rows)) >= noise.SOME_STEPS
+        or any(len(of) >= SELDOM * len(whole) for of, whole in zip(rows, launches, strict=True))
+    ]
+    return Steps(a, b, tuple(_kind(rows, launches, (a, b)) for rows in often or kinds))
+
+
+def _kind(rows: tuple[Int64s, Int64s], launches: Sequence[Int64s], sides: tuple[Side, Side]) -> Kind:
+    """Divide the steps of a kind by recording."""
+    of_sides = []
+    for of_side, side in zip(rows, sides, strict=True):
+        ends = np.cumsum([len(recording.launches) for recording in side])
+        parts = np.split(of_side, np.searchsorted(of_side, ends[:-1]))
+        of_sides.append(tuple(part - begin for part, begin in zip(parts, [0, *ends[:-1]], strict=True)))
+    medians = [float(np.median(of[row])) for of, row in zip(launches, rows, strict=True)]
+    return Kind((medians[0], medians[1]), (of_sides[0], of_sides[1]))
+
+
+def recorded(opened: Opened) -> Side:
+    """Return the steps of a report; () if it has none."""
+    figures = steps_of(opened.attribution, include_warm_up=opened.whole.warm_up_included)
+    launches = np.array([step.kernels for step in figures], np.int64)
+    span_ns = np.array([np.nan if step.span_ns is None else step.span_ns for step in figures], np.float64)
+    return _side(opened.whole, opened.step_times, launches, span_ns)
+
+
+def of_summary(path: FilePath, report: Report) -> Side:
+    """Return the steps of a summary; () if it has none."""
+    steps = read_steps(path)
+    launches = np.array([step["kernels"] for step in steps], np.int64)
+    span_ns = np.array([step["span_ns"] for step in steps], np.float64)
+    times = read_step_times(path)
+    if any(len(of_row) != len(steps) for of_row in times.values()):
+        raise NotAReport(f"{path} is not a whole summary (its steps); write it again with `summarize`.")
+    return _side(report, times, launches, span_ns)
+
+
+def joined(recordings: Sequence[tuple[Report, Side]], paths: Sequence[FilePath]) -> tuple[Report, Side]:
+    """Return the recordings of one side as one report, in the spelling of the first, with the steps of each.
+
+    Raises ReportError if some count a GPU's work and others a CPU's, or if only some have steps.
+    """
+    read = [report for report, _ in recordings]
+    if len(read) == 1:
+        return recordings[0]
+    if len({report.provenance.unit_of_work for report in read}) > 1:
+        raise ReportError(f"Some of {_listed(paths)} count GPU work and some CPU work: they are no repetitions.")
+    if without := [path for path, report in zip(paths, read, strict=True) if not report.steps]:
+        raise ReportError(f"{without[0]} has no measured steps, which several recordings of a side need. {TO_HAVE_STEPS}.")
+    spelled, side = in_one_spelling(read), []
+    for report, like_first, (_, steps) in zip(read, spelled, recordings, strict=True):
+        kernels = {old.kernel: new.kernel for old, new in zip(report.kernels, like_first.kernels, strict=True)}
+        respelled = Steps(steps).placed(lambda of, kernels=kernels: (*of[:3], kernels.get(of[3], of[3])), sides="A")
+        side += respelled.a
+    whole = merged(spelled, _listed(paths))
+    return replace(whole, ranks=read[0].ranks), tuple(side)
+
+
+def _listed(paths: Sequence[FilePath]) -> str:
+    """Name several files, the first of many."""
+    names = [path.name for path in paths]
+    return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _side(report: Report, times: Mapping[Place, Int64s], launches: Int64s, span_ns: Values) -> Side:
+    """Put one recording together; the rows of a single step are the report's own."""
+    if not len(launches):
+        return ()
+    if len(launches) == 1:
+        times = single_step(report)
+    step_ns = np.full(len(launches), np.nan)
+    for row in report.step_time.compared if report.step_time else ():
+        if 0 <= row.step < len(launches):
+            step_ns[row.step] = row.own_ns
+    is_limited = any(row.phase == "step" and row.verdict == "launch-bound" for row in report.busy)
+    return (Recording(times, launches, step_ns, span_ns, is_limited),)
+
+
+def single_step(report: Report) -> dict[Place, Int64s]:
+    """Return the times of the only step of a report."""
+    return {place(row): np.array([row.total_ns], np.int64) for row in (report.measured or report).kernels}
+
+
+def notes(steps: Steps) -> Iterator[str]:
+    """Return notes on steps that are not compared."""
+    for name, count in zip("AB", steps.left_out, strict=True):
+        if count:
+            some = f"{count} steps of {name} do" if count > 1 else f"1 step of {name} does"
+            yield f"{some} other work than the rest (another number of kernels): the verdicts leave it out."
+
+
+def _spread_ns(series: Series) -> int | None:
+    values = np.concatenate(series) if series else np.zeros(0)
+    return int(np.ptp(values)) if len(values) > 1 else None
+
+
+def _share(values: Values) -> float:
+    """Return the longest less the shortest, as a share of the median; 0 where the median is."""
+    median = float(np.median(values))
+    return float(np.ptp(values)) / median if median else 0.0

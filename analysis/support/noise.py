@@ -1,0 +1,187 @@
+"""Whether two series of measured steps differ: medians with a floor, a rank test, and intervals of paired runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Verdict: TypeAlias = Literal["differs", "same", "not known"]
+Values: TypeAlias = NDArray[np.float64]
+
+#: From so many steps a side on, medians must differ by this share, and the rank test must say so.
+MANY_STEPS, FLOOR, LEVEL = 5, 0.02, 0.01
+#: From so many on, no step of one side may lie between those of the other, and medians differ by this share.
+SOME_STEPS, FLOOR_OF_SOME = 3, 0.05
+#: A larger difference is told with fewer steps too, and is never called the same.
+LARGE = 0.25
+#: Up to so many pairs of values the rank test is exact; above, the sum of ranks is as good as normal.
+EXACT_PAIRS = 2500
+#: Of Student's t for a two-sided interval of 95%, by degrees of freedom from 1 on.
+T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+#: Steps of one kind launch as many kernels as the next larger of that kind, within this share.
+SAME_LAUNCHES = 0.02
+#: A program of more kinds has none: its steps vary.
+MOST_KINDS = 4
+
+
+def judged(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) -> Verdict:
+    """Return whether the steps of B's recordings differ from A's; NaN is a step without a value.
+
+    Each series holds the steps of one recording. Where both sides have several, their medians must not overlap:
+    recordings of one program differ by more than their steps say.
+    """
+    sides = [[known(series) for series in side] for side in (a, b)]
+    sides = [[series for series in side if len(series)] for side in sides]
+    if not all(sides):
+        return "not known"
+    all_a, all_b = (np.concatenate(side) for side in sides)
+    steps, change = min(len(all_a), len(all_b)), changed(all_a, all_b)
+    if steps < MANY_STEPS or least_probability(len(all_a), len(all_b)) > level:
+        floor = FLOOR_OF_SOME if steps >= SOME_STEPS else LARGE
+        differs = change >= floor and apart(all_a, all_b)
+    else:
+        differs = change >= FLOOR and rank_test(all_a, all_b, level)
+    if differs and min(map(len, sides)) > 1:
+        differs = apart(*(np.array([np.median(series) for series in side]) for side in sides))
+    if differs:
+        return "differs"
+    return "not known" if steps < SOME_STEPS or change > LARGE else "same"
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict of several kinds of steps together: B differs if any does, and is the same if all are."""
+    order: tuple[Verdict, ...] = ("differs", "not known", "same")
+    return next((verdict for verdict in order if verdict in verdicts), "not known")
+
+
+def known(values: Values) -> Values:
+    """Return the values that are numbers."""
+    floats = np.asarray(values, np.float64)
+    return floats[~np.isnan(floats)]
+
+
+def changed(a: Values, b: Values) -> float:
+    """Return by which share of A's median B's differs; infinity where only A's is 0."""
+    median_a, median_b = float(np.median(a)), float(np.median(b))
+    if median_a == median_b:
+        return 0.0
+    return abs(median_b - median_a) / median_a if median_a else float("inf")
+
+
+def apart(a: Values, b: Values) -> bool:
+    """Return whether all of one side are larger than all of the other."""
+    return bool(a.max() < b.min() or b.max() < a.min())
+
+
+def rank_test(a: Values, b: Values, level: float = LEVEL) -> bool:
+    """Return whether one side ranks above the other at this level: Mann–Whitney's test, two-sided."""
+    order = np.sort(b)
+    below, up_to = np.searchsorted(order, a, "left"), np.searchsorted(order, a, "right")
+    wins = float((below + up_to).sum()) / 2  # pairs in which A's value is the larger, half of those that tie
+    return min(wins, len(a) * len(b) - wins) <= _most_wins(len(a), len(b), level)
+
+
+@lru_cache(maxsize=1024)
+def _most_wins(a: int, b: int, level: float) -> float:
+    """Return in how many of a × b pairs the lesser side may win at most for a difference; -1 if in none."""
+    if a * b > EXACT_PAIRS:
+        deviation = (a * b * (a + b + 1) / 12) ** 0.5
+        return float(a * b / 2 + NormalDist().inv_cdf(level / 2) * deviation)
+    probability = 2 * np.cumsum(_orders(a, b)[: a * b // 2 + 1])
+    return float(np.searchsorted(probability, level * (1 + 1e-9), "right")) - 1
+
+
+def least_probability(a: int, b: int) -> float:
+    """Return the probability that chance alone puts two sides of so many values apart."""
+    return float(2 * _orders(a, b)[0]) if a * b <= EXACT_PAIRS else 0.0
+
+
+@lru_cache(maxsize=1024)
+def _orders(a: int, b: int) -> Values:
+    """Return how probable each number of pairs won by A is where both sides are alike: float64 (a × b + 1,)."""
+    # The generating function of the sums of ranks: the product of (1 - q^(b+i)) / (1 - q^i), one i after another.
+    share = np.zeros(a * b + 1)
+    share[0] = 1.0
+    for i in range(1, a + 1):
+        share[b + i :] = share[b + i :] - share[: len(share) - b - i] if b + i <= a * b else share[b + i :]
+        for first in range(i):
+            share[first::i] = np.cumsum(share[first::i])
+        share *= i / (b + i)
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The change from A to B as a share of A, with the bounds between which it lies in 95 of 100 cases."""
+
+    change: float
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """How far the bounds are apart."""
+        return self.high - self.low
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether B differs: 0 lies outside of the bounds."""
+        return "same" if self.low <= 0 <= self.high else "differs"
+
+
+def interval_of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval | None:
+    """Return the change by runs of A and B in turn, pair by pair; None for fewer than two pairs.
+
+    What slows the machine for a while slows both of a pair, so that it is in none of the quotients.
+    """
+    logs = np.log(np.array(b, np.float64) / np.array(a, np.float64))
+    if len(logs) < 2:
+        return None
+    freedom = len(logs) - 1
+    factor = T_95[freedom - 1] if freedom <= len(T_95) else 1.96 + 2.5 / freedom
+    half = factor * float(np.std(logs, ddof=1)) / len(logs) ** 0.5
+    mean = float(np.mean(logs))
+    change, low, high = np.expm1([mean, mean - half, mean + half]).tolist()
+    return Interval(change, low, high)
+
+
+Kinds: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+
+def matched_kinds(launches_a: Sequence[int], launches_b: Sequence[int]) -> Kinds:
+    """Return the kinds of steps that both sides have: which steps of A and which of B, positions, int64.
+
+    Steps are of one kind where they launch about as many kernels. Kinds of both sides belong together if their
+    launches agree; else, where all kinds that agree are at equal places, in the order of their launches. Steps of
+    any other kind are in none. Where no kinds belong together, or a side has too many, all steps are one kind.
+    """
+    a, b = (np.asarray(launches, np.int64) for launches in (launches_a, launches_b))
+    kinds_a, kinds_b = _kinds(a), _kinds(b)
+    everything: Kinds = [(np.arange(len(a)), np.arange(len(b)))]
+    if max(len(kinds_a), len(kinds_b)) > MOST_KINDS:
+        return everything
+    agree = [
+        (i, j)
+        for i, of_a in enumerate(kinds_a)
+        for j, of_b in enumerate(kinds_b)
+        if abs(np.median(a[of_a]) - np.median(b[of_b])) <= SAME_LAUNCHES * np.median(a[of_a])
+    ]
+    if len(kinds_a) == len(kinds_b) and all(i == j for i, j in agree):
+        return list(zip(kinds_a, kinds_b, strict=True))
+    return [(kinds_a[i], kinds_b[j]) for i, j in agree] or everything
+
+
+def _kinds(launches: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Divide steps where the next larger number of launches is more than SAME_LAUNCHES larger."""
+    order = np.argsort(launches, kind="stable")
+    larger = np.diff(launches[order]) > SAME_LAUNCHES * launches[order][1:]
+    return [np.sort(part) for part in np.split(order, np.flatnonzero(larger) + 1)]
