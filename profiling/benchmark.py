@@ -2,6 +2,7 @@
 
 python -m profiling.benchmark --sizes small,medium --modes forward,train --dtypes fp32,bf16
 python -m profiling.benchmark --warmup 0,1,5 --steps 10 train.py --batch-size 8
+python -m profiling.benchmark --against 'train.py --fused' train.py
 python -m profiling.benchmark --study warmup --sizes small
 python -m profiling.benchmark --results benchmark.jsonl --by dtype --format markdown --plot times.png
 """
@@ -28,13 +29,24 @@ from .cli import (
 )
 from .study.studies import BY, COLUMNS, STUDIES, add_lists
 
-DESCRIPTION = "Measure every combination of settings, each in its own process; or time the phases of a program."
+DESCRIPTION = (
+    "Measure every combination of settings, each in its own process; or time the phases of a program, or whether "
+    "another one is faster."
+)
 #: The options that a program can have; all others are settings of the course's model.
 OF_PROGRAMS = ("program", "warmup", "steps", "by", "columns", "phases", "format", "output", "plot", "help")
+#: The options of two programs, and those of them that nothing else has.
+OF_TWO_PROGRAMS = ("program", "against", "within", "budget", "fail_on", "warmup", "steps", "format", "output", "help")
+ONLY_OF_TWO = ("within", "fail_on")
 EPILOG = """\
 program   a script of one's own, and after it its arguments: forward, backward and optimizer of each step of it,
           the device waited for around each; it is stopped after --warmup steps (5) and --steps more (10). A
           list of --warmup gives a line for each, of one run. No other setting: the program has its own
+two       --against 'after.py --fused' before.py: both in turn, a process each, without a profiler and without
+          waiting inside the loop, until the 95% interval of the step's difference is narrower than --within
+          (2%) or --budget seconds (300) are spent; from the end of one step to the end of the next, after
+          --warmup steps (5), --steps (20) in each process. Losses are compared. To time phases, leave out
+          --against: they need waiting
 attention alone, over head dimension and length, is measured by --attention without a list; its options:
           --attention --help
 lists     are separated by commas: --sizes small,medium. What is not given has the default of the device.
@@ -42,7 +54,7 @@ studies   set lists and the table for one question; a list, --by or --columns th
 table     a line per configuration and phase; --by compares a setting's values with the first of them
 results   every measurement is appended to a file of JSON lines at once. The same command again measures
           only what that file lacks; --again measures everything, and the latest rows count
-exit      0 done, out-of-memory rows included; 1 a configuration failed, or a file could not be used;
+exit      0 done, out-of-memory rows included; 3 a rule of --fail-on is violated; 1 a configuration failed, or a file could not be used;
           2 wrong usage; 130 interrupted
 """
 
@@ -56,6 +68,9 @@ def parser(prog: str = "python -m profiling.benchmark") -> argparse.ArgumentPars
     add("--captures", metavar="LIST", type=list_of(str), help="none, bare, recorder, nsys-light, ...")
     add("--repeats", type=times, default=1, metavar="N", help="measure everything N times, and pool")
     add("--study", choices=STUDIES, default="times", help="the question (default times)")
+    add("--against", metavar="PROGRAM", help="a second script with its arguments: is it faster than the first?")
+    add("--within", type=_percentage, metavar="2%%", help="how narrow the interval of the difference must get")
+    add("--fail-on", action="append", metavar="RULE", help="such as 'step time > +5%%' (several)")
     add("program", nargs=argparse.REMAINDER, help="a script of one's own, and its arguments")
     running = options.add_argument_group("running")
     add_running(running, "benchmark.jsonl")
@@ -90,12 +105,15 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
         if not Path(script).is_file():
             command.error(f"{script} is not a file: write the script to time, and before it the options")
         for action in command._actions:
-            name = action.dest
-            if name not in OF_PROGRAMS and options.get(name, action.default) != action.default:
-                command.error(f"{action.option_strings[0]} is of the course's model, and {script} has its own")
+            if not action.option_strings or options.get(action.dest, action.default) == action.default:
+                continue
+            if reason := _unsuited(action.dest, options):
+                command.error(f"{action.option_strings[0]} {reason}")
         if len(options["steps"] or ()) > 1:
             command.error("--steps is one number with a program, such as --steps 10")
         return ended(command, lambda: _time_program(options))
+    if options["against"] is not None or options["within"] or options["fail_on"]:
+        command.error("--against compares with a script: write it and its arguments behind all options")
 
     def work() -> int:
         # Pandas and PyTorch take seconds to import.
@@ -106,10 +124,33 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m profi
     return ended(command, work, goes_on=True)
 
 
+def _unsuited(name: str, options: Mapping[str, Any]) -> str:
+    """Return why an option does not go with the script that is timed; empty if it does."""
+    if options["against"] is not None:
+        return "" if name in OF_TWO_PROGRAMS else "is not for --against, which times whole steps"
+    if name in ONLY_OF_TWO:
+        return "goes with --against 'after.py'"
+    return "" if name in OF_PROGRAMS else f"is of the course's model, and {options['program'][0]} has its own"
+
+
+def _percentage(text: str) -> float:
+    """Read `2%`, or `2`; raises ArgumentTypeError for what is none above 0."""
+    try:
+        value = float(text.removesuffix("%")) / 100
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no percentage: write --within 2%")
+    return value
+
+
 def _time_program(options: Mapping[str, Any]) -> int:
     from .record import print_without_ours, status_of
+    from .training.against import compare_programs
     from .training.program_times import show_times
 
+    if options["against"] is not None:
+        return compare_programs(options)
     try:
         return show_times(options, partial(status_of, options["program"], is_module=False))
     except Exception as error:

@@ -132,10 +132,11 @@ class Interval:
         """How far the bounds are apart."""
         return self.high - self.low
 
-    @property
-    def verdict(self) -> Verdict:
-        """Whether B differs: 0 lies outside of the bounds."""
-        return "same" if self.low <= 0 <= self.high else "differs"
+    def verdict(self, within: float) -> Verdict:
+        """Return whether B differs: 0 lies outside of the bounds; it is the same if these are so close."""
+        if not self.low <= 0 <= self.high:
+            return "differs"
+        return "same" if self.width < within else "not known"
 
 
 def interval_of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval | None:

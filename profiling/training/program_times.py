@@ -59,7 +59,7 @@ class Timed(NamedTuple):
     status: int | None
 
 
-class _Deaf:
+class Deaf:
     """Ignores the program's own NVTX ranges, which raise without CUDA where nothing hears them."""
 
     def push(self, *_: Any, **__: Any) -> None: ...
@@ -154,7 +154,7 @@ def timed(program: Callable[[], int], wanted: int) -> Timed:
         # The range in whose push the program was stopped is nobody's.
         watching.callback(range_stack.shrink, len(range_stack.stack()))
         watching.enter_context(range_stack.listen(clock))
-        watching.enter_context(others.hear(_Deaf()))
+        watching.enter_context(others.hear(Deaf()))
         watching.enter_context(phases.running())
         watching.enter_context(telling_roots(clock.call))
         watching.enter_context(suppress(EnoughError))

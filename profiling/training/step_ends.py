@@ -1,0 +1,156 @@
+"""Time the steps of a program without disturbing its loop; a process of its own, which writes JSON.
+
+python -m nvtx_kernels.profiling.training.step_ends OUT WARM_UP STEPS script.py ...
+
+The device is waited for at the end of the last step of warm-up, where measuring begins, and at the end of the last
+measured step. Between them an event is recorded at each step's end, and the loss of each backward is copied on the
+device; nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..annotate import others, range_stack
+from ..annotate.regions import in_backward
+from ..annotate.replacing import replaced
+from ..record import status_of
+from .capture import Capture, wait_for_gpu
+from .loop import Phases
+from .program_times import Deaf, EnoughError
+from .roots import telling_roots
+
+
+class Ends:
+    """The ends of a program's steps: moments on the device that works, and the loss of each step.
+
+    Where nothing updates, each call of a model is a step. Raises EnoughError with the last step wanted.
+    """
+
+    def __init__(self, warm_up: int, steps: int) -> None:
+        self._warm_up, self._wanted = warm_up, warm_up + steps
+        self.steps = 0
+        self._is_training = False
+        self._moments: list[Any] = []
+        self._losses: list[list[torch.Tensor]] = [[]]
+
+    def updated(self) -> None:
+        """End a step with an update."""
+        self._trains()
+        self._end()
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """End a step with the call of a model in a program that does nothing else."""
+        yield
+        if not self._is_training:
+            self._end()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Keep the value of a loss, which its own memory may soon not hold."""
+        self._trains()
+        if loss.numel() == 1 and not in_backward():
+            self._losses[-1].append(loss.detach().clone())
+
+    def _trains(self) -> None:
+        """Forget the calls of models before the first backward: they were no steps."""
+        if not self._is_training:
+            self._is_training, self.steps, self._moments, self._losses = True, 0, [], [[]]
+
+    def _end(self) -> None:
+        self.steps += 1
+        self._losses.append([])
+        if self.steps in (self._warm_up, self._wanted):
+            wait_for_gpu()
+        if self.steps >= self._warm_up:
+            self._moments.append(_moment())
+        if self.steps >= self._wanted:
+            raise EnoughError
+
+    def step_ns(self) -> list[float]:
+        """Return the time of each measured step, ns; [] where fewer than two ends were seen."""
+        wait_for_gpu()
+        return [_between_ns(*pair) for pair in zip(self._moments, self._moments[1:], strict=False)]
+
+    def losses(self) -> list[float | None]:
+        """Return the mean loss of each step from the first one on, also of warm-up; None of a step without."""
+        steps = self._losses[: self.steps]
+        return [sum(map(float, of_step)) / len(of_step) if of_step else None for of_step in steps]
+
+
+class _Watching(Phases):
+    """Phases whose steps' ends are told at once."""
+
+    def __init__(self, ends: Ends) -> None:
+        super().__init__(Capture(flops=False, memory=False, facts=dict), 0, None, ())
+        self._told = ends
+
+    def _step_ended(self) -> None:
+        super()._step_ended()
+        self._told.updated()
+
+
+def _moment() -> Any:
+    """Return an event on the GPU's current stream, or a time in ns where no GPU is used."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return time.perf_counter_ns()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _between_ns(first: Any, second: Any) -> float:
+    return float(second - first) if isinstance(first, int) else float(first.elapsed_time(second)) * 1e6
+
+
+def timed(program: list[str], warm_up: int, steps: int) -> dict[str, Any]:
+    """Run a program until so many steps were measured; return their times, losses, and the program's status."""
+    ends = Ends(warm_up, steps)
+    phases, status = _Watching(ends), None
+    backward = torch.Tensor.backward
+
+    def heard(self: torch.Tensor, *args: Any, **options: Any) -> Any:
+        ends.backward(self)
+        return backward(self, *args, **options)
+
+    with ExitStack() as watching:
+        watching.callback(range_stack.shrink, len(range_stack.stack()))
+        watching.enter_context(others.hear(Deaf()))
+        watching.enter_context(phases.running())
+        watching.enter_context(telling_roots(ends.call))
+        watching.enter_context(replaced((torch.Tensor, "backward", heard)))
+        watching.enter_context(suppress(EnoughError))
+        status = status_of(program, is_module=False)
+    return {
+        "step_ns": ends.step_ns(),
+        "losses": ends.losses(),
+        "steps": ends.steps,
+        "by": phases.counted_by,
+        "status": status,
+        "device": _device(),
+    }
+
+
+def _device() -> str:
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return torch.cuda.get_device_name() if used else "CPU"
+
+
+def main(arguments: list[str]) -> int:
+    """Time a program, and write what was found; return the status of a program that failed, else 0."""
+    out, warm_up, steps, *program = arguments
+    found = timed(program, int(warm_up), int(steps))
+    Path(out).write_text(json.dumps(found))
+    return found["status"] or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
