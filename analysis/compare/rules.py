@@ -89,7 +89,7 @@ def judge(rule: Rule, comparison: Comparison, *, allow_missing: bool = False) ->
     kind, parts = _named(rule, comparison)
     change = comparison.change((), *parts)
     only_in = "" if all(parts) or kind == "total" else "A" if parts[0] else "B"
-    _require_known(rule, comparison, change.verdict)
+    _require_known(rule, comparison, change)
     violated = (only_in == "A" and not allow_missing) or _exceeds(rule, change)
     return Verdict(rule, _described(kind, rule.name, comparison), change, violated, only_in)
 
@@ -102,7 +102,7 @@ def _judged_step(rule: Rule, comparison: Comparison) -> Verdict:
             f"The rule {rule.text!r} needs the step time of both reports, which two or more measured steps have "
             f"(a summary of version 1 lacks it: write it again). Use `total`, or: {TO_HAVE_STEPS}."
         )
-    _require_known(rule, comparison, change.verdict)
+    _require_known(rule, comparison, change)
     return Verdict(rule, limits.STEP_TIME, change, _exceeds(rule, change))
 
 
@@ -111,9 +111,10 @@ def _exceeds(rule: Rule, change: Change) -> bool:
     return rule.limit.exceeded(change.a_ns, change.delta_ns) and not is_noise
 
 
-def _require_known(rule: Rule, comparison: Comparison, verdict: noise.Verdict) -> None:
-    """Raise ReportError where a rule leaves out noise, and this cannot be told from a difference."""
-    if rule.beyond_spread and verdict == "not known":
+def _require_known(rule: Rule, comparison: Comparison, change: Change) -> None:
+    """Raise ReportError where a limit is exceeded, and it is not known whether by noise alone."""
+    is_exceeded = rule.limit.exceeded(change.a_ns, change.delta_ns)
+    if rule.beyond_spread and is_exceeded and change.verdict == "not known":
         raise ReportError(
             f"Whether {rule.name} differs beyond spread is not known: the rule {rule.text!r} {ENOUGH_STEPS}. A has "
             f"{comparison.a.steps}, B {comparison.b.steps}. Record more steps, or compare several recordings a side."

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,8 +53,21 @@ def act(folder, **inputs):
         )  # fmt: skip
         if ran.returncode:
             break
-    outputs = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines())
-    return ran.returncode, outputs, files["GITHUB_STEP_SUMMARY"].read_text()
+    summary = files["GITHUB_STEP_SUMMARY"].read_text() + ran.stdout + ran.stderr
+    return ran.returncode, outputs_of(files["GITHUB_OUTPUT"].read_text()), summary
+
+
+def outputs_of(text):
+    """Read the file as a runner does: `name=value`, or `name<<delimiter`, lines and the delimiter."""
+    outputs, lines = {}, iter(text.splitlines())
+    for line in lines:
+        name, heredoc, delimiter = line.partition("<<")
+        if heredoc and "=" not in name:
+            outputs[name] = "\n".join(iter(lambda: next(lines), delimiter))
+        else:
+            name, _, value = line.partition("=")
+            outputs[name] = value
+    return outputs
 
 
 def at(folder, commit, report, **inputs):
@@ -82,6 +96,44 @@ def test_a_slower_commit_violates_a_rule_and_a_faster_one_holds(repository):
 def test_a_report_that_cannot_be_read_fails_with_its_sentence(repository):
     status, outputs, _ = at(repository, "HEAD", repository / "absent.sqlite")
     assert (status, outputs) == (1, {})
+
+
+def clone(repository, *options):
+    """Clone a repository with its store, as a checkout of a later job finds both."""
+    copy = repository.parent / "clone"
+    git(repository.parent, "clone", "-q", *options, f"file://{repository}", str(copy))
+    shutil.copytree(repository / ".nvtx-kernels", copy / ".nvtx-kernels")
+    return copy
+
+
+@pytest.mark.parametrize("depth", [("--depth", "1"), ()], ids=["shallow", "full"])
+def test_a_baseline_is_found_in_a_clone_of_any_depth(repository, depth):
+    at(repository, "HEAD~1", FAST)
+    first = git(repository, "rev-parse", "HEAD~1").strip()
+    copy = clone(repository, *depth)
+    status, outputs, _ = at(copy, "HEAD", SLOW, rules="total > +5%")
+    assert (status, outputs["verdict"], Path(outputs["baseline"]).stem) == (3, "violated", first)
+
+
+def test_a_shallow_clone_without_its_origin_fails_and_says_what_to_do(repository):
+    at(repository, "HEAD~1", FAST)
+    copy = clone(repository, "--depth", "1")
+    git(copy, "remote", "set-url", "origin", str(copy.parent / "gone"))
+    status, outputs, told = at(copy, "HEAD", SLOW, rules="total > +5%")
+    assert (status, outputs, "fetch-depth: 0" in told) == (1, {}, True)
+
+
+def test_a_commit_of_no_history_fails(repository):
+    status, outputs, told = act(repository, report=str(FAST), commit="0" * 40, install="")
+    assert (status, outputs, "history of the input commit is unknown" in told) == (1, {}, True)
+
+
+def test_an_input_with_a_newline_sets_no_other_output(repository):
+    baseline = repository / "a\nverdict=holds\nevil=1"
+    shutil.copy(FAST, baseline.parent / (baseline.name + ".sqlite"))
+    status, outputs, _ = at(repository, "HEAD", SLOW, baseline=f"{baseline}.sqlite", rules="total > +5%")
+    assert (status, outputs["verdict"], "evil" in outputs) == (3, "violated", False)
+    assert outputs["baseline"] == f"{baseline}.sqlite"
 
 
 def test_no_step_puts_an_input_into_its_script():
