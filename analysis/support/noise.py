@@ -36,8 +36,8 @@ MOST_KINDS = 4
 def judged(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) -> Verdict:
     """Return whether the steps of B's recordings differ from A's; NaN is a step without a value.
 
-    Each series holds the steps of one recording. Where both sides have several, their medians must not overlap:
-    recordings of one program differ by more than their steps say.
+    Each series holds the steps of one recording. Where both sides have several, their medians must not overlap, and
+    differ by more than those of one side do: recordings of one program differ by more than their steps say.
     """
     sides = [[known(series) for series in side] for side in (a, b)]
     sides = [[series for series in side if len(series)] for side in sides]
@@ -51,7 +51,7 @@ def judged(a: Sequence[Values], b: Sequence[Values], *, level: float = LEVEL) ->
     else:
         differs = change >= FLOOR and rank_test(all_a, all_b, level)
     if differs and min(map(len, sides)) > 1:
-        differs = apart(*(np.array([np.median(series) for series in side]) for side in sides))
+        differs = _recordings_differ(*(np.array([np.median(series) for series in side]) for side in sides))
     if differs:
         return "differs"
     return "not known" if steps < SOME_STEPS or change > LARGE else "same"
@@ -80,6 +80,11 @@ def changed(a: Values, b: Values) -> float:
 def apart(a: Values, b: Values) -> bool:
     """Return whether all of one side are larger than all of the other."""
     return bool(a.max() < b.min() or b.max() < a.min())
+
+
+def _recordings_differ(a: Values, b: Values) -> bool:
+    """Return whether the medians of both sides' recordings are apart, and further than those of one side."""
+    return apart(a, b) and abs(float(np.median(b) - np.median(a))) > max(float(np.ptp(a)), float(np.ptp(b)))
 
 
 def rank_test(a: Values, b: Values, level: float = LEVEL) -> bool:
