@@ -10,10 +10,8 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.compare.sides import recorded
-from nvtx_kernels.analysis.readers import read
-from nvtx_kernels.analysis.summary.totals import summarize
+from nvtx_kernels.analysis.opened import opened
 from nvtx_kernels.analysis.support.noise import judged
 from numpy.typing import NDArray
 from tabulate import tabulate
@@ -57,8 +55,7 @@ def of_recordings(paths: Sequence[Path]) -> list[list[object]]:
     """Return rows of the table for all pairs of recordings, and of sets of three that share none."""
     measured: dict[str, list[Values]] = {"step time": [], "work": []}
     for path in paths:
-        attribution = attribute(read(path))
-        (recording,) = recorded(attribution, summarize(attribution))
+        (recording,) = recorded(opened(path))
         measured["step time"].append(recording.step_ns[1:])
         measured["work"].append(recording.of_places(recording.times))
     rows: list[list[object]] = []

@@ -7,6 +7,7 @@ import re
 import shlex
 import sqlite3
 from dataclasses import replace
+from itertools import accumulate
 from typing import get_args
 
 import pandas as pd
@@ -21,7 +22,7 @@ from nvtx_kernels.analysis.document import WHOLE, Detail
 from nvtx_kernels.analysis.errors import ReportError, UsageError
 from nvtx_kernels.analysis.presenters import as_csv, as_table
 
-from tests.analysis.making.building import MAIN, Range, build, launched, steps_lasting
+from tests.analysis.making.building import MAIN, Launch, Range, Work, build, launched, steps_lasting
 from tests.analysis.making.bundled import DATA
 from tests.analysis.making.made_reports import REPORTS, report_of, row
 
@@ -381,3 +382,104 @@ def test_ranges_are_compared_where_both_reports_divide_alike_and_that_is_said(a,
     assert {change.key[-1] for change in found} == {"step", "forward", "layer 0", "layer 1", "backward"}
     assert {(change.state, change.delta_ns) for change in found} == {("", 0)}
     assert sum(note.startswith(f"Only {finer} has ranges inside layer *;") for note in notes(comparison)) == 1
+
+
+ANSWERS = {
+    "faster": ((20, 21, 19, 20, 22, 20), (10, 11, 10, 10, 11, 10), "B is 1.83 times as fast: a step takes 12 ns, was 22 (6 steps a side)."),
+    "equal": (QUIET, QUIET, "No change: "),
+    "few": ((100, 110), (100, 112), "Not known whether B differs: "),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_the_first_line_is_the_answer_by_step_time(tmp_path, capsys, case):
+    a, b, begins = ANSWERS[case]
+    paths = []
+    for name, durations in (("a", a), ("b", b)):
+        (tmp_path / name).mkdir()
+        paths.append(str(in_a_row(tmp_path / name, durations)))
+    answer = answered(capsys, *paths)["answer"]
+    assert command.main(paths) == 0
+    first = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
+    assert (first, answer["measure"]) == (answer["sentence"], "step_ns")
+    assert first.startswith(begins)
+
+
+def in_a_row(folder, durations):
+    """Write a report of steps that follow one another, each a kernel that lasts so long."""
+    starts = list(accumulate([0, *(lasts + 2 for lasts in durations)]))[: len(durations)]
+    rows = list(zip(starts, durations, strict=True))
+    work = [Work(n, at + 1, at + 1 + lasts) for n, (at, lasts) in enumerate(rows)]
+    ranges = [Range("step", at, at + lasts + 1) for at, lasts in rows]
+    return build(folder, ranges=ranges, launches=[Launch(n, at, at + 1) for n, at in enumerate(starts)], work=work)
+
+
+def test_recordings_of_one_side_that_differ_are_no_difference(tmp_path, capsys):
+    slower = [101, 102, 103, 101, 102]
+    paths = made(tmp_path, a1=[100, 101, 102, 100, 101], a2=[110, 111, 112, 110, 111], b1=slower, b2=slower)
+    apart = answered(capsys, paths[0], paths[1], "--to", *paths[2:])
+    assert (apart["recordings"], apart["total"]["verdict"]) == ([2, 2], "same")
+    assert apart["total"]["a_ns"] == 105.8
+    twice = answered(capsys, *paths[:1] * 2, "--to", paths[1], paths[1])
+    assert twice["total"]["verdict"] == "differs"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_without_to_two_reports_are_compared(tmp_path, capsys, count):
+    path = made(tmp_path, a=QUIET)[0]
+    assert command.main([path] * count) == 2
+    assert "compare A1 A2 --to B1 B2" in capsys.readouterr().err
+
+
+def test_steps_of_two_kinds_are_compared_kind_by_kind(tmp_path, capsys):
+    """The optimizer works every other step; B's is 3% faster, which the difference of the kinds hides."""
+    paths = [str(of_two_kinds(tmp_path / name, *fast)) for name, fast in (("a", (100, 300)), ("b", (97, 291)))]
+    answer = answered(capsys, *paths)
+    kinds = [row for row in answer["steps"] if row["measure"] == "work_ns"]
+    assert [(row["a_launches"], row["a_ns"], row["b_ns"]) for row in kinds] == [(1, 100, 97), (2, 400, 388)]
+    assert {row["verdict"] for row in kinds} == {answer["total"]["verdict"]} == {"differs"}
+
+
+def of_two_kinds(folder, forward, optimizer):
+    """Write a report of 24 steps, of which every other one also has an optimizer's kernel."""
+    folder.mkdir()
+    starts = [1000 * number for number in range(24)]
+    work = [Work(2 * n, at + 30, at + 30 + forward) for n, at in enumerate(starts)]
+    work += [Work(2 * n + 1, at + 400, at + 400 + optimizer) for n, at in enumerate(starts) if n % 2]
+    launches = [Launch(2 * n, at + 10, at + 20) for n, at in enumerate(starts)]
+    launches += [Launch(2 * n + 1, at + 21, at + 29) for n, at in enumerate(starts) if n % 2]
+    return build(folder, ranges=[Range("step", at, at + 900) for at in starts], launches=launches, work=work)
+
+
+def test_a_summary_is_judged_as_its_report(tmp_path, capsys):
+    from nvtx_kernels.analysis import ranks
+
+    paths = made(tmp_path, a=QUIET, b=SLOWER)
+    summaries = [f"{path}.parquet" for path in paths]
+    for path, summary in zip(paths, summaries, strict=True):
+        assert ranks.main([path, "-o", summary]) == 0
+    of_reports, of_summaries = answered(capsys, *paths), answered(capsys, *summaries)
+    assert of_summaries["answer"] == of_reports["answer"]
+    assert of_summaries["steps"] == of_reports["steps"]
+    assert of_summaries["by"] == of_reports["by"]
+
+
+@pytest.mark.parametrize(("rule", "status"), [("step time > +5%", 3), ("step time > +30%", 0)])
+def test_a_rule_can_be_of_the_step_time(tmp_path, capsys, rule, status):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    a, b = (str(in_a_row(tmp_path / name, lasts)) for name, lasts in (("a", QUIET), ("b", SLOWER)))
+    assert command.main([a, b, "--fail-on", rule]) == status
+    assert ("step time" in capsys.readouterr().err) == (status == 3)
+
+
+PAIR = DATA.parents[2] / "shared" / "modded-nanogpt"
+
+
+@pytest.mark.skipif(not PAIR.is_dir(), reason="the pair of traces is not in ../shared/modded-nanogpt")
+def test_the_pair_of_modded_nanogpt_is_not_known(capsys):
+    paths = [str(PAIR / f"modded-nanogpt-{name}-gpu-rank-00-chrome-trace.json.gz") for name in ("current", "hook")]
+    answer = answered(capsys, *paths)
+    assert "Two steps of each kind are too few" in answer["answer"]["sentence"]
+    spans = [row for row in answer["steps"] if row["measure"] == "span_ns"]
+    assert [round(row["delta_ns"] / 1e6, 2) for row in spans] == [-0.25, -0.87]
