@@ -105,6 +105,10 @@ PROVED = {
     "The report has no memory by range": "test_another_profiler_is_left_alone_and_said",
     "a backward has no ranges": "logged where an error kept annotation from it",
     "No kernels were profiled": "ncu's own message",
+    # of comparisons
+    "No change: ": "three or more steps a side, and the medians or the rank test do not differ",
+    "nothing says how much times vary": "a side has no measured steps",
+    "has any: {}": "one of the two times is 0",
     # of words, files and machines
     "here is no {}": "an exact look-up found none; what may be meant follows",
     "here is no phase": "an exact look-up found none; the phases follow",
