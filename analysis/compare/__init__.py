@@ -1,4 +1,6 @@
-"""Say whether B is faster than A, and where: nvtx-kernels compare before.sqlite after.sqlite --fail-on 'softmax > +5%'.
+"""Say whether B is faster than A, and where.
+
+nvtx-kernels compare before.sqlite after.sqlite --fail-on 'softmax > +5%'
 
 With several recordings a side, what differs from one recording to the next is no difference:
 nvtx-kernels compare a1.sqlite a2.sqlite a3.sqlite --to b1.sqlite b2.sqlite b3.sqlite

@@ -126,7 +126,7 @@ class Steps:
     def of_places(
         self, places_a: Iterable[Place], places_b: Iterable[Place]
     ) -> tuple[noise.Verdict, tuple[int | None, int | None]]:
-        """Return whether the time of some rows differs, and by how much each side's slowest step exceeds its fastest."""
+        """Return whether the time of some rows differs, and the spread of each side's steps, ns."""
         series_a = [recording.of_places(places_a) for recording in self.a]
         series_b = [recording.of_places(places_b) for recording in self.b]
         verdict = self.judged(series_a, series_b) if self.are_known else "not known"
@@ -134,7 +134,7 @@ class Steps:
         return verdict, (spread_a, spread_b)
 
     def measured(self, measure: Measure, places: Sequence[Iterable[Place]] = ((), ())) -> list[Measured]:
-        """Return a measure by kind of steps, of `work_ns` that of all rows at these places; [] if a side lacks it."""
+        """Return a measure by kind of steps; [] if a side lacks it. `work_ns` is of the rows at these places."""
         if not self.are_known:
             return []
         series_a, series_b = (

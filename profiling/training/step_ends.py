@@ -102,7 +102,7 @@ def _moment() -> Any:
     """Return an event on the GPU's current stream, or a time in ns where no GPU is used."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return time.perf_counter_ns()
-    event = torch.cuda.Event(enable_timing=True)
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
 
