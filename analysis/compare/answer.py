@@ -143,4 +143,6 @@ def times(first_ns: float, second_ns: float, between: str) -> str:
     if name != "ns" and first != second and f"{first:.{decimals}f}" == f"{second:.{decimals}f}":
         decimals += 1
     texts = f"{first:,.{decimals}f}", f"{second:,.{decimals}f}"
-    return f"{texts[0]} {between.format(name)}{texts[1]}" if "{}" in between else f"{texts[0]}{between}{texts[1]} {name}"
+    if "{}" in between:
+        return f"{texts[0]} {between.format(name)}{texts[1]}"
+    return f"{texts[0]}{between}{texts[1]} {name}"

@@ -190,9 +190,9 @@ def joined(kinds: Sequence[Measured]) -> Change | None:
         sum(getattr(kind, name) * weight for kind, weight in zip(kinds, weights, strict=True)) / sum(weights)
         for name in ("a_ns", "b_ns")
     )
-    counts = (sum(getattr(kind, name) for kind in kinds) for name in ("a_steps", "b_steps"))
+    a_steps, b_steps = (sum(getattr(kind, name) for kind in kinds) for name in ("a_steps", "b_steps"))
     verdict = noise.worst([kind.verdict for kind in kinds])
-    return Change((), a_ns, b_ns, *counts, judged=verdict)
+    return Change((), a_ns, b_ns, a_steps, b_steps, judged=verdict)
 
 
 def compare(

@@ -1,9 +1,10 @@
-"""The steps of both sides of a comparison: which are of one kind, and whether those of B differ from those of A."""
+"""The steps of both sides of a comparison: which are of one kind, and whether those of B differ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -119,7 +120,7 @@ class Steps:
         return a, b
 
     def judged(self, series_a: Series, series_b: Series) -> noise.Verdict:
-        """Return whether B differs, of values of all steps by recording: in any kind, each tested more strictly."""
+        """Return whether B differs in any kind of steps, of values of all steps by recording."""
         level = noise.LEVEL / max(len(self.kinds), 1)
         return noise.worst([noise.judged(*kind.of(series_a, series_b), level=level) for kind in self.kinds])
 
@@ -182,7 +183,7 @@ def paired(a: Side, b: Side) -> Steps:
     if not (a and b):
         return Steps(a, b)
     launches = [np.concatenate([recording.launches for recording in side]) for side in (a, b)]
-    kinds = noise.matched_kinds(*launches)
+    kinds = noise.matched_kinds(launches[0], launches[1])
     often = [
         rows
         for rows in kinds
@@ -233,14 +234,18 @@ def joined(recordings: Sequence[tuple[Report, Side]], paths: Sequence[FilePath])
     if len({report.provenance.unit_of_work for report in read}) > 1:
         raise ReportError(f"Some of {_listed(paths)} count GPU work and some CPU work: they are no repetitions.")
     if without := [path for path, report in zip(paths, read, strict=True) if not report.steps]:
-        raise ReportError(f"{without[0]} has no measured steps, which several recordings of a side need. {TO_HAVE_STEPS}.")
-    spelled, side = in_one_spelling(read), []
+        raise ReportError(f"{without[0]} lacks measured steps, which several recordings need. {TO_HAVE_STEPS}.")
+    spelled = in_one_spelling(read)
+    side: list[Recording] = []
     for report, like_first, (_, steps) in zip(read, spelled, recordings, strict=True):
         kernels = {old.kernel: new.kernel for old, new in zip(report.kernels, like_first.kernels, strict=True)}
-        respelled = Steps(steps).placed(lambda of, kernels=kernels: (*of[:3], kernels.get(of[3], of[3])), sides="A")
-        side += respelled.a
+        side += Steps(steps).placed(partial(_respelled, kernels=kernels)).a
     whole = merged(spelled, _listed(paths))
     return replace(whole, ranks=read[0].ranks), tuple(side)
+
+
+def _respelled(of: Place, kernels: Mapping[str, str]) -> Place:
+    return (*of[:3], kernels.get(of[3], of[3]))
 
 
 def _listed(paths: Sequence[FilePath]) -> str:

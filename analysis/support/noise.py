@@ -163,7 +163,9 @@ def interval_of_pairs(a: Sequence[float], b: Sequence[float]) -> Interval | None
 Kinds: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
-def matched_kinds(launches_a: Sequence[int], launches_b: Sequence[int]) -> Kinds:
+def matched_kinds(
+    launches_a: Sequence[int] | NDArray[np.int64], launches_b: Sequence[int] | NDArray[np.int64]
+) -> Kinds:
     """Return the kinds of steps that both sides have: which steps of A and which of B, positions, int64.
 
     Steps are of one kind where they launch about as many kernels. Kinds of both sides belong together if their
