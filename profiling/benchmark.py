@@ -8,6 +8,7 @@ python -m profiling.benchmark --results benchmark.jsonl --by dtype --format mark
 """
 
 import argparse
+import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -142,6 +143,17 @@ def _percentage(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text} is no percentage: write --within 2%")
     return value
+
+
+def time_steps(arguments: Sequence[str]) -> int:
+    """Time one run of a script: OUT WARM_UP STEPS script.py …; return the status of one that failed, else 0."""
+    from .record import status_of
+    from .training.step_ends import timed
+
+    out, warm_up, steps, *program = arguments
+    found = timed(partial(status_of, program, is_module=False), int(warm_up), int(steps))
+    Path(out).write_text(json.dumps(found))
+    return found["status"] or 0
 
 
 def _time_program(options: Mapping[str, Any]) -> int:

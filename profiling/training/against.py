@@ -40,7 +40,7 @@ RULE_VIOLATED = 3
 LAST_LINES = 15
 NARROWER = "a longer --budget or more --steps narrow the interval"
 NOT_WITHIN = "The interval is not narrower than {:.1%} after {:.0f} s: {}."
-MODULE = "nvtx_kernels.profiling.training.step_ends"
+RUN = "import sys; from nvtx_kernels.profiling.benchmark import time_steps; sys.exit(time_steps(sys.argv[1:]))"
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Program:
         """Run it once; raises CommandError with its last lines where it fails or has too few steps."""
         with tempfile.TemporaryDirectory() as folder:
             out, log = Path(folder, "out.json"), Path(folder, "log.txt")
-            words = [sys.executable, "-m", MODULE, str(out), str(warm_up), str(steps), *self.command]
+            words = [sys.executable, "-c", RUN, str(out), str(warm_up), str(steps), *self.command]
             paths = [str(Path(nvtx_kernels.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
             with log.open("wb") as said:

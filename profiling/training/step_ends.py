@@ -1,6 +1,4 @@
-"""Time the steps of a program without disturbing its loop; a process of its own, which writes JSON.
-
-python -m nvtx_kernels.profiling.training.step_ends OUT WARM_UP STEPS script.py ...
+"""Time the steps of a program without disturbing its loop, in the process that runs it.
 
 The device is waited for at the end of the last step of warm-up, where measuring begins, and at the end of the last
 measured step. Between them an event is recorded at each step's end, and the loss of each backward is copied on the
@@ -9,12 +7,9 @@ device; nothing is waited for.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +17,6 @@ import torch
 from ..annotate import others, range_stack
 from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
-from ..record import status_of
 from .capture import Capture, wait_for_gpu
 from .loop import Phases
 from .program_times import Deaf, EnoughError
@@ -111,8 +105,8 @@ def _between_ns(first: Any, second: Any) -> float:
     return float(second - first) if isinstance(first, int) else float(first.elapsed_time(second)) * 1e6
 
 
-def timed(program: list[str], warm_up: int, steps: int) -> dict[str, Any]:
-    """Run a program until so many steps were measured; return their times, losses, and the program's status."""
+def timed(program: Callable[[], int], warm_up: int, steps: int) -> dict[str, Any]:
+    """Run a program, given as a function that returns its exit status, until so many steps were measured; return their times, losses, and the program's status."""
     ends = Ends(warm_up, steps)
     phases, status = _Watching(ends), None
     backward = torch.Tensor.backward
@@ -128,7 +122,7 @@ def timed(program: list[str], warm_up: int, steps: int) -> dict[str, Any]:
         watching.enter_context(telling_roots(ends.call))
         watching.enter_context(replaced((torch.Tensor, "backward", heard)))
         watching.enter_context(suppress(EnoughError))
-        status = status_of(program, is_module=False)
+        status = program()
     return {
         "step_ns": ends.step_ns(),
         "losses": ends.losses(),
@@ -142,15 +136,3 @@ def timed(program: list[str], warm_up: int, steps: int) -> dict[str, Any]:
 def _device() -> str:
     used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return torch.cuda.get_device_name() if used else "CPU"
-
-
-def main(arguments: list[str]) -> int:
-    """Time a program, and write what was found; return the status of a program that failed, else 0."""
-    out, warm_up, steps, *program = arguments
-    found = timed(program, int(warm_up), int(steps))
-    Path(out).write_text(json.dumps(found))
-    return found["status"] or 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
