@@ -88,11 +88,13 @@ class Windows:
     never_updated: tuple[str, ...]
 
 
-def windows(facts: TrainingFacts, calls: Ranges, backward: Ranges, launched_ns: Int64s, thread: int) -> Windows:
+def windows(
+    facts: TrainingFacts, calls: Ranges, backward: Ranges, own_warm_up: Ranges, launched_ns: Int64s, thread: int
+) -> Windows:
     """Decide what the steps of a process are, by what its annotation wrote and by what it did.
 
-    That is its outermost calls of models, its runs of autograd, the sorted moments at which work was launched, and
-    the thread that trains.
+    That is its outermost calls of models, its runs of autograd, the program's own ranges of warm-up, the sorted
+    moments at which work was launched, and the thread that trains.
     """
     updates, updated = _updates(facts, backward), {name for _, name in facts.updates}
     if facts.calls_ns:
@@ -116,20 +118,29 @@ def windows(facts: TrainingFacts, calls: Ranges, backward: Ranges, launched_ns: 
     worked = _count(launched_ns, start_ns, ends_ns) > 0
     start_ns, ends_ns = start_ns[worked], ends_ns[worked]
 
-    evaluation_start_ns, evaluation_end_ns = _evaluation(calls, backward, updates, start_ns, ends_ns)
+    evaluation_start_ns, evaluation_end_ns = _evaluation(
+        calls, backward, updates, start_ns, ends_ns, by_calls=ended_by == BY_CALLS
+    )
     step_of_evaluation = _positions(start_ns, ends_ns, evaluation_start_ns)
     evaluated = _count(launched_ns, evaluation_start_ns - 1, evaluation_end_ns)
     left = _count(launched_ns, start_ns, ends_ns)
     np.subtract.at(left, step_of_evaluation[step_of_evaluation >= 0], evaluated[step_of_evaluation >= 0])
     start_ns, ends_ns = start_ns[left > 0], ends_ns[left > 0]
 
-    warm_up = 0 if is_whole or facts.begin_ns is None else warm_up_steps(facts.warm_up, updates, ends_ns.tolist())
     number = np.arange(len(ends_ns) + len(evaluation_end_ns))
+    if len(own_warm_up):  # the program's own ranges decide
+        is_warm_up = np.append(
+            _positions(own_warm_up.start_ns, own_warm_up.end_ns, ends_ns) >= 0, evaluation_end_ns < 0
+        )
+    else:
+        has_warm_up = not is_whole and facts.begin_ns is not None
+        warm_up = warm_up_steps(facts.warm_up, updates, ends_ns.tolist()) if has_warm_up else 0
+        is_warm_up = number < min(warm_up, len(ends_ns))
     return Windows(
         np.concatenate([start_ns, evaluation_start_ns]),
         np.concatenate([ends_ns, evaluation_end_ns]),
         is_step=number < len(ends_ns),
-        warm_up=number < min(warm_up, len(ends_ns)),
+        warm_up=is_warm_up,
         thread=thread,
         ended_by=ended_by if len(ends_ns) else "",
         never_updated=tuple(name for name in facts.optimizers if name not in updated),
@@ -161,18 +172,29 @@ def _updates(facts: TrainingFacts, backward: Ranges) -> dict[str, list[int]]:
 
 
 def _evaluation(
-    calls: Ranges, backward: Ranges, updates: dict[str, list[int]], start_ns: Int64s, end_ns: Int64s
+    calls: Ranges,
+    backward: Ranges,
+    updates: dict[str, list[int]],
+    start_ns: Int64s,
+    end_ns: Int64s,
+    *,
+    by_calls: bool,
 ) -> tuple[Int64s, Int64s]:
-    """Return the stretches of evaluation: calls with no forward, backward, update or end of a step between."""
+    """Return the stretches of evaluation: calls with no forward, backward, update or end of a step between.
+
+    A model that is called so in at least half of the steps is part of them; of few steps in all, if the program
+    said where they end (`by_calls`), else if it is never called with gradient.
+    """
     chosen, forward = calls.take(calls.category == EVALUATION), calls.take(calls.category == MODEL_FORWARD)
     chosen = chosen.take(np.argsort(chosen.start_ns, kind="stable"))
     step = _positions(start_ns, end_ns, chosen.start_ns)
+    (model_of_step, _), _ = grouped_rows(chosen.name_id[step >= 0], step[step >= 0])
+    models, steps_with = counted(model_of_step)
     if len(start_ns) >= FEW_STEPS:
-        (model_of_step, _), _ = grouped_rows(chosen.name_id[step >= 0], step[step >= 0])
-        models, steps_with = counted(model_of_step)
-        belonging = models[steps_with > len(start_ns) / 2]
+        belonging = models[2 * steps_with >= len(start_ns)]
     else:
-        belonging = np.setdiff1d(chosen.name_id, forward.name_id)
+        in_each = models[(steps_with == len(start_ns)) & (by_calls and len(start_ns) > 1)]
+        belonging = np.union1d(np.setdiff1d(chosen.name_id, forward.name_id), in_each)
     chosen = chosen.take(~np.isin(chosen.name_id, belonging))
     if not len(chosen):
         return chosen.start_ns, chosen.end_ns

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
-from ..trace import KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, working_calls
+from ..trace import KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
 from .places import Attribution, Steps
 from .step_decisions import WHOLE_BLOCK, TrainingFacts, Windows, windows
@@ -120,8 +120,9 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     process = process_of_thread[ranges.thread[rows]]
     warm_up = attribution.warm_up[attribution.home[rows]]
+    own_warm_up = {number: _own_warm_up(attribution, facts, rows) for number, facts in training.items()}
     for number, facts in training.items():  # the first of the program's own steps in a block of `nk.profile`
-        if facts.begin_ns is not None:
+        if facts.begin_ns is not None and not len(own_warm_up[number]):
             started = np.flatnonzero((process == number) & (ranges.start_ns[rows] >= facts.begin_ns))
             warm_up[started[: facts.warm_up]] = True
     if warm_up.any():
@@ -130,7 +131,7 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
     evaluation = np.zeros(len(attribution.forest), np.bool_)
     steps = Steps(rows.astype(np.int32), warm_up, evaluation, validation, ended_by, notes, refusal)
     undecided = training.keys() - {*process.tolist()} if not (refusal or attribution.rules.step) else set()
-    decided = _decided(attribution, training, sorted(undecided)) if undecided else {}
+    decided = _decided(attribution, training, own_warm_up, sorted(undecided)) if undecided else {}
     attribution = replace(attribution, steps=steps)
     if not decided:
         return attribution
@@ -140,13 +141,12 @@ def with_steps(attribution: Attribution, updates: Bools, copying_threads: frozen
 
 def _facts_of_updates(attribution: Attribution, updates: Bools) -> Iterator[TrainingFacts]:
     """Yield what ranges that are an optimizer's update tell of each process."""
-    ranges, home = attribution.ranges, attribution.home
-    rows = np.flatnonzero(of_titles(updates, ranges) & (home >= 0))
+    ranges = attribution.ranges
+    rows = np.flatnonzero(of_titles(updates, ranges) & (attribution.home >= 0))
     rows = rows[np.argsort(ranges.end_ns[rows], kind="stable")]
     for (process,), of_process in rows_of_each(attribution.trace.process_of_thread()[ranges.thread[rows]]):
         moments = [(end_ns, "a range named step") for end_ns in ranges.end_ns[rows[of_process]].tolist()]
-        warm_up = int(attribution.warm_up[home[rows[of_process]]].sum())
-        yield TrainingFacts(process, begin_ns=-1, warm_up=warm_up, updates=moments)
+        yield TrainingFacts(process, begin_ns=-1, updates=moments)
 
 
 def _ranges_called_steps(
@@ -178,7 +178,9 @@ def _ranges_called_steps(
     distinct_titles, group = [*number], np.array([number[title] for title in titles], np.int64)[name]
     step_of_node = _nearest_of(attribution, rows)
     above = step_of_node[attribution.forest.above(home[rows])].astype(np.int64)
-    lost = np.zeros(len(rows), np.bool_) if called else _with_lost_end(names, name, group, above)
+    lost = np.zeros(len(rows), np.bool_)
+    if not called:
+        lost = _with_lost_end(names, name, group, above) | _with_its_like(name, above, ranges.open_ended[rows])
     while (skipped := (above >= 0) & lost[above]).any():  # a step that has lost its end is none
         above = np.where(skipped, above[above], above)
     ancestors = []
@@ -232,6 +234,23 @@ def _with_lost_end(names: Sequence[str], name: Int64s, group: Int64s, above: Int
     return lost
 
 
+def _with_its_like(name: Int64s, above: Int64s, open_ended: Bools) -> Bools:
+    """Mark the steps that contain others of their own name, as one without an end contains all that follow.
+
+    Where most steps do, the program names each twice, or names its parts so: those are steps.
+    """
+    inner = np.flatnonzero((above >= 0) & (name == name[above]))
+    contains, is_outermost = np.zeros(len(name), np.bool_), np.ones(len(name), np.bool_)
+    contains[above[inner]] = True
+    is_outermost[inner] = False
+    count = int(name.max(initial=0)) + 1
+    of_name, containing = (
+        np.bincount(name[some], minlength=count) for some in (is_outermost, is_outermost & contains)
+    )
+    is_usual = (containing > 1) & (2 * containing > of_name)
+    return contains & (open_ended | ~is_usual[name])
+
+
 def _chosen_group(
     titles: Sequence[str], group: Int64s, counted: Bools, ancestors: Sequence[Int64s], own_ns: Int64s
 ) -> tuple[int, str, str]:
@@ -270,8 +289,32 @@ def _chosen_group(
     return chosen, note, ""
 
 
+def _own_warm_up(attribution: Attribution, facts: TrainingFacts, steps: Int64s) -> Ranges:
+    """Return the program's ranges of warm-up in which training happened, while it was recorded, in order of start.
+
+    That is a step, an update, a call of `step()` or of a model. Their ends never fall.
+    """
+    ranges, process = attribution.ranges, attribution.trace.process_of_thread() == facts.process
+    of_process = process[ranges.thread] & (attribution.home >= 0)
+    begin_ns = facts.begin_ns if facts.begin_ns is not None else facts.measure_ns
+    is_warm_up = of_titles(attribution.facts.warm_up, ranges) & of_process & (ranges.start_ns >= (begin_ns or 0))
+    found = ranges.take(is_warm_up)
+    if not len(found):
+        return found
+    called = ranges.start_ns[of_process & ranges.of_forward]
+    of_updates = [at_ns for at_ns, _ in facts.updates]
+    happened_ns = np.sort(np.concatenate([called, ranges.start_ns[steps], facts.calls_ns, of_updates]))
+    before = np.searchsorted(happened_ns, found.start_ns)
+    found = found.take(before < np.searchsorted(happened_ns, found.end_ns, "right"))
+    found = found.take(np.argsort(found.start_ns, kind="stable"))
+    return replace(found, end_ns=np.maximum.accumulate(found.end_ns))
+
+
 def _decided(
-    attribution: Attribution, training: dict[int, TrainingFacts], processes: Sequence[int]
+    attribution: Attribution,
+    training: dict[int, TrainingFacts],
+    own_warm_up: dict[int, Ranges],
+    processes: Sequence[int],
 ) -> dict[int, Windows]:
     """Return the windows of processes whose training was recorded, where there are any."""
     decided: dict[int, Windows] = {}
@@ -287,7 +330,7 @@ def _decided(
         roots = called.thread if len(called) else launched.thread
         thread = int(np.bincount(roots).argmax()) if len(roots) else 0
         runs, launched_ns = ranges.take(of_process & backward), np.sort(launched.start_ns)
-        decided[process] = windows(training[process], called, runs, launched_ns, thread)
+        decided[process] = windows(training[process], called, runs, own_warm_up[process], launched_ns, thread)
     return {process: times for process, times in decided.items() if len(times.start_ns)}
 
 

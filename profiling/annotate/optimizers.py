@@ -3,7 +3,8 @@
 The mark has the optimizer's name, a class with a number from the second of that class on; what a wrapper
 (Accelerate's) wraps is one with it. An update inside another is part of it, one that raises ends at the next
 update or forward, and what it calls itself (LBFGS runs forward and backward) is outside its range. An update that
-a CUDA graph captures did not happen; each replay of that graph is one.
+a CUDA graph captures did not happen; each replay of that graph is one. What a GradScaler does for an optimizer is
+its work, and an update that it was asked for and skipped, as gradients overflowed, is told as one.
 
 Where nothing else tells steps, a range `step` lasts from the first forward after an update of an optimizer until
 its next: a picture for nsys's timeline, as the analysis decides what a step is. The program's own ranges come
@@ -15,6 +16,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -183,13 +185,11 @@ def _meanings(name: str) -> set[str | None]:
 def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
     if _is_compiling() or _is_inside_another() or not _training.holds(optimizer):
         return None
-    thread = range_stack.here()
-    _close(thread, "optimizer")
-    if _training.guide is not None:
-        _training.guide.before_update()
-    if not range_stack.active or own_range(OPTIMIZER) is not None:
+    if _scaling.is_asked:  # its range is open
         return None
-    thread.optimizer = range_stack.push(AutomaticRange(_OPTIMIZER))
+    thread = range_stack.here()
+    if not _open_update(thread):
+        return None
     if callable(kwargs.get("closure")):
         return args, {**kwargs, "closure": _outside(kwargs["closure"])}
     if len(args) > 1 and callable(args[1]):
@@ -197,11 +197,28 @@ def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, A
     return None
 
 
+def _open_update(thread: Thread) -> bool:
+    """Open the range of an update, unless nobody listens or the program has one; return whether it is open."""
+    _close(thread, "optimizer")
+    if _training.guide is not None:
+        _training.guide.before_update()
+    if not range_stack.active or own_range(OPTIMIZER) is not None:
+        return False
+    thread.optimizer = range_stack.push(AutomaticRange(_OPTIMIZER))
+    return True
+
+
 def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
     if _is_compiling() or _is_inside_another() or not _training.holds(optimizer):
         return
-    thread = range_stack.here()
-    _close(thread, "optimizer")
+    if not _scaling.is_asked:
+        _close(range_stack.here(), "optimizer")
+    _scaling.has_updated = True
+    _note_update(optimizer)
+
+
+def _note_update(optimizer: Optimizer) -> None:
+    """Tell that an optimizer has updated, or that its update was skipped."""
     name = _training.name(optimizer)
     if _training.capturing is not None:
         _training.capturing.append(name)
@@ -215,7 +232,7 @@ def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         _training.steps += 1
         for has_stepped in tuple(on_step):
             has_stepped()
-        _close(thread, "step")
+        _close(range_stack.here(), "step")
 
 
 def _tell_update(name: str, **facts: object) -> None:
@@ -283,6 +300,49 @@ def _following_graphs() -> list[tuple[Any, str, Any]]:
     return [(graph, name, method) for name, method in methods.items()]
 
 
+class _Scaling(threading.local):
+    """What a GradScaler does on this thread: whether it works for an optimizer, and whether that has updated."""
+
+    is_asked = has_updated = False
+
+
+_scaling = _Scaling()
+
+
+def _following_scalers() -> Iterator[tuple[Any, str, Any]]:
+    """Yield the replacements of methods by which gradients are unscaled, and updates are asked for."""
+    kinds: list[Any] = [torch.amp.GradScaler]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        for name in ("unscale_", "step", "update"):
+            if name in vars(kind):
+                yield kind, name, _asked(vars(kind)[name], updates=name == "step")
+
+
+def _asked(method: Callable[..., Any], *, updates: bool) -> Callable[..., Any]:
+    """Return a scaler's method that runs in the range of an optimizer's update, and tells one if it `updates`."""
+
+    @functools.wraps(method)
+    def asked(this: Any, *args: Any, **kwargs: Any) -> Any:
+        optimizer = kwargs.get("optimizer", next(iter(args), None))
+        is_theirs = not isinstance(optimizer, Optimizer) or _training.holds(optimizer)
+        if _is_compiling() or _scaling.is_asked or not is_theirs or not this.is_enabled():
+            return method(this, *args, **kwargs)
+        thread = range_stack.here()
+        _scaling.is_asked, _scaling.has_updated = True, False
+        try:
+            _open_update(thread)
+            result = method(this, *args, **kwargs)
+        finally:
+            _close(thread, "optimizer")
+            _scaling.is_asked = False
+        if updates and not _scaling.has_updated and isinstance(optimizer, Optimizer):
+            _note_update(optimizer)
+        return result
+
+    return asked
+
+
 _installed = ExitStack()
 #: Whether something receives the calls of annotated models; `calls.py` sets it.
 calls_are_heard = False
@@ -294,7 +354,7 @@ def install() -> None:
     if calls_are_heard or _training.guide is not None:
         _installed.callback(register_optimizer_step_pre_hook(_before_update).remove)
         _installed.callback(register_optimizer_step_post_hook(_after_update).remove)
-        _installed.enter_context(replaced(*_following_graphs()))
+        _installed.enter_context(replaced(*_following_graphs(), *_following_scalers()))
     else:
         _training.names.clear()
         _close(range_stack.here(), "optimizer")

@@ -120,16 +120,29 @@ def test_a_step_around_everything_that_has_no_inner_ranges_is_a_step(tmp_path):
     assert kernels_per_step(attribution).tolist() == [10] * 3
 
 
-def test_a_step_whose_end_an_exception_took_is_none(tmp_path):
+@pytest.mark.parametrize("lost", [0, 1, 3, 10])
+@pytest.mark.parametrize("name", ["step {}", "step"])
+@pytest.mark.parametrize("around", ["", "epoch 0"])
+def test_a_step_whose_end_an_exception_took_is_none(name, lost, around, tmp_path):
     program = Program()
-    for n in range(11):
-        program.range(f"step {n}", *TRAINING)
-    lost = program.rows["ranges"]
-    where = next(place for place, row in enumerate(lost) if row.name == "step 3")
-    lost[where] = Range("step 3", lost[where].start, None)
+    for n in range(12):
+        program.range(name.format(n), *TRAINING)
+    rows, last = program.rows["ranges"], program.now
+    where = [place for place, row in enumerate(rows) if row.name.startswith("step")][lost]
+    rows[where] = Range(rows[where].name, rows[where].start, last if around else None)
+    if around:  # whose own end closed the step's range
+        rows.append(Range(around, 0, None))
     attribution = program.attributed(tmp_path)
-    assert names(attribution) == [f"step {n}" for n in range(11) if n != 3]
-    assert kernels_per_step(attribution).tolist() == [10] * 10
+    assert names(attribution) == [name.format(n) for n in range(12) if n != lost]
+    assert kernels_per_step(attribution).tolist() == [10] * 11
+
+
+@pytest.mark.parametrize("inner", [1, 3])
+def test_steps_that_all_contain_their_like_are_the_outer_ones(inner, tmp_path):
+    program = Program()
+    for _ in range(4):
+        program.range("step", *[("step", *TRAINING)] * inner)
+    assert kernels_per_step(program.attributed(tmp_path)).tolist() == [10 * inner] * 4
 
 
 @pytest.mark.parametrize("thread", [WORKER, AUTOGRAD])

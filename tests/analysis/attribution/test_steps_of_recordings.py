@@ -17,7 +17,7 @@ from nvtx_kernels import analysis
 from tests.analysis.making.building import MAIN, WORKER, Node, Range, Rows, build, in_process
 from tests.analysis.making.step_cases import CASES, LOOP, five
 from tests.analysis.making.step_reference import decided
-from tests.analysis.making.training_facts import CATEGORIES, DOMAIN, B, E, F, N, P, R, Recorded, U
+from tests.analysis.making.training_facts import CATEGORIES, DOMAIN, B, E, F, N, P, R, Recorded, U, W, X, flat
 
 
 @pytest.fixture
@@ -46,7 +46,8 @@ def test_steps_are_those_of_the_table(case, attributed):
 
 
 EVENTS = st.sampled_from([
-    F(), F(), F("d"), N(), E(), E(), E("t"), B(), B(), B("x"), B("x", "y"), U(), U(), U("d"), R("g"), P,
+    F(), F(), F("d"), N(), E(), E(), E("t"), B(), B(), B("x"), B("x", "y"), U(), U(), U("d"), X(), R("g"), P,
+    W(*LOOP),
 ])  # fmt: skip
 PROGRAMS = st.lists(EVENTS, max_size=24).filter(lambda events: events.count(P) != 1)
 
@@ -58,7 +59,8 @@ def test_steps_of_any_program_are_disjoint_hold_no_evaluation_and_are_those_of_t
 ):
     folder = tmp_path_factory.mktemp("program")
     attribution = attribute(analysis.read(build(folder, **Recorded().block(events, optimizers, warmup))))
-    expected = [[f"{events[n].kind}{n}" for n in step] for step in decided(events, optimizers, warmup)]
+    kinds_of_events = [event.kind for event, _ in flat(events)]
+    expected = [[f"{kinds_of_events[n]}{n}" for n in step] for step in decided(events, optimizers, warmup)]
     assert [[name for name, _ in groupby(names)] for names in kernels(attribution)] == expected
     steps, ranges = measured_steps(attribution, include_warm_up=True), attribution.ranges
     assert (ranges.start_ns[steps][1:] >= ranges.end_ns[steps][:-1]).all()

@@ -5,7 +5,7 @@ A case is the events, which optimizers are given, `warmup`, and what each measur
 
 from typing import NamedTuple
 
-from tests.analysis.making.training_facts import B, E, F, N, P, R, U
+from tests.analysis.making.training_facts import B, E, F, N, P, R, S, U, W, X
 
 
 class Case(NamedTuple):
@@ -55,7 +55,20 @@ CASES = [
     Case("one never updates", five([F(), B(), U("d")]), ("d", "g"), 1, ["FBU"] * 4),
     Case("one updates once at the end", [*five(LOOP), F(), B(), U("c")], (), 1, ["FBU"] * 4),
     Case("one begins late", LOOP * 3 + [F(), B(), U(), F(), B(), U("d")] * 4, (), 1, ["FBUFBU"] * 3),
-    Case("a skipped update", LOOP * 2 + [F(), B()] + LOOP * 2, A, 1, ["FBU", "FBFBU", "FBU"]),
+    Case("an iteration without an update", LOOP * 2 + [F(), B()] + LOOP * 2, A, 1, ["FBU", "FBFBU", "FBU"]),
+    Case(
+        "an update that a scaler skips", LOOP * 2 + [F(), B(), X()] + LOOP * 2, A, 1, ["FBU", "FBX", "FBU", "FBU"]
+    ),
+    Case("a reference for two updates", five([E("t"), *LOOP * 2]), A, 1, ["FBU", *["EFBU", "FBU"] * 4]),
+    Case("a reference for four updates", five([E("t"), *LOOP * 4]), A, 1, ["FBU"] * 19),
+    Case("a reference for four updates, and calls", five([E("t"), *LOOP * 4, P]), A, 1, ["EFBUFBUFBUFBU"] * 4),
+    Case("two calls, rollouts in both", [E(), E("t"), *LOOP, P] * 2, A, 1, ["EEFBU"]),
+    Case("one step of two, and evaluation", [*LOOP, E(), *LOOP], A, 1, ["FBU"]),
+    Case("warm-up of the program's", [W(*LOOP * 5), *LOOP * 10], A, 1, ["FBU"] * 10),
+    Case("warm-up and steps of the program's", [W(*LOOP * 5), *[S(*LOOP)] * 10], A, 1, ["FBU"] * 10),
+    Case("the course's script", [W(*LOOP * 2), *[S(*LOOP)] * 3], A, 2, ["FBU"] * 3),
+    Case("warm-up of the program's, and calls", [W(*[*LOOP, P] * 2), *[*LOOP, P] * 3], A, 1, ["FBU"] * 3),
+    Case("steps of the program's", [S(*LOOP)] * 5, A, 1, ["FBU"] * 4),
     Case("one update of many closures", five([F(), B()] * 3 + [U()]), A, 1, ["FBFBFBU"] * 4),
     Case("a graph's replays, and calls", five([R(), P]), (), 1, ["R"] * 4),
     Case("a graph's replays", five([R()]), (), 1, ["R"] * 4),

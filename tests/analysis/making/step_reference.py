@@ -1,10 +1,17 @@
 """What a step is, decided over events as slowly as the definition reads; shares no code with `analysis`."""
 
+from tests.analysis.making.training_facts import flat
+
 BACKWARD = "(backward)"
 
 
 def decided(events, given=(), warmup=1):
-    """Return the positions of the events of each measured step, without those of evaluation."""
+    """Return the positions of the events of each measured step, without those of evaluation.
+
+    Positions count the events that are no ranges of the program. Of those, `warmup` alone is known here.
+    """
+    around = [kinds for _, kinds in flat(events)]
+    events = [event for event, _ in flat(events)]
     updates = updates_of(events)
     ends = ends_of(events, updates, given)
     first, steps = 0, []
@@ -12,9 +19,16 @@ def decided(events, given=(), warmup=1):
         steps.append(range(first, end + 1))
         first = end + 1
     steps = [step for step in steps if any(events[n].kind != "P" for n in step)]
-    removed = evaluation(events, steps, {*ends, *(n for moments in updates.values() for n in moments)})
+    removed = evaluation(
+        events,
+        steps,
+        {*ends, *(n for moments in updates.values() for n in moments)},
+        any(event.kind == "P" for event in events),
+    )
     kept = [[n for n in step if events[n].kind != "P" and n not in removed] for step in steps]
     numbered = [(step, left) for step, left in zip(steps, kept, strict=True) if left]
+    if any("W" in kinds for kinds in around):
+        return [left for step, left in numbered if not (ends and "W" in around[step[-1]])]
     if warmup and ends:
         firsts = [moments[0] for moments in updates.values() if len(moments) > 1 and moments[0] <= ends[-1]]
         late = [k + 1 for k, (step, _) in enumerate(numbered) if firsts and step[-1] < max(firsts)]
@@ -26,7 +40,7 @@ def updates_of(events):
     """Return the positions at which each optimizer updated; those in a backward are one together."""
     updates = {}
     for position, event in enumerate(events):
-        name = event.of if event.kind in ("U", "R") else BACKWARD if event.inside else None
+        name = event.of if event.kind in ("U", "R", "X") else BACKWARD if event.inside else None
         if name:
             updates.setdefault(name, []).append(position)
     return updates
@@ -42,14 +56,16 @@ def ends_of(events, updates, given):
     return updates[(chosen or [name for name in updates if len(updates[name]) > 1] or [*updates])[-1]]
 
 
-def evaluation(events, steps, moments):
+def evaluation(events, steps, moments, by_calls):
     """Return the positions of what is evaluation, in the steps and outside of them."""
     calls = [position for position, event in enumerate(events) if event.kind == "E"]
     trained = {event.of for event in events if event.kind == "F"}
     belonging = set()
     for model in {events[position].of for position in calls}:
         share = sum(any(n in step and events[n].of == model for n in calls) for step in steps)
-        belonging |= {model} if (share > len(steps) / 2 if len(steps) >= 3 else model not in trained) else set()
+        is_part = 2 * share >= len(steps) if len(steps) >= 3 else model not in trained
+        is_part |= by_calls and share == len(steps) > 1
+        belonging |= {model} if is_part else set()
     removed, last = set(), None
     for position in (position for position in calls if events[position].of not in belonging):
         between = range(last, position) if last is not None else ()

@@ -1,8 +1,9 @@
 """Synthetic recordings of training: a list of events becomes the rows that our annotation would write of them.
 
 F(m) forward with gradient, N(m) a call without in training mode, E(m) the same in eval mode, B(o, …) backward in
-which these optimizers update, U(o) an update, P a call of `p.step()`, R(o) the replay of a graph with an update.
-Each event but P launches a kernel, whose name says which event it is of.
+which these optimizers update, U(o) an update, X(o) one that a GradScaler skips, P a call of `p.step()`, R(o) the
+replay of a graph with an update, W(…) and S(…) the program's own range `warmup` or `step` around events.
+Each event but P, W and S launches a kernel, whose name says which event it is of.
 """
 
 import json
@@ -56,7 +57,29 @@ def R(optimizer="a"):
     return Event("R", optimizer)
 
 
+def X(optimizer="a"):
+    return Event("X", optimizer)
+
+
+def W(*events):
+    return Event("W", "warmup", events)
+
+
+def S(*events):
+    return Event("S", "step", events)
+
+
+def flat(events):
+    """Yield the events that are no ranges of the program, in order, each with the kinds of those around it."""
+    for event in events:
+        if event.kind in OWN:
+            yield from ((inner, event.kind + around) for inner, around in flat(event.inside))
+        else:
+            yield event, ""
+
+
 P = Event("P")
+OWN = ("W", "S")
 CALLS = {"F": "model/forward", "N": "model/no gradient", "E": "model/evaluation"}
 
 
@@ -96,12 +119,21 @@ class Recorded:
         self.mark("update", optimizer=optimizer)
 
     def do(self, number, event):
+        if event.kind in OWN:
+            start = self.now
+            self.now += 1
+            for inner in event.inside:
+                self.do(number, inner)
+                number += len([*flat([inner])])
+            self.ranges.append(Range(event.of, start, self.now, self.main))
+            self.now += 1
+            return
         name = f"{event.kind}{number}"
         if event.kind in CALLS:
             self.range(event.of, CALLS[event.kind], lambda: self.kernel(name))
         elif event.kind == "B":
             self.range("backward", "phase", lambda: self.backward(event, name))
-        elif event.kind == "U":
+        elif event.kind in ("U", "X"):
             self.update(event.of, name)
         elif event.kind == "R":
             self.kernel(name)
@@ -118,8 +150,10 @@ class Recorded:
     def block(self, events, given=(), warmup=1, error=""):
         """Record a block of `nk.profile`, and return its rows."""
         self.mark("begin", optimizers=[*given], warmup=warmup)
-        for number, event in enumerate(events):
+        number = 0
+        for event in events:
             self.do(number, event)
+            number += len([*flat([event])])
         self.mark("end", error=error)
         return self.rows
 

@@ -3,6 +3,9 @@
 import torch
 from nvtx_kernels.profiling import annotate
 from torch import nn
+from torch.cuda import nvtx
+
+from tests.analysis.making.training_facts import OWN, flat
 
 
 class Marking(nn.Module):
@@ -37,8 +40,9 @@ class Doing:
     """Does events with models and optimizers of the names in them."""
 
     def __init__(self, events):
+        events = [event for event, _ in flat(events)]
         self.models = {event.of: Marking() for event in events if event.kind in "FNE"}
-        names = {event.of for event in events if event.kind == "U"}.union(*(event.inside for event in events))
+        names = {event.of for event in events if event.kind in "UX"}.union(*(event.inside for event in events))
         self.weights = {name: nn.Parameter(torch.ones(4)) for name in sorted(names)}
         self.optimizers = {name: torch.optim.SGD([weight], lr=0.01) for name, weight in self.weights.items()}
         self.losses, self.inside = [], ()
@@ -50,6 +54,12 @@ class Doing:
             self.optimizers[name].step()
 
     def do(self, event, number, profile):
+        """Do an event, numbered among those that are no ranges of the program's; return the next number."""
+        if event.kind in OWN:
+            with nvtx.range(event.of):
+                for inner in event.inside:
+                    number = self.do(inner, number, profile)
+            return number
         tag = f"{event.kind}{number}"
         if event.kind in "FNE":
             self.call(event, tag)
@@ -57,7 +67,20 @@ class Doing:
             profile.step()
         else:
             annotate.mark(f"event {tag}")
-            self.backward(event) if event.kind == "B" else self.optimizers[event.of].step()
+            if event.kind == "B":
+                self.backward(event)
+            elif event.kind == "U":
+                self.optimizers[event.of].step()
+            else:
+                self.skip_update(self.optimizers[event.of])
+        return number + 1
+
+    def skip_update(self, optimizer):
+        """Ask a scaler for an update that it skips, as gradients overflowed."""
+        scaler = torch.amp.GradScaler("cpu")
+        for weight in optimizer.param_groups[0]["params"]:
+            weight.grad = torch.full_like(scaler.scale(weight.detach()), torch.inf)
+        scaler.step(optimizer)
 
     def call(self, event, tag):
         model, x = self.models[event.of], torch.ones(2, 4, requires_grad=event.kind == "F")

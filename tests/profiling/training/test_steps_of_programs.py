@@ -11,9 +11,10 @@ from nvtx_kernels.profiling.training import Profile
 
 from nvtx_kernels import analysis
 from tests.analysis.making.step_cases import CASES
+from tests.analysis.making.training_facts import flat
 from tests.profiling.making.training_programs import Doing
 
-ON_CPU = [case for case in CASES if not any(event.kind == "R" for event in case.events)]
+ON_CPU = [case for case in CASES if not any(event.kind == "R" for event, _ in flat(case.events))]
 MARKS = (
     "SELECT start, value FROM NVTX_EVENTS JOIN StringIds ON textId = id WHERE value LIKE 'event %' ORDER BY start"
 )
@@ -39,8 +40,9 @@ def test_steps_of_programs_are_those_of_the_table(case, tmp_path):
     doing = Doing(case.events)
     given = [doing.optimizers[name] for name in case.given if name in doing.optimizers]
     with Profile([*doing.models.values()], given, tmp_path / "report.sqlite", warmup=case.warmup) as profile:
-        for number, event in enumerate(case.events):
-            doing.do(event, number, profile)
+        number = 0
+        for event in case.events:
+            number = doing.do(event, number, profile)
     assert events_in_steps(tmp_path / "report.sqlite") == case.steps
 
 
