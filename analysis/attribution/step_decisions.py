@@ -43,6 +43,8 @@ class TrainingFacts:
     updates: list[tuple[int, str]] = field(default_factory=list)  # when an optimizer's update ended, and its name
     in_backward: dict[int, list[int]] = field(default_factory=dict)  # when updates ended, by their run of autograd
     error: str = ""  # that ended the block
+    calls_by: str = ""  # who called `p.step()`, where that was a trainer
+    unused: tuple[str, ...] = ()  # optimizers that never updated, where none did
 
     @classmethod
     def by_process(cls, trace: Trace) -> dict[int, TrainingFacts]:
@@ -63,9 +65,10 @@ class TrainingFacts:
             case "measure":
                 self.measure_ns, self.optimizers = at_ns, tuple(mark.optimizers)
             case "end":
-                self.end_ns, self.error = at_ns, mark.error
+                self.end_ns, self.error, self.unused = at_ns, mark.error, tuple(mark.unused)
             case "step":
                 self.calls_ns.append(at_ns)
+                self.calls_by = mark.by
             case "update":
                 self.updates.append((at_ns, mark.optimizer))
                 if mark.backward is not None:
@@ -98,7 +101,8 @@ def windows(
     """
     updates, updated = _updates(facts, backward), {name for _, name in facts.updates}
     if facts.calls_ns:
-        ends_ns, ended_by = np.sort(np.array(facts.calls_ns, np.int64)), BY_CALLS
+        ends_ns = np.sort(np.array(facts.calls_ns, np.int64))
+        ended_by = f"step of {facts.calls_by}" if facts.calls_by else BY_CALLS
     elif updates:
         optimizer = ending_optimizer(updates, facts.optimizers, updated)
         ended_by = optimizer if optimizer == IN_BACKWARD else f"update by {optimizer}"
@@ -119,7 +123,7 @@ def windows(
     start_ns, ends_ns = start_ns[worked], ends_ns[worked]
 
     evaluation_start_ns, evaluation_end_ns = _evaluation(
-        calls, backward, updates, start_ns, ends_ns, by_calls=ended_by == BY_CALLS
+        calls, backward, updates, start_ns, ends_ns, by_calls=bool(facts.calls_ns)
     )
     step_of_evaluation = _positions(start_ns, ends_ns, evaluation_start_ns)
     evaluated = _count(launched_ns, evaluation_start_ns - 1, evaluation_end_ns)

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from ..support.small_numbers import distinct, rows_of_each, summed
 from ..support.units import count_text, time_text
-from ..trace import KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
+from ..trace import EVALUATION, KERNEL, NO_GRADIENT, Bools, Int32s, Int64s, Ranges, working_calls
 from ..vocabulary import BACKWARD, FORWARD, OPTIMIZER, PHASES, is_of_engine, without_marks
+from ..vocabulary.step_ends import no_step_text
 from .places import Attribution, Steps
 from .step_decisions import WHOLE_BLOCK, TrainingFacts, Windows, windows
 from .step_windows import placed_in_windows
@@ -334,22 +335,39 @@ def _decided(
     return {process: times for process, times in decided.items() if len(times.start_ns)}
 
 
+def _on_evaluation(
+    attribution: Attribution, decided: Sequence[Windows], training: dict[int, TrainingFacts]
+) -> list[str]:
+    """Return the note on what was taken out of the steps: whose calls these are, and what to do if they are none."""
+    removed_ns = evaluation_ns(attribution)
+    if not removed_ns:
+        return []
+    ranges, home = attribution.ranges, attribution.home
+    is_call = (ranges.category == EVALUATION) & (home >= 0) & np.append(attribution.steps.evaluation, False)[home]
+    is_call &= ~attribution.forest.below((ranges.category == EVALUATION)[attribution.forest.range])[
+        attribution.forest.above(home)
+    ]
+    models = ", ".join(attribution.trace.names[name_id] for name_id in distinct(ranges.name_id[is_call]).tolist())
+    runs = sum(int((~times.is_step).sum()) for times in decided)
+    note = f"{time_text(removed_ns)} of evaluation by {models} ({count_text(runs)} run{'s' * (runs > 1)}) is in no step."
+    if any(facts.calls_ns for facts in training.values()):
+        return [note]
+    return [f"{note} If it is part of one, as a reference model is, call p.step() after each iteration."]
+
+
 def _with_notes(attribution: Attribution, decided: Sequence[Windows], training: dict[int, TrainingFacts]) -> Steps:
     """Return the steps with what ended them, and notes on what is not in them."""
     steps = attribution.steps
     ended = [*dict.fromkeys(times.ended_by for times in decided if times.ended_by)]
+    unused = [*dict.fromkeys(name for facts in training.values() for name in facts.unused)]
     notes = [
-        "Nothing ended a step in the block that was profiled: all of it is one."
-        if ending == WHOLE_BLOCK
-        else f"A step ends with each {ending}."
-        for ending in ended
+        no_step_text(unused) if ending == WHOLE_BLOCK else f"A step ends with each {ending}." for ending in ended
     ]
-    notes += [f"{name} was given, and never updated." for times in decided for name in times.never_updated]
+    never = dict.fromkeys(name for times in decided for name in times.never_updated if name not in unused)
+    notes += [f"{name}.step() was never called." for name in never]
     errors = filter(None, (facts.error for facts in training.values()))
     notes += [f"The block that was profiled ended with {error}." for error in errors]
-    if removed_ns := evaluation_ns(attribution):
-        stretches = count_text(sum(int((~times.is_step).sum()) for times in decided))
-        notes.append(f"{time_text(removed_ns)} of work is evaluation, in {stretches} stretches, and in no step.")
+    notes += _on_evaluation(attribution, decided, training)
     # Much of the steps' work may be in calls without gradient, as a forgotten eval() makes.
     forest, ranges, duration_ns = attribution.forest, attribution.ranges, attribution.trace.work.duration_ns
     name_id = np.where(ranges.category == NO_GRADIENT, ranges.name_id, -1).astype(np.int32)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..attribution.causes import Attribution
 from ..attribution.placing import ADOPTED
+from ..attribution.step_decisions import WHOLE_BLOCK
 from ..attribution.steps import kernels_per_step
 from ..errors import AnalysisError
 from ..kernel_names.arithmetic import UNKNOWN, is_fp32_convolution
@@ -25,6 +26,7 @@ from ..support.units import share_text, time_text
 from ..trace import GRAPH, KERNEL, Trace, marked
 from ..views.headings import MUCH_OTHER, share_of_other, worded
 from ..vocabulary import AUTOGRAD_THREADS, PHASES, is_step, phase_of
+from ..vocabulary.step_ends import NO_STEP
 
 # Shares of all GPU work from which it is worth a warning, or makes the answer wrong.
 OUTSIDE = (0.05, 0.50)
@@ -306,6 +308,15 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
             yield Finding("problem", text, remedy)
 
 
+def _steps(patient: Patient) -> Iterator[Finding]:
+    """Warn of a block in which nothing ended a step."""
+    steps = patient.attribution.steps
+    if WHOLE_BLOCK in steps.ended_by:
+        note = next(note for note in steps.notes if note.startswith(NO_STEP))
+        reason, _, remedy = note.rpartition("; ")
+        yield Finding("warning", reason, remedy.rstrip("."))
+
+
 CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     _content,
     _dropped_kernels,
@@ -314,6 +325,7 @@ CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     _unknown_kernels,
     _compiled,
     _ranges,
+    _steps,
     _what_is_counted,
     _unplaced,
     _nameless,

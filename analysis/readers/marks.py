@@ -46,6 +46,8 @@ class TrainingMark(FactMark):
     warmup: Count = 0
     steps: Count | None = None
     error: Text = ""  # that ended the block
+    by: Text = ""  # who called `step()`, where that was a trainer
+    unused: list[Text] = []  # optimizers that never updated, where none did
 
 
 #: What `nvtx-kernels run` says of its settings, its machine and its model's costs, by the facts' types, in order.

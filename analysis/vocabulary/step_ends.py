@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 #: What optimizers are called together that update while a backward runs.
 IN_BACKWARD = "backward in which optimizers update"
+#: How the sentences on a block begin in which no step ended.
+NO_STEP = "No step boundary was found"
 
 
 def ending_optimizer(
@@ -33,3 +35,14 @@ def warm_up_steps(requested: int, updates: Mapping[str, Sequence[int]], ends: Se
     if not requested or not first_updates:
         return requested
     return max(requested, sum(end < max(first_updates) for end in ends) + 1)
+
+
+def no_step_text(unused: Sequence[str]) -> str:
+    """Return the sentences on a block in which no step ended, given the optimizers that never updated."""
+    calls = " and ".join(f"{name}.step()" for name in unused)
+    were = "were" if len(unused) > 1 else "was"
+    reason = f"{calls} {were} never called" if calls else "no optimizer updated, and step() was never called"
+    return (
+        f"{NO_STEP}: {reason}. The whole run counts as one step; call step() of "
+        "nvtx_kernels.profile after each iteration."
+    )

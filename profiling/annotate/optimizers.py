@@ -25,7 +25,7 @@ from itertools import count
 from typing import Any, Protocol
 
 import torch
-from nvtx_kernels.analysis.vocabulary import OPTIMIZER, is_step, opens_phase, phase_of
+from nvtx_kernels.analysis.vocabulary import OPTIMIZER, is_step, is_warm_up, opens_phase, phase_of
 from torch import nn
 from torch.optim.optimizer import (
     Optimizer,
@@ -34,13 +34,14 @@ from torch.optim.optimizer import (
 )
 
 from . import range_stack
+from .compiled import tracing
 from .range_stack import AutomaticRange, Label, OpenRange, Thread, label
 from .regions import in_backward, pass_id
 from .replacing import replaced
 
 TRAINING_MARK = "nvtx-kernels training: "
 #: What the program's own ranges may mean, in addition to their phase.
-STEP, WHOLE_PHASE = "step", "whole phase"
+STEP, WARM_UP, WHOLE_PHASE = "step", "warm-up", "whole phase"
 _OPTIMIZER = label("optimizer", None, "phase")
 _is_compiling = torch.compiler.is_compiling
 
@@ -77,6 +78,8 @@ class _Training:
         self.counting: Callable[[], Optimizer | None] = lambda: None
         self.steps = 0
         self.guide: Guide | None = None
+        # The optimizers that were made while a guide was there.
+        self.made: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
         # Which optimizers updated while a CUDA graph was captured, and those of the one that is.
         self.captured: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
         self.capturing: list[str] | None = None
@@ -122,6 +125,23 @@ def named(given: Sequence[Optimizer]) -> tuple[str, ...]:
     """Return the names by which marks speak of these optimizers; the first of each class from now on."""
     _training.names.clear()
     return tuple(map(_training.name, given))
+
+
+def never_updated() -> list[str]:
+    """Return the optimizers that were made while a guide was there, and have not updated: their classes."""
+    return [name for optimizer, name in _training.made.items() if optimizer not in _training.names]
+
+
+def _noting_made() -> tuple[Any, str, Any]:
+    """Return the replacement of a method that notes which optimizers are made."""
+    make = Optimizer.__init__
+
+    @functools.wraps(make)
+    def made(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        _training.made[self] = type(self).__name__
+
+    return Optimizer, "__init__", made
 
 
 def tell(event: str, **facts: object) -> None:
@@ -172,18 +192,23 @@ def own_range(*meanings: str) -> OpenRange | None:
     """Return the outermost range that the program has opened itself on this thread and that means one of these."""
     for opened in range_stack.stack():
         is_own = opened.label.category == "phase" and not isinstance(opened, AutomaticRange)
-        if is_own and not _meanings(opened.label.name).isdisjoint(meanings):
+        if is_own and not meanings_of(opened.label.name).isdisjoint(meanings):
             return opened
     return None
 
 
 @functools.lru_cache(maxsize=1024)
-def _meanings(name: str) -> set[str | None]:
-    return {phase_of(name), STEP if is_step(name) else None, WHOLE_PHASE if opens_phase(name) else None}
+def meanings_of(name: str) -> frozenset[str | None]:
+    """Return what a range of this name means: a phase, `STEP`, `WARM_UP`, `WHOLE_PHASE`."""
+    meant = {STEP: is_step(name), WARM_UP: is_warm_up(name), WHOLE_PHASE: opens_phase(name)}
+    return frozenset({phase_of(name), *(meaning for meaning, is_meant in meant.items() if is_meant)})
 
 
 def _before_update(optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-    if _is_compiling() or _is_inside_another() or not _training.holds(optimizer):
+    if _is_compiling():
+        tracing.note_updating(optimizer)
+        return None
+    if _is_inside_another() or not _training.holds(optimizer):
         return None
     if _scaling.is_asked:  # its range is open
         return None
@@ -209,12 +234,33 @@ def _open_update(thread: Thread) -> bool:
 
 
 def _after_update(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
-    if _is_compiling() or _is_inside_another() or not _training.holds(optimizer):
+    if _is_compiling():
+        tracing.note_update(optimizer, _run_compiled_update)
+        return
+    if _is_inside_another() or not _training.holds(optimizer):
         return
     if not _scaling.is_asked:
         _close(range_stack.here(), "optimizer")
     _scaling.has_updated = True
     _note_update(optimizer)
+
+
+def _run_compiled_update(
+    optimizer: Callable[[], Optimizer | None], works_before: bool, code: Callable[..., Any], *args: Any
+) -> Any:
+    """Run compiled code in which an optimizer updates: in its range, unless other work comes before it there."""
+    updating = optimizer()
+    is_heard = calls_are_heard or _training.guide is not None
+    if not is_heard or updating is None or _scaling.is_asked or not _training.holds(updating):
+        return code(*args)
+    try:
+        if not works_before:
+            _open_update(range_stack.here())
+        returned = code(*args)
+    finally:
+        _close(range_stack.here(), "optimizer")
+    _note_update(updating)
+    return returned
 
 
 def _note_update(optimizer: Optimizer) -> None:
@@ -365,9 +411,11 @@ def install() -> None:
 def guided(guide: Guide) -> Iterator[None]:
     """Let a guide draw the steps, and notify it of every optimizer, while the block runs."""
     before, _training.guide = _training.guide, guide
+    _training.made.clear()
     install()
     try:
-        yield
+        with replaced(_noting_made()):
+            yield
     finally:
         _training.guide = before
         install()

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from nvtx_kernels.analysis.support.units import bytes_text
+from nvtx_kernels.analysis.vocabulary.step_ends import no_step_text
 from torch import nn
 from torch.optim import Optimizer
 
@@ -30,7 +31,7 @@ from ..annotate.modules import Choice
 from ..recorder.process import terminated_by_signal
 from ..study.environment import versions
 from .capture import Capture
-from .loop import Phases
+from .loop import WHOLE_BLOCK, Phases
 from .roots import annotating_roots
 
 T = TypeVar("T")
@@ -117,7 +118,9 @@ class Profile:
             remarks.append(NO_MODEL)
         if not phases.measured:
             remarks.append(ALL_WARM_UP if phases.warmed else NO_STEP)
-        remarks += [f"{name} was given, and never updated." for name in phases.never_updated]
+        unused = phases.unused if phases.counted_by == WHOLE_BLOCK else []
+        remarks += [no_step_text(unused)] if phases.counted_by == WHOLE_BLOCK else []
+        remarks += [f"{name}.step() was never called." for name in phases.never_updated if name not in unused]
         if capture.allocations.trouble:
             remarks.append(f"The report has no memory by range: {capture.allocations.trouble}.")
         if capture.recording is not None and capture.recording.shortfall:
@@ -127,6 +130,10 @@ class Profile:
     def step(self) -> None:
         """End a step; where this is called, no optimizer's updates do."""
         self._phases.step()
+
+    def count_steps_of(self, trainer: str) -> None:
+        """Say who calls `step()`, where that is no program but a trainer, such as Lightning's."""
+        self._phases.calls_by = trainer
 
     def __enter__(self) -> Self:
         try:

@@ -30,14 +30,15 @@ def __dir__() -> list[str]:
 class Block:
     """A profile that begins and ends when the library says so, once for each training."""
 
-    def __init__(self, path: str | Path, options: dict[str, Any]) -> None:
-        self.path, self.options = path, options
+    def __init__(self, path: str | Path, options: dict[str, Any], trainer: str = "") -> None:
+        self.path, self.options, self.trainer = path, options, trainer
         self.profile: Profile | None = None
 
     def begin(self, model: Any) -> None:
         """Begin to profile, unless that has begun."""
         if self.profile is None:
             self.profile = Profile(model, None, self.path, **self.options)
+            self.profile.count_steps_of(self.trainer)
             self.profile.__enter__()
             atexit.register(self.end)  # where training raises, the library says no end
 
@@ -60,7 +61,7 @@ def hugging_face(path: str | Path = "report.sqlite", **options: Any) -> Any:
     Evaluation and checkpoints between the steps are in no step.
     """
     transformers = _library("transformers", "transformers")
-    block = Block(path, options)
+    block = Block(path, options, "Hugging Face's Trainer")
 
     class ProfilerCallback(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
         def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
@@ -81,7 +82,7 @@ def lightning(path: str | Path = "report.sqlite", **options: Any) -> Any:
     Validation between the steps is in no step.
     """
     library = _library(next(filter(_is_there, LIGHTNING), LIGHTNING[0]), "lightning")
-    block = Block(path, options)
+    block = Block(path, options, "Lightning's Trainer")
 
     class ProfilerCallback(library.Callback):  # type: ignore[misc, name-defined]
         last_step = 0

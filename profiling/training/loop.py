@@ -22,10 +22,12 @@ from nvtx_kernels.analysis.vocabulary import BACKWARD
 from nvtx_kernels.analysis.vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
 from ..annotate import calls, optimizers, range_stack
+from ..annotate.others import hear
 from ..annotate.range_stack import AutomaticRange, OpenRange, label
 from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
 from .capture import Capture
+from .own_steps import OwnSteps
 
 GRADIENT = "gradient"
 BY_HAND, BY_BACKWARD = "calls of step()", "updates in backward"
@@ -50,15 +52,20 @@ class Phases:
         self._forward: OpenRange | None = None
         self._backwards = 0
         self._inside: set[str] = set()  # the optimizers that updated in a backward
+        self._own, self._own_warmed, self._is_own_warm_up = OwnSteps(), 0, False
+        self._seen: set[str] = set()  # the optimizers that updated
         self._updated_in_backward = self._has_begun = False
         self._is_measuring = self._is_whole = self.is_over = False
         self.error = ""  # that ended the block
+        self.calls_by = ""  # who calls `step()` where the program does not: a trainer
 
     @property
     def counted_by(self) -> str:
         """Return what ends the steps, as far as it can be known; empty if nothing has yet."""
         if self._calls:
-            return BY_HAND
+            return f"steps of {self.calls_by}" if self.calls_by else BY_HAND
+        if name := self._own_steps[1]:
+            return f"ranges `{name}`"
         if not self._updates:
             return WHOLE_BLOCK if self._is_whole else ""
         optimizer = self._ending_optimizer()
@@ -67,23 +74,38 @@ class Phases:
     @property
     def warmed(self) -> int:
         """Return how many steps were warm-up."""
+        if self._own_warmed:
+            return self._own_warmed
         ends = self._ends()
+        if count := self._own_steps[0]:
+            return min(count, self._warmup)
         return min(len(ends), warm_up_steps(self._warmup, self._updates, ends))
 
     @property
     def measured(self) -> int:
         """Return how many steps were measured."""
-        return 1 if self._is_whole else len(self._ends()) - self.warmed
+        own, own_warmed = self._own_steps[0], self._own_warmed
+        return 1 if self._is_whole else (own or len(self._ends())) - (0 if own_warmed else self.warmed)
+
+    @property
+    def _own_steps(self) -> tuple[int, str]:
+        """Return how many steps the program's own ranges are, and their name, where these count."""
+        return (0, "") if self._calls else self._own.counted
 
     @property
     def never_updated(self) -> list[str]:
         """Return the optimizers that were given, and have not updated."""
-        return [name for name in self._given if name not in self._updates and name not in self._inside]
+        return [name for name in self._given if name not in self._seen]
+
+    @property
+    def unused(self) -> list[str]:
+        """Return the optimizers of the program that have not updated, where no optimizer has."""
+        return [] if self._seen else [*dict.fromkeys((*self._given, *optimizers.never_updated()))]
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Tell what happens while the block runs."""
-        with optimizers.guided(self), self._hearing_of_backward():
+        with optimizers.guided(self), self._hearing_of_backward(), hear(self._own):
             optimizers.tell("begin", optimizers=self._given, warmup=self._warmup)
             if self._warmup:
                 self._stage.enter_context(self._capture.drawn("warmup"))
@@ -101,8 +123,8 @@ class Phases:
     def step(self) -> None:
         """End a step; from now on, no optimizer's updates do."""
         if not self.is_over:
-            optimizers.tell("step")
-            if self._has_begun:  # one before all work ends nothing
+            optimizers.tell("step", **({"by": self.calls_by} if self.calls_by else {}))
+            if self._has_begun and not self._is_in_own_warm_up(ends=True):  # one before all work ends nothing
                 self._calls.append(next(self._moments))
                 self._step_ended()
 
@@ -111,6 +133,8 @@ class Phases:
         if in_backward() or self.is_over:
             return
         self._has_begun = True
+        if not self._is_in_own_warm_up():
+            self._own.note(updates=False)
         is_open = self._forward is not None and not self._forward.ended
         if not is_open and optimizers.own_range(optimizers.WHOLE_PHASE) is None:
             self._forward = range_stack.push(AutomaticRange(label("forward", None, "phase")))
@@ -128,6 +152,7 @@ class Phases:
     def after_update(self, name: str) -> None:
         """Count an update, and a step if this is the optimizer that ends them."""
         self._has_begun = True
+        self._seen.add(name)
         if self._backwards:
             self._updated_in_backward = True
             self._inside.add(name)
@@ -135,11 +160,31 @@ class Phases:
             self._note_update(name)
 
     def _note_update(self, name: str) -> None:
-        if self.is_over:
+        if self.is_over or self._is_in_own_warm_up(ends=True):
             return
+        self._own.note(updates=True)
         self._updates.setdefault(name, []).append(next(self._moments))
         if not self._calls and name == self._ending_optimizer() and not self._may_go_on(name):
             self._step_ended()
+
+    def _is_in_own_warm_up(self, *, ends: bool = False) -> bool:
+        """Return whether a range of warm-up is open that the program opened itself, in which a step may end.
+
+        Where the program has any, they decide: what follows is measured.
+        """
+        is_open = self._own.is_in_warm_up()
+        if is_open:
+            self._is_own_warm_up = True
+            if ends:
+                self._own_warmed += 1
+                self._end_step()
+                self._begin_step()
+        elif self._is_own_warm_up and not self._is_measuring:
+            self._updates.clear()
+            self._calls.clear()
+            self._stage.close()
+            self._measure()
+        return is_open
 
     def _may_go_on(self, name: str) -> bool:
         """Return whether another optimizer, yet to update (again), may turn out to end this step."""
@@ -177,7 +222,7 @@ class Phases:
         if self._capture.is_watched:
             number_shown = max(0, number - self._warmup * self._is_measuring)
             self._step = range_stack.draw(label("step", number_shown, "timeline"))
-        if number == self._warmup - 1 and not self._is_measuring:
+        if (number == self._warmup - 1 or self._is_own_warm_up) and not self._is_measuring:
             self._capture.count()
 
     def _end_step(self) -> None:
@@ -192,7 +237,8 @@ class Phases:
             return
         self.is_over, self._is_whole = True, not self._ends() and self._has_begun
         self._end_step()
-        optimizers.tell("end", **({"error": self.error} if self.error else {}))
+        unused = {"unused": self.unused} if self._is_whole and self.unused else {}
+        optimizers.tell("end", **({"error": self.error} if self.error else {}), **unused)
         self._stage.close()
         if self.measured and not self.error:  # else the block's end writes, and raises what went wrong
             self._capture.write()
@@ -215,7 +261,10 @@ class Phases:
             stores = bool(options.get("accumulate_grad"))
             makes_graph = len(args) > _CREATE_GRAPH and bool(args[_CREATE_GRAPH])
             kind = GRADIENT if makes_graph and not stores and _leads_on(outputs) else BACKWARD
-            with self._backward(kind, ends_forward=stores):
+            # Gradients of weights end it, too: what is done with them is no part of a loss.
+            inputs = args[_INPUTS] if kind == BACKWARD and len(args) > _INPUTS else ()
+            of_weights = any(isinstance(one, torch.nn.Parameter) for one in inputs)
+            with self._backward(kind, ends_forward=stores or of_weights):
                 return run(outputs, *args, **options)
 
         modules = (torch.autograd.graph, torch.autograd)
@@ -249,8 +298,8 @@ class Phases:
                 self._note_update(IN_BACKWARD)
 
 
-#: Which of the engine's arguments after the outputs asks for a graph of the gradients.
-_CREATE_GRAPH = 2
+#: Which of the engine's arguments after the outputs asks for a graph of the gradients, and which are the inputs.
+_CREATE_GRAPH, _INPUTS = 2, 3
 
 
 def _leads_on(outputs: Any) -> bool:

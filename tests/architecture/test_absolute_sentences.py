@@ -98,7 +98,7 @@ PROVED = {
     "ranks have no summary here": "the numbers below world_size without a file",
     "No summary has measured steps": "the sum of their steps is 0",
     # of recording
-    "Nothing ended a step in the block": "test_a_note_tells",
+    "was never called": "test_a_note_tells",
     "No step ended: nothing ran": "no measured step and none of warm-up, and a block with work is one step",
     "Every step was warm-up": "no measured step, and at least one of warm-up",
     "No model was given": "no model was given, and not every one was asked for",

@@ -1,4 +1,4 @@
-"""What Dynamo learns while it traces a program: the region of the next operators.
+"""What Dynamo learns while it traces a program: the region of the next operators, and updates of optimizers.
 
 `comptime` runs a function while the program is being traced, with the tracer as its argument, and leaves
 nothing in the graph. A region then lies in `node.meta["custom"]` of every node that is made inside it, where
@@ -12,8 +12,10 @@ a graph break), Dynamo would make an empty graph of it, and the range would neve
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -45,6 +47,51 @@ def note_entering(region: Any) -> None:  # noqa: ARG001 - read from the traced f
 def note_leaving() -> None:
     """Note, while the program is traced, that it leaves a region."""
     _comptime()(_leave)
+
+
+def note_updating(optimizer: Any) -> None:  # noqa: ARG001 - read from the traced frame
+    """Note, while the program is traced, that an optimizer begins to update."""
+    _comptime()(_note_updating)
+
+
+def note_update(optimizer: Any, run: Callable[..., Any]) -> None:  # noqa: ARG001 - as above
+    """Note that it has updated.
+
+    PyTorch's optimizers break the graph there, and so does this. Where the program wants one graph, the code that is
+    compiled of it is called through `run`: with the optimizer, whether the code works before the update, the code
+    and its arguments.
+    """
+    _comptime()(_note_update)
+
+
+#: By the id of Dynamo's output graph: whether anything was traced before its first update.
+_works_before: dict[int, bool] = {}
+
+
+def _note_updating(context: Any) -> None:
+    output = _tracer(context).output
+    if not getattr(output.root_tx, "one_graph", False):
+        context.graph_break()
+    if id(output) not in _works_before:
+        _works_before[id(output)] = any(node.op.startswith("call") for node in output.graph.nodes)
+        output.add_cleanup_hook(partial(_works_before.pop, id(output), None))
+
+
+def _note_update(context: Any) -> None:
+    tracer = _tracer(context)
+    output, here = tracer.output, tracer.symbolic_locals
+    if not getattr(output.root_tx, "one_graph", False):
+        context.graph_break()
+    with _harmless():
+        optimizer, run = weakref.ref(here["optimizer"].value), here["run"].get_function()
+        compile_graph, works_before = output.compiler_fn, _works_before.get(id(output), False)
+
+        @functools.wraps(compile_graph)
+        def compile_and_wrap(*graph: Any, **options: Any) -> Any:
+            code = compile_graph(*graph, **options)
+            return functools.wraps(code)(partial(run, optimizer, works_before, code))
+
+        output.compiler_fn = compile_and_wrap
 
 
 def _comptime() -> Any:

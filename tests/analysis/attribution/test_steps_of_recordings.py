@@ -76,18 +76,21 @@ def test_evaluation_and_what_ended_the_steps_are_told_with_their_times(attribute
     notes = " ".join(summarize(attribution).notes)
     assert evaluation_ns(attribution) == 10 * (10 + 11)
     assert "A step ends with each update by a." in notes
-    assert "210 ns of work is evaluation, in 1 stretches, and in no step." in notes
+    assert (
+        "210 ns of evaluation by m (1 run) is in no step. If it is part of one, as a reference model is, call p.step()"
+        in notes
+    )
 
 
 @pytest.mark.parametrize(
     ("events", "optimizers", "error", "note"),
     [
         (five([N()] * 8 + LOOP), ("a",), "", "work is in calls of m without gradient in training mode"),
-        (five(LOOP), ("a", "g"), "", "g was given, and never updated."),
+        (five(LOOP), ("a", "g"), "", "g.step() was never called."),
         (five([F(), B(), P]), (), "", "A step ends with each call of step()."),
         (five([F(), B("x")]), (), "", "A step ends with each backward in which optimizers update."),
         ([F(), B()], (), "ValueError", "The block that was profiled ended with ValueError."),
-        ([F(), B()], (), "", "Nothing ended a step in the block that was profiled: all of it is one."),
+        ([F(), B()], (), "", "No step boundary was found: no optimizer updated, and step() was never called."),
     ],
 )  # fmt: skip
 def test_a_note_tells(events, optimizers, error, note, attributed):

@@ -266,4 +266,4 @@ def test_evaluation_of_a_compiled_model_is_in_no_step(path):
     attribution = attribute(analysis.read(path))
     assert len(measured_steps(attribution)) == 4
     assert evaluation_ns(attribution) > 0
-    assert any("is evaluation, in 1 stretches" in note for note in attribution.steps.notes)
+    assert any("of evaluation by Sequential (1 run) is in no step" in note for note in attribution.steps.notes)
