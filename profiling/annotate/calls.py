@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from . import optimizers, places, range_stack, regions
+from .compiled.ranges import CompiledCall
 from .range_stack import AutomaticRange, Label
 from .regions import Names, in_backward
 
@@ -125,9 +126,9 @@ def _annotated(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a module that is not annotated; what `torch.compile` made of an annotated one is announced.
+    """Call a module that is not annotated; what `torch.compile` made of an annotated one is a call of that one.
 
-    The ranges of a compiled model are in its code, or nowhere: it looked the model's call up when it was made.
+    The ranges of its parts are in its code, or nowhere: it looked the model's call up when it was made.
     """
     children = module.__dict__.get("_modules")  # of a module of TorchScript, no dictionary
     compiled = children.get("_orig_mod") if isinstance(children, dict) else None
@@ -135,17 +136,28 @@ def _in_no_range(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     if compiled is None or plans is None or not range_stack.active or _local.thread.calls() is not None:
         return _call(module, *args, **kwargs)
     thread = range_stack.here()
-    category_around = thread.compiled_call
+    category_around, opened = thread.compiled_call, None
     try:
-        thread.compiled_call = _label(plans[0].names, compiled).category
+        label = _label(plans[0].names, compiled)
+        thread.compiled_call = label.category
         plans[0].on_call()
+        if not _calls_annotated(module):
+            opened = range_stack.push(CompiledCall(label))
     except Exception:  # annotation must not break the program
         range_stack.say_failed("a call of a compiled model is not announced")
     try:
         return _call(module, *args, **kwargs)
     finally:
         thread.compiled_call = category_around
+        range_stack.close(opened)
         optimizers.after_forward()
+
+
+def _calls_annotated(compiled: nn.Module) -> bool:
+    """Return whether a compiled model calls the model itself by `_annotated`, in whose ranges it then runs."""
+    called = getattr(compiled.__dict__.get("forward"), "_torchdynamo_orig_callable", None)
+    wrapped = [cell.cell_contents for cell in getattr(called, "__closure__", None) or ()]
+    return any(getattr(method, "__func__", None) is _annotated for method in (called, *wrapped))
 
 
 def _in_ranges(plans: tuple[Plan, ...], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

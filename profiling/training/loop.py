@@ -12,6 +12,7 @@ steps as asked for are done.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -22,10 +23,12 @@ from nvtx_kernels.analysis.vocabulary import BACKWARD
 from nvtx_kernels.analysis.vocabulary.step_ends import IN_BACKWARD, ending_optimizer, warm_up_steps
 
 from ..annotate import calls, optimizers, range_stack
+from ..annotate.compiled import tracing
 from ..annotate.others import hear
 from ..annotate.range_stack import AutomaticRange, OpenRange, label
 from ..annotate.regions import in_backward
 from ..annotate.replacing import replaced
+from . import own_steps
 from .capture import Capture
 from .own_steps import OwnSteps
 
@@ -318,3 +321,7 @@ def _leads_on(outputs: Any) -> bool:
         for tensor in tensors
         if functorch.is_gradtrackingtensor(tensor)
     )
+
+
+for _module in (own_steps, sys.modules[__name__]):  # whose functions compiled code calls between its graphs
+    tracing.keep_eager(_module, and_what_it_calls=False)

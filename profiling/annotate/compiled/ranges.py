@@ -48,6 +48,12 @@ def in_generated_code() -> bool:
     return range_stack.here().generated > 0
 
 
+class CompiledCall(AutomaticRange):
+    """The range of a call of a compiled model."""
+
+    __slots__ = ()
+
+
 class Ranges:
     """The paths of one generated module, by their number in its code; for a backward, those of its gradients.
 
@@ -63,16 +69,22 @@ class Ranges:
         names = {name for path in self.paths for name in path}
         self.labels = {name: label(name, None, category) for name in names}
         self._changes: dict[tuple[int, int], Change] = {}
-        self._without_gradient: dict[str, Ranges] = {}
+        self._in_calls: dict[tuple[str, str], Ranges] = {}
 
     def opened(self) -> Opened:
-        """Return the block in which a call of the generated code runs; its ranges say if that has no gradient."""
-        category = range_stack.here().compiled_call
-        if self.category != FORWARD or category == FORWARD:
+        """Return the block in which a call of the generated code runs; its ranges say if that has no gradient.
+
+        Where the call of a compiled model has a range, that is the model's.
+        """
+        category, stack = range_stack.here().compiled_call, range_stack.stack()
+        called = stack[-1].label.name if stack and isinstance(stack[-1], CompiledCall) else ""
+        if self.category != FORWARD or (category == FORWARD and not called):
             return Opened(self)
-        if category not in self._without_gradient:
-            self._without_gradient[category] = Ranges(self.paths, category, model=self._model)
-        return Opened(self._without_gradient[category])
+        key = category, called
+        if key not in self._in_calls:
+            below = tuple(path[1:] if called and path[:1] == (called,) else path for path in self.paths)
+            self._in_calls[key] = Ranges(below, category, model=None if called else self._model)
+        return Opened(self._in_calls[key])
 
     @cached_property
     def below_model(self) -> Ranges:
