@@ -30,7 +30,7 @@ from .places import Attribution, Rules
 from .placing import AMBIGUOUS, CAPTURED, HOW, OUTSIDE, OWN, Placing
 from .steps import updates_called_steps, with_steps
 from .thread_facts import ThreadFacts
-from .user_ranges import name_facts, nested_ranges, operator_ranges
+from .user_ranges import name_facts, nested_ranges, operator_ranges, with_phases_once
 
 __all__ = ["HOW", "Attribution", "Rules", "attribute"]
 
@@ -59,7 +59,10 @@ class _Attributing:
         nested = nested_ranges(trace, rules.domains)
         self.operator = nested & operator_ranges(self.facts, trace.ranges)
         chosen = nested if rules.operators == "keep" else nested & ~self.operator
-        self.ranges = self.own_ranges = trace.ranges if chosen.all() else trace.ranges.take(chosen)
+        self.ranges = trace.ranges if chosen.all() else trace.ranges.take(chosen)
+        if rules.adopt:  # else as nsys counts them
+            self.ranges = with_phases_once(trace, self.facts, self.ranges)
+        self.own_ranges = self.ranges
         self.nesting = Nesting(self.ranges)
         self.forest = self.nesting.forest
         self.threads = ThreadFacts(trace, self.facts, self.ranges)

@@ -349,7 +349,8 @@ def _on_evaluation(
     ]
     models = ", ".join(attribution.trace.names[name_id] for name_id in distinct(ranges.name_id[is_call]).tolist())
     runs = sum(int((~times.is_step).sum()) for times in decided)
-    note = f"{time_text(removed_ns)} of evaluation by {models} ({count_text(runs)} run{'s' * (runs > 1)}) is in no step."
+    count = f"{count_text(runs)} run{'s' * (runs > 1)}"
+    note = f"{time_text(removed_ns)} of evaluation by {models} ({count}) is in no step."
     if any(facts.calls_ns for facts in training.values()):
         return [note]
     return [f"{note} If it is part of one, as a reference model is, call p.step() after each iteration."]

@@ -43,7 +43,7 @@ class ThreadFacts:
             calls = self.ranges.take(self.ranges.of_forward)
             again = Nesting(calls.take(computed_again(self.trace, calls)))
             calling_models = self._outside_engine(calls.take(_is_outside(calls, again)))
-            by_ranges = by_ranges - self.independent - self.phased - calling_models
+            by_ranges = by_ranges - self.independent - self.phased - calling_models - self._running_programs
         return (self._named_autograd - self.mains) | by_ranges
 
     @cached_property
@@ -110,6 +110,15 @@ class ThreadFacts:
     @cached_property
     def _engine_threads(self) -> frozenset[int]:
         return _threads(self._engine.thread)
+
+    @cached_property
+    def _running_programs(self) -> frozenset[int]:
+        """The threads that make nodes outside of the engine's ranges: forward runs there, and on a CPU backward too."""
+        ranges, names = self.trace.ranges, self.names
+        makes_nodes = (ranges.style == PUSH_POP) & (ranges.seq >= 0) & ~names.backward_operator[ranges.name_id]
+        makes_nodes &= marked(self._engine.thread, len(self.trace.threads))[ranges.thread]
+        operators = ranges.take(makes_nodes)
+        return _threads(operators.thread[_is_outside(operators, Nesting(self._engine))])
 
     @cached_property
     def _inside_engine(self) -> Nesting:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..errors import UsageError
 from ..support.small_numbers import distinct
-from ..trace import NO_CATEGORY, PUSH_POP, TIMELINE, Bools, Int8s, Ranges, Trace
+from ..trace import NO_CATEGORY, PUSH_POP, TIMELINE, Bools, Int8s, Int64s, Ranges, Trace, sorted_ranges
 from ..vocabulary import (
     BACKWARD,
     BACKWARD_OPERATORS,
     ENGINE_OPERATOR,
+    FORWARD,
     LIBRARY_RANGES,
+    OPTIMIZER,
     PHASES,
     RECOMPUTE,
     PhaseNames,
@@ -26,6 +28,11 @@ from ..vocabulary import (
     some_of,
     step_matcher,
 )
+
+
+#: The domain of this project's annotation, and the phases for which it opens ranges itself.
+OWN_DOMAIN = "nvtx-kernels"
+AUTOMATIC_PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,53 @@ def nested_ranges(trace: Trace, domains: Sequence[str]) -> Bools:
     else:
         chosen = np.array([not _is_library(trace, number) for number in range(len(trace.domains))], np.bool_)
     return nested & chosen[ranges.domain]
+
+
+def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
+    """Return the ranges such that a phase that the program opened, and annotation too, is one instance.
+
+    The two begin and end within microseconds of each other, and may cross: the program's range lasts from the outer
+    begin to the outer end. Where it has several during one of annotation's, each lasts until the next.
+    """
+    is_phase, phase = of_titles(facts.opens_phase, ranges), named_phases(facts, ranges)
+    annotations = np.array([domain.name == OWN_DOMAIN for domain in trace.domains], np.bool_)
+    is_automatic = np.array([name in AUTOMATIC_PHASES for name in trace.names], np.bool_)[ranges.name_id]
+    ours = is_phase & annotations[ranges.domain] & is_automatic
+    theirs = is_phase & ~annotations[ranges.domain]
+    if not ours.any() or not theirs.any():
+        return ranges
+    start_ns, end_ns, dropped = ranges.start_ns.copy(), ranges.end_ns.copy(), np.zeros(len(ranges), np.bool_)
+    group = ranges.thread.astype(np.int64) * len(PHASES) + phase
+    # Where the program's phases begin, by thread: none lasts into the next.
+    starts_ns = {
+        thread: np.sort(ranges.start_ns[theirs & (ranges.thread == thread)])
+        for thread in distinct(ranges.thread[ours]).tolist()
+    }
+    for number in distinct(group[ours]).tolist():
+        own, program = (np.flatnonzero(some & (group == number)) for some in (ours, theirs))
+        program = program[np.argsort(ranges.start_ns[program], kind="stable")]
+        reach_ns = np.maximum.accumulate(ranges.end_ns[program])
+        is_outermost = np.append(True, ranges.start_ns[program][1:] >= reach_ns[:-1])
+        program = program[is_outermost] if len(program) else program
+        first = np.searchsorted(end_ns[program], ranges.start_ns[own], "right")
+        last = np.searchsorted(ranges.start_ns[program], ranges.end_ns[own], "left") - 1
+        dropped[own[first <= last]] = True
+        for row, one, other in zip(own.tolist(), program[first % max(1, len(program))].tolist(), last.tolist()):
+            if dropped[row]:
+                start_ns[one] = min(start_ns[one], ranges.start_ns[row])
+                until_ns = _next(starts_ns[number // len(PHASES)], end_ns[program[other]])
+                end_ns[program[other]] = max(end_ns[program[other]], min(ranges.end_ns[row], until_ns))
+        between = dropped[own] & (last > first)
+        for one, other in zip(first[between].tolist(), last[between].tolist()):
+            end_ns[program[one:other]] = np.maximum(
+                end_ns[program[one:other]], start_ns[program[one + 1 : other + 1]]
+            )
+    return sorted_ranges(replace(ranges, start_ns=start_ns, end_ns=end_ns).take(~dropped))
+
+
+def _next(moments_ns: Int64s, after_ns: int) -> int:
+    """Return the first of some sorted moments that is not before another, ns."""
+    return int(np.append(moments_ns, 2**62)[np.searchsorted(moments_ns, after_ns)])
 
 
 def _is_library(trace: Trace, number: int) -> bool:

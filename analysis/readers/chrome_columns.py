@@ -200,7 +200,7 @@ class TraceColumns:
     def _add_nodes(self, args_of_work: list[Args]) -> None:
         """Take which graph's node work is of, and its module as PyTorch annotated it; call as `_add_messages`."""
         of_graphs = [(row, args) for row, args in enumerate(args_of_work, self.work.rows) if args.graph_node]
-        paths = [module_path(args.module, args.name) for _, args in of_graphs]
+        paths = [module_path(args.module, args.name, args.phase) for _, args in of_graphs]
         self.nodes.add(
             work=np.array([row for row, _ in of_graphs], np.int64),
             node=_integers([node_id(args.graph, args.graph_node) for _, args in of_graphs], -1),

@@ -61,6 +61,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     graph_node: Any = msgspec.field(default=None, name="graph node id")
     graph: Any = msgspec.field(default=None, name="graph id")
     module: Any = msgspec.field(default=None, name="module_fqn")
+    phase: Any = msgspec.field(default=None, name="autograd_phase")
     original_stream: Any = None
     # Of an allocation, with profile_memory=True.
     bytes: Any = msgspec.field(default=None, name="Bytes")

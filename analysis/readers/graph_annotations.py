@@ -35,6 +35,8 @@ _PARTS = re.compile(r"[^.]+(?:\.\d+(?=\.|$))*")
 # CUPTI's id of a node has its graph in the upper half; a newer writer has that by itself.
 _GRAPH_BITS = 32
 MOST_DEPTH = 64
+#: What an annotation says of a node (`autograd_phase`, from PyTorch 2.14 on), as ranges of phases are called.
+PHASES_OF_NODES = ("forward", "backward")
 
 Text = Annotated[str, Meta(max_length=1024)]
 
@@ -44,16 +46,18 @@ class _Annotation(msgspec.Struct):
 
     module: Text | None = msgspec.field(default=None, name="module_fqn")
     name: Text | None = None
+    phase: Text | None = msgspec.field(default=None, name="autograd_phase")
 
 
 _SIDE_FILE = msgspec.json.Decoder(dict[str, list[_Annotation]])
 
 
-def module_path(module: Any, name: Any) -> Path:
-    """Return a node's ranges, outermost first: its module's, and then its annotation's name; () for none."""
+def module_path(module: Any, name: Any, phase: Any = None) -> Path:
+    """Return a node's ranges, outermost first: its phase, its module's, its annotation's name; () for none."""
     modules = tuple(_PARTS.findall(module))[:MOST_DEPTH] if isinstance(module, str) else ()
     named = isinstance(name, str) and name and name != module and name not in modules[-1:]
-    return (*modules, name) if named else modules
+    path = (*modules, name) if named else modules
+    return (phase, *path) if path and phase in PHASES_OF_NODES else path
 
 
 def node_id(graph: Any, node: Any) -> Any:
@@ -85,7 +89,8 @@ def paths_in(side_file: FilePath) -> dict[int, Path]:
     for node, of_node in nodes.items():
         module = next((note.module for note in reversed(of_node) if note.module), None)
         name = next((note.name for note in reversed(of_node) if note.name), None)
-        if node.isdecimal() and (path := module_path(module, name)):
+        phase = next((note.phase for note in reversed(of_node) if note.phase), None)
+        if node.isdecimal() and (path := module_path(module, name, phase)):
             paths[int(node)] = path
     return paths
 

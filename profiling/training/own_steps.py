@@ -1,4 +1,4 @@
-"""The ranges `warmup` and `step` that a program opens itself: what the analysis will count, as seen while recording."""
+"""The ranges `warmup` and `step` of a program: the steps that the analysis will count, as seen while recording."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class OwnSteps:
         return self._outermost(WARM_UP) is not None
 
     def note(self, *, updates: bool) -> None:
-        """Count the step that this thread is inside, if it is new; in it, an optimizer has updated or may later."""
+        """Count the step that this thread is inside, if it is new, and whether it `updates`."""
         found = self._outermost(STEP)
         if found is None:
             return

@@ -1,4 +1,4 @@
-"""What Dynamo learns while it traces a program: the region of the next operators, and updates of optimizers.
+"""What Dynamo learns while it traces a program: the region of the next operators, and optimizers' updates.
 
 `comptime` runs a function while the program is being traced, with the tracer as its argument, and leaves
 nothing in the graph. A region then lies in `node.meta["custom"]` of every node that is made inside it, where

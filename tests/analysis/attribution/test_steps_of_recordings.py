@@ -77,7 +77,7 @@ def test_evaluation_and_what_ended_the_steps_are_told_with_their_times(attribute
     assert evaluation_ns(attribution) == 10 * (10 + 11)
     assert "A step ends with each update by a." in notes
     assert (
-        "210 ns of evaluation by m (1 run) is in no step. If it is part of one, as a reference model is, call p.step()"
+        "210 ns of evaluation by m (1 run) is in no step. If it is part of one, as a reference model is, call p."
         in notes
     )
 

@@ -81,8 +81,15 @@ class Threads:
         return any(r.thread == thread for r in nodes)
 
     @remembered
+    def makes_nodes(self, thread):
+        """Return whether forward runs on a thread: an operator with a number, in no range of autograd's engine."""
+        numbered = [r for r in self.ranges if r.nested and r.thread == thread and r.seq is not None]
+        return self.opens_itself([r for r in numbered if not r.is_backward_operator])
+
+    @remembered
     def says_autograd(self, thread):
         own = self.is_independent(thread) or self.is_phased(thread) or self.calls_models(thread)
+        own = own or self.makes_nodes(thread)
         return not self.is_main(thread) and (
             "autograd" in self.name(thread) or (self.runs_nodes(thread) and not own)
         )

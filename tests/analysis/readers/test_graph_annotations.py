@@ -106,3 +106,21 @@ def test_without_annotations_a_replay_is_one_piece(tmp_path):
 )
 def test_modules_are_nested_and_keep_their_indices(module, name, expected):
     assert module_path(module, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"), [("backward", ("backward", "mlp")), ("other", ("mlp",)), (None, ("mlp",))]
+)
+def test_a_nodes_phase_is_around_its_module(phase, expected):
+    assert module_path("mlp", None, phase) == expected
+
+
+def test_replayed_kernels_have_the_phase_of_their_annotation(tmp_path):
+    program = replays()
+    work = [
+        one._replace(said=(*one.said, ("autograd_phase", "backward")))
+        for one in program.work
+        if "module_fqn" in dict(one.said)
+    ]
+    path = write_kineto(tmp_path / "t.pt.trace.json", program._replace(work=work), cudaGraphInlineAnnotated=True)
+    assert {row.phase for row in summary(path).kernels} == {"backward"}
