@@ -338,7 +338,7 @@ def _decided(
 def _on_evaluation(
     attribution: Attribution, decided: Sequence[Windows], training: dict[int, TrainingFacts]
 ) -> list[str]:
-    """Return the note on what was taken out of the steps: whose calls these are, and what to do if they are none."""
+    """Return the note on what was taken out of the steps: whose calls, and what to do if it is part of one."""
     removed_ns = evaluation_ns(attribution)
     if not removed_ns:
         return []

@@ -29,7 +29,6 @@ from ..vocabulary import (
     step_matcher,
 )
 
-
 #: The domain of this project's annotation, and the phases for which it opens ranges itself.
 OWN_DOMAIN = "nvtx-kernels"
 AUTOMATIC_PHASES = (FORWARD, BACKWARD, OPTIMIZER)
@@ -114,7 +113,7 @@ def nested_ranges(trace: Trace, domains: Sequence[str]) -> Bools:
 def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     """Return the ranges such that a phase that the program opened, and annotation too, is one instance.
 
-    The two begin and end within microseconds of each other, and may cross: the program's range lasts from the outer
+    Both begin and end at almost the same moments, and may cross: the program's range lasts from the outer
     begin to the outer end. Where it has several during one of annotation's, each lasts until the next.
     """
     is_phase, phase = of_titles(facts.opens_phase, ranges), named_phases(facts, ranges)
@@ -140,13 +139,15 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
         first = np.searchsorted(end_ns[program], ranges.start_ns[own], "right")
         last = np.searchsorted(ranges.start_ns[program], ranges.end_ns[own], "left") - 1
         dropped[own[first <= last]] = True
-        for row, one, other in zip(own.tolist(), program[first % max(1, len(program))].tolist(), last.tolist()):
+        for row, one, other in zip(
+            own.tolist(), program[first % max(1, len(program))].tolist(), last.tolist(), strict=True
+        ):
             if dropped[row]:
                 start_ns[one] = min(start_ns[one], ranges.start_ns[row])
                 until_ns = _next(starts_ns[number // len(PHASES)], end_ns[program[other]])
                 end_ns[program[other]] = max(end_ns[program[other]], min(ranges.end_ns[row], until_ns))
         between = dropped[own] & (last > first)
-        for one, other in zip(first[between].tolist(), last[between].tolist()):
+        for one, other in zip(first[between].tolist(), last[between].tolist(), strict=True):
             end_ns[program[one:other]] = np.maximum(
                 end_ns[program[one:other]], start_ns[program[one + 1 : other + 1]]
             )

@@ -23,7 +23,7 @@ class _Opened:
 class OwnSteps:
     """Hears the program's ranges (`annotate.others.hear`), and counts its steps.
 
-    Steps are the outermost ranges called so in which something was counted: those with an update, if there are any.
+    Steps are the outermost ranges called so in which a model was called: those with an update, if any have one.
     """
 
     def __init__(self) -> None:

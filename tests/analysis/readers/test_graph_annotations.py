@@ -1,6 +1,7 @@
 """CUDA graphs that PyTorch annotated: what export_chrome_trace writes of them, or a side file."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from nvtx_kernels.analysis.errors import NotAReport
@@ -118,9 +119,9 @@ def test_a_nodes_phase_is_around_its_module(phase, expected):
 def test_replayed_kernels_have_the_phase_of_their_annotation(tmp_path):
     program = replays()
     work = [
-        one._replace(said=(*one.said, ("autograd_phase", "backward")))
+        replace(one, said=(*one.said, ("autograd_phase", "backward")))
         for one in program.work
         if "module_fqn" in dict(one.said)
     ]
-    path = write_kineto(tmp_path / "t.pt.trace.json", program._replace(work=work), cudaGraphInlineAnnotated=True)
+    path = write_kineto(tmp_path / "t.pt.trace.json", replace(program, work=work), cudaGraphInlineAnnotated=True)
     assert {row.phase for row in summary(path).kernels} == {"backward"}
