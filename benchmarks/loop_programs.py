@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +25,6 @@ class Loop(NamedTuple):
     optimizers: list[torch.optim.Optimizer]
     iteration: Callable[[Any], None]
     iterations: int = 5
-    warmup: int = 1
     marks_itself: bool = False  # where its iterations are
 
 
@@ -128,8 +128,9 @@ def scaled(device: torch.device) -> Loop:
         optimizer.zero_grad()
         with phase("forward"):
             loss = model(x).square().mean() * factor
+            scaled_loss = scaler.scale(loss)
         with phase("backward"):
-            scaler.scale(loss).backward()
+            scaled_loss.backward()
         with phase("optimizer"):
             scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -156,7 +157,7 @@ def compiled_update(device: torch.device) -> Loop:
         with phase("optimizer"):
             step()
 
-    return Loop([model], [optimizer], iteration, warmup=2)
+    return Loop([model], [optimizer], iteration)
 
 
 def compiled_copy(device: torch.device) -> Loop:
@@ -244,7 +245,7 @@ def own_steps(device: torch.device) -> Loop:
     return Loop([model], [optimizer], iteration, iterations=11)
 
 
-def generating(device: torch.device, *, calls_step: bool) -> Loop:
+def generating(device: torch.device) -> Loop:
     """Sample tokens: the prompt in one call of the model, and a call a token."""
     model = nn.Sequential(nn.Embedding(1000, WIDTH), *net(device), nn.Linear(WIDTH, 1000)).to(device).eval()
     prompt = torch.randint(1000, (2, 16), device=device)
@@ -257,10 +258,9 @@ def generating(device: torch.device, *, calls_step: bool) -> Loop:
                     logits = model(tokens)[:, -1]
                 with phase("other"):
                     tokens = torch.multinomial(logits.softmax(-1), 1)
-        if calls_step:
-            profile.step()
+        profile.step()
 
-    return Loop([model], [], iteration, warmup=calls_step)
+    return Loop([model], [], iteration)
 
 
 def with_lost_end(device: torch.device) -> Loop:
@@ -286,3 +286,19 @@ def with_lost_end(device: torch.device) -> Loop:
             pass
 
     return Loop([model], [optimizer], iteration, iterations=12, marks_itself=True)
+
+
+LOOPS: dict[str, Callable[[torch.device], Loop]] = {
+    "GRPO": preferences,
+    "PPO": partial(many_updates, calls_step=False),
+    "PPO, calls": partial(many_updates, calls_step=True),
+    "rollouts": rollouts,
+    "GradScaler": scaled,
+    "compiled update": compiled_update,
+    "compiled copy": compiled_copy,
+    "PCGrad": tasks,
+    "own phases": own_phases,
+    "own steps": own_steps,
+    "generating": generating,
+    "a lost end": with_lost_end,
+}

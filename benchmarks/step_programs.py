@@ -14,7 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch.nn.functional import mse_loss
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from loop_programs import LOOPS
 from stranger_programs import language, marked, synchronize, train_step
 
 import nvtx_kernels as nk
@@ -331,6 +332,7 @@ SINGLE = {
     "potential": potential,
     "MAML": maml,
     "policy": policy,
+    **LOOPS,
 }
 PAIR = {"FSDP1": fsdp1, "compiled DDP": compiled_ddp, "zero-bubble pipeline": zero_bubble}
 
@@ -340,10 +342,12 @@ def run(name: str, build: Callable[[torch.device], Program], device: torch.devic
     torch.manual_seed(0)
     rank = f" {dist.get_rank()}" if dist.is_initialized() else ""
     try:
-        models, optimizers, iteration = build(device)
+        made = build(device)
+        models, optimizers, iteration, *how = made
+        iterations, marks_itself = how or (ITERATIONS, False)
         with nk.profile(models, optimizers, out / f"{name}{rank}.sqlite", warmup=WARM_UP) as profile:
-            for number in range(ITERATIONS):
-                with marked(f"iteration {number}"):
+            for number in range(iterations):
+                with nullcontext() if marks_itself else marked(f"iteration {number}"):
                     iteration(profile)
     except Exception:  # the others still run
         print(f"left out: {name}: {traceback.format_exc().splitlines()[-1]}", file=sys.stderr)

@@ -113,7 +113,7 @@ class ThreadFacts:
 
     @cached_property
     def _running_programs(self) -> frozenset[int]:
-        """The threads that make nodes outside of the engine's ranges: forward runs there, on a CPU backward too."""
+        """The threads that make nodes outside of the engine's ranges: forward runs there, and more."""
         ranges, names = self.trace.ranges, self.names
         makes_nodes = (ranges.style == PUSH_POP) & (ranges.seq >= 0) & ~names.backward_operator[ranges.name_id]
         makes_nodes &= marked(self._engine.thread, len(self.trace.threads))[ranges.thread]

@@ -132,16 +132,17 @@ def with_phases_once(trace: Trace, facts: NameFacts, ranges: Ranges) -> Ranges:
     }
     for number in distinct(group[ours]).tolist():
         own, program = (np.flatnonzero(some & (group == number)) for some in (ours, theirs))
+        if not len(program):
+            continue
         program = program[np.argsort(ranges.start_ns[program], kind="stable")]
         reach_ns = np.maximum.accumulate(ranges.end_ns[program])
         is_outermost = np.append(True, ranges.start_ns[program][1:] >= reach_ns[:-1])
-        program = program[is_outermost] if len(program) else program
+        program = program[is_outermost]
         first = np.searchsorted(end_ns[program], ranges.start_ns[own], "right")
         last = np.searchsorted(ranges.start_ns[program], ranges.end_ns[own], "left") - 1
         dropped[own[first <= last]] = True
-        for row, one, other in zip(
-            own.tolist(), program[first % max(1, len(program))].tolist(), last.tolist(), strict=True
-        ):
+        firsts = program[first % len(program)]
+        for row, one, other in zip(own.tolist(), firsts.tolist(), last.tolist(), strict=True):
             if dropped[row]:
                 start_ns[one] = min(start_ns[one], ranges.start_ns[row])
                 until_ns = _next(starts_ns[number // len(PHASES)], end_ns[program[other]])

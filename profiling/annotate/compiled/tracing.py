@@ -58,8 +58,8 @@ def note_update(optimizer: Any, run: Callable[..., Any]) -> None:  # noqa: ARG00
     """Note that it has updated.
 
     PyTorch's optimizers break the graph there, and so does this. Where the program wants one graph, the code that
-    is compiled of it is called through `run`: with the optimizer, whether the code works before the update, the code
-    and its arguments.
+    is compiled of it is called through `run`: with the optimizer, whether the code works before its update, the
+    code and its arguments.
     """
     _comptime()(_note_update)
 

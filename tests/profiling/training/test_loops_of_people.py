@@ -152,6 +152,20 @@ def test_phases_that_the_program_opens_around_ours_are_one_row(path):
     assert "step > backward pass > Sequential" in rows
 
 
+def test_a_phase_that_only_annotation_opens_stays_beside_one_of_the_program(path):
+    model = net()
+    optimizer = sgd(model)
+    with Profile(model, optimizer, path, warmup=1):
+        for _ in range(3):
+            with nvtx.range("forward"):
+                loss = model(X).sum()
+            loss.backward()
+            optimizer.step()
+    rows = {" > ".join(row.path) for row in analysis.rank(path).report.ranges}
+    assert {"step > forward > Sequential", "step > backward > Sequential", "step > optimizer"} <= rows
+    assert not any("forward > forward" in row for row in rows)
+
+
 def test_steps_and_warm_up_that_the_program_opens_are_printed_and_counted(path):
     model = net()
     optimizer = sgd(model)
