@@ -134,6 +134,30 @@ class Launches(Spots):
 
 
 @dataclass(frozen=True, slots=True)
+class CallNames:
+    """What each launch calls: `of_launch` are positions in `names`, one for each row of `Launches`.
+
+    `kind_of_name` says what a call of each name does: positions in vocabulary.calls.CALL_KINDS.
+    """
+
+    names: tuple[str, ...]
+    kind_of_name: NDArray[np.uint8]
+    of_launch: NDArray[np.uint16]
+
+    @property
+    def kinds(self) -> NDArray[np.uint8]:
+        """What each call does: a position in vocabulary.calls.CALL_KINDS, uint8 (launches,)."""
+        return self.kind_of_name[self.of_launch]
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead(Spots):
+    """When the profiler itself kept a thread busy; `thread` is -1 where unknown. `loads` marks loading of code."""
+
+    loads: Bools
+
+
+@dataclass(frozen=True, slots=True)
 class Ranges(Spots):
     """NVTX ranges, sorted by (thread, start, longest first, order in the file): outer before inner."""
 
@@ -270,12 +294,13 @@ class Trace:
     captures: Captures | None = None  # only where the report has the creation of graph nodes
     messages: Messages | None = None  # only where the report has what its collectives carry
     memory: Allocations | None = None  # only where they were recorded
-    kernel_calls: Bools | None = None  # of each launch, whether its name is of a call that launches a kernel
     call_names: tuple[str, ...] = ()  # of CUDA API calls, without their versions; empty where they are unknown
     call_name: Int32s | None = None  # of each launch, a position in `call_names`
     waits: Waits | None = None  # only where the report has what calls waited for
     has_events: bool = False  # whether it has the events that calls recorded
     copies: Copies | None = None  # only where the report has the sizes of copies
+    calls: CallNames | None = None  # only where the report names the calls
+    overhead: Overhead | None = None  # only where the profiler recorded its own
     facts: tuple[Fact, ...] = ()  # in the order of time
     pauses: Spots = field(default_factory=lambda: NO_SPOTS)  # in which the recorder kept a thread waiting
     launch_times_known: bool = True  # else a launch only says on which thread, and in which range, it was

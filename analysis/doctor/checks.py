@@ -26,6 +26,7 @@ from ..support.units import share_text, time_text
 from ..trace import GRAPH, KERNEL, Trace, marked
 from ..views.headings import MUCH_OTHER, share_of_other, worded
 from ..vocabulary import AUTOGRAD_THREADS, PHASES, is_step, phase_of
+from ..vocabulary.calls import KERNEL_LAUNCH
 from ..vocabulary.step_ends import NO_STEP
 
 # Shares of all GPU work from which it is worth a warning, or makes the answer wrong.
@@ -281,7 +282,7 @@ def _shortfalls(patient: Patient) -> Iterator[Finding]:
 
 def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
     """Compare kernels with their launches: a profiler can drop some silently, or lose their times."""
-    work, launches, calls = patient.trace.work, patient.trace.launches, patient.trace.kernel_calls
+    work, launches, named = patient.trace.work, patient.trace.launches, patient.trace.calls
     remedy = "begin recording before the work, with the GPU idle (torch.cuda.synchronize), and record again"
     is_launched = work.launch >= 0
     without_time = (
@@ -301,7 +302,8 @@ def _dropped_kernels(patient: Patient) -> Iterator[Finding]:
         )
     # Of a capture, no call has a kernel of its own.
     has_graphs = patient.trace.captures is not None or (np.bincount(work.launch[is_launched]) > 1).any()
-    if calls is not None and calls.any() and not has_graphs:
+    calls = np.empty(0, np.bool_) if named is None else named.kinds == KERNEL_LAUNCH
+    if calls.any() and not has_graphs:
         lost = calls & ~marked(work.launch, len(launches))
         if lost.sum() / calls.sum() > LOST_LAUNCHES:
             text = f"{lost.sum():,} of {calls.sum():,} calls that launch a kernel have none: they were dropped"

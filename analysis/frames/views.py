@@ -15,16 +15,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import pandas as pd
 
+from ..attribution.causes import Attribution
+from ..attribution.places import Paths
 from ..compare.changes import Basis, named_apart
 from ..compare.changes import compare as compared
 from ..compare.tables import compared as shown
 from ..document import SHORT, WHOLE, Detail, Document, seen_by, without_commands
+from ..errors import ReportError
+from ..measures.idle import CAUSES, idle_time
 from ..opened import Source
 from ..presenters import as_html, as_table
 from ..trace import Trace
 from ..views.registry import subject_of, viewer
+from ..vocabulary import PATH_SEPARATOR
+from ..vocabulary.calls import plain_name
 from .ranking import Options, opened_by
 
 
@@ -67,9 +74,17 @@ def balance(source: Source, **options: Unpack[Options]) -> Answer:
     return _view("balance", source, options)
 
 
-def idle(source: Source, **options: Unpack[Options]) -> pd.DataFrame:
-    """Return the GPU's idle time by the range whose work ended it, longest first; empty if there is none."""
-    return balance(source, **options).get("gaps", pd.DataFrame())
+def idle(source: Source, *, pieces: bool = False, **options: Unpack[Options]) -> pd.DataFrame:
+    """Return the GPU's idle time by the range whose work ended it, longest first; empty if there is none.
+
+    With `pieces`, a row for each stretch of one cause, in the order of GPUs and time: `gap` (a number), `gpu`,
+    `step` (from 0; -1 without steps), `between_steps`, `cause`, `range` (open on the CPU then; None for none),
+    `start_ns`, `end_ns`, and `exposed_by`, the call that waited for the GPU before host code, else None.
+    """
+    if not pieces:
+        return balance(source, **options).get("gaps", pd.DataFrame())
+    found = opened_by(source, options)
+    return _pieces(found.attribution, include_warm_up=found.whole.warm_up_included)
 
 
 def overlap(source: Source, **options: Unpack[Options]) -> Answer:
@@ -142,3 +157,27 @@ def _view(name: str, source: Source, options: Options, **of_view: Any) -> Answer
         return document
 
     return Answer(seen(WHOLE), seen)
+
+
+def _pieces(attribution: Attribution, *, include_warm_up: bool) -> pd.DataFrame:
+    if attribution.trace.provenance.unit_of_work == "CPU":
+        raise ReportError("The report is of a CPU: no GPU is idle in it. `nvtx-kernels view idle` shows its own time.")
+    found = idle_time(attribution, include_warm_up=include_warm_up)
+    pieces, window, paths = found.pieces, found.window_of_piece, Paths(found.attribution)
+    names = [PATH_SEPARATOR.join(path) or None for path in paths.names]
+    calls = attribution.trace.calls
+    called = [plain_name(calls.names, place) or None for place in range(len(calls.names))] if calls else []
+    of_launch = np.append(calls.of_launch.astype(np.int64), -1)[pieces.exposed_by] if calls else np.full(len(pieces), -1)
+    return pd.DataFrame(
+        {
+            "gap": pieces.gap,
+            "gpu": np.array(found.gpus, object)[found.gaps.gpu[pieces.gap]],
+            "step": found.windows.step[window],
+            "between_steps": found.windows.between[window],
+            "cause": np.array(CAUSES, object)[pieces.cause],
+            "range": np.array(names, object)[paths.names_of_node[pieces.node]],
+            "start_ns": pieces.start_ns,
+            "end_ns": pieces.end_ns,
+            "exposed_by": np.array([*called, None], object)[np.where(pieces.exposed_by >= 0, of_launch, len(called))],
+        }
+    )

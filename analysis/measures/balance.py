@@ -20,8 +20,12 @@ from ..attribution.places import Paths
 from ..report import BusyRow, Path, added
 from ..support.small_numbers import bounds, distinct, grouped, rows_of_each, summed
 from ..support.threads import at_once
-from ..trace import KERNEL, MEMCPY, MEMSET, Columns, Int32s, Int64s, Trace
+from ..trace import KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Trace
 from ..vocabulary import PHASES
+from .gaps import Gaps, gaps_of
+from .idle import CAUSES, LAUNCHING, UNKNOWN, IdleTime, idle_in, typical_idle_time
+from .idle_sums import main_cause
+from .idle_windows import windows_around
 from .overlap import communication
 from .spans import NAMES, Extents, Intervals, Spans, kinds_of, union
 
@@ -51,6 +55,8 @@ class PhaseBalance:
     p95_lag_ns: int | None
     copying_ns: int = 0
     communicating_ns: int = 0
+    cause: str = ""  # of most idle time in typical steps: one of idle.CAUSES; empty for none
+    cause_share: float = 0.0  # and of how much
 
     @property
     def busy_ns(self) -> int:
@@ -71,8 +77,9 @@ class PhaseBalance:
     def verdict(self) -> str:
         """What bounds the phase."""
         if self.busy_share < GPU_BOUND_FROM:
-            waits = self.busy_share < LAUNCH_BOUND_BELOW and self.waiting_share >= WAITING_FROM
-            return "launch-bound" if waits else "undecided"
+            if self.busy_share >= LAUNCH_BOUND_BELOW or self.cause_share < WAITING_FROM or self.cause == CAUSES[UNKNOWN]:
+                return "undecided"
+            return "launch-bound" if self.cause == CAUSES[LAUNCHING] else self.cause
         fill_ns, word = max((self.copying_ns, "copy-bound"), (self.communicating_ns, "communication-bound"))
         return word if self.busy_ns and fill_ns >= FILLED_FROM * self.busy_ns else "GPU-bound"
 
@@ -92,6 +99,7 @@ class GapOwner:
     idle_ns: int
     largest_ns: int
     waiting_ns: int
+    cause: str = ""  # that most of it has: one of idle.CAUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,50 +110,42 @@ class Balance:
     owners: tuple[GapOwner, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps(Columns):
-    """Columns by gap, by GPU and then time: the work that ends it, and how much of it waits for its launch."""
-
-    gpu: Int32s
-    start_ns: Int64s
-    end_ns: Int64s
-    next: Int64s  # position in Work
-    waiting_ns: Int64s
-
-    @property
-    def duration_ns(self) -> Int64s:
-        """How long the GPU was idle, ns."""
-        return self.end_ns - self.start_ns
-
-
 def balance(
     attribution: Attribution, phases: Collection[str] = PHASES, *, include_warm_up: bool = False
 ) -> Balance:
     """Measure the requested phases, and for a whole report also its steps; without either, all of its work."""
-    rows, spans, gaps = _measured(Extents(attribution, include_warm_up=include_warm_up), phases)
-    in_span = np.zeros(len(gaps), np.bool_)
-    for _, of_gpu, first, last in _by_gpu(spans, gaps):
-        begun = np.zeros(len(of_gpu) + 1, np.int64)
-        np.add.at(begun, first, 1)
-        np.add.at(begun, np.maximum(first, last), -1)
-        in_span[of_gpu] = np.cumsum(begun[:-1]) > 0
-    gaps, paths = gaps.take(in_span), Paths(attribution)
+    extents = Extents(attribution, include_warm_up=include_warm_up)
+    gaps = gaps_of(attribution.of_all_work.trace, extents.gpu_of_all)
+    rows, spans = _measured(extents, phases, typical_idle_time(extents, gaps))
+    idle = idle_in(extents, gaps, windows_around(spans))
+    gaps, causes, paths = idle.gaps, _causes_of_gaps(idle), Paths(attribution)
     path, group = grouped(paths.of_node[attribution.of_all_work.node[gaps.next]] + 1)
     count, idle_ns, waiting_ns = (
         summed(group, values, len(path)) for values in (np.ones_like(group), gaps.duration_ns, gaps.waiting_ns)
     )
     _, largest_ns = bounds(group, gaps.duration_ns, gaps.duration_ns, len(path))
+    cause_ns = np.zeros((len(path), len(CAUSES)), np.int64)
+    np.add.at(cause_ns, group, causes)
     columns = zip(*(column.tolist() for column in (path, count, idle_ns, largest_ns, waiting_ns)), strict=True)
-    owners = [GapOwner(paths.paths[number - 1], *figures) for number, *figures in columns]
+    owners = [
+        GapOwner(paths.paths[number - 1], *figures, CAUSES[most])
+        for (number, *figures), most in zip(columns, cause_ns.argmax(axis=1).tolist(), strict=True)
+    ]
     return Balance(rows, tuple(sorted(owners, key=lambda owner: (-owner.idle_ns, owner.path))))
 
 
-def busy_rows(attribution: Attribution, *, include_warm_up: bool) -> tuple[BusyRow, ...]:
-    """Add up each phase, and the steps, over the GPUs; empty for a CPU, which waits for no launches."""
+def busy_rows(
+    attribution: Attribution, *, include_warm_up: bool, idle: IdleTime | None = None
+) -> tuple[BusyRow, ...]:
+    """Add up each phase, and the steps, over the GPUs; empty for a CPU, which waits for no launches.
+
+    `idle` is the idle time of typical steps, where it is known already.
+    """
     extents = Extents(attribution, include_warm_up=include_warm_up)
     if attribution.trace.provenance.unit_of_work == "CPU" or not len(extents.kept):
         return ()
-    rows = [replace(row, median_lag_ns=0, p95_lag_ns=0) for row in _measured(extents, PHASES)[0]]  # not added up
+    measured, _ = _measured(extents, PHASES, idle)
+    rows = [replace(row, median_lag_ns=0, p95_lag_ns=0) for row in measured]  # not added up
     gpus = Counter(row.name for row in rows)
     return tuple(
         BusyRow(row.name, row.span_ns, row.busy_ns, row.waiting_ns, row.kernels, gpus[row.name], row.verdict)
@@ -153,19 +153,28 @@ def busy_rows(attribution: Attribution, *, include_warm_up: bool) -> tuple[BusyR
     )
 
 
-def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBalance, ...], Spans, Gaps]:
-    """Measure each phase on each GPU; return also the phases' spans, and all gaps.
+def idle_of_typical_steps(attribution: Attribution, *, include_warm_up: bool) -> IdleTime:
+    """Find why the GPUs are idle in typical steps, else in all of the work; `all_gaps` has all gaps."""
+    extents = Extents(attribution, include_warm_up=include_warm_up)
+    return typical_idle_time(extents, gaps_of(attribution.of_all_work.trace, extents.gpu_of_all))
+
+
+def _measured(
+    extents: Extents, phases: Collection[str], idle: IdleTime | None
+) -> tuple[tuple[PhaseBalance, ...], Spans]:
+    """Measure each phase on each GPU; return also the phases' spans.
 
     A GPU is busy with any work, also with what is in no step, so the gaps are those between all work.
     """
     trace, gpu = extents.attribution.of_all_work.trace, extents.gpu_of_all
     calls: list[Callable[[], Any]] = [
         partial(_chosen, extents, phases),
-        partial(gaps_of, trace, gpu),
+        partial(gaps_of, trace, gpu) if idle is None else lambda: idle.all_gaps,
         partial(_launch_lags, extents.attribution.trace, extents.kept),
         partial(_others, trace, gpu),
     ]
     spans, gaps, (first, lag), others_of_gpus = at_once(calls, len(trace.work))
+    idle = typical_idle_time(extents, gaps) if idle is None else idle
     # By span: its gaps, as none crosses the bounds of a span, and the time in which only one kind of work ran.
     idle_ns, waiting_ns, gap_counts, *alone_ns = by_span = np.zeros((5, len(spans)), np.int64)
     for of_gpu, rows, first_gap, last_gap in _by_gpu(spans, gaps):
@@ -181,7 +190,10 @@ def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBal
     figures, kernel = [], extents.attribution.trace.work.kind == KERNEL
     for (kind, number), chosen in rows_of_each(spans.kind, spans.gpu):
         of_work = extents.inside(kind) & (extents.gpu == number)
-        idle, waiting, gap_count, copying, communicating = by_span[:, chosen].sum(axis=1).tolist()
+        idle_sum, waiting, gap_count, copying, communicating = by_span[:, chosen].sum(axis=1).tolist()
+        cause, cause_share = main_cause(idle, spans.take(chosen))
+        if not cause and idle_ns[chosen].any():  # they lie in no step that was looked at
+            cause, cause_share = main_cause(idle_in(extents, gaps, windows_around(spans.take(chosen))), spans.take(chosen))
         lags = lag[of_work[first]]
         median, p95 = np.percentile(lags, (50, 95), method="inverted_cdf").tolist() if len(lags) else (None, None)
         figures.append(
@@ -189,7 +201,7 @@ def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBal
                 name=NAMES[kind],
                 gpu=extents.gpus[number],
                 span_ns=int((spans.end_ns - spans.start_ns)[chosen].sum()),
-                idle_ns=idle,
+                idle_ns=idle_sum,
                 waiting_ns=waiting,
                 gaps=gap_count,
                 kernels=int((of_work & kernel).sum()),
@@ -197,29 +209,23 @@ def _measured(extents: Extents, phases: Collection[str]) -> tuple[tuple[PhaseBal
                 p95_lag_ns=p95,
                 copying_ns=copying,
                 communicating_ns=communicating,
+                cause=cause,
+                cause_share=cause_share,
             )
         )
-    return tuple(figures), spans, gaps
+    return tuple(figures), spans
+
+
+def _causes_of_gaps(idle: IdleTime) -> Int64s:
+    """Return how much of each gap has which cause, ns: int64 (gaps, causes)."""
+    cell = idle.pieces.gap.astype(np.int64) * len(CAUSES) + idle.pieces.cause
+    return summed(cell, idle.pieces.duration_ns, len(idle.gaps) * len(CAUSES)).reshape(-1, len(CAUSES))
 
 
 def _chosen(extents: Extents, phases: Collection[str]) -> Spans:
     spans = extents.spans()
     chosen = spans.take(np.isin(spans.kind, kinds_of(phases)))
     return chosen if len(chosen) else extents.whole()
-
-
-def gaps_of(trace: Trace, gpu: Int32s) -> Gaps:
-    """Find the gaps between all pieces of work of each GPU; `gpu` has an entry for each piece of work."""
-    work, gaps = trace.work, []
-    order = np.lexsort((work.end_ns, work.start_ns, gpu))
-    for rows in np.split(order, np.flatnonzero(np.diff(gpu[order])) + 1):
-        start, reach = work.start_ns[rows], np.maximum.accumulate(work.end_ns[rows])
-        late = np.flatnonzero(start[1:] > reach[:-1]) + 1
-        ending, begin, end = rows[late], reach[late - 1], start[late]
-        launch = work.launch[ending]
-        returned = np.where(launch >= 0, trace.launches.end_ns[launch], begin) if len(trace.launches) else begin
-        gaps.append(Gaps(gpu[ending], begin, end, ending, np.clip(returned, begin, end) - begin))
-    return Gaps.joined(gaps)
 
 
 def _by_gpu(spans: Spans, gaps: Gaps) -> Iterator[tuple[Int64s, Int64s, Int64s, Int64s]]:

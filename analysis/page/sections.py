@@ -13,7 +13,7 @@ from ..measures.steps import steps_of
 from ..presenters import cell_text
 from ..support.text import fit
 from ..support.units import bytes_text, count_text, share_text, si_text, time_text
-from ..views import communication, memory
+from ..views import communication, idle, memory
 from ..views.headings import worded
 from ..views.registry import Subject, viewer
 from ..views.verdict import BOUNDS, NO_PHASE
@@ -36,6 +36,7 @@ class Section(NamedTuple):
 
 SECTIONS = {
     "balance": Section("Does the GPU wait for launches?", open=True, of_gpus=True),
+    "idle": Section("Why is the GPU idle?", open=True, of_gpus=True, absent=(idle.NEVER_IDLE,)),
     "agreement": Section("Do the clocks agree?", open=False),
     "attention": Section("What the parts of attention cost", open=True),
     "overlap": Section("Communication and copies behind compute", open=False, of_gpus=True),

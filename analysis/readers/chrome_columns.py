@@ -14,11 +14,12 @@ import msgspec
 import numpy as np
 
 from ..trace import KERNEL, MEMCPY, MEMSET, Int64s, Path
+from ..vocabulary.calls import LOADING, kind_of_call
 from .chrome_events import Args, Event, nanoseconds
 from .columns import Interner
 from .graph_annotations import module_path, node_id
 
-WORK, LAUNCHES, RANGES = "work", "launches", "ranges"
+WORK, LAUNCHES, RANGES, OVERHEAD = "work", "launches", "ranges", "overhead"
 
 DEVICES = ("cuda", "xpu", "mtia", "privateuse1")
 
@@ -46,6 +47,7 @@ CATEGORIES: dict[str, tuple[str, int]] = {
     "Memset": (WORK, MEMSET),
     "Runtime": (LAUNCHES, 0),
     "Operator": (RANGES, OLD_OPERATOR),
+    "overhead": (OVERHEAD, 0),
 }
 FORWARD_TO_BACKWARD = "fwdbwd"
 MEMORY_EVENT = "[memory]"
@@ -53,10 +55,8 @@ MEMORY_EVENT = "[memory]"
 # Kineto's words for a copy's direction: `HtoD` is nsys's Host-to-Device.
 COPY_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
-LAUNCHES_KERNEL = "LaunchKernel"
-
 # Columns whose numbers are positions or kinds, in the bytes that they need.
-_SMALL = ("kind", "is_operator", "is_end", "is_kernel")
+_SMALL = ("kind", "is_operator", "is_end", "loads")
 WIDTHS = {"name": np.int32, "place": np.int32, **dict.fromkeys(_SMALL, np.uint8)}
 
 # What Kineto writes into kernels that communicate is by PyTorch's torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
@@ -108,22 +108,25 @@ class TraceColumns:
     """Everything that is read of a trace's events, names and places as numbers.
 
     Work: `start`, `end`, `name`, `kind`, `device`, `stream`, `place` (in `tracks`), `correlation`, `grid`.
-    Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`, `is_kernel`. Ranges: `start`,
+    Launches: `start`, `end`, `place` (in `threads`), `correlation`, `external`, `call` (in `calls`). Ranges: `start`,
     `end`, `name`, `place` (in `threads`), `external`, `sequence`, `forward` (the profiler's number of the thread
     that made a backward node, 0 for any other), `is_operator`. Messages, of work that communicates: `work` (its
     row), `collective` and `group` (names), `ranks`, `sent` and `received` (bytes, -1 where unknown). Nodes, of
     work of CUDA graphs: `work` (its row), `node` (its id, -1 where unknown) and `path` (in `module_paths`, -1
     where PyTorch did not annotate it). Flows, from an operator to the node that it made: `id`, `place`, `start`
     of the one, `is_end`: of the node. Memory: `start`, `place` (in `threads`), `device_type` (0 is the CPU),
-    `device`, `block`, `bytes`, `total`. Times in ns; a missing correlation, external id or sequence number is
+    `device`, `block`, `bytes`, `total`. Overhead, of the profiler: `start`, `end`, `place` (in `overhead_places`),
+    `loads` (it is the loading of code). Times in ns; a missing correlation, external id or sequence number is
     -1.
     """
 
     def __init__(self) -> None:
         self.work, self.launches, self.ranges, self.flows = Table(), Table(), Table(), Table()
         self.called_devices: set[str] = set()
-        self.messages, self.nodes, self.memory = Table(), Table(), Table()
+        self.messages, self.nodes, self.memory, self.overhead = Table(), Table(), Table(), Table()
         self.names: Interner[str] = Interner()
+        self.calls: Interner[str] = Interner()
+        self.overhead_places: Interner[Place] = Interner()  # not all of which are threads
         self.threads: Interner[Place] = Interner()
         self.tracks: Interner[Place] = Interner()
         self.module_paths: Interner[Path] = Interner()
@@ -157,7 +160,12 @@ class TraceColumns:
                 self.thread_names[_id(event.pid), _id(event.tid)] = str(event.args.name or "")
             elif event.ph == "M" and event.name == "process_name":
                 self.process_names[_id(event.pid)] = str(event.args.name or "")
-        add = {WORK: self._add_work, LAUNCHES: self._add_launches, RANGES: self._add_ranges}
+        add = {
+            WORK: self._add_work,
+            LAUNCHES: self._add_launches,
+            RANGES: self._add_ranges,
+            OVERHEAD: self._add_overhead,
+        }
         for (table, kind), rows in timed.items():
             add[table](rows, kind)
         if flows:
@@ -214,7 +222,14 @@ class TraceColumns:
             place=_places(events, self.threads),
             correlation=_numbers([event.args for event in events], "correlation", -1),
             external=_external_ids(events),
-            is_kernel=np.fromiter((LAUNCHES_KERNEL in event.name for event in events), np.uint8, len(events)),
+            call=_numbered([event.name for event in events], self.calls),
+        )
+
+    def _add_overhead(self, events: list[Event], _: int) -> None:
+        self.overhead.add(
+            **_times(events),
+            place=_places(events, self.overhead_places),
+            loads=np.fromiter((kind_of_call(event.name) == LOADING for event in events), np.uint8, len(events)),
         )
 
     def _add_ranges(self, events: list[Event], kind: int) -> None:

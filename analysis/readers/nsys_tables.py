@@ -146,6 +146,10 @@ class NsysTables(ABC):
         names = self.strings({name for _, name in rows})
         return [(thread, names[name]) for thread, name in rows if thread >= 0 and name in names]
 
+    def overhead(self) -> list[tuple[int, int, int]]:
+        """Return (start, end, global thread id) rows of what nsys did itself."""
+        return [row for row in self.rows(OVERHEAD, start=-1, end=-1, globalTid=-1) if min(row) >= 0]
+
     def gpus(self) -> list[tuple[int, str]]:
         """Return (id, name) rows of the GPUs in the machine."""
         return [(gpu, name) for gpu, name in self.rows(GPUS, id=-1, name="") if gpu >= 0 and name]

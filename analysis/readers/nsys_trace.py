@@ -29,6 +29,7 @@ from ..trace import (
     Int32s,
     Int64s,
     Launches,
+    Overhead,
     Process,
     Provenance,
     Ranges,
@@ -41,6 +42,7 @@ from ..trace import (
 )
 from ..vocabulary import without_suffixes
 from .allocations import allocations, marked, plausible
+from .calls import named_calls, overhead_of
 from .columns import Columns, Encoded, Interner, gather
 from .launches import RowsById, captures_of
 from .nccl_payloads import messages_of
@@ -75,8 +77,6 @@ DRIVER_CLASS = 1
 PAGEABLE = 0
 #: How the names of API calls end that nsys gives the version in which CUDA changed them.
 _VERSION = re.compile(r"_v\d+$")
-#: In the names of CUDA's calls that launch one kernel each.
-LAUNCHES_KERNEL = "LaunchKernel"
 GREEN = (
     "Green contexts had {} multiprocessors of their GPU: what ran in them can reach that share of the GPU's peaks."
 )
@@ -128,7 +128,7 @@ class _Assembly:
         creators = self.processes_of(created), created.codes["thread"].numbered(self.thread)
         column, name = calls.numbers, calls.codes["name"]
         texts = self.tables.strings(code for code in name.values if code >= 0)
-        kernel_calls = name.numbered(lambda code: LAUNCHES_KERNEL in texts.get(code, "")).astype(np.bool_)
+        called = named_calls(name.codes, [texts.get(code, "") for code in name.values])
         # An MPI file has rows of class 67 next to the runtime's; of one class, the earliest counts.
         is_foreign = column["event_class"] > DRIVER_CLASS
         keys = RowsById.of(self.processes_of(calls), column["correlation"], is_foreign, column["start"])
@@ -180,12 +180,13 @@ class _Assembly:
             shortfalls=shortfalls,
             captures=captures,
             messages=messages,
-            kernel_calls=kernel_calls,
             call_names=tuple(call_names) if any(call_names) else (),
             call_name=call_name if any(call_names) else None,
             waits=waits if len(waits) else None,
             has_events=len(recorded) > 0,
             copies=copies,
+            calls=called,
+            overhead=self.overhead(),
             memory=memory_events,
             facts=tuple(sorted(self.written.facts, key=attrgetter("at_ns"))),
             pauses=self.pauses(),
@@ -196,6 +197,16 @@ class _Assembly:
         rows = [(start, end, self.thread[tid]) for start, end, tid in self.tables.pauses() if tid in self.thread]
         start_ns, end_ns, thread = zip(*rows, strict=True) if rows else ((), (), ())
         return Spots(np.array(start_ns, np.int64), np.array(end_ns, np.int64), np.array(thread, np.int32))
+
+    def overhead(self) -> Overhead | None:
+        """Return when nsys itself kept known threads busy."""
+        numbered = {key: number for number, key in enumerate(self.thread)}
+        rows = [
+            (start, end, numbered[thread])
+            for start, end, thread in self.tables.overhead()
+            if thread in numbered and 0 <= start < end
+        ]
+        return overhead_of(rows) if rows else None
 
     def processes_of(self, table: Columns) -> Int32s:
         """Return the process of each row's thread."""

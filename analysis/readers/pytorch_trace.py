@@ -25,6 +25,7 @@ from ..trace import (
     Int64s,
     Launches,
     Messages,
+    Overhead,
     Process,
     Provenance,
     Ranges,
@@ -34,6 +35,7 @@ from ..trace import (
     sorted_ranges,
 )
 from .allocations import plausible
+from .calls import named_calls
 from .chrome_columns import MESSAGE, Id, TraceColumns, whole_number
 from .chrome_events import Envelope, TraceFile
 from .columns import Interner
@@ -145,7 +147,8 @@ class _Assembly:
             notes=tuple(self.notes),
             messages=None if on_cpu else self.messages(work),
             memory=memory,
-            kernel_calls=None if on_cpu else self.columns.launches["is_kernel"] == 1,
+            calls=None if on_cpu else named_calls(self.columns.launches["call"], list(self.columns.calls)),
+            overhead=None if on_cpu else self.overhead(),
         )
         return self.with_annotated_graphs(trace) if self.columns.nodes.rows and not on_cpu else trace
 
@@ -161,6 +164,16 @@ class _Assembly:
         collective, group, ranks, sent, received = (table[name][rows] for name in MESSAGE)
         names, unknown = (collective.astype(np.int32), group.astype(np.int32)), np.full(len(rows), -1, np.int64)
         return Messages(launches[launches >= 0], *names, ranks, sent, received, root_or_peer=unknown)
+
+    def overhead(self) -> Overhead | None:
+        """Return when the profiler kept threads busy; Kineto does not always say which thread."""
+        table = self.columns.overhead
+        if not table.rows:
+            return None
+        number_of = self.columns.threads.get
+        numbers = [number_of(place, -1) for place in self.columns.overhead_places]
+        thread = np.array(numbers, np.int32)[table["place"]]
+        return Overhead(table["start"], np.maximum(table["start"], table["end"]), thread, table["loads"] == 1)
 
     def memory(self, on_cpu: bool) -> Allocations | None:
         """Return what PyTorch's allocator handed out and took back: on the GPU, else on the CPU."""

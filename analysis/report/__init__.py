@@ -105,6 +105,48 @@ class BusyRow:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleRow:
+    """One cause of idle GPUs; `median_ns` is that of a step with what follows it, or all where there are no steps.
+
+    `path` is the range with most of it, `after` the call after which most of that passed (empty: none). One step,
+    `alone_step` (from 0), has `alone_ns` more of it than any other.
+    """
+
+    cause: str
+    median_ns: int
+    path: Path
+    after: str
+    alone_ns: int
+    alone_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """One gap that holds most of the idle time, and what remains of the report without it, ns."""
+
+    duration_ns: int
+    start_ns: int  # from the begin of the GPU's first work
+    before: Path  # the range of the work before it
+    after: Path  # and of the work after it
+    rest_ns: int
+    rest_idle_ns: int
+    rest_cause: str
+    rest_cause_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdleReport:
+    """Why the GPUs are idle: in a typical step and between steps, or in all of the work; ns, over all GPUs."""
+
+    per_step: bool
+    idle_ns: int  # in the step, and between steps
+    span_ns: int
+    between_ns: int  # of the idle time
+    rows: tuple[IdleRow, ...]  # the most first
+    pause: Pause | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A whole answer."""
 
@@ -130,6 +172,7 @@ class Report:
     notes: tuple[str, ...] = ()
     busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
     step_time: StepTime | None = None  # without a measured step that has work there is none
+    idle: IdleReport | None = None  # likewise
     # The same of the work in measured steps, where some work lies in none; it follows from the rest.
     measured: Report | None = field(default=None, compare=False, repr=False)
 
@@ -232,6 +275,7 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         warm_up_ns=sum(report.warm_up_ns for report in reports),
         busy=first.busy if len(reports) == 1 else (),
         step_time=merged_step_times(report.step_time for report in reports),
+        idle=first.idle if len(reports) == 1 else None,
         measured=merged(measured, name) if measured else None,
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
@@ -344,6 +388,7 @@ def as_object(report: Report) -> dict[str, Any]:
             "outside": [as_dict(row) for row in report.outside],
             "notes": list(report.notes),
         },
+        "idle": asdict(report.idle) if report.idle else None,
         "totals": as_dict(report.totals),
         **{name: [as_dict(row) for row in getattr(report, name)] for name in TABLES},
         "steps": [as_dict(row) for row in report.step_time.rows] if report.step_time else [],

@@ -32,6 +32,7 @@ def of_phases(report: Report, *phases: str) -> Report:
         ranges=tuple(row for row in report.ranges if row.phase in phases),
         kernels=tuple(row for row in report.kernels if row.phase in phases),
         busy=tuple(row for row in report.busy if row.phase in phases),
+        idle=None,
     )
 
 

@@ -13,7 +13,9 @@ from ..attribution.places import Paths
 from ..attribution.placing import AMBIGUOUS, HOW, OUTSIDE
 from ..attribution.steps import in_measured_steps, measured_steps, nodes_in, step_of_nodes
 from ..kernel_names.categories import classify
-from ..measures.balance import busy_rows
+from ..measures.balance import busy_rows, idle_of_typical_steps
+from ..measures.idle import IdleTime
+from ..measures.idle_sums import idle_report
 from ..measures.step_time import step_time
 from ..report import (
     LAUNCHED_OUTSIDE,
@@ -32,11 +34,13 @@ from ..support.threads import at_once
 from ..trace import KERNEL, KINDS
 from ..vocabulary import PHASES
 from .caveats import notes, of_serving
+from .selection import naming_of
 
 
 def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
     """Add up the work; what lies in warm-up ranges is left out unless asked for."""
     everything = _Summary(attribution, include_warm_up)
+    everything.idle = _idle(attribution, include_warm_up)
     if not everything.steps()[0]:
         report = everything.noted(*_added_up(everything))
         return replace(report, no_steps=report.all_warm_up or attribution.steps.refusal)
@@ -50,6 +54,7 @@ def _of_steps(everything: _Summary) -> Report:
     attribution, include_warm_up = everything.attribution, everything.include_warm_up
     of_steps = in_measured_steps(attribution, include_warm_up=include_warm_up)
     in_steps = _Summary(of_steps, include_warm_up, everything.paths)
+    in_steps.idle = everything.idle
     if len(in_steps.kept) == len(everything.kept):
         report = everything.noted(*_added_up(everything))
         only_warm_up = replace(report, totals=in_steps.totals(), outside=())
@@ -63,6 +68,13 @@ def _of_steps(everything: _Summary) -> Report:
         unmeasured_ns=beyond_ns,
         unaccounted=_unaccounted(everything),
     )
+
+
+def _idle(attribution: Attribution, include_warm_up: bool) -> IdleTime | None:
+    """Return why the GPUs are idle in typical steps; None for a CPU, and where nothing is measured."""
+    if attribution.trace.provenance.unit_of_work == "CPU" or not len(attribution.trace.work):
+        return None
+    return idle_of_typical_steps(attribution, include_warm_up=include_warm_up)
 
 
 def _unaccounted(everything: _Summary) -> tuple[tuple[str, int, int], ...]:
@@ -110,6 +122,7 @@ class _Summary:
         self.left_out = self.warm_up[self.node] & (not include_warm_up)
         self.kept = np.flatnonzero(~self.left_out)
         self.include_warm_up = include_warm_up
+        self.idle: IdleTime | None = None  # of typical steps
         self.paths = paths or Paths(attribution)  # of the forest, which a part of the work shares
 
     def report(
@@ -130,6 +143,7 @@ class _Summary:
             phase_names=tuple(attribution.rules.phase_names),
             warm_up_included=self.include_warm_up,
             busy=busy,
+            idle=idle_report(self.idle, naming_of(attribution.trace)) if self.idle else None,
         )
 
     def noted(self, report: Report) -> Report:
@@ -139,7 +153,7 @@ class _Summary:
         return replace(report, notes=(*attribution.trace.notes, *sentences, *of_serving(report.ranges)))
 
     def busy(self) -> tuple[BusyRow, ...]:
-        return busy_rows(self.attribution, include_warm_up=self.include_warm_up)
+        return busy_rows(self.attribution, include_warm_up=self.include_warm_up, idle=self.idle)
 
     def totals(self) -> Totals:
         kernel = self.work.kind == KERNEL

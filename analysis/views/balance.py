@@ -33,9 +33,9 @@ BUSY = (
     "it when any kernel, copy, memset or CUDA graph ran, of whatever range; % is of the span. unlaunched: idle "
     "time before the launch call of the next work had returned. "
     f"GPU-bound: busy at least {GPU_BOUND_FROM:.0%} of the span; copy-bound or communication-bound where only "
-    f"copies or only communication ran for {FILLED_FROM:.0%} of that. launch-bound: busy less than "
-    f"{LAUNCH_BOUND_BELOW:.0%}, and at least {WAITING_FROM:.0%} of the idle time unlaunched. undecided: neither; "
-    "see phases: neither of the whole, but of a phase in it."
+    f"copies or only communication ran for {FILLED_FROM:.0%} of that. Busy less than {LAUNCH_BOUND_BELOW:.0%}: the "
+    f"cause of at least {WAITING_FROM:.0%} of the idle time in a typical step (launch-bound: the CPU launches too "
+    "slowly). undecided: no such cause; see phases: but in one of them. `nvtx-kernels view idle` shows the causes."
 )
 QUEUE = (
     "launches: of kernels. idle gaps: before work of any kind. lag: from the start of a launch call to the start "
@@ -153,12 +153,12 @@ def _owners(subject: Subject, balanced: Balance) -> Table:
     all_idle_ns = sum(owner.idle_ns for owner in owners)
     common = 0 if detail.whole else common_length(owner.path for owner in owners)
     columns = headed(range="range that launched the next work", idle_ns="idle", share="%", gaps="gaps")
-    columns += headed(largest_ns="largest", unlaunched_share="unlaunched %")
+    columns += headed(largest_ns="largest", unlaunched_share="unlaunched %", cause="most by")
     rows = []
     for owner in owners[: detail.top]:
         idle = (per_step(report, owner.idle_ns), owner.idle_ns / all_idle_ns, per_step(report, owner.gaps))
         unlaunched = owner.waiting_ns / owner.idle_ns
-        rows.append(Row((label(owner.path, common), *idle, owner.largest_ns, unlaunched)))
+        rows.append(Row((label(owner.path, common), *idle, owner.largest_ns, unlaunched, owner.cause)))
     # The steps' spans include those of their phases.
     names = {row.name for row in balanced.phases}
     idle_in_steps_ns = sum(row.idle_ns for row in balanced.phases if row.name == NAMES[STEP])

@@ -38,6 +38,7 @@ VIEWS = {
     "steps": View("how much do the measured steps differ, and in which range?", True),
     "explain": View("where do a kernel's launches come from? (--kernel NAME)", True),
     "balance": View("does the GPU wait for launches, and where?"),
+    "idle": View("why is the GPU idle, by cause and range?"),
     "overlap": View("how much communication and copying is hidden behind compute?"),
     "communication": View("which module's collectives are exposed, and who waits for whom?", True, True, True),
     "fix": View("what to change first, and how much of the step is at stake?"),

@@ -6,14 +6,13 @@ from ..report import BusyRow, Number, Report
 from ..report.step_time import StepTime
 from ..support.units import count_text, time_in_digits, time_text
 from ..vocabulary import OTHER, PHASES
-from . import graphs, headings
+from . import graphs, headings, idle_words
 from .rows import kernels_of, time_of
 
 #: What is measured in addition to phases, and its name in a sentence.
 WHOLE = {"step": "the step", "all work": "the time"}
 #: What is said of phases by what bounds them: of one, and of several.
 BOUNDS = {
-    "launch-bound": ("is limited by the CPU", "are limited by the CPU"),
     "copy-bound": ("is busy with copies", "are busy with copies"),
     "communication-bound": ("is busy with communication", "are busy with communication"),
 }
@@ -22,6 +21,8 @@ NO_PHASE = "no phase"
 MUCH_OUTSIDE = 0.1
 #: And the share of a step that the GPU is idle before its work, or that was taken out, from which it says so.
 MUCH_BETWEEN = MUCH_TAKEN_OUT = 0.1
+#: The busy share below which the view to ask for next is the one of idle time.
+IDLE_BELOW = 0.75
 
 
 def verdict(report: Report) -> str:
@@ -37,7 +38,7 @@ def verdict(report: Report) -> str:
     unknown = headings.share_of_other(report)
     if unknown > headings.MUCH_OTHER:
         sentences.append(f"{_percent(unknown, 1)} of it is in kernels of unknown category.")
-    sentences += [] if headings.is_of_ranges(report) else [_busy(report)]
+    sentences += [] if headings.is_of_ranges(report) else [_busy(report), *idle_words.sentences(report)]
     sentences += [_between(report, time)] if time else []
     return headings.worded(" ".join(filter(None, sentences)), report.provenance)
 
@@ -88,8 +89,8 @@ def _left_out(report: Report) -> list[str]:
 
 def next_view(report: Report) -> str:
     """Return the name of the view to ask for next."""
-    if any(row.verdict == "launch-bound" for row in report.busy):
-        return "balance"
+    if any(row.busy_ns < IDLE_BELOW * row.span_ns for row in _of_everything(report)):
+        return "idle"
     return "steps" if report.steps > 1 else "phases"
 
 

@@ -43,7 +43,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Launch:
-    """A CUDA API call; `event_class` 0 is the runtime's, 1 the driver's."""
+    """A CUDA API call; `event_class` 0 is the runtime's, 1 the driver's. nsys ends names with a version."""
 
     correlation: int | None
     start: int
@@ -62,6 +62,15 @@ class Wait:
     event: int = 0
     records: bool = False
     process: int = process_of(MAIN)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What nsys did itself, on a thread."""
+
+    start: int
+    end: int
+    thread: int = MAIN
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,7 @@ class Rows:
     nodes: list[Node] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    overhead: list[Overhead] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -225,6 +235,9 @@ def _tables(rows, dialect):
         name = strings[call.name]
         launch = _row(names, call.start, call.end, call.event_class, call.thread, call.correlation, name)
         tables["CUPTI_ACTIVITY_KIND_RUNTIME"].append(launch)
+    for row in rows.overhead:
+        names = "start end globalTid nameId"
+        tables["PROFILER_OVERHEAD"].append(_row(names, row.start, row.end, row.thread, strings["CUPTI Buffer flush"]))
     for w in rows.work:
         copied = {"bytes": w.bytes, "srcKind": w.source, "dstKind": w.target}
         named = copied | {"copyKind": 1 if isinstance(w.name, str) else w.name} if w.kind == "memcpy" else {}

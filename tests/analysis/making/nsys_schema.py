@@ -10,6 +10,7 @@ TABLES = {
         int64Value doubleValue uint32Value int32Value floatValue jsonTextId jsonText binaryData@2024""",
     "CUPTI_ACTIVITY_KIND_RUNTIME": """
         start! end! eventClass! globalTid correlationId nameId! returnValue! callchainId@2022""",
+    "PROFILER_OVERHEAD": "start! end! globalTid nameId! returnValue!",
     "CUPTI_ACTIVITY_KIND_KERNEL": """
         start! end! deviceId! contextId! greenContextId@2024 streamId! correlationId globalPid demangledName!
         shortName! mangledName@2022 launchType cacheConfig registersPerThread! gridX! gridY! gridZ! blockX! blockY!

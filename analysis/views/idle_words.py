@@ -1,0 +1,90 @@
+"""Why the GPU is idle, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..report import IdleReport, IdleRow, Path, Report
+from ..support.units import time_text
+from .rows import label
+
+#: What each cause of idle time means, after "while" or "because".
+MEANING = {
+    "launching": "the CPU launches work more slowly than the GPU does it",
+    "host code": "the program runs code that launches nothing",
+    "synchronization": "the CPU is in a call that waits for the GPU",
+    "allocation": "CUDA allocates or frees memory",
+    "copy": "the CPU is in a call that copies",
+    "module loading": "CUDA loads the code of kernels",
+    "between kernels": "the GPU goes from one launched kernel to the next",
+    "latency": "the GPU begins what was just launched",
+    "queue": "launched work waits: for another stream, GPU, copy or process, or for the driver's next batch",
+    "profiler": "the profiler writes what it recorded",
+    "unknown": "the report does not say what launched the next work",
+}
+#: What only one step does, after its number.
+ALONE = {
+    "host code": "has {} more of host code than any other",
+    "module loading": "loads modules: {}",
+    "allocation": "allocates memory: {}",
+}
+#: From this share of the time on, the answer says why the GPU is idle, and of one step from this share of a step's
+#: idle time what it alone has.
+SAID_FROM, ALONE_FROM = 0.1, 0.5
+
+
+def sentences(report: Report) -> Iterator[str]:
+    """Yield why the GPU is idle: in a typical step, in one step alone, or in one pause; nothing if it hardly is."""
+    idle = report.idle
+    if idle is None or not idle.rows:
+        return
+    if idle.pause:
+        yield from _of_a_pause(idle)
+    elif idle.idle_ns >= SAID_FROM * idle.span_ns:
+        yield _largest(idle, report)
+    alone = max((row for row in idle.rows if row.alone_step is not None), key=lambda row: row.alone_ns, default=None)
+    if alone and alone.alone_ns >= ALONE_FROM * max(idle.idle_ns, SAID_FROM * idle.span_ns):
+        more = ALONE.get(alone.cause, f"has {{}} more of {alone.cause} than any other")
+        yield f"Step {alone.alone_step} {more.format(time_text(alone.alone_ns))}."
+
+
+def _largest(idle: IdleReport, report: Report) -> str:
+    gpus = "The GPUs are" if max((row.gpus for row in report.busy), default=1) > 1 else "The GPU is"
+    where = "of a typical step" if idle.per_step else "of the time"
+    row = idle.rows[0]
+    return (
+        f"{gpus} idle for {time_text(idle.idle_ns)} {where}, {time_text(row.median_ns)} of it for "
+        f"{row.cause}{place(row)}: {MEANING[row.cause]}."
+    )
+
+
+def place(row: IdleRow) -> str:
+    """Return where most of a cause is, and after which call, as a part of a sentence."""
+    parts = [f"in {label(row.path)}"] if row.path else []
+    parts += [f"after {row.after}"] if row.after else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _of_a_pause(idle: IdleReport) -> Iterator[str]:
+    pause = idle.pause
+    assert pause is not None
+    yield (
+        f"{time_text(pause.duration_ns)} of it is one pause, {_between(pause.before, pause.after)} "
+        f"{time_text(pause.start_ns)} after the first work."
+    )
+    if pause.rest_ns and pause.rest_idle_ns >= SAID_FROM * pause.rest_ns:
+        busy = 1 - pause.rest_idle_ns / pause.rest_ns
+        yield (
+            f"Without it the GPU is busy {busy:.0%} of {time_text(pause.rest_ns)}, and "
+            f"{time_text(pause.rest_cause_ns)} of the {time_text(pause.rest_idle_ns)} of idle time is "
+            f"{pause.rest_cause}: {MEANING[pause.rest_cause]}."
+        )
+    elif pause.rest_ns:
+        yield f"Without it the GPU is busy {1 - pause.rest_idle_ns / pause.rest_ns:.0%} of {time_text(pause.rest_ns)}."
+
+
+def _between(before: Path, after: Path) -> str:
+    names = [str(label(path)) if path else "work outside all ranges" for path in (before, after)]
+    if names[0] == names[1]:
+        return f"between two pieces of work in {names[0]}," if before else "between work outside all ranges,"
+    return f"between {names[0]} and {names[1]},"
