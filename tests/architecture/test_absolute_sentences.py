@@ -111,6 +111,8 @@ PROVED = {
     "has any: {}": "one of the two times is 0",
     # of words, files and machines
     "here is no {}": "an exact look-up found none; what may be meant follows",
+    "is unknown: the report has no launch": "test_work_without_a_launch_has_an_unknown_cause",
+    "The GPU is never idle": "test_a_gpu_without_gaps_is_told_in_a_sentence",
     "here is no phase": "an exact look-up found none; the phases follow",
     "here is no view": "an exact look-up found none; the views follow",
     "here is no report": "an exact look-up found none",
