@@ -61,7 +61,7 @@ VERDICTS = [
     # It waits for launches, but for a fifth of the time only.
     ("undecided", [(10, 12, 100, 140), (158, 159, 160, 200)]),
     # The work was launched long ago: it is not for launches that the GPU is idle.
-    ("undecided", [(10, 12, 100, 120), (14, 16, 180, 200)]),
+    ("between kernels", [(10, 12, 100, 120), (14, 16, 180, 200)]),
 ]
 
 
