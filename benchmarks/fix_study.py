@@ -373,7 +373,7 @@ def table(options: argparse.Namespace) -> None:
             if rounds:
                 saved, noise, base = gain(rounds)
                 found = f"{saved / 1e6:.2f} ± {noise / 1e6:.2f} of {base / 1e6:.2f}"
-                if narrow["high_ns"] > 0:
+                if narrow["high_ns"] > noise:  # below it a share says nothing
                     share = f"{saved / narrow['high_ns']:.0%}"
                 if narrow["shown"] and narrow["high_ns"] >= 0.05 * of_program["unrecorded_step_ns"]:
                     by_rule[narrow["rule"]].append(saved / narrow["high_ns"])
