@@ -49,6 +49,12 @@ OF_LOSS = r"log_?softmax|nll_loss|cross_?entropy"
 BUSY_BELOW, LAUNCHING_FROM = 0.75, 0.5
 #: The host works on launching if two launches are less apart, ns.
 LAUNCHING_NS = 100_000
+#: What allows TF32, and in what; and what a GPU without TF32 has.
+TF32_SETTINGS = {
+    'torch.set_float32_matmul_precision("high")': "GEMMs",
+    "torch.backends.cudnn.allow_tf32 = True": "convolutions",
+}
+FP16 = "use fp16, torch.autocast with a GradScaler"
 #: bf16 is named where it saves so much more than TF32.
 BF16_MORE = 1.1
 
@@ -93,10 +99,11 @@ def fp32(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     convolutions = subject.of_category("convolution") & subject.named(is_fp32_convolution)
     products = subject.products & subject.named(lambda name: arithmetic_of(name) == "fp32")
     plain = ~subject.matching(NO_PRODUCT)
-    work = (products | convolutions) & plain
+    products, convolutions = products & plain, convolutions & plain
+    work = products | convolutions
     if not work.any():
         return
-    what = called_products(subject, products & plain, convolutions & plain)
+    what = called_products(subject, products, convolutions)
     peak = subject.peak
     kind = peak.narrower if peak else None
     if peak is None or kind is None:
@@ -114,18 +121,12 @@ def fp32(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
 
         return change
 
-    remedy = {
-        "tf32": 'allow TF32 (torch.set_float32_matmul_precision("high")'
-        + ("; torch.backends.cudnn.allow_tf32)" if (convolutions & plain).any() else ")")
-        + " or use bf16; numbers change",
-        "fp16": "use fp16 (torch.autocast with a GradScaler); numbers change",
-    }[kind]
-    asked = (
-        "; you asked for full fp32"
-        if subject.run.get("tf32") is False and subject.run.get("dtype") == "fp32"
-        else ""
-    )
-    sentence = f"{what} compute in fp32, without tensor cores: {remedy}{asked}"
+    found = {"GEMMs": products.any(), "convolutions": convolutions.any()}
+    settings = [setting for setting, kinds in TF32_SETTINGS.items() if found[kinds]]
+    remedy = f"allow TF32 by {' and '.join(settings)} or use bf16" if kind == "tf32" else FP16
+    asked = subject.run.get("tf32") is False and subject.run.get("dtype") == "fp32"
+    sentence = f"{what} compute in fp32, without tensor cores: {remedy}; numbers change"
+    sentence += "; you asked for full fp32" if asked else ""
     more = (narrower("bf16", 0.5), "(bf16: up to {})") if kind == "tf32" and peak.flops("bf16") else None
     yield Found(narrower(kind, 1.0), sentence, work, {"floor_ns": float(floor[work].sum()) / subject.steps}, more)
 

@@ -126,30 +126,32 @@ def window_of(attribution: Attribution) -> Window:
     rows = rows[on_gpu == np.bincount(on_gpu).argmax()] if len(rows) else rows
     if not len(rows):
         raise Refused(NO_LAUNCHES)
-    ends_ns = _ends(attribution, rows, steps)
-    times_ns = np.diff(ends_ns) if len(steps) > 1 else ends_ns - ranges.start_ns[steps]
     launches = trace.launches
+    launched_ns = launches.start_ns[trace.work.launch[rows]]
+    if (launched_ns[1:] < launched_ns[:-1]).any():
+        order = np.argsort(launched_ns, kind="stable")
+        rows, launched_ns = rows[order], launched_ns[order]
+    ends_ns = _ends(attribution, rows, launched_ns, steps)
+    times_ns = np.diff(ends_ns) if len(steps) > 1 else ends_ns - ranges.start_ns[steps]
     of_process = np.flatnonzero(process[launches.thread] == chosen)
     first, last = _nearest(attribution, steps, times_ns, np.sort(launches.start_ns[of_process]))
     from_ns, until_ns = ranges.start_ns[steps[first]], ranges.end_ns[steps[last]]
     begins_ns = launches.start_ns[of_process]
     inside = of_process[(begins_ns >= from_ns) & (begins_ns <= until_ns)]
-    host = _host(trace, inside, rows)
-    work = _work(trace, rows, host)
+    begin, end = np.searchsorted(launched_ns, (from_ns, until_ns + 1)).tolist()
+    host = _host(trace, inside, rows[begin:end])
+    work = _work(trace, rows[begin:end], host)
     _require_streams(trace, work, host)
     of_window = steps[first : last + 1]
-    begin, end = (np.searchsorted(host.start_ns, at[of_window]) for at in (ranges.start_ns, ranges.end_ns))
-    before = rows[launches.start_ns[trace.work.launch[rows]] < from_ns]
+    bounds = (np.searchsorted(host.start_ns, at[of_window]) for at in (ranges.start_ns, ranges.end_ns))
+    before = rows[max(begin - CALLS, 0) : begin]
     earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
-    return Window(host, work, begin, end, ends_ns[first : last + 1], times_ns, earlier)
+    return Window(host, work, *bounds, ends_ns[first : last + 1], times_ns, earlier)
 
 
-def _ends(attribution: Attribution, rows: Int64s, steps: Int64s) -> Int64s:
-    """Return when the work launched in each step had ended on the GPU."""
-    trace, ranges = attribution.of_all_work.trace, attribution.ranges
-    launched_ns = trace.launches.start_ns[trace.work.launch[rows]]
-    order = np.argsort(launched_ns, kind="stable")
-    launched_ns, ended_ns = launched_ns[order], trace.work.end_ns[rows[order]]
+def _ends(attribution: Attribution, rows: Int64s, launched_ns: Int64s, steps: Int64s) -> Int64s:
+    """Return when the work launched in each step had ended on the GPU; `rows` are in the order of launches."""
+    ranges, ended_ns = attribution.ranges, attribution.of_all_work.trace.work.end_ns[rows]
     places = zip(
         *(np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns)), strict=True
     )
@@ -209,11 +211,12 @@ def _host(trace: Trace, inside: Int64s, work: Int64s) -> Host:
         raise Refused(THREADS.format(share_text(overlapping / len(inside))))
     inside = inside[~nested]
     name = trace.call_name[inside]
-    stream, event = (np.full(len(launches), -1, np.int64) for _ in range(2))
+    stream, event = (np.full(len(inside), -1, np.int64) for _ in range(2))
     if trace.waits is not None:
-        stream[trace.waits.call], event[trace.waits.call] = trace.waits.stream, trace.waits.event
+        row, has = _places_of(trace.waits.call.astype(np.int64), inside)
+        stream[has], event[has] = trace.waits.stream[row[has]], trace.waits.event[row[has]]
     times = launches.start_ns[inside], launches.end_ns[inside]
-    return Host(inside, *times, name, kind_of[name], stream[inside], event[inside])
+    return Host(inside, *times, name, kind_of[name], stream, event)
 
 
 def call_kinds(trace: Trace) -> Int8s:
@@ -224,13 +227,20 @@ def call_kinds(trace: Trace) -> Int8s:
 
 def _work(trace: Trace, rows: Int64s, host: Host) -> GpuWork:
     """Return the work that these calls launched."""
-    place = np.full(len(trace.launches) + 1, -1, np.int64)
-    place[host.row] = np.arange(len(host.row))
-    call = place[trace.work.launch[rows]]
-    rows, call = rows[call >= 0], call[call >= 0]
+    call, has = _places_of(host.row, trace.work.launch[rows].astype(np.int64))
+    rows, call = rows[has], call[has]
     order = np.lexsort((trace.work.start_ns[rows], call))
     rows, work = rows[order], trace.work
     return GpuWork(rows, call[order], *(getattr(work, name)[rows] for name in _OF_WORK))
+
+
+def _places_of(values: Int64s, wanted: Int64s) -> tuple[Int64s, Bools]:
+    """Return where each wanted value is among distinct values, and whether it is there."""
+    order = np.argsort(values, kind="stable")
+    if not len(order):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    place = order[np.minimum(np.searchsorted(values, wanted, sorter=order), len(order) - 1)]
+    return place, values[place] == wanted
 
 
 def _require_streams(trace: Trace, work: GpuWork, host: Host) -> None:

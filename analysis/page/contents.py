@@ -105,7 +105,7 @@ def _report(opened: Opened) -> dict[str, Any]:
 
 
 def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what to change first as texts, each with the part of the strip in which its work is, ns; None of none."""
+    """Return what to change first as texts, each with the part of the strip that its work is in, or None."""
     if not found.fixes:
         return None
     table = fix.fix_table(found, found.fixes)
@@ -126,7 +126,7 @@ def fix_first(found: Fixes, drawn_strip: Mapping[str, Any]) -> dict[str, Any] | 
 
 
 def part_of_strip(each: Fix, drawn_strip: Mapping[str, Any]) -> tuple[int, int]:
-    """Return from when to when in the strip the ranges of a change have work; all of it where they have none."""
+    """Return from when to when in the strip the ranges of a change have work, else all of the strip."""
     wanted = [path_texts(path) for path in each.where]
     paths = drawn_strip["paths"]
     fits = [any(path == of[: len(path)] or of == path[: len(of)] for of in wanted) for path in paths]

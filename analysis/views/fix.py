@@ -24,11 +24,14 @@ WITH_STEP, FIRST = 3, 3
 LEAST_SILENT = 0.0005
 REFUSED = "What to change first is not known: {}. docs/fix_first.md says what a recording needs."
 NOTHING = "Nothing to fix first: no change that is known here takes {} or more from a step of {}."
-CEILINGS = "Ceilings by replay of the recorded calls, {}. They do not add up; up to: it can be less."
+CEILINGS = (
+    "alone: what each change takes by itself, by replay of the recorded calls {}. These are ceilings and do not "
+    "add up; up to: it can be less."
+)
 AT_EVERY_COST = "at every cost of recording that gives a step of {}"
 AT_ANY_COST = "with {} to {} times the recorded host time, as the step without recording is not known"
 GIVE_STEP = (
-    "A step is shorter without recording: `--unrecorded-step 28.6ms` gives its time, and narrows the ranges."
+    "A step is shorter without recording: `--unrecorded-step 28.6ms` gives its time and narrows the ranges."
 )
 EVIDENCE = (
     "time: of the kernels and copies concerned. least: what their bytes or FLOPs take, where they were counted."
@@ -50,7 +53,8 @@ def view(subject: Subject) -> Document:
         *(f"Not judged: {reason}." for reason in found.unjudged),
     ]
     tables = [fix_table(found, found.fixes), *([_evidence(found)] if found.fixes else [])]
-    document = headings.answer(report, [table for table in tables if table.rows], (*notes, *report.notes))
+    shown, accounting = [table for table in tables if table.rows], headings.accounting_per_step(report)
+    document = headings.answer(report, shown, (*notes, *report.notes), accounting=accounting)
     return replace(document, verdict=nothing(found) if not found.fixes else "")
 
 
@@ -151,5 +155,5 @@ def _evidence(found: Fixes) -> Table:
         )
         for fix in found.fixes
     ]
-    title = f"What they concern in a step, {{unit}}, mean of {found.steps}"
+    title = f"What they concern, {{unit}} per step, mean of {found.steps}"
     return Table("evidence", title, columns, tuple(rows), EVIDENCE)

@@ -35,6 +35,13 @@ KEYS = {
     },
     "kernels": {"path", "phase", "kind", "kernel", "category", "count", "total_ns", "min_ns", "max_ns"},
     "busy": {"phase", "span_ns", "busy_ns", "waiting_ns", "kernels", "gpus", "verdict"},
+    "fixes": {
+        "rule", "sentence", "where", "count", "alone_ns", "alone_low_ns", "then_ns", "step_ns", "up_to", "same_as",
+        "evidence",
+    },
+    "fix_basis": {
+        "replay_error", "refused", "step_ns", "is_unrecorded", "factors", "steps", "silent", "unjudged",
+    },
 }  # fmt: skip
 
 
@@ -55,9 +62,10 @@ def as_json(*words):
 
 def test_json_has_the_keys_that_were_promised_and_no_row_lacks_one():
     whole = as_json()
-    assert set(whole) == {"report", *KEYS}
+    assert set(whole) == {"report", "steps", *KEYS}
     assert set(whole["totals"]) == KEYS["totals"]
-    for name in ("phases", "ranges", "kernels", "busy"):
+    assert set(whole["fix_basis"]) == KEYS["fix_basis"]
+    for name in ("phases", "ranges", "kernels", "busy", "fixes"):
         assert whole[name]
         assert all(set(row) >= KEYS[name] for row in whole[name])
 

@@ -108,7 +108,7 @@ def tables_of(command, capsys, *words):
 
 def frames_of(name, *sources, per_step):
     try:
-        return records(getattr(nk, name)(*sources, per_step=per_step))
+        return records(getattr(nk, {"fix": "fixes"}.get(name, name))(*sources, per_step=per_step))
     except ReportError as error:
         return str(error)
 

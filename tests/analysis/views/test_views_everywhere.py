@@ -77,7 +77,7 @@ SCOPE = re.compile(r"per step|over \d+ steps?|total")
 def test_what_a_view_shows_and_its_accounting_are_of_the_same(name, per_step):
     document = viewed(name, answering(name), per_step=per_step)
     of = [SCOPE.findall(cells_text(table) if name == "balance" else table.title) for table in document.tables]
-    expected = "per step" if per_step or name in ("steps", "explain") else "over 2 steps"
+    expected = "per step" if per_step or name in ("steps", "explain", "fix") else "over 2 steps"
     assert {scope for found in of for scope in found} == {expected}
     assert SCOPE.findall(document.accounting[0]) == [expected]
 

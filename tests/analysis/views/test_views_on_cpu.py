@@ -24,7 +24,7 @@ RANGES = [
 ]  # fmt: skip
 ELSEWHERE = re.compile(r"\b(?<!--)(?<!-)(kernels?|launch\w*|GPU|CUDA|grid)\b", re.IGNORECASE)
 # They need a GPU, or what this recording lacks.
-NOT_OF_A_CPU = ("balance", "overlap", "communication", "efficiency", "memory")
+NOT_OF_A_CPU = ("balance", "overlap", "communication", "fix", "efficiency", "memory")
 OPTIONS = [
     *(["rank", name] for name in ("--by=kernel", "--by=category", "--by=range", "--every-index")),
     *(["view", name] for name in VIEWS if name not in NOT_OF_A_CPU),
