@@ -161,7 +161,7 @@ def host_pause(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     if not len(long):
         return
     following = np.minimum(np.searchsorted(work.call, long), len(work.call) - 1)
-    for _, rows in rows_of_each(subject.host.name[long - 1], subject.path_id[following]):
+    for _key, rows in rows_of_each(subject.host.name[long - 1], subject.path_id[following]):
         calls, next_work = long[rows], following[rows]
         if not subject.in_most_steps(calls):
             continue
@@ -286,7 +286,7 @@ def optimizer(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     step, call = subject.timeline.step_of_work, subject.work.call
     stays_ns = time if least_ns is None else min(least_ns, time)
     dropped_calls, dropped, firsts = np.zeros(len(subject.host.row), np.bool_), work.copy(), []
-    for _, rows in rows_of_each(step[work]):
+    for _key, rows in rows_of_each(step[work]):
         rows = np.flatnonzero(work)[rows]
         dropped_calls[call[rows[0]] + 1 : call[rows[-1]] + 1] = True
         firsts.append(rows[0])
@@ -347,7 +347,7 @@ def attention(subject: FixSubject, _: Floats) -> Iterator[Found | Unjudged]:
     for path, phase in keys:
         figures = counted.get((path, phase))
         rates = [peak.flops(kind) for kind in figures.flops] if figures and peak else [None]
-        if not all(rates):
+        if figures is None or not all(rates):
             least = 0.0
             break
         nodes = len(np.unique(node[scores & (subject.path_id == path)]))

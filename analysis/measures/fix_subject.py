@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nvtx_kernels import DOMAIN
+
 from ..attribution.causes import Attribution
 from ..kernel_names.categories import classify
-from ..trace import KERNEL, MODEL_BACKWARD, Bools, Int64s, Path
-from ..vocabulary import PHASES
+from ..trace import KERNEL, Bools, Int64s, Path
+from ..vocabulary import BACKWARD, PHASES
 from .efficiency import Counts, counted_in, keys_of
 from .gpu_peaks import Peak, peak_for
 from .timeline import WAIT, Timeline
@@ -143,7 +145,10 @@ class FixSubject:
     def opening_backward(self) -> Bools:
         """Mark the calls before which annotation opened a backward, which takes it some time, per call."""
         ranges = self.trace.ranges
-        starts = np.sort(ranges.start_ns[ranges.category == MODEL_BACKWARD])
+        names, domains = self.trace.names, self.trace.domains
+        named = np.array([name == BACKWARD for name in names], np.bool_)[ranges.name_id]
+        ours = np.array([domain.name == DOMAIN for domain in domains] or [False], np.bool_)[ranges.domain]
+        starts = np.sort(ranges.start_ns[named & ours])
         first = np.searchsorted(starts, np.r_[self.host.start_ns[:1], self.host.end_ns[:-1]])
         return np.searchsorted(starts, self.host.start_ns) > first
 

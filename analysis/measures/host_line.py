@@ -69,7 +69,8 @@ class Host:
     @property
     def before_ns(self) -> Int64s:
         """The host's own time between the call before and this one."""
-        return np.maximum(self.start_ns - np.r_[self.start_ns[:1], self.end_ns[:-1]], 0)
+        before_ns: Int64s = np.maximum(self.start_ns - np.r_[self.start_ns[:1], self.end_ns[:-1]], 0)
+        return before_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,12 @@ def window_of(attribution: Attribution) -> Window:
     work = _work(trace, rows[begin:end], host)
     _require_streams(trace, work, host)
     of_window = steps[first : last + 1]
-    bounds = (np.searchsorted(host.start_ns, at[of_window]) for at in (ranges.start_ns, ranges.end_ns))
+    first_call, behind = (
+        np.searchsorted(host.start_ns, at[of_window]).astype(np.int64) for at in (ranges.start_ns, ranges.end_ns)
+    )
     before = rows[max(begin - CALLS, 0) : begin]
     earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
-    return Window(host, work, *bounds, ends_ns[first : last + 1], times_ns, earlier)
+    return Window(host, work, first_call, behind, ends_ns[first : last + 1], times_ns, earlier)
 
 
 def _ends(attribution: Attribution, rows: Int64s, launched_ns: Int64s, steps: Int64s) -> Int64s:

@@ -115,7 +115,7 @@ def _followed(
 def _step(ends: Floats, timeline: Timeline) -> Floats:
     """Return the step that the ends of steps give, by replay; of a single one, since the window's begin."""
     if len(ends) == 1:
-        return ends[0]
+        return np.asarray(ends[0], np.float64)
     recorded = np.diff(timeline.window.ends_ns)
     varies = len(recorded) > 1 and np.ptp(recorded) > STEADY * np.median(recorded)
     steps = np.diff(ends, axis=0)

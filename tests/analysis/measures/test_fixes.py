@@ -7,6 +7,7 @@ from nvtx_kernels.analysis.attribution.causes import attribute
 from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.readers import read
 
+from tests.analysis.making.building import OWN_DOMAIN, Range, annotation, write
 from tests.analysis.making.simulated import (
     ELEMENTWISE,
     FP32_GEMM,
@@ -186,6 +187,25 @@ def test_launching_is_told_where_the_cpu_limits_and_not_where_the_gpu_does(tmp_p
     assert rule(found(tmp_path, partial(training, gemms=40, launches=60)), "launching") is None
 
 
+def test_pauses_in_which_annotation_opens_backward_are_not_the_programs(tmp_path):
+    def annotated(machine, domain):
+        machine.gemms(5, 50 * US, TF32_GEMM)
+        machine.wait()
+        begin = machine.now
+        machine.host(2 * MS)
+        machine.gemms(5, 50 * US, TF32_GEMM)
+        machine.rows.ranges.append(Range("backward", begin + US, machine.now, domain=domain))
+
+    def pauses(domain):
+        machine = simulated(partial(annotated, domain=domain))
+        machine.rows.ranges[:0] = annotation()
+        answer = fixes_of(attribute(read(write(tmp_path / "report.sqlite", machine.rows))))
+        return rule(answer, "host_pause")
+
+    assert pauses(OWN_DOMAIN) is None
+    assert pauses(0).alone_low_ns > MS
+
+
 def test_a_pause_in_one_step_is_no_symptom(tmp_path):
     steps = iter(range(100))
 
@@ -193,8 +213,6 @@ def test_a_pause_in_one_step_is_no_symptom(tmp_path):
         training(machine, pause=9 * MS if next(steps) % 6 == 3 else 0, reads=True)
 
     machine = simulated(once)
-    from tests.analysis.making.building import write
-
     answer = fixes_of(attribute(read(write(tmp_path / "report.sqlite", machine.rows))))
     assert rule(answer, "host_pause") is None
 
