@@ -383,6 +383,10 @@ def table(options: argparse.Namespace) -> None:
             print(f"| {' | '.join(cells)} |")
     print("\n| rule | pairs of at least 5% | share of the ceiling that was realised |\n|---|---|---|")
     for rule, shares in by_rule.items():
+        print(
+            f"MEASURED[{rule!r}] = {len(shares)}, {100 * min(shares):.0f}, {100 * max(shares):.0f}",
+            file=sys.stderr,
+        )
         print(f"| {rule} | {len(shares)} | {min(shares):.0%} to {max(shares):.0%}, median {median(shares):.0%} |")
     print("\n| program | without recording, ms | recorded | replayed with host times | factors | replay error |")
     print("|---|---|---|---|---|---|")

@@ -34,12 +34,16 @@ CALLS, MOST_CALLS = 20_000, 100_000
 #: A window is chosen among those that have this share of the steps of the longest.
 LONG_ENOUGH = 0.75
 
-NO_STEPS = "the report has no measured steps"
-ON_CPU = "the report is of a CPU, which waits for no launches"
-NO_LAUNCHES = "the report does not say when work was launched"
-NO_NAMES = "the report does not say which API calls the program made"
-NO_EVENTS = "the report has {} streams, and no CUDA events that say which waits for which"
-NO_WAITS = "the report has {} streams, and does not say for which of them calls waited"
+NO_STEPS = (
+    "the report has no measured steps: push a range named step around each of them, or say with --step which "
+    "ranges are the steps"
+)
+ON_CPU = "the report is of a CPU: record on a GPU"
+AGAIN = "record with nsys profile -t cuda,nvtx"
+NO_LAUNCHES = f"the report does not say when work was launched: {AGAIN}"
+NO_NAMES = f"the report does not say which API calls the program made: {AGAIN}"
+NO_EVENTS = f"the report has {{}} streams, and no CUDA events that say which waits for which: {AGAIN}"
+NO_WAITS = f"the report has {{}} streams, and does not say for which of them calls waited: {AGAIN}"
 THREADS = "several threads launch at once: {} of the calls overlap another thread's"
 TOO_LONG = "a step makes {} calls"
 

@@ -22,7 +22,7 @@ RANGE_FROM = 0.1
 WITH_STEP, FIRST = 3, 3
 #: What takes less than this share of the step is not even called silent.
 LEAST_SILENT = 0.0005
-REFUSED = "What to change first is not known: {}. docs/fix_first.md says what a recording needs."
+REFUSED = "What to change first is not known: {}."
 NOTHING = "Nothing to fix first: no change that is known here takes {} or more from a step of {}."
 CEILINGS = (
     "alone: what each change takes by itself, by replay of the recorded calls {}. These are ceilings and do not "
@@ -70,7 +70,11 @@ def first(found: Fixes | None) -> list[Table]:
 
 def as_object(found: Fixes) -> dict[str, Any]:
     """Return all changes, and what their figures are based on, for programs; docs/json.md describes it."""
-    basis = {"replay_error": found.replay_error, "refused": found.refused or None, "step_ns": found.step_ns}
+    basis: dict[str, Any] = {
+        "replay_error": found.replay_error,
+        "refused": found.refused or None,
+        "step_ns": found.step_ns,
+    }
     basis |= {"is_unrecorded": found.is_unrecorded, "factors": found.factors, "steps": found.steps}
     basis |= {"silent": [asdict(tried) for tried in found.silent], "unjudged": list(found.unjudged)}
     return {"fixes": [asdict(fix) for fix in found.fixes], "fix_basis": basis}
@@ -89,7 +93,7 @@ def fix_table(found: Fixes, fixes: Sequence[Fix]) -> Table:
         where = "\n".join(PATH_SEPARATOR.join(path) for path in fix.where)
         share = fix.alone_ns / fix.step_ns if fix.step_ns else None
         figures = (fix.alone_ns, fix.alone_low_ns, share, fix.then_ns, fix.step_ns, fix.count, fix.up_to)
-        words = (f"{number}. {fix.sentence}", alone(fix), _then(found, number))
+        words = (f"{number}. {fix.sentence}{_cited(fix)}", alone(fix), _then(found, number))
         rows.append(Row((*words, fix.rule, fix.sentence, *figures, ", ".join(fix.same_as), where)))
     recorded = "" if found.is_unrecorded else ", while recorded"
     title = f"Fix first: of a step of {time(found.step_ns)}{recorded}"
@@ -114,18 +118,36 @@ def caption(found: Fixes) -> str:
 def silent(found: Fixes) -> str:
     """Return what was tried and takes too little to be shown; nothing where that is nothing."""
     matter = [tried for tried in found.silent if tried.alone_ns >= LEAST_SILENT * found.step_ns]
-    tried = [f"{tried.called} {time(tried.alone_ns)}" for tried in matter]
+    tried = [
+        f"{each.called} {_between(each.alone_low_ns, each.alone_ns) or time(each.alone_ns)}" for each in matter
+    ]
     return f" Silent: {', '.join(tried)}." if tried else ""
 
 
 def alone(fix: Fix) -> str:
     """Return what a change takes from the step alone: `20.8 ms, 30%`, `13 to 21 ms`, `up to 27 ms, 40%`."""
     bound = "up to " if fix.up_to else ""
-    if fix.alone_ns - fix.alone_low_ns > RANGE_FROM * fix.alone_ns:
-        unit = time(fix.alone_ns).split()[1]
-        low, high = (digits_text(ns / UNITS_NS[unit], 2) for ns in (fix.alone_low_ns, fix.alone_ns))
-        return f"{bound}{low} to {high} {unit}"
+    if between := _between(fix.alone_low_ns, fix.alone_ns):
+        return f"{bound}{between}"
     return f"{bound}{time(fix.alone_ns)}, {share_text(fix.alone_ns / fix.step_ns, 0)}"
+
+
+def _cited(fix: Fix) -> str:
+    """Return how much of such figures measured changes saved; nothing where none was measured."""
+    if fix.measured is None:
+        return ""
+    count, least, most = fix.measured
+    share = f"{least} to {most}%" if least != most else f"{most}%"
+    return f" ({count} measured: {share} of it)"
+
+
+def _between(low_ns: float, high_ns: float) -> str:
+    """Return a range whose ends differ much, `11 to 32 ms`; else nothing."""
+    if high_ns - low_ns <= RANGE_FROM * high_ns:
+        return ""
+    unit = time(high_ns).split()[1]
+    low, high = (digits_text(ns / UNITS_NS[unit], 2) for ns in (low_ns, high_ns))
+    return f"{low} to {high} {unit}"
 
 
 def _then(found: Fixes, number: int) -> str:

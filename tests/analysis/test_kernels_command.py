@@ -37,7 +37,7 @@ KEYS = {
     "busy": {"phase", "span_ns", "busy_ns", "waiting_ns", "kernels", "gpus", "verdict"},
     "fixes": {
         "rule", "sentence", "where", "count", "alone_ns", "alone_low_ns", "then_ns", "step_ns", "up_to", "same_as",
-        "evidence",
+        "evidence", "measured",
     },
     "fix_basis": {
         "replay_error", "refused", "step_ns", "is_unrecorded", "factors", "steps", "silent", "unjudged",

@@ -92,7 +92,9 @@ def test_threads_that_launch_at_once_are_refused(tmp_path):
 
 def test_a_report_without_steps_or_of_a_cpu_is_refused(tmp_path):
     report = simulated.recorded(tmp_path, mixed)
-    assert refusal(alter(report, "UPDATE NVTX_EVENTS SET text = 'part'")) == "the report has no measured steps"
+    assert refusal(alter(report, "UPDATE NVTX_EVENTS SET text = 'part'")).startswith(
+        "the report has no measured steps"
+    )
 
 
 def test_a_full_queue_holds_the_host_up(tmp_path):
