@@ -459,8 +459,8 @@ def launching_idle(subject: FixSubject) -> tuple[Floats, Floats]:
     return idle, by_launching
 
 
-#: What measured changes saved, of what was said that they save at most: by rule the number of changes, and the least
-#: and the most of it in percent. reports/h200/fixes.md has them all.
+#: What measured changes saved, of what was said that they save at most: by rule the number of changes, and the
+#: least and the most of it in percent. reports/h200/fixes.md has them all.
 MEASURED: Mapping[str, tuple[int, int, int]] = {}
 
 #: In the order in which rows of equal figures are shown.

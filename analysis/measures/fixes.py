@@ -48,9 +48,10 @@ NO_FACTOR = (
 class Fix:
     """One change, and the time that it alone takes from a step: at most, and at the least of its range, ns.
 
-    `then_ns` is the step after it and the changes before it. `up_to` says that the change can save less, whatever
-    recording cost. `measured` is how many changes of this rule were measured, and which percentages of the figure
-    they saved, from least to most. `evidence` has `kernels_ns`, `floor_ns` and `calls` of the work concerned, per step.
+    `then_ns` is the step after it and the changes before it. `up_to` says that the change can save less,
+    whatever recording cost. `measured` is how many changes of this rule were measured, and which percentages of
+    the figure they saved, from least to most. `evidence` has `kernels_ns`, `floor_ns` and `calls` of the work
+    concerned, per step.
     """
 
     rule: str
