@@ -221,7 +221,8 @@ class _Weighed:
         steps = step_ns([timeline for timeline in timelines for _ in factors], each).reshape(len(timelines), -1)
         self.base_ns = steps[0]
         saved = np.maximum(steps[0] - steps[1:], 0.0)
-        self.saved_ns, self.more_ns = saved[: len(symptoms)], saved[len(symptoms) :]
+        self.saved_ns, more = saved[: len(symptoms)], saved[len(symptoms) :]
+        self.more_ns = more.max(axis=1, initial=0.0) if fits else more.min(axis=1, initial=np.inf)
         self.low_ns = self.saved_ns.min(axis=1, initial=np.inf)
         self.high_ns = self.saved_ns.max(axis=1, initial=0.0) if fits else self.low_ns
         self.nearest = int(np.abs(self.base_ns - step).argmin())
@@ -276,7 +277,7 @@ class _Weighed:
         if found.more is None:
             return ""
         order = sum(symptom.found.more is not None for symptom in self.symptoms[:place])
-        most_ns = float(self.more_ns[order].max())
+        most_ns = float(self.more_ns[order])
         return (
             f" {found.more[1].format(time_in_digits(most_ns))}"
             if most_ns >= BF16_MORE * self.high_ns[place]
