@@ -401,6 +401,50 @@ def table(options: argparse.Namespace) -> None:
             found["refused"] or f"{found['replay_error']:+.2%}",
         )
         print(f"| {name} | {' | '.join(cells)} |")
+    print()
+    for sentence in conclusions(predictions, measured):
+        print(f"- {sentence}")
+
+
+def conclusions(predictions: dict[str, Any], measured: dict[str, Any]) -> Iterator[str]:
+    """Yield what the tables come to: how many figures hold, what was false, what host times of phases narrow."""
+    pairs = [
+        (name, change, figure, of_program["step"]["changes"][change], of_program["unrecorded_step_ns"])
+        for name, of_program in predictions.items()
+        for change, figure in of_program["phases"]["changes"].items()
+    ]
+    judged = [(*pair, *gain(rounds)) for pair in pairs if (rounds := measured.get(pair[0], {}).get(pair[1]))]
+    yield f"{len(pairs)} pairs of {len(predictions)} programs; {len(judged)} were measured."
+    shown = [pair for pair in judged if pair[2]["shown"]]
+    below = [pair for pair in shown if pair[5] <= pair[2]["high_ns"] + pair[6]]
+    inside = [pair for pair in below if pair[5] >= pair[2]["low_ns"] - pair[6]]
+    yield f"Of {len(shown)} figures that are shown, {len(below)} bound the gain, and {len(inside)} hold it, within noise."
+    large = [pair for pair in shown if pair[2]["low_ns"] >= 0.05 * pair[4]]
+    false = [f"{pair[0]} {pair[1]}" for pair in large if pair[5] < 0.01 * pair[4]]
+    yield f"Of {len(large)} figures of at least 5% of the step, these saved less than 1%: {', '.join(false) or 'none'}."
+    missed = [
+        f"{name} {change} ({saved_ns / 1e6:.2f} ms)"
+        for name, change, figure, _, step_ns, saved_ns, noise_ns, _ in judged
+        if not figure["shown"] and saved_ns - noise_ns > 0.05 * step_ns
+    ]
+    yield f"Silent, and saved more than 5% of the step: {', '.join(missed) or 'none'}."
+    yield from of_host_times(predictions, [(narrow, wide) for _, _, narrow, wide, _ in pairs])
+
+
+def of_host_times(predictions: dict[str, Any], figures: Sequence[tuple[Any, Any]]) -> Iterator[str]:
+    """Yield how well host times of phases give the step, and by how much they narrow the figures."""
+    errors = [of["host_times_error"] for of in predictions.values() if of.get("host_times_error") is not None]
+    near = sum(abs(error) <= 0.08 for error in errors)
+    yield (
+        f"With host times of phases the replay gives the step without recording within 8% in {near} of {len(errors)} "
+        "programs; the others are judged without them."
+    )
+    widths = [[figure["high_ns"] - figure["low_ns"] for figure in pair] for pair in figures]
+    wide = [(narrow, before) for narrow, before in widths if before > 1e5]
+    narrowed = [narrow / before for narrow, before in wide if narrow < before]
+    if narrowed:
+        share = f"{median(narrowed):.0%} of their width (median)"
+        yield f"Of {len(wide)} ranges wider than 0.1 ms, they narrow {len(narrowed)}, to {share}."
 
 
 def ends(figure: dict[str, float]) -> str:
