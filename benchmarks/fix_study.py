@@ -418,10 +418,11 @@ def conclusions(predictions: dict[str, Any], measured: dict[str, Any]) -> Iterat
     shown = [pair for pair in judged if pair[2]["shown"]]
     below = [pair for pair in shown if pair[5] <= pair[2]["high_ns"] + pair[6]]
     inside = [pair for pair in below if pair[5] >= pair[2]["low_ns"] - pair[6]]
-    yield f"Of {len(shown)} figures that are shown, {len(below)} bound the gain, and {len(inside)} hold it, within noise."
+    yield f"Of {len(shown)} figures shown, {len(below)} bound the gain, and {len(inside)} hold it, within noise."
     large = [pair for pair in shown if pair[2]["low_ns"] >= 0.05 * pair[4]]
     false = [f"{pair[0]} {pair[1]}" for pair in large if pair[5] < 0.01 * pair[4]]
-    yield f"Of {len(large)} figures of at least 5% of the step, these saved less than 1%: {', '.join(false) or 'none'}."
+    names = ", ".join(false) or "none"
+    yield f"Of {len(large)} figures of at least 5% of the step, these saved less than 1%: {names}."
     missed = [
         f"{name} {change} ({saved_ns / 1e6:.2f} ms)"
         for name, change, figure, _, step_ns, saved_ns, noise_ns, _ in judged
@@ -436,8 +437,8 @@ def of_host_times(predictions: dict[str, Any], figures: Sequence[tuple[Any, Any]
     errors = [of["host_times_error"] for of in predictions.values() if of.get("host_times_error") is not None]
     near = sum(abs(error) <= 0.08 for error in errors)
     yield (
-        f"With host times of phases the replay gives the step without recording within 8% in {near} of {len(errors)} "
-        "programs; the others are judged without them."
+        f"With host times of phases the replay gives the step without recording within 8% in {near} of "
+        f"{len(errors)} programs; the others are judged without them."
     )
     widths = [[figure["high_ns"] - figure["low_ns"] for figure in pair] for pair in figures]
     wide = [(narrow, before) for narrow, before in widths if before > 1e5]
