@@ -33,6 +33,7 @@ AT_ANY_COST = "with {} to {} times the recorded host time, as the step without r
 GIVE_STEP = (
     "A step is shorter without recording: `--unrecorded-step 28.6ms` gives its time and narrows the ranges."
 )
+ONE_RANK = "Of {} ranks, the steps of one are replayed; what its collectives wait for stays as recorded."
 EVIDENCE = (
     "time: of the kernels and copies concerned. least: what their bytes or FLOPs take, where they were counted."
 )
@@ -52,6 +53,7 @@ def view(subject: Subject) -> Document:
         *([GIVE_STEP] if not found.is_unrecorded else []),
         *(f"Not judged: {reason}." for reason in found.unjudged),
     ]
+    notes += [ONE_RANK.format(report.ranks)] if report.ranks > 1 else []
     tables = [fix_table(found, found.fixes), *([_evidence(found)] if found.fixes else [])]
     shown, accounting = [table for table in tables if table.rows], headings.accounting_per_step(report)
     document = headings.answer(report, shown, (*notes, *report.notes), accounting=accounting)

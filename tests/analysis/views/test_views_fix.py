@@ -1,0 +1,65 @@
+"""The list of what to change first, as people and programs get it."""
+
+import json
+from functools import partial
+
+import pytest
+from nvtx_kernels.analysis import kernels, view
+
+from tests.analysis.making.simulated import FP32_GEMM, MS, TF32_GEMM, US, recorded, step_ns
+
+
+def program(machine, *, gemm=FP32_GEMM, pause=6 * MS):
+    """Run a step that pauses before its batch, multiplies, and reads its loss."""
+    machine.host(pause)
+    machine.work(2 * US, 1, kind="memcpy", bytes=32768, source=1, target=2)
+    with machine.range("forward"):
+        machine.gemms(30, 200 * US, gemm)
+    machine.read()
+
+
+def shown(capsys, command, *words):
+    """Return what a command prints; it must succeed."""
+    assert command.main([*map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def test_rows_say_what_each_takes_alone_and_then(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    report = recorded(tmp_path, program)
+    text = shown(capsys, view, "fix", report, "--unrecorded-step", f"{step_ns(program)}ns")
+    assert "Fix first: of a step of 12.1 ms\n" in text
+    saved_ns = step_ns(program) - step_ns(partial(program, pause=20 * US))
+    assert f" {saved_ns / MS:.2f} ms, {saved_ns / step_ns(program):.0%} " in text
+    assert "(same time as 1)" in text
+    assert "while recorded" not in text
+
+
+def test_without_the_unrecorded_step_the_list_says_that_it_is_of_the_recording(tmp_path, capsys):
+    text = shown(capsys, view, "fix", recorded(tmp_path, program))
+    assert ", while recorded\n" in text
+    assert "`--unrecorded-step 28.6ms`" in " ".join(text.split())
+
+
+def test_a_healthy_program_has_nothing_to_fix(tmp_path, capsys):
+    healthy = partial(program, gemm=TF32_GEMM, pause=10 * US)
+    text = shown(capsys, view, "fix", recorded(tmp_path, healthy), "--unrecorded-step", f"{step_ns(healthy)}ns")
+    assert "Nothing to fix first" in text
+    assert "Fix first:" not in shown(capsys, kernels, tmp_path / "report.sqlite")
+
+
+def test_the_overview_begins_with_three_rows_and_json_has_all(tmp_path, capsys):
+    report = recorded(tmp_path, program)
+    overview = shown(capsys, kernels, report)
+    assert overview.index("A step takes") < overview.index("Fix first:") < overview.index("Kernel time by")
+    whole = json.loads(shown(capsys, kernels, report, "--format", "json"))
+    assert [fix["rule"] for fix in whole["fixes"]] == ["host_pause", "scalar_read", "fp32"]
+    assert whole["fix_basis"]["replay_error"] == pytest.approx(0, abs=0.005)
+    assert "fixes" not in json.loads(shown(capsys, kernels, report, "--format", "json", "--phase", "forward"))
+
+
+@pytest.mark.parametrize("time", ["68.9", "0ms", "fast", "-3ms"])
+def test_a_time_that_is_none_is_refused(time, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        view.main(["fix", str(recorded(tmp_path, program)), f"--unrecorded-step={time}"])
+    assert "is not a time: write 68.9ms" in capsys.readouterr().err
