@@ -39,6 +39,7 @@ NO_STEPS = (
     "ranges are the steps"
 )
 ON_CPU = "the report is of a CPU: record on a GPU"
+NO_TIME = "the measured steps have no work that takes time"
 AGAIN = "record with nsys profile -t cuda,nvtx"
 NO_LAUNCHES = f"the report does not say when work was launched: {AGAIN}"
 NO_NAMES = f"the report does not say which API calls the program made: {AGAIN}"
@@ -136,6 +137,10 @@ def window_of(attribution: Attribution) -> Window:
     if (launched_ns[1:] < launched_ns[:-1]).any():
         order = np.argsort(launched_ns, kind="stable")
         rows, launched_ns = rows[order], launched_ns[order]
+    begin, end = (np.searchsorted(launched_ns, at[steps]) for at in (ranges.start_ns, ranges.end_ns))
+    steps = steps[end > begin]
+    if not len(steps):
+        raise Refused(NO_TIME)
     ends_ns = _ends(attribution, rows, launched_ns, steps)
     times_ns = np.diff(ends_ns) if len(steps) > 1 else ends_ns - ranges.start_ns[steps]
     of_process = np.flatnonzero(process[launches.thread] == chosen)
@@ -143,15 +148,17 @@ def window_of(attribution: Attribution) -> Window:
     from_ns, until_ns = ranges.start_ns[steps[first]], ranges.end_ns[steps[last]]
     begins_ns = launches.start_ns[of_process]
     inside = of_process[(begins_ns >= from_ns) & (begins_ns <= until_ns)]
-    begin, end = np.searchsorted(launched_ns, (from_ns, until_ns + 1)).tolist()
-    host = _host(trace, inside, rows[begin:end])
-    work = _work(trace, rows[begin:end], host)
+    first_row, behind_row = np.searchsorted(launched_ns, (from_ns, until_ns + 1)).tolist()
+    host = _host(trace, inside, rows[first_row:behind_row])
+    work = _work(trace, rows[first_row:behind_row], host)
     _require_streams(trace, work, host)
+    if not len(work.row) or ends_ns[last] <= (ends_ns[first] if last > first else host.start_ns[0]):
+        raise Refused(NO_TIME)
     of_window = steps[first : last + 1]
     first_call, behind = (
         np.searchsorted(host.start_ns, at[of_window]).astype(np.int64) for at in (ranges.start_ns, ranges.end_ns)
     )
-    before = rows[max(begin - CALLS, 0) : begin]
+    before = rows[max(first_row - CALLS, 0) : first_row]
     earlier = GpuWork(before, before, *(getattr(trace.work, name)[before] for name in _OF_WORK))
     return Window(host, work, first_call, behind, ends_ns[first : last + 1], times_ns, earlier)
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..attribution.causes import Attribution
 from ..support.units import share_text
 from ..trace import Bools
-from .host_line import Refused, window_of
+from .host_line import NO_TIME, Refused, window_of
 from .timeline import BEGIN, END, ROOM, RUN, WAIT, Floats, Timeline, recorded_timeline
 
 #: A call's own time, or a pause between calls, above which it is the program's own and recording did not make
@@ -41,6 +41,8 @@ def timeline_of(attribution: Attribution) -> Timeline:
     Raises Refused where the report lacks what a replay needs, or where its replay does not give the recorded step.
     """
     timeline = recorded_timeline(attribution, window_of(attribution))
+    if recorded_step_ns(timeline) <= 0:
+        raise Refused(NO_TIME)
     if abs(error := replay_error(timeline)) > LARGEST_ERROR:
         raise Refused(MISSES.format(share_text(abs(error))))
     return timeline
@@ -103,7 +105,8 @@ def _followed(
         elif kind == BEGIN:
             begun = run
         elif kind == END:
-            step_ends.append(ends[begun:run].max(axis=0, initial=-np.inf))
+            at = waited + called_ns[min(call, len(called_ns) - 1)]  # of a step without work of its own
+            step_ends.append(ends[begun:run].max(axis=0) if run > begun else at)
         else:
             ended, at = ends[list(behind)].max(axis=0), waited + called_ns[call]
             more = np.maximum(ended + after_ns - at - (own_ns[call] if kind == WAIT else 0.0), 0.0)

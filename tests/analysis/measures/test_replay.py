@@ -1,8 +1,15 @@
 """The replay of an unchanged report gives its step; what lacks for that is refused in a sentence."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from nvtx_kernels.analysis.attribution.causes import attribute
+from nvtx_kernels.analysis.errors import AnalysisError
+from nvtx_kernels.analysis.measures.fixes import fixes_of
 from nvtx_kernels.analysis.measures.host_line import Refused, window_of
 from nvtx_kernels.analysis.measures.replay import replay_error, step_ns, timeline_of
 from nvtx_kernels.analysis.readers import read
@@ -10,6 +17,7 @@ from nvtx_kernels.analysis.readers import read
 from tests.analysis.making import simulated
 from tests.analysis.making.building import AUTOGRAD, Launch, Wait, Work, alter, write
 from tests.analysis.making.bundled import SHARED, unpacked
+from tests.analysis.making.generated import chaos, programs
 from tests.analysis.making.simulated import MS, US
 
 REAL = [
@@ -117,3 +125,14 @@ def test_steps_between_which_evaluation_lies_are_not_replayed_together(tmp_path)
                 mixed(machine)
     window = window_of(attribute(read(write(tmp_path / "report.sqlite", machine.rows))))
     assert len(window.begin) == 4
+
+
+@given(st.one_of(programs, chaos()))
+def test_any_report_is_replayed_or_refused(rows):
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            attribution = attribute(read(write(Path(folder) / "report.sqlite", rows)))
+        except AnalysisError:
+            assume(False)
+    found = fixes_of(attribution, unrecorded_step_ns=50.0)
+    assert found.refused or abs(found.replay_error) <= 0.02
