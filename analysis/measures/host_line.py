@@ -129,7 +129,8 @@ def window_of(attribution: Attribution) -> Window:
     steps = steps[of_step == chosen]
     rows = np.flatnonzero(launched & (trace.work.process == chosen))
     on_gpu = trace.work.device_id[rows]
-    rows = rows[on_gpu == np.bincount(on_gpu).argmax()] if len(rows) else rows
+    gpus, counts = np.unique(on_gpu, return_counts=True)
+    rows = rows[on_gpu == gpus[counts.argmax()]] if len(rows) else rows
     if not len(rows):
         raise Refused(NO_LAUNCHES)
     launches = trace.launches
