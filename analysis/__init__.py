@@ -38,14 +38,16 @@ def rank(
     include_warm_up: bool = False,
     per_step: bool | None = False,
     rules: Rules | None = None,
+    unrecorded_step_ns: float | None = None,
 ) -> Ranking:
     """Attribute the work of a trace, or of the report at a path, to its ranges and rank it.
 
-    Figures are sums, or means of a measured step if `per_step`; None decides as screens do, by the steps' work.
+    `unrecorded_step_ns` is how long a step takes without recording, measured elsewhere. Figures are sums, or means of a measured step if `per_step`; None decides as screens do, by the steps' work.
 
     Raises analysis.errors.NotAReport and NoGpuWork if the path is not a report that can be ranked, and
     analysis.errors.ReportError if `per_step` is set for a report without step ranges.
     """
     from .frames.ranking import ranking  # deferred: it imports pandas
 
-    return ranking(source, include_warm_up=include_warm_up, per_step=per_step, rules=rules)
+    options = {"include_warm_up": include_warm_up, "per_step": per_step, "rules": rules}
+    return ranking(source, unrecorded_step_ns=unrecorded_step_ns, **options)

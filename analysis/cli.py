@@ -174,7 +174,8 @@ def choices_of(options: argparse.Namespace) -> Choices:
         phase_names=tuple(options.phase_names),
     )
     warm_up = getattr(options, "include_warmup", False)
-    return Choices(rules, warm_up, per_step, options.capture, options.nccl_inspector)
+    unrecorded_ns = getattr(options, "unrecorded_step", None)
+    return Choices(rules, warm_up, per_step, options.capture, options.nccl_inspector, unrecorded_ns)
 
 
 def attributed(path: Path, options: argparse.Namespace) -> Attribution:
@@ -224,6 +225,16 @@ def as_typed(path: Path, options: argparse.Namespace) -> str:
     words += ["--step", options.step] if options.step else []
     words += [word for phase, name in options.phase_names for word in ("--phase-names", f"{phase}={name}")]
     return shlex.join([*words, *(["--include-warmup"] if options.include_warmup else [])])
+
+
+def add_unrecorded_step(part: Any) -> None:
+    """Add the option that gives the time of a step without recording."""
+    part.add_argument(
+        "--unrecorded-step",
+        type=duration,
+        metavar="TIME",
+        help="how long a step takes without recording, such as 68.9ms",
+    )
 
 
 def positive(text: str) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .cli import (
     add_range_rules,
     add_shape,
+    add_unrecorded_step,
     as_typed,
     choices_of,
     detail_of,
@@ -48,6 +49,7 @@ def parser(prog: str = "python -m analysis.kernels") -> argparse.ArgumentParser:
     part = add_part(parser)
     part.add_argument("--by", choices=("kernel", "category", "range"), help="one ranking instead of the overview")
     part.add_argument("--view", action=Removed, use="nvtx-kernels view {} …")
+    add_unrecorded_step(part)
     add_range_rules(parser).add_argument(
         "--like-nsys",
         action="store_true",

@@ -38,6 +38,7 @@ class Choices:
     per_step: bool | None = None
     capture: Path | None = None
     inspector: Path | None = None
+    unrecorded_step_ns: float | None = None  # how long a step takes without recording, measured elsewhere
 
 
 @dataclass(frozen=True)
@@ -122,5 +123,7 @@ def opened(source: Source, choices: Choices = Choices()) -> Opened:
     Raises AnalysisError if it cannot be read, or contains no work.
     """
     attribution = attributed(source, choices)
-    whole = summarize(attribution, include_warm_up=choices.include_warm_up)
+    whole = summarize(
+        attribution, include_warm_up=choices.include_warm_up, unrecorded_step_ns=choices.unrecorded_step_ns
+    )
     return Opened(attribution, whole, choices.per_step)

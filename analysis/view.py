@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli import add_range_rules, add_shape, detail_of, duration, opened_by, phase_and_time, presented, run, write
+from .cli import add_range_rules, add_shape, add_unrecorded_step, detail_of, opened_by, phase_and_time, presented, run, write
 from .kernels import REPORTS, add_part, add_scheduler, read_all, reports_to_read, require_one
 from .readers import ENDINGS
 from .support.arguments import CommandParser
@@ -55,13 +55,8 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
             metavar="PHASE=TIME",
             help="a time measured elsewhere, such as forward=19.7ms (several)",
         )
-    if name == "fix":
-        part.add_argument(
-            "--unrecorded-step",
-            type=duration,
-            metavar="TIME",
-            help="how long a step takes without recording, such as 68.9ms: narrows the figures",
-        )
+    if name in ("balance", "fix"):
+        add_unrecorded_step(part)
     add_range_rules(parser)
     shape = add_shape(parser)
     shape.add_argument("--no-cache", action="store_true", help=argparse.SUPPRESS)  # without effect since 0.3

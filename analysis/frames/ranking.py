@@ -113,6 +113,7 @@ class Options(TypedDict, total=False):
     per_step: bool | None
     include_warm_up: bool
     rules: Rules | None
+    unrecorded_step_ns: float | None
 
 
 def opened_by(source: Source, options: Options) -> Opened:
@@ -121,7 +122,13 @@ def opened_by(source: Source, options: Options) -> Opened:
     Raises analysis.errors.NotAReport if a path cannot be read, or NoGpuWork if there is no work.
     """
     rules = options.get("rules") or Rules()
-    return opened(source, Choices(rules, options.get("include_warm_up", False), options.get("per_step", False)))
+    choices = Choices(
+        rules,
+        options.get("include_warm_up", False),
+        options.get("per_step", False),
+        unrecorded_step_ns=options.get("unrecorded_step_ns"),
+    )
+    return opened(source, choices)
 
 
 def ranking(source: Source, **options: Unpack[Options]) -> Ranking:

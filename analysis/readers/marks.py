@@ -50,6 +50,41 @@ class TrainingMark(FactMark):
     unused: list[Text] = []  # optimizers that never updated, where none did
 
 
+#: A time of a step or of a phase, ns, and a phase.
+Time: TypeAlias = Annotated[int, Meta(ge=0, le=10**15)] | Annotated[float, Meta(ge=0, le=1e15)]
+Phase: TypeAlias = Literal["forward", "backward", "optimizer", "other"]
+#: The sequence of phases in a step, such as fbA: letters that stand for forward, backward and optimizers.
+Shape: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z]{0,1000}\Z")]
+MOST_STEPS = 1000
+
+
+class UnrecordedMark(FactMark):
+    """Steps that were timed beside a recording, while nothing listened.
+
+    `span_ns` are times between a phase's two events, `host_ns` those of a step that waits at each boundary, `sizes`
+    the number of input values, `allocations` a count and bytes, `dropped` how many steps were left out, by reason.
+    """
+
+    clock: Literal["gpu", "cpu"]
+    step_ns: Annotated[list[Time], Meta(min_length=1, max_length=MOST_STEPS)]
+    where: Literal["before", "after"]
+    version: Count = 0
+    span_ns: dict[Phase, Annotated[list[Time], Meta(max_length=MOST_STEPS)]] = {}
+    host_ns: dict[Phase, Time] = {}
+    shape: Shape = ""
+    sizes: Count | None = None
+    allocations: tuple[Count, Count] | None = None
+    dropped: dict[Text, Count] = {}
+
+
+class RecordedMark(FactMark):
+    """The shapes, sizes and allocations of the measured steps, as in `UnrecordedMark`."""
+
+    shapes: Annotated[list[Shape], Meta(max_length=MOST_STEPS)] = []
+    sizes: Annotated[list[Count], Meta(max_length=MOST_STEPS)] = []
+    allocations: Annotated[list[tuple[Count, Count]], Meta(max_length=MOST_STEPS)] = []
+
+
 #: What `nvtx-kernels run` says of its settings, its machine and its model's costs, by the facts' types, in order.
 _RUN_FACTS: tuple[tuple[Any, str], ...] = (
     (MaybeText, "size"),
@@ -166,8 +201,10 @@ MARKS: dict[str, type[msgspec.Struct]] = {
     "nvtx-kernels flops: ": FlopsMark,
     "nvtx-kernels memory: ": MemoryMark,
     "nvtx-kernels training: ": TrainingMark,
+    "nvtx-kernels unrecorded: ": UnrecordedMark,
+    "nvtx-kernels recorded: ": RecordedMark,
 }
-RUN_MARK, MODEL_MARK, FLOPS_MARK, MEMORY_MARK, TRAINING_MARK = MARKS
+RUN_MARK, MODEL_MARK, FLOPS_MARK, MEMORY_MARK, TRAINING_MARK, UNRECORDED_MARK, RECORDED_MARK = MARKS
 
 
 @lru_cache(maxsize=64)  # annotation sends the same mark ten times a second

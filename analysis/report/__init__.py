@@ -16,6 +16,7 @@ from ..kernel_names.spelling import spelled_like
 from ..trace import Path as Path
 from ..trace import Provenance
 from ..vocabulary.modules import agreed
+from .recording import Recording, as_json
 from .step_time import StepTime, merged_step_times
 
 Number = int | float
@@ -173,6 +174,7 @@ class Report:
     busy: tuple[BusyRow, ...] = ()  # none of a CPU, nor of several reports added up
     step_time: StepTime | None = None  # without a measured step that has work there is none
     idle: IdleReport | None = None  # likewise
+    recording: Recording | None = None  # what it cost; None there too, and of several reports added up
     # The same of the work in measured steps, where some work lies in none; it follows from the rest.
     measured: Report | None = field(default=None, compare=False, repr=False)
 
@@ -276,6 +278,7 @@ def merged(reports: Sequence[Report], name: str) -> Report:
         busy=first.busy if len(reports) == 1 else (),
         step_time=merged_step_times(report.step_time for report in reports),
         idle=first.idle if len(reports) == 1 else None,
+        recording=first.recording if len(reports) == 1 else None,
         measured=merged(measured, name) if measured else None,
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
     )
@@ -383,6 +386,7 @@ def as_object(report: Report) -> dict[str, Any]:
             "gpus": list(report.provenance.gpus),
             **{name: getattr(report, name) for name in ABOUT},
             **about_steps(report.step_time),
+            "recording": as_json(report.recording),
             "split_fused": False,
             "phase_names": [list(pair) for pair in report.phase_names],
             "outside": [as_dict(row) for row in report.outside],

@@ -25,7 +25,17 @@ from ..measures.attention_parts import NAMES as ATTENTION_PARTS
 from ..measures.exchanges import COLLECTIVES
 from ..measures.exchanges import named as collective_of
 from ..measures.gpu_peaks import peak_of
-from ..readers.marks import ARITHMETIC, CHOSEN, MARKS, Peaks, TrainingMark, decoded, parsed
+from ..readers.marks import (
+    ARITHMETIC,
+    CHOSEN,
+    MARKS,
+    Peaks,
+    RecordedMark,
+    TrainingMark,
+    UnrecordedMark,
+    decoded,
+    parsed,
+)
 from ..readers.module_names import BEGINNING, called
 from ..readers.nccl_payloads import EXCHANGES, FIELDS, SHARES
 from ..readers.written import ANNOTATED
@@ -73,6 +83,12 @@ LONGEST, LONGEST_CACHED, CACHED_NAMES = 1 << 16, 1 << 10, 1 << 16
 # The facts in marks that are a version, a GPU's name, or numbers in base64.
 VERSIONS = frozenset({"nvtx-kernels", "python", "torch", "cuda", "cudnn", "nvtx", "driver", "capability"})
 DEVICE_NAME, NUMBERS = "device_name", "data"
+# Of some marks the fields of which the schema has all values, or that are numbers.
+OF_SCHEMA = {
+    TrainingMark: {"event"},
+    UnrecordedMark: {*UnrecordedMark.__struct_fields__} - {"dropped"},
+    RecordedMark: {*RecordedMark.__struct_fields__},
+}
 # The facts of an export that the analysis reads by their text.
 EXPORT_FACTS = (
     *("NVIDIA Nsight Systems", "nvtx-kernels recorder"),
@@ -304,7 +320,7 @@ class Names:
         mark, _ = decoded(MARKS[prefix], text.removeprefix(prefix)) if facts else (None, [])
         if facts is None or mark is None:
             return None
-        chosen = {"event"} if isinstance(mark, TrainingMark) else set()  # its schema has all of its values
+        chosen = OF_SCHEMA.get(type(mark), set())
         shared = {
             name: fact if name in chosen else self._json(fact, name)
             for name, fact in msgspec.to_builtins(mark).items()

@@ -16,6 +16,7 @@ from ..kernel_names.categories import classify
 from ..measures.balance import busy_rows, idle_of_typical_steps
 from ..measures.idle import IdleTime
 from ..measures.idle_sums import idle_report
+from ..measures.recording import recording
 from ..measures.step_time import step_time
 from ..report import (
     LAUNCHED_OUTSIDE,
@@ -37,16 +38,25 @@ from .caveats import notes, of_serving
 from .selection import naming_of
 
 
-def summarize(attribution: Attribution, *, include_warm_up: bool = False) -> Report:
-    """Add up the work; what lies in warm-up ranges is left out unless asked for."""
+def summarize(
+    attribution: Attribution, *, include_warm_up: bool = False, unrecorded_step_ns: float | None = None
+) -> Report:
+    """Add up the work; what lies in warm-up ranges is left out unless asked for.
+
+    `unrecorded_step_ns` is how long a step takes without recording, as measured elsewhere.
+    """
     everything = _Summary(attribution, include_warm_up)
     everything.idle = _idle(attribution, include_warm_up)
     if not everything.steps()[0]:
         report = everything.noted(*_added_up(everything))
         return replace(report, no_steps=report.all_warm_up or attribution.steps.refusal)
     time, report = step_time(attribution, include_warm_up=include_warm_up), _of_steps(everything)
-    measured = replace(report.measured, step_time=time) if report.measured else None
-    return replace(report, step_time=time, measured=measured)
+    cost = None
+    if time is not None:
+        options = {"unrecorded_step_ns": unrecorded_step_ns, "include_warm_up": include_warm_up}
+        cost = recording(attribution, time, **options)
+    measured = replace(report.measured, step_time=time, recording=cost) if report.measured else None
+    return replace(report, step_time=time, recording=cost, measured=measured)
 
 
 def _of_steps(everything: _Summary) -> Report:

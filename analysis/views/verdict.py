@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ..measures.balance import LAUNCH_BOUND_BELOW
 from ..report import BusyRow, Number, Report
+from ..report.recording import NO_MARK, Recording
 from ..report.step_time import StepTime
 from ..support.units import count_text, time_in_digits, time_text
 from ..vocabulary import OTHER, PHASES
@@ -40,6 +42,8 @@ def verdict(report: Report) -> str:
         sentences.append(f"{_percent(unknown, 1)} of it is in kernels of unknown category.")
     sentences += [] if headings.is_of_ranges(report) else [_busy(report), *idle_words.sentences(report)]
     sentences += [_between(report, time)] if time else []
+    cost = report.recording if time else None
+    sentences += [cost.reason] if cost and not cost.trusted and cost.reason != NO_MARK else []
     return headings.worded(" ".join(filter(None, sentences)), report.provenance)
 
 
@@ -51,15 +55,33 @@ def _is_whole(report: Report) -> bool:
 def _step(report: Report, time: StepTime) -> str:
     """Return how long a step takes, and how much the steps vary."""
     step, own_ns = "A rank's step" if report.ranks > 1 else "A step", [row.own_ns for row in time.compared]
-    takes = f"{step} takes {time_in_digits(time.step_ns)}"
+    cost, recorded = report.recording, time_in_digits(time.step_ns)
+    if cost and cost.trusted and cost.unrecorded_step_ns:
+        return f"{step} takes {_alone(cost, recorded)}."
+    takes = f"{step} takes {recorded}{' while recorded' if _is_of_gpu(report) else ''}"
     if time.is_known_by_window:
-        known = "its own range" if report.provenance.unit_of_work == "CPU" else "from its first work to its last"
+        known = "from its first work to its last" if _is_of_gpu(report) else "its own range"
         return f"{takes} ({known}, as no other step follows)." if report.steps == 1 else f"{takes}."
     if not time.is_uneven:
         return f"{takes}."
     far_ns = max(own_ns, key=lambda ns: abs(ns - time.step_ns))
     varied = f"⚠ steps vary by {_percent(time.spread or 0, 1)}: record more steps, or on a quiet machine."
     return f"{takes} (median of {len(own_ns)}; one of {time_in_digits(far_ns)}). {varied}"
+
+
+def _is_of_gpu(report: Report) -> bool:
+    return report.provenance.unit_of_work != "CPU"
+
+
+def _alone(cost: Recording, recorded: str) -> str:
+    """Return the time of a step without recording, with its bounds where it varies, and the recorded one."""
+    alone = time_in_digits(cost.unrecorded_step_ns or 0)
+    unit = " " + alone.partition(" ")[2]
+    recorded = f"{recorded.removesuffix(unit)} while recorded"
+    if cost.varies:
+        low, high = (time_in_digits(ns or 0) for ns in (cost.unrecorded_low_ns, cost.unrecorded_high_ns))
+        return f"{alone} ({low.removesuffix(unit)} to {high.removesuffix(unit)}; {recorded})"
+    return f"{'about ' if cost.steps == 1 else ''}{alone} ({recorded})"
 
 
 def _between(report: Report, time: StepTime) -> str:
@@ -121,7 +143,7 @@ def _time(report: Report, counted: Report, kernel_ns: Number, time: StepTime | N
         return f"{_of_step(kernel_ns, time.step_ns)} is self CPU time of operators{all_in}: {shares}."
     if time and time.busy_ns is not None:
         gpu = "A rank's GPU" if report.ranks > 1 else "Each GPU" if time.gpus > 1 else "The GPU"
-        works = f"{gpu} works for {_of_step(time.busy_ns, time.step_ns)}"
+        works = f"{gpu} works for {_worked(report.recording, time, time.busy_ns)}"
         if report.per_step:
             return f"{works}{all_in}: {shares}."
         return f"{works}. The report contains {spent}{over}{all_in}: {shares}."
@@ -142,6 +164,13 @@ def _gemm(report: Report, kernel_ns: Number) -> str:
     return f"{_percent(gemm_ns, kernel_ns)} is GEMM" if gemm_ns else f"{none} GEMM"
 
 
+def _worked(cost: Recording | None, time: StepTime, busy_ns: float) -> str:
+    """Return how long a GPU works in a step; while recorded that is at least the share that it is otherwise."""
+    if cost and cost.trusted and cost.unrecorded_step_ns and cost.busy_ns is not None:
+        return _of_step(min(cost.busy_ns, cost.unrecorded_step_ns), cost.unrecorded_step_ns)
+    return f"{time_in_digits(busy_ns)} of it (at least {_percent(busy_ns, time.step_ns)})"
+
+
 def _of_step(part_ns: Number, step_ns: Number) -> str:
     """Return a time as a part of a step; of several threads' time the sum may be longer than it."""
     if part_ns > step_ns:
@@ -157,7 +186,7 @@ def _busy(report: Report) -> str:
     phases = [row for row in report.busy if row not in rows] or rows
     bounds = []
     for bound, (waits, wait) in BOUNDS.items():
-        bounded = [row for row in phases if row.verdict == bound]
+        bounded = [row for row in phases if row.verdict == bound and _holds(report, row)]
         if bounded:
             *most, last = (WHOLE[row.phase] if row.phase in WHOLE else _called(row.phase) for row in bounded)
             names = f"{', '.join(most)} and {last}" if most else last
@@ -173,6 +202,14 @@ def _busy(report: Report) -> str:
     )
     waiting = f"; {', '.join(bounds)}" if bounds else ""
     return f"{gpus} busy {shares} (first start to last end of its work){waiting}."
+
+
+def _holds(report: Report, row: BusyRow) -> bool:
+    """Return whether a phase is limited by the CPU without recording too, as far as that is known."""
+    if row.verdict != "launch-bound" or report.recording is None:
+        return True
+    recorded_share = row.busy_ns / row.span_ns if row.span_ns else 1.0
+    return report.recording.busy_share(row.phase, recorded_share) < LAUNCH_BOUND_BELOW
 
 
 def _of_everything(report: Report) -> list[BusyRow]:

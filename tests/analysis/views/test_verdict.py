@@ -31,7 +31,7 @@ CALLS = [
     for at in (200_000, 1_200_000, 5_200_000, 5_600_000)
 ]
 SHARES = "backward 60%, forward 31%, optimizer 9%; 65% is GEMM."
-STEP = "A step takes 80.5 ms. The GPU works for 60.1 ms of it (75%)"
+STEP = "A step takes 80.5 ms while recorded. The GPU works for 60.1 ms of it (at least 75%)"
 
 
 def report_in(folder, name="recording.sqlite", **facts):
@@ -56,12 +56,10 @@ def test_the_overview_is_the_screen_that_was_looked_at(of, width, tmp_path, monk
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"per_step": True}, f"{STEP}: {SHARES} Optimizer is limited by the CPU (1,776 kernels)."),
-        ({}, f"{STEP}. The report contains 120.00 ms of kernel time over 2 steps: {SHARES} Optimizer is limited by "
-         "the CPU (3,552 kernels)."),
+        ({"per_step": True}, f"{STEP}: {SHARES}"),
+        ({}, f"{STEP}. The report contains 120.00 ms of kernel time over 2 steps: {SHARES}"),
         ({"per_step": True, "phase": "optimizer"}, "Optimizer takes 5.33 ms of kernel time in a step: none is "
-         "GEMM. The GPU is busy 32% of optimizer (first start to last end of its work); optimizer is limited by "
-         "the CPU (1,776 kernels)."),
+         "GEMM. The GPU is busy 32% of optimizer (first start to last end of its work)."),
         ({"per_step": True, "within": "softmax"}, "The ranges asked for take 6.57 ms of kernel time in a step: "
          "backward 72%, forward 28%; none is GEMM."),
     ],
@@ -80,7 +78,7 @@ def test_without_phases_and_steps_all_work_is_measured(tmp_path):
 @pytest.mark.skipif(not GRAPHS.exists(), reason="reports that are too large to be kept here")
 def test_of_graphs_launched_whole_no_share_of_gemm_is_said():
     said = verdict(subject(GRAPHS, per_step=True).report)
-    assert "(87%), all of it in forward: >99% is in CUDA graphs launched whole" in said
+    assert "(at least 87%), all of it in forward: >99% is in CUDA graphs launched whole" in said
     assert "GEMM" not in said
 
 
@@ -167,8 +165,8 @@ def test_much_work_between_steps_and_in_none_is_said_after_the_answer(tmp_path):
     path = build(tmp_path, ranges=ranges, **launched((10, 20), (120, 130), (210, 220), (410, 420), (610, 620)))
     said = verdict(subject(path, per_step=True).report)
     assert said.startswith(
-        "A step takes 200 ns. In no step, and in none of these figures: 10 ns of 40 ns of all work, 10 ns of 10 ns of "
-        "forward. The GPU works for 15 ns of it (8%)"
+        "A step takes 200 ns while recorded. In no step, and in none of these figures: 10 ns of 40 ns of all work, 10 ns of 10 ns of "
+        "forward. The GPU works for 15 ns of it (at least 8%)"
     )
 
 

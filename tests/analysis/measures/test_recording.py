@@ -1,0 +1,141 @@
+"""A step without its recording: by marks of timed steps, as given by hand, and when neither is trusted."""
+
+import json
+
+import pytest
+from nvtx_kernels.analysis import kernels
+from nvtx_kernels.analysis.readers.marks import read_mark
+from nvtx_kernels.analysis.report import as_object
+from nvtx_kernels.analysis.views.verdict import verdict
+
+import nvtx_kernels as nk
+from tests.analysis.making.building import MAIN, MARK, Launch, Range, Work, build
+from tests.analysis.making.subjects import SHARED, subject
+
+MS = 1_000_000
+TIMED = {
+    "version": 1, "clock": "gpu", "step_ns": [40 * MS, 41 * MS, 40 * MS], "where": "after", "shape": "fbA", "sizes": 64,
+    "span_ns": {"forward": [12 * MS], "backward": [20 * MS], "optimizer": [6 * MS]}, "allocations": [10, 1000],
+    "dropped": {"unsettled": 4},
+}  # fmt: skip
+MEASURED = {"shapes": ["fbA"] * 3, "sizes": [64] * 3, "allocations": [[10, 1000]] * 3}
+KEYS = ["step_ns", "unrecorded_step_ns", "unrecorded_low_ns", "unrecorded_high_ns", "clock", "steps", "phases", "trusted",
+        "reason", "factors", "pauses_ns"]  # fmt: skip
+
+
+def recorded(folder, timed=None, measured=None, *, busy=0.6, before=False):
+    """Write three steps of 60 ms while recorded, of which the GPU works for 36: forward, backward and optimizer."""
+    ranges, launches, work = [], [], []
+    if before:
+        launches.append(Launch(99, 1, 2))
+        work.append(Work(99, 3, 4))
+    for step in range(3):
+        at = 10 * MS + 60 * MS * step
+        ranges.append(Range("step", at, at + 60 * MS))
+        for phase, begin, end in (("forward", 0, 18), ("backward", 18, 50), ("optimizer", 50, 60)):
+            ranges.append(Range(phase, at + begin * MS, at + end * MS))
+            lasts = int((end - begin) * MS * busy)
+            for piece in range(2):  # at both ends of the phase
+                number, half = len(launches), lasts // 2
+                start = at + begin * MS + 1000 if not piece else at + end * MS - half
+                launches.append(Launch(number, start - 900, start - 800))
+                work.append(Work(number, start, start + half - 2000))
+    for name, mark in (("unrecorded", timed), ("recorded", measured)):
+        if mark is not None:
+            text = f"nvtx-kernels {name}: {json.dumps(mark)}"
+            ranges.append(Range(text, 200 * MS, None, MAIN, 0, MARK))
+    return build(folder, ranges=ranges, launches=launches, work=work)
+
+
+def told(path):
+    return as_object(subject(path, per_step=True).report)["report"]["recording"]
+
+
+def test_a_marked_step_is_told_without_recording(tmp_path):
+    path = recorded(tmp_path, TIMED, MEASURED)
+    cost = told(path)
+    assert list(cost) == KEYS
+    assert (cost["unrecorded_step_ns"], cost["steps"], cost["trusted"], cost["reason"]) == (40 * MS, 3, True, "")
+    assert cost["phases"]["forward"]["busy_share"] == pytest.approx(18 * 0.6 / 12, abs=0.01)
+    said = verdict(subject(path, per_step=True).report)
+    assert said.startswith("A step takes 40.0 ms (60.0 while recorded). The GPU works for 36.0 ms of it (90%): ")
+
+
+@pytest.mark.parametrize(
+    ("timed", "measured", "options", "reason"),
+    [
+        (None, None, {}, "How long a step takes without recording is not known."),
+        ({"where": "before"}, MEASURED, {"before": True}, "Warm-up was watched by nsys too"),
+        ({"shape": "fbAfb"}, MEASURED, {}, "The timed steps did other work."),
+        ({"sizes": 70}, MEASURED, {}, "The timed steps did other work."),
+        ({"allocations": [10, 1100]}, MEASURED, {}, "The timed steps did other work."),
+        ({"step_ns": [30 * MS]}, MEASURED, {}, "The GPU works for 36.0 ms of a recorded step, longer than the 30.0 ms"),
+        ({"step_ns": [70 * MS]}, MEASURED, {}, "The machine changed pace: a step took 70.0 ms"),
+    ],
+    ids=["no mark", "watched", "shape", "sizes", "allocations", "more work", "pace"],
+)  # fmt: skip
+def test_what_is_not_trusted_is_told_as_recorded_with_the_reason(tmp_path, timed, measured, options, reason):
+    path = recorded(tmp_path, timed and {**TIMED, **timed}, measured, **options)
+    cost, said = told(path), verdict(subject(path, per_step=True).report)
+    assert not cost["trusted"]
+    assert cost["reason"].startswith(reason)
+    assert said.startswith("A step takes 60.0 ms while recorded. The GPU works for 36.0 ms of it (at least 60%)")
+    assert (reason in said) is (timed is not None)
+
+
+def test_a_mark_before_an_unwatched_capture_is_trusted(tmp_path):
+    assert told(recorded(tmp_path, {**TIMED, "where": "before"}, MEASURED))["trusted"]
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "says"),
+    [
+        ([38 * MS, 40 * MS, 52 * MS], "40.0 ms (38.0 to 52.0; 60.0 while recorded)"),
+        ([41 * MS], "about 41.0 ms (60.0 while recorded)"),
+    ],
+)
+def test_steps_that_vary_are_told_as_a_range_and_one_as_about(tmp_path, step_ns, says):
+    path = recorded(tmp_path, {**TIMED, "step_ns": step_ns}, MEASURED)
+    assert verdict(subject(path, per_step=True).report).startswith(f"A step takes {says}.")
+
+
+@pytest.mark.parametrize(("busy", "is_limited"), [(0.6, False), (0.3, False), (0.2, True)])
+def test_without_a_mark_only_what_holds_at_any_cost_is_said(tmp_path, busy, is_limited):
+    said = verdict(subject(recorded(tmp_path, busy=busy), per_step=True).report)
+    assert ("limited by the CPU" in said) is is_limited
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ['{"step_ns": []}', '{"step_ns": [-1], "clock": "gpu", "where": "after"}', '{"clock": "moon"}', "[1]", "{" * 9999,
+     '{"step_ns": [1e300], "clock": "gpu", "where": "after"}', '{"step_ns": ["1"], "clock": "gpu", "where": "after"}'],
+)  # fmt: skip
+def test_a_mark_that_does_not_fit_says_nothing(mark):
+    found, unfit = read_mark(f"nvtx-kernels unrecorded: {mark}")
+    assert found is None
+    assert unfit
+
+
+def test_a_step_measured_elsewhere_is_taken_from_the_command_and_the_call(tmp_path, capsys):
+    path = recorded(tmp_path)
+    assert kernels.main([str(path), "--unrecorded-step", "40ms"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "A step takes 40.0 ms (60.0 while recorded). The GPU works for 36.0 ms of it (90%)" in said
+    assert nk.rank(path, unrecorded_step_ns=40e6).report.recording.trusted
+    assert not nk.rank(path, unrecorded_step_ns=20e6).report.recording.trusted
+
+
+@pytest.mark.skipif(not (SHARED / "gains").exists(), reason="reports that are too large to be kept here")
+@pytest.mark.parametrize(
+    ("name", "step", "busy"),
+    [("loader", 68.9, 66), ("small", 27.2, 27), ("sync.nsys", 33.3, 88), ("images.record", 38.8, 92),
+     ("embed.record", 4.46, 65)],
+)  # fmt: skip
+def test_recorded_programs_are_as_busy_as_their_unrecorded_steps_say(tmp_path, name, step, busy):
+    import lzma
+
+    path = tmp_path / f"{name}.sqlite"
+    path.write_bytes(lzma.decompress((SHARED / "gains" / f"{name}.sqlite.xz").read_bytes()))
+    cost = nk.rank(path, unrecorded_step_ns=step * 1e6).report.recording
+    assert cost.trusted
+    assert round(100 * cost.busy_ns / cost.unrecorded_step_ns) == pytest.approx(busy, abs=1)
